@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from advisor import __version__
@@ -250,7 +250,7 @@ def _rated(looked: _Looked) -> tuple[tuple[LaunchReport, ...], tuple[SearchRepor
         shown[main.id] = _with_ceiling(main, best, count) if count > 1 else main
         searches += [_search(main, name, looked)] if count > 1 else []
     shown |= {report.id: report for report in alone if looked.targets[report.id].space not in spaces}
-    for group in _alike(tuple(shown.values())):
+    for group in _alike(tuple(shown.values()), looked.targets):
         able = [report for report in group if report.predicted is not None]
         group = [report for report in group if report.ceiling is None]  # the best of a list is no worse than what else of it ran
         if len(group) > 1 and able and all(looked.targets[report.id].launch.grid is not None for report in group):
@@ -280,11 +280,14 @@ def _predicted_us(report: LaunchReport) -> float:
     return report.predicted.us if report.predicted is not None else math.inf
 
 
-def _alike(reports: tuple[LaunchReport, ...]) -> list[list[LaunchReport]]:
-    """Launches that differ in nothing but their configuration."""
+def _alike(reports: tuple[LaunchReport, ...], targets: Mapping[str, KernelTarget]) -> list[list[LaunchReport]]:
+    """Launches that differ in nothing but their configuration: with another function, type or absent argument, the work is another."""
     groups: dict[tuple[object, ...], list[LaunchReport]] = defaultdict(list)
     for report in reports:
-        groups[(report.kernel, report.problem.op, tuple(sorted(report.problem.sizes.items())), report.problem.dtype)].append(report)
+        constants = targets[report.id].launch.given.constexprs
+        settled = repr(sorted((name, repr(value)) for name, value in constants.items() if not isinstance(value, (int, str))))
+        sizes = tuple(sorted(report.problem.sizes.items()))
+        groups[(report.kernel, report.problem.op, sizes, report.problem.dtype, settled)].append(report)
     return list(groups.values())
 
 

@@ -29,6 +29,13 @@ so much only where they take less than the launch, whose own time is then what i
 figures of its own."""
 
 
+def _quantiles(result: Any) -> tuple[float, float, float]:
+    """What a benchmark gave: three quantiles, or one number."""
+    values = [float(each) for each in result] if isinstance(result, (list, tuple)) else [float(result)]
+    median, low, high = values[:3] if len(values) >= 3 else values[:1] * 3
+    return median, low, high
+
+
 def _nothing() -> None:
     """Where nothing is to be told."""
 
@@ -185,6 +192,9 @@ class Session:
 
     def _bench(self, place: int, config: Any) -> tuple[float, float, float]:
         """Median, 20 % and 80 % quantile in milliseconds, of the launch without the tuner's hooks."""
+        if self.tuner.stand_in is not None:
+            self.raw[place] = result = self.tuner.stand_in(*self.call.args, config=config, **self.call.kwargs)
+            return _quantiles(result)
         clock = RunClock() if self.tuner.leaves_hooks_out else None
         run = self._launcher(config, clock)
         limit = self.tuner.options.time_limit_s
@@ -214,8 +224,7 @@ class Session:
         if alone and self.tuner.times_itself:  # what the driver's benchmark gave is not of the launch alone
             result = alone
         self.raw[place] = result
-        values = [float(each) for each in result] if isinstance(result, (list, tuple)) else [float(result)]
-        median, low, high = values[:3] if len(values) >= 3 else values[:1] * 3
+        median, low, high = _quantiles(result)
         hooks = clock.hooks_ms() if clock is not None and result is not alone else 0.0
         if clock is not None and alone and WHOLE * (hooks + alone[0]) <= median <= clock.span_ms() / WHOLE:
             # It times the calls, singly or in groups. What the hooks took is not subtracted: beside a short launch, it jitters by more.

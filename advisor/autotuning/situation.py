@@ -72,6 +72,9 @@ def situation_of(
     """
     named = {**dict(zip(tuner.arg_names, args, strict=False)), **{k: v for k, v in kwargs.items() if k in tuner.arg_names}}
     identities = [configurations.identity(config) for config in pruned]
+    if len(set(identities)) < len(identities):
+        pruned = configurations.distinct(pruned, identities)
+        identities = [configurations.identity(config) for config in pruned]
     function = internals.jitted(tuner.fn)
     device = internals.current_device()
     options = tuner.options

@@ -131,6 +131,8 @@ def _shown(value: Any) -> str:
     """A constant as text that is the same in every process."""
     if _is_jitted(value):
         return source_hash(value) or type(value).__name__
+    if isinstance(value, tuple) and _constant(value) is None:
+        return f"({', '.join(map(_shown, value))})"
     return _constant(value) or type(value).__name__
 
 

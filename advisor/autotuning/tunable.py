@@ -111,12 +111,18 @@ class Tunable(Autotuner):
     @property
     def leaves_hooks_out(self) -> bool:
         """Whether what is timed is the launch without them: within a CUDA graph nothing tells them apart, and they count."""
-        return self.has_hooks and not self.use_cuda_graph
+        return self.has_hooks and not self.use_cuda_graph and self.stand_in is None
 
     @property
     def times_itself(self) -> bool:
         """Whether the driver's benchmark measures, and no other that was asked for."""
         return self._do_bench is None
+
+    @property
+    def stand_in(self) -> Callable[..., Any] | None:
+        """What a subclass has, or somebody put, in place of triton.autotune's `_bench`: it measures then, hooks and all."""
+        bench = self._bench
+        return None if getattr(bench, "__func__", None) is Autotuner._bench else bench
 
     @property
     def do_bench(self) -> Callable[..., Any]:

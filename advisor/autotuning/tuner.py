@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from typing import Any
 
 from advisor.autotuning import choosing, internals, keys
@@ -19,11 +19,23 @@ from advisor.errors import UsageError
 
 
 class Decided(dict):
-    """Key → configuration, as `kernel.cache` of triton.autotune; whoever changes it makes every call look at it again."""
+    """Key → configuration, as `kernel.cache` of triton.autotune; whoever changes it makes every call look at it again.
 
-    def __init__(self, forget: Callable[[], None]) -> None:
+    Several kernels may share one.
+    """
+
+    def __init__(self) -> None:
         super().__init__()
-        self._forget = forget
+        self._forgetting: list[Callable[[], None]] = []
+
+    def tell(self, forget: Callable[[], None]) -> None:
+        """Calls `forget` at every change."""
+        if forget not in self._forgetting:
+            self._forgetting.append(forget)
+
+    def _forget(self) -> None:
+        for forget in self._forgetting:
+            forget()
 
     def __setitem__(self, key: Any, value: Any) -> None:
         super().__setitem__(key, value)
@@ -51,6 +63,10 @@ class Decided(dict):
         super().update(*args, **kwargs)
         self._forget()
 
+    def __ior__(self, other: Any) -> Decided:  # type: ignore[override, misc]
+        self.update(other)
+        return self
+
     def __reduce__(self) -> tuple[Any, ...]:
         """A copy, and what is pickled, is a dictionary of its own, as that of triton.autotune: whoever keeps it keeps no kernel."""
         return dict, (dict(self),)
@@ -66,6 +82,7 @@ class Tuner(Tunable):
         self.configs_timings: dict[Any, Any] = {}
         self._buckets = keys.bucket_functions(self.options.key_buckets, self.keys)
         self._lock = threading.RLock()
+        self._launched: tuple | None = None  # the arguments of the launch that is on
         self._always: frozenset[str] | None = None  # arguments that had a dtype in every call
         self._sometimes: frozenset[str] = frozenset()
         # What reads a call's key, and fast key → configuration: changed together only.
@@ -89,9 +106,13 @@ class Tuner(Tunable):
                 return self._slow(args, dict(grid=grid, warmup=False, **kwargs))  # of two grids, Python says so
             self.best_config = config
             options = config.all_kwargs()  # of every launch, as triton.autotune: a configuration may be changed in place
-            if config.pre_hook is not None:
-                config.pre_hook({**dict(zip(self.arg_names, args, strict=False)), "grid": grid, "warmup": False, **kwargs, **options})
-            return self.fn.run(*args, grid=grid, warmup=False, **kwargs, **options)
+            self._launched = args
+            try:
+                if config.pre_hook is not None:
+                    config.pre_hook({**dict(zip(self.arg_names, args, strict=False)), "grid": grid, "warmup": False, **kwargs, **options})
+                return self.fn.run(*args, grid=grid, warmup=False, **kwargs, **options)
+            finally:
+                self._launched = None
 
         return launch
 
@@ -106,9 +127,13 @@ class Tuner(Tunable):
             return self._slow(args, kwargs)
         self.best_config = config
         options = config.all_kwargs()
-        if config.pre_hook is not None:
-            config.pre_hook({**dict(zip(self.arg_names, args, strict=False)), **kwargs, **options})
-        return self.fn.run(*args, **kwargs, **options)
+        self._launched = args
+        try:
+            if config.pre_hook is not None:
+                config.pre_hook({**dict(zip(self.arg_names, args, strict=False)), **kwargs, **options})
+            return self.fn.run(*args, **kwargs, **options)
+        finally:
+            self._launched = None
 
     def _slow(self, args: tuple, kwargs: dict[str, Any]) -> Any:
         """A launch that must be looked at."""
@@ -118,10 +143,14 @@ class Tuner(Tunable):
         internals.need_driver(self.base_fn)
         config = self.best_config = self._decide(args, kwargs)
         options = config.all_kwargs()
-        if config.pre_hook is not None:
-            config.pre_hook({**dict(zip(self.arg_names, args, strict=False)), **kwargs, **options})
-        with internals.loading_while_capturing():
-            return self.fn.run(*args, **kwargs, **options)
+        self._launched = args
+        try:
+            if config.pre_hook is not None:
+                config.pre_hook({**dict(zip(self.arg_names, args, strict=False)), **kwargs, **options})
+            with internals.loading_while_capturing():
+                return self.fn.run(*args, **kwargs, **options)
+        finally:
+            self._launched = None
 
     def warmup(self, *args: Any, **kwargs: Any) -> list[Any]:
         """Compiles every configuration that pruning leaves, as triton.autotune; what pruning reads is no other thread's call."""
@@ -137,22 +166,25 @@ class Tuner(Tunable):
         """
         if kwargs.get("grid") is None:
             raise UsageError("decide: the call has no grid", None, "grid= among its keywords", "e.g. kernel.decide(x, n, grid=(64,))")
-        self._decide(args, {"warmup": False, **kwargs})
-        assert self.decision is not None
-        return self.decision
+        with self._lock:  # or it is another thread's
+            self._decide(args, {"warmup": False, **kwargs})
+            assert self.decision is not None
+            return self.decision
 
     def _decide(self, args: tuple, kwargs: dict[str, Any]) -> Any:
         """The slow path: known under Triton's key, or chosen now."""
         with self._lock:
             if self._alone != (len(self.configs) == 1):  # the list was changed in place
                 self.configs = self._configs
+            if self._names != list(self.keys):  # so was this one
+                self.keys = self._keys
             several = internals.has_several_models()
             named = {**dict(zip(self.arg_names, args, strict=False)), **kwargs}
             key = keys.slow_key(named, self.arg_names, self.keys, self._buckets) if len(self.configs) > 1 else ()
             if several:
                 key = (*key, internals.current_device().name)
-            config = self.cache.get(key)
-            if config is None:
+            known = len(self.configs) > 1 and key in self.cache
+            if not known:
                 with internals.bound_arguments(self, args):
                     decision, told = choosing.choose(self, args, kwargs, key)
                 self.decision = decision
@@ -165,12 +197,18 @@ class Tuner(Tunable):
                 if decision.provisional:
                     return config
             else:
-                self.decision = self.decisions.get(key, self.decision)
+                config = self.cache[key]
+                made = self.decisions.get(key)
+                if made is None or made.config != config:  # the user put it there
+                    made = Decision(config=config, how="cached", reason="kernel.cache holds it", key=key)
+                self.decision = made
             self._remember(args, kwargs, named, config, internals.device_index if several else None)
             return config
 
     def _remember(self, args: tuple, kwargs: dict[str, Any], named: dict[str, Any], config: Any, device: Any) -> None:
         """Puts a decision where the next call of the kind finds it; a call of a new kind makes a new reader."""
+        if len(self.configs) > 1 and not isinstance(self._decided, Decided):  # a mapping of the user's: it is asked at every call
+            return
         now = keys.dtype_names(named, self.arg_names)
         always = now if self._always is None else self._always & now
         sometimes = ((self._always or frozenset()) | self._sometimes | now) - always
@@ -186,9 +224,8 @@ class Tuner(Tunable):
             listed = self.configs
             return lambda *args, **kwargs: (id(listed[0]), len(listed))
         settled = set(self.arg_names).intersection(*(config.kwargs for config in self.configs))
-        named = [name for name in self.keys if name in self.arg_names]
         return keys.fast_reader(
-            self.arg_names, named, self._buckets, frozenset(settled), always, self._sometimes, device, self.configs
+            self.arg_names, self._names, self._buckets, frozenset(settled), always, self._sometimes, device, self.configs, self.keys
         )  # fmt: skip
 
     def _forget(self) -> None:
@@ -213,14 +250,23 @@ class Tuner(Tunable):
                   f"finished after {self.bench_time:.2f}s,\nbest config selected: {decision.config};")  # fmt: skip
 
     @property
-    def cache(self) -> Decided:
-        """Key → configuration, as triton.autotune has it: clearing, changing or replacing it takes effect."""
+    def cache(self) -> MutableMapping[Any, Any]:
+        """Key → configuration, as triton.autotune has it: clearing, changing or replacing it takes effect.
+
+        Of a plain dictionary put in its place a copy is made; another kernel's is shared, and so is a mapping of another kind, which is
+        asked at every call.
+        """
         return self._decided
 
     @cache.setter
-    def cache(self, value: Mapping[Any, Any]) -> None:
-        self._decided = Decided(self._forget)
-        dict.update(self._decided, value)
+    def cache(self, value: MutableMapping[Any, Any]) -> None:
+        if type(value) is dict:
+            copied = Decided()
+            copied.update(value)
+            value = copied
+        if isinstance(value, Decided):
+            value.tell(self._forget)
+        self._decided = value
         self._forget()
 
     @property
@@ -240,8 +286,19 @@ class Tuner(Tunable):
 
     @keys.setter
     def keys(self, value: Sequence[str]) -> None:
-        self._keys = value
+        self._keys, self._names = value, list(value)
         self._read_anew()
+
+    @property  # type: ignore[override]
+    def nargs(self) -> dict[str, Any] | None:
+        """The positional arguments, by name, of the call that is decided or launched now, as triton.autotune has them."""
+        if self._nargs is None and self._launched is not None:
+            return dict(zip(self.arg_names, self._launched, strict=False))
+        return self._nargs
+
+    @nargs.setter
+    def nargs(self, value: dict[str, Any] | None) -> None:
+        self._nargs = value
 
     def _read_anew(self) -> None:
         """How a call's key is read depends on the configurations and on the names in it."""
@@ -253,15 +310,16 @@ class Tuner(Tunable):
 
     def __getstate__(self) -> dict[str, Any]:
         """What a copy has of this kernel: all but the lock, and what reads its calls."""
-        return {name: value for name, value in self.__dict__.items() if name not in ("_lock", "_hot", "_decided", "serial")} | {
-            "decided": dict(self._decided)
-        }
+        own = ("_lock", "_hot", "_decided", "_launched", "serial")
+        decided = dict(self._decided) if isinstance(self._decided, Decided) else self._decided
+        return {name: value for name, value in self.__dict__.items() if name not in own} | {"decided": decided}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         decided = state.pop("decided")
         self.__dict__.update(state)
         self.serial = new_serial()
         self._lock = threading.RLock()
+        self._launched = None
         self._always, self._sometimes = None, frozenset()
         self._hot = (self._reader(frozenset(), None), {})
         self.cache = decided

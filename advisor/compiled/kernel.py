@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from advisor.configs.literal_values import Symbol
+from advisor.configs.literal_values import Passed, Symbol
 from advisor.configs.rebuild import Rebuilt
 from advisor.hardware import GpuSpec
 from advisor.schema import LAUNCH_OPTIONS
@@ -91,6 +91,8 @@ def encode(value: Any) -> Any:
     """A constant as JSON."""
     if isinstance(value, Symbol):
         return {"dtype": value.text.rsplit(".", 1)[-1]}
+    if isinstance(value, Passed):
+        return {"function": value.alias}
     if isinstance(value, (tuple, list)):
         return {"tuple": [encode(v) for v in value]}
     if isinstance(value, float) and value - value != 0:

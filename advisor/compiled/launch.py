@@ -22,6 +22,7 @@ from advisor.compiled.kernel import OPTION_NAMES, CompiledKernel, CompileRequest
 from advisor.compiled.pool import Pool, borrowed
 from advisor.compiled.stored_types import with_stored_types
 from advisor.compiled.supported import check_target
+from advisor.configs.literal_values import passed_in
 from advisor.configs.rebuild import rebuild
 from advisor.configs.source import SourceFile
 from advisor.schema import Problem
@@ -113,8 +114,8 @@ def request_for(launch: KernelLaunch, guess: Guess, target: Target, sass: bool =
         divisible = frozenset(known) - launch.source.kernel(launch.kernel).unaligned
     options = {k: v for k, v in guess.options.items() if k in OPTION_NAMES}
     return CompileRequest(
-        rebuilt=rebuild(launch.source, launch.kernel), signature=guess.signature, constexprs=guess.constexprs,
-        divisible=divisible, options=options, target=target, sass=sass,
+        rebuilt=rebuild(launch.source, launch.kernel, passed_in(guess.constexprs.values())), signature=guess.signature,
+        constexprs=guess.constexprs, divisible=divisible, options=options, target=target, sass=sass,
     )  # fmt: skip
 
 

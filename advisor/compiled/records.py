@@ -76,7 +76,7 @@ def _recorded_kernel(records: LaunchRecords, launch: RecordedLaunch, files: dict
     if launch.source is None or launch.source not in records.sources:
         return None
     path, text = records.sources[launch.source]
-    key = f"{launch.source}:{sorted(launch.constants.items())!r}"
+    key = f"{launch.source}:{launch.files}:{sorted(launch.constants.items())!r}"
     if key not in files:
         parsed = parse_source(text, path)
         siblings = {records.sources[f][0]: records.sources[f][1] for f in launch.files if f in records.sources}

@@ -35,6 +35,9 @@ ALLOWED_TRITON = {"cdiv", "next_power_of_2", "language", "constexpr", "jit"}
 class RefusedError(Exception):
     """The kernel names something that is not triton's language."""
 
+    def __repr__(self) -> str:
+        return f"refused: {self} is not triton's language, and would run Python while compiling"  # as Triton's own error quotes it
+
 
 class AbsentError(RefusedError):
     """The kernel names something that a module of triton's language does not have: another version's.
@@ -79,6 +82,7 @@ def check_chains(module: types.ModuleType, text: str, kernel: str = "") -> None:
 
     Names that the kernel assigns itself shadow globals; a chain is refused all the same, which is the safe side.
     """
+    check_held(module)
     tree = ast.parse(text)
     inside = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
     functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
@@ -112,6 +116,34 @@ def check_chains(module: types.ModuleType, text: str, kernel: str = "") -> None:
             raise RefusedError(".".join((inner.id, *parts)))
 
 
+def check_held(module: types.ModuleType) -> None:
+    """Refuse what globals and defaults hold within them: of a parameter or of an element, no chain tells where its attributes lead."""
+    for name, value in vars(module).items():
+        if name.startswith("__") or isinstance(value, types.ModuleType):
+            continue
+        if isinstance(value, (tuple, list, dict)) or type(value).__name__ == "constexpr":
+            harmless(value, name)
+        function = getattr(value, "fn", value)
+        if isinstance(function, types.FunctionType) and function.__module__ == module.__name__:
+            for default in (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()):
+                harmless(default, f"a default of {name}")
+
+
+def harmless(value: Any, what: str) -> None:
+    """Raise where a value is, or holds, a module or a callable from elsewhere: a kernel that is given it could ask it for anything."""
+    if isinstance(value, dict):
+        value = (*value, *value.values())
+    if type(value).__name__ == "constexpr":
+        value = value.value
+    if isinstance(value, (tuple, list)):
+        for each in value:
+            harmless(each, what)
+    elif isinstance(value, types.ModuleType):
+        raise RefusedError(f"{what}, a module,")
+    else:
+        allowed(value, getattr(value, "__name__", ""), what)
+
+
 def allowed(value: Any, name: str, chain: str) -> None:
     """Raise where `value` is a module outside triton.language (`math` and rebuilt ones aside), or a callable from elsewhere."""
     if isinstance(value, types.ModuleType):
@@ -120,7 +152,7 @@ def allowed(value: Any, name: str, chain: str) -> None:
         return
     if callable(value) and not isinstance(value, type):
         home = str(getattr(value, "__module__", "") or "")
-        if type(value).__name__ in ("JITFunction", "constexpr", "dtype", "ConstexprFunction"):
+        if type(value).__name__ in ("JITFunction", "InterpretedFunction", "constexpr", "dtype", "ConstexprFunction"):
             return
         if name not in ALLOWED_TRITON and not home.startswith(("triton.language", "rebuilt_")) and home != "math":
             raise RefusedError(chain)
@@ -140,23 +172,75 @@ def load(folder: Path, modules: dict[str, str], entry: str, kernel: str) -> type
     importlib.invalidate_caches()
     sys.path.insert(0, str(folder))
     try:
-        module = importlib.import_module(entry)
-        for name, text in modules.items():
-            if not name.endswith("_prelude.py"):
-                check_chains(importlib.import_module(name[:-3]), text, kernel if name[:-3] == entry else "")
-        return module
+        return checked(modules, entry, kernel)
     finally:
         sys.path.remove(str(folder))
 
 
-def decode(value: Any) -> Any:
-    """A constant of a request: JSON, with types of triton as {"dtype": "fp32"} and tuples as {"tuple": [...]}."""
+def guard_attributes() -> None:
+    """Hold what an attribute turns out to be to triton's language wherever a rebuilt kernel asks for one while it is compiled: also of a
+    parameter, of an element and of a result, where no chain of names tells beforehand what is asked."""
+    from triton.compiler.code_generator import CodeGenerator
+
+    original = CodeGenerator.visit_Attribute
+    if getattr(original, "guards", False):
+        return
+
+    def visit_Attribute(self: Any, node: ast.Attribute) -> Any:
+        value = original(self, node)
+        if not str(self.gscope.get("__name__", "rebuilt_")).startswith("rebuilt_"):  # triton's own, or a kernel that was imported
+            return value
+        try:
+            check_attribute(value, node.attr)
+        except RefusedError:
+            raise RefusedError(ast.unparse(node)) from None
+        return value
+
+    visit_Attribute.guards = True  # type: ignore[attr-defined]
+    CodeGenerator.visit_Attribute = visit_Attribute
+
+
+def check_attribute(value: Any, name: str) -> None:
+    """Raise where an attribute is a namespace, or a function that is neither triton's nor a method of a plain value.
+
+    A jitted function's own methods and its `fn`, which would be called as Python, are none of those.
+    """
+    plain = isinstance(value, types.BuiltinMethodType) and isinstance(value.__self__, (bool, int, float, str, tuple, list))
+    if plain or type(value).__name__ in ("BoundJITMethod", "BoundConstexprFunction"):
+        return
+    if isinstance(value, (dict, types.MappingProxyType)):
+        raise RefusedError(name)
+    if isinstance(value, types.FunctionType) and value.__module__.startswith("rebuilt_"):
+        raise RefusedError(name)
+    allowed(value, name, name)
+
+
+def checked(modules: dict[str, str], entry: str, kernel: str) -> types.ModuleType:
+    """The module that holds the kernel, imported, once nothing in any of the generated modules leads out of triton's language."""
+    guard_attributes()
+    module = importlib.import_module(entry)
+    for name, text in modules.items():
+        if not name.endswith("_prelude.py"):
+            check_chains(importlib.import_module(name[:-3]), text, kernel if name[:-3] == entry else "")
+    return module
+
+
+def decode(value: Any, module: types.ModuleType) -> Any:
+    """A constant of a request: JSON, with types of triton as {"dtype": "fp32"}, tuples as {"tuple": [...]}, and functions of the rebuilt
+    module as {"function": name}."""
+    if isinstance(value, dict) and "function" in value:
+        function = vars(module)[value["function"]]
+        if type(function).__name__ not in ("JITFunction", "ConstexprFunction"):
+            raise RefusedError(value["function"])
+        return function
     if isinstance(value, dict) and "dtype" in value:
         import triton.language as tl
 
-        return getattr(tl, value["dtype"])
+        named = getattr(tl, value["dtype"])
+        harmless(named, f"tl.{value['dtype']}")
+        return named
     if isinstance(value, dict) and "tuple" in value:
-        return tuple(decode(v) for v in value["tuple"])
+        return tuple(decode(v, module) for v in value["tuple"])
     if isinstance(value, dict) and "float" in value:
         return float(value["float"])
     return value
@@ -180,7 +264,7 @@ def handle(request: dict[str, Any]) -> dict[str, Any]:
         block_pointers().provide()
         module = load(Path(folder), request["modules"], request["entry"], request["kernel"])
         function = vars(module)[request["kernel"]]
-        constants = {name: decode(value) for name, value in request["constexprs"].items()}
+        constants = {name: decode(value, module) for name, value in request["constexprs"].items()}
         attributes = {tuple(path): value for path, value in request["attrs"]}
         source = ASTSource(fn=function, signature=request["signature"], constexprs=constants, attrs=attributes)
         if request.get("only") == "ttir":
@@ -376,7 +460,7 @@ def main() -> None:
 
             answer = {"error": error.reason(__version__), "kind": error.kind}
         except RefusedError as error:
-            answer = {"error": f"refused: {error} is not triton's language, and would run Python while compiling", "kind": "refused"}
+            answer = {"error": repr(error), "kind": "refused"}
         except ImportError as error:
             kind = "missing" if (error.name or "").split(".")[0] == "triton" and "triton" not in sys.modules else "failed"
             answer = {"error": reason(error), "kind": kind}

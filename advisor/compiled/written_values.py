@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from advisor.compiled.kernel import OPTION_NAMES
-from advisor.configs.literal_values import Symbol
+from advisor.configs.literal_values import Passed, Symbol
 from advisor.configs.literals import Evaluator, NotLiteralError
 from advisor.configs.source import SourceFile
 from advisor.errors import InputError, UsageError
@@ -141,4 +141,6 @@ def bytes_of(element: str) -> int:
 
 def symbol_text(value: Any) -> str:
     """A constant as shown to people."""
+    if isinstance(value, Passed):
+        return value.name
     return value.text if isinstance(value, Symbol) else str(value) or repr(value)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from advisor.configs.literal_values import Symbol
+from advisor.configs.literal_values import Passed, Symbol
 from advisor.errors import InputError
 
 FORMAT = "triton-advisor launches 1"
@@ -136,14 +136,19 @@ def read_launches(path: str | Path) -> LaunchRecords:
     for name, value in found.items():
         try:
             often = sum(n for (other, _), n in counts.items() if other == name) or 1
-            launches.append(_launch(name, value, often, times.get(("times_us", name), []), times.get(("at_most_us", name), [])))
+            taken = times.get(("times_us", name), []), times.get(("at_most_us", name), [])
+            launches.append(_launch(name, value, often, *taken, {digest: path for digest, (path, _) in sources.items()}))
+        except UnrecordedError as error:
+            problems.append(f"{value.get('kernel', 'a kernel')}, launch {name}: left out, for {error}")
         except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
             damage.append(f"launch {name} of {value.get('kernel', 'no kernel')}: {type(error).__name__}: {error}")
     return LaunchRecords(path=path, launches=tuple(launches), sources=sources, versions=versions, problems=(*damage, *problems),
                          damaged=bool(damage))  # fmt: skip
 
 
-def _launch(key: str, value: Mapping[str, Any], count: int, times: list[float], at_most: list[float]) -> RecordedLaunch:
+def _launch(
+    key: str, value: Mapping[str, Any], count: int, times: list[float], at_most: list[float], paths: Mapping[str, str]
+) -> RecordedLaunch:  # fmt: skip
     _check_tensors(value["tensors"])
     _check_numbers(value["arguments"], value["signature"], value.get("contents") or {})
     for name in ("source", "device"):
@@ -152,11 +157,11 @@ def _launch(key: str, value: Mapping[str, Any], count: int, times: list[float], 
     return RecordedLaunch(
         id=key, kernel=str(value["kernel"]), line=int(value.get("line", 0)), source=value.get("source"),
         signature={str(k): str(v) for k, v in value["signature"].items()},
-        constexprs={str(k): constant(v) for k, v in value["constexprs"].items()},
+        constexprs={str(k): constant(v, str(k), paths) for k, v in value["constexprs"].items()},
         arguments=dict(value["arguments"]), tensors=dict(value["tensors"]), contents=dict(value.get("contents") or {}),
         options={str(k): int(v) for k, v in (value.get("options") or {}).items()},
         grid=tuple(int(n) for n in value["grid"]), files=tuple(str(f) for f in value.get("files") or ()),
-        constants={str(k): constant(v) for k, v in (value.get("constants") or {}).items()},
+        constants={str(k): constant(v, str(k), paths) for k, v in (value.get("constants") or {}).items()},
         device=value.get("device"), same_grid=bool(value.get("same_grid")), tuning=bool(value.get("tuning")), count=count,
         times_us=tuple(times), at_most_us=tuple(at_most),
     )  # fmt: skip
@@ -192,13 +197,30 @@ def _check_numbers(arguments: Mapping[str, Any], types: Mapping[str, Any], conte
             raise ValueError(f"contents of {name}: no list of integers")
 
 
-def constant(value: Any) -> Any:
-    """A constant from its JSON form."""
+class UnrecordedError(ValueError):
+    """A constant of a launch is of a kind that no record holds; the record is whole all the same."""
+
+
+def constant(value: Any, name: str, paths: Mapping[str, str]) -> Any:
+    """A constant from its JSON form.
+
+    Args:
+        value: The JSON.
+        name: Of the argument.
+        paths: Of recorded files, by their hashes.
+
+    Raises:
+        UnrecordedError: It is of a kind that is not recorded.
+    """
     if isinstance(value, dict):
+        if "function" in value and value.get("source") in paths:
+            return Passed(name=str(value["function"]), path=paths[value["source"]])
+        if "language" in value:
+            return Symbol(f"tl.{value['language']}")
         if "dtype" in value:
             return Symbol("tl." + {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16", "fp64": "float64", "i32": "int32",
                                    "i64": "int64", "i8": "int8"}.get(str(value["dtype"]), str(value["dtype"])))  # fmt: skip
         if "tuple" in value:
-            return tuple(constant(v) for v in value["tuple"])
-        raise ValueError(f"a constant of type {value.get('unknown', 'unknown')} was not recorded")
+            return tuple(constant(v, name, paths) for v in value["tuple"])
+        raise UnrecordedError(f"{name} holds a {value.get('unknown', 'function')}, of which a record can tell nothing")
     return value

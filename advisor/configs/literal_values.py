@@ -4,7 +4,8 @@ configurations."""
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping, Sequence
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,27 @@ class Symbol:
     """A name of triton that is kept as written: `tl.float32`."""
 
     text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """A jitted function that a kernel was given as a constant: its name in the file that was recorded as `path`."""
+
+    name: str
+    path: str
+
+    @property
+    def alias(self) -> str:
+        """What it is called beside the kernel, whatever its own file and the kernel's call it."""
+        return f"passed_{hashlib.sha256(self.path.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}_{self.name}"
+
+
+def passed_in(values: Iterable[Any]) -> list[Passed]:
+    """The functions among constants, those within tuples too."""
+    found: list[Passed] = []
+    for value in values:
+        found += [value] if isinstance(value, Passed) else passed_in(value) if isinstance(value, (tuple, list)) else []
+    return found
 
 
 @dataclass(frozen=True, slots=True)

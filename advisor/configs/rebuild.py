@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import builtins
 import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -19,9 +20,9 @@ from advisor.configs.constexpr_functions import check_constexpr_function, decora
 from advisor.configs.imported import INDUCTOR, MOST_HANDS, imported_file, imported_kernel, imported_source, imports_of
 from advisor.configs.imports import Import
 from advisor.configs.kernel_names import SAFE_BUILTINS, RebuildError, bound_names, check_names, free_names
-from advisor.configs.literal_values import Constexpr, Member, Symbol
+from advisor.configs.literal_values import Constexpr, Member, Passed, Symbol
 from advisor.configs.literals import NotLiteralError, dotted
-from advisor.configs.source import SourceFile
+from advisor.configs.source import SourceFile, parse_source
 from advisor.configs.triton_imports import triton_statement
 
 MODULE_PREFIX = "rebuilt_"
@@ -49,8 +50,8 @@ class Rebuilt:
         return digest.hexdigest()
 
 
-def rebuild(source: SourceFile, kernel: str) -> Rebuilt:
-    """The modules that hold `kernel` and what it calls.
+def rebuild(source: SourceFile, kernel: str, passed: Iterable[Passed] = ()) -> Rebuilt:
+    """The modules that hold `kernel` and what it calls, and beside it the functions that are `passed` to it.
 
     Raises:
         RebuildError: It needs something that would have to be run.
@@ -59,6 +60,8 @@ def rebuild(source: SourceFile, kernel: str) -> Rebuilt:
     builder = _Builder()
     entry = builder.module(source)
     builder.add_function(source, kernel)
+    for each in passed:
+        builder.add_passed(source, each)
     texts, origins = builder.render()
     return Rebuilt(entry=entry, kernel=kernel, modules=texts, origins=origins)
 
@@ -107,6 +110,18 @@ class _Builder:
         for needed, line in free_names(node, {id(asked) for asked, _ in module.answers[name]}).items():
             if not self._follow_file(source, module, needed, node):
                 self._need(source, module, needed, line)
+
+    def add_passed(self, source: SourceFile, passed: Passed) -> None:
+        """A function of the kernel's own file, or of one that came with the record."""
+        other: SourceFile | None = source
+        if Path(passed.path) != source.path:
+            text = source.siblings.get(passed.path)
+            read = replace(parse_source(text, passed.path), siblings=source.siblings) if text is not None else None
+            other = read.on(source.backend, source.arch) if read is not None else None
+        if other is None or passed.name not in other.callees:
+            raise RebuildError(f"the kernel is given the function {passed.name} of {Path(passed.path).name}, which is not there",
+                               None, "a jitted function at the top of a recorded file")  # fmt: skip
+        self._link(self.modules[source.path.absolute()], passed.alias, other, passed.name)
 
     def _need(self, source: SourceFile, module: _Module, name: str, line: int) -> None:
         if name in module.functions or name in module.prelude or name in module.links or name in module.other_names:
@@ -282,7 +297,7 @@ def _plain_header(node: ast.FunctionDef, block: list[str], module: _Module) -> l
             text += ": tl.constexpr"
         elif parameter is not None and parameter.annotation in _TYPE_ANNOTATIONS:
             text += f": {parameter.annotation!r}"
-        if parameter is not None and isinstance(parameter.default, (int, float, str, bool, type(None), Symbol, Constexpr)):
+        if parameter is not None and isinstance(parameter.default, (int, float, str, bool, type(None), tuple, list, Symbol, Constexpr)):
             text += f"={_expression(parameter.default, module.source, module, node.lineno)}"
         parts.append(text)
     if node.args.kwonlyargs and node.args.vararg is None:

@@ -20,8 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from advisor.compiled.recorder.hook import MAX_CONTENT
+from advisor.compiled.worker import checked, decode
 from advisor.configs.launches import LaunchRecords, RecordedLaunch, read_launches
-from advisor.configs.literal_values import Symbol
+from advisor.configs.literal_values import Passed, Symbol, passed_in
 from advisor.configs.rebuild import MODULE_PREFIX, rebuild
 from advisor.configs.rows import RECORDED_OPERATOR
 from advisor.configs.source import SourceFile, parse_source
@@ -124,7 +125,7 @@ def _source(records: LaunchRecords, launch: RecordedLaunch) -> SourceFile:
 
 
 def _launch(source: SourceFile, launch: RecordedLaunch, folder: Path, problem_of: ProblemOf) -> _Made:
-    rebuilt = rebuild(source, launch.kernel)
+    rebuilt = rebuild(source, launch.kernel, passed_in(launch.constexprs.values()))
     entry = source.kernels_literal.get(launch.kernel)
     entry = dict(entry) if isinstance(entry, dict) else {}
     try:
@@ -250,6 +251,8 @@ def _plain(value: Any) -> Any:
     """A constant as a literal."""
     if isinstance(value, Symbol):
         return {"symbol": value.text}
+    if isinstance(value, Passed):
+        return {"function": value.alias}
     if isinstance(value, tuple):
         return {"tuple": [_plain(each) for each in value]}
     return value
@@ -325,8 +328,9 @@ def _extent(shape: Sequence[int], strides: Sequence[int]) -> int:
 
 def prepare(launch: Mapping[str, Any], inputs: Mapping[str, Any], folder: Path) -> Callable[[], tuple]:
     """The launch, as it was recorded."""
-    kernel = _kernel(folder, launch["module"], launch["kernel"])
-    constants = {name: _value(value) for name, value in launch["constexprs"].items()}
+    module = _module(folder, launch["module"], launch["kernel"])
+    kernel = getattr(module, launch["kernel"])
+    constants = {name: _value(value, module) for name, value in launch["constexprs"].items()}
     arguments = {**launch["arguments"], **constants, **inputs["tensors"]}
     options, grid = dict(launch["options"]), tuple(launch["grid"])
     _set_allocator()
@@ -347,24 +351,29 @@ def _set_allocator() -> None:
         triton.set_allocator(lambda size, align, stream: torch.empty(size, dtype=torch.int8, device="cuda"))
 
 
-def _value(value: Any) -> Any:
+def _value(value: Any, module: Any) -> Any:
+    if isinstance(value, Mapping) and "function" in value:
+        return getattr(module, str(value["function"]))
     if isinstance(value, Mapping) and "symbol" in value:
-        from triton import language
-
-        return getattr(language, str(value["symbol"]).rsplit(".", 1)[-1])
+        return decode({"dtype": str(value["symbol"]).rsplit(".", 1)[-1]}, module)
     if isinstance(value, Mapping) and "tuple" in value:
-        return tuple(_value(each) for each in value["tuple"])
+        return tuple(_value(each, module) for each in value["tuple"])
     return value
 
 
-def _kernel(folder: Path, module: str, name: str) -> Any:
-    """The rebuilt kernel. Every launch has modules of the same names: each is imported from its own folder, and only from there."""
+def _module(folder: Path, module: str, kernel: str) -> Any:
+    """The module of a rebuilt kernel. Every launch's have the same names: each is imported from its own folder, and only from there.
+
+    Raises:
+        RefusedError: Something in it leads out of triton's language.
+    """
     for known in [each for each in sys.modules if each.startswith(MODULE_PREFIX)]:
         del sys.modules[known]
     sys.path.insert(0, str(folder))
     try:
         importlib.invalidate_caches()
-        return getattr(importlib.import_module(module), name)
+        texts = {path.name: path.read_text(encoding="utf-8", errors="surrogatepass") for path in folder.glob(f"{MODULE_PREFIX}*.py")}
+        return checked(texts, module, kernel)
     finally:
         sys.path.remove(str(folder))
 

@@ -28,6 +28,52 @@ def test_the_fastest_is_chosen_once_per_key():
     assert kernel.configs_timings == {config: [ms] * 3 for config, ms in zip(configs(*LATENCIES), LATENCIES.values(), strict=True)}
 
 
+def test_what_the_user_puts_into_the_cache_is_told_as_the_decision():
+    from .fakes import Tensor
+
+    kernel, bench = tuned(LATENCIES)
+    key = (1024, "torch.bfloat16")
+    kernel.cache[key] = kernel.configs[2]
+    assert kernel.decide(Tensor(), 1024, grid=(1,)).config is kernel.configs[2] and not bench.measured
+    kernel.cache.clear()
+    measured = kernel.decide(Tensor(), 1024, grid=(1,))
+    assert measured.how == "measured" and measured.config is kernel.configs[1]
+    kernel.cache[key] = kernel.configs[0]
+    assert call(kernel) == 32
+    assert (kernel.decision.config, kernel.decision.reason) == (kernel.configs[0], "kernel.cache holds it")
+    kernel.cache[key] = configs(64)[0]  # equal to what was measured
+    assert call(kernel) == 64 and kernel.decision is measured
+
+
+def test_a_thread_is_told_its_own_decision():
+    import threading
+
+    from .fakes import Tensor
+
+    kernel, _ = tuned(LATENCIES)
+    decide, others = kernel._decide, []
+
+    def interrupted(args, kwargs):
+        config = decide(args, kwargs)
+        if not others:
+            others.append(threading.Thread(target=lambda: kernel.decide(Tensor(), 7, grid=(1,))))
+            others[0].start()
+            others[0].join(0.5)
+        return config
+
+    kernel._decide = interrupted
+    assert kernel.decide(Tensor(), 1024, grid=(1,)).key == (1024, "torch.bfloat16")
+    others[0].join(10)
+    assert kernel.decision.key == (7, "torch.bfloat16")
+
+
+def test_a_configuration_that_is_listed_twice_is_measured_once_and_kept():
+    for measured in (3, 0):
+        kernel, bench = tuned(LATENCIES, space=configs(32, 64, 128, 64, 32))
+        assert call(kernel) == 64 and len(bench.measured) == measured
+    assert [timing.config.kwargs["BLOCK"] for timing in kernel.decision.timings] == [32, 64, 128]
+
+
 def test_dtypes_are_part_of_the_key():
     from .fakes import Tensor
 

@@ -117,6 +117,8 @@ def test_constants_of_a_call_are_told_alike_in_every_process():
     assert passed_constants(kernel, named, ["A", "B"]) == "C=None"
     assert passed_constants(kernel, {"x": Tensor(), "A": object()}, []) == "A=object"
     assert passed_constants(kernel, {"A": FakeKernel(recursive)}, []).removeprefix("A=") == source_hash(FakeKernel(recursive))
+    nested = {"A": ((1, "a"), tl.float16, FakeKernel(recursive), object())}
+    assert passed_constants(kernel, nested, []) == f"A=((1, 'a'), dtype(fp16), {source_hash(FakeKernel(recursive))}, object)"
 
 
 HOOKS = """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -14,6 +15,7 @@ import pytest
 from advisor.cli import main
 from advisor.compiled.launch_report import KernelTarget, Unreadable, analyse_targets, is_compiled_target, launch_report, targets_from
 from advisor.configs.launches import is_launch_record, read_launches
+from advisor.configs.literal_values import Symbol
 from advisor.errors import InputError
 from advisor.hardware import load_gpu
 
@@ -290,11 +292,121 @@ def test_launches_beyond_what_a_record_holds_are_said_to_be_missing(tmp_path: Pa
     assert records.problems == ("there are more than 2 distinct launches: those after them are missing",)
 
 
-def test_what_cannot_be_read_of_a_launch_names_its_kernel(tmp_path: Path) -> None:
-    (problem,) = read_launches(
-        recorded(tmp_path, ENDS.replace("y, n, B: tl.constexpr", "y, n, B: tl.constexpr, D: tl.constexpr = print"))
-    ).problems
-    assert problem.endswith(" of copy: ValueError: a constant of type builtin_function_or_method was not recorded")
+def test_what_cannot_be_read_of_a_launch_names_its_kernel(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """And does not pass for a damaged record, which would be whole if it were made again."""
+    record = recorded(tmp_path, ENDS.replace("y, n, B: tl.constexpr", "y, n, B: tl.constexpr, D: tl.constexpr = print"))
+    records = read_launches(record)
+    (problem,) = records.problems
+    assert problem.startswith("copy, launch ") and not records.damaged
+    assert problem.endswith(": left out, for D holds a builtin_function_or_method, of which a record can tell nothing")
+    assert main(["advise", str(record), "--gpu", "H200"]) == 5
+    assert problem in (said := capsys.readouterr().err) and "damaged" not in said
+
+
+PASSED = {
+    "more.py": "import triton\nimport triton.language as tl\n@triton.jit\ndef half(x):\n    return x * 0.5\n",
+    "acts.py": """
+import triton
+import triton.language as tl
+from more import half
+
+@triton.jit
+def square(x):
+    return half(x) * x
+""",
+    "program.py": """
+import torch, triton
+import triton.language as tl
+import acts
+
+@triton.jit
+def square(x):
+    return x * x
+
+@triton.jit
+def apply(x, y, n, F: tl.constexpr, B: tl.constexpr):
+    o = tl.program_id(0) * B + tl.arange(0, B)
+    tl.store(y + o, F(tl.load(x + o, mask=o < n)), mask=o < n)
+
+@triton.jit
+def chain(x, y, n, F: tl.constexpr, B: tl.constexpr):
+    o = tl.program_id(0) * B + tl.arange(0, B)
+    tl.store(y + o, F[0](F[1](tl.load(x + o, mask=o < n))) + F[2], mask=o < n)
+
+x = torch.randn(100)
+for function, want in ((square, x * x), (acts.square, x * x / 2), (tl.sigmoid, x.sigmoid())):
+    y = torch.empty(100)
+    apply[(2,)](x, y, 100, function, B=64)
+    assert torch.allclose(y, want)
+chain[(2,)](x, y, 100, (acts.square, square, 3), B=64)
+assert torch.allclose(y, x**4 / 2 + 3)
+""",
+}
+"""A program that gives kernels functions as constants: of its own file, of another's of the same name, and of Triton's."""
+
+
+@pytest.fixture(scope="module")
+def passing(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The record of `PASSED`, whose files are gone."""
+    folder = tmp_path_factory.mktemp("passing")
+    for name, text in PASSED.items():
+        (folder / name).write_text(text)
+    record = recorded(folder, PASSED["program.py"])
+    for name in PASSED:
+        (folder / name).unlink()
+    return record
+
+
+def test_functions_that_kernels_are_given_are_recorded(passing: Path) -> None:
+    records = read_launches(passing)
+    assert not records.problems
+    given = [launch.constexprs["F"] for launch in records.launches]
+    own, other = given[:2]
+    assert (own.name, Path(own.path).name, other.name, Path(other.path).name) == ("square", "program.py", "square", "acts.py")
+    assert given[2:] == [Symbol("tl.sigmoid"), (other, own, 3)] and own.alias != other.alias
+
+
+def test_a_launch_with_a_function_is_reported_on_for_itself(passing: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With another function the work is another, and no configuration of the same."""
+    assert main(["advise", str(passing), "--gpu", "H200", "--format", "json", "--output", str(tmp_path)]) == 0
+    launches = json.loads(capsys.readouterr().out)["launches"]
+    assert sorted(each["kernel"] for each in launches) == ["apply"] * 3 + ["chain"]
+    assert all(each["ceiling"] is None for each in launches)
+    mixes = [part for each in launches if each["kernel"] == "apply" for part in each["pipelines"] if part["pipeline"] == "xu"]
+    assert len({part["demand"] for part in mixes}) > 1, "the exponential of one of them is seen"
+
+
+def test_a_function_that_is_not_in_the_record_is_said(passing: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    record = tmp_path / "launches.jsonl"
+    record.write_text(passing.read_text().replace("def square(x):", "def cube(x):"))
+    assert main(["advise", str(record), "--gpu", "H200", "--output", str(tmp_path)]) == 0
+    assert "the kernel is given the function square of acts.py, which is not there" in capsys.readouterr().err
+
+
+TWO = """
+import torch, triton
+import triton.language as tl
+from helpers import double
+
+@triton.jit
+def plain(x, y, B: tl.constexpr):
+    tl.store(y + tl.arange(0, B), tl.load(x + tl.arange(0, B)))
+
+@triton.jit
+def doubled(x, y, B: tl.constexpr):
+    tl.store(y + tl.arange(0, B), double(tl.load(x + tl.arange(0, B))))
+
+for kernel in (plain, doubled):
+    kernel[(1,)](torch.ones(64), torch.empty(64), B=64)
+"""
+
+
+def test_kernels_of_one_file_need_not_call_the_same_files(tmp_path: Path) -> None:
+    (tmp_path / "helpers.py").write_text(HELPERS)
+    record = recorded(tmp_path, TWO)
+    (tmp_path / "helpers.py").unlink()
+    found = [analysis for _, analysis in analyse_targets(targets_from(str(record)), load_gpu("H200"))]
+    assert len(found) == 2 and not [each for each in found if isinstance(each, Unreadable)]
 
 
 class Event:

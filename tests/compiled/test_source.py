@@ -13,7 +13,7 @@ from advisor.compiled.inference import Given, guesses
 from advisor.compiled.kernel import Target
 from advisor.compiled.launch import KernelLaunch, inspect_launch
 from advisor.configs.heuristics import heuristic_values
-from advisor.configs.literal_values import Constexpr
+from advisor.configs.literal_values import Constexpr, Symbol
 from advisor.configs.literals import MAX_ITEMS, NotLiteralError
 from advisor.configs.rebuild import RebuildError, rebuild
 from advisor.configs.source import parse_source
@@ -151,6 +151,57 @@ def test_hostile_kernels_do_not_run(name: str, tmp_path: Path) -> None:
     with pytest.raises(AdvisorError):
         inspect_launch(launch, Target(backend="cuda", arch=90), POOL, sass=False)
     assert not mark.exists()
+
+
+HELPER = "@triton.jit\ndef helper(m: tl.constexpr = {}):\n    {}\n"
+OPENED = "builtins.open('PWNED', 'w')"
+ASKED = f"m.get_capture_scope().get('tl').core.{OPENED}"
+HELD = {  # what is defined above, the kernel's parameter, its body, and what is given for the parameter
+    "default": ("", "N: tl.constexpr = tl.core", f"N.{OPENED}", None),
+    "default of a helper": (HELPER.format("tl.core", f"m.{OPENED}"), "N", "helper()", None),
+    "function as a default": (HELPER.format("tl.core.builtins.open", "m('PWNED', 'w')"), "N", "helper()", None),
+    "global": ("HOLDS = tl.constexpr((tl.core, 1))\n", "N", f"HOLDS[0].{OPENED}", None),
+    "constant": ("", "N: tl.constexpr", f"N.{OPENED}", Symbol("tl.core")),
+    "constant in a tuple": ("", "N: tl.constexpr", f"N[0].{OPENED}", (Symbol("tl.core"),)),
+    "method of a function": ("", "N: tl.constexpr = tl.sigmoid", f"N.get_capture_scope().get('core').{OPENED}", None),
+    "method of a helper": (HELPER.format("1", ASKED), "N", "helper(helper)", None),
+    "Python of a helper": (
+        HELPER.format("1", ASKED.replace("m.", "m.value.")) + "@triton.jit\ndef other(m):\n    m.fn(m)\n", "N", "other(helper)", None
+    ),
+}
+
+
+@pytest.mark.parametrize("name", list(HELD))
+def test_hostile_constants_lead_nowhere(name: str, tmp_path: Path) -> None:
+    """Of a parameter, no chain tells where its attributes lead: what holds a module, or a function from elsewhere, is given to none."""
+    pytest.importorskip("triton")
+    mark = tmp_path / "PWNED"
+    above, parameter, body, given = HELD[name]
+    text = f"{HEAD}{above}@triton.jit\ndef k(x, {parameter}):\n    {body}\n    tl.store(x, 1.0)\n".replace("PWNED", str(mark))
+    launch = KernelLaunch(source=parse_source(text, tmp_path / "k.py"), kernel="k", given=Given(constexprs={"N": given} if given else {}))
+    with pytest.raises(CompileError, match="is not triton's language"):
+        inspect_launch(launch, Target(backend="cuda", arch=90), POOL, sass=False)
+    assert not mark.exists()
+
+
+@pytest.mark.parametrize("given", ["tl.float16", "tl.sigmoid", "tl.exp"])
+def test_types_and_functions_of_triton_can_be_given(given: str, tmp_path: Path) -> None:
+    pytest.importorskip("triton")
+    use = "tl.load(x).to(N)" if given == "tl.float16" else "N(tl.load(x))"
+    text = f"{HEAD}@triton.jit\ndef k(x, N: tl.constexpr = {given}):\n    tl.store(x, {use})\n"
+    for constants in ({}, {"N": Symbol(given)}):
+        asked = Given(types={"x": "*fp32"}, constexprs=constants)
+        launch = KernelLaunch(source=parse_source(text, tmp_path / "k.py"), kernel="k", given=asked)
+        assert "tt.store" in inspect_launch(launch, SM_90, POOL, sass=False).compiled.ttir
+
+
+@pytest.mark.parametrize(("default", "length"), [("(2, 3)", 2), ("[2, 3]", 2), ("()", 0)])
+def test_defaults_are_kept_in_their_place(default: str, length: int, tmp_path: Path) -> None:
+    """One that is left out after another makes a header that is no Python."""
+    pytest.importorskip("triton")
+    text = f"{HEAD}@triton.jit\ndef k(x, B: tl.constexpr = 64, S: tl.constexpr = {default}):\n    tl.store(x + tl.arange(0, B), len(S))\n"
+    launch = KernelLaunch(source=parse_source(text, tmp_path / "k.py"), kernel="k", given=Given(types={"x": "*i32"}))
+    assert f"dense<{length}> : tensor<64xi32>" in inspect_launch(launch, SM_90, POOL, sass=False).compiled.ttir
 
 
 def test_defaults_decorators_and_annotations_do_not_run(tmp_path: Path) -> None:

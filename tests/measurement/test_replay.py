@@ -168,6 +168,24 @@ def test_odd_and_hostile_records(recorded, tmp_path, capsys, kind):
     assert not mark.exists()
 
 
+@pytest.mark.parametrize("root", ["tl.core", "KIND"])
+def test_what_a_hostile_record_asks_of_a_module_is_not_done(recorded, tmp_path, monkeypatch, capsys, root):
+    """Neither by a name in its source nor by a constant, although the interpreter runs all that was rebuilt."""
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    mark = tmp_path / "opened"
+
+    def change(line):
+        if "launch" in line and root == "KIND":
+            line["constexprs"]["KIND"] = {"dtype": "core"}
+        elif "text" in line:
+            line["text"] = line["text"].replace("    x = tl.load", f"    {root}.builtins.open({str(mark)!r}, 'w')\n    x = tl.load")
+
+    output = tmp_path / "rows.csv"
+    assert main(["measure", changed(recorded[0], tmp_path, change), "--device", "fake,execute=1", "--rounds", "2", "-o", str(output)]) == 3
+    assert [row["status"] for row in rows_of(output)] == ["crash"] * 2 and not mark.exists()
+    assert "RefusedError: tl.core" in capsys.readouterr().out
+
+
 def test_options_that_a_record_leaves_no_room_for(recorded, tmp_path, capsys):
     output = ["--device", "fake", "-o", str(tmp_path / "rows.csv")]
     assert main(["measure", str(recorded[0]), "--tokens", "4", *output]) == 2
@@ -203,6 +221,36 @@ print(json.dumps({{name: [before[name].flatten().tolist(), each.flatten().tolist
                           env={**os.environ, "TRITON_INTERPRET": "1"}, capture_output=True, text=True, check=False)  # fmt: skip
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
+
+
+GIVEN = """
+import torch
+import triton
+import triton.language as tl
+import acts
+
+@triton.jit
+def twice(x):
+    return 2 * x
+
+@triton.jit
+def given(x_ptr, y_ptr, n, F: tl.constexpr, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offsets, mask=offsets < n)
+    tl.store(y_ptr + offsets, F[0](F[1](x)) + F[2](x), mask=offsets < n)
+
+given[(2,)](torch.randn(40), torch.empty(40), 40, F=(twice, acts.cube, tl.sigmoid), BLOCK=32)
+"""
+
+
+def test_a_launch_with_functions_as_constants_is_replayed_with_them(tmp_path):
+    (tmp_path / "acts.py").write_text("import triton\nimport triton.language as tl\n@triton.jit\ndef cube(x):\n    return x * x * x\n")
+    record, _ = recorded_run(tmp_path, GIVEN)
+    (tmp_path / "acts.py").unlink()
+    (launch,), left_out = recorded_launches(record, tmp_path / "replay", problem_of_record)
+    tensors = replayed(launch)
+    x, y = (torch.tensor(tensors[name][1]) for name in ("x_ptr", "y_ptr"))
+    assert not left_out and torch.allclose(y, 2 * x**3 + x.sigmoid(), atol=1e-5)
 
 
 def test_a_launch_whose_indices_were_not_recorded_is_left_out_and_what_to_do_is_said(recorded, tmp_path, capsys):

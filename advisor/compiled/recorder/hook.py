@@ -94,7 +94,7 @@ class Recorder:
         bound = signature.bind_partial(*arguments, **own)
         bound.apply_defaults()
         values = dict(bound.arguments)
-        launch = describe(values, signature, self.contents)
+        launch = describe(values, signature, self.contents, self.passed)
         for name, reason in launch.pop("dropped").items():
             self.say_dropped(function.__name__, name, reason)
         launch["options"] = {k: keywords[k] for k in OPTIONS if isinstance(keywords.get(k), int)}
@@ -102,7 +102,7 @@ class Recorder:
         launch["kernel"] = function.__name__
         launch["line"] = function.__code__.co_firstlineno
         launch["source"] = self.source(function)
-        launch["files"] = self.helpers(function)
+        launch["files"] = sorted({*self.helpers(function), *self.passed_files(values.values())} - {launch["source"]})
         launch["constants"] = constants_of(function)
         launch["interpreted"] = type(kernel).__name__ == "InterpretedFunction"
         launch["tuning"] = bool(getattr(self.tuning, "depth", 0))
@@ -130,13 +130,32 @@ class Recorder:
         found = set()
         for name in function.__code__.co_names:
             value = function.__globals__.get(name)
-            inner = getattr(value, "fn", None)
-            if type(value).__name__ not in ("JITFunction", "InterpretedFunction") or not inspect.isfunction(inner):
+            if not is_jitted(value):
                 continue
+            inner = value.fn
             digest = self.source(inner) if inner.__code__.co_filename != function.__code__.co_filename else None
             if digest:
                 found.add(digest)
         return sorted(found)
+
+    def passed(self, value: Any) -> dict[str, Any] | None:
+        """A function that a kernel is given as a constant: where it stands, or its name in Triton's language; None: it is no jitted one."""
+        name = getattr(getattr(value, "fn", value), "__name__", None)
+        language = sys.modules.get("triton.language")
+        if callable(value) and isinstance(name, str) and getattr(language, name, None) is value and not isinstance(value, type):
+            return {"language": name}
+        digest = self.source(value.fn) if is_jitted(value) else None
+        return {"function": name, "source": digest} if digest is not None else None
+
+    def passed_files(self, values: Any) -> set[str]:
+        """Hashes of the files that hold the jitted functions among values, and the kernels that these may call."""
+        found: set[str] = set()
+        for value in values:
+            if isinstance(value, (list, tuple)):
+                found |= self.passed_files(value)
+            elif (told := self.passed(value)) is not None and "source" in told:
+                found |= {told["source"], *self.helpers(value.fn)}
+        return found
 
     def finish(self, wait: bool = True) -> None:
         """Counts and times, when the program ends; without waiting for the GPU, only what it has done by now."""
@@ -200,8 +219,17 @@ def ends(recorder: Recorder, original: Any) -> Any:
     return end
 
 
-def describe(values: dict[str, Any], signature: inspect.Signature, wanted: set[str]) -> dict[str, Any]:
-    """Types, constants, numbers and tensors of a launch; under `dropped`, why contents that were asked for are not among them."""
+def is_jitted(value: Any) -> bool:
+    """Whether it is a function of `@triton.jit` (or what stands for one), with the Python function in it."""
+    kinds = ("JITFunction", "InterpretedFunction", "ConstexprFunction")
+    return type(value).__name__ in kinds and inspect.isfunction(getattr(value, "fn", None))
+
+
+def describe(values: dict[str, Any], signature: inspect.Signature, wanted: set[str], passed: Any = None) -> dict[str, Any]:
+    """Types, constants, numbers and tensors of a launch; under `dropped`, why contents that were asked for are not among them.
+
+    `passed` tells where a function among the constants stands.
+    """
     types: dict[str, str] = {}
     constants: dict[str, Any] = {}
     numbers: dict[str, Any] = {}
@@ -212,7 +240,7 @@ def describe(values: dict[str, Any], signature: inspect.Signature, wanted: set[s
         annotation = signature.parameters[name].annotation
         text = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", str(annotation))
         if "constexpr" in text:
-            types[name], constants[name] = "constexpr", plain(value)
+            types[name], constants[name] = "constexpr", plain(value, passed)
         elif value is None:
             types[name], constants[name] = "constexpr", None
         elif hasattr(value, "data_ptr") and hasattr(value, "dtype"):
@@ -233,7 +261,7 @@ def describe(values: dict[str, Any], signature: inspect.Signature, wanted: set[s
         elif isinstance(value, float):
             types[name], numbers[name] = "fp32", value
         else:
-            types[name], constants[name] = "constexpr", plain(value)
+            types[name], constants[name] = "constexpr", plain(value, passed)
     return {"signature": types, "constexprs": constants, "arguments": numbers, "tensors": tensors, "contents": contents,
             "dropped": dropped}  # fmt: skip
 
@@ -277,16 +305,17 @@ def content_of(value: Any) -> list | str:
     return value.detach().cpu().reshape(-1).tolist()
 
 
-def plain(value: Any) -> Any:
-    """A constant as JSON: types of triton as {"dtype": name}."""
+def plain(value: Any, passed: Any = None) -> Any:
+    """A constant as JSON: types of triton as {"dtype": name}, functions as `passed` tells."""
     value = getattr(value, "value", value) if type(value).__name__ == "constexpr" else value
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, (list, tuple)):
-        return {"tuple": [plain(v) for v in value]}
+        return {"tuple": [plain(v, passed) for v in value]}
     if type(value).__name__ == "dtype" and type(value).__module__.startswith("triton"):
         return {"dtype": str(getattr(value, "name", value))}
-    return {"unknown": type(value).__name__}
+    told = passed(value) if passed is not None else None
+    return told if told is not None else {"unknown": type(value).__name__}
 
 
 def constants_of(function: Any) -> dict[str, Any]:
