@@ -68,7 +68,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add_sizes_argument(parser, "sizes of a bundled kernel's problem")
     parser.add_argument("--dtype", type=options.operand_type, metavar="TYPE",
                         help="operand type, in place of the table's: bf16, fp16, fp32, tf32, fp8 or int8")  # fmt: skip
-    parser.add_argument("--routing", metavar="FILE", help="token slots per expert (JSON list, or one number per line); default uniform")
+    parser.add_argument("--routing", metavar="FILE", help="token slots per expert (JSON list, or one number per line), scaled to those of "
+                        "each launch; default uniform")  # fmt: skip
     parser.add_argument("--cache", choices=("cold", "warm"),
                         help="what the L2 holds at launch (default: warm; for a tuning cache as the timings suggest)")  # fmt: skip
     parser.add_argument("--measured", metavar="FILE",
