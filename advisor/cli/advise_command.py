@@ -222,6 +222,8 @@ def _tuned(arguments: argparse.Namespace, file: Path, kernel: str | None) -> lis
         raise UsageError("a tuning cache holds its own problems and latencies", ", ".join(given), "--gpu, --cache, --weights",
                          "leave them out")  # fmt: skip
     kept = read_cache_file(file)
+    if not kept:
+        raise NothingMatchedError(f"{file.name}: the cache is empty", None, None, "run a kernel with @advisor.autotune first")
     everything = [entry for entry in kept if kernel in (None, entry.key.kernel)]
     wanted = [gpu_model(name) for name in arguments.gpu] or list(dict.fromkeys(entry.key.gpu for entry in everything))
     if not wanted or not any(entry.key.gpu in wanted for entry in everything):
