@@ -15,26 +15,29 @@ _NAMED = 3
 def beyond_reach(launches: Sequence[LaunchReport], measured: Mapping[str, Measured]) -> tuple[str, ...]:
     """Sentences on predicted ceilings that measurements put in doubt; none where nothing does.
 
-    A measured latency lowers a ceiling and never raises one, for another configuration may reach it all the same. So a ceiling stays that
-    of a configuration which was measured to be slower, and one far below what was measured although nothing is predicted to be faster.
+    A measured latency lowers a ceiling and never raises one, for another configuration may reach it all the same. So a ceiling stays
+    where the configuration ranked first was measured to be slower, and where nothing is predicted to be faster than what was measured
+    far above it.
     """
     refuted = {report.id: us for report in launches if (us := _refuted_us(report, measured)) is not None}
     stuck = [report.id for report in launches if report.id not in refuted and _is_stuck(report)]
+    # What rows say was simulated is not called measured.
+    word = "simulated" if any(each.measured is not None and each.measured.origin == "simulated" for each in launches) else "measured"
     out = []
     if refuted:
         named = {report.id: report.ceiling.us for report in launches if report.ceiling is not None}
-        each = [f"{microseconds(us)} µs of {name} (predicted {microseconds(named[name])})" for name, us in refuted.items()]
-        out.append(f"What is predicted to be the fastest configuration was measured too, and is slower than that: {_listed(each)}. "
-                   "Whether another one reaches the tunable ceiling is not known.")  # fmt: skip
+        each = [f"{microseconds(us)} µs of {name} (ceiling {microseconds(named[name])})" for name, us in refuted.items()]
+        out.append(f"The configuration ranked first was {word} too, and lies above the predicted tunable ceiling: {_listed(each)}. "
+                   "Whether another one reaches it is not known.")  # fmt: skip
     if stuck:
         who, whose = (f"{_listed(stuck)} was", "the launch") if len(stuck) == 1 else (f"{_listed(stuck)} were", "the launches")
-        out.append(f"{who} measured {100 * (GAIN - 1):.0f} % or more above the tunable ceiling, and the model has no configuration that is "
+        out.append(f"{who} {word} {100 * (GAIN - 1):.0f} % or more above the tunable ceiling, and the model has no configuration that is "
                    f"worth changing to: it is off here, or something else slows {whose} (advisor tune measures others).")  # fmt: skip
     return tuple(out)
 
 
 def _refuted_us(report: LaunchReport, measured: Mapping[str, Measured]) -> float | None:
-    """What the configuration that the ceiling is of was measured to take, where that is above the ceiling's interval; else None."""
+    """What the first-ranked configuration was measured to take, where that is above the interval of the ceiling; else None."""
     ceiling = report.ceiling
     if ceiling is None or ceiling.origin != "predicted" or report.id not in measured:
         return None

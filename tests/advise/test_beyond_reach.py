@@ -37,7 +37,7 @@ def test_a_ceiling_whose_own_configuration_was_measured_slower_is_called_in_doub
     told, (found, *_) = unknowns({launch.id: took(1.5 * launch.predicted.us, (best, 2.0 * us))})
     assert found.ceiling.us == us and found.ceiling.origin == "predicted", "a measurement never raises it"
     [said] = [each for each in told if "was measured too" in each]
-    assert f"{2.0 * us:.1f} µs of {launch.id} (predicted {us:.1f})" in said
+    assert f"{2.0 * us:.1f} µs of {launch.id} (ceiling {us:.1f})" in said
 
     within, _ = unknowns({launch.id: took(1.5 * launch.predicted.us, (best, launch.ceiling.high_us))})
     assert not any("was measured too" in each for each in within), "the interval says as much"
@@ -51,4 +51,6 @@ def test_a_launch_far_above_its_ceiling_without_a_remedy_says_so(above: float, s
     assert helped.recommendation is not None
     told = beyond_reach((stuck, helped), {})
     assert [each.startswith(f"{first.id} was measured 10 % or more above the tunable ceiling") for each in told] == [True] * said
+    simulated = replace(stuck, measured=replace(stuck.measured, origin="simulated"))
+    assert [f"{first.id} was simulated 10 %" in each for each in beyond_reach((simulated,), {})] == [True] * said
     assert beyond_reach((replace(stuck, measured=None), helped), {}) == (), "what is only predicted is explained by its gap"
