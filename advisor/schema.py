@@ -398,7 +398,7 @@ class Verdict:
     ceiling_us: float  # summed over the same launches; 0 where one of them has none that is known
     bound_us: float
     percent_of_ceiling: float  # 100 x ceiling / current, where both are known of a launch; 0: of none
-    binding_pipeline: str
+    binding_pipeline: str  # of the bounds that most of their sum is of
     origin: Origin
     unknowns: tuple[str, ...]  # what is not known, each a sentence
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from advisor import __version__
+from advisor.advise.beyond_reach import beyond_reach
 from advisor.advise.choice import Choice, choose, predicted_latency
 from advisor.advise.drafts import Draft, Measured, draft_of, probability
 from advisor.advise.exports import recommended_exports, triton_config
@@ -65,6 +66,7 @@ def advise(
         raise NothingMatchedError(f"{target.title}: no launches to look at", None, None, "check --tokens and the table's entries")
     launches = launch_reports(target, predictor, measured=measured, progress=progress)
     unknowns = target.unknowns + warm_cache(launches) + _unknowns(launches, predictor) + unmeasured_vendor([target.gpu])
+    unknowns += beyond_reach(launches, measured or {})
     unknowns += exact_products([each.problem for each in target.launches], target.gpu) + held_by_power(launches, target.gpu)
     return Result(
         tool_version=__version__,

@@ -44,9 +44,10 @@ def verdict(
     reached = sum(report.ceiling.us for report, _ in rated if report.ceiling)
     percent = 100 * reached / sum(now for _, now in rated) if rated else 0.0
     bound = sum(report.bound.us for report, _ in able)
+    # Of the bounds, for it is named as what their sum is made of: a slow launch does not change which pipeline that is.
     share: dict[str, float] = defaultdict(float)
-    for report, now in able:
-        share[report.binding_pipeline] += now
+    for report, _ in able:
+        share[report.binding_pipeline] += report.bound.us
     binding = max(share, key=lambda name: share[name]) if share else launches[0].binding_pipeline
     return Verdict(
         sentence=_sentence(launches, [report for report, _ in able], [report for report, _ in rated], percent, current, ceiling, bound,

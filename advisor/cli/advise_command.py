@@ -68,7 +68,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add_sizes_argument(parser, "sizes of a bundled kernel's problem")
     parser.add_argument("--dtype", type=options.operand_type, metavar="TYPE",
                         help="operand type, in place of the table's: bf16, fp16, fp32, tf32, fp8 or int8")  # fmt: skip
-    parser.add_argument("--routing", metavar="FILE", help="token slots per expert (JSON list, or one number per line); default uniform")
+    parser.add_argument("--routing", metavar="FILE", help="token slots per expert (JSON list, or one number per line), scaled to those of "
+                        "each launch; default uniform")  # fmt: skip
     parser.add_argument("--cache", choices=("cold", "warm"),
                         help="what the L2 holds at launch (default: warm; for a tuning cache as the timings suggest)")  # fmt: skip
     parser.add_argument("--measured", metavar="FILE",
@@ -221,6 +222,8 @@ def _tuned(arguments: argparse.Namespace, file: Path, kernel: str | None) -> lis
         raise UsageError("a tuning cache holds its own problems and latencies", ", ".join(given), "--gpu, --cache, --weights",
                          "leave them out")  # fmt: skip
     kept = read_cache_file(file)
+    if not kept:
+        raise NothingMatchedError(f"{file.name}: the cache is empty", None, None, "run a kernel with @advisor.autotune first")
     everything = [entry for entry in kept if kernel in (None, entry.key.kernel)]
     wanted = [gpu_model(name) for name in arguments.gpu] or list(dict.fromkeys(entry.key.gpu for entry in everything))
     if not wanted or not any(entry.key.gpu in wanted for entry in everything):

@@ -95,8 +95,9 @@ def _list(cache: Cache, arguments: argparse.Namespace) -> int:
             print(clean(f"  {shown}  {_label(row.config)}{predicted}" + (f"  {row.reason}" if row.reason else "")))
     if not found:
         asked = " on ".join(filter(None, (arguments.kernel, arguments.gpu)))
-        raise NothingMatchedError(f"{cache.path}: no problem like it", asked or None, None,
-                                  "without --kernel and --gpu it lists them all" if asked else "the cache is empty")  # fmt: skip
+        if not asked:
+            raise NothingMatchedError(f"{cache.path}: the cache is empty", None, None, "run a kernel with @advisor.autotune first")
+        raise NothingMatchedError(f"{cache.path}: no problem like it", asked, None, "without --kernel and --gpu it lists them all")
     print(f"advisor: {several(len(found), 'problem')} in {cache.path}", file=sys.stderr)
     return 0
 

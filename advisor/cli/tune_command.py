@@ -54,7 +54,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--op", metavar="OP", help="only launches of this operator, e.g. w13")
     parser.add_argument("--dtype", type=options.operand_type, metavar="TYPE",
                         help="operand type of a layer or kernel, such as bf16 (a table is of its own)")  # fmt: skip
-    parser.add_argument("--routing", metavar="FILE", help="token slots per expert (JSON list, or one number per line); default uniform")
+    parser.add_argument("--routing", metavar="FILE", help="token slots per expert (JSON list, or one number per line), scaled to those of "
+                        "each launch; default uniform")  # fmt: skip
     parser.add_argument("--cache", choices=("cold", "warm"), default="warm", help="what the L2 holds at launch (default: warm)")
     parser.add_argument("--weights", metavar="FILE", help="weights that `advisor train` wrote (default: those shipped)")
     parser.add_argument("-o", "--output", metavar="DIR", default="advisor-out", help="folder for report.html, result.json and the study")

@@ -211,7 +211,9 @@ def grid_of(text: str, names: Mapping[str, Any], source: SourceFile) -> tuple[in
     except (SyntaxError, ValueError) as error:
         raise UsageError("not a grid", text, "up to three sizes, as in 1024 or cdiv(M, BLOCK_M),8", str(error)) from None
     except NotLiteralError as error:
-        raise UsageError("the grid cannot be worked out", text, None, str(error)) from None
+        known = f" over {', '.join(sorted(names))}" if names else ""
+        raise UsageError(f"the grid cannot be worked out: {error}", text, f"numbers, or an expression{known}, as in cdiv(M, BLOCK_M)",
+                         "give the value of a size that lacks one (--arg NAME=VALUE)") from None  # fmt: skip
     return checked_grid(value, text)
 
 

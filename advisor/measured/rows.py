@@ -62,9 +62,10 @@ def match(target: Target, path: str | os.PathLike[str], text: str | None = None)
     groups = [_match_group(file, group, here, target) for group in shares.values()]
     launches = {launch.id: launch for group in groups for launch in group.launches}
     measured = {name: its for group in groups for name, its in group.measured.items()}
-    used, lost = (np.logical_or.reduce([getattr(group, name) for group in groups]) for name in ("used", "lost"))
+    used, lost, others = (np.logical_or.reduce([getattr(group, name) for group in groups]) for name in ("used", "lost", "others"))
+    others &= ~used
     if not measured:
-        raise _nothing(file, target, lost)
+        raise _nothing(file, target, lost, others)
     unknowns = list(target.unknowns)
     if all(launch.configuration is not None for launch in launches.values()):
         unknowns = [text for text in unknowns if text != CONFIGURATION_UNKNOWN]
@@ -75,22 +76,29 @@ def match(target: Target, path: str | os.PathLike[str], text: str | None = None)
         unknowns.append(f"{file.label} does not say which configuration was {file.word}: {part(presumed, len(launches), 'launch')} "
                         f"{agree(presumed, 'is', 'are')} taken to have run as shown.")  # fmt: skip
     target = replace(target, launches=tuple(launches[launch.id] for launch in target.launches), unknowns=tuple(unknowns))
-    missing, spare, failures = len(launches) - len(measured), int((~used & ~lost).sum()), int(lost.sum())
+    missing, spare, failures = len(launches) - len(measured), int((~used & ~lost & ~others).sum()), int(lost.sum())
     left = f"{coverage(file.label, len(measured), len(launches))}; {several(spare, 'row')} {agree(spare, 'belongs', 'belong')} to none"
+    if aside := int(others.sum()):
+        left += f"; {several(aside, 'row')} {agree(aside, 'is', 'are')} of other configurations where what runs was not {file.word}"
     left += f"; {failures} failed and {agree(failures, 'has', 'have')} no latency" if failures else ""
-    return Matched(target=target, measured=measured, unmatched=left if missing or spare or failures else None)
+    return Matched(target=target, measured=measured, unmatched=left if missing or spare or failures or aside else None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Group:
-    """Launches that share one configuration, matched; `used` and `lost` [rows] are those of their problems that were measured or failed,
-    `chosen_from` the number of configurations of which one was taken for what runs, 0 where that was known, `presumed` the number of
-    launches whose rows name no configuration and are taken to have run with theirs."""
+    """Launches that share one configuration, matched.
+
+    `used` and `lost` [rows] are those of their problems that were measured or failed, `others` those of problems that were measured with
+    other configurations only, so that nothing is known of what runs; `chosen_from` is the number of configurations of which one was taken
+    for what runs, 0 where that was known, `presumed` the number of launches whose rows name no configuration and are taken to have run
+    with theirs.
+    """
 
     launches: Sequence[PlannedLaunch]
     measured: Mapping[str, Measured]
     used: np.ndarray
     lost: np.ndarray
+    others: np.ndarray
     chosen_from: int
     presumed: int
 
@@ -110,22 +118,27 @@ def _match_group(file: MeasuredFile, group: Sequence[PlannedLaunch], here: np.nd
     measured: dict[str, Measured] = {}
     unsaid = {row for rows in found.values() for row, its in rows if its is None}
     presumed = sum(launch.configuration is not None and not unsaid.isdisjoint(mine[launch.id]) for launch in group)
-    used = np.zeros(len(file.rows), dtype=bool)
+    used, others = (np.zeros(len(file.rows), dtype=bool) for _ in range(2))
     for launch in group:
+        (used if mine[launch.id] else others)[[row for row, _ in found[launch.id]]] = True
         if mine[launch.id]:
-            used[[row for row, _ in found[launch.id]]] = True
             measured[launch.id] = replace(file.with_rounds(mine[launch.id]), others=_others(file, found[launch.id], launch))
     lost = here & file.failed & np.logical_or.reduce(list(same.values()))
-    return _Group(launches=group, measured=measured, used=used, lost=lost, chosen_from=chosen_from, presumed=presumed)
+    return _Group(launches=group, measured=measured, used=used, lost=lost, others=others, chosen_from=chosen_from, presumed=presumed)
 
 
-def _nothing(file: MeasuredFile, target: Target, lost: np.ndarray) -> NothingMatchedError:
-    """The error for a file without a latency of any launch; `lost` [rows]: launches of the target that failed."""
+def _nothing(file: MeasuredFile, target: Target, lost: np.ndarray, others: np.ndarray) -> NothingMatchedError:
+    """The error for a file without a latency of any launch; `lost` [rows]: launches of the target that failed, `others` [rows]: of its
+    problems with other configurations."""
     if lost.any():
         kinds = sorted({file.rows.text["status"][row].strip() for row in np.flatnonzero(lost).tolist()})
         return NothingMatchedError(f"{file.label}: of {target.title} on {target.gpu.name} it has only launches that failed",
                                    ", ".join(kinds), "rows whose status is ok or empty",
                                    "measure a configuration whose output is right")  # fmt: skip
+    if count := int(others.sum()):
+        return NothingMatchedError(f"{file.label}: no row has the configuration that a launch of {target.title} runs with",
+                                   f"{several(count, 'row')} of its problems with other configurations", "what runs beside them",
+                                   "measure that too")  # fmt: skip
     none = f"{file.label}: none of {several(len(file.rows), 'row')} belongs to {target.title} on {target.gpu.name}"
     return NothingMatchedError(none, None,
                                "rows with the same GPU, sizes, types, cache state and configuration",

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from advisor.advise import advise
+from advisor.advise.beyond_reach import beyond_reach
 from advisor.advise.drafts import Measured
 from advisor.advise.exports import triton_config
 from advisor.advise.verdict import verdict
@@ -80,23 +81,27 @@ def report(plan: Plan, tuner: Tuner, backend: Backend, command: str, deadline: f
         row = _row(plan, tuner, decision, winners[decision.task.id])
         row = replace(row, beside=beside if row.changed else ())
         rows.append(history.since_the_first_run(tuner.study(decision.task.id), row, plan.order.export))
-    found, warnings = exports(plan, winners, earlier={row.task for row in rows if row.changed and not winners[row.task].changed})
+    earlier = [row for row in rows if row.changed and not winners[row.task].changed]
+    found, warnings = exports(plan, winners, earlier={row.task for row in earlier})
     warnings = (*warnings, *dict.fromkeys([*(each for row in rows for each in row.beside), *beside]))
     origin: Origin = "simulated" if isinstance(backend, (MeasuringBackend, RecordedBackend)) and backend.simulated else "measured"
-    result = advise(_as_it_runs(plan, winners), plan.predictor, command=command, measured=_measured(plan, winners, backend.name, origin))
+    measured = _measured(plan, winners, backend.name, origin)
+    result = advise(_as_it_runs(plan, winners), plan.predictor, command=command, measured=measured)
     exhausted = {decision.task.id: us for decision in plan.decisions if (us := _best_of_all(tuner, decision)) is not None}
     launches = tuple(
         _searched(plan, launch, each, winners[launch.share], exhausted.get(launch.share), backend.name, origin)
         for launch, each in zip(plan.target.launches, result.launches, strict=True)
     )
     any_measured = any(trial.latency_us is not None for search in searches for trial in search.trials)
-    unknowns = tuple(each for each in result.verdict.unknowns if not (any_measured and each.startswith("Nothing was measured")))
+    answered = beyond_reach(result.launches, measured)  # for what the model does not know to change, the search was made
+    unknowns = tuple(each for each in result.verdict.unknowns
+                     if each not in answered and not (any_measured and each.startswith("Nothing was measured")))  # fmt: skip
     settled = {launch.id for launch in plan.target.launches if winners[launch.share].best is not None}
     result = replace(
         result, launches=launches, verdict=verdict(launches, unknowns), exports=found, searches=tuple(searches),
         actions=(*actions(launches, settled), *_first_choices(launches, winners, plan.target.launches, origin)),
         fingerprint=backend.scheduler.description.fingerprint if isinstance(backend, MeasuringBackend) else result.fingerprint,
-        warnings=(*result.warnings, *warnings, *_not_compared(plan, winners)),
+        warnings=(*result.warnings, *warnings, *_not_compared(plan, winners), *_found_before(earlier)),
     )  # fmt: skip
     return Tuned(result=result, rows=tuple(rows), source=backend.name, about=plan.about, study=plan.name,
                  table=table, warnings=warnings)  # fmt: skip
@@ -108,6 +113,16 @@ def _not_compared(plan: Plan, winners: Mapping[str, Winner]) -> tuple[str, ...]:
     ended = f"{limit}; run it again with a longer one, which goes on with the search"
     unrecorded = "no recorded row is of what runs, so that nothing says whether the search's best is faster; record it too"
     return tuple(filter(None, (_left(winners, NOT_COMPARED, ended), _left(winners, NOT_RECORDED, unrecorded))))
+
+
+def _found_before(earlier: Sequence[Row]) -> tuple[str, ...]:
+    """A sentence on the decisions that run with what an earlier run won: the report has nothing to change left, and its `now` is theirs."""
+    if not earlier:
+        return ()
+    won = [f"{row.task} {microseconds(row.before_us)} -> {microseconds(row.after_us)} µs" if row.before_us and row.after_us else row.task
+           for row in earlier]  # fmt: skip
+    shown = ", ".join(won[:6]) + (f" and {len(won) - 6} more" if len(won) > 6 else "")
+    return (f"What an earlier run of this study won runs now, and is left as it is: {shown}",)
 
 
 def _left(winners: Mapping[str, Winner], outcome: str, why: str) -> str:

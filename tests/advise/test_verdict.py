@@ -125,3 +125,12 @@ def test_where_a_guess_decides_no_distance_to_the_bound_is_told() -> None:
     assert some.endswith("; in 1 of them a guess stands for what table holds.")
     several = verdict((tuned, told), (), guessed={tuned.id: guess, told.id: "what lengths holds"}).sentence
     assert several.endswith("; a guess stands for data that are not given.")
+
+
+def test_the_pipeline_named_beside_the_sum_of_bounds_makes_up_most_of_it() -> None:
+    """However slowly the launch of another one runs: that is no bound."""
+    first, second = factory.result((64, 256), ("w13",), measured=True).launches
+    large = replace(first, binding_pipeline="dram", bound=replace(first.bound, us=150.0), measured=replace(first.measured, us=160.0))
+    slow = replace(second, binding_pipeline="tensor", bound=replace(second.bound, us=100.0), measured=replace(second.measured, us=900.0))
+    found = verdict((large, slow), ())
+    assert found.bound_us == 250.0 and found.binding_pipeline == "dram" and "; dram binds" in found.sentence

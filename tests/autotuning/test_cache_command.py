@@ -39,6 +39,15 @@ def test_ls(filled, capsys):
     assert json.loads(capsys.readouterr().out) == []
 
 
+@pytest.mark.parametrize("asked", [["cache", "ls"], ["advise", "cache"]])
+def test_an_empty_cache_is_called_that(filled, asked, capsys):
+    assert main(["cache", "prune", "--kernel", "scale"]) == 0
+    capsys.readouterr()
+    assert main(asked) == 5
+    err = capsys.readouterr().err
+    assert "the cache is empty; run a kernel with @advisor.autotune first" in err and "like it" not in err
+
+
 def test_ls_tells_problems_of_one_key_apart(fresh_cache, capsys):
     for width in (32, 128):
         call(tuned(LATENCIES, sized, space=configs(*LATENCIES))[0], WIDTH=width)

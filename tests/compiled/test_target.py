@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from advisor.compiled.launch_options import LaunchOptions, one_launch
-from advisor.compiled.target import make_launch, open_kernel
+from advisor.compiled.target import grid_of, make_launch, open_kernel
 from advisor.compiled.written_values import assignments, numbers
 from advisor.configs.rebuild import rebuild
 from advisor.configs.source import parse_source
@@ -108,6 +108,16 @@ def test_which_of_several_kernels_can_be_named_is_said(tmp_path: Path, text: str
     with pytest.raises(UsageError, match=said):
         source, name = open_kernel(f"{path}::{text}")
         source.on("cuda").kernel(name)
+
+
+def test_a_grid_that_cannot_be_worked_out_says_what_it_may_be_made_of(tmp_path: Path) -> None:
+    path = tmp_path / "same.py"
+    path.write_text(SAME_NAME)
+    source, _ = open_kernel(f"{path}::forward.kernel")
+    assert grid_of("n // BLOCK, 2", {"n": 128, "BLOCK": 64}, source) == (2, 2)
+    with pytest.raises(UsageError) as caught:
+        grid_of("n // BLOK", {"n": 128, "BLOCK": 64}, source)
+    assert "got n // BLOK" in str(caught.value) and "an expression over BLOCK, n" in str(caught.value) and "--arg" in str(caught.value)
 
 
 OPTIONAL = """import torch

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -305,3 +306,18 @@ def test_what_is_ranked_first_and_was_measured_slower_is_not_recommended(tmp_pat
 def configuration(m: int, n: int, k: int, group: int, warps: int, stages: int) -> Configuration:
     blocks = {"BLOCK_SIZE_M": m, "BLOCK_SIZE_N": n, "BLOCK_SIZE_K": k, "GROUP_SIZE_M": group}
     return Configuration(parameters=blocks, num_warps=warps, num_stages=stages)
+
+
+def test_rows_of_other_configurations_alone_are_not_said_to_belong_to_nothing(tmp_path):
+    table = tmp_path / "E=128,N=768,device_name=NVIDIA_H200.json"
+    entry = {"BLOCK_SIZE_M": 64, "BLOCK_SIZE_N": 64, "BLOCK_SIZE_K": 64, "GROUP_SIZE_M": 1, "num_warps": 4, "num_stages": 3}
+    table.write_text(json.dumps({"64": entry, "96": entry}))
+    target = resolve_target(str(table), Request(hidden_size=2048, top_k=8))
+    rows = swept(tmp_path, "16,128,128,32,4,2,183.7", "16,256,64,1,8,3,197.8")
+    with pytest.raises(NothingMatchedError, match=r"2 rows of its problems with other configurations.*measure that too"):
+        match(target, rows)
+    with rows.open("a") as file:
+        file.write("w13,96,128,8,2048,768,64,64,64,1,4,3,215\nw13,77,128,8,2048,768,64,64,64,1,4,3,215\n")
+    found = match(target, rows)
+    assert set(found.measured) == {"w13-M96"}
+    assert "; 1 row belongs to none; 2 rows are of other configurations where what runs was not measured" in found.unmatched

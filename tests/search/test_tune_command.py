@@ -72,6 +72,7 @@ def test_replays_a_sweep_and_writes_everything(tmp_path, capsys):
     gaining = sum(launch.recommendation.speedup >= 1.1 for launch in result.launches)
     assert f"{gaining} of them would gain at least 10 %" in result.verdict.sentence
     assert result.verdict.ceiling_us == pytest.approx(sum(launch.ceiling.us for launch in result.launches))
+    assert not any("worth changing to" in each for each in result.verdict.unknowns), "the search is what found it"
     page = (tmp_path / "out" / "report.html").read_text()
     assert "Slices" in page and "Optimization history" not in page and "bdata" not in (tmp_path / "out" / "result.json").read_text()
     table = json.loads((tmp_path / "tables" / TABLE).read_text())
@@ -294,6 +295,11 @@ def test_a_later_run_still_says_what_ran_before_the_first(tmp_path, capsys):
     assert tune(tmp_path, *export) == 0
     second = (tmp_path / "tables" / "before-after.md").read_text()
     assert "1 of 1 decisions changed" in second and "an earlier run" in second
+    report = json.loads((tmp_path / "out" / "result.json").read_text())
+    assert report["actions"] == [], "what won runs now"
+    [told] = [each for each in report["warnings"] if "an earlier run of this study won" in each]
+    [row] = [[cell.strip() for cell in line.split("|")] for line in second.splitlines() if line.startswith("| M64 |")]
+    assert told.endswith(f": M64 {row[3]} -> {row[5]} µs")
     for text in (first, second):  # it is the second that a pull request carries
         assert text.startswith("### fused_moe E=128,topk=8,H=2048,N=768 on H200\n")
         assert text.count("w2 will run with what won for M = 64 as well, and was not measured with it") == 1
