@@ -97,6 +97,10 @@ def advise_compiled(
         unknowns.append("Without a grid (--grid) the work of a launch is not known, so its configurations cannot be compared.")
     elif any(report.ceiling is None for report in launches):
         unknowns.append("Where only one configuration of a kernel is known, nothing is said of what tuning could win.")
+    often = {report.id: looked.targets[report.id].count for report in launches}
+    if len(set(often.values())) > 1:
+        most = max(often, key=lambda name: often[name])
+        unknowns.append(f"Sums count each launch once, however often it was recorded: {most} ran {often[most]:,} times.")
     unknowns += warm_cache([report for report in launches if report.id not in unsized])
     unknowns += unmeasured_vendor([gpu]) + exact_products([report.problem for report in launches], gpu) + held_by_power(launches, gpu)
     shown = {report.kernel for report in launches}

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from advisor.advise.of_compiled import advise_compiled
 from advisor.cli import main
 from advisor.compiled.launch_report import KernelTarget, Unreadable, analyse_targets, is_compiled_target, launch_report, targets_from
 from advisor.configs.launches import is_launch_record, read_launches
@@ -450,6 +451,12 @@ def test_a_time_that_holds_the_launch_from_python_is_an_upper_limit(record, tmp_
     (launch,) = read_launches(output).launches
     assert (launch.count, launch.times_us, launch.at_most_us) == (len(idle), pytest.approx(times), pytest.approx(at_most))
     assert launch.cost_us == pytest.approx(len(idle) * (5.0 if times else 30.0))
+
+
+def test_it_is_said_that_sums_do_not_count_how_often_launches_ran(record: Path) -> None:
+    unknowns = advise_compiled(str(record), load_gpu("H200"), cache="warm", command="").verdict.unknowns
+    (said,) = (text for text in unknowns if text.startswith("Sums count each launch once"))
+    assert "first-" in said and said.endswith("ran 3 times.")
 
 
 def test_an_upper_limit_is_said_to_be_one(record: Path, tmp_path: Path) -> None:
