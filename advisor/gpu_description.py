@@ -50,10 +50,11 @@ TABLES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {  # key -> (possib
     "tensor_flop_per_clock_per_sm": (TENSOR_DTYPES, ()),
     "fma_flop_per_clock_per_sm": (FMA_DTYPES, ("fp32",)),
     "plain_dot_flop_per_clock_per_sm": (TENSOR_DTYPES, ()),
+    "fp16_accumulator_flop_per_clock_per_sm": (("fp16", "fp8"), ()),
 }
 OPTIONAL = (
     "boost_clock_mhz", "board_power_w", "dram_sustained_fraction", "l2_near_bytes", "l2_far_bytes_per_s",
-    "plain_dot_flop_per_clock_per_sm",
+    "plain_dot_flop_per_clock_per_sm", "fp16_accumulator_flop_per_clock_per_sm",
 )  # fmt: skip
 """Figures that may be unknown, or mean nothing on a GPU."""
 
@@ -109,6 +110,12 @@ def check_values(values: Mapping[str, Any], origin: str) -> None:
         if rate > most:
             reject(f"plain_dot_flop_per_clock_per_sm.{dtype}", rate, f"at most tensor_flop_per_clock_per_sm.{dtype} ({most})",
                    "correct one of the two")
+    for dtype, rate in (values.get("fp16_accumulator_flop_per_clock_per_sm") or {}).items():
+        least = values["tensor_flop_per_clock_per_sm"].get(dtype)
+        if least is None or rate < least:
+            which = f"tensor_flop_per_clock_per_sm.{dtype}"
+            limit = f"at least {which} ({least})" if least is not None else f"a type that has a {which}"
+            reject(f"fp16_accumulator_flop_per_clock_per_sm.{dtype}", rate, limit, "correct one of the two, or leave it out")
     if (values.get("l2_near_bytes") is None) != (values.get("l2_far_bytes_per_s") is None):
         reject("l2_near_bytes", values.get("l2_near_bytes"), "given together with l2_far_bytes_per_s, or not at all", "give both")
     for smaller, larger in (("base_clock_mhz", "max_clock_mhz"), ("smem_bytes_per_cta", "smem_bytes_per_sm")):

@@ -23,7 +23,7 @@ from advisor.compiled.machine_work import machine_work, stages_that_run
 from advisor.compiled.passing import Passing, certain_passing, likely_passing
 from advisor.compiled.scaled_products import scales_blocks, unpacked_type
 from advisor.compiled.undecided import guessed_places, guessed_trips, if_distinct
-from advisor.hardware import GpuSpec
+from advisor.hardware import FP16_ACCUMULATOR, GpuSpec
 from advisor.pipelines import cache as residency
 from advisor.pipelines import occupancy as residents
 from advisor.pipelines.bound import Bound, bound, config_bound, least_amounts, least_launch_us, share_of_least, throughput_per_us
@@ -127,21 +127,31 @@ def _column(value: float) -> np.ndarray:
     return np.array([float(value)])
 
 
+def _runs_as(gpu: GpuSpec, kind: str) -> str | None:
+    """The type in which the matrix units run products of a `KernelDemand`'s type; as that names it where it is summed in fp16 faster."""
+    dtype, summed, _ = kind.partition(FP16_ACCUMULATOR)
+    faster = gpu.fp16_accumulator_flop_per_clock_per_sm or {}
+    own = compute_pipeline(gpu, dtype)
+    if summed and own == "bf16":  # fp8, of which the GPU has none: widened to fp16, which alone is summed in fp16
+        own = "fp16" if gpu.supports("fp16") else own
+    return own + summed if own in faster and summed else own
+
+
 def _tensor(main: str | None, flop_by_type: Mapping[str, float], gpu: GpuSpec) -> tuple[str | None, float, float]:
     """The type `main` as the GPU has it, FLOP in that type's rate, and what is left for fma where it has no matrix unit for it."""
     if main is None:
         return None, 0.0, 0.0
-    chosen = compute_pipeline(gpu, main)
+    chosen = _runs_as(gpu, main)
     if chosen is None:
         return None, 0.0, sum(flop_by_type.values())
-    rate = gpu.tensor_flop_per_clock_per_sm[chosen]
+    rate = gpu.tensor_rate(chosen)
     total = rest = 0.0
     for kind, flop in flop_by_type.items():
-        own = compute_pipeline(gpu, kind)
+        own = _runs_as(gpu, kind)
         if own is None:
             rest += flop
         else:
-            total += flop * product_count(gpu, kind) * rate / gpu.tensor_flop_per_clock_per_sm[own]
+            total += flop * product_count(gpu, kind) * rate / gpu.tensor_rate(own)
     return chosen, total, rest
 
 
@@ -206,9 +216,9 @@ def _demand(inspection: Inspection, gpu: GpuSpec, facts: CodeFacts, cache: str) 
         "smem": demand.smem_bytes + extra.conversion_bytes + extra.spill_bytes,
     }  # fmt: skip
     rate = MMA_SYNC_SHARE if warp_group else 1.0
-    rates = gpu.tensor_flop_per_clock_per_sm
-    if kind is not None and (unpacked := unpacked_type(compiled)) is not None and rates.get(unpacked):
-        rate *= min(rates[unpacked] / rates[kind], 1.0)  # another kernel might use the narrow instruction, so the bound does
+    if kind is not None and (unpacked := unpacked_type(compiled)) is not None and gpu.supports(unpacked):
+        # Another kernel might use the narrow instruction, so the bound does.
+        rate *= min(gpu.tensor_rate(unpacked) / gpu.tensor_rate(kind), 1.0)
     elif kind is not None and not scales_blocks(compiled):
         rate = min(rate, gpu.plain_dot_share(kind))  # another kernel might give all blocks the scale 1
     trips = rows["trips"][working].mean() if working.size else 0.0

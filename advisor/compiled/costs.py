@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from advisor.compiled.divisors import INTEGER, Divisor
 from advisor.compiled.ir import Operation, Type
+from advisor.hardware import FP16_ACCUMULATOR
 
 ELEMENT_BITS = {
     "f64": 64, "f32": 32, "f16": 16, "bf16": 16, "tf32": 32, "i64": 64, "i32": 32, "i16": 16, "i8": 8, "i1": 8, "i4": 4, "i128": 128,
@@ -236,6 +237,8 @@ def _dot(operation: Operation) -> Cost:
     kind_or_none = tensor_type(operation, left)
     if kind_or_none is None:
         return Cost(fp64=flop, smem=2 * staged) if left.element == "f64" else Cost(fma=flop, smem=2 * staged)
+    if result.element == "f16":
+        kind_or_none += FP16_ACCUMULATOR
     flop *= PRODUCTS.get(operation.attribute("inputPrecision") or "", 1) if left.element == "f32" else 1
     return Cost(tensor_flop={kind_or_none: flop}, smem=2 * staged)
 
