@@ -14,6 +14,7 @@ from typing import TypeVar
 import numpy as np
 
 from advisor.compiled.assembly import CodeFacts, read_facts
+from advisor.compiled.costs import PRODUCTS, input_type
 from advisor.compiled.counts import CertainDemand, KernelDemand
 from advisor.compiled.demand import programs_to_evaluate
 from advisor.compiled.footprints import likely_footprints
@@ -129,12 +130,32 @@ def _column(value: float) -> np.ndarray:
 
 def _runs_as(gpu: GpuSpec, kind: str) -> str | None:
     """The type in which the matrix units run products of a `KernelDemand`'s type; as that names it where it is summed in fp16 faster."""
-    dtype, summed, _ = kind.partition(FP16_ACCUMULATOR)
+    dtype, summed = input_type(kind), FP16_ACCUMULATOR if kind.endswith(FP16_ACCUMULATOR) else ""
     faster = gpu.fp16_accumulator_flop_per_clock_per_sm or {}
     own = compute_pipeline(gpu, dtype)
     if summed and own == "bf16":  # fp8, of which the GPU has none: widened to fp16, which alone is summed in fp16
         own = "fp16" if gpu.supports("fp16") else own
     return own + summed if own in faster and summed else own
+
+
+FP64_MATRIX_GAIN = {"8.0": 2.0, "9.0": 2.0, "gfx942": 2.0}
+"""How many times the vector units' fp64 rate the matrix units have, by compute capability, where they are faster. Sources: the white papers
+of A100 (19.5 TFLOPS of 9.7), H100 (67 of 33.5) and CDNA 3 (163.4 of 81.7); B200's and MI355X's datasheets give one figure for both."""
+
+
+def _on_fma(kind: str, flop: float, gpu: GpuSpec) -> float:
+    """FLOP of fp32 that take as long as these products of a type for which the matrix units have no rate of their own."""
+    if kind == "fp64":
+        return _fp64_as_fp32(gpu, flop) / FP64_MATRIX_GAIN.get(gpu.compute_capability, 1.0)
+    return flop / PRODUCTS.get(kind, 1)  # what is emulated with several products is one of fp32
+
+
+def _emulated_slower(kind: str, gpu: GpuSpec) -> bool:
+    """Whether the matrix units take longer to emulate products of fp32 than the vector units take for these themselves."""
+    own = _runs_as(gpu, kind)
+    if kind not in PRODUCTS or own is None:
+        return False
+    return PRODUCTS[kind] * product_count(gpu, input_type(kind)) * gpu.fma_flop_per_clock_per_sm["fp32"] > gpu.tensor_rate(own)
 
 
 def _tensor(main: str | None, flop_by_type: Mapping[str, float], gpu: GpuSpec) -> tuple[str | None, float, float]:
@@ -143,15 +164,15 @@ def _tensor(main: str | None, flop_by_type: Mapping[str, float], gpu: GpuSpec) -
         return None, 0.0, 0.0
     chosen = _runs_as(gpu, main)
     if chosen is None:
-        return None, 0.0, sum(flop_by_type.values())
+        return None, 0.0, sum(_on_fma(kind, flop, gpu) for kind, flop in flop_by_type.items())
     rate = gpu.tensor_rate(chosen)
     total = rest = 0.0
     for kind, flop in flop_by_type.items():
         own = _runs_as(gpu, kind)
         if own is None:
-            rest += flop
+            rest += _on_fma(kind, flop, gpu)
         else:
-            total += flop * product_count(gpu, kind) * rate / gpu.tensor_rate(own)
+            total += flop * product_count(gpu, input_type(kind)) * rate / gpu.tensor_rate(own)
     return chosen, total, rest
 
 
@@ -178,7 +199,9 @@ def likely_work_of(demand: KernelDemand, gpu: GpuSpec) -> Work:
 def _work(demand: KernelDemand, counted: KernelDemand | CertainDemand, passing: Passing, gpu: GpuSpec) -> Work:
     padding = counted.padding
     products = {kind: flop - padding.tensor_flop.get(kind, 0.0) for kind, flop in counted.tensor_flop.items()}
+    slower = {kind: _on_fma(kind, products.pop(kind), gpu) for kind in tuple(products) if _emulated_slower(kind, gpu)}
     kind, tensor, rest = _tensor(demand.main_tensor_type, products, gpu)
+    rest += sum(slower.values())
     # The bound is of any kernel for this work, as it is of an operator's: special functions can be done on the fma pipeline as well.
     flop = _unpacked(gpu, counted.fma_flop, counted.packed_flop) - padding.fma + rest
     flop += _fp64_as_fp32(gpu, counted.fp64_flop - padding.fp64)

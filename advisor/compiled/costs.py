@@ -121,7 +121,12 @@ def tensor_type(operation: Operation, left: Type) -> str | None:
 
 
 PRODUCTS = {"tf32x3": 3, "bf16x3": 3, "bf16x6": 6}
-"""Tensor products that emulate one of fp32."""
+"""Tensor products that emulate one of fp32; their FLOP go by this name in `Cost.tensor_flop`."""
+
+
+def input_type(kind: str) -> str:
+    """What the matrix units take of a kind of `Cost.tensor_flop`: `tf32` of `tf32x3`, `fp16` of one that is summed in fp16."""
+    return kind.partition("x")[0] if kind in PRODUCTS else kind.partition(FP16_ACCUMULATOR)[0]
 
 
 def cost(operation: Operation, divisors: Mapping[int, Divisor] | None = None) -> Cost:
@@ -239,7 +244,9 @@ def _dot(operation: Operation) -> Cost:
         return Cost(fp64=flop, smem=2 * staged) if left.element == "f64" else Cost(fma=flop, smem=2 * staged)
     if result.element == "f16":
         kind_or_none += FP16_ACCUMULATOR
-    flop *= PRODUCTS.get(operation.attribute("inputPrecision") or "", 1) if left.element == "f32" else 1
+    emulation = operation.attribute("inputPrecision") or ""
+    if left.element == "f32" and emulation in PRODUCTS:
+        return Cost(tensor_flop={emulation: flop * PRODUCTS[emulation]}, smem=2 * staged)
     return Cost(tensor_flop={kind_or_none: flop}, smem=2 * staged)
 
 

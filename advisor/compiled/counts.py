@@ -230,7 +230,7 @@ class KernelDemand:
 
     @property
     def main_tensor_type(self) -> str | None:
-        """The type with most FLOP, and what its products are summed in where that is fp16 (`hardware.FP16_ACCUMULATOR`)."""
+        """The type with most FLOP, as `Cost.tensor_flop` names it (`costs.input_type`)."""
         return max(self.tensor_flop, key=lambda k: self.tensor_flop[k]) if self.total_tensor_flop else None
 
 

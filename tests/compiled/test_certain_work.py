@@ -218,3 +218,42 @@ def test_products_of_two_kinds_of_sums_take_as_long_as_each_does(tmp_path: Path)
     found = analysed(both, tmp_path, gpu, 4 * gpu.num_sms, {"x": "*fp16", "out": "*fp32"}, HALF=True)
     least = us(4 * 2 * 64**3 * (1000 / 1024 + 1500 / 512), gpu)
     assert found.bound.us == pytest.approx(least) and found.config_bound.us == pytest.approx(least)
+
+
+OF_FP32 = """
+    def k(x, out, BLOCK: tl.constexpr, PRECISION: tl.constexpr):
+        at = tl.arange(0, 64)[:, None] * 64 + tl.arange(0, 64)[None, :] + tl.program_id(0) * 4096
+        left = tl.load(x + at)
+        right = tl.trans(left)
+        total = left * 0
+        for i in range(1000):
+            total = tl.dot(left, right, total, input_precision=PRECISION, out_dtype=total.dtype)
+        tl.store(out + at, total)
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "precision", "rate", "own"),
+    [
+        ("RTX 4090", "tf32x3", 256, 256 / 3), ("RTX 4090", "bf16x6", 256, 512 / 6), ("T4", "bf16x3", 128, 128),
+        ("A100", "tf32x3", 1024 / 3, 1024 / 3), ("A100", "bf16x3", 2048 / 3, 2048 / 3),
+    ],
+)  # fmt: skip
+def test_a_bound_does_products_of_fp32_themselves_where_that_is_faster(
+    name: str, precision: str, rate: float, own: float, tmp_path: Path
+) -> None:
+    gpu = load_gpu(name)
+    found = analysed(OF_FP32, tmp_path, gpu, 4 * gpu.num_sms, {"x": "*fp32", "out": "*fp32"}, PRECISION=precision)
+    flop = 4 * 1000 * 2 * 64**3
+    assert found.bound.us == pytest.approx(us(flop / rate, gpu), rel=1e-3)
+    assert found.config_bound.us == pytest.approx(us(flop / own, gpu), rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("name", "rate"), [("A100", 128), ("H100", 256), ("V100", 64), ("B200", 128), ("RTX 4090", 4), ("L40S", 4)]
+)
+def test_products_of_fp64_run_at_the_rate_of_fp64(name: str, rate: float, tmp_path: Path) -> None:
+    """The matrix units of A100 and H100 do twice what the vector units do; others are bound by these (Ada: at 1/64 of fp32)."""
+    gpu = load_gpu(name)
+    found = analysed(OF_FP32, tmp_path, gpu, 4 * gpu.num_sms, {"x": "*fp64", "out": "*fp64"}, PRECISION="ieee")
+    assert found.bound.us == pytest.approx(us(4 * 1000 * 2 * 64**3 / rate, gpu), rel=2e-3)
