@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -111,12 +110,12 @@ def check_values(values: Mapping[str, Any], origin: str) -> None:
         if rate > most:
             reject(f"plain_dot_flop_per_clock_per_sm.{dtype}", rate, f"at most tensor_flop_per_clock_per_sm.{dtype} ({most})",
                    "correct one of the two")
-    summed_in_fp16: Mapping[str, float] = values.get("fp16_accumulator_flop_per_clock_per_sm") or {}
-    for dtype, rate in summed_in_fp16.items():
-        least = values["tensor_flop_per_clock_per_sm"].get(dtype, math.inf)
-        if rate < least:
-            reject(f"fp16_accumulator_flop_per_clock_per_sm.{dtype}", rate, f"at least tensor_flop_per_clock_per_sm.{dtype} ({least})",
-                   "correct one of the two, or leave it out where both are the same")
+    for dtype, rate in (values.get("fp16_accumulator_flop_per_clock_per_sm") or {}).items():
+        least = values["tensor_flop_per_clock_per_sm"].get(dtype)
+        if least is None or rate < least:
+            which = f"tensor_flop_per_clock_per_sm.{dtype}"
+            limit = f"at least {which} ({least})" if least is not None else f"a type that has a {which}"
+            reject(f"fp16_accumulator_flop_per_clock_per_sm.{dtype}", rate, limit, "correct one of the two, or leave it out")
     if (values.get("l2_near_bytes") is None) != (values.get("l2_far_bytes_per_s") is None):
         reject("l2_near_bytes", values.get("l2_near_bytes"), "given together with l2_far_bytes_per_s, or not at all", "give both")
     for smaller, larger in (("base_clock_mhz", "max_clock_mhz"), ("smem_bytes_per_cta", "smem_bytes_per_sm")):

@@ -27,6 +27,9 @@ else:  # pragma: no cover
 
 MAX_FILE_BYTES = 1_000_000
 
+FP16_ACCUMULATOR = " into fp16"
+"""What follows an input type of the matrix units where their products are summed in fp16."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuSpec:
@@ -73,8 +76,8 @@ class GpuSpec:
         board_power_w: The power limit as delivered, in watts, where it is known; predictions use it (`pipelines.power`), bounds do not.
         plain_dot_flop_per_clock_per_sm: Matrix units without block scales, FLOP by input type, where only instructions that scale blocks
             reach `tensor_flop_per_clock_per_sm`.
-        fp16_accumulator_flop_per_clock_per_sm: Matrix units, FLOP by input type, of products summed up in fp16 (`out_dtype=tl.float16`),
-            where that is faster than in fp32 (GeForce), block scales or not.
+        fp16_accumulator_flop_per_clock_per_sm: Matrix units that sum in fp16, FLOP by input type, where that is faster than summing in
+            fp32: GeForce's (the white papers of GA102, Ada and RTX Blackwell give both figures; those of A100 and H100 one for both).
         sources: Where each figure is from, by key.
 
     Raises:
@@ -137,9 +140,15 @@ class GpuSpec:
         """Whether the matrix units take inputs of `dtype`."""
         return dtype in self.tensor_flop_per_clock_per_sm
 
+    def tensor_rate(self, kind: str) -> float:
+        """FLOP per clock and SM of the matrix units for an input type, or one with `FP16_ACCUMULATOR` behind it; 0: they lack it."""
+        dtype, summed, _ = kind.partition(FP16_ACCUMULATOR)
+        rate = self.tensor_flop_per_clock_per_sm.get(dtype, 0.0)
+        return (self.fp16_accumulator_flop_per_clock_per_sm or {}).get(dtype, rate) if summed else rate
+
     def plain_dot_share(self, dtype: str) -> float:
         """Share of the matrix units' rate that a product without block scales (`tl.dot`) can reach."""
-        rate = self.tensor_flop_per_clock_per_sm.get(dtype)
+        rate = self.tensor_rate(dtype)
         return (self.plain_dot_flop_per_clock_per_sm or {}).get(dtype, rate) / rate if rate else 1.0
 
     def reaches(self, least: object) -> bool:

@@ -285,11 +285,13 @@ def _predicted_us(report: LaunchReport) -> float:
 
 
 def _alike(reports: tuple[LaunchReport, ...], targets: Mapping[str, KernelTarget]) -> list[list[LaunchReport]]:
-    """Launches that differ in nothing but their configuration: with another function, type or absent argument, the work is another."""
+    """Launches that differ in nothing but their configuration: with another function, type or absent argument, or one
+    tensor in place of two, the work is another."""
     groups: dict[tuple[object, ...], list[LaunchReport]] = defaultdict(list)
     for report in reports:
-        constants = targets[report.id].launch.given.constexprs
-        settled = repr(sorted((name, repr(value)) for name, value in constants.items() if not isinstance(value, (int, str))))
+        launch = targets[report.id].launch
+        constants = {name: value for name, value in launch.given.constexprs.items() if not isinstance(value, (int, str))}
+        settled = repr(sorted((name, repr(value)) for name, value in [*constants.items(), *launch.same.items()]))
         sizes = tuple(sorted(report.problem.sizes.items()))
         groups[(report.kernel, report.problem.op, sizes, report.problem.dtype, settled)].append(report)
     return list(groups.values())

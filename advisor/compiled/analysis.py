@@ -14,7 +14,7 @@ from typing import TypeVar
 import numpy as np
 
 from advisor.compiled.assembly import CodeFacts, read_facts
-from advisor.compiled.costs import SUMMED_IN_FP16
+from advisor.compiled.costs import PRODUCTS, input_type
 from advisor.compiled.counts import CertainDemand, KernelDemand
 from advisor.compiled.demand import programs_to_evaluate
 from advisor.compiled.footprints import likely_footprints
@@ -24,7 +24,7 @@ from advisor.compiled.machine_work import machine_work, stages_that_run
 from advisor.compiled.passing import Passing, certain_passing, likely_passing
 from advisor.compiled.scaled_products import scales_blocks, unpacked_type
 from advisor.compiled.undecided import guessed_places, guessed_trips, if_distinct
-from advisor.hardware import GpuSpec
+from advisor.hardware import FP16_ACCUMULATOR, GpuSpec
 from advisor.pipelines import cache as residency
 from advisor.pipelines import occupancy as residents
 from advisor.pipelines.bound import Bound, bound, config_bound, least_amounts, least_launch_us, share_of_least, throughput_per_us
@@ -128,33 +128,51 @@ def _column(value: float) -> np.ndarray:
     return np.array([float(value)])
 
 
-def _tensor(
-    main: str | None, flop_by_type: Mapping[str, float], gpu: GpuSpec, *, plain: bool = False
-) -> tuple[str | None, float, float]:
-    """The type `main` as the GPU has it, FLOP in that type's rate, and what is left for fma where it has no matrix unit for it.
+def _runs_as(gpu: GpuSpec, kind: str) -> str | None:
+    """The type in which the matrix units run products of a `KernelDemand`'s type; as that names it where it is summed in fp16 faster."""
+    dtype, summed = input_type(kind), FP16_ACCUMULATOR if kind.endswith(FP16_ACCUMULATOR) else ""
+    faster = gpu.fp16_accumulator_flop_per_clock_per_sm or {}
+    own = compute_pipeline(gpu, dtype)
+    if summed and own == "bf16":  # fp8, of which the GPU has none: widened to fp16, which alone is summed in fp16
+        own = "fp16" if gpu.supports("fp16") else own
+    return own + summed if own in faster and summed else own
 
-    `plain`: the rate is that of products without block scales.
-    """
+
+FP64_MATRIX_GAIN = {"8.0": 2.0, "9.0": 2.0, "gfx942": 2.0}
+"""How many times the vector units' fp64 rate the matrix units have, by compute capability, where they are faster. Sources: the white papers
+of A100 (19.5 TFLOPS of 9.7), H100 (67 of 33.5) and CDNA 3 (163.4 of 81.7); B200's and MI355X's datasheets give one figure for both."""
+
+
+def _on_fma(kind: str, flop: float, gpu: GpuSpec) -> float:
+    """FLOP of fp32 that take as long as these products of a type for which the matrix units have no rate of their own."""
+    if kind == "fp64":
+        return _fp64_as_fp32(gpu, flop) / FP64_MATRIX_GAIN.get(gpu.compute_capability, 1.0)
+    return flop / PRODUCTS.get(kind, 1)  # what is emulated with several products is one of fp32
+
+
+def _emulated_slower(kind: str, gpu: GpuSpec) -> bool:
+    """Whether the matrix units take longer to emulate products of fp32 than the vector units take for these themselves."""
+    own = _runs_as(gpu, kind)
+    if kind not in PRODUCTS or own is None:
+        return False
+    return PRODUCTS[kind] * product_count(gpu, input_type(kind)) * gpu.fma_flop_per_clock_per_sm["fp32"] > gpu.tensor_rate(own)
+
+
+def _tensor(main: str | None, flop_by_type: Mapping[str, float], gpu: GpuSpec) -> tuple[str | None, float, float]:
+    """The type `main` as the GPU has it, FLOP in that type's rate, and what is left for fma where it has no matrix unit for it."""
     if main is None:
         return None, 0.0, 0.0
-    chosen = compute_pipeline(gpu, main)
+    chosen = _runs_as(gpu, main)
     if chosen is None:
-        return None, 0.0, sum(flop_by_type.values())
-    rate = gpu.tensor_flop_per_clock_per_sm[chosen]
+        return None, 0.0, sum(_on_fma(kind, flop, gpu) for kind, flop in flop_by_type.items())
+    rate = gpu.tensor_rate(chosen)
     total = rest = 0.0
-    fast = gpu.fp16_accumulator_flop_per_clock_per_sm or {}
-    share = gpu.plain_dot_share(chosen) if plain else 1.0
-    for name, flop in flop_by_type.items():
-        kind = name.removesuffix(SUMMED_IN_FP16)
-        own = compute_pipeline(gpu, kind)
-        if own == "bf16" and kind != name:
-            own = "fp16"  # what has to be widened can be so to either, and only this one is summed in fp16
+    for kind, flop in flop_by_type.items():
+        own = _runs_as(gpu, kind)
         if own is None:
-            rest += flop
-        elif kind != name and own in fast:
-            total += flop * rate * share / fast[own]
+            rest += _on_fma(kind, flop, gpu)
         else:
-            total += flop * product_count(gpu, kind) * rate / gpu.tensor_flop_per_clock_per_sm[own]
+            total += flop * product_count(gpu, input_type(kind)) * rate / gpu.tensor_rate(own)
     return chosen, total, rest
 
 
@@ -181,7 +199,9 @@ def likely_work_of(demand: KernelDemand, gpu: GpuSpec) -> Work:
 def _work(demand: KernelDemand, counted: KernelDemand | CertainDemand, passing: Passing, gpu: GpuSpec) -> Work:
     padding = counted.padding
     products = {kind: flop - padding.tensor_flop.get(kind, 0.0) for kind, flop in counted.tensor_flop.items()}
+    slower = {kind: _on_fma(kind, products.pop(kind), gpu) for kind in tuple(products) if _emulated_slower(kind, gpu)}
     kind, tensor, rest = _tensor(demand.main_tensor_type, products, gpu)
+    rest += sum(slower.values())
     # The bound is of any kernel for this work, as it is of an operator's: special functions can be done on the fma pipeline as well.
     flop = _unpacked(gpu, counted.fma_flop, counted.packed_flop) - padding.fma + rest
     flop += _fp64_as_fp32(gpu, counted.fp64_flop - padding.fp64)
@@ -196,8 +216,7 @@ def _demand(inspection: Inspection, gpu: GpuSpec, facts: CodeFacts, cache: str) 
     demand, compiled = inspection.demand, inspection.compiled
     rows, cluster = demand.per_program, compiled.num_ctas
     working, ctas, largest = _ctas(rows, demand.scale, cluster)
-    plain = not scales_blocks(compiled)
-    kind, tensor, rest = _tensor(demand.main_tensor_type, demand.tensor_flop, gpu, plain=plain)
+    kind, tensor, rest = _tensor(demand.main_tensor_type, demand.tensor_flop, gpu)
     fma = demand.fma_flop + rest + _fp64_as_fp32(gpu, demand.fp64_flop)
     instruction_flop = 2 * 64 * 128 * 16 if facts.matrix_instruction in ("wgmma", "tcgen05") else 2 * 16 * 8 * 16
     requested = demand.requested_load_bytes
@@ -220,10 +239,10 @@ def _demand(inspection: Inspection, gpu: GpuSpec, facts: CodeFacts, cache: str) 
         "smem": demand.smem_bytes + extra.conversion_bytes + extra.spill_bytes,
     }  # fmt: skip
     rate = MMA_SYNC_SHARE if warp_group else 1.0
-    rates = gpu.tensor_flop_per_clock_per_sm
-    if kind is not None and (unpacked := unpacked_type(compiled)) is not None and rates.get(unpacked):
-        rate *= min(rates[unpacked] / rates[kind], 1.0)  # another kernel might use the narrow instruction, so the bound does
-    elif kind is not None and plain:
+    if kind is not None and (unpacked := unpacked_type(compiled)) is not None and gpu.supports(unpacked):
+        # Another kernel might use the narrow instruction, so the bound does.
+        rate *= min(gpu.tensor_rate(unpacked) / gpu.tensor_rate(kind), 1.0)
+    elif kind is not None and not scales_blocks(compiled):
         rate = min(rate, gpu.plain_dot_share(kind))  # another kernel might give all blocks the scale 1
     trips = rows["trips"][working].mean() if working.size else 0.0
     return Demand(
@@ -235,7 +254,7 @@ def _demand(inspection: Inspection, gpu: GpuSpec, facts: CodeFacts, cache: str) 
         compulsory_bytes=compulsory, useful_fraction=_column(_useful_fraction(demand)), k_iterations=_column(max(trips, 1.0)),
         tensor_dtype=kind, tensor_rate=_column(rate),
         num_stages=_column(stages_that_run(compiled, facts)), resources=resources,
-        useful=_useful(demand, gpu, per_cta, instruction_flop, plain),
+        useful=_useful(demand, gpu, per_cta, instruction_flop),
         largest_cta_ratio=largest, in_turn=0 < tensor < demand.xu_op * FLOP_PER_EXPONENTIAL,
     )  # fmt: skip
 
@@ -245,12 +264,10 @@ def _useful_fraction(demand: KernelDemand) -> float:
     return 1 - (sum(padding.tensor_flop.values()) + padding.fma + padding.fp64) / done if done else 1.0
 
 
-def _useful(
-    demand: KernelDemand, gpu: GpuSpec, done: Mapping[str, float], instruction_flop: float, plain: bool
-) -> dict[str, np.ndarray]:
+def _useful(demand: KernelDemand, gpu: GpuSpec, done: Mapping[str, float], instruction_flop: float) -> dict[str, np.ndarray]:
     """What of the demand of each SM pipeline is none of padding: that of products, and of what is done to the same rows and columns."""
     padding, beside = demand.padding, demand.padding_beside
-    _, tensor, rest = _tensor(demand.main_tensor_type, padding.tensor_flop, gpu, plain=plain)
+    _, tensor, rest = _tensor(demand.main_tensor_type, padding.tensor_flop, gpu)
     padded = {
         "tensor": tensor, "fma": padding.fma + beside.fma + rest + _fp64_as_fp32(gpu, padding.fp64 + beside.fp64),
         "xu": beside.xu, "alu": beside.alu, "smem": padding.smem + beside.smem,
@@ -274,7 +291,7 @@ def _certain(asked: Demand, inspection: Inspection, gpu: GpuSpec) -> Demand:
     rows = certain.per_program
     busy = np.any([amounts > 0 for amounts in rows.values()], axis=0)
     ctas = max(float(busy.sum()) * demand.scale, 1.0) * cluster
-    _, tensor, rest = _tensor(demand.main_tensor_type, certain.tensor_flop, gpu, plain=not scales_blocks(inspection.compiled))
+    _, tensor, rest = _tensor(demand.main_tensor_type, certain.tensor_flop, gpu)
     fma = _unpacked(gpu, certain.fma_flop, certain.packed_flop) + rest + _fp64_as_fp32(gpu, certain.fp64_flop)
     totals = {"tensor": tensor, "fma": fma, "xu": certain.xu_op, "smem": certain.smem_bytes}
     per_program: dict[str, np.ndarray] = {

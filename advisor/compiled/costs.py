@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from advisor.compiled.divisors import INTEGER, Divisor
 from advisor.compiled.ir import Operation, Type
+from advisor.hardware import FP16_ACCUMULATOR
 
 ELEMENT_BITS = {
     "f64": 64, "f32": 32, "f16": 16, "bf16": 16, "tf32": 32, "i64": 64, "i32": 32, "i16": 16, "i8": 8, "i1": 8, "i4": 4, "i128": 128,
@@ -119,12 +120,13 @@ def tensor_type(operation: Operation, left: Type) -> str | None:
     return None
 
 
-SUMMED_IN_FP16 = " summed in fp16"
-"""Ends the type of products whose sum is fp16, which some GPUs form faster (`GpuSpec.fp16_accumulator_flop_per_clock_per_sm`)."""
-
-
 PRODUCTS = {"tf32x3": 3, "bf16x3": 3, "bf16x6": 6}
-"""Tensor products that emulate one of fp32."""
+"""Tensor products that emulate one of fp32; their FLOP go by this name in `Cost.tensor_flop`."""
+
+
+def input_type(kind: str) -> str:
+    """What the matrix units take of a kind of `Cost.tensor_flop`: `tf32` of `tf32x3`, `fp16` of one that is summed in fp16."""
+    return kind.partition("x")[0] if kind in PRODUCTS else kind.partition(FP16_ACCUMULATOR)[0]
 
 
 def cost(operation: Operation, divisors: Mapping[int, Divisor] | None = None) -> Cost:
@@ -240,9 +242,12 @@ def _dot(operation: Operation) -> Cost:
     kind_or_none = tensor_type(operation, left)
     if kind_or_none is None:
         return Cost(fp64=flop, smem=2 * staged) if left.element == "f64" else Cost(fma=flop, smem=2 * staged)
-    flop *= PRODUCTS.get(operation.attribute("inputPrecision") or "", 1) if left.element == "f32" else 1
-    kind = kind_or_none + (SUMMED_IN_FP16 if result.element == "f16" else "")
-    return Cost(tensor_flop={kind: flop}, smem=2 * staged)
+    if result.element == "f16":
+        kind_or_none += FP16_ACCUMULATOR
+    emulation = operation.attribute("inputPrecision") or ""
+    if left.element == "f32" and emulation in PRODUCTS:
+        return Cost(tensor_flop={emulation: flop * PRODUCTS[emulation]}, smem=2 * staged)
+    return Cost(tensor_flop={kind_or_none: flop}, smem=2 * staged)
 
 
 def staged_shares(operation: Operation) -> tuple[float, float]:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.compiled.contents import not_given
-from advisor.compiled.costs import SUMMED_IN_FP16, Cost
+from advisor.compiled.costs import Cost
 from advisor.compiled.ir import Operation
 from advisor.compiled.lattices import Lattice
 
@@ -230,9 +230,8 @@ class KernelDemand:
 
     @property
     def main_tensor_type(self) -> str | None:
-        """The type with most FLOP, whatever it is summed in."""
-        most = max(self.tensor_flop, key=lambda k: self.tensor_flop[k]) if self.total_tensor_flop else None
-        return most and most.removesuffix(SUMMED_IN_FP16)
+        """The type with most FLOP, as `Cost.tensor_flop` names it (`costs.input_type`)."""
+        return max(self.tensor_flop, key=lambda k: self.tensor_flop[k]) if self.total_tensor_flop else None
 
 
 def _in_both(all_: Mapping[str, float], read: Mapping[str, float], written: Mapping[str, float]) -> float:

@@ -30,8 +30,8 @@ class Inputs:
         sizes: Elements of an argument's memory.
         shapes: Shape per tensor descriptor.
         assumed_trips: Trips of a loop whose bounds are not known.
-        arguments: What the arguments are called, in order; the IR may call one by a variable that it is assigned to. Empty: as the IR
-            calls them.
+        arguments: What the arguments are called, in order; the IR may call one by a variable that it is assigned to, and two that are
+            the same tensor go by one name. Empty: as the IR calls them.
     """
 
     scalars: Mapping[str, int | float | bool]

@@ -40,6 +40,7 @@ class KernelLaunch:
         contents: What index tensors hold.
         sizes: Elements per pointer argument.
         shapes: Shape per tensor descriptor.
+        same: Pointer arguments that are the same tensor as another one, and which.
         grid: Programs; None: not known, one is counted.
         divisible: Arguments that are multiples of 16; None: pointers, integers whose value says so, and strides that are taken to be.
         problem: What is computed, where the file says so.
@@ -55,6 +56,7 @@ class KernelLaunch:
     contents: Mapping[str, Any] = field(default_factory=dict)
     sizes: Mapping[str, int] = field(default_factory=dict)
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    same: Mapping[str, str] = field(default_factory=dict)
     grid: tuple[int, ...] | None = None
     divisible: frozenset[str] | None = None
     problem: Problem | None = None
@@ -192,7 +194,7 @@ def inputs_of(launch: KernelLaunch, guess: Guess) -> Inputs:
     scalars = {
         n: v for n, v in {**guess.constexprs, **launch.given.scalars}.items() if isinstance(v, (int, float, bool))
     }  # fmt: skip
-    arguments = tuple(name for name, kind in guess.signature.items() if kind != "constexpr")
+    arguments = tuple(launch.same.get(name, name) for name, kind in guess.signature.items() if kind != "constexpr")
     return Inputs(scalars=scalars, contents=launch.contents, sizes=launch.sizes, shapes=launch.shapes, arguments=arguments)
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from advisor.compiled.analysis import KernelAnalysis, kernel_analysis
+from advisor.compiled.costs import input_type
 from advisor.compiled.counted import Counted
 from advisor.compiled.file_kernels import options_by_kernel
 from advisor.compiled.inductor import inductor_launches
@@ -246,7 +247,7 @@ def problem_of(inspection: Inspection, cache: str = "warm") -> Problem:
     }  # fmt: skip
     sizes = sizes or {"programs": max(demand.programs, 1)}
     kinds = [t[1:] for t in inspection.compiled.signature.values() if t.startswith(("*fp", "*bf"))]
-    dtype = demand.main_tensor_type or (kinds[0] if kinds else "fp32")
+    dtype = input_type(demand.main_tensor_type or (kinds[0] if kinds else "fp32"))
     dtype = {"fp8e4nv": "fp8", "fp8e5": "fp8"}.get(dtype, dtype)
     return Problem(family=family, op=inspection.compiled.name, sizes=sizes, dtype=dtype, cache="cold" if cache == "cold" else "warm")
 

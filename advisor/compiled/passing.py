@@ -1,7 +1,8 @@
 """Bytes that pass into a launch and out of it, of all tensors together: what of them is certain, and what is likely.
 
-Tensors that arguments point to are taken for different ones. Where an address was loaded (a table of pointers), or is one of several
-arguments', the tensor behind it may be one of them: a bound then counts no more than the larger of the two, not both.
+Tensors that arguments point to are taken for different ones, unless a record says that two are one (`KernelLaunch.same`). Where an
+address was loaded (a table of pointers), or is one of several arguments', the tensor behind it may be one of them: a bound then counts no
+more than the larger of the two, not both.
 """
 
 from __future__ import annotations

@@ -68,7 +68,8 @@ def record_target(path: str | Path) -> list[RecordedKernel]:
 
 def _work(launch: RecordedLaunch) -> str:
     """What launches have in common that differ in constants and options alone."""
-    shapes = {name: [tensor.get("shape"), tensor.get("strides"), tensor.get("dtype")] for name, tensor in launch.tensors.items()}
+    keys = ("shape", "strides", "dtype", "same_as")
+    shapes = {name: [tensor.get(key) for key in keys] for name, tensor in launch.tensors.items()}
     return json.dumps([launch.kernel, launch.line, launch.source, launch.arguments, shapes, launch.contents], sort_keys=True)
 
 
@@ -106,6 +107,7 @@ def _recorded_kernel(records: LaunchRecords, launch: RecordedLaunch, files: dict
         at_most_us=min(launch.at_most_us, default=None), cost_us=launch.cost_us, same_grid=launch.same_grid,
         launch=KernelLaunch(
             source=source, kernel=launch.kernel, grid=launch.grid, contents=launch.contents, sizes=sizes, shapes=shapes,
+            same={name: str(tensor["same_as"]) for name, tensor in launch.tensors.items() if "same_as" in tensor},
             divisible=frozenset(divisible) - function.unaligned,
             given=Given(types=types, constexprs=constants, options=launch.options, scalars=launch.arguments),
         ),

@@ -180,6 +180,11 @@ def _check_tensors(tensors: Mapping[str, Any]) -> None:
             sizes = tensor.get(field_, [])
             if not isinstance(sizes, list) or not all(type(n) is int and abs(n) < MAX_INTEGER for n in sizes):
                 raise ValueError(f"{field_} of {name}: no list of integers")
+        if "same_as" in tensor:
+            other = tensors.get(tensor["same_as"]) if isinstance(tensor["same_as"], str) else None
+            alike = ("dtype", "shape", "strides")
+            if not isinstance(other, dict) or "same_as" in other or any(other.get(key) != tensor.get(key) for key in alike):
+                raise ValueError(f"same_as of {name}: no other tensor of the same type, shape and strides")
 
 
 def _check_numbers(arguments: Mapping[str, Any], types: Mapping[str, Any], contents: Mapping[str, Any]) -> None:

@@ -275,7 +275,9 @@ def make_inputs(launch: Mapping[str, Any], device: str, generator: Any) -> dict[
     tensors = {
         name: _tensor(name, said, contents.get(name), str(launch["signature"].get(name, "")), device, random)
         for name, said in launch["tensors"].items()
+        if "same_as" not in said
     }
+    tensors |= {name: tensors[said["same_as"]] for name, said in launch["tensors"].items() if "same_as" in said}
     return {"tensors": tensors, "output": ()}
 
 

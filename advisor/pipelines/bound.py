@@ -46,7 +46,7 @@ class Bound:
 def throughput_per_us(gpu: GpuSpec, tensor_dtype: str | None) -> dict[str, float]:
     """Peak throughput of every pipeline of the whole GPU, in its unit per microsecond, at the highest clock."""
     per_clock = gpu.num_sms * gpu.max_clock_mhz  # SM-clocks per us
-    tensor = gpu.tensor_flop_per_clock_per_sm.get(tensor_dtype, 0.0) if tensor_dtype else 0.0
+    tensor = gpu.tensor_rate(tensor_dtype) if tensor_dtype else 0.0
     return {
         "tensor": tensor * per_clock,
         "fma": gpu.fma_flop_per_clock_per_sm["fp32"] * per_clock,

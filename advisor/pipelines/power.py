@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from advisor.hardware import GpuSpec
+from advisor.hardware import FP16_ACCUMULATOR, GpuSpec
 from advisor.pipelines.columns import Array
 from advisor.pipelines.demand import Demand, Work
 
@@ -57,5 +57,5 @@ def sustained_flop_per_us(gpu: GpuSpec, tensor_dtype: str | None) -> float:
     if gpu.board_power_w is None or gpu.compute_capability not in PICOJOULES_PER_FLOP:
         return np.inf
     fma, tensor = PICOJOULES_PER_FLOP[gpu.compute_capability]
-    picojoules = fma if tensor_dtype is None else tensor * RELATIVE_ENERGY[tensor_dtype]
+    picojoules = fma if tensor_dtype is None else tensor * RELATIVE_ENERGY[tensor_dtype.partition(FP16_ACCUMULATOR)[0]]
     return gpu.board_power_w * (1 - STATIC_SHARE) / picojoules * 1e6 if picojoules else np.inf

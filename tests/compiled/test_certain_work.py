@@ -172,3 +172,89 @@ def test_programs_that_work_seldom_are_no_more_than_there_are(each: int, grid: i
     flop = found.inspection.demand.certain.fma_flop
     assert flop <= grid // each * BLOCK * 4000
     assert flop >= {1: 1.0, 2: 0.9, 7: 0.8}.get(each, 0.0) * (grid // each * BLOCK * 4000)
+
+
+PRODUCTS = """
+    def k(x, out, BLOCK: tl.constexpr, HALF: tl.constexpr):
+        at = tl.arange(0, 64)[:, None] * 64 + tl.arange(0, 64)[None, :] + tl.program_id(0) * 4096
+        left = tl.load(x + at)
+        right = tl.trans(left)
+        total = tl.zeros((64, 64), tl.float16 if HALF else tl.float32)
+        for i in range(1000):
+            total = tl.dot(left, right, total, out_dtype=tl.float16 if HALF else tl.float32)
+        tl.store(out + at, total)
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "half", "rate"),
+    [
+        ("RTX 4090", "fp16", True, 1024), ("RTX 4090", "fp16", False, 512), ("RTX 4090", "fp8e5", True, 2048),
+        ("RTX 4090", "fp8e5", False, 1024), ("RTX 3090", "fp8e5", True, 1024), ("RTX 3090", "fp8e5", False, 512),
+        ("RTX 5090", "fp16", True, 1024), ("RTX 5090", "fp8e5", True, 2048), ("L40S", "fp16", True, 1024), ("L40S", "fp16", False, 1024),
+        ("A100", "fp16", True, 2048),
+    ],
+)  # fmt: skip
+def test_sums_in_fp16_take_half_the_time_on_geforce(name: str, kind: str, half: bool, rate: float, tmp_path: Path) -> None:
+    """The 3090 multiplies no fp8: it is widened to fp16."""
+    gpu = load_gpu(name)
+    found = analysed(PRODUCTS, tmp_path, gpu, 4 * gpu.num_sms, {"x": f"*{kind}", "out": "*fp32"}, HALF=half)
+    least = us(4 * 1000 * 2 * 64**3 / rate, gpu)
+    assert found.bound.us == pytest.approx(least) and found.config_bound.us == pytest.approx(least)
+    assert found.predicted is not None and found.predicted.us >= least
+    (tensor,) = (each for each in found.pipelines if each.pipeline == "tensor")
+    assert tensor.demand == 4 * gpu.num_sms * 1000 * 2 * 64**3
+
+
+def test_products_of_two_kinds_of_sums_take_as_long_as_each_does(tmp_path: Path) -> None:
+    gpu = load_gpu("RTX 4090")
+    single = """
+        single = tl.zeros((64, 64), tl.float32)
+        for i in range(1500):
+            single = tl.dot(left, right, single)
+        tl.store(out + at, total + single)
+"""
+    both = PRODUCTS.replace("\n        tl.store(out + at, total)\n", single)
+    assert both != PRODUCTS
+    found = analysed(both, tmp_path, gpu, 4 * gpu.num_sms, {"x": "*fp16", "out": "*fp32"}, HALF=True)
+    least = us(4 * 2 * 64**3 * (1000 / 1024 + 1500 / 512), gpu)
+    assert found.bound.us == pytest.approx(least) and found.config_bound.us == pytest.approx(least)
+
+
+OF_FP32 = """
+    def k(x, out, BLOCK: tl.constexpr, PRECISION: tl.constexpr):
+        at = tl.arange(0, 64)[:, None] * 64 + tl.arange(0, 64)[None, :] + tl.program_id(0) * 4096
+        left = tl.load(x + at)
+        right = tl.trans(left)
+        total = left * 0
+        for i in range(1000):
+            total = tl.dot(left, right, total, input_precision=PRECISION, out_dtype=total.dtype)
+        tl.store(out + at, total)
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "precision", "rate", "own"),
+    [
+        ("RTX 4090", "tf32x3", 256, 256 / 3), ("RTX 4090", "bf16x6", 256, 512 / 6), ("T4", "bf16x3", 128, 128),
+        ("A100", "tf32x3", 1024 / 3, 1024 / 3), ("A100", "bf16x3", 2048 / 3, 2048 / 3),
+    ],
+)  # fmt: skip
+def test_a_bound_does_products_of_fp32_themselves_where_that_is_faster(
+    name: str, precision: str, rate: float, own: float, tmp_path: Path
+) -> None:
+    gpu = load_gpu(name)
+    found = analysed(OF_FP32, tmp_path, gpu, 4 * gpu.num_sms, {"x": "*fp32", "out": "*fp32"}, PRECISION=precision)
+    flop = 4 * 1000 * 2 * 64**3
+    assert found.bound.us == pytest.approx(us(flop / rate, gpu), rel=1e-3)
+    assert found.config_bound.us == pytest.approx(us(flop / own, gpu), rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("name", "rate"), [("A100", 128), ("H100", 256), ("V100", 64), ("B200", 128), ("RTX 4090", 4), ("L40S", 4)]
+)
+def test_products_of_fp64_run_at_the_rate_of_fp64(name: str, rate: float, tmp_path: Path) -> None:
+    """The matrix units of A100 and H100 do twice what the vector units do; others are bound by these (Ada: at 1/64 of fp32)."""
+    gpu = load_gpu(name)
+    found = analysed(OF_FP32, tmp_path, gpu, 4 * gpu.num_sms, {"x": "*fp64", "out": "*fp64"}, PRECISION="ieee")
+    assert found.bound.us == pytest.approx(us(4 * 1000 * 2 * 64**3 / rate, gpu), rel=2e-3)

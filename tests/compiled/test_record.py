@@ -15,6 +15,7 @@ import pytest
 from advisor.advise.of_compiled import advise_compiled
 from advisor.cli import main
 from advisor.compiled.launch_report import KernelTarget, Unreadable, analyse_targets, is_compiled_target, launch_report, targets_from
+from advisor.compiled.passing import certain_passing
 from advisor.configs.launches import is_launch_record, read_launches
 from advisor.configs.literal_values import Symbol
 from advisor.errors import InputError
@@ -270,6 +271,46 @@ def test_a_reinterpreted_tensor_has_the_type_that_the_kernel_sees(tmp_path: Path
     (launch,) = read_launches(recorded(tmp_path, ENDS.replace("launch(5)", call))).launches
     assert launch.signature == {"x": "*fp8e5", "y": "*fp8e5", "n": "i32", "B": "constexpr"}
     assert launch.tensors["x"]["dtype"] == launch.tensors["y"]["dtype"] == "float8_e5m2"
+
+
+TWICE = """
+@triton.jit
+def add(x, y, out, n, B: tl.constexpr):
+    o = tl.program_id(0) * B + tl.arange(0, B)
+    tl.store(out + o, tl.load(x + o, mask=o < n) + tl.load(y + o, mask=o < n), mask=o < n)
+
+if __name__ == "__main__":
+    x, other = torch.ones(100), torch.ones(100)
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "passing", "same"),
+    [
+        ("x, other, torch.empty(100)", (800, 400, 0), {}),
+        ("x, x, torch.empty(100)", (400, 400, 0), {"y": "x"}),
+        ("x, x.view(100), x", (400, 400, 400), {"y": "x", "out": "x"}),
+        ("x, other, other", (800, 400, 400), {"out": "y"}),
+    ],
+)
+def test_a_tensor_that_is_passed_twice_is_there_once(
+    arguments: str, passing: tuple[int, int, int], same: dict[str, str], tmp_path: Path
+) -> None:
+    path = recorded(tmp_path, ENDS.replace("    launch(5)", "    pass") + TWICE + f"    add[(2,)]({arguments}, 100, B=64)\n")
+    (launch,) = read_launches(path).launches
+    assert {name: said["same_as"] for name, said in launch.tensors.items() if "same_as" in said} == same
+    ((_, analysis),) = analyse_targets(targets_from(str(path)), load_gpu("H200"))
+    assert not isinstance(analysis, Unreadable), analysis
+    found = certain_passing(analysis.inspection.demand)
+    assert (found.read, found.written, found.in_place) == passing
+
+
+@pytest.mark.parametrize("same", ['"z"', '"y"', "[]", '"out"'])
+def test_a_tensor_that_is_said_to_be_another_is_like_it(same: str, tmp_path: Path) -> None:
+    path = recorded(tmp_path, ENDS.replace("    launch(5)", "    pass") + TWICE + "    add[(2,)](x, x, torch.empty(50), 50, B=64)\n")
+    path.write_text(path.read_text().replace('"same_as": "x"', f'"same_as": {same}'))
+    (problem,) = read_launches(path).problems
+    assert "same_as of y: no other tensor of the same type, shape and strides" in problem
 
 
 def test_launches_beyond_what_a_record_holds_are_said_to_be_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -253,6 +253,16 @@ def test_a_launch_with_functions_as_constants_is_replayed_with_them(tmp_path):
     assert not left_out and torch.allclose(y, 2 * x**3 + x.sigmoid(), atol=1e-5)
 
 
+def test_a_tensor_that_was_passed_twice_is_one_again(tmp_path):
+    kernel = "@triton.jit\ndef to(x, y, n, B: tl.constexpr):\n    o = tl.arange(0, B)\n    tl.store(y + o, tl.load(x + o) + 1.0)\n"
+    head = f"import torch, triton\nimport triton.language as tl\n\n{kernel}\n"
+    record, _ = recorded_run(tmp_path, head + "x = torch.ones(64)\nto[(1,)](x, x, 64, B=64)\n")
+    (launch,), _ = recorded_launches(record, tmp_path / "kernels", problem_of_record)
+    found = replayed(launch)
+    (before, after), same = (found[name] for name in ("x", "y"))
+    assert after == same[1] == pytest.approx([value + 1 for value in before])
+
+
 def test_a_launch_whose_indices_were_not_recorded_is_left_out_and_what_to_do_is_said(recorded, tmp_path, capsys):
     def change(line):
         line.pop("contents", None)

@@ -262,8 +262,19 @@ def describe(values: dict[str, Any], signature: inspect.Signature, wanted: set[s
             types[name], numbers[name] = "fp32", value
         else:
             types[name], constants[name] = "constexpr", plain(value, passed)
+    note_same(values, tensors)
     return {"signature": types, "constexprs": constants, "arguments": numbers, "tensors": tensors, "contents": contents,
             "dropped": dropped}  # fmt: skip
+
+
+def note_same(values: dict[str, Any], tensors: dict[str, Any]) -> None:
+    """Say of a tensor that is passed twice (`kernel[grid](x, x)`) which argument it is as well: what both touch is there once."""
+    first: dict[str, str] = {}
+    for name, said in tensors.items():
+        if hasattr(values[name], "data_ptr") and (address := int(values[name].data_ptr())):
+            same = first.setdefault(json.dumps([address, said["dtype"], said["shape"], said["strides"]]), name)
+            if same != name:
+                said["same_as"] = same
 
 
 def element(dtype: Any) -> str:
