@@ -184,7 +184,8 @@ def _subject(
     compiled: tuple[ResourceRow, ...] = ()
     failures: tuple[Failure, ...] = ()
     if gpus:
-        compiled, why, failures = resources.resource_rows(name, old, new, best, gpus, compiling, _element(shown, first, said), first)
+        compiled, why, failures = resources.resource_rows(name, old, new, best, gpus, compiling, _element(shown, first, said), first,
+                                                           said)  # fmt: skip
         notes += why
     if not rows and new is not None:
         failures += _tuning_ends(old, new, gpus)
