@@ -7,6 +7,7 @@ compiled resources (`resources`), and to the clock.
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -155,7 +156,7 @@ def _subject(
     try:
         launched, told = recorded_problems(recorded, paths, names, shown.entry, said)
         notes += told
-        problems = problems_of(shown, said, name, launched)
+        problems = problems_of(shown, said, name, launched, path)
         first = problems[0]
         if len(problems) > LARGEST_PROBLEMS:
             notes.append(f"{len(problems) - LARGEST_PROBLEMS} of {len(problems)} problems were left out.")
@@ -233,7 +234,26 @@ def _runs_on(gpus: Sequence[GpuSpec], *versions: KernelVersion | None) -> tuple[
     return fit, [f"Left out: {others}, for the kernel's file asks for sm_{asked} or later."]
 
 
-def problems_of(version: KernelVersion, said: KernelSettings, name: str, launched: Sequence[Problem] = ()) -> list[Problem]:
+EXAMPLES = {
+    "gemm": "family = 'gemm', problems = [{M = 4096, N = 4096, K = 4096}]",
+    "fused_moe": "family = 'fused_moe', op = 'w13', problems = [{M = 64, E = 128, topk = 8, H = 2048, N = 768}]",
+    "attention": "family = 'attention', op = 'prefill', problems = [{B = 1, H = 32, H_kv = 8, M = 4096, N = 4096, D = 128}]",
+    "normalization": "family = 'normalization', op = 'rms_norm', problems = [{B = 4096, H = 4096}]",
+    "elementwise": "family = 'elementwise', op = 'silu_and_mul', problems = [{B = 4096, H = 4096}]",
+}
+"""What advisor.toml may say of a kernel, by its family: shown where it says nothing."""
+
+
+def _described(path: str, name: str, family: str) -> str:
+    """What to do about a kernel of which advisor.toml says nothing: a line to paste above the first of its tables."""
+    key = json.dumps(f"{path}::{name}", ensure_ascii=False)
+    return (f"put at the top of advisor.toml (that of the base counts, where it has one), with the kernel's own family and sizes: "
+            f"kernels.{key} = {{{EXAMPLES[family]}}}")  # fmt: skip
+
+
+def problems_of(
+    version: KernelVersion, said: KernelSettings, name: str, launched: Sequence[Problem] = (), path: str = ""
+) -> list[Problem]:  # fmt: skip
     """The problems that advisor.toml names, and those of recorded launches; else the example of the kernel's own KERNELS entry, once
     per operator.
 
@@ -244,7 +264,7 @@ def problems_of(version: KernelVersion, said: KernelSettings, name: str, launche
     if family is None:
         raise InputError(f"{name}: neither advisor.toml nor a KERNELS literal says which family it is", None,
                          "one of " + ", ".join(FAMILIES),
-                         f'add [kernels."…::{name}"] with family and problems to advisor.toml')  # fmt: skip
+                         _described(path, name, "normalization"))  # fmt: skip
     if family not in FAMILIES:
         raise InputError(f"{name}: family", family, "one of " + ", ".join(FAMILIES))
     operators = version.entry.get("ops")
@@ -261,7 +281,7 @@ def problems_of(version: KernelVersion, said: KernelSettings, name: str, launche
     example = version.entry.get("example")
     if not isinstance(example, dict) or not named:
         raise InputError(f"{name}: no problems to compare on", None, None,
-                         f'add [kernels."…::{name}"] with problems to advisor.toml, or give recorded launches (--launches)')  # fmt: skip
+                         f"{_described(path, name, str(family))}; or give recorded launches (--launches)")  # fmt: skip
     types = version.entry.get("dtypes")
     dtype = str(types[0]) if isinstance(types, (list, tuple)) and types else "bf16"
     return [problem_of({"dtype": dtype, **example}, str(family), op, f"{name}: example") for op in named[:LARGEST_PROBLEMS]]
