@@ -101,7 +101,7 @@ def _failing(path: str, gone: Sequence[tuple[int, str, str]], *, unchanged: bool
     issue = Finding(rule="undefined-name", severity="error", title="What is imported is gone", evidence=reason,
                     remedy="restore it, or import it from where it lies now", scope="kernel")  # fmt: skip
     return Subject(
-        kind="file", title=path, path=path, change="modified", new_issues=(issue,), notes=("The file is unchanged.",) if unchanged else (),
+        kind="file", title=path, path=path, change="modified", new_issues=(issue,), notes=("The file is unchanged; what it imports is gone.",) if unchanged else (),
         failures=(Failure(condition="failed", what="", reason=reason),),
     )  # fmt: skip
 

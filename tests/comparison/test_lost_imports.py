@@ -46,7 +46,7 @@ def test_an_import_of_what_is_gone_gates(repository, predictor, change, path, us
     found = failures(repository, predictor, user, change, path)
     reason = "ImportError as soon as it is imported: line 1 imports scale, which pkg/sub/ops.py no longer defines"
     assert found.gate.failed and found.gate.triggered == (f"failed: {path} ({reason})",)
-    assert "The file is unchanged." in next(each for each in found.subjects if each.path == path).notes
+    assert "The file is unchanged; what it imports is gone." in next(each for each in found.subjects if each.path == path).notes
     assert all(reason in surface(found) for surface in (to_text, to_page)) and "ImportError" in to_comment(found)
 
 
