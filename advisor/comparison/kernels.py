@@ -17,7 +17,7 @@ from advisor.comparison.calling import CallingFiles, ChangedCall, callings, chan
 from advisor.comparison.kernel_notes import changed_by_hand, launch_notes, unread_body
 from advisor.comparison.kernel_rows import added_in_vain, kernel_row, unread_of
 from advisor.comparison.kernel_source import ODD
-from advisor.comparison.kernel_version import KernelVersion, versions
+from advisor.comparison.kernel_version import KernelVersion, refused, versions
 from advisor.comparison.launch_meaning import ChangedLaunch, changed_launches
 from advisor.comparison.launching import launches_elsewhere
 from advisor.comparison.meaning import meaning
@@ -27,7 +27,6 @@ from advisor.comparison.settings import KernelSettings, Settings, problem_of
 from advisor.comparison.undefined_names import undefined_names
 from advisor.comparison_schema import CHANGES, Failure, ResourceRow, StaticRow, Subject
 from advisor.configs.applied import made_of
-from advisor.configs.launchability import refused_ctas
 from advisor.configs.source import SourceFile
 from advisor.configs.target_questions import BACKENDS
 from advisor.errors import AdvisorError, InputError
@@ -168,7 +167,7 @@ def _subject(
                 rows.append(row)
                 for side, version in ((row.head, new), (row.base, old)):
                     its = side.configuration if side is not None and version is not None and version.configurations else None
-                    if its is not None and refused_ctas(its.num_ctas, gpu.compute_capability) is None:
+                    if its is not None and refused(its, gpu) is None:
                         element = _element(shown, problem, said)
                         best.setdefault(gpu.name, []).append(resources.Run(configuration=its, problem=problem, element=element))
                         break
