@@ -245,7 +245,7 @@ EXAMPLES = {
 
 def _described(path: str, name: str, family: str) -> str:
     """What to do about a kernel of which advisor.toml says nothing: a line to paste above the first of its tables."""
-    key = json.dumps(f"{path}::{name}", ensure_ascii=False)
+    key = json.dumps(f"{path}::{name}", ensure_ascii=False).replace("`", "\\u0060")  # which would begin code in Markdown
     return (f"put at the top of advisor.toml (that of the base counts, where it has one), with the kernel's own family and sizes: "
             f"kernels.{key} = {{{EXAMPLES[family]}}}")  # fmt: skip
 
