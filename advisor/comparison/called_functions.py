@@ -10,7 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from advisor.comparison import git
-from advisor.comparison.calling import calls_of
+from advisor.comparison.callers import APPLY, called, is_applied
+from advisor.comparison.calling import calls_of, named_functions
 from advisor.comparison.changed_names import ALL, touched
 from advisor.comparison.importers import located, taken
 from advisor.comparison.kernel_source import LARGEST_SOURCE_BYTES, parse
@@ -204,7 +205,7 @@ class CalledFunctions:
             for led, function in _functions(item, rest):
                 target = located(self.tree.entries(), path, led)
                 data = read(self.tree, target) if target is not None and target != path else None
-                words = (function.encode("utf-8", "surrogatepass"), b"import *")
+                words = (function.partition(".")[0].encode("utf-8", "surrogatepass"), b"import *")
                 if target is None or data is None or not any(word in data for word in words):
                     continue
                 other = self._outline(target)
@@ -212,7 +213,7 @@ class CalledFunctions:
                     if function not in other.classes:
                         yield target, function
                 elif other is not None and depth < MOST_HANDS:
-                    yield from self._places(target, other, function, depth + 1)
+                    yield from self._places(target, other, function.replace(".forward", f".{APPLY}"), depth + 1)
 
     def _outline(self, path: str) -> _Outline | None:
         return self.changed.outline(self.tree, path)
@@ -277,7 +278,7 @@ def _calls_behind(tree: ast.Module, names: Set[str]) -> frozenset[str]:
     places = {place for place, uses in enumerate(used) if ALL in names or uses & names}
     while more := {named[name] for place in places for name in used[place] & named.keys()} - places:
         places |= more
-    return frozenset(name for place in places for call in calls_of(tree.body[place]) if (name := dotted(call.func)) is not None)
+    return frozenset(name for place in places for call in calls_of(tree.body[place]) if (name := dotted(called(call))) is not None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -326,13 +327,17 @@ def _may_be_imported(outline: _Outline, name: str) -> bool:
 def _functions(item: Import, rest: str) -> list[tuple[Import, str]]:
     """The modules that a name may be in which begins with an import, and the function's name there."""
     parts = rest.split(".") if rest else []
+    if parts[-1:] == [APPLY]:  # of a `torch.autograd.Function`, or a function of that name
+        applied = [(led, f"{name}.forward") for led, name in _functions(item, ".".join(parts[:-1]))]
+    else:
+        applied = []
     if item.name is not None and not parts:
         return [(item, item.name)]
     if not parts:
         return []
     plain = item.name is None and item.alias == item.module.split(".")[0] and "." in item.module  # import a.b: names begin with a
     whole = ".".join([item.alias, *parts[:-1]]) if plain else ".".join(filter(None, (item.module, item.name, *parts[:-1])))
-    return [(replace(item, module=whole, name=None), parts[-1])]
+    return [*applied, (replace(item, module=whole, name=None), parts[-1])]
 
 
 def _outline(source: SourceFile, data: bytes | None) -> _Outline:
@@ -341,15 +346,18 @@ def _outline(source: SourceFile, data: bytes | None) -> _Outline:
     launching: set[str] = set()
     defaults: dict[str, tuple[str, frozenset[str]]] = {}
     for node in source.tree.body:
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and (left := argument_defaults(node)):
+        for name, named_function in named_functions(node):
+            if not (left := argument_defaults(named_function)):
+                continue
             named = frozenset(each.id for value in left.values() for each in ast.walk(value) if isinstance(each, ast.Name))
-            defaults[node.name] = ", ".join(f"{name}={ast.dump(value)}" for name, value in sorted(left.items())), named
+            defaults[name] = ", ".join(f"{argument}={ast.dump(value)}" for argument, value in sorted(left.items())), named
         for function in methods_of(node) if isinstance(node, ast.ClassDef) else [node]:
             if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
                 name = node.name if isinstance(node, ast.ClassDef) else function.name
                 inner = list(calls_of(function))
-                launching |= {name} if any(id(call) in launches for call in inner) else set()
-                calls.setdefault(name, set()).update(called for call in inner if (called := dotted(call.func)) is not None)
+                for each in (name, f"{name}.forward") if isinstance(node, ast.ClassDef) and is_applied(function) else (name,):
+                    launching |= {each} if any(id(call) in launches for call in inner) else set()
+                    calls.setdefault(each, set()).update(text for call in inner if (text := dotted(called(call))) is not None)
     outer, inner_imports = ({alias: tuple(items) for alias, items in each.items()} for each in (source.imports, source.inner_imports))
     return _Outline(calls={name: frozenset(each) for name, each in calls.items()}, launching=frozenset(launching), outer=outer,
                     classes=frozenset(node.name for node in source.tree.body if isinstance(node, ast.ClassDef)),

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence, Set
 
 from advisor.comparison.objects import Function, family_of, first_argument, methods_of
 from advisor.configs.bindings import SCOPES, Scope, argument_defaults, nodes_of_file, scopes_around
+from advisor.configs.literals import dotted
 
 MOST_PATHS = 32
 """Ways to a launch that are followed."""
@@ -15,6 +16,9 @@ MOST_CALLERS = 6
 """Functions that are followed on one of them."""
 _OBJECTS = ("self", "cls", "ctx")
 """How methods call what is not passed to them: their object, its class, the context of a `torch.autograd.Function`."""
+
+APPLY = "apply"
+"""What calls the `forward` of a `torch.autograd.Function`."""
 
 CallStep = tuple[Sequence[Scope], ast.Call]
 """A call, and the scopes around it, the outermost first."""
@@ -32,10 +36,11 @@ class Callers:
         self._steps: dict[int, list[CallStep]] = {}
         families = family_of(tree)
         for node in nodes:
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in functions:
-                self._add(functions[node.func.id], node)
-            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Name):
-                self._add(_of_class(families.get(node.func.value.id, ()), node.func.attr), node)
+            what = called(node) if isinstance(node, ast.Call) else None
+            if isinstance(node, ast.Call) and isinstance(what, ast.Name) and what.id in functions:
+                self._add(functions[what.id], node)
+            elif isinstance(node, ast.Call) and isinstance(what, ast.Attribute) and isinstance(what.value, ast.Name):
+                self._add(_of_class(families.get(what.value.id, ()), what.attr), node)
         for line in families.values():
             for method in methods_of(line[0]):
                 own = first_argument(method)
@@ -85,8 +90,22 @@ def _method(line: Sequence[ast.ClassDef], name: str) -> Function | None:
 def _of_class(line: Sequence[ast.ClassDef], name: str) -> Function | None:
     """What `Class.name` calls: a method, or by `apply` the `forward` of a `torch.autograd.Function`."""
     found = _method(line, name)
-    forward = _method(line, "forward") if found is None and name == "apply" else None
-    return forward if forward is not None and first_argument(forward) == "ctx" else found
+    forward = _method(line, "forward") if found is None and name == APPLY else None
+    return forward if forward is not None and is_applied(forward) else found
+
+
+def is_applied(method: Function) -> bool:
+    """Whether a method is what `apply` of a `torch.autograd.Function` calls."""
+    return method.name == "forward" and first_argument(method) == "ctx"
+
+
+def called(call: ast.Call) -> ast.expr:
+    """What a call calls, or will: `functools.partial(run, num_warps=4)` gives `run` what it passes."""
+    return call.args[0] if _is_partial(call) else call.func
+
+
+def _is_partial(call: ast.Call) -> bool:
+    return bool(call.args) and not isinstance(call.args[0], ast.Starred) and dotted(call.func) in ("partial", "functools.partial")
 
 
 def passed(function: Function | ast.Lambda, call: ast.Call, name: str) -> Iterator[ast.expr]:
@@ -94,10 +113,11 @@ def passed(function: Function | ast.Lambda, call: ast.Call, name: str) -> Iterat
     being passed it is not counted. `**options` are given a dictionary of what no other argument takes."""
     positional = [each.arg for each in (*function.args.posonlyargs, *function.args.args)]
     own = positional[0] if positional and positional[0] in _OBJECTS else None
-    given = own is not None and call.args and isinstance(call.args[0], ast.Name) and call.args[0].id == own  # Class.method(self, ...)
-    if own is not None and isinstance(call.func, ast.Attribute) and not given:
+    values = call.args[1:] if _is_partial(call) else call.args
+    given = own is not None and values and isinstance(values[0], ast.Name) and values[0].id == own  # Class.method(self, ...)
+    if own is not None and isinstance(called(call), ast.Attribute) and not given:
         positional = positional[1:]
-    for place, value in enumerate(call.args):
+    for place, value in enumerate(values):
         if isinstance(value, ast.Starred):
             yield value.value
             break

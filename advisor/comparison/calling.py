@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
 from advisor.comparison import git
-from advisor.comparison.callers import defaults, passed
+from advisor.comparison.callers import defaults, is_applied, passed
 from advisor.comparison.launch_meaning import BEHIND, SPREAD, LaunchMeaning, cause, difference, ways, written
 from advisor.comparison.launch_steps import Step, digest, followed, parts, surrounding
 from advisor.comparison.launching import launches_elsewhere, own_launches
-from advisor.comparison.objects import Function
+from advisor.comparison.objects import Function, methods_of
 from advisor.configs.bindings import scopes_around
 from advisor.configs.imported import MOST_HANDS
 from advisor.configs.jit_function import JitFunction
@@ -41,10 +41,13 @@ class CallingFile:
     names: Mapping[str, str]
     compared: bool = True
 
-    def ways(self, function: Function, handed: Iterable[str]) -> Iterator[tuple[ast.Call, dict[str, ast.expr], Sequence[Sequence[Step]]]]:
-        """Each of its calls of a function, what that gives some arguments, and the calls by which one gets there within the file."""
+    def ways(
+        self, known: str, function: Function, handed: Iterable[str]
+    ) -> Iterator[tuple[ast.Call, dict[str, ast.expr], Sequence[Sequence[Step]]]]:
+        """Each of its calls of a function that is `known` so, what that gives some arguments, and the calls by which one gets there within
+        the file."""
         around = surrounding(self.source.tree)
-        for name in (name for name, called in self.names.items() if called == function.name):
+        for name in (name for name, called in self.names.items() if called == known):
             for call in around.calls.get(name, ()):
                 paths = around.callers.paths((scopes_around(self.source.scopes, call), call))
                 yield call, dict(_given(function, call, handed)), [[around.steps.of(*step) for step in path] for path in paths]
@@ -65,12 +68,14 @@ class Calling:
 
     Attributes:
         file: The one that calls it.
+        name: That of what it calls: `Softmax.forward` where that is a method.
         function: What it calls.
         defining: The file of that.
         handed: The function's arguments that come to the launch.
     """
 
     file: CallingFile
+    name: str
     function: Function
     defining: SourceFile
     handed: frozenset[str]
@@ -81,7 +86,7 @@ class Calling:
         shown: tuple[dict[str, list[str]], dict[str, list[str]]] = ({}, {})
         behind: tuple[Counter[tuple[tuple[str, str], ...]], ...] = (Counter(), Counter())
         objects = surrounding(self.file.source.tree).objects
-        for call, values, paths in self.file.ways(self.function, self.handed):
+        for call, values, paths in self.file.ways(self.name, self.function, self.handed):
             left = [(each.arg or "", each.value) for each in defaults(self.function, call, self.handed)]
             for name, value in values.items():
                 for each in shown:
@@ -101,7 +106,7 @@ class Calling:
         """The same, piece by piece."""
         source = self.file.whole()
         objects = surrounding(self.file.source.tree).objects
-        for call, values, paths in self.file.ways(self.function, self.handed):
+        for call, values, paths in self.file.ways(self.name, self.function, self.handed):
             left = list(defaults(self.function, call, self.handed))
             yield from ((each, ast.dump(each)) for each in left)
             yield from parts(self.defining, [each.value for each in left], [])
@@ -125,6 +130,14 @@ def calls_of(tree: ast.AST) -> Iterator[ast.Call]:
     return (node for node in ast.walk(tree) if isinstance(node, ast.Call))
 
 
+def named_functions(node: ast.stmt) -> Iterator[tuple[str, Function]]:
+    """What other files may call of a statement of a file: a function, or by `apply` what a `torch.autograd.Function` does."""
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        yield node.name, node
+    elif isinstance(node, ast.ClassDef):
+        yield from ((f"{node.name}.forward", method) for method in methods_of(node) if is_applied(method))
+
+
 def callings(source: SourceFile, kernel: JitFunction, known: CallingFiles, backend: str | None = None) -> list[Calling]:
     """The calls by which files get to the launches of a kernel.
 
@@ -144,14 +157,14 @@ def callings(source: SourceFile, kernel: JitFunction, known: CallingFiles, backe
     for _ in range(MOST_HANDS):
         grown = False
         for file in known.files:
-            for function, asked in list(handed[file.of].values()) if file.where in handed else ():
-                ways_there = [(list(values.values()), paths) for _, values, paths in file.ways(function, asked)]
+            for name, (function, asked) in list(handed[file.of].items()) if file.where in handed else ():
+                ways_there = [(list(values.values()), paths) for _, values, paths in file.ways(name, function, asked)]
                 grown |= _unite(handed[file.where], _handed(file.source, ways_there, launch=False))
         if not grown:
             break
-    return [Calling(file=file, function=function, defining=known.called.get(file.of, source), handed=frozenset(asked))
+    return [Calling(file=file, name=name, function=function, defining=known.called.get(file.of, source), handed=frozenset(asked))
             for file in known.files if file.compared
-            for function, asked in handed[file.of].values() if asked and function.name in file.names.values()]  # fmt: skip
+            for name, (function, asked) in handed[file.of].items() if asked and name in file.names.values()]  # fmt: skip
 
 
 Handed = dict[str, tuple[Function, set[str]]]
@@ -162,12 +175,12 @@ def _handed(source: SourceFile, ways_there: Iterable[tuple[Sequence[ast.AST], Se
     """Those that follow from expressions and the calls by which one gets to where they stand: launches (`launch`), or calls of what leads
     to them in other files."""
     found: Handed = {}
-    top = {id(node) for node in source.tree.body}
+    top = {id(function): name for node in source.tree.body for name, function in named_functions(node)}
     for values, paths in ways_there:
         for path in paths:
             for each in followed(values, path, launch=launch):
                 if each.function is not None and id(each.function) in top:
-                    found.setdefault(each.function.name, (each.function, set()))[1].update(each.asked)
+                    found.setdefault(top[id(each.function)], (each.function, set()))[1].update(each.asked)
     return found
 
 
@@ -193,10 +206,10 @@ class ChangedCall:
 def _paired(old: Sequence[Calling], new: Sequence[Calling]) -> Iterator[tuple[Calling, Calling]]:
     """The calls of a file and what they were: of the same file, of one of its name that lies elsewhere now, or of a function that was
     called something else and is given the same."""
-    before, after = ({(each.file.where, each.function.name): each for each in side} for side in (old, new))
+    before, after = ({(each.file.where, each.name): each for each in side} for side in (old, new))
     yield from ((before[key], each) for key, each in after.items() if key in before)
     lost, gained = ([each for key, each in one.items() if key not in other] for one, other in ((before, after), (after, before)))
-    alike = (lambda each: (PurePosixPath(each.file.where).name, each.function.name), lambda each: (each.file.where, each.handed))
+    alike = (lambda each: (PurePosixPath(each.file.where).name, each.name), lambda each: (each.file.where, each.handed))
     for of in alike:
         for each in list(gained):
             mates, rivals = ([one for one in side if of(one) == of(each)] for side in (lost, gained))
@@ -225,7 +238,7 @@ def changed_calls(old: Sequence[Calling], new: Sequence[Calling], told: Collecti
             continue
         if BEHIND in said and said not in known_causes:
             known_causes[said] = cause(former.parts(), each.parts())
-        call = ChangedCall(where=each.file.where, function=each.function.name, said=said, behind=known_causes.get(said, ""))
+        call = ChangedCall(where=each.file.where, function=each.name, said=said, behind=known_causes.get(said, ""))
         if difference(old_alone, new_alone) is not None:
             found.append(call)
         else:

@@ -12,6 +12,7 @@ from advisor.comparison.changed_files import ChangedFiles, no_longer_readable
 from advisor.comparison.importers import reached
 from advisor.comparison.kernel_source import mentions_triton, parse
 from advisor.comparison.launchers import launched_elsewhere
+from advisor.comparison.lost_imports import lost_imports
 from advisor.comparison.moves import moved_kernels, moved_tables
 from advisor.comparison.recorded import Recorded, read_recorded
 from advisor.comparison.resources import Compiling
@@ -83,10 +84,24 @@ def compare_trees(base: Tree, head: Tree, options: Options, predictor: Predictor
             found = [replace(subject, notes=(f"Moved here from {change.base.path}.", *subject.notes)) for subject in found]
         taken += bool(found)
         subjects += found
+    subjects = _with_lost_imports(subjects, base, head, relevant)
     return assemble(
         Compared(label=base.label, revision=base.revision), Compared(label=head.label, revision=head.revision), subjects, options,
         settings, predictor, gpus, warnings=warnings, skipped=skipped, unjudged=unjudged,
     )  # fmt: skip
+
+
+def _with_lost_imports(subjects: Sequence[Subject], base: Tree, head: Tree, changed: Sequence[FileChange]) -> list[Subject]:
+    """The subjects, and files that import what a change took away; where a file is among them already, it is told with that."""
+    found = list(subjects)
+    for lost in lost_imports(base, head, changed):
+        place = next((place for place, each in enumerate(found) if each.kind == "file" and each.path == lost.path), None)
+        if place is None:
+            found.append(lost)
+            continue
+        known = found[place]
+        found[place] = replace(known, failures=(*known.failures, *lost.failures), new_issues=(*known.new_issues, *lost.new_issues))
+    return found
 
 
 def _audited(base: Tree, head: Tree, changed: Sequence[FileChange], predictor: Predictor) -> tuple[int, list[Subject]]:
@@ -133,6 +148,9 @@ def _settings(base: Tree, head: Tree) -> tuple[Settings, list[str]]:
     for tree, warning in ((base, None), (head, f"{FILE_NAME} is new: what gates is what this change says")):
         entry = tree.entries().get(FILE_NAME)
         if entry is not None and entry.kind == "file":
+            now = head.entries().get(FILE_NAME)
+            if tree is base and now is not None and now.identity != entry.identity:
+                warning = f"{FILE_NAME} changed: what the base's says counts, and what it says now once that is the base's"
             return read_settings(tree.read(entry)), [warning] if warning else []
     return Settings(), []
 

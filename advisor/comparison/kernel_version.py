@@ -13,7 +13,7 @@ from advisor.comparison.kernel_source import ODD
 from advisor.comparison.launching import Elsewhere, Launching, own_launches
 from advisor.configs.bindings import own_nodes
 from advisor.configs.jit_function import JitFunction
-from advisor.configs.launchability import refused_ctas
+from advisor.configs.launchability import refused_ctas, refused_warps
 from advisor.configs.literal_values import ConfigLiteral
 from advisor.configs.source import SourceFile
 from advisor.errors import InputError
@@ -39,7 +39,7 @@ class KernelVersion:
 
     def refused(self, gpu: GpuSpec) -> dict[int, str]:
         """The configurations that no launch on a GPU can have, by place in the list, each with the reason."""
-        reasons = {place: refused_ctas(each.num_ctas, gpu.compute_capability) for place, each in enumerate(self.configurations)}
+        reasons = {place: refused(each, gpu) for place, each in enumerate(self.configurations)}
         return {place: reason for place, reason in reasons.items() if reason}
 
     def ends_tuning(self, gpu: GpuSpec) -> tuple[int, str] | None:
@@ -50,6 +50,11 @@ class KernelVersion:
         """
         tuned = self.function.autotune
         return None if tuned is None or tuned.prunes else next(iter(self.refused(gpu).items()), None)
+
+
+def refused(configuration: Configuration, gpu: GpuSpec) -> str | None:
+    """Why no launch on a GPU can have a configuration, whatever it computes; None where one may."""
+    return refused_ctas(configuration.num_ctas, gpu.compute_capability) or refused_warps(configuration.num_warps)
 
 
 def launched(source: SourceFile) -> list[str]:

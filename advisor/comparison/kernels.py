@@ -17,7 +17,7 @@ from advisor.comparison.calling import CallingFiles, ChangedCall, callings, chan
 from advisor.comparison.kernel_notes import changed_by_hand, launch_notes, unread_body
 from advisor.comparison.kernel_rows import added_in_vain, kernel_row, unread_of
 from advisor.comparison.kernel_source import ODD
-from advisor.comparison.kernel_version import KernelVersion, versions
+from advisor.comparison.kernel_version import KernelVersion, refused, versions
 from advisor.comparison.launch_meaning import ChangedLaunch, changed_launches
 from advisor.comparison.launching import launches_elsewhere
 from advisor.comparison.meaning import meaning
@@ -27,7 +27,6 @@ from advisor.comparison.settings import KernelSettings, Settings, problem_of
 from advisor.comparison.undefined_names import undefined_names
 from advisor.comparison_schema import CHANGES, Failure, ResourceRow, StaticRow, Subject
 from advisor.configs.applied import made_of
-from advisor.configs.launchability import refused_ctas
 from advisor.configs.source import SourceFile
 from advisor.configs.target_questions import BACKENDS
 from advisor.errors import AdvisorError, InputError
@@ -156,7 +155,7 @@ def _subject(
     try:
         launched, told = recorded_problems(recorded, paths, names, shown.entry, said)
         notes += told
-        problems = problems_of(shown, said, f"{path}::{name}", launched)
+        problems = problems_of(shown, said, name, launched, path)
         first = problems[0]
         if len(problems) > LARGEST_PROBLEMS:
             notes.append(f"{len(problems) - LARGEST_PROBLEMS} of {len(problems)} problems were left out.")
@@ -168,7 +167,7 @@ def _subject(
                 rows.append(row)
                 for side, version in ((row.head, new), (row.base, old)):
                     its = side.configuration if side is not None and version is not None and version.configurations else None
-                    if its is not None and refused_ctas(its.num_ctas, gpu.compute_capability) is None:
+                    if its is not None and refused(its, gpu) is None:
                         element = _element(shown, problem, said)
                         best.setdefault(gpu.name, []).append(resources.Run(configuration=its, problem=problem, element=element))
                         break
@@ -185,7 +184,8 @@ def _subject(
     compiled: tuple[ResourceRow, ...] = ()
     failures: tuple[Failure, ...] = ()
     if gpus:
-        compiled, why, failures = resources.resource_rows(name, old, new, best, gpus, compiling, _element(shown, first, said), first)
+        compiled, why, failures = resources.resource_rows(name, old, new, best, gpus, compiling, _element(shown, first, said), first,
+                                                           said)  # fmt: skip
         notes += why
     if not rows and new is not None:
         failures += _tuning_ends(old, new, gpus)
@@ -233,9 +233,28 @@ def _runs_on(gpus: Sequence[GpuSpec], *versions: KernelVersion | None) -> tuple[
     return fit, [f"Left out: {others}, for the kernel's file asks for sm_{asked} or later."]
 
 
-def problems_of(version: KernelVersion, said: KernelSettings, name: str, launched: Sequence[Problem] = ()) -> list[Problem]:
-    """The problems of the kernel `name` (`path::kernel`) that advisor.toml names, and those of recorded launches; else the example of
-    the kernel's own KERNELS entry, once per operator.
+EXAMPLES = {
+    "gemm": "family = 'gemm', problems = [{M = 4096, N = 4096, K = 4096}]",
+    "fused_moe": "family = 'fused_moe', op = 'w13', problems = [{M = 64, E = 128, topk = 8, H = 2048, N = 768}]",
+    "attention": "family = 'attention', op = 'prefill', problems = [{B = 1, H = 32, H_kv = 8, M = 4096, N = 4096, D = 128}]",
+    "normalization": "family = 'normalization', op = 'rms_norm', problems = [{B = 4096, H = 4096}]",
+    "elementwise": "family = 'elementwise', op = 'silu_and_mul', problems = [{B = 4096, H = 4096}]",
+}
+"""What advisor.toml may say of a kernel, by its family: shown where it says nothing."""
+
+
+def _described(path: str, name: str, family: str) -> str:
+    """What to do about a kernel of which advisor.toml says nothing: a line to paste above the first of its tables."""
+    key = json.dumps(f"{path}::{name}", ensure_ascii=False).replace("`", "\\u0060")  # which would begin code in Markdown
+    return (f"put at the top of advisor.toml (that of the base counts, where it has one), with the kernel's own family and sizes: "
+            f"kernels.{key} = {{{EXAMPLES[family]}}}")  # fmt: skip
+
+
+def problems_of(
+    version: KernelVersion, said: KernelSettings, name: str, launched: Sequence[Problem] = (), path: str = ""
+) -> list[Problem]:  # fmt: skip
+    """The problems that advisor.toml names, and those of recorded launches; else the example of the kernel's own KERNELS entry, once
+    per operator.
 
     Raises:
         InputError: There is none, or one is not of the family.
@@ -244,7 +263,7 @@ def problems_of(version: KernelVersion, said: KernelSettings, name: str, launche
     if family is None:
         raise InputError(f"{name}: neither advisor.toml nor a KERNELS literal says which family it is", None,
                          "one of " + ", ".join(FAMILIES),
-                         f"add [kernels.{json.dumps(name)}] with family and problems to advisor.toml")  # fmt: skip
+                         _described(path, name, "normalization"))  # fmt: skip
     if family not in FAMILIES:
         raise InputError(f"{name}: family", family, "one of " + ", ".join(FAMILIES))
     operators = version.entry.get("ops")
@@ -261,8 +280,7 @@ def problems_of(version: KernelVersion, said: KernelSettings, name: str, launche
     example = version.entry.get("example")
     if not isinstance(example, dict) or not named:
         raise InputError(f"{name}: no problems to compare on", None, None,
-                         f"add [kernels.{json.dumps(name)}] with problems to advisor.toml, or give recorded launches "
-                         "(--launches)")  # fmt: skip
+                         f"{_described(path, name, str(family))}; or give recorded launches (--launches)")  # fmt: skip
     types = version.entry.get("dtypes")
     dtype = str(types[0]) if isinstance(types, (list, tuple)) and types else "bf16"
     return [problem_of({"dtype": dtype, **example}, str(family), op, f"{name}: example") for op in named[:LARGEST_PROBLEMS]]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
 
-from advisor.comparison.callers import Callers, defaults, passed
+from advisor.comparison.callers import Callers, called, defaults, passed
 from advisor.comparison.local_names import local_names, without_local_names
 from advisor.comparison.meaning import meaning
 from advisor.comparison.objects import Function, Objects, passed_on
@@ -64,7 +64,7 @@ def surrounding(tree: ast.Module) -> Surrounding:
     """That of a file."""
     calls: dict[str, list[ast.Call]] = {}
     for node in nodes_of_file(tree):
-        if isinstance(node, ast.Call) and (name := dotted(node.func)) is not None:
+        if isinstance(node, ast.Call) and (name := dotted(called(node))) is not None:
             calls.setdefault(name, []).append(node)
     return Surrounding(calls=calls, callers=Callers(tree), steps=Steps(), objects=Objects(tree))
 

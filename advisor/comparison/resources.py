@@ -16,6 +16,7 @@ import numpy as np
 from advisor.comparison.described import described_arguments
 from advisor.comparison.kernel_version import KernelVersion
 from advisor.comparison.launched_configuration import sizes_by_argument
+from advisor.comparison.settings import KernelSettings
 from advisor.comparison_schema import Failure, ResourceRow, Resources
 from advisor.configs.jit_function import MISSING
 from advisor.errors import AdvisorError
@@ -91,13 +92,13 @@ class Compiling:
 
 def resource_rows(
     name: str, old: KernelVersion | None, new: KernelVersion | None, best: Mapping[str, Sequence[Run]], gpus: Sequence[GpuSpec],
-    compiling: Compiling, element: str, problem: Problem | None = None,
+    compiling: Compiling, element: str, problem: Problem | None = None, said: KernelSettings | None = None,
 ) -> tuple[tuple[ResourceRow, ...], list[str], tuple[Failure, ...]]:  # fmt: skip
     """One row per compile target and configuration among the GPUs, why there are none where there are none, and what is certain to
     fail of what did not before.
 
     `best` has what each GPU would run problems with, by its name; `element` and `problem` are what it is compiled for where nothing is
-    known of that.
+    known of that; `said` is what advisor.toml says of the kernel.
     """
     if not compiling.wanted:
         return (), [], ()
@@ -134,7 +135,7 @@ def resource_rows(
                 break
             compiling.left -= needed
             base, head = (
-                _compile(side, given, group[0], run.element, run.problem, workers) if side is not None else Attempt()
+                _compile(side, given, group[0], run.element, run.problem, said, workers) if side is not None else Attempt()
                 for side, given in ((old, run.former or configuration), (new, configuration))
             )
             if base.guess is not None and head.refused is not None and not (base.described and head.described):
@@ -218,8 +219,9 @@ def _replaced(old: KernelVersion | None, new: KernelVersion | None) -> tuple[Con
 
 
 def _compile(
-    version: KernelVersion, configuration: Configuration | None, gpu: GpuSpec, element: str, problem: Problem | None, workers: Pool
-) -> Attempt:
+    version: KernelVersion, configuration: Configuration | None, gpu: GpuSpec, element: str, problem: Problem | None,
+    said: KernelSettings | None, workers: Pool,
+) -> Attempt:  # fmt: skip
     from advisor.compiled.described import described_launch
     from advisor.compiled.kernel import Target
     from advisor.compiled.launch import compile_launch
@@ -242,7 +244,7 @@ def _compile(
         elsewhere = [(each.source, *site) for each in others for site in each.calls]
         try:
             launch = make_launch(version.source, version.function.name, constexprs=constants, options=options, element=element,
-                                 arguments=sizes_by_argument(version.function, problem), num_sms=gpu.num_sms,
+                                 arguments=sizes_by_argument(version.function, problem, said), num_sms=gpu.num_sms,
                                  elsewhere=elsewhere)  # fmt: skip
         except AdvisorError as error:
             return Attempt(refused=error)

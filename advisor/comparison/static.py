@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from advisor.advise.exports import triton_config
 from advisor.comparison_schema import BASE_IS_FASTER, Resources, StaticRow, StaticSide, StaticVerdict
+from advisor.configs.launchability import refused_warps
 from advisor.configs.tables import entry_of
 from advisor.schema import Finding, Latency, LaunchReport, Recommendation
 
@@ -135,6 +136,9 @@ def _refusal(group: Group) -> str:
 
 
 def _why_not(side: StaticSide) -> str:
+    odd = refused_warps(side.configuration.num_warps) if side.configuration is not None else None
+    if odd is not None:
+        return odd
     held = side.resources
     if held is None or held.limiter is None:
         return "no CTA fits an SM"

@@ -16,7 +16,7 @@ from advisor.configs.source import SourceFile
 
 MOST_FUNCTIONS = 200
 """Helpers that a kernel is followed to."""
-_WRITE_GLOBALS = frozenset({"globals", "vars", "locals", "exec", "setattr"})
+WRITE_GLOBALS = frozenset({"globals", "vars", "locals", "exec", "setattr"})
 """A file that calls one of these may define names that do not stand in it."""
 _MAY_BE_LEFT_OUT = (ast.If, ast.IfExp, ast.BoolOp, ast.Raise, ast.FunctionDef, ast.Lambda)
 """What the compiler visits in part or not at all, as constants decide."""
@@ -90,7 +90,7 @@ def _defined(source: SourceFile, scopes: Sequence[ast.AST]) -> set[str] | None:
     nodes = list(ast.walk(source.tree))
     if (source.stars and len(others) < len(source.stars)) or None in others:
         return None
-    if any(isinstance(node, ast.Name) and node.id in _WRITE_GLOBALS for node in nodes):
+    if any(isinstance(node, ast.Name) and node.id in WRITE_GLOBALS for node in nodes):
         return None
     names = {name for node in own_nodes(source.tree) for name in bound_by(node)} | set(dir(builtins)) | set(source.values)
     names |= {name for node in nodes if isinstance(node, ast.Global) for name in node.names}

@@ -99,6 +99,14 @@ MOST_CTAS = 16
 16 where a launch wants them (`triton/backends/nvidia/driver.c`, Triton 3.9)."""
 
 
+def refused_warps(num_warps: int) -> str | None:
+    """Why no launch has so many warps, in words; None where one may: the options of both back ends assert it (`CUDAOptions`, `HIPOptions`,
+    Triton 3.6 and 3.9), wherever these are made."""
+    if num_warps > 0 and num_warps & (num_warps - 1) == 0:
+        return None
+    return f"num_warps {num_warps}: no power of two, which Triton refuses to compile"
+
+
 def refused_ctas(num_ctas: int, compute_capability: str | None = None) -> str | None:
     """Why no launch has clusters of so many CTAs, in words; None where one may, or where the GPU is not known.
 

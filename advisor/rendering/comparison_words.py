@@ -189,7 +189,7 @@ OFTEN = 3
 def of_any(note: str, subject: Subject) -> str:
     """A note as it would be of any kernel."""
     name = subject.title.partition("::")[2]
-    return note.replace(subject.title, "FILE::KERNEL").replace(name, "KERNEL") if name else note
+    return note.replace(subject.title, "FILE.py::KERNEL").replace(name, "KERNEL") if name else note
 
 
 def common_notes(subjects: Sequence[Subject]) -> dict[str, int]:

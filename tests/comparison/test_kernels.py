@@ -126,6 +126,17 @@ def test_clusters_that_a_gpu_lacks_gate_for_it_alone(tmp_path, predictor, descri
     )
 
 
+@pytest.mark.parametrize("described", [True, False])
+def test_warps_that_no_launch_has_gate(tmp_path, predictor, described):
+    """Triton asserts a power of two where it takes the options, which its autotuner does not pass over."""
+    settings = Settings(kernels={str(tmp_path / "new/matmul.py"): MATMUL}) if described else Settings()
+    head = with_clusters(GOOD).replace("num_ctas=2", "num_warps=6")
+    found, subject = compared_lists(tmp_path, GOOD, head, predictor, settings=settings)
+    assert found.gate.failed and "(num_warps 6: no power of two, which Triton refuses to compile)" in found.gate.triggered[0]
+    assert {row.verdict for row in subject.static} == ({"cannot-launch"} if described else set())
+    assert not any("passes over it" in note for note in subject.notes)
+
+
 def test_clusters_that_were_there_before_do_not_gate(tmp_path, predictor):
     found, _ = compared_lists(tmp_path, with_clusters(GOOD), with_clusters(GOOD).replace("num_warps=8", "num_warps=4"), predictor)
     assert not found.gate.failed

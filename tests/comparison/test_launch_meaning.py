@@ -303,13 +303,3 @@ def test_constants_that_were_guessed_are_named(repository, predictor):
                      compiling=True)  # fmt: skip
     (row,) = found.subjects[0].resources
     assert row.label == "num_warps=4 → 16, BLOCK=64 (guessed)"
-
-
-def test_the_table_that_a_hint_names_is_that_of_the_kernel(repository, predictor):
-    head = {"ops/scale.py": KERNEL.replace("num_warps=warps", "num_warps=2")}
-    (subject,) = compared(repository, predictor, head).subjects
-    (hint,) = (note for note in subject.notes if note.startswith("No prediction"))
-    table = hint.partition("add ")[2].partition(" with family")[0]
-    said = f'{table}\nfamily = "elementwise"\nop = "scale"\nproblems = [{{B = 64, H = 4096}}]\n'
-    (subject,) = compared(repository, predictor, head, {**BASE, "advisor.toml": said}).subjects
-    assert not any("which family it is" in note for note in subject.notes)

@@ -166,3 +166,37 @@ def test_listed_configurations_go_before_what_is_passed(repository, predictor):
     (subject,) = compared(repository, predictor, written(), tuned).subjects
     assert {row.head.configuration.parameters["BM"] for row in subject.static} == {64}
     assert {row.base.configuration.parameters["BM"] for row in subject.static} == {128}
+
+
+ROWS = """
+import triton
+import triton.language as tl
+
+@triton.jit
+def double(x_ptr, width, BLOCK_SIZE: tl.constexpr):
+    at = tl.arange(0, BLOCK_SIZE)
+    for start in range(0, width, BLOCK_SIZE):
+        tl.store(x_ptr + start + at, tl.load(x_ptr + start + at, mask=start + at < width) * 2, mask=start + at < width)
+
+def run(x, rows, width):
+    double[(rows,)](x, width, BLOCK_SIZE=min(LIMIT, triton.next_power_of_2(width)), num_warps=8)
+"""
+OF_ROWS = """
+gpus = ["H100"]
+[kernels."ops.py::double"]
+family = "normalization"
+op = "rms_norm"
+problems = [{B = 4096, H = 4096}]
+sizes = {H = "width"}
+"""
+
+
+def test_what_is_compiled_is_what_is_predicted(repository, predictor):
+    pytest.importorskip("triton")
+    base, head = (repository.commit({"advisor.toml": OF_ROWS, "ops.py": ROWS.replace("LIMIT", each)}) for each in ("8192", "1024"))
+    trees = [RevisionTree(folder=repository.folder, label=commit, revision=commit) for commit in (base, head)]
+    (subject,) = compare_trees(*trees, Options(), predictor).subjects
+    (row,) = subject.static
+    assert [side.configuration.parameters["BLOCK_SIZE"] for side in (row.base, row.head)] == [4096, 1024]
+    (compiled,) = subject.resources
+    assert compiled.label.startswith("BLOCK_SIZE=4096 → 1024") and compiled.base != compiled.head

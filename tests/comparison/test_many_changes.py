@@ -34,4 +34,4 @@ def test_what_is_said_of_many_kernels_is_said_once(repository, predictor, count)
     comment = to_comment(compared(repository, base, repository.commit(changed), predictor))
     once = count > 2
     assert comment.count("neither advisor.toml nor a KERNELS literal says which family it is") == (1 if once else count)
-    assert ("Of 3 kernels: No prediction: FILE::KERNEL: neither" in comment) is once and comment.count("Added configurations") == count
+    assert ("Of 3 kernels: No prediction: KERNEL: neither" in comment) is once and comment.count("Added configurations") == count

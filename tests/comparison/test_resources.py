@@ -25,7 +25,7 @@ from advisor.schema import Configuration, Problem
 def compile_of_warps(monkeypatch):
     """Instead of a compilation: as many registers as the configuration has warps."""
 
-    def compiled(version, configuration, gpu, element, problem, workers):
+    def compiled(version, configuration, gpu, element, problem, *_):
         held = Resources(origin="compiled", registers_per_thread=configuration.num_warps, spill_bytes=0, shared_memory_bytes=0)
         return resources.Attempt(resources=held)
 
@@ -222,7 +222,7 @@ def test_configurations_that_took_the_place_of_others_are_compiled(compile_of_wa
 
 @pytest.mark.parametrize(("warps", "passed_over"), [((4, 16), True), ((16,), False)])
 def test_what_autotuning_passes_over_does_not_gate(monkeypatch, warps, passed_over):
-    def compiled(version, configuration, gpu, element, problem, workers):
+    def compiled(version, configuration, gpu, element, problem, *_):
         resident = 0 if configuration.num_warps == 16 else 2
         return resources.Attempt(resources=Resources(origin="compiled", registers_per_thread=9, spill_bytes=0, shared_memory_bytes=0,
                                                      resident_ctas_per_sm=resident))  # fmt: skip

@@ -7,11 +7,14 @@ import re
 import pytest
 
 from advisor.comparison import Options, compare_trees
-from advisor.comparison.settings import matches, read_settings
+from advisor.comparison.kernels import EXAMPLES
+from advisor.comparison.settings import matches, problem_of, read_settings
 from advisor.comparison.trees import RevisionTree
 from advisor.errors import InputError, UsageError
+from advisor.schema import FAMILIES
 
 from .conftest import KERNEL, TABLE, entry, table
+from .repository import compared, compared_files
 
 BLOCKED = "vllm/configs/E=128,N=768,device_name=NVIDIA_H200,dtype=fp8_w8a8,block_shape=[128,128].json"
 
@@ -61,3 +64,34 @@ def test_a_condition_that_is_none_is_said_before_anything_is_compared():
         read_settings(b'fail_on = ["slower"]')
     with pytest.raises(UsageError, match="--fail-on: no such condition; got slower"):
         Options(fail_on=("regressed", "slower"))
+
+
+def test_what_a_change_says_of_itself_does_not_count_and_that_is_said(repository, predictor):
+    base = repository.commit({"advisor.toml": 'gpus = ["H100"]\n', "k.py": KERNEL.format(m=16)})
+    head = repository.commit({"advisor.toml": 'gpus = ["A100"]\n', "k.py": KERNEL.format(m=32)})
+    (said,) = compared(repository, base, head, predictor).warnings
+    assert said == "advisor.toml changed: what the base's says counts, and what it says now once that is the base's"
+    assert compared(repository, base, repository.commit({"advisor.toml": 'gpus = ["H100"]\n'}), predictor).warnings == ()
+
+
+@pytest.mark.parametrize("rest", ['gpus = ["H100"]\n', 'gpus = ["H100"]\n[kernels."other.py::matmul"]\nfamily = "gemm"\n'])
+def test_the_line_that_a_kernel_without_prediction_lacks_can_be_pasted(repository, predictor, rest):
+    def compared_with(settings):
+        same = {"advisor.toml": settings, "other.py": KERNEL.format(m=16)}
+        base, head = ({**same, 'p/a "k".py': KERNEL.format(m=each)} for each in (64, 128))
+        return next(each for each in compared_files(repository, predictor, base, head).subjects if each.kind == "kernel")
+
+    (note,) = (each for each in compared_with(rest).notes if each.startswith("No prediction: "))
+    line = note.partition("sizes: ")[2]
+    assert not compared_with(rest).static and line.startswith("kernels.")
+    settings = read_settings(line.encode())
+    assert list(settings.kernels) == ['p/a "k".py::matmul']
+    said = line.replace(EXAMPLES["normalization"], EXAMPLES["gemm"])  # what the kernel is, its author knows
+    assert said != line and compared_with(f"{said}\n{rest}").static
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_has_an_example_that_is_one(family):
+    (said,) = read_settings(f"kernels.k = {{{EXAMPLES[family]}}}".encode()).kernels.values()
+    assert said.family == family
+    assert [problem_of(each, family, said.op or family, "k").family for each in said.problems] == [family]
