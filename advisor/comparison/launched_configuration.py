@@ -60,9 +60,8 @@ def launched_configuration(
             unknown = list(_unknown(function, site, read, numbers))
             if unknown:
                 where = f"in {each.where}, line {call.lineno}," if each.where else f"in line {call.lineno}"
-                remedy = f'say in advisor.toml which arguments are its sizes: sizes = {{{next(iter(problem.sizes))} = "…"}}'
                 raise InputError(f"what the launch {where} passes for {', '.join(unknown)} is not known", None, None,
-                                 None if values else remedy)  # fmt: skip
+                                 None if values else _sizes_wanted(function, problem, said))  # fmt: skip
             configuration = _configuration(function, constants, options, gpu)
             odd = [f"{name}={value}" for name, value in configuration.flat().items() if name in {*read, "num_warps"} and value < 1]
             if odd:
@@ -73,6 +72,14 @@ def launched_configuration(
         raise InputError("its launches pass different constants, and which one runs is not known",
                          " or ".join(each.label() for each in found[:3]))  # fmt: skip
     return found[0]
+
+
+def _sizes_wanted(function: JitFunction, problem: Problem, said: KernelSettings) -> str:
+    """What to write into advisor.toml where no argument of a launch is known to be a size."""
+    sizes = ", ".join(f'{name} = "…"' for name in problem.sizes)
+    arguments = ", ".join(each.name for each in function.parameters if not each.is_constexpr)
+    given = f" (no expressions, as {', '.join(said.sizes.values())})" if said.sizes else ""
+    return f"say in advisor.toml which of its arguments {arguments} are sizes, by name{given}: sizes = {{{sizes}}}, or some of them"
 
 
 def _unknown(function: JitFunction, site: LaunchSite, read: Set[str], known: Set[str]) -> Iterator[str]:

@@ -200,3 +200,12 @@ def test_what_is_compiled_is_what_is_predicted(repository, predictor):
     assert [side.configuration.parameters["BLOCK_SIZE"] for side in (row.base, row.head)] == [4096, 1024]
     (compiled,) = subject.resources
     assert compiled.label.startswith("BLOCK_SIZE=4096 → 1024") and compiled.base != compiled.head
+
+
+def test_expressions_of_recorded_launches_are_told_from_names_of_arguments(repository, predictor):
+    """A shape of a tensor is none that a launch in source tells."""
+    settings = OF_ROWS.replace('"width"', '"x.shape[1]"')
+    base, head = (repository.commit({"advisor.toml": settings, "ops.py": ROWS.replace("LIMIT", each)}) for each in ("8192", "1024"))
+    trees = [RevisionTree(folder=repository.folder, label=commit, revision=commit) for commit in (base, head)]
+    (subject,) = compare_trees(*trees, Options(compiling=False), predictor).subjects
+    assert 'by name (no expressions, as x.shape[1]): sizes = {B = "…", H = "…"}' in refusal(subject)
