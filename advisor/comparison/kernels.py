@@ -21,6 +21,7 @@ from advisor.comparison.kernel_version import KernelVersion, refused, versions
 from advisor.comparison.launch_meaning import ChangedLaunch, changed_launches
 from advisor.comparison.launching import launches_elsewhere
 from advisor.comparison.meaning import meaning
+from advisor.comparison.misfits import misfits
 from advisor.comparison.recorded import Recorded, merged, recorded_problems
 from advisor.comparison.renames import renamed
 from advisor.comparison.settings import KernelSettings, Settings, problem_of
@@ -190,6 +191,7 @@ def _subject(
     if not rows and new is not None:
         failures += _tuning_ends(old, new, gpus)
     undefined = _undefined(old, new) if new is not None else ()
+    failures = (*(misfits(old, new) if new is not None else ()), *failures)
     issues = tuple(Finding(rule="undefined-name", severity="error", title="The kernel names what nothing defines", evidence=each.reason,
                            remedy="define it, import it, or correct its spelling", scope="kernel") for each in undefined)  # fmt: skip
     before, after = (set(side.named) if side is not None else set() for side in (old, new))
