@@ -101,7 +101,7 @@ def _verdicts(subjects: Sequence[Subject], measured: dict[str, int], static: dic
         listed = ", ".join(f"{count} {STATIC_WORDS[word]}" for word, count in static.items())
         return f"{listed}: predictions only, nothing was measured"
     if any(subject.resources for subject in subjects):
-        return "Compiled resources only: nothing was measured, and no problems are named to predict for"
+        return "Compiled resources only: nothing was measured, and nothing could be predicted"
     if subjects:
         gone = all(subject.change == "removed" for subject in subjects)
         return _listed(subjects) if gone else f"{_listed(subjects)}: nothing could be predicted, and nothing was measured"

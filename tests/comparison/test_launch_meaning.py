@@ -303,3 +303,4 @@ def test_constants_that_were_guessed_are_named(repository, predictor):
                      compiling=True)  # fmt: skip
     (row,) = found.subjects[0].resources
     assert row.label == "num_warps=4 → 16, BLOCK=64 (guessed)"
+    assert found.headline == "Compiled resources only: nothing was measured, and nothing could be predicted"
