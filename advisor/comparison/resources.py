@@ -106,6 +106,7 @@ def resource_rows(
         return (), [], ()  # on one side only, and with nothing to say what it is launched with: no figure would mean anything
     try:
         from advisor.compiled.compile import version
+        from advisor.compiled.kernel import Target
         from advisor.compiled.pool import Pool
 
         version()
@@ -122,7 +123,7 @@ def resource_rows(
     left_out = sum(max(0, len(each) - MOST_CONFIGURATIONS) for each in runs.values())
     rows: list[ResourceRow] = []
     notes: list[str] = []
-    failures: list[Failure] = []
+    refusals: dict[str, list[str]] = {}  # the GPUs for which a head is certainly refused, by why: most errors are every target's
     with Pool(1) as workers:  # one process for both sides and all GPUs
         for run, place, group in alike.values():
             configuration = run.configuration
@@ -147,7 +148,8 @@ def resource_rows(
             devices = ", ".join(gpu.name for gpu in group)
             certain = CERTAIN_AS_DESCRIBED if base.described and head.described else CERTAIN
             if base.resources is not None and (head.alike or getattr(head.refused, "kind", "") in certain):
-                failures.append(Failure(condition="failed", what=f"on {devices}", reason=str(head.refused)))
+                why = str(head.refused).replace(f" for {Target.of(group[0]).name}", "", 1)
+                refusals.setdefault(why, []).extend(gpu.name for gpu in group)
             if configuration is not None:
                 label = _launched_with(run.former.flat(), configuration.flat()) if run.former is not None else configuration.label()
             else:
@@ -160,6 +162,7 @@ def resource_rows(
             rows.append(ResourceRow(kernel=name, gpu=devices, label=label, base=base.resources, head=head.resources, reason=reason))
     if left_out > 0 and rows:
         notes.append("Compiled with some of the configurations that its problems are predicted to run with, not with all.")
+    failures = (Failure(condition="failed", what=f"on {', '.join(dict.fromkeys(names))}", reason=why) for why, names in refusals.items())
     return tuple(rows), notes, tuple(failures)
 
 

@@ -135,6 +135,20 @@ def test_a_name_that_triton_lacks_fails_where_every_launch_comes_to_it(tmp_path,
     assert not back.gate.failed and "compiles" not in back.headline
 
 
+def test_what_every_target_refuses_alike_is_said_once(tmp_path, predictor):
+    pytest.importorskip("triton")
+    sides = [tmp_path / name / "scale.py" for name in ("base", "head")]
+    for path, text in zip(sides, (SCALE, SCALE.replace("x = tl.load", "x = tl.no_such_thing")), strict=True):
+        path.parent.mkdir()
+        path.write_text(text)
+    found = compare_files(*sides, Options(gpus=("H200", "A100")), predictor, Settings())
+    (failure,) = found.subjects[0].failures
+    assert (failure.what, failure.reason.count("has no tl.no_such_thing")) == ("on H200, A100", 1)
+    assert "sm_" not in found.gate.sentence and found.gate.sentence.count("has no tl.no_such_thing") == 1
+    rows = {row.gpu: row.reason for row in found.subjects[0].resources}
+    assert "sm_90" in rows["H200"] and "sm_80" in rows["A100"]
+
+
 @pytest.mark.parametrize(
     ("line", "become", "fails"),
     [
