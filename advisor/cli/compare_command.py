@@ -1,8 +1,8 @@
 """Compare two sides, and say what the change does to speed: did it help?
 
 BASE and HEAD are two results (result.json), two files of measured rows, two versions of a tuned table, two Python files with kernels,
-two folders, or two git revisions of the repository at hand; HEAD alone means against its merge base or its baseline. Revisions are
-read from git's object store: nothing is checked out, imported or run.
+two folders, or two git revisions of the repository at hand, also as BASE..HEAD, and as BASE...HEAD, which is --merge-base BASE HEAD.
+A revision alone is compared with HEAD. Revisions are read from git's object store: nothing is checked out, imported or run.
 
 examples:
   advisor compare main HEAD
@@ -124,7 +124,20 @@ def _compare(arguments: argparse.Namespace) -> ComparisonResult:
         raise UsageError("--update stores a baseline", None, "--baseline DIR", "say where with --baseline DIR")
     if arguments.baseline:
         return _baseline(arguments, wanted, predictor)
+    _take_range(arguments)
     return _two_sides(arguments, wanted, predictor)
+
+
+def _take_range(arguments: argparse.Namespace) -> None:
+    """Read a side that is a range of revisions as `git diff` does: BASE..HEAD as the two, BASE...HEAD with their merge base; HEAD
+    stands for one that is left out. No revision has two dots in its name."""
+    name = arguments.sides[0] if len(arguments.sides) == 1 else ""
+    if ".." not in name or "../" in name or "/.." in name or arguments.merge_base is not None or Path(name).exists():
+        return  # no range, or the path of a file that is not there
+    base, dots, head = name.partition("..." if "..." in name else "..")
+    arguments.sides = [base or "HEAD", head or "HEAD"]
+    if dots == "...":
+        arguments.merge_base = arguments.sides.pop(0)
 
 
 def _two_sides(arguments: argparse.Namespace, wanted: Options, predictor: Predictor) -> ComparisonResult:

@@ -327,6 +327,30 @@ def test_revisions_and_merge_base_from_the_command_line(history, capsys):
     assert "one of regressed" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(("written", "sides", "label"), [
+    ("main..feature", ["main", "feature"], "main"),
+    ("main..", ["main", "HEAD"], "main"),
+    ("main...feature", ["--merge-base", "main", "feature"], "merge base with main"),
+    ("main...", ["--merge-base", "main"], "merge base with main"),
+])  # fmt: skip
+def test_a_range_is_read_as_git_diff_does(history, capsys, written, sides, label):
+    assert main(["compare", *sides, "--no-compile", "--format", "json"]) == 0
+    expected = json.loads(capsys.readouterr().out)
+    assert main(["compare", written, "--no-compile", "--format", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["base"]["label"] == label
+    assert {**found, "command": "", "created_at": ""} == {**expected, "command": "", "created_at": ""}
+
+
+@pytest.mark.parametrize(("written", "named"), [
+    ("no-such-thing..HEAD", "no-such-thing: neither"), ("HEAD...no-such-thing", "no-such-thing: neither"),
+    ("../no-such-thing.json", "../no-such-thing.json: neither"), ("no-such/../thing", "no-such/../thing: neither"),
+])  # fmt: skip
+def test_what_is_no_range_is_named_as_it_was_written(history, capsys, written, named):
+    assert main(["compare", written]) == 2
+    assert capsys.readouterr().err.startswith(f"advisor: error: {named}")
+
+
 def test_the_working_tree_is_left_alone(history):
     def state():
         return history.git("status", "--porcelain"), history.git("rev-parse", "HEAD"), sorted(p.name for p in history.folder.iterdir())
