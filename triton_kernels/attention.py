@@ -227,12 +227,12 @@ def attention_kernel(
         accumulator, total, largest = _attend(
             q, k_ptr, v_ptr, stride_kn, stride_kd, stride_vn, stride_vd, first, last_key, N, scale,
             accumulator, total, largest, HEAD_DIM, BLOCK_D, BLOCK_N, False,
-        )  # fmt: skip
+        )
     for first in range(unmasked, anyone, BLOCK_N):
         accumulator, total, largest = _attend(
             q, k_ptr, v_ptr, stride_kn, stride_kd, stride_vn, stride_vd, first, last_key, N, scale,
             accumulator, total, largest, HEAD_DIM, BLOCK_D, BLOCK_N, True,
-        )  # fmt: skip
+        )
 
     out = accumulator / tl.where(total == 0.0, 1.0, total)[:, None]
     out_ptrs = out_ptr + batch * stride_ob + head * stride_oh
@@ -317,12 +317,12 @@ def decode_kernel(
         accumulator, total, largest = _attend(
             q, k_ptr, v_ptr, stride_kn, stride_kd, stride_vn, stride_vd, first, last_key, keys, scale,
             accumulator, total, largest, HEAD_DIM, BLOCK_D, BLOCK_N, False,
-        )  # fmt: skip
+        )
     for first in range(unmasked, end, BLOCK_N):
         accumulator, total, largest = _attend(
             q, k_ptr, v_ptr, stride_kn, stride_kd, stride_vn, stride_vd, first, last_key, keys, scale,
             accumulator, total, largest, HEAD_DIM, BLOCK_D, BLOCK_N, True,
-        )  # fmt: skip
+        )
 
     safe = tl.where(total == 0.0, 1.0, total)
     out = accumulator / safe[:, None]
@@ -399,7 +399,7 @@ def launch_attention_kernel(
         q, k, v, out, scale * LOG2_E, heads, k.shape[1], m, k.shape[2],
         *q.stride(), *k.stride(), *v.stride(), *out.stride(),
         HEAD_DIM=d, BLOCK_D=max(16, triton.next_power_of_2(d)), CAUSAL=bool(causal), **config,
-    )  # fmt: skip
+    )
 
 
 def launch_decode_kernel(
@@ -440,7 +440,7 @@ def launch_decode_kernel(
         q, k, v, partial, lse, key_lengths, scale * LOG2_E, batch, heads, kv_heads, m, n,
         *q.stride(), *k.stride(), *v.stride(), *partial.stride(),
         HEAD_DIM=d, BLOCK_D=block_d, CAUSAL=bool(causal), **config,
-    )  # fmt: skip
+    )
     if splits > 1:
         rows = batch * heads * m
         combine_splits_kernel[(rows,)](partial, lse, out, rows, heads, m, *out.stride(), HEAD_DIM=d, BLOCK_D=block_d, NUM_KV_SPLITS=splits)
@@ -566,7 +566,7 @@ def arguments(problem: Mapping[str, Any], config: Mapping[str, int]) -> dict[str
         **_strides("o", "bhmd", problem["H"], problem["M"], problem["D"]),
         "HEAD_DIM": problem["D"], "BLOCK_D": max(16, triton.next_power_of_2(problem["D"])),
         "CAUSAL": bool(problem.get("causal", 0)),
-    }  # fmt: skip
+    }
 
 
 def decode_arguments(problem: Mapping[str, Any], config: Mapping[str, int]) -> dict[str, Any]:
@@ -580,7 +580,7 @@ def decode_arguments(problem: Mapping[str, Any], config: Mapping[str, int]) -> d
     return {
         **values, "lse_ptr": None if splits == 1 else "*fp32", "key_lengths_ptr": None, "B": problem["B"],
         "stride_ps": problem["B"] * h * m * d, **_strides("p", "bhmd", h, m, d),
-    }  # fmt: skip
+    }
 
 
 def _strides(tensor: str, axes: str, heads: int, rows: int, depth: int) -> dict[str, int]:

@@ -536,13 +536,13 @@ def fused_moe(
     launch_fused_moe_kernel(
         a, w13, gate_up, topk_weights, alignment, config,
         slots_per_row=topk, mul_routed_weight=False, a_scale=a_scale, b_scale=w13_scale,
-    )  # fmt: skip
+    )
     launch_activation(gate_up, activated, activation, topk, experts, hidden)
     a, a_scale = quantize(activated) if block_scaled else (activated, None)
     launch_fused_moe_kernel(
         a, w2, expanded, topk_weights, alignment, config,
         slots_per_row=1, mul_routed_weight=True, a_scale=a_scale, b_scale=w2_scale,
-    )  # fmt: skip
+    )
     launch_combine(expanded, out, combine, experts, n)
     return out
 
@@ -577,7 +577,7 @@ def default(problem: Mapping[str, Any]) -> dict[str, int]:
         return {
             "BLOCK_SIZE_M": 16 if m <= 64 else 64, "BLOCK_SIZE_N": GROUP, "BLOCK_SIZE_K": GROUP,
             "GROUP_SIZE_M": 1 if m <= 16 else 32, "num_warps": 4, "num_stages": 3,
-        }  # fmt: skip
+        }
     return {
         "BLOCK_SIZE_M": next((size for size in (16, 32, 64) if per_expert <= size), 128),
         "BLOCK_SIZE_N": 64 if m <= 64 else 128,
@@ -643,7 +643,7 @@ def arguments(problem: Mapping[str, Any], config: Mapping[str, int]) -> dict[str
         "GROUP_N": GROUP if block_scaled else 0, "GROUP_K": GROUP if block_scaled else 0,
         "EVEN_K": k % config["BLOCK_SIZE_K"] == 0,
         "SWAP_AB": swaps_operands(problem["dtype"], problem.get("compute_capability"), config),
-    }  # fmt: skip
+    }
 
 
 def activation_arguments(problem: Mapping[str, Any], config: Mapping[str, int]) -> dict[str, Any]:
@@ -653,7 +653,7 @@ def activation_arguments(problem: Mapping[str, Any], config: Mapping[str, int]) 
         "x_ptr": pointer, "out_ptr": pointer, "num_rows": problem["M"] * problem["topk"], "num_columns": n,
         "stride_x": 2 * n, "stride_out": n,
         "topk": problem["topk"], "num_experts": problem["E"], "hidden_size": problem["H"],
-    }  # fmt: skip
+    }
 
 
 def combine_arguments(problem: Mapping[str, Any], config: Mapping[str, int]) -> dict[str, Any]:
@@ -663,7 +663,7 @@ def combine_arguments(problem: Mapping[str, Any], config: Mapping[str, int]) -> 
         "x_ptr": pointer, "out_ptr": pointer, "num_rows": problem["M"], "num_columns": h,
         "stride_x": h, "stride_out": h,
         "num_experts": problem["E"], "intermediate_size": problem["N"], "TOPK": problem["topk"],
-    }  # fmt: skip
+    }
 
 
 # ---------------------------------------------------------------------------------------------- inputs and references
@@ -674,7 +674,7 @@ def _torch_dtype(name: str) -> torch.dtype:
 
     return {
         "bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32, "fp8": torch.float8_e4m3fn,
-    }[name]  # fmt: skip
+    }[name]
 
 
 def _random(shape: tuple[int, ...], dtype: str, device: str, generator: torch.Generator) -> torch.Tensor:
@@ -746,7 +746,7 @@ def prepare(inputs: Inputs, config: Mapping[str, int]) -> Callable[[], torch.Ten
             inputs["a"], inputs["b"], inputs["output"], inputs["topk_weights"], alignment, config,
             slots_per_row=1 if second else topk, mul_routed_weight=second,
             a_scale=inputs["a_scale"], b_scale=inputs["b_scale"],
-        )  # fmt: skip
+        )
         return inputs["output"]
 
     return run

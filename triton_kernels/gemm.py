@@ -470,7 +470,7 @@ def default(problem: Mapping[str, Any]) -> dict[str, int]:
     return {
         "BLOCK_SIZE_M": block_m, "BLOCK_SIZE_N": block_n, "BLOCK_SIZE_K": block_k,
         "GROUP_SIZE_M": 8, "SPLIT_K": split, "num_warps": 8 if large else 4, "num_stages": 3,
-    }  # fmt: skip
+    }
 
 
 def default_persistent(problem: Mapping[str, Any]) -> dict[str, Any]:
@@ -514,7 +514,7 @@ def arguments(problem: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str
         "M": m, "N": n, "K": k, "stride_am": k, "stride_ak": 1, "stride_bk": 1, "stride_bn": k,
         "stride_cs": m * n, "stride_cm": n, "stride_cn": 1,
         "INPUT_PRECISION": precision, "EVEN_K": k % (config["BLOCK_SIZE_K"] * split) == 0,
-    }  # fmt: skip
+    }
 
 
 def persistent_arguments(problem: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
@@ -528,7 +528,7 @@ def persistent_arguments(problem: Mapping[str, Any], config: Mapping[str, Any]) 
         "c_desc": f"tensordesc<{output}[{block_m}, {block_n // config['EPILOGUE_SUBTILE']}]>",
         "a_scale_ptr": scale, "b_scale_ptr": scale,
         "M": problem["M"], "N": problem["N"], "K": problem["K"], "B_K_MAJOR": True, "INPUT_PRECISION": precision,
-    }  # fmt: skip
+    }
 
 
 # ---------------------------------------------------------------------------------------------- inputs and references
@@ -541,7 +541,7 @@ def make_inputs(problem: Mapping[str, Any], device: str, generator: torch.Genera
     operand, output, precision = _types(problem)
     dtypes = {
         "bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32, "fp8e4nv": torch.float8_e4m3fn,
-    }  # fmt: skip
+    }
     m, n, k = problem["M"], problem["N"], problem["K"]
     fp8 = problem["dtype"] == "fp8"
 
@@ -590,7 +590,7 @@ def prepare(inputs: Inputs, config: Mapping[str, Any]) -> Callable[[], torch.Ten
         launch_gemm_kernel(
             a, b, c, config, precision=inputs["precision"], a_scale=inputs["a_scale"], b_scale=inputs["b_scale"],
             partial=partial,
-        )  # fmt: skip
+        )
         return c
 
     return run
@@ -605,7 +605,7 @@ def prepare_persistent(inputs: Inputs, config: Mapping[str, Any]) -> Callable[[]
         launch_gemm_persistent_kernel(
             a, b, c, config, precision=inputs["precision"], a_scale=inputs["a_scale"], b_scale=inputs["b_scale"],
             programs=programs,
-        )  # fmt: skip
+        )
         return c
 
     return run

@@ -147,7 +147,7 @@ def launch_layer_norm(
     layer_norm_kernel[(triton.cdiv(rows, config["ROWS_PER_CTA"]),)](
         x, weight, bias, out, rows, columns, *x.stride(), *out.stride(), epsilon,
         ONE_PASS=columns <= config["BLOCK_SIZE"], **config,
-    )  # fmt: skip
+    )
 
 
 def layer_norm(
@@ -216,7 +216,7 @@ def arguments(problem: Mapping[str, Any], config: Mapping[str, int]) -> dict[str
         "num_rows": problem["B"], "num_columns": h,
         "stride_xr": h, "stride_xc": 1, "stride_or": h, "stride_oc": 1, "epsilon": 1e-5,
         "ONE_PASS": h <= config["BLOCK_SIZE"],
-    }  # fmt: skip
+    }
 
 
 def make_inputs(problem: Mapping[str, Any], device: str, generator: torch.Generator) -> Inputs:

@@ -150,7 +150,7 @@ def arguments(problem: Mapping[str, Any], config: Mapping[str, int]) -> dict[str
     return {
         "x_ptr": pointer, "out_ptr": pointer, "num_rows": problem["B"], "num_columns": h,
         "stride_xr": 2 * h, "stride_xc": 1, "stride_or": h, "stride_oc": 1,
-    }  # fmt: skip
+    }
 
 
 def make_inputs(problem: Mapping[str, Any], device: str, generator: torch.Generator) -> Inputs:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from advisor.autotuning import foreign, internals, lookup
-from advisor.autotuning.foreign import ForeignTiming
+from advisor.autotuning import internals, lookup
+from advisor.autotuning.decisions import foreign
+from advisor.autotuning.decisions.foreign import ForeignTiming
 from advisor.autotuning.models import gpu_model
 from advisor.autotuning.situation import Situation
-from advisor.settings import read_settings
+from advisor.system.settings import read_settings
 
 
 def adopt(situation: Situation) -> bool:
@@ -40,7 +41,7 @@ def _imported(situation: Situation) -> list[ForeignTiming]:
             failed=row.state == "crash", best=decided is not None and decided[0] == row.config,
         )
         for row in cache.rows(by_name).values()
-    ]  # fmt: skip
+    ]
 
 
 def _on_this_machine(situation: Situation) -> tuple[list[ForeignTiming], str]:
@@ -58,7 +59,7 @@ def _on_this_machine(situation: Situation) -> tuple[list[ForeignTiming], str]:
             each for each in read
             if each.kernel == problem.kernel and (file == own or each.key == problem.key)
             and (each.gpu is None or gpu_model(each.gpu) == problem.gpu)
-        ]  # fmt: skip
+        ]
         if timings:
             return timings, "Triton's cache" if file == own else "triton-dejavu's cache"
     return [], ""

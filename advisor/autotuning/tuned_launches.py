@@ -14,21 +14,21 @@ from types import SimpleNamespace
 import numpy as np
 
 from advisor import pipelines
-from advisor.advise import advise
-from advisor.advise.drafts import Measured
-from advisor.advise.exports import triton_config
-from advisor.autotuning.exchange import Entry
+from advisor.advising import advise
+from advisor.advising.drafts import Measured
+from advisor.advising.exports import triton_config
+from advisor.advising.targets import PlannedLaunch, Target
+from advisor.autotuning.decisions.exchange import Entry
 from advisor.autotuning.ranking import as_configuration
 from advisor.autotuning.tuned_problems import ODD, finite, recognised_problem
-from advisor.configs.parameter_names import family_names, needed_parameters
 from advisor.diagnosis import WORTH_CHANGING, Pricing, context, diagnose
-from advisor.errors import AdvisorError
-from advisor.hardware import GpuSpec
+from advisor.gpus.hardware import GpuSpec
 from advisor.learned.base import Predictor
 from advisor.pipelines import ConfigurationBatch, configuration_batch, problem_batch
 from advisor.pipelines.space import SPACES, combinations, sound_depths
-from advisor.schema import Configuration, Latency, LaunchReport, Origin, Problem, Recommendation, TunedProblem, TunedTiming
-from advisor.targets import PlannedLaunch, Target
+from advisor.result.schema import Configuration, Latency, LaunchReport, Origin, Problem, Recommendation, TunedProblem, TunedTiming
+from advisor.rows.parameter_names import family_names, needed_parameters
+from advisor.system.errors import AdvisorError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +77,7 @@ def named_for(configuration: Configuration, family: str) -> Configuration:
     return as_configuration(
         SimpleNamespace(kwargs=configuration.parameters, num_warps=configuration.num_warps, num_stages=configuration.num_stages,
                         num_ctas=configuration.num_ctas, maxnreg=configuration.maxnreg), family,
-    )  # fmt: skip
+    )
 
 
 def predictable(named: Configuration, family: str) -> bool:
@@ -91,7 +91,7 @@ def _latency(timing: TunedTiming, origin: Origin) -> Latency:
     assert timing.us is not None
     both = timing.low_us is not None and timing.high_us is not None and timing.low_us < timing.high_us
     return Latency(us=timing.us, origin=origin, source="tuning cache", low_us=timing.low_us if both else None,
-                   high_us=timing.high_us if both else None, coverage=0.6 if both else None)  # fmt: skip
+                   high_us=timing.high_us if both else None, coverage=0.6 if both else None)
 
 
 def _cached(problem: Problem, tuned: TunedProblem, gpu: GpuSpec, cache: str | None) -> Problem:
@@ -167,7 +167,7 @@ def _untried(problem: Problem, known: Iterable[Configuration], current: Configur
     return ConfigurationBatch(
         parameters={name: np.append(column, own[name]) for name, column in left.parameters.items()},
         num_warps=np.append(left.num_warps, float(current.num_warps)), num_stages=np.append(left.num_stages, float(current.num_stages)),
-    )  # fmt: skip
+    )
 
 
 def _point(configuration: Configuration, names: Iterable[str]) -> tuple[int, ...]:
@@ -196,7 +196,7 @@ def _with_faster(
             configuration=best.named, latency=_latency(best.timing, origin), speedup=now / best.timing.us, p_speedup_10pct=None,
             reason=f"the fastest {origin}; another was decided before", triton_config="",
         ),
-    )  # fmt: skip
+    )
 
 
 def _with_ceiling(
@@ -208,9 +208,9 @@ def _with_ceiling(
         context(report.problem, report.configuration, gpu, analysis=analysis, ceiling_us=ceiling.us,
                 predicted_us=report.predicted.us if report.predicted else math.inf, measured_us=report.measured.us,
                 measured_origin=report.measured.origin, pricing=Pricing(predictor=predictor))
-    )  # fmt: skip
+    )
     return replace(report, ceiling=ceiling, ceiling_configuration=configuration, gap=found.gap, findings=found.findings,
-                   headroom=report.measured.us / ceiling.us - 1)  # fmt: skip
+                   headroom=report.measured.us / ceiling.us - 1)
 
 
 def _own_names(report: LaunchReport, configuration: Configuration, family: str) -> LaunchReport:
@@ -230,4 +230,4 @@ def _own_names(report: LaunchReport, configuration: Configuration, family: str) 
     return replace(
         report, configuration=configuration, recommendation=advice,
         ceiling_configuration=back(report.ceiling_configuration) if report.ceiling_configuration is not None else None,
-    )  # fmt: skip
+    )

@@ -11,10 +11,10 @@ from dataclasses import replace
 from typing import Any
 
 from advisor.autotuning.configurations import parameters as flat_parameters
-from advisor.autotuning.exchange import Entry
-from advisor.configs.names import SIZE_LIMIT
+from advisor.autotuning.decisions.exchange import Entry
 from advisor.pipelines import problem_batch
-from advisor.schema import FAMILIES, Configuration, Origin, Problem, TunedProblem, TunedTiming
+from advisor.result.schema import FAMILIES, Configuration, Origin, Problem, TunedProblem, TunedTiming
+from advisor.tables.names import SIZE_LIMIT
 
 ODD = (TypeError, ValueError, KeyError, AttributeError, ArithmeticError, RecursionError)
 """What a damaged or foreign row can make the parsing raise, besides our own errors."""
@@ -34,7 +34,7 @@ def tuned_problem(entry: Entry) -> TunedProblem:
             for row in entry.rows
         ),
         origin=origin,
-    )  # fmt: skip
+    )
 
 
 def _configuration(identity: str) -> Configuration:
@@ -67,7 +67,7 @@ def recognised_problem(entry: Entry) -> Problem:
         family=entry.key.family, op=str(text["op"]), sizes=sizes, dtype=str(text["dtype"]),  # type: ignore[arg-type]
         weight_dtype=text.get("weight_dtype"), output_dtype=text.get("output_dtype"),
         block_shape=(int(block[0]), int(block[1])) if block else None,
-    )  # fmt: skip
+    )
     problem_batch([found])  # raises where the model knows no such operator or type
     return found
 

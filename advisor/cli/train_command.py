@@ -11,7 +11,7 @@ import argparse
 import sys
 
 from advisor.cli.options import check_not_read, check_writable, file_output
-from advisor.hardware import load_gpu
+from advisor.gpus.hardware import load_gpu
 
 HELP = "fit the learned model to measured launches"
 
@@ -32,13 +32,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--card", metavar="FILE", help="write what training itself held out as a model card (Markdown)")
     parser.add_argument("--exclude-gpu", action="append", default=[], metavar="NAME", help="leave a GPU out (may be repeated)")
     parser.add_argument("--exclude-model", action="append", default=[], type=model, metavar="E,topk,H,N",
-                        help="leave a mixture-of-experts model out (may be repeated)")  # fmt: skip
+                        help="leave a mixture-of-experts model out (may be repeated)")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Train and write."""
     from advisor.learned import weights
-    from advisor.learned.training import train
+    from advisor.training.training import train
 
     check_writable(arguments.output)
     check_not_read(arguments.output, arguments.data)
@@ -48,10 +48,10 @@ def run(arguments: argparse.Namespace) -> int:
     fitted = train(
         arguments.data, exclude_gpus=excluded, exclude_models=arguments.exclude_model,
         progress=lambda text: print(f"advisor: {text}", file=sys.stderr, flush=True),
-    )  # fmt: skip
+    )
     weights.save(fitted, arguments.output)
     if arguments.card:
-        from advisor.learned.evaluate import write_card
+        from advisor.training.evaluate import write_card
 
         write_card(arguments.output, arguments.card)
     rows = sum(fitted.about.get("rows", {}).values())

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from advisor import __version__
+from advisor.advising.targets import Request
 from advisor.comparison import gate as gates
 from advisor.comparison.headline import counts, headline, means
 from advisor.comparison.settings import Settings
-from advisor.comparison_schema import Compared, ComparisonResult, Subject
-from advisor.hardware import GpuSpec, load_gpu
+from advisor.gpus.hardware import GpuSpec, load_gpu
 from advisor.learned.base import Predictor
-from advisor.targets import Request
+from advisor.result.comparison_schema import Compared, ComparisonResult, Subject
 
 DEFAULT_GPUS = ("H100", "H200")
 
@@ -55,7 +55,7 @@ def chosen_gpus(options: Options, settings: Settings) -> tuple[GpuSpec, ...]:
 def assemble(
     base: Compared, head: Compared, subjects: Sequence[Subject], options: Options, settings: Settings, predictor: Predictor,
     gpus: Sequence[GpuSpec], *, warnings: Sequence[str] = (), skipped: Sequence[str] = (), unjudged: int = 0,
-) -> ComparisonResult:  # fmt: skip
+) -> ComparisonResult:
     """The result of the subjects: counts, headline and gate."""
     subjects = _told_apart(subjects)
     wanted = options.fail_on if options.fail_on is not None else settings.fail_on
@@ -72,7 +72,7 @@ def assemble(
         measured_mean=measured_mean, static_mean=static_mean, subjects=tuple(subjects),
         gate=gates.gate(subjects, conditions, unjudged=unjudged),
         warnings=tuple(warnings), skipped=tuple(skipped),
-    )  # fmt: skip
+    )
 
 
 def _told_apart(subjects: Sequence[Subject]) -> list[Subject]:

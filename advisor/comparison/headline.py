@@ -6,9 +6,9 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 
-from advisor.comparison.kernel_notes import SAME
-from advisor.comparison_schema import MEASURED_WORDS, STATIC_WORDS, Subject, evidence
+from advisor.comparison.kernels.kernel_notes import SAME
 from advisor.rendering import comparison_words as words
+from advisor.result.comparison_schema import MEASURED_WORDS, STATIC_WORDS, Subject, evidence
 
 MOST_NAMED = 2
 """Of what is worst; the rest is counted."""
@@ -49,7 +49,7 @@ def headline(subjects: Sequence[Subject], measured: dict[str, int], static: dict
         launches = f"{'its' if len(lost) == 1 else 'their'} launches ({_several([subject.title for subject in lost])})"
         rest = f"{len(lost)} {which} with what is known of {launches}; {rest}"
     certain = [f"{' '.join(filter(None, (subject.title, failure.what)))} ({_short(failure.reason)})"
-               for subject in subjects for failure in subject.failures]  # fmt: skip
+               for subject in subjects for failure in subject.failures]
     if certain:
         rest = f"Certain to fail: {_several(certain)}; {rest}"
     named = "; ".join(f"{word}: {_several(worst)}" for word, worst in _worst(subjects).items())
@@ -116,7 +116,7 @@ def _listed(subjects: Sequence[Subject]) -> str:
     kinds = Counter((_word(each), each.kind if each.kind in ("kernel", "table") else "file") for each in subjects)
     phrases = {False: "{count} {word} {kind}{s}", True: "{count} unchanged {kind}{s} {word}"}
     return ", ".join(phrases[word == LAUNCHED].format(count=count, word=word, kind=kind, s="s" if count > 1 else "")
-                     for (word, kind), count in kinds.items())  # fmt: skip
+                     for (word, kind), count in kinds.items())
 
 
 def _word(subject: Subject) -> str:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from advisor.comparison_schema import MeasuredEffect, MeasuredRow
 from advisor.measurement.failures import Failure
 from advisor.measurement.statistics import Side, median_interval, verdict
-from advisor.schema import Configuration, Finding, Fingerprint, Latency, LaunchReport, Problem, Recommendation, Round
+from advisor.result.comparison_schema import MeasuredEffect, MeasuredRow
+from advisor.result.schema import Configuration, Finding, Fingerprint, Latency, LaunchReport, Problem, Recommendation, Round
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +50,7 @@ def ran_of_report(report: LaunchReport, gpu: str, fingerprint: Fingerprint) -> R
         kernel=report.kernel, gpu=gpu, problem=report.problem, configuration=report.configuration,
         rounds=rounds.rounds if rounds else (), latency=report.measured, fingerprint=fingerprint if known else None,
         noise_floor=rounds.noise_floor if rounds else None, source=rounds.source if rounds else "", simulated=simulated,
-    )  # fmt: skip
+    )
 
 
 def measured_row(identifier: str, label: str, base: Ran | None, head: Ran | None, context: Context | None = None) -> MeasuredRow:
@@ -73,7 +73,7 @@ def measured_row(identifier: str, label: str, base: Ran | None, head: Ran | None
         tau=found.tau, verdict=found.verdict, reason=reason, bound=context.bound, ceiling=context.ceiling,
         faults=_faults(sides, context.bound), likely_cause=context.cause if found.verdict == "regressed" else (),
         advice=context.advice,
-    )  # fmt: skip
+    )
 
 
 def _has_rounds(*sides: Ran | None) -> bool:
@@ -96,7 +96,7 @@ def _latency(ran: Ran | None) -> Latency | None:
     source = ran.source or "measured rounds"
     return Latency(
         us=found[0], origin="simulated" if ran.simulated else "measured", source=source, low_us=found[1], high_us=found[2], coverage=0.99
-    )  # fmt: skip
+    )
 
 
 def _faults(sides: list[Latency | None], bound: Latency | None) -> tuple[str, ...]:

@@ -26,12 +26,12 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from advisor.comparison.gate import conditions
-from advisor.configs.models import find_model
-from advisor.configs.names import SIZE_LIMIT
-from advisor.errors import AdvisorError, InputError, UsageError
-from advisor.hardware import load_gpu
+from advisor.gpus.hardware import load_gpu
 from advisor.pipelines.batch import problem_batch
-from advisor.schema import FAMILIES, Problem
+from advisor.result.schema import FAMILIES, Problem
+from advisor.system.errors import AdvisorError, InputError, UsageError
+from advisor.tables.models import find_model
+from advisor.tables.names import SIZE_LIMIT
 
 FILE_NAME = "advisor.toml"
 LARGEST_BYTES = 256 * 1024
@@ -147,7 +147,7 @@ def _kernel(values: dict[str, Any], where: str) -> KernelSettings:
     return KernelSettings(
         family=family, op=values.get("op"), problems=tuple(problems), configuration={str(k): str(v) for k, v in names.items()},
         sizes={str(k): str(v) for k, v in sizes.items()}, dtype=str(values["dtype"]) if "dtype" in values else None,
-    )  # fmt: skip
+    )
 
 
 def _of_table(values: dict[str, Any], where: str) -> dict[str, Any]:
@@ -191,7 +191,7 @@ def problem_of(values: Mapping[str, Any], family: str, op: str, where: str) -> P
         problem = Problem(
             family=family, op=op, sizes=sizes, block_shape=tuple(block) if block else None,  # type: ignore[arg-type]
             **{name: str(value) for name, value in options.items()},  # type: ignore[arg-type]
-        )  # fmt: skip
+        )
         problem_batch([problem])
     except AdvisorError as error:
         raise InputError(f"{where}: {error.what}", error.got, error.limit, error.remedy) from None

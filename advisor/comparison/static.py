@@ -6,11 +6,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from advisor.advise.exports import triton_config
-from advisor.comparison_schema import BASE_IS_FASTER, Resources, StaticRow, StaticSide, StaticVerdict
-from advisor.configs.launchability import refused_warps
-from advisor.configs.tables import entry_of
-from advisor.schema import Finding, Latency, LaunchReport, Recommendation
+from advisor.advising.exports import triton_config
+from advisor.result.comparison_schema import BASE_IS_FASTER, Resources, StaticRow, StaticSide, StaticVerdict
+from advisor.result.schema import Finding, Latency, LaunchReport, Recommendation
+from advisor.tables.launchability import refused_warps
+from advisor.tables.tables import entry_of
 
 PREDICTED_TAU = 0.05
 """A predicted change counts from here on; smaller differences are shown, and called unchanged. Predictions of one problem share most
@@ -36,7 +36,7 @@ def latency_sum(latencies: Sequence[Latency | None]) -> Latency | None:
         us=sum(each.us for each in known), origin=known[0].origin, source=", ".join(sources),
         low_us=sum(low or 0.0 for low, _ in intervals) if whole else None,
         high_us=sum(high or 0.0 for _, high in intervals) if whole else None, coverage=known[0].coverage if whole else None,
-    )  # fmt: skip
+    )
 
 
 def side_of(group: Group) -> StaticSide:
@@ -45,7 +45,7 @@ def side_of(group: Group) -> StaticSide:
     return StaticSide(
         configuration=first.configuration, source=first.configuration_source,
         predicted=latency_sum([report.predicted for report in group]), resources=estimated_resources(first),
-    )  # fmt: skip
+    )
 
 
 def estimated_resources(report: LaunchReport) -> Resources | None:
@@ -56,13 +56,13 @@ def estimated_resources(report: LaunchReport) -> Resources | None:
     return Resources(
         origin=found.registers_origin, registers_per_thread=found.registers_per_thread, spill_bytes=found.spill_bytes,
         shared_memory_bytes=found.shared_memory_bytes, resident_ctas_per_sm=found.resident_ctas_per_sm, limiter=found.limiter,
-    )  # fmt: skip
+    )
 
 
 def static_row(
     identifier: str, label: str, gpu: str, base: Group | None, head: Group | None, *, default: StaticSide | None = None,
     removed: bool = False, failure: str = "",
-) -> StaticRow:  # fmt: skip
+) -> StaticRow:
     """One row from the reports of both sides; at least one side has some.
 
     Args:
@@ -95,12 +95,12 @@ def static_row(
         new_findings=tuple(new[key] for key in new if key not in old) if before and before.predicted else (),
         cured_findings=tuple(old[key] for key in old if key not in new) if head and after and after.predicted else (),
         advice=_advice(head, base) if head else None,
-    )  # fmt: skip
+    )
 
 
 def judge(
     against: StaticSide | None, head: StaticSide | None, *, in_base: bool, failure: str = ""
-) -> tuple[StaticVerdict, str, float | None]:  # fmt: skip
+) -> tuple[StaticVerdict, str, float | None]:
     """The one decision on static evidence: verdict, reason in words, relative change of the prediction.
 
     Args:
@@ -179,4 +179,4 @@ def _advice(group: Group, base: Group | None) -> Recommendation | None:
     return replace(
         advice, configuration=configuration, latency=before, speedup=now.us / before.us if now is not None else advice.speedup,
         reason=BASE_IS_FASTER, triton_config=triton_config(configuration), table_entry=entry,
-    )  # fmt: skip
+    )

@@ -13,25 +13,25 @@ from typing import TypeVar
 
 import numpy as np
 
-from advisor.compiled.assembly import CodeFacts, read_facts
-from advisor.compiled.costs import PRODUCTS, input_type
-from advisor.compiled.counts import CertainDemand, KernelDemand
-from advisor.compiled.demand import programs_to_evaluate
-from advisor.compiled.footprints import likely_footprints
-from advisor.compiled.guessed_widths import certain_of_guesses
-from advisor.compiled.launch import Inspection, inputs_of, own_files
-from advisor.compiled.machine_work import machine_work, stages_that_run
-from advisor.compiled.passing import Passing, certain_passing, likely_passing
-from advisor.compiled.scaled_products import scales_blocks, unpacked_type
-from advisor.compiled.undecided import guessed_places, guessed_trips, if_distinct
-from advisor.hardware import FP16_ACCUMULATOR, GpuSpec
+from advisor.compiled.demand.assembly import CodeFacts, read_facts
+from advisor.compiled.demand.costs import PRODUCTS, input_type
+from advisor.compiled.demand.counts import CertainDemand, KernelDemand
+from advisor.compiled.demand.demand import programs_to_evaluate
+from advisor.compiled.demand.footprints import likely_footprints
+from advisor.compiled.demand.machine_work import machine_work, stages_that_run
+from advisor.compiled.demand.passing import Passing, certain_passing, likely_passing
+from advisor.compiled.demand.scaled_products import scales_blocks, unpacked_type
+from advisor.compiled.demand.undecided import guessed_places, guessed_trips, if_distinct
+from advisor.compiled.guesses.guessed_widths import certain_of_guesses
+from advisor.compiled.launches.launch import Inspection, inputs_of, own_files
+from advisor.gpus.hardware import FP16_ACCUMULATOR, GpuSpec
 from advisor.pipelines import cache as residency
 from advisor.pipelines import occupancy as residents
 from advisor.pipelines.bound import Bound, bound, config_bound, least_amounts, least_launch_us, share_of_least, throughput_per_us
 from advisor.pipelines.demand import Demand, Work, fma_gain, least_special
 from advisor.pipelines.schedule import gap, latency_us, schedule
 from advisor.pipelines.tile import MMA_SYNC_SHARE, compute_pipeline, product_count
-from advisor.schema import PIPELINE_UNITS, PIPELINES, UNCERTAIN, GapPart, Latency, Occupancy, PipelineTime
+from advisor.result.schema import PIPELINE_UNITS, PIPELINES, UNCERTAIN, GapPart, Latency, Occupancy, PipelineTime
 
 Amount = TypeVar("Amount", float, np.ndarray)
 
@@ -110,7 +110,7 @@ def kernel_analysis(inspection: Inspection, gpu: GpuSpec, cache: str = "warm", f
         # Not that of the bound, which leaves out what the L2 carries again and what is estimated of the machine code.
         config_binding_pipeline=max(times, key=lambda each: each.time_us).pipeline,
         gap_parts=parts, unknowns=inspection.assumptions, guessed=_guessed(inspection, gpu, cache, likely_us),
-    )  # fmt: skip
+    )
 
 
 def _guessed(inspection: Inspection, gpu: GpuSpec, cache: str, likely_us: float) -> frozenset[str]:
@@ -209,7 +209,7 @@ def _work(demand: KernelDemand, counted: KernelDemand | CertainDemand, passing: 
     return Work(
         tensor_flop=_column(tensor), fma_flop=fma, xu_op=xu, compulsory_bytes=_column(passing.read + passing.written),
         result_bytes=_column(passing.results), in_place_bytes=_column(passing.in_place), tensor_dtype=kind,
-    )  # fmt: skip
+    )
 
 
 def _demand(inspection: Inspection, gpu: GpuSpec, facts: CodeFacts, cache: str) -> Demand:
@@ -225,7 +225,7 @@ def _demand(inspection: Inspection, gpu: GpuSpec, facts: CodeFacts, cache: str) 
     resources = residents.Resources(
         registers=_column(compiled.resources.registers or 32),
         shared_memory_bytes=_column(compiled.resources.shared_memory_bytes), num_warps=_column(compiled.resources.num_warps),
-    )  # fmt: skip
+    )
     slots = gpu.num_sms * max(float(residents.resident_ctas(gpu, resources)[0][0]), 1.0)
     in_place = _column(demand.likely_in_place_bytes)
     compulsory = _column(sum(demand.likely_read_footprints.values()) + sum(demand.likely_written_footprints.values()))
@@ -237,7 +237,7 @@ def _demand(inspection: Inspection, gpu: GpuSpec, facts: CodeFacts, cache: str) 
     per_cta = {
         "tensor": tensor, "fma": fma, "xu": demand.xu_op, "alu": demand.alu_op, "issue": issue,
         "smem": demand.smem_bytes + extra.conversion_bytes + extra.spill_bytes,
-    }  # fmt: skip
+    }
     rate = MMA_SYNC_SHARE if warp_group else 1.0
     if kind is not None and (unpacked := unpacked_type(compiled)) is not None and gpu.supports(unpacked):
         # Another kernel might use the narrow instruction, so the bound does.
@@ -256,7 +256,7 @@ def _demand(inspection: Inspection, gpu: GpuSpec, facts: CodeFacts, cache: str) 
         num_stages=_column(stages_that_run(compiled, facts)), resources=resources,
         useful=_useful(demand, gpu, per_cta, instruction_flop),
         largest_cta_ratio=largest, in_turn=0 < tensor < demand.xu_op * FLOP_PER_EXPONENTIAL,
-    )  # fmt: skip
+    )
 
 
 def _useful_fraction(demand: KernelDemand) -> float:
@@ -271,7 +271,7 @@ def _useful(demand: KernelDemand, gpu: GpuSpec, done: Mapping[str, float], instr
     padded = {
         "tensor": tensor, "fma": padding.fma + beside.fma + rest + _fp64_as_fp32(gpu, padding.fp64 + beside.fp64),
         "xu": beside.xu, "alu": beside.alu, "smem": padding.smem + beside.smem,
-    }  # fmt: skip
+    }
     padded["issue"] = (padded["fma"] / 1.5 + padded["xu"] + padded["alu"]) / gpu.warp_size + tensor / instruction_flop
     return {name: _column(1 - min(padded[name] / amount, 1.0) if amount else 1.0) for name, amount in done.items()}
 
@@ -297,7 +297,7 @@ def _certain(asked: Demand, inspection: Inspection, gpu: GpuSpec) -> Demand:
     per_program: dict[str, np.ndarray] = {
         "tensor": rows["tensor"], "fma": _unpacked(gpu, rows["fma"], rows["packed"]) + _fp64_as_fp32(gpu, rows["fp64"]),
         "xu": rows["xu"], "smem": rows["smem"],
-    }  # fmt: skip
+    }
     # Of a sum of unlike parts the largest of one part says nothing.
     alike = {"tensor": len(certain.tensor_flop) > 1, "fma": rest > 0}
     ratios = {name: 1.0 if alike.get(name) else _largest(amounts[busy]) for name, amounts in per_program.items()}
@@ -312,7 +312,7 @@ def _certain(asked: Demand, inspection: Inspection, gpu: GpuSpec) -> Demand:
         asked, per_cta={**asked.per_cta, **{name: _column(total / ctas) for name, total in totals.items()}}, ctas=_column(ctas),
         cta_load_bytes=_column(_one_programs_loads(inspection) / cluster if ctas <= gpu.num_sms else 0.0),
         largest_cta_ratio=None if largest is None else _column(largest),
-    )  # fmt: skip
+    )
 
 
 def _largest(amounts: np.ndarray) -> float:
@@ -349,7 +349,7 @@ def _wave_loads(inspection: Inspection, slots: float, working: float) -> float:
 
 
 def _pipeline_times(amounts: Mapping[str, np.ndarray], asked: Demand, gpu: GpuSpec, least: Bound,
-                    config: Bound) -> tuple[PipelineTime, ...]:  # fmt: skip
+                    config: Bound) -> tuple[PipelineTime, ...]:
     rates = throughput_per_us(gpu, asked.tensor_dtype)
     busiest = asked.busiest_sm(gpu.num_sms)
     totals = asked.totals()
@@ -376,5 +376,5 @@ def _pipeline_times(amounts: Mapping[str, np.ndarray], asked: Demand, gpu: GpuSp
                 busiest_sm_demand=float(busiest[name][0]) if name in busiest else None, throughput_per_s=rate * 1e6,
                 time_us=time, problem_time_us=float(np.atleast_1d(least.times_us[name])[0]) * share,
             )
-        )  # fmt: skip
+        )
     return tuple(found)

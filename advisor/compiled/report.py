@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from advisor.compiled.analysis import CONSIDERABLE, PROBLEM_NOTE, KernelAnalysis
-from advisor.compiled.assembly import CodeFacts
-from advisor.compiled.counts import KernelDemand
-from advisor.compiled.launch import Inspection, author_file
+from advisor.compiled.demand.assembly import CodeFacts
+from advisor.compiled.demand.counts import KernelDemand
+from advisor.compiled.launches.launch import Inspection, author_file
+from advisor.compiled.launches.written_values import symbol_text
 from advisor.compiled.source_lines import source_text
-from advisor.compiled.written_values import symbol_text
-from advisor.schema import Finding
+from advisor.result.schema import Finding
 
 BAR = 12
 ESTIMATED = ("alu", "issue")
@@ -24,7 +24,7 @@ LINE_FIELDS = ("tensor_flop", "fma_flop", "fp64_flop", "xu_op", "alu_op", "smem_
 ACCESS_FIELDS = (
     "kind", "argument", "element", "line", "executions", "issued_bytes", "requested_bytes", "extent_bytes", "lanes", "masked",
     "active_fraction", "contiguous", "in_loop",
-)  # fmt: skip
+)
 
 
 def quantity(value: float) -> str:
@@ -66,7 +66,7 @@ def as_json(
         "instructions": _instructions(facts),
         "assumptions": list(inspection.assumptions),
         "findings": [dataclasses.asdict(f) for f in findings],
-    }  # fmt: skip
+    }
     return found if analysis is None else {**found, **_on_gpu(analysis)}
 
 
@@ -77,7 +77,7 @@ def _totals(demand: KernelDemand) -> dict[str, Any]:
         "smem_bytes": demand.smem_bytes, "load_bytes": demand.load_bytes, "store_bytes": demand.store_bytes,
         "atomic_bytes": demand.atomic_bytes, "requested_load_bytes": demand.requested_load_bytes,
         "requested_store_bytes": demand.requested_store_bytes, "distinct_bytes": dict(demand.footprint_bytes),
-    }  # fmt: skip
+    }
 
 
 def _instructions(facts: CodeFacts) -> dict[str, Any]:
@@ -86,7 +86,7 @@ def _instructions(facts: CodeFacts) -> dict[str, Any]:
         "async_copies": facts.async_copies,
         "loops": [{"line": loop.first_line, "depth": loop.depth, "instructions": loop.instructions, "mix": dict(loop.mix),
                    "wide_integer": loop.wide_integer} for loop in facts.loops],
-    }  # fmt: skip
+    }
 
 
 def _on_gpu(analysis: KernelAnalysis) -> dict[str, Any]:
@@ -129,7 +129,7 @@ def _resources(inspection: Inspection, facts: CodeFacts, analysis: KernelAnalysi
     rows = [("registers per thread", resources.registers), ("spilled bytes per thread", resources.spill_bytes),
             ("shared memory", f"{resources.shared_memory_bytes:,} bytes"), ("warps", resources.num_warps),
             ("matrix instruction", facts.matrix_instruction or "none"), ("async copies", facts.async_copies or None),
-            ("instructions", facts.instructions or None)]  # fmt: skip
+            ("instructions", facts.instructions or None)]
     if facts.mix:
         rows.append(("mix", _mix(facts.mix)))
     rows += [(f"loop at line {code.first_line}", f"{code.instructions} instructions a trip: {_mix(code.mix)}") for code in facts.loops]
@@ -151,7 +151,7 @@ def _amounts(demand: KernelDemand) -> list[str]:
     rows = [(f"tensor, {kind}", f"{quantity(flop)}FLOP") for kind, flop in demand.tensor_flop.items()]
     rows += [("fma", f"{quantity(demand.fma_flop)}FLOP"), ("xu", f"{quantity(demand.xu_op)}op"),
              ("alu", f"{quantity(demand.alu_op)}op"), ("loads", f"{quantity(demand.load_bytes)}B"),
-             ("stores", f"{quantity(demand.store_bytes)}B")]  # fmt: skip
+             ("stores", f"{quantity(demand.store_bytes)}B")]
     if demand.atomic_bytes:
         rows.append(("atomics", f"{quantity(demand.atomic_bytes)}B"))
     for loop in demand.loops:
@@ -160,7 +160,7 @@ def _amounts(demand: KernelDemand) -> list[str]:
     for kind in demand.classes:
         rows.append((f"{kind.programs:,.0f} program{'s' if round(kind.programs) != 1 else ''}, {kind.label}",
                      f"{quantity(kind.tensor_flop + kind.fma_flop)}FLOP, {quantity(kind.load_bytes)}B loaded, "
-                     f"{quantity(kind.store_bytes)}B stored, {kind.trips:.4g} trips"))  # fmt: skip
+                     f"{quantity(kind.store_bytes)}B stored, {kind.trips:.4g} trips"))
     return out + [f"  {name:<26}{value}" for name, value in rows]
 
 
@@ -170,7 +170,7 @@ def _findings(findings: Sequence[Finding]) -> list[str]:
         where = f" (line {finding.source_line})" if finding.source_line else ""
         where += f", saves about {finding.saving_us:.2f} µs ({finding.saving_origin})" if finding.saving_us is not None else ""
         out += [f"  {finding.severity}: {finding.title} [{finding.rule}]{where}", f"      {finding.evidence}",
-                f"      -> {finding.remedy}"]  # fmt: skip
+                f"      -> {finding.remedy}"]
     return out
 
 
@@ -185,7 +185,7 @@ def _accesses(inspection: Inspection, facts: CodeFacts) -> list[str]:
     if not inspection.demand.accesses:
         return []
     out = ["", f"  {'line':>5} {'access':<7} {'argument':<24} {'type':<6} {'issued':>10} {'distinct':>10} {'active':>7} "
-               f"{'in a row':>8} {'bytes/thread':>12}"]  # fmt: skip
+               f"{'in a row':>8} {'bytes/thread':>12}"]
     for access in inspection.demand.accesses:
         widths = facts.widths.get((access.kind, access.line or 0), ())
         shown = "/".join(str(w) for w in sorted(set(widths), reverse=True)) or "-"
@@ -209,7 +209,7 @@ def _times(analysis: KernelAnalysis) -> list[str]:
         out.append(f"  {pipeline.pipeline:<8} {pipeline.time_us:>12.3f} µs  {bar:<{BAR}} {estimated}".rstrip())
     predicted = f"{analysis.predicted.us:.2f} µs" if analysis.predicted else "cannot launch"
     out.append(f"  bound of this work {analysis.bound.us:.2f} µs ({analysis.binding_pipeline}), of this configuration "
-               f"{analysis.config_bound.us:.2f} µs, predicted {predicted}")  # fmt: skip
+               f"{analysis.config_bound.us:.2f} µs, predicted {predicted}")
     out.append(f"  {PROBLEM_NOTE}")
     if any(p.time_us > analysis.config_bound.us for p in analysis.pipelines if p.pipeline in (*ESTIMATED, "l2")):
         out.append("  The bounds count neither alu and issue, which are estimates of the machine code, nor what the L2 carries again.")
@@ -225,7 +225,7 @@ def _source_lines(inspection: Inspection) -> list[str]:
     most = {n: max((getattr(line, n) for line in demand.lines), default=0.0) for n in LINE_FIELDS}
     names = [n for n in LINE_FIELDS if most[n] > 0]
     shown = {"tensor_flop": "tensor", "fma_flop": "fma", "fp64_flop": "fp64", "xu_op": "xu", "alu_op": "alu", "smem_bytes": "smem",
-             "load_bytes": "loads", "store_bytes": "stores", "atomic_bytes": "atomics"}  # fmt: skip
+             "load_bytes": "loads", "store_bytes": "stores", "atomic_bytes": "atomics"}
     if not names:
         return []
     out = ["", "Source lines", "  " + f"{'line':>5} " + " ".join(f"{shown[n]:<8}" for n in names)]

@@ -19,21 +19,21 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from advisor.compiled.assembly import read_facts
-from advisor.compiled.described import described_launch
-from advisor.compiled.errors import CompileError
-from advisor.compiled.launch import compile_launch
-from advisor.compiled.pool import Pool
-from advisor.compiled.target import compile_target
-from advisor.configs.launchability import shared_memory_bytes
-from advisor.configs.source import SourceFile, read_source
+from advisor.compiled.compiler.errors import CompileError
+from advisor.compiled.compiler.pool import Pool
+from advisor.compiled.demand.assembly import read_facts
+from advisor.compiled.launches.described import described_launch
+from advisor.compiled.launches.launch import compile_launch
+from advisor.compiled.launches.target import compile_target
 from advisor.pipelines.space import SPACES
-from advisor.resources import folder
+from advisor.python_source.source import SourceFile, read_source
+from advisor.system.resources import folder
+from advisor.tables.launchability import shared_memory_bytes
 
 TARGETS = ("sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
 LARGEST_SHARED_MEMORY_BYTES = {
     "sm_80": 163 * 1024, "sm_86": 99 * 1024, "sm_89": 99 * 1024, "sm_90": 227 * 1024, "sm_100": 227 * 1024, "sm_120": 99 * 1024,
-}  # fmt: skip
+}
 """The most one CTA may have. Source: CUDA C++ Programming Guide, technical specifications per compute capability."""
 
 CONFIGURATION = ("BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K", "num_warps", "num_stages")
@@ -41,7 +41,7 @@ CLASSES = ("tensor", "shared", "global", "alu", "fma", "xu", "synchronisation", 
 COLUMNS = (
     "target", *CONFIGURATION, "registers", "spill_bytes", "shared_memory_bytes", "matrix_instruction", "loop_instructions",
     *(f"loop_{name}" for name in CLASSES), "triton",
-)  # fmt: skip
+)
 EXAMPLE = {"M": 4096, "E": 64, "topk": 8, "H": 2048, "N": 1024}
 """bf16 w13 at these sizes, which only decide divisibility (all multiples of 16) and EVEN_K; no size is compiled in."""
 
@@ -56,7 +56,7 @@ def space(target: str) -> Iterator[dict[str, int]]:
         need = shared_memory_bytes(
             chosen["BLOCK_SIZE_M"], chosen["BLOCK_SIZE_N"], chosen["BLOCK_SIZE_K"], chosen["num_stages"],
             compute_capability=capability, num_warps=chosen["num_warps"], a_bytes=2, b_bytes=2,
-        )  # fmt: skip
+        )
         if need <= LARGEST_SHARED_MEMORY_BYTES[target]:
             found.append(chosen)
     stride = 7
@@ -75,7 +75,7 @@ def arguments(config: Mapping[str, int]) -> dict[str, Any]:
         "stride_bk": 1, "stride_cm": n, "stride_cn": 1, "stride_asm": 0, "stride_ask": 0, "stride_bse": 0, "stride_bsn": 0,
         "stride_bsk": 0, "SLOTS_PER_ROW": EXAMPLE["topk"], "MUL_ROUTED_WEIGHT": False, "GROUP_N": 0, "GROUP_K": 0,
         "EVEN_K": k % config["BLOCK_SIZE_K"] == 0,
-    }  # fmt: skip
+    }
 
 
 def compiled_row(source: SourceFile, target: str, config: Mapping[str, int], pool: Pool) -> dict[str, Any]:
@@ -92,7 +92,7 @@ def compiled_row(source: SourceFile, target: str, config: Mapping[str, int], poo
         "registers": compiled.resources.registers, "spill_bytes": compiled.resources.spill_bytes,
         "shared_memory_bytes": compiled.resources.shared_memory_bytes, "matrix_instruction": facts.matrix_instruction,
         "triton": compiled.triton_version,
-    }  # fmt: skip
+    }
     if hottest is not None:
         row["loop_instructions"] = hottest.instructions
         row |= {f"loop_{name}": hottest.mix.get(name, 0) for name in CLASSES}
@@ -128,7 +128,7 @@ def main() -> int:
     known = {(str(row["target"]), *(int(row[name]) for name in CONFIGURATION)) for row in rows}
     targets = options.targets.split(",")
     todo = [(target, config) for target in targets for config in space(target)
-            if (target, *(config[name] for name in CONFIGURATION)) not in known]  # fmt: skip
+            if (target, *(config[name] for name in CONFIGURATION)) not in known]
     source = read_source(folder("triton_kernels") / "fused_moe.py")
     with Pool(options.workers) as pool:
         try:

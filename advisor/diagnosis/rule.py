@@ -7,7 +7,7 @@ from typing import Protocol
 
 from advisor.diagnosis.context import LaunchContext, Need
 from advisor.diagnosis.neighbours import Change
-from advisor.schema import Finding, Severity
+from advisor.result.schema import Finding, Severity
 
 LEAST_SHOWN_US = 0.005
 """Latencies are shown to a hundredth of a microsecond: less is no difference."""
@@ -95,7 +95,7 @@ def remedy_of(better: Change) -> str:
     others = [
         f"{name}, which runs with it too, takes {microseconds(abs(us))} {'longer' if us > 0 else 'less'}"
         for name, us in better.slower_us.items() if abs(us) >= LEAST_SHOWN_US
-    ]  # fmt: skip
+    ]
     return "; ".join([f"{better.text()}: {promised(better)}", *others])
 
 

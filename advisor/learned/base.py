@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.hardware import GpuSpec
+from advisor.gpus.hardware import GpuSpec
 from advisor.pipelines import Array, ConfigurationBatch, ProblemBatch
 
 ANALYTICAL, EXTRAPOLATED = "analytical model", "extrapolated"
@@ -73,7 +73,7 @@ class Predictor(Protocol):
         ...
 
     def p_speedup(self, problem: ProblemBatch, gpu: GpuSpec, latency_us: Array | None, prediction: Prediction,
-                  ceiling: Prediction, configuration: ConfigurationBatch | None = None, at_least: float = 1.1) -> Array:  # fmt: skip
+                  ceiling: Prediction, configuration: ConfigurationBatch | None = None, at_least: float = 1.1) -> Array:
         """Probability that the best configuration is `at_least` times faster than the launch.
 
         `latency_us` is measured, or None; `prediction` is of the same launch, with the same `configuration` (None: as served)."""

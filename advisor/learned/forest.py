@@ -82,7 +82,7 @@ class Forest:
             f"{prefix}/leaf": self.leaf, f"{prefix}/edges": np.concatenate([*self.edges, np.zeros(0, np.float32)]),
             f"{prefix}/edge_counts": counts, f"{prefix}/base": np.array(self.base),
             f"{prefix}/names": np.array(self.names, dtype="U32"),
-        }  # fmt: skip
+        }
 
 
 def from_arrays(stored: Mapping[str, NDArray[Any]], prefix: str) -> Forest:
@@ -93,7 +93,7 @@ def from_arrays(stored: Mapping[str, NDArray[Any]], prefix: str) -> Forest:
         feature=stored[f"{prefix}/feature"], code=stored[f"{prefix}/code"], ruled_out=stored[f"{prefix}/ruled_out"],
         leaf=stored[f"{prefix}/leaf"], edges=tuple(edges), base=float(stored[f"{prefix}/base"]),
         names=tuple(str(n) for n in stored[f"{prefix}/names"]),
-    )  # fmt: skip
+    )
 
 
 def average(forests: list[Forest]) -> Forest:
@@ -122,4 +122,4 @@ def average(forests: list[Forest]) -> Forest:
         ruled_out=np.concatenate([wide(f.ruled_out, nodes) for f in forests]),
         leaf=(np.concatenate([wide(f.leaf, nodes + 1) for f in forests]) / len(forests)).astype(np.float32),
         edges=merged, base=float(np.mean([f.base for f in forests])), names=forests[0].names,
-    )  # fmt: skip
+    )

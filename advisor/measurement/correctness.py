@@ -57,7 +57,7 @@ def compare(got: Any, want: Any, relative: float, absolute: float, what: str) ->
         raise WrongOutputError(
             f"{what}: {wrong} of {got.numel()} elements differ from the reference",
             f"{worst[2]:.6g} at {worst[1]}", f"{worst[3]:.6g} ± {relative:g} relative, {absolute:g} of the rms",
-        )  # fmt: skip
+        )
 
 
 def _parts(tensor: Any) -> Iterator[Any]:

@@ -9,8 +9,8 @@ from typing import Any
 
 from advisor.measurement.failures import Failure
 from advisor.measurement.kernel_file import KernelRef
-from advisor.result_json import codec_of
-from advisor.schema import Configuration, Problem, Round
+from advisor.result.result_json import codec_of
+from advisor.result.schema import Configuration, Problem, Round
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

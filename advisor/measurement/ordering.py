@@ -14,9 +14,9 @@ from functools import lru_cache
 import numpy as np
 
 from advisor import pipelines
-from advisor.errors import AdvisorError
-from advisor.hardware import GpuSpec
-from advisor.schema import Configuration, Problem
+from advisor.gpus.hardware import GpuSpec
+from advisor.result.schema import Configuration, Problem
+from advisor.system.errors import AdvisorError
 
 
 def low_discrepancy(lengths: Sequence[int]) -> list[tuple[int, ...]]:

@@ -1,6 +1,6 @@
 """Measured launches as rows of a CSV file, and back.
 
-The columns are those of the published measurements (`advisor.configs.rows`), then what was measured: samples by round
+The columns are those of the published measurements (`advisor.rows.rows`), then what was measured: samples by round
 (rounds separated by `;`, samples by blanks), clocks, what was discarded and why, the A/A floor, the bound, and the fingerprint.
 Configuration parameters that have no column of their own are in `parameters`, as JSON.
 """
@@ -20,26 +20,26 @@ from typing import Any
 import numpy as np
 
 from advisor import pipelines
-from advisor.configs.cells import LATENCY_LIMIT, is_latency
-from advisor.configs.routing import check_routing
-from advisor.configs.row_status import failed
-from advisor.configs.rows import SIZE_COLUMNS, Rows
-from advisor.configs.rows import read_rows as read_columns
-from advisor.configs.stored_types import read_stored_types
-from advisor.errors import AdvisorError, InputError
-from advisor.hardware import GpuSpec
+from advisor.gpus.hardware import GpuSpec
 from advisor.measurement.failures import FAILURE_KINDS, MESSAGE_LIMIT, Failure
 from advisor.measurement.launch import Launch, Outcome
 from advisor.measurement.row_configuration import CONFIGURATION_COLUMNS, OPTION_COLUMNS, PARAMETER_COLUMNS, read_configuration
 from advisor.measurement.row_source import RowSource
 from advisor.measurement.statistics import median_interval, outliers
-from advisor.schema import Configuration, Fingerprint, Problem, Round
+from advisor.result.schema import Configuration, Fingerprint, Problem, Round
+from advisor.rows.cells import LATENCY_LIMIT, is_latency
+from advisor.rows.row_status import failed
+from advisor.rows.rows import SIZE_COLUMNS, Rows
+from advisor.rows.rows import read_rows as read_columns
+from advisor.rows.stored_types import read_stored_types
+from advisor.system.errors import AdvisorError, InputError
+from advisor.tables.routing import check_routing
 
 PROBLEM_COLUMNS = ("gpu", "family", "op", "gemm", "dtype", "weight_dtype", "output_dtype", "block_shape", "cache", "routing", "kernel")
 MEASURED_COLUMNS = (
     "latency_us", "low_us", "high_us", "status", "reason", "rounds", "outliers", "noise_floor", "bound_us", "fault", "timer",
     "throttle", "temperature_c", "power_w", "samples_us", "clocks_mhz", "discarded", "session", "fingerprint",
-)  # fmt: skip
+)
 HEADER = (*PROBLEM_COLUMNS, *SIZE_COLUMNS, *PARAMETER_COLUMNS, *OPTION_COLUMNS, "parameters", *MEASURED_COLUMNS)
 _PROBLEM_CELLS = (*(name for name in PROBLEM_COLUMNS if name not in ("gpu", "kernel")), *SIZE_COLUMNS)
 """All that says what problem a row is of."""
@@ -104,7 +104,7 @@ def row_of(launch: Launch, outcome: Outcome, *, gpu: str, fingerprint: Fingerpri
         "block_shape": None if problem.block_shape is None else " ".join(map(str, problem.block_shape)),
         "routing": None if problem.routing is None else " ".join(map(str, problem.routing)),
         "kernel": launch.kernel.function, "num_warps": configuration.num_warps, "num_stages": configuration.num_stages,
-    }  # fmt: skip
+    }
     rest = dict(configuration.parameters)
     cells |= {name: rest.pop(name, None) for name in PARAMETER_COLUMNS}
     if configuration.num_ctas != 1:
@@ -135,7 +135,7 @@ def _measured_cells(outcome: Outcome, bound: float | None) -> dict[str, Any]:
         "samples_us": ";".join(" ".join(f"{s:.6g}" for s in r.samples_us) for r in outcome.rounds),
         "clocks_mhz": ";".join("" if r.sm_clock_mhz is None else f"{r.sm_clock_mhz:g}" for r in outcome.rounds),
         "discarded": json.dumps({i: r.discarded for i, r in enumerate(outcome.rounds) if r.discarded}),
-    }  # fmt: skip
+    }
     if cells["discarded"] == "{}":
         cells["discarded"] = None
     if interval is None:
@@ -210,7 +210,7 @@ class _Reader:
             latency_us=latency, status=status, rounds=read_rounds(source) if failure is None else (),
             noise_floor=source.number("noise_floor"), session=source.get("session") or None,
             fingerprint=_read_fingerprint(source), failure=failure, cells=source.cells,
-        )  # fmt: skip
+        )
 
     def _problem(self, source: RowSource, i: int) -> Problem:
         rows = self.rows
@@ -229,7 +229,7 @@ class _Reader:
             family=str(rows.family[i]), op=str(rows.op[i]), sizes=sizes, dtype=str(rows.dtype[i]),  # type: ignore[arg-type]
             weight_dtype=stored.weight_dtype, output_dtype=stored.output_dtype,  # type: ignore[arg-type]
             block_shape=stored.block_shape, routing=routing, cache=cache,  # type: ignore[arg-type]
-        )  # fmt: skip
+        )
 
 
 def _read_failure(source: RowSource) -> Failure | None:
@@ -262,7 +262,7 @@ def read_rounds(source: RowSource) -> tuple[Round, ...]:
                 discarded=discarded.get(str(i)),
             )
             for i, (group, clock) in enumerate(zip(groups, clocks, strict=True))
-        )  # fmt: skip
+        )
     except ValueError:
         raise source.error("samples_us", "numbers: samples separated by blanks, rounds by semicolons") from None
     if not all(is_latency(sample) for each in rounds for sample in each.samples_us):

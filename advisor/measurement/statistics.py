@@ -14,9 +14,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.errors import UsageError
 from advisor.measurement.failures import Failure
-from advisor.schema import Fingerprint, Round
+from advisor.result.schema import Fingerprint, Round
+from advisor.system.errors import UsageError
 
 MIN_ROUNDS = 10
 MAX_ROUNDS = 30

@@ -9,12 +9,12 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from advisor.hardware import GpuSpec
+from advisor.gpus.hardware import GpuSpec
 from advisor.pipelines import cache, elementwise, occupancy, tile
 from advisor.pipelines.batch import ConfigurationBatch, ProblemBatch
 from advisor.pipelines.columns import Array, column
 from advisor.pipelines.demand import Demand, Work, fma_gain, least_special
-from advisor.schema import result_dtype
+from advisor.result.schema import result_dtype
 
 
 def scored_pairs(queries: Array, keys: Array, causal: Array) -> Array:
@@ -44,7 +44,7 @@ def work(problem: ProblemBatch, gpu: GpuSpec) -> Work:
     return Work(
         tensor_flop=flop * tile.product_count(gpu, problem.dtype) if tensor else np.zeros_like(flop), fma_flop=fma, xu_op=xu,
         compulsory_bytes=q + kv + out, result_bytes=out, tensor_dtype=tensor,
-    )  # fmt: skip
+    )
 
 
 def _prefill_steps(s: Mapping[str, Array], block_m: Array, block_n: Array, tiles: Array) -> tuple[Array, Array, Array]:
@@ -87,7 +87,7 @@ def _resources(
         registers=np.where(warp_group, with_warp_group, 60 + 1.6 * held),
         shared_memory_bytes=block_m * block_d * problem.operand_bytes + staged + probabilities + np.where(tcgen05, 1024, 0),
         num_warps=warps, tensor_memory_columns=columns, accumulators=np.where(tcgen05, 0.0, held),
-    )  # fmt: skip
+    )
 
 
 def demand(problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpec) -> Demand:
@@ -153,4 +153,4 @@ def demand(problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpe
         then=elementwise.sum_of_parts(s["B"] * s["H"] * s["M"], s["D"], splits, result_dtype(problem.dtype, problem.output_dtype), gpu),
         largest_cta_ratio=longest / np.maximum(mean_steps, 1e-9), in_turn=True,
         resources=_resources(problem, gpu, block_m, block_n, block_d, warps + zero, stages + zero, warp_group),
-    )  # fmt: skip
+    )

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from advisor.errors import UsageError
-from advisor.hardware import GpuSpec
+from advisor.gpus.hardware import GpuSpec
 from advisor.pipelines import cache, occupancy
 from advisor.pipelines.batch import ConfigurationBatch, ProblemBatch
 from advisor.pipelines.columns import Array, column
 from advisor.pipelines.demand import Demand, Work, fma_gain, least_special
+from advisor.system.errors import UsageError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +129,7 @@ def demand(problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpe
             registers=np.minimum(24 + 2 * block / (gpu.warp_size * warps), 255), shared_memory_bytes=zero, num_warps=warps,
             accumulators=block / (gpu.warp_size * warps),
         ),
-    )  # fmt: skip
+    )
 
 
 def sum_of_parts(rows: Array, width: Array, parts: Array, dtype: str, gpu: GpuSpec) -> Demand | None:

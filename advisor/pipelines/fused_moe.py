@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from advisor.hardware import GpuSpec
+from advisor.gpus.hardware import GpuSpec
 from advisor.pipelines import elementwise, tile
 from advisor.pipelines.batch import ConfigurationBatch, ProblemBatch
 from advisor.pipelines.columns import Array
 from advisor.pipelines.demand import Demand, Work
-from advisor.schema import result_dtype
+from advisor.result.schema import result_dtype
 
 GEMM_OPS = ("w13", "w2")
 
@@ -43,7 +43,7 @@ def product(problem: ProblemBatch, block_m: Array | None = None) -> tile.Product
         a_bytes=problem.operand_bytes, b_bytes=problem.weight_bytes, c_dtype=result_dtype(problem.dtype, problem.output_dtype),
         dtype=problem.dtype, l2_resident=problem.cache, launched_row_tiles=launched,
         block_scaled=problem.block_shape is not None, kind=problem.family,
-    )  # fmt: skip
+    )
 
 
 def _row_operator(problem: ProblemBatch) -> ProblemBatch:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from advisor.hardware import GpuSpec
+from advisor.gpus.hardware import GpuSpec
 from advisor.pipelines import tile
 from advisor.pipelines.batch import ConfigurationBatch, ProblemBatch
 from advisor.pipelines.columns import column
 from advisor.pipelines.demand import Demand, Work
-from advisor.schema import result_dtype
+from advisor.result.schema import result_dtype
 
 
 def product(problem: ProblemBatch) -> tile.Product:
@@ -28,7 +28,7 @@ def product(problem: ProblemBatch) -> tile.Product:
         output_bytes=batch * m * n * problem.result_bytes,
         a_bytes=problem.operand_bytes, b_bytes=problem.weight_bytes, c_dtype=result_dtype(problem.dtype, problem.output_dtype),
         dtype=problem.dtype, l2_resident=problem.cache, block_scaled=problem.block_shape is not None,
-    )  # fmt: skip
+    )
 
 
 def work(problem: ProblemBatch, gpu: GpuSpec) -> Work:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from advisor.hardware import GpuSpec
+from advisor.gpus.hardware import GpuSpec
 from advisor.pipelines import cache, occupancy
 from advisor.pipelines.batch import ConfigurationBatch, ProblemBatch
 from advisor.pipelines.demand import Demand, Work, fma_gain, least_special
@@ -63,7 +63,7 @@ def demand(problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpe
     resources = occupancy.Resources(
         registers=np.minimum(24 + 2 * block * per_cta_rows / (gpu.warp_size * warps), 255), shared_memory_bytes=128 + zero,
         num_warps=warps, accumulators=block * per_cta_rows / (gpu.warp_size * warps),
-    )  # fmt: skip
+    )
     at_once = np.minimum(gpu.num_sms * np.maximum(occupancy.resident_ctas(gpu, resources)[0], 1), ctas)
     in_flight = at_once * per_cta_rows * length * problem.operand_bytes  # read between a row's first and its second reading
     return Demand(
@@ -79,4 +79,4 @@ def demand(problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpe
         compulsory_bytes=w.compulsory_bytes + zero, useful_fraction=elements / (ctas * padded) + zero,
         k_iterations=passes * reads + zero, tensor_dtype=None, tensor_rate=np.ones_like(zero),
         num_stages=configuration.num_stages, resources=resources, certain_fma=1 / fma_gain(gpu, problem.dtype),
-    )  # fmt: skip
+    )

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Container, Sequence
 
-from advisor.comparison_schema import BASE_IS_FASTER, ComparisonResult, MeasuredRow, ResourceRow, StaticRow, Subject, evidence
-from advisor.schema import Finding, Recommendation
-
-from . import comparison_words as words
-from . import figures
-from .markdown import LIMIT, block, code, details, environment, escape
+from advisor.rendering import comparison_words as words
+from advisor.rendering import figures
+from advisor.rendering.markdown import LIMIT, block, code, details, environment, escape
+from advisor.result.comparison_schema import BASE_IS_FASTER, ComparisonResult, MeasuredRow, ResourceRow, StaticRow, Subject, evidence
+from advisor.result.schema import Finding, Recommendation
 
 MARKER = "<!-- triton-advisor: compare -->"
 """Hidden first line: whoever posts the comment looks for it, and edits the comment that begins with it."""
@@ -57,7 +56,7 @@ def _head(comparison: ComparisonResult) -> str:
         f"{mark} **Gate.** {escape(comparison.gate.sentence, longest=900)}\n",
         f"{code(words.compared_text(comparison.base))} → {code(words.compared_text(comparison.head))}"
         + (f" on {escape(', '.join(comparison.gpus), longest=200)}" if comparison.gpus else "") + "\n",
-    ]  # fmt: skip
+    ]
     means = []
     if comparison.measured_mean is not None:
         rows = (row for subject in comparison.subjects for row in subject.measured)
@@ -184,7 +183,7 @@ def _static_line(row: StaticRow, reason: str, table: bool, gpu: bool) -> str:
         f"{words.share_text(row.ceiling, before)} → {words.share_text(row.ceiling, head)}",
         f"{mark} **{words.verdict_word(row.verdict)}**".strip() + (f": {escape(reason)}" if reason else ""),
         code(", ".join(words.configuration_change(row)) or "none") if row.changed else "",
-    ]  # fmt: skip
+    ]
     return "| " + " | ".join(cells) + " |\n"
 
 

@@ -7,18 +7,17 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-from advisor.comparison_schema import ComparisonResult, StaticRow, Subject
-from advisor.schema import Finding
-
-from . import comparison_words as words
-from . import figures
+from advisor.rendering import comparison_words as words
+from advisor.rendering import figures
+from advisor.result.comparison_schema import ComparisonResult, StaticRow, Subject
+from advisor.result.schema import Finding
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/os/schemas/sarif-schema-2.1.0.json"
 LEVELS = {"error": "error", "warning": "warning", "advice": "note", "info": "note"}
 VERDICT_LEVELS = {
     "regressed": "error", "failed": "error", "cannot-launch": "error", "inconclusive": "warning", "predicted-regressed": "warning",
     "not comparable": "note", "spills": "warning",
-}  # fmt: skip
+}
 LARGEST_RESULTS = 5_000
 """GitHub takes 25,000 results per run, and shows 5,000."""
 
@@ -62,7 +61,7 @@ def to_sarif(comparison: ComparisonResult) -> str:
             }
             for each in found
         ],
-    }  # fmt: skip
+    }
     return json.dumps({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}, indent=1, ensure_ascii=False) + "\n"
 
 
@@ -94,7 +93,7 @@ def _results(subject: Subject) -> list[Reported]:
             text = f"{where}: {words.verdict_word(static.verdict)}{change} ({static.reason})"
             add(static.verdict, text + _to_try(static), f"{name} {where}")
         out += [_finding(item, f"{where}: ", path, f"{name} {where}") for item in static.new_findings
-                if item.severity != "info" and item.rule != static.verdict]  # fmt: skip
+                if item.severity != "info" and item.rule != static.verdict]
     for (gpu, reason), labels in failed.items():
         add("failed", f"{words.labels_text(labels)} on {gpu}: {words.verdict_word('failed')} ({reason})", f"{name} {labels[0]} on {gpu}")
     for compiled in subject.resources:
@@ -116,4 +115,4 @@ def _to_try(row: StaticRow) -> str:
 def _finding(item: Finding, prefix: str, path: str, where: str) -> Reported:
     text = f"{prefix}{item.title}: {item.evidence}. {item.remedy[:1].upper()}{item.remedy[1:]}"
     return Reported(rule=item.rule, level=LEVELS[item.severity], text=text, path=item.source_file or path, where=where,
-                    line=item.source_line)  # fmt: skip
+                    line=item.source_line)

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 
 from rich.text import Text
 
-from advisor.schema import Origin, Result
-
-from . import figures
-from .markdown import escape
+from advisor.rendering import figures
+from advisor.rendering.markdown import escape
+from advisor.result.schema import Origin, Result
 
 COLUMNS = ("GPU", "of ceiling", "latency", "ceiling", "binds", "cannot launch", "table")
 GPU_COLUMNS = ("GPU", "tables", "of ceiling", "cannot launch", "worst table")
@@ -41,7 +40,7 @@ def row_of(result: Result, table: str, page: str) -> Row:
         table=table, page=page, gpu=result.gpu, share=verdict.percent_of_ceiling / 100, current_us=verdict.current_us,
         ceiling_us=verdict.ceiling_us, origin=verdict.origin, binding=verdict.binding_pipeline,
         stuck=sum(map(figures.stuck, result.launches)), launches=len(result.launches),
-    )  # fmt: skip
+    )
 
 
 def ordered(rows: Sequence[Row]) -> list[Row]:
@@ -57,7 +56,7 @@ def cells(row: Row) -> tuple[str, ...]:
         f"{figures.microseconds(row.current_us)} {row.origin}" if runs else "-",
         figures.microseconds(row.ceiling_us) if runs and row.ceiling_us else "-", row.binding,
         f"{row.stuck} of {row.launches}" if row.stuck else "-", row.table,
-    )  # fmt: skip
+    )
 
 
 def gpu_cells(rows: Sequence[Row]) -> list[tuple[str, ...]]:
@@ -100,6 +99,6 @@ def lines(rows: Sequence[Row]) -> list[Text]:
         widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
         for number, line in enumerate(shown):
             padded = (cell.rjust(width) if column in RIGHT else cell.ljust(width)
-                      for cell, width, column in zip(line, widths, columns, strict=True))  # fmt: skip
+                      for cell, width, column in zip(line, widths, columns, strict=True))
             out.append(Text(f"  {'  '.join(padded)}".rstrip(), style="bold" if number == 0 else ""))
     return out

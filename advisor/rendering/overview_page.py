@@ -6,10 +6,9 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
-from advisor.resources import folder
-
-from . import overview
-from .page import _environment
+from advisor.rendering import overview
+from advisor.rendering.page import _environment
+from advisor.system.resources import folder
 
 
 def to_page(rows: Sequence[overview.Row], *, title: str, command: str, version: str) -> str:
@@ -28,4 +27,4 @@ def to_page(rows: Sequence[overview.Row], *, title: str, command: str, version: 
         rows=[(row.page, overview.cells(row)) for row in overview.ordered(rows)],
         gpu_columns=overview.GPU_COLUMNS, gpus=overview.gpu_cells(rows), right=overview.RIGHT,
         css=Markup(css), script=Markup((templates / "page.js").read_text(encoding="utf-8")),
-    )  # fmt: skip
+    )

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "AdvisorSampler": "sampler", "Backend": "backend", "Decision": "study", "Measurement": "backend", "RoundsPruner": "pruner",
     "SearchSpace": "space", "StoppingRule": "stopping", "Tuner": "study", "Versus": "backend",
-}  # fmt: skip
+}
 
 __all__ = [
     "AdvisorSampler",

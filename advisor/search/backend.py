@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from advisor.schema import Configuration, MeasuredRounds
+from advisor.result.schema import Configuration, MeasuredRounds
 
 Watch = Callable[[int, float], bool]
 """Told (rounds so far, latency so far in microseconds, of all launches together); True: it loses already, stop."""

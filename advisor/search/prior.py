@@ -9,15 +9,15 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.errors import NothingMatchedError
-from advisor.hardware import GpuSpec
+from advisor.gpus.hardware import GpuSpec
 from advisor.learned.base import Predictor
-from advisor.learned.reached import tunable_ceiling
+from advisor.learned.tunable_ceiling import tunable_ceiling
 from advisor.pipelines import ProblemBatch, problem_batch
 from advisor.pipelines.same_launch import launch_numbers, most_row_blocks
-from advisor.schema import Problem
+from advisor.result.schema import Problem
 from advisor.search.precedents import Precedent, after_precedents, place_among_problems
 from advisor.search.space import Feasibility, SearchSpace, feasibility
+from advisor.system.errors import NothingMatchedError
 
 Array = NDArray[np.float64]
 
@@ -161,7 +161,7 @@ def prior_of(problems: Sequence[Problem], space: SearchSpace, gpu: GpuSpec, pred
         launches &= found.launches
         if not launches.any():
             raise NothingMatchedError(f"no configuration of the space can launch {problem.family} {problem.op} on {gpu.name}", None,
-                                      None, "describe a smaller space")  # fmt: skip
+                                      None, "describe a smaller space")
         scores = _scores(predictor, batch, space, gpu)
         best = int(np.argmin(np.where(launches, scores, np.inf)))
         us, low, high = (np.broadcast_to(v, (len(space),)) for v in (prediction.us, prediction.low_us, prediction.high_us))
@@ -186,7 +186,7 @@ def prior_of(problems: Sequence[Problem], space: SearchSpace, gpu: GpuSpec, pred
         where=place_among_problems(problems[0]), bound_us=bound, ceiling_us=(float(ceilings[0]), float(ceilings[1]), float(ceilings[2])),
         stopped_by=stopped, predicted_us=total, shares=LEARNED if learned else ANALYTICAL,
         launch=launch_numbers(space.columns, problems),
-    )  # fmt: skip
+    )
 
 
 def _scores(predictor: Predictor, problems: ProblemBatch | Sequence[ProblemBatch], space: SearchSpace, gpu: GpuSpec) -> Array:

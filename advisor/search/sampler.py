@@ -24,18 +24,18 @@ from optuna.samplers import BaseSampler, RandomSampler
 from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
-from advisor.errors import UsageError
-from advisor.hardware import load_gpu
+from advisor.gpus.hardware import load_gpu
 from advisor.learned import load_predictor
 from advisor.search.precedents import Precedent
 from advisor.search.prior import Array, Prior, Shares, prior_of
 from advisor.search.space import SearchSpace
 from advisor.search.surrogate import Observation, posterior, propose
+from advisor.system.errors import UsageError
 
 if TYPE_CHECKING:
-    from advisor.hardware import GpuSpec
+    from advisor.gpus.hardware import GpuSpec
     from advisor.learned.base import Predictor
-    from advisor.schema import Problem
+    from advisor.result.schema import Problem
 
 CHOICE = "advisor:choice"  # trial attribute: index of the configuration the sampler settled on
 SLOWER = "advisor:slower"  # trial attribute: no latency, but known to lose
@@ -68,7 +68,7 @@ class AdvisorSampler(BaseSampler):
         self, space: SearchSpace, prior: Prior, *, neighbours: Callable[[], Sequence[Observation]] | None = None,
         precedents: Callable[[], Sequence[Precedent]] | None = None, unit_us: float = 1.0, seed: int | None = None,
         shares: Shares | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         if len(prior.mean) != len(space):
             raise UsageError("the prior belongs to another space", f"{len(prior.mean)} configurations", f"{len(space)}")
         self.space, self.prior = space, prior
@@ -79,7 +79,7 @@ class AdvisorSampler(BaseSampler):
 
     @classmethod
     def for_problem(cls, problem: Problem, *, gpu: GpuSpec | str, space: SearchSpace | None = None, predictor: Predictor | None = None,
-                    unit_us: float = 1.0) -> AdvisorSampler:  # fmt: skip
+                    unit_us: float = 1.0) -> AdvisorSampler:
         """A sampler for one problem on a GPU, by any name of it; the family's space and the shipped predictor unless others are given."""
         gpu = load_gpu(gpu) if isinstance(gpu, str) else gpu
         space = space or SearchSpace.of_problem(problem, gpu.vendor)
@@ -110,7 +110,7 @@ class AdvisorSampler(BaseSampler):
         if not allowed.any():
             values = ", ".join(map(str, self.space.choices(param_name)))
             raise UsageError(f"{param_name}: the trial's distribution holds no value of the space", str(param_distribution),
-                             f"at least one of {values}", "suggest with space.suggest(trial), or describe the space as it is")  # fmt: skip
+                             f"at least one of {values}", "suggest with space.suggest(trial), or describe the space as it is")
         index = trial.system_attrs.get(CHOICE)
         fixed = {**trial.system_attrs.get("fixed_params", {}), **trial.params}
         if index is None or not (self.space.matching(fixed) & allowed)[index]:
@@ -128,7 +128,7 @@ class AdvisorSampler(BaseSampler):
         if state == TrialState.COMPLETE and others and absent and not self._warned:
             self._warned = True
             warnings.warn(f"the space does not name {', '.join(others)}, which get random values, and the study did not ask for "
-                          f"{', '.join(absent)}: suggest with space.suggest(trial), or by the space's names", stacklevel=2)  # fmt: skip
+                          f"{', '.join(absent)}: suggest with space.suggest(trial), or by the space's names", stacklevel=2)
 
     def _allowed(self, name: str, distribution: BaseDistribution) -> np.ndarray:
         """Which configurations [c] have a value of one parameter that a distribution holds."""
@@ -282,7 +282,7 @@ class AdvisorSampler(BaseSampler):
 def _check_minimises_one(study: Study) -> None:
     if study.directions != [StudyDirection.MINIMIZE]:
         raise UsageError("the study must minimise a latency", ", ".join(each.name.lower() for each in study.directions), "minimize",
-                         "create it with direction='minimize', and have the objective return the latency alone")  # fmt: skip
+                         "create it with direction='minimize', and have the objective return the latency alone")
 
 
 def _holds(distribution: BaseDistribution, value: Any) -> bool:

@@ -51,7 +51,7 @@ SLOWER_BY = 0.01
 
 
 def posterior(prior: Prior, observations: Sequence[Observation], shares: Shares | None = None,
-              expected: Array | None = None) -> tuple[Array, Array]:  # fmt: skip
+              expected: Array | None = None) -> tuple[Array, Array]:
     """Mean and standard deviation of the log latency of every configuration, columns [c]; mean inf where it cannot launch.
 
     Where this decision measured a configuration, the mean is what was measured. Observations of configurations that were predicted
@@ -111,7 +111,7 @@ def _error(prior: Prior, observations: Sequence[Observation], best: Mapping[int,
     space = _Points(
         sigma=np.full(count, prior.sigma), place=np.full(count, prior.place), features=prior.features, index=np.arange(float(count)),
         decision=np.full(count, id(prior)), common=np.ones(count),
-    )  # fmt: skip
+    )
     across = _covariance(space, points, shares)
     inverse = np.linalg.inv(among + np.eye(len(observations)) * (1e-8 + 1e-6 * among.trace() / len(observations)))
     weights = across @ inverse
@@ -127,7 +127,7 @@ def nearest(prior: Prior, observations: Sequence[Observation], shares: Shares | 
 
 
 def propose(prior: Prior, elsewhere: Sequence[Observation], own: Sequence[Observation], usable: NDArray[np.bool_],
-            shares: Shares | None = None, precedents: Sequence[Precedent] = ()) -> int:  # fmt: skip
+            shares: Shares | None = None, precedents: Sequence[Precedent] = ()) -> int:
     """The configuration to try next.
 
     Args:
@@ -180,7 +180,7 @@ def _points(observations: Sequence[Observation], common: Array) -> _Points:
     return _Points(
         sigma=columns[:, 0], place=columns[:, 1], features=np.stack(features), index=columns[:, 2],
         decision=np.array([id(o.prior) for o in observations]), common=common,
-    )  # fmt: skip
+    )
 
 
 def _covariance(rows: _Points, columns: _Points, shares: Shares) -> Array:

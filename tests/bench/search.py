@@ -54,7 +54,7 @@ def observed(case: Case, index: int) -> Observation:
     """What a trial of a configuration says."""
     us = case.latency_us(index)
     return Observation(prior=case.prior, index=index, kind="slower" if us is None else "measured",
-                       log_us=None if us is None else float(np.log(us)))  # fmt: skip
+                       log_us=None if us is None else float(np.log(us)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class Searched:
 
 
 def guided(case: Case, cap: int, known: list[Observation], rule: StoppingRule | None = None,
-           precedents: Sequence[Precedent] = ()) -> Searched:  # fmt: skip
+           precedents: Sequence[Precedent] = ()) -> Searched:
     """Our search of one problem, until the first success, or where a rule is given until that says so.
 
     What runs today is measured first where the sweep is simulated, and is none of the trials until success.
@@ -95,7 +95,7 @@ def guided(case: Case, cap: int, known: list[Observation], rule: StoppingRule | 
             expected = case.prior.after(precedents, (o.index for o in seen))
             mean, deviation = posterior(case.prior, [*known, *seen], expected=expected)
             stop = rule.reason(best_us=float(np.exp(best)), ceiling_us=case.prior.ceiling_us, mean=mean, deviation=deviation,
-                               usable=usable, tried=len(seen))  # fmt: skip
+                               usable=usable, tried=len(seen))
             if stop is not None:
                 break
         if not usable.any():
@@ -190,7 +190,7 @@ def show(name: str, results: Mapping[str, list[int]], cap: int) -> None:
             middle, low, high = (f">{cap}" if each > cap else f"{each:.1f}" for each in interval(values, quantile))
             shown.append(f"{middle:>5s} [{low:>5s}, {high:>5s}]")
         print(f"{name:28s} {gpu:6s} {len(values):4d}  median {shown[0]}  p90 {shown[1]}  first {np.mean(values <= 1):.2f}  "
-              f"8 {np.mean(values <= 8):.2f}", flush=True)  # fmt: skip
+              f"8 {np.mean(values <= 8):.2f}", flush=True)
 
 
 def left_out(path: Path | None) -> set[object] | None:
@@ -236,11 +236,11 @@ def run(arguments: list[str]) -> None:
     def every(name: str, count: int, trials: Callable[[Case, int], int]) -> None:
         if count:
             show(name, {gpu: [trials(case, seed) for seed, case in enumerate(each[:count])] for gpu, each in by_gpu.items()},
-                 options.cap)  # fmt: skip
+                 options.cap)
 
     for name, forgets in (("ours, a table at a time", True), ("ours, all tables in turn", False)):
         show(name, {gpu: [one.first for one in in_tables(each[: options.ours], options.cap, forgets=forgets)]
-                    for gpu, each in by_gpu.items()}, options.cap)  # fmt: skip
+                    for gpu, each in by_gpu.items()}, options.cap)
     every("ours, one problem alone", options.ours, lambda case, seed: guided(case, options.cap, []).first)
     every("ranking without feedback", 10**9, lambda case, seed: ranked(case))
     every("exhaustive order", 10**9, lambda case, seed: in_order(case))
@@ -281,7 +281,7 @@ def stopping(by_gpu: Mapping[str, list[Case]]) -> None:
                 print(f"{gpu:6s} {len(chosen):4d} problems: {100 * kept / fixed:5.1f} % of what the budget wins, with "
                       f"{100 * spent / FIXED_BUDGET:4.1f} % of its trials; {100 * kept / available:5.1f} % of all there is to win (the "
                       f"budget {100 * fixed / available:5.1f} %); speedup {np.exp(kept):.3f}, budget {np.exp(fixed):.3f}, all "
-                      f"{np.exp(available):.3f}", flush=True)  # fmt: skip
+                      f"{np.exp(available):.3f}", flush=True)
 
 
 def test_search_figures(data_dir: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from advisor.advise import of_compiled
+from advisor.advising import of_compiled
 from advisor.cli import main
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -180,7 +180,7 @@ def test_the_page_shows_the_source_with_its_demand(tmp_path, capsys):
     text = file.read_text().replace(first, f'tl.static_assert(BLOCK > 0, "<b>&amp;</b>")\n    {first}')
     file.write_text(text)
     assert main(["advise", f"{file}::scale_kernel", "--gpu", "H200", "--grid", "1000", "--arg", "n=100000", "--constexpr", "BLOCK=64",
-                 "--output", str(tmp_path / "out")]) == 0  # fmt: skip
+                 "--output", str(tmp_path / "out")]) == 0
     result = json.loads((tmp_path / "out" / "result.json").read_text())
     lines = {line["line"]: line for line in result["launches"][0]["source_lines"]}
     number = next(i for i, line in enumerate(text.splitlines(), 1) if "tl.store" in line)
@@ -303,7 +303,7 @@ def test_a_file_stands_for_all_its_kernels(tmp_path, capsys, monkeypatch):
 @pytest.mark.parametrize(("more", "words"), [
     (["--arg", "k=1"], "no kernel of kernels.py has an argument of that name (for --arg); got k; expected one of "),
     (["--grid", "4"], "--grid is for one kernel of a file"), (["--signature", "*fp16"], "--signature is for one kernel of a file"),
-])  # fmt: skip
+])
 def test_what_is_no_option_of_all_kernels_of_a_file_is_refused(tmp_path, capsys, more, words):
     file = tmp_path / "kernels.py"
     file.write_text(TWO)
@@ -334,7 +334,7 @@ def test_commands_of_a_notebook_are_told_from_bad_python(tmp_path, capsys):
     (["--arg", "n=-5", "--grid", "cdiv(n, BLOCK)"], "cdiv(n, BLOCK) = 0"), (["--arg", "n=tl.float32"], "NAME=NUMBER"),
     (["--tensor-parallel", "2"], "--tensor-parallel is for tables"), (["--weights", "w.npz"], "--weights is for tables"),
     (["--constexpr", "BLOCK=100"], "line 2 from `def scale_kernel`: ValueError: arange's range must be a power of 2"),
-])  # fmt: skip
+])
 def test_what_is_given_wrongly_is_said_whole(tmp_path, capsys, more, words):
     file = tmp_path / "kernels.py"
     file.write_text(SCALE)
@@ -399,7 +399,7 @@ def test_of_configurations_that_cannot_be_told_apart_the_usual_one_is_recommende
     path = tmp_path / "centre.py"
     path.write_text(CENTRE)
     assert main(["advise", str(path), "--gpu", "H100", "--arg", "n=4096", "--constexpr", "BLOCK=4096", "--grid", "8192",
-                 "--output", str(tmp_path / "out")]) == 0  # fmt: skip
+                 "--output", str(tmp_path / "out")]) == 0
     launch = json.loads((tmp_path / "out" / "result.json").read_text())["launches"][0]
     assert launch["recommendation"]["configuration"]["num_warps"] == 4
 

@@ -16,7 +16,7 @@ TABLE = "E=128,N=768,device_name=NVIDIA_H200.json"
 def entry(block_m: int = 16, block_n: int = 64, block_k: int = 64, stages: int = 4, warps: int = 4, group: int = 1) -> dict[str, int]:
     """A table entry."""
     return {"BLOCK_SIZE_M": block_m, "BLOCK_SIZE_N": block_n, "BLOCK_SIZE_K": block_k, "GROUP_SIZE_M": group, "num_warps": warps,
-            "num_stages": stages}  # fmt: skip
+            "num_stages": stages}
 
 
 def table(**entries: dict[str, int]) -> str:

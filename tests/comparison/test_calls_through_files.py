@@ -66,7 +66,7 @@ INNER = "from ..kernels.moe import invoke as run\n\ndef invoke(x, num_warps, tag
         {"pkg/ops/moe.py": OPS + "\ndef other(x, num_warps):\n    from pkg.layer import tuned\n    return tuned(x)\n"},
     ],
     ids=["by name", "module", "by place", "in the file too", "kernel in a third", "helper in a third", "star", "circle"],
-)  # fmt: skip
+)
 def test_what_helpers_of_several_files_hand_on_is_a_change_of_the_kernel(repository, predictor, more):
     base = BASE | more
     (subject,) = compared_files(repository, predictor, base, edited(base, "num_warps=8", "num_warps=4")).subjects
@@ -140,7 +140,7 @@ def test_a_default_is_told_once(repository, predictor):
 
 def test_what_is_given_as_the_default_was_is_no_change(repository, predictor):
     base = {**LEFT, "pkg/plain.py": LEFT["pkg/plain.py"].replace("fused(x)", "fused(x, 4)"),
-            "pkg/ops/moe.py": LEFT["pkg/ops/moe.py"].replace("=WARPS", "=4")}  # fmt: skip
+            "pkg/ops/moe.py": LEFT["pkg/ops/moe.py"].replace("=WARPS", "=4")}
     assert not compared_files(repository, predictor, base, edited(base, "fused(x, 4)", "fused(x)", "pkg/plain.py")).subjects
 
 
@@ -153,7 +153,7 @@ def test_a_file_that_moved_is_compared_with_what_it_was(repository, predictor):
 
 def test_a_function_that_is_called_something_else_is_given_what_it_was(repository, predictor):
     head = {"pkg/layer.py": LAYER.replace("fused", "fused_moe").replace("num_warps=8", "num_warps=16"),
-            "pkg/ops/moe.py": OPS.replace("fused", "fused_moe")}  # fmt: skip
+            "pkg/ops/moe.py": OPS.replace("fused", "fused_moe")}
     (subject,) = compared_files(repository, predictor, BASE, head).subjects
     assert subject.notes[0].startswith("The kernel is the same; how pkg/layer.py launches it by fused_moe changed: num_warps=")
 

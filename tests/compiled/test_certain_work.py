@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from advisor.compiled.analysis import KernelAnalysis, kernel_analysis
-from advisor.compiled.kernel import Target
-from advisor.compiled.launch import inspect_launch
-from advisor.compiled.target import make_launch
-from advisor.configs.source import read_source
-from advisor.hardware import GpuSpec, load_gpu
+from advisor.compiled.compiler.kernel import Target
+from advisor.compiled.launches.launch import inspect_launch
+from advisor.compiled.launches.target import make_launch
+from advisor.gpus.hardware import GpuSpec, load_gpu
 from advisor.pipelines.bound import L2_PORT_BYTES_PER_CLOCK, least_launch_us
+from advisor.python_source.source import read_source
 
 from .shared_pool import POOL
 
@@ -194,7 +194,7 @@ PRODUCTS = """
         ("RTX 5090", "fp16", True, 1024), ("RTX 5090", "fp8e5", True, 2048), ("L40S", "fp16", True, 1024), ("L40S", "fp16", False, 1024),
         ("A100", "fp16", True, 2048),
     ],
-)  # fmt: skip
+)
 def test_sums_in_fp16_take_half_the_time_on_geforce(name: str, kind: str, half: bool, rate: float, tmp_path: Path) -> None:
     """The 3090 multiplies no fp8: it is widened to fp16."""
     gpu = load_gpu(name)
@@ -239,7 +239,7 @@ OF_FP32 = """
         ("RTX 4090", "tf32x3", 256, 256 / 3), ("RTX 4090", "bf16x6", 256, 512 / 6), ("T4", "bf16x3", 128, 128),
         ("A100", "tf32x3", 1024 / 3, 1024 / 3), ("A100", "bf16x3", 2048 / 3, 2048 / 3),
     ],
-)  # fmt: skip
+)
 def test_a_bound_does_products_of_fp32_themselves_where_that_is_faster(
     name: str, precision: str, rate: float, own: float, tmp_path: Path
 ) -> None:

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from advisor.compiled.analysis import kernel_analysis
-from advisor.compiled.assembly import read_facts
-from advisor.compiled.launch import Inspection, inspect_launch
-from advisor.compiled.target import compile_target, make_launch
-from advisor.configs.source import read_source
+from advisor.compiled.demand.assembly import read_facts
+from advisor.compiled.launches.launch import Inspection, inspect_launch
+from advisor.compiled.launches.target import compile_target, make_launch
 from advisor.diagnosis.compiled_rules import check_compiled
-from advisor.hardware import load_gpu
-from advisor.schema import Finding, PipelineTime
+from advisor.gpus.hardware import load_gpu
+from advisor.python_source.source import read_source
+from advisor.result.schema import Finding, PipelineTime
 
 from .shared_pool import POOL
 
@@ -224,7 +224,7 @@ def k(x_ptr, n, BLOCK: tl.constexpr):
             read_source(path), "k", types={"x_ptr": "*fp32"}, arguments={"n": count}, constexprs={"BLOCK": 1024}, grid=(-(-count // 1024),)
         )
         (dram,) = (each for each in kernel_analysis(inspect_launch(launch, compile_target("sm_90"), POOL), gpu, "warm").pipelines
-                   if each.pipeline == "dram")  # fmt: skip
+                   if each.pipeline == "dram")
         return dram
 
     small, large = of_dram(int(gpu.l2_bytes * 0.4) // 4), of_dram(elements)
@@ -255,7 +255,7 @@ def k(counts_ptr, n, BLOCK: tl.constexpr):
         ("tl.store(out_ptr + at, tl.load(x_ptr + at) + tl.load(out_ptr + at))", 2),
         ("tl.store(out_ptr + at, 1.0)\n    tl.atomic_add(out_ptr + at, tl.load(x_ptr + at))", 1),
     ],
-)  # fmt: skip
+)
 def test_a_cold_launch_reads_what_it_updates(update: str, certain: int, tmp_path: Path) -> None:
     """By atomic operations or in place: of the old values nothing is in the L2. What is overwritten needs none."""
     kernel = f"""

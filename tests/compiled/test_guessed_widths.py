@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from advisor.compiled.analysis import KernelAnalysis, kernel_analysis
-from advisor.compiled.launch import inspect_launch
-from advisor.compiled.target import compile_target, make_launch
-from advisor.configs.source import parse_source
-from advisor.hardware import load_gpu
+from advisor.compiled.launches.launch import inspect_launch
+from advisor.compiled.launches.target import compile_target, make_launch
+from advisor.gpus.hardware import load_gpu
+from advisor.python_source.source import parse_source
 
 from .shared_pool import POOL
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from advisor.compiled.inference import Given, Guess, guesses
-from advisor.compiled.launch_options import LaunchOptions, launches, one_launch
-from advisor.configs.source import parse_source, read_source
-from advisor.hardware import load_gpu
+from advisor.compiled.guesses.inference import Given, Guess, guesses
+from advisor.compiled.launches.launch_options import LaunchOptions, launches, one_launch
+from advisor.gpus.hardware import load_gpu
+from advisor.python_source.source import parse_source, read_source
 
 HEAD = "import triton\nimport triton.language as tl\n"
 JIT = HEAD + "@triton.jit\n"
@@ -43,7 +43,7 @@ def test_helpers_that_import_each_other_end(tmp_path: Path) -> None:
     ("name", "first"),
     [("cu_seqlens", "*i32"), ("cu_seqlens_q", "*i32"), ("block_tables_ptr", "*i32"), ("seq_lens", "*i32"), ("expert_ids", "*i32"),
      ("sorted_token_ids_ptr", "*i32"), ("labels", "*i64"), ("indices", "*i64"), ("lengths_of_labels", "*i64")],
-)  # fmt: skip
+)
 def test_index_pointers_are_tried_in_both_widths(name: str, first: str) -> None:
     text = JIT + f"def k(x, {name}):\n    start = tl.load({name} + tl.program_id(0))\n    tl.store(x + start, 1.0)\n"
     kinds = [guess.signature[name] for guess in guessed(text)]
@@ -77,7 +77,7 @@ def test_the_step_of_an_unrolled_loop_is_a_tile() -> None:
     ("tensor", "block"),
     [("tl.zeros((A, B, C), tl.float32)", 16), ("tl.zeros((A, B), tl.float32)", 64), ("tl.zeros((A, 2, B), tl.float32)", 64),
      ("tl.arange(0, A)[:, None, None] + tl.arange(0, B)[None, :, None] * tl.arange(0, C)[None, None, :]", 16)],
-)  # fmt: skip
+)
 def test_guessed_tensors_stay_small(tensor: str, block: int) -> None:
     text = JIT + (
         "def k(x, A: tl.constexpr, B: tl.constexpr, C: tl.constexpr):\n"
@@ -210,7 +210,7 @@ ROW = JIT + (
         ("tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)", "o", 16_000, 64, ""),
         ("tl.arange(0, BLOCK)\n    o += tl.program_id(0) * BLOCK", "o", 16_000, 64, ""),
     ],
-)  # fmt: skip
+)
 def test_a_block_that_is_masked_against_a_row_covers_it(range_: str, mask: str, n: int | None, block: int, said: str) -> None:
     source = parse_source(ROW.format(range_, mask), "k.py")
     found = next(guesses(source, source.kernel("k"), Given(scalars={"n": n} if n else {})))
@@ -273,7 +273,7 @@ def test_blocks_of_descriptors_are_those_that_the_kernel_says(fp8: bool, block: 
         ("r = tl.arange(0, 16)\n    tl.store(o + r, tl.load(q + r, mask=r < tl.load(p)))", {"p": "*i64", "q": "*bf16", "o": "*bf16"}),
         ("tl.store(o + tl.where(tl.load(p) == 0, 1, 2), 1.0)", {"p": "*i64", "o": "*bf16"}),
     ],
-)  # fmt: skip
+)
 def test_what_decides_is_an_integer_unless_it_is_used_as_a_float(body: str, kinds: dict[str, str]) -> None:
     source = parse_source(JIT + f"def k(p, q, o, n):\n    {body}\n", "k.py")
     found = next(guesses(source, source.kernel("k"), Given(element="bf16")))
@@ -438,7 +438,7 @@ def test_what_is_made_a_pointer_is_an_address_in_every_guess() -> None:
     ["y = x * s", "y = s * x", "y = x + s", "y = x - s", "x += s\n    y = x", "y = tl.where(x > 0, x, s)", "y = tl.where(x > s, x, 0)",
      "y = tl.maximum(x, s)", "y = tl.exp(x) + s", "y = tl.rsqrt(tl.sum(x * x, axis=0) / n + s)", "y = x.to(tl.float32)[:, None] * s",
      "y = x\n    y = y * 2\n    y *= s", "y = tl.zeros((64,), tl.float32) + s", "z = (x if n > 4 else -x)\n    y = z * s"],
-)  # fmt: skip
+)
 def test_a_number_beside_floats_is_a_float(body: str) -> None:
     loaded = "def k(p, q, s, n):\n    o = tl.arange(0, 64)\n    x = tl.load(p + o, mask=o < n)\n"
     text = JIT + f"{loaded}    {body}\n    tl.store(q + o, y, mask=o < n)\n"
@@ -451,7 +451,7 @@ def test_a_number_beside_floats_is_a_float(body: str) -> None:
     ["i = tl.load(ids + o)\n    tl.store(q + i * s, x)",  # what is loaded is an index
      "tl.store(q + o * s, x)", "tl.store(q + o, x * s, mask=o < s)", "tl.store(q + o, x / s)", "tl.store(q + o, x * s + o // s)",
      "for i in range(s):\n        x = x * s\n    tl.store(q + o, x)", "tl.store(q + o, o + s)", "tl.store(q + o, x.to(tl.int32) * s)"],
-)  # fmt: skip
+)
 def test_a_number_that_counts_is_none(body: str) -> None:
     text = JIT + f"def k(p, q, ids, s):\n    o = tl.arange(0, 64)\n    x = tl.load(p + o)\n    {body}\n"
     assert guessed(text)[0].signature["s"] == "i32"

@@ -12,20 +12,20 @@ from pathlib import Path
 import pytest
 
 from advisor.cli import main
-from advisor.compiled import cache
 from advisor.compiled.analysis import KernelAnalysis, kernel_analysis
-from advisor.compiled.assembly import read_facts
-from advisor.compiled.compile import compile_kernels, version
-from advisor.compiled.inference import guesses
-from advisor.compiled.kernel import Target
-from advisor.compiled.launch import inspect_launch, request_for
+from advisor.compiled.compiler import cache
+from advisor.compiled.compiler.compile import compile_kernels, version
+from advisor.compiled.compiler.kernel import Target
+from advisor.compiled.compiler.pool import Pool
+from advisor.compiled.demand.assembly import read_facts
+from advisor.compiled.guesses.inference import guesses
 from advisor.compiled.launch_report import problem_of
-from advisor.compiled.pool import Pool
-from advisor.compiled.target import compile_target, make_launch
-from advisor.configs.source import SourceFile, parse_source
+from advisor.compiled.launches.launch import inspect_launch, request_for
+from advisor.compiled.launches.target import compile_target, make_launch
 from advisor.diagnosis.compiled_rules import COMPILED_RULES, check_compiled
-from advisor.errors import MissingDependencyError
-from advisor.hardware import load_gpu
+from advisor.gpus.hardware import load_gpu
+from advisor.python_source.source import SourceFile, parse_source
+from advisor.system.errors import MissingDependencyError
 
 pytest.importorskip("triton")
 HEAD = "import triton\nimport triton.language as tl\n"
@@ -64,7 +64,7 @@ def rules(source: SourceFile, pool: Pool, *, element: str = "bf16", warps: int =
     launch = make_launch(
         source, "gemm", types={"a_ptr": f"*{element}", "b_ptr": f"*{element}", "c_ptr": "*fp32", "lock_ptr": "*i32"},
         constexprs=constants, arguments=arguments, options={"num_warps": warps, "num_stages": 3}, grid=(2, 2),
-    )  # fmt: skip
+    )
     inspection = inspect_launch(launch, SM_90, pool)
     found = check_compiled(inspection, read_facts(inspection.compiled), load_gpu("H200"))
     assert all(f.severity != "error" for f in found), found
@@ -83,7 +83,7 @@ def newer(x_ptr, BLOCK: tl.constexpr):
         tl.store(x_ptr + o, tl.load(x_ptr + o) * 2.0)
 """
     launch = make_launch(parse_source(text, "newer.py"), "newer", types={"x_ptr": "*fp32"}, constexprs={"BLOCK": 1024}, arguments={},
-                         options={"num_warps": 4}, grid=(1,))  # fmt: skip
+                         options={"num_warps": 4}, grid=(1,))
     inspection = inspect_launch(launch, Target(backend="cuda", arch=capability), pool)
     assert ("st.global" in inspection.compiled.ptx) == (stored > 0)
 
@@ -131,7 +131,7 @@ def test_what_costs_nothing_in_a_loop_over_tiles_is_no_finding(pool: Pool) -> No
     launch = make_launch(
         parse_source(PERSISTENT, "k.py"), "k", arguments={"M": 4096, "N": 4096, "K": 4096}, grid=(132,),
         constexprs={"SMS": 132, "BM": 128, "BN": 128, "BK": 64}, options={"num_warps": 8},
-    )  # fmt: skip
+    )
     inspection = inspect_launch(launch, compile_target("sm_90"), pool)
     gpu, facts = load_gpu("H100"), read_facts(inspection.compiled)
     unpriced = {f.rule for f in check_compiled(inspection, facts)}
@@ -186,7 +186,7 @@ def savings(source: SourceFile, pool: Pool, size: int = 2048, **changes: object)
     launch = make_launch(
         source, "gemm", types={"a_ptr": f"*{element}", "b_ptr": f"*{element}", "c_ptr": "*fp32", "lock_ptr": "*i32"},
         constexprs=constants, arguments=arguments, options={"num_warps": 4, "num_stages": 3}, grid=grid,
-    )  # fmt: skip
+    )
     inspection = inspect_launch(launch, SM_90, pool)
     analysis = kernel_analysis(inspection, load_gpu("H200"))
     found = check_compiled(inspection, analysis.facts, analysis.gpu, analysis)
@@ -260,7 +260,7 @@ def test_registers_are_those_of_the_machine_code(tile: tuple[int, int], target: 
         source, "gemm", types={"a_ptr": "*bf16", "b_ptr": "*bf16", "c_ptr": "*fp32", "lock_ptr": "*i32"},
         constexprs={"BM": tile[0], "BN": tile[1], "BK": 32, "ATOMIC": False, "DIVIDE": False, "PRECISION": "tf32"},
         arguments={"K": 256}, options={"num_warps": 4, "num_stages": 3},
-    )  # fmt: skip
+    )
     compiled = inspect_launch(launch, Target(backend="cuda", arch=target), pool).compiled
     used = max(int(n) for n in re.findall(r"\bR(\d+)\b", compiled.sass))
     assert compiled.resources.registers is not None and used < compiled.resources.registers <= used + 9
@@ -282,7 +282,7 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file.write_text(GEMM)
     arguments = ["inspect", f"{file}::gemm", "--gpu", "H200", "--arg", "M=128", "--arg", "N=128", "--arg", "K=100", "--arg", "sa=100",
                  "--arg", "sb=128", "--arg", "sc=128", "--constexpr", "BM=64", "--constexpr", "BN=64", "--constexpr", "BK=32",
-                 "--constexpr", "PRECISION=tf32", "--grid", "cdiv(M, BM), cdiv(N, BN)", "--element", "bf16"]  # fmt: skip
+                 "--constexpr", "PRECISION=tf32", "--grid", "cdiv(M, BM), cdiv(N, BN)", "--element", "bf16"]
     assert main([*arguments, "--format", "json"]) == 0
     result = json.loads(capsys.readouterr().out)
     assert result["demand"]["tensor_flop"] == {"bf16": 2 * 128 * 128 * 128}
@@ -324,7 +324,7 @@ def test_pipelines_above_the_bounds_are_told(capsys: pytest.CaptureFixture[str])
      ["{f}::gemm", "--target", "sm_90", "--arg", "q=1"], ["{f}::gemm", "--target", "sm_90", "--arg", "M=99999999999999999999"],
      ["{f}::gemm", "--target", "sm_90", "--signature", "*fp13"], ["{f}::gemm", "--target", "sm_90", "--constexpr", "BM=100"],
      ["missing.py::gemm", "--target", "sm_90"], ["{f}::gemm", "--target", "sm_90", "--grid", "0"]],
-)  # fmt: skip
+)
 def test_mistakes_are_one_line(arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "gemm.py"
     file.write_text(GEMM)
@@ -411,7 +411,7 @@ def test_a_slow_compile_says_that_it_is_at_work(
     source: SourceFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("ADVISOR_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr("advisor.compiled.pool.SLOW_S", 0.01)
+    monkeypatch.setattr("advisor.compiled.compiler.pool.SLOW_S", 0.01)
     launch = make_launch(source, "gemm", constexprs={"PRECISION": "tf32"})
     guess = next(guesses(source, source.kernel("gemm"), launch.given))
     with Pool(1, timeout_s=0.5) as pool:
@@ -431,7 +431,7 @@ def test_without_triton(source: SourceFile, tmp_path: Path, monkeypatch: pytest.
         with pytest.raises(MissingDependencyError, match=f"ADVISOR_TRITON_PYTHON: .* got {named}; .* correct or unset it"):
             inspect_launch(launch, SM_90)
     monkeypatch.delenv("ADVISOR_TRITON_PYTHON")
-    monkeypatch.setattr("advisor.triton_install._installed", lambda python: {})
+    monkeypatch.setattr("advisor.system.triton_install._installed", lambda python: {})
     with pytest.raises(MissingDependencyError, match="not installed; pip install triton"):
         inspect_launch(launch, SM_90)
 
@@ -443,7 +443,7 @@ def test_without_triton(source: SourceFile, tmp_path: Path, monkeypatch: pytest.
         ("e2m1", "B200", "fp4", 1.0), ("e2m1", "H200", "fp8", 0.5), ("e2m1", "A100", "bf16", 1.0),
         ("e4m3", "B200", "fp8", 1.0), ("bf16", "B200", "bf16", 1.0), ("e4m3", "H200", "fp8", 0.5), ("bf16", "H200", "bf16", 1.0),
     ],
-)  # fmt: skip
+)
 def test_a_scaled_product_runs_on_the_matrix_units(pool: Pool, left: str, name: str, runs_in: str, share: float) -> None:
     """4-bit operands too, in a wider type where the GPU has no instruction for them; the wider operand decides."""
     text = HEAD + """
@@ -466,7 +466,7 @@ def mx(a_ptr, b_ptr, sb_ptr, c_ptr, K, BK: tl.constexpr, LEFT: tl.constexpr, PAC
         parse_source(text, "mx.py"), "mx", types={"a_ptr": f"*{element}", "b_ptr": "*u8", "sb_ptr": "*u8", "c_ptr": "*fp32"},
         constexprs={"BK": 128, "LEFT": left, "PACK": 2 if left == "e2m1" else 1}, arguments={"K": 1024},
         options={"num_warps": 4, "num_stages": 2}, grid=(4,),
-    )  # fmt: skip
+    )
     inspection = inspect_launch(launch, Target.of(gpu), pool)
     analysis = kernel_analysis(inspection, gpu)
     assert problem_of(inspection).dtype == {"e2m1": "fp4", "e4m3": "fp8"}.get(left, left)
@@ -491,7 +491,7 @@ def test_the_ctas_of_a_cluster_share_a_program(num_ctas: int, source: SourceFile
         source, "gemm", types={"a_ptr": "*bf16", "b_ptr": "*bf16", "c_ptr": "*fp32", "lock_ptr": "*i32"}, constexprs=constants,
         arguments={"M": 2048, "N": 2048, "K": 256, "sa": 256, "sb": 2048, "sc": 2048}, grid=(16, 16),
         options={"num_warps": 4, "num_stages": 3, "num_ctas": num_ctas},
-    )  # fmt: skip
+    )
     got = kernel_analysis(inspect_launch(launch, compile_target("sm_90"), pool), load_gpu("H200"))
     assert got.occupancy.ctas == 256 * num_ctas
     assert got.occupancy.waves == pytest.approx(256 * num_ctas / (132 * got.occupancy.resident_ctas_per_sm))
@@ -519,7 +519,7 @@ def test_lines_of_integer_work_alone_are_shown_where_it_is_most(tmp_path: Path, 
     file.write_text(HEAD + (
         "@triton.jit\ndef t(x, y, B: tl.constexpr):\n    o = tl.program_id(0) * B + tl.arange(0, B)\n    v = tl.load(x + o)\n"
         "    start = tl.program_id(1) * 3\n    v = ((v >> 4) & 15) ^ (v & 15) ^ (v << 3) ^ (v >> 9)\n    tl.store(y + o + start, v)\n"
-    ))  # fmt: skip
+    ))
     arguments = ["--gpu", "H200", "--signature", "*i32,*i32", "--constexpr", "B=1024", "--grid", "64"]
     assert main(["inspect", f"{file}::t", *arguments]) == 0
     shown = capsys.readouterr().out.partition("Source lines")[2]
@@ -532,7 +532,7 @@ def test_shared_memory_beyond_the_limit_is_an_error(source: SourceFile, pool: Po
         constexprs={"BM": 128, "BN": 128, "BK": 256, "ATOMIC": False, "DIVIDE": False, "PRECISION": "tf32"},
         arguments={"M": 1024, "N": 1024, "K": 1024, "sa": 1024, "sb": 1024, "sc": 1024},
         options={"num_warps": 8, "num_stages": 3}, grid=(8, 8),
-    )  # fmt: skip
+    )
     inspection, gpu = inspect_launch(launch, SM_90, pool), load_gpu("H200")
     facts = read_facts(inspection.compiled)
     found = check_compiled(inspection, facts, gpu, kernel_analysis(inspection, gpu, "warm", facts))[0]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.advise.of_compiled import advise_compiled
-from advisor.compiled.launch_options import LaunchOptions, launches, one_launch
-from advisor.configs.source import SourceFile, parse_source
-from advisor.hardware import load_gpu
+from advisor.advising.of_compiled import advise_compiled
+from advisor.compiled.launches.launch_options import LaunchOptions, launches, one_launch
+from advisor.gpus.hardware import load_gpu
+from advisor.python_source.source import SourceFile, parse_source
 
 HEAD = "import triton\nimport triton.language as tl\n"
 BODY = '''@triton.jit

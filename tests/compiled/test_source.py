@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from advisor.compiled.errors import CompileError
-from advisor.compiled.inference import Given, guesses
-from advisor.compiled.kernel import Target
-from advisor.compiled.launch import KernelLaunch, inspect_launch
-from advisor.configs.heuristics import heuristic_values
-from advisor.configs.literal_values import Constexpr, Symbol
-from advisor.configs.literals import MAX_ITEMS, NotLiteralError
-from advisor.configs.rebuild import RebuildError, rebuild
-from advisor.configs.source import parse_source
-from advisor.errors import AdvisorError, InputError, UsageError
+from advisor.compiled.compiler.errors import CompileError
+from advisor.compiled.compiler.kernel import Target
+from advisor.compiled.guesses.inference import Given, guesses
+from advisor.compiled.launches.launch import KernelLaunch, inspect_launch
+from advisor.python_source.heuristics import heuristic_values
+from advisor.python_source.literal_values import Constexpr, Symbol
+from advisor.python_source.literals import MAX_ITEMS, NotLiteralError
+from advisor.python_source.rebuild import RebuildError, rebuild
+from advisor.python_source.source import parse_source
+from advisor.system.errors import AdvisorError, InputError, UsageError
 
 from .shared_pool import POOL
 
@@ -109,7 +109,7 @@ def test_rebuilt_module_keeps_lines_and_drops_the_rest() -> None:
     ["A = [0] * 10**9", "A = 10 ** 10 ** 10", "A = [x for x in range(10**9)]", 
      f"A = [(a, b) for a in range({MAX_ITEMS}) for b in range(9)]",
      "A = open('x')", "A = (lambda: 1)()", "A = __import__('os')", "A = 'x' * 10**9", "A = f'{open}'", "A = f'{1:>9999999}'", "A = A"],
-)  # fmt: skip
+)
 def test_only_small_literals_are_evaluated(text: str) -> None:
     with pytest.raises(NotLiteralError):
         parse_source(text, "k.py").constant("A")
@@ -280,7 +280,7 @@ def test_functions_that_are_constants_are_called(tmp_path: Path) -> None:
     """As in FlagGems' sort: functions under `@tl.constexpr`, and what they call."""
     pytest.importorskip("triton")
     launch = KernelLaunch(source=parse_source(VALUES, tmp_path / "k.py"), kernel="k",
-                          given=Given(types={"x": "*fp16", "y": "*u16"}, constexprs={"B": 16}))  # fmt: skip
+                          given=Given(types={"x": "*fp16", "y": "*u16"}, constexprs={"B": 16}))
     text = inspect_launch(launch, SM_90, POOL, sass=False).compiled.ttir
     assert "tensor<16xf16> -> tensor<16xi16>" in text and "-32768" in text and "6.550400e+04" in text
 
@@ -554,7 +554,7 @@ def test_inline_assembly_that_is_put_together_is_read() -> None:
 
 
 @pytest.mark.parametrize("text", ["'{0.__class__}'.format(1)", "'{:>99999999}'.format(1)", "'{x!r}'.format(x=1)", "'{0}'.format()",
-                                  "'{'.format()", "('a' * 9999).replace('a', 'a' * 9999)", "','.join(['a' * 9999] * 9)"])  # fmt: skip
+                                  "'{'.format()", "('a' * 9999).replace('a', 'a' * 9999)", "','.join(['a' * 9999] * 9)"])
 def test_texts_that_would_do_more_or_be_too_long_are_not_read(text: str) -> None:
     with pytest.raises(NotLiteralError):
         parse_source(f"X = {text}\n", "k.py").constant("X")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.compiled.costs import cost
-from advisor.compiled.ir import parse
-from advisor.compiled.staged import spared_bytes
+from advisor.compiled.demand.costs import cost
+from advisor.compiled.demand.staged import spared_bytes
+from advisor.compiled.ir.ir import parse
 
 ATTENTION = """
 module {
@@ -40,7 +40,7 @@ A, B, P, C = (2 * 2 * each for each in (64 * 32, 32 * 16, 64 * 16, 16 * 32))  # 
         ("%s = tt.dot %a, %b,", "%e = tt.bitcast %b : tensor<32x16xf16> -> tensor<32x16xf16>\n      %s = tt.dot %a, %e,", [A, P]),
         ("%a, %b, %scores", "%x, %b, %scores", [A, P]),  # of a name that is not made here nothing is known
     ],
-)  # fmt: skip
+)
 def test_only_what_a_loop_loads_must_be_staged(old: str, new: str, spared: list[int]) -> None:
     module = parse(ATTENTION.replace(old, new))
     found = spared_bytes(module)

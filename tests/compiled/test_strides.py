@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.compiled.assembly import read_facts
-from advisor.compiled.inference import Given, guesses
-from advisor.compiled.kernel import Target
-from advisor.compiled.launch import inspect_launch, request_for
-from advisor.compiled.pool import Pool
-from advisor.compiled.target import make_launch
-from advisor.configs.source import SourceFile, parse_source
+from advisor.compiled.compiler.kernel import Target
+from advisor.compiled.compiler.pool import Pool
+from advisor.compiled.demand.assembly import read_facts
+from advisor.compiled.guesses.inference import Given, guesses
+from advisor.compiled.launches.launch import inspect_launch, request_for
+from advisor.compiled.launches.target import make_launch
 from advisor.diagnosis.compiled_rules import check_compiled
+from advisor.python_source.source import SourceFile, parse_source
 
 HEAD = "import triton\nimport triton.language as tl\n"
 SM_90 = Target(backend="cuda", arch=90)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.compiled.inference import Given, guesses
-from advisor.configs.source import parse_source
+from advisor.compiled.guesses.inference import Given, guesses
+from advisor.python_source.source import parse_source
 
 HEAD = "import triton\nimport triton.language as tl\n"
 JIT = HEAD + "@triton.jit\n"
@@ -54,7 +54,7 @@ def test_conditional_steps_of_a_pointer_are_followed_once_each() -> None:
     "chosen",
     ["tl.where(tl.program_id(0) < 4, a, b)", "a if tl.program_id(0) < 4 else b", "a if FIRST else b",
      "tl.where(n > 1, a, tl.where(n > 2, a + n, b + n))"],
-)  # fmt: skip
+)
 def test_of_two_pointers_that_are_chosen_from_both_are_pointers(chosen: str) -> None:
     text = JIT + f"def k(a, b, o, n, FIRST: tl.constexpr):\n    p = {chosen}\n    tl.store(o, tl.load(p + tl.arange(0, 16)))\n"
     assert types(text) == {"a": "*fp16", "b": "*fp16", "o": "*fp16", "n": "i32", "FIRST": "constexpr"}
@@ -80,7 +80,7 @@ def test_an_offset_that_is_chosen_is_no_pointer() -> None:
         ("tl.load(p + r).to(tl.int32)", "*i64"),
         ("tl.load(p + r).to(tl.uint8) + tl.load(p + r).to(tl.int16)", "*i16"),
     ],
-)  # fmt: skip
+)
 @pytest.mark.parametrize("element", [{}, {"element": "bf16", "element_given": True}])
 def test_an_index_that_is_narrow_as_soon_as_it_is_loaded_is_stored_so(load: str, kind: str, element: dict[str, object]) -> None:
     """As the codes of bitsandbytes' quantized tensors: of 64 bits each they would be most of the bytes."""

@@ -11,7 +11,7 @@ from kernel_harness import check_inputs, compare, load, poison
 
 from advisor.measurement.compile_ahead import compile_launch, use_offline_target
 from advisor.measurement.kernel_file import block_shape_of, bundled_files, find_kernels, load_module, tolerance_of
-from advisor.schema import Configuration, Problem
+from advisor.result.schema import Configuration, Problem
 
 pytestmark = pytest.mark.gpu
 
@@ -72,7 +72,7 @@ PROBLEMS = [
             [(4096, 4096, "bf16"), (1, 8192, "fp16"), (333, 777, "fp32"), (65, 128256, "bf16"), (100_003, 64, "fp16")],
         )
     ),
-]  # fmt: skip
+]
 
 
 def configurations(module, entry, problem):
@@ -95,7 +95,7 @@ def compiling(pool, file, kernel, problem, capability):
     entry = module.KERNELS[kernel]
     sizes = {name: value for name, value in problem.items() if name not in ("op", "dtype")}
     described = Problem(family=entry["family"], op=problem["op"], sizes=sizes, dtype=problem["dtype"],
-                        block_shape=block_shape_of(entry, problem["dtype"]))  # fmt: skip
+                        block_shape=block_shape_of(entry, problem["dtype"]))
     (ref,) = find_kernels(f"{file}::{kernel}")
     chosen = configurations(module, entry, {**problem, "capability": capability})[: SAMPLED + 1]
     return [pool.submit(compile_launch, ref, described, Configuration.from_flat(config)) for config in chosen]
@@ -120,7 +120,7 @@ def compiled(request):
         futures = {
             str(each): compiling(pool, each["file"], each["kernel"], each["problem"], capability)
             for each in asked if capability >= least_capability(bundled(each["file"]).KERNELS[each["kernel"]], each["problem"])
-        }  # fmt: skip
+        }
 
         def wait(file, kernel, problem):
             for future in futures.get(str({"file": file, "kernel": kernel, "problem": problem}), ()):

@@ -60,7 +60,7 @@ def large_gemm_configs(module, problem, capability):
         {}, {"num_stages": 3}, {"num_stages": 3, "EPILOGUE_SUBTILE": 1}, {"GROUP_SIZE_M": 16}, {"GROUP_SIZE_M": 4},
         {"FLATTEN": False}, {"BLOCK_SIZE_M": 256, "BLOCK_SIZE_N": 128},
         {"BLOCK_SIZE_N": 128, "BLOCK_SIZE_K": 128, "num_stages": 3}, {"WARP_SPECIALIZE": True, "num_stages": 3},
-    ]  # fmt: skip
+    ]
     configs = [{**base, **change} for change in changes]
     return [config for config in configs if module.valid_persistent(config, {**problem, "capability": capability})]
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from advisor.errors import AdvisorError, InputError
-from advisor.hardware import load_gpu
+from advisor.gpus.hardware import load_gpu
 from advisor.measurement import read_plan, skewed_routing
 from advisor.measurement.ordering import informative_order, low_discrepancy, van_der_corput, visiting_order
 from advisor.measurement.plan import batches_of, fits, problems_of
-from advisor.schema import Problem
+from advisor.result.schema import Problem
+from advisor.system.errors import AdvisorError, InputError
 
 from .conftest import KERNELS, configuration, elementwise
 
@@ -119,7 +119,7 @@ SIZES = "problems = [{E = 8, topk = 2, H = 64, N = 64}]\n"
         "version = 1\n[[sweep]]\nkernel = 'no such'\n", "version = 1\n[[sweep]]\nkernel = 'fused_moe'\nM = [1]\n",
         "version = 1\n[[sweep]]\nkernel = 'no_file.py::x'\n", HEAD + SIZES + "M = [1]\n[ceilings]\nfolder = 3\n",
     ],
-)  # fmt: skip
+)
 def test_a_plan_that_is_none_is_refused_with_a_reason(tmp_path, text):
     path = tmp_path / "plan.toml"
     path.write_text(text)

@@ -10,19 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from advisor.hardware import GpuSpec, list_gpus, load_gpu
-from advisor.pipelines import (
-    Analysis,
-    ConfigurationBatch,
-    ProblemBatch,
-    analyse,
-    bound,
-    column,
-    gap,
-    latency_us,
-    least_launch_us,
-    work,
-)
+from advisor.gpus.hardware import GpuSpec, list_gpus, load_gpu
+from advisor.pipelines import Analysis, ConfigurationBatch, ProblemBatch, analyse, bound, column, gap, latency_us, least_launch_us, work
 from advisor.pipelines.batch import SIZES
 from advisor.pipelines.space import combinations, family_space
 
@@ -44,7 +33,7 @@ DECODE = {"BLOCK_M": (16, 64), "BLOCK_N": (16, 128), "NUM_KV_SPLITS": (1, 2, 8, 
 SPLIT = {
     "BLOCK_SIZE_M": (16, 64, 128), "BLOCK_SIZE_N": (32, 128), "BLOCK_SIZE_K": (32, 128), "GROUP_SIZE_M": (1, 16),
     "SPLIT_K": (1, 3, 16), "num_warps": (4, 8), "num_stages": (2, 4),
-}  # fmt: skip
+}
 
 
 @st.composite
@@ -60,7 +49,7 @@ def problems(draw: st.DrawFn) -> ProblemBatch:
     return ProblemBatch(
         family=family, op=op, sizes={n: column(v) for n, v in sizes.items()}, dtype=dtype,
         block_shape=block_shape, cache=draw(st.sampled_from(["cold", "warm"])),
-    )  # fmt: skip
+    )
 
 
 def space_of(problem: ProblemBatch) -> ConfigurationBatch:
@@ -90,7 +79,7 @@ def test_bound_config_bound_and_latency_are_ordered(problem: ProblemBatch, gpu: 
 def test_a_bound_counts_less_of_a_launch_than_any_graph_takes(gpu: GpuSpec) -> None:
     problem = ProblemBatch(
         family="elementwise", op="add", sizes={"B": column(1), "H": column(1024)}, dtype="fp32", block_shape=None, cache="warm",
-    )  # fmt: skip
+    )
     a = analyse(problem, space_of(problem), gpu)
     for each in (a.bound, a.config_bound):
         assert (each.times_us["launch"] <= 0.5).all()

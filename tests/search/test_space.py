@@ -7,15 +7,15 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from advisor.errors import InputError, UsageError
-from advisor.hardware import load_gpu
+from advisor.gpus.hardware import load_gpu
 from advisor.learned import load_predictor
 from advisor.learned.analytical import AnalyticalPredictor
 from advisor.pipelines.space import family_space
-from advisor.resources import folder
-from advisor.schema import Problem
+from advisor.result.schema import Problem
 from advisor.search.prior import ANALYTICAL, LEARNED, prior_of
 from advisor.search.space import SearchSpace, feasibility
+from advisor.system.errors import InputError, UsageError
+from advisor.system.resources import folder
 from tests.search.searches import RANGES, small_space
 
 W13 = Problem(family="fused_moe", op="w13", sizes={"M": 64, "E": 128, "topk": 8, "H": 2048, "N": 768})
@@ -93,7 +93,7 @@ def test_configurations_that_spill_most_of_their_accumulators_are_not_measured()
 
 
 def test_no_configuration_near_the_best_of_a_published_sweep_is_left_out(data_dir):
-    from advisor.configs.rows import read_rows
+    from advisor.rows.rows import read_rows
 
     near = read_rows(data_dir / "fused_moe_near_optimal.csv.gz")
     space = SearchSpace.from_batch(family_space("fused_moe"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from advisor.diagnosis.compiled_rules.context import CompiledContext, report
-from advisor.schema import Finding
+from advisor.result.schema import Finding
 
 
 class AtomicsInLoop:
@@ -36,7 +36,7 @@ CUDA C++ Programming Guide, atomic functions.
             evidence=f"{most.executions:,.0f} executions of {most.lanes} lanes on {most.argument or 'memory'}",
             remedy="accumulate in registers and update once after the loop, or reduce partial results in a second kernel",
             line=most.line, file=most.file,
-        )  # fmt: skip
+        )
 
 
 RULE = AtomicsInLoop()

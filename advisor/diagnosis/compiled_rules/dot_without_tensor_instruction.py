@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from advisor.compiled.costs import cost, tensor_type
-from advisor.compiled.machine_work import executions_at
+from advisor.compiled.demand.costs import cost, tensor_type
+from advisor.compiled.demand.machine_work import executions_at
 from advisor.diagnosis.compiled_rules.context import CompiledContext, report
 from advisor.pipelines.demand import Demand
-from advisor.schema import Finding
+from advisor.result.schema import Finding
 
 
 class DotWithoutTensorInstruction:
@@ -51,7 +51,7 @@ Triton language reference, `tl.dot`.
                 saving_us=context.saving(lambda asked: _on_tensor_pipeline(asked, context), changes_type=True),
                 line=operation.location.line if operation.location else None,
                 file=operation.location.file if operation.location else None,
-            )  # fmt: skip
+            )
         return None
 
 
@@ -74,7 +74,7 @@ def _on_tensor_pipeline(asked: Demand, context: CompiledContext) -> Demand:
     per_cta = {
         **asked.per_cta, "fma": asked.per_cta["fma"] - flop, "tensor": asked.per_cta["tensor"] + flop,
         "issue": asked.per_cta["issue"] - spared,
-    }  # fmt: skip
+    }
     return replace(asked, per_cta=per_cta, tensor_dtype="tf32")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from advisor.diagnosis.compiled_rules.context import CompiledContext, report
-from advisor.schema import Finding
+from advisor.result.schema import Finding
 
 
 class MaskNeverBinds:
@@ -51,7 +51,7 @@ Triton tutorial 03, matrix multiplication.
             + (f"in all {context.demand.programs:,} programs" if context.demand.programs != 1 else "in the one program"),
             remedy="add a constexpr such as EVEN_K (with @triton.heuristics) and load without a mask where it holds",
             line=idle[0].line, file=idle[0].file,
-        )  # fmt: skip
+        )
 
 
 RULE = MaskNeverBinds()

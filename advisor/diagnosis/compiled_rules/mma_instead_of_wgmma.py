@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from advisor.diagnosis.compiled_rules.context import CompiledContext, report
-from advisor.schema import Finding
+from advisor.result.schema import Finding
 
 
 class MmaInsteadOfWgmma:
@@ -51,7 +51,7 @@ arXiv 2402.13499, table of mma.sync against wgmma on H800.
             remedy=f"give {better} 64 rows and four warps; with few rows, swap the operands so that the long side is M",
             saving_us=context.saving(lambda asked: replace(asked, tensor_rate=np.ones_like(asked.tensor_rate))),
             line=dot.location.line if dot.location else None, file=dot.location.file if dot.location else None,
-        )  # fmt: skip
+        )
 
 
 RULE = MmaInsteadOfWgmma()

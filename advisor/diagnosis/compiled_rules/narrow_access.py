@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from advisor.compiled.costs import element_bytes
+from advisor.compiled.demand.costs import element_bytes
 from advisor.diagnosis.compiled_rules.context import CompiledContext, report
-from advisor.schema import Finding
+from advisor.result.schema import Finding
 
 
 class NarrowAccess:
@@ -54,7 +54,7 @@ CUDA C++ Programming Guide, device memory accesses.
             f"{worst.lanes // threads}; 16 bytes were possible",
             remedy="make the size and stride multiples of 16, or assert it with tl.multiple_of / tl.max_contiguous",
             line=worst.line, file=worst.file, saving_us=context.without(issue=spared),
-        )  # fmt: skip
+        )
 
 
 RULE = NarrowAccess()

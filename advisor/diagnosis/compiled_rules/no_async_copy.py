@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from advisor.diagnosis.compiled_rules.context import CompiledContext, report
-from advisor.schema import Finding
+from advisor.result.schema import Finding
 
 
 class NoAsyncCopy:
@@ -51,7 +51,7 @@ Triton, `lib/Dialect/TritonGPU/Transforms/Pipeliner`.
             saving_us=context.saving(lambda asked: replace(asked, num_stages=np.full_like(asked.num_stages, stages))),
             line=loads[0].location.line if loads[0].location else None,
             file=loads[0].location.file if loads[0].location else None,
-        )  # fmt: skip
+        )
 
 
 RULE = NoAsyncCopy()

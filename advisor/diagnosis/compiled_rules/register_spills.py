@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from advisor.diagnosis.compiled_rules.context import CompiledContext, report
-from advisor.schema import Finding
+from advisor.result.schema import Finding
 
 
 class RegisterSpills:
@@ -45,7 +45,7 @@ NVIDIA CUDA Binary Utilities, cuobjdump; CUDA C++ Best Practices Guide, local me
             evidence=f"{resources.registers} registers per thread, {resources.num_warps} warps; {inside} local-memory instructions "
             f"in the main loop, {context.facts.mix.get('spill', 0)} in all",
             remedy="use more warps, a smaller tile, or fewer stages", saving_us=saving,
-        )  # fmt: skip
+        )
 
 
 RULE = RegisterSpills()

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from advisor.compiled.counts import AccessDemand
+from advisor.compiled.demand.counts import AccessDemand
 from advisor.diagnosis.compiled_rules.context import CompiledContext, report
 from advisor.diagnosis.rule import amount, microseconds
 from advisor.pipelines.demand import Demand
-from advisor.schema import Finding
+from advisor.result.schema import Finding
 
 AGAIN = 1.5
 """Below this multiple of the distinct bytes loads are no cause: the limit that `operand-traffic` has for the L2."""
@@ -64,7 +64,7 @@ S. Williams et al., "Roofline" (CACM 2009), per memory level; the re-read model 
             f"re-reading costs {microseconds(costs)} of {microseconds(analysis.predicted.us)} in all",
             remedy="larger tiles, or an order of the programs in which neighbours share operands (GROUP_SIZE_M)",
             line=most.line, file=most.file,
-        )  # fmt: skip
+        )
 
 
 def _by_name(loads: Sequence[AccessDemand]) -> dict[str, float]:
@@ -81,7 +81,7 @@ def _once(asked: Demand, elsewhere: float) -> Demand:
     return replace(
         asked, l2_bytes=np.minimum(asked.l2_bytes, least), dram_bytes=np.minimum(asked.dram_bytes, least),
         cta_load_bytes=np.minimum(asked.cta_load_bytes, least / asked.ctas),
-    )  # fmt: skip
+    )
 
 
 RULE = RepeatedLoads()

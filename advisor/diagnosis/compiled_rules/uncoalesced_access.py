@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from advisor.compiled.costs import element_bytes
+from advisor.compiled.demand.costs import element_bytes
 from advisor.diagnosis.compiled_rules.context import CompiledContext, report
-from advisor.schema import Finding
+from advisor.result.schema import Finding
 
 
 class UncoalescedAccess:
@@ -57,7 +57,7 @@ CUDA C++ Best Practices Guide, coalesced access to global memory.
                 l2_bytes=unused, dram_bytes=context.demand.likely_unused_bytes * unused / all_unused,
                 load_bytes=unused if worst.kind == "load" else 0.0,
             ),
-        )  # fmt: skip
+        )
 
 
 RULE = UncoalescedAccess()

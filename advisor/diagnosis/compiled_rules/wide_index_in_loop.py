@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from advisor.compiled.machine_work import executions_at
+from advisor.compiled.demand.machine_work import executions_at
 from advisor.diagnosis.compiled_rules.context import CompiledContext, report
-from advisor.schema import Finding
+from advisor.result.schema import Finding
 
 NARROWER = 0.5
 """Share of the instructions of 64-bit arithmetic that 32-bit offsets spare: a carry and its sum become one addition."""
@@ -47,7 +47,7 @@ CUDA C++ Best Practices Guide, integer arithmetic.
             evidence=f"{loop.wide_integer} of {loop.instructions} instructions a trip",
             remedy="advance pointers by a constant, keep offsets 32-bit where the tensor allows, or use tensor descriptors",
             line=loop.first_line, saving_us=context.without(alu=spared, issue=spared / context.compiled.target.warp_size),
-        )  # fmt: skip
+        )
 
 
 RULE = WideIndexInLoop()

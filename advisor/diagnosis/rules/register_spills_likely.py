@@ -7,7 +7,7 @@ from advisor.diagnosis.context import LaunchContext, Need
 from advisor.diagnosis.neighbours import OTHER_REGISTERS, accumulators
 from advisor.diagnosis.rule import found, promised
 from advisor.pipelines import configuration_batch
-from advisor.schema import Finding
+from advisor.result.schema import Finding
 
 
 class RegisterSpillsLikely:

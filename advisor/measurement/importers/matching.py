@@ -10,11 +10,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from advisor import pipelines
-from advisor.errors import AdvisorError
-from advisor.hardware import GpuSpec, match_device_name
+from advisor.gpus.hardware import GpuSpec, match_device_name
 from advisor.measurement.importers.record import KernelRecord
 from advisor.measurement.launch import Launch, Outcome
-from advisor.schema import Round
+from advisor.result.schema import Round
+from advisor.system.errors import AdvisorError
 
 # Triton names a compiled kernel after its function; older versions append the specialization (`_0d1d2d34c`).
 _SPECIALIZATION = re.compile(r"_(\d+[dce]*)+$")
@@ -88,7 +88,7 @@ def match(
         matches.append(Match(launch=fitting[0], record=record))
         taken.add(fitting[0].key())
     missing = tuple(f"{launch.kernel.function} {launch.problem.op} {launch.problem.sizes} {launch.configuration.label()}: no record"
-                    for launch in _distinct(launches) if launch.key() not in taken)  # fmt: skip
+                    for launch in _distinct(launches) if launch.key() not in taken)
     return tuple(matches), tuple(reasons), missing
 
 

@@ -6,8 +6,8 @@ import csv
 import io
 from collections.abc import Sequence
 
-from advisor.errors import InputError
 from advisor.measurement.importers.record import RECORD_LIMIT, REMEDY, UNITS_US, Collector, KernelRecord, clean, dimensions, number
+from advisor.system.errors import InputError
 
 DURATION = "gpu__time_duration.sum"
 DETAILS_DURATION = "Duration"
@@ -62,7 +62,7 @@ def _raw(header: list[str], rows: list[list[str]], label: str) -> tuple[tuple[Ke
             cells.get("Kernel Name", ""), None if duration is None else duration * scale, metrics=metrics,
             grid=dimensions(cells.get("Grid Size", "")), block=dimensions(cells.get("Block Size", "")),
             compute_capability=clean(cells.get("CC", "")) or None,
-        )  # fmt: skip
+        )
     return found.finish()
 
 
@@ -96,5 +96,5 @@ def _details(header: list[str], rows: Sequence[list[str]]) -> tuple[tuple[Kernel
         found.add(
             cells.get("Kernel Name", ""), duration, metrics=metrics, grid=dimensions(cells.get("Grid Size", "")),
             block=dimensions(cells.get("Block Size", "")), compute_capability=clean(cells.get("CC", "")) or None,
-        )  # fmt: skip
+        )
     return found.finish()

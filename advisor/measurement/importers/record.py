@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from advisor.configs.cells import is_latency
-from advisor.errors import InputError
+from advisor.rows.cells import is_latency
+from advisor.system.errors import InputError
 
 TEXT_LIMIT_BYTES = 512 * 1024 * 1024
 RECORD_LIMIT = 2_000_000
@@ -21,7 +21,7 @@ REMEDY = "export it again, or cut it down to the kernels of interest"
 UNITS_US: dict[str, float] = {
     "ns": 1e-3, "nsecond": 1e-3, "nanosecond": 1e-3, "us": 1.0, "usecond": 1.0, "µs": 1.0, "microsecond": 1.0,
     "ms": 1e3, "msecond": 1e3, "millisecond": 1e3, "s": 1e6, "second": 1e6,
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +61,7 @@ class Collector:
     def add(
         self, name: str, duration_us: float | None, *, grid: tuple[int, ...] = (), block: tuple[int, ...] = (), gpu: str | None = None,
         compute_capability: str | None = None, count: int = 1, metrics: Mapping[str, float] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """One launch (or `count` of them with this mean duration)."""
         name = clean(name)
         if not name or duration_us is None or not is_latency(duration_us) or count < 1:
@@ -89,7 +89,7 @@ class Collector:
                 metrics={metric: sum(values) / len(values) for metric, values in self._metrics.get(key, {}).items()},
             )
             for key, samples in self._samples.items()
-        )  # fmt: skip
+        )
         notes = (*self.notes, f"and {self._left_out} more") if self._left_out else tuple(self.notes)
         return records, notes
 

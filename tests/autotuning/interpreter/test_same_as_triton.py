@@ -15,7 +15,7 @@ triton = pytest.importorskip("triton")
 
 import triton.language as tl  # noqa: E402
 
-from advisor.autotune import autotune  # noqa: E402
+from advisor.autotuning.decorator import autotune  # noqa: E402
 
 VERSION = tuple(map(int, triton.__version__.split(".")[:2]))
 
@@ -73,7 +73,7 @@ class Scenario:
                 "how": draw.choice(["index", "index", "run", "warmup" if self.around != "above" else "run"]),
             }
             for _ in range(draw.randint(1, 6))
-        ]  # fmt: skip
+        ]
 
     def pruning(self, log):
         def early(configs, named, **kwargs):
@@ -111,7 +111,7 @@ class Scenario:
         more = {"ADD": 1} if self.added else {}
         hook = own_hook if self.own_hooks else None
         configs = [triton.Config({"BLOCK": block, **more}, num_warps=warps, pre_hook=hook)
-                   for block, warps in zip(self.blocks, (4, 8, 4, 2), strict=False)]  # fmt: skip
+                   for block, warps in zip(self.blocks, (4, 8, 4, 2), strict=False)]
         eighths = triton.heuristics({"EIGHTHS": lambda named: named["n"] // 8})
         watched = Watched(log, self.failing)
         tuner = tune(configs, key=self.key, do_bench=bench, **options)(eighths(watched) if self.around == "below" else watched)
