@@ -23,8 +23,16 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
-    "AdvisorSampler": "search", "Problem": "result.schema", "Request": "advising.targets", "autotune": "autotuning.decorator", "best_config": "autotuning.decorator",
-    "list_gpus": "gpus.hardware", "load_gpu": "gpus.hardware", "load_predictor": "learned", "resolve_target": "advising.targets.resolve", "warmup": "autotuning.decorator",
+    "AdvisorSampler": "search",
+    "Problem": "result.schema",
+    "Request": "advising.targets",
+    "autotune": "autotuning.decorator",
+    "best_config": "autotuning.decorator",
+    "list_gpus": "gpus.hardware",
+    "load_gpu": "gpus.hardware",
+    "load_predictor": "learned",
+    "resolve_target": "advising.targets.resolve",
+    "warmup": "autotuning.decorator",
 }
 
 __all__ = [*_HOMES, "__version__"]

@@ -14,8 +14,26 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "advisor"
 
 LAYERS = (
-    "system", "result", "gpus", "tables", "python_source", "rows", "pipelines", "compiled", "learned", "steps", "measurement", "search",
-    "diagnosis", "rendering", "advising", "tuning", "autotuning", "comparison", "training", "cli",
+    "system",
+    "result",
+    "gpus",
+    "tables",
+    "python_source",
+    "rows",
+    "pipelines",
+    "compiled",
+    "learned",
+    "steps",
+    "measurement",
+    "search",
+    "diagnosis",
+    "rendering",
+    "advising",
+    "tuning",
+    "autotuning",
+    "comparison",
+    "training",
+    "cli",
 )
 """The packages of advisor/, lowest first: each imports from itself and from those before it."""
 APART = {"measurement", "search", "diagnosis"}
@@ -108,12 +126,24 @@ FOLDERS = sorted({path.parent.relative_to(PACKAGE).as_posix() for path in PACKAG
 KNOWN_CIRCLES: dict[str, set[frozenset[str]]] = {
     "python_source": {
         # An expression may call a function of the file, whose body is read as expressions are.
-        frozenset({"callables", "calls", "constexpr_functions", "functions", "literal_values", "literals", "string_methods",
-                   "surroundings", "target_questions", "triton_names"}),
+        frozenset(
+            {
+                "callables",
+                "calls",
+                "constexpr_functions",
+                "functions",
+                "literal_values",
+                "literals",
+                "string_methods",
+                "surroundings",
+                "target_questions",
+                "triton_names",
+            }
+        ),
         # What a name of a file stands for may lie in another file, which is read as this one is.
         frozenset({"imported", "source"}),
     },
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
@@ -224,7 +254,13 @@ def test_a_type_checker_sees_the_public_names_where_they_are_loaded_from():
     import advisor
 
     tree = ast.parse((PACKAGE / "__init__.py").read_text(encoding="utf-8"))
-    seen = {alias.asname: node.module for block in tree.body if isinstance(block, ast.If)
-            for node in block.body if isinstance(node, ast.ImportFrom) for alias in node.names}  # fmt: skip
+    seen = {
+        alias.asname: node.module
+        for block in tree.body
+        if isinstance(block, ast.If)
+        for node in block.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
     assert seen == {name: f"advisor.{home}" for name, home in advisor._HOMES.items()}
     assert (PACKAGE / "py.typed").exists()

@@ -148,8 +148,14 @@ def arguments(problem: Mapping[str, Any], config: Mapping[str, int]) -> dict[str
     """Every argument of `silu_and_mul_kernel` but the configuration's, for contiguous tensors."""
     pointer, h = f"*{problem['dtype']}", problem["H"]
     return {
-        "x_ptr": pointer, "out_ptr": pointer, "num_rows": problem["B"], "num_columns": h,
-        "stride_xr": 2 * h, "stride_xc": 1, "stride_or": h, "stride_oc": 1,
+        "x_ptr": pointer,
+        "out_ptr": pointer,
+        "num_rows": problem["B"],
+        "num_columns": h,
+        "stride_xr": 2 * h,
+        "stride_xc": 1,
+        "stride_or": h,
+        "stride_oc": 1,
     }
 
 

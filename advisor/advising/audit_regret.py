@@ -63,9 +63,17 @@ def regrets(tables: Sequence[Table], predictor: Predictor) -> list[tuple[EntryRe
             best[table][tokens] += float(least)
             sure[table][tokens] = min(sure[table][tokens], float(p))
     return [
-        tuple(EntryRegret(tokens=m, predicted_us=us, ceiling_us=best[t][m], probability=sure[t][m],
-                          predicted_for=_predicted_for(target), basis=basis[t][m])
-              for m, us in now[t].items())
+        tuple(
+            EntryRegret(
+                tokens=m,
+                predicted_us=us,
+                ceiling_us=best[t][m],
+                probability=sure[t][m],
+                predicted_for=_predicted_for(target),
+                basis=basis[t][m],
+            )
+            for m, us in now[t].items()
+        )
         for t, target in enumerate(targets)
     ]
 

@@ -59,8 +59,9 @@ def choose(group: list[PlannedLaunch], target: Target, predictor: Predictor, lik
     for launch, problem in zip(group, problems, strict=True):
         scores = predictor.scores(problem, space, target.gpu)
         if not np.isfinite(scores).any():
-            raise NothingMatchedError(f"{launch.id}: no configuration of the space fits {target.gpu.name}", None, None,
-                                      "describe a smaller space")
+            raise NothingMatchedError(
+                f"{launch.id}: no configuration of the space fits {target.gpu.name}", None, None, "describe a smaller space"
+            )
         best = int(np.argmin(scores))
         at_best = predictor.predict(problem, space.take(np.array([best])), target.gpu)
         ceilings[launch.id] = (float(at_best.us[0]), configuration_at(space, best))
@@ -101,6 +102,10 @@ def predicted_latency(prediction: Prediction, predictor: Predictor) -> Latency:
     """The first of a prediction, with its interval and where it comes from."""
     source = prediction.source(0, predictor.name)
     return Latency(
-        us=float(prediction.us[0]), origin="predicted", source=source, low_us=float(prediction.low_us[0]),
-        high_us=float(prediction.high_us[0]), coverage=prediction.coverage,
+        us=float(prediction.us[0]),
+        origin="predicted",
+        source=source,
+        low_us=float(prediction.low_us[0]),
+        high_us=float(prediction.high_us[0]),
+        coverage=prediction.coverage,
     )

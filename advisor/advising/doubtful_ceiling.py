@@ -27,12 +27,16 @@ def beyond_reach(launches: Sequence[LaunchReport], measured: Mapping[str, Measur
     if refuted:
         named = {report.id: report.ceiling.us for report in launches if report.ceiling is not None}
         each = [f"{microseconds(us)} µs of {name} (ceiling {microseconds(named[name])})" for name, us in refuted.items()]
-        out.append(f"The configuration ranked first was {word} too, and lies above the predicted tunable ceiling: {_listed(each)}. "
-                   "Whether another one reaches it is not known.")
+        out.append(
+            f"The configuration ranked first was {word} too, and lies above the predicted tunable ceiling: {_listed(each)}. "
+            "Whether another one reaches it is not known."
+        )
     if stuck:
         who, whose = (f"{_listed(stuck)} was", "the launch") if len(stuck) == 1 else (f"{_listed(stuck)} were", "the launches")
-        out.append(f"{who} {word} {100 * (GAIN - 1):.0f} % or more above the tunable ceiling, and the model has no configuration that is "
-                   f"worth changing to: it is off here, or something else slows {whose} (advisor tune measures others).")
+        out.append(
+            f"{who} {word} {100 * (GAIN - 1):.0f} % or more above the tunable ceiling, and the model has no configuration that is "
+            f"worth changing to: it is off here, or something else slows {whose} (advisor tune measures others)."
+        )
     return tuple(out)
 
 

@@ -78,8 +78,14 @@ def draft_of(launch: PlannedLaunch, choice: Choice, measured: Measured | None, t
         never = np.full_like(predicted.us, np.inf)
         predicted = replace(predicted, us=never, low_us=never, high_us=never)
     return Draft(
-        launch=launch, batch=batch, current=current, measured=measured, refused=refused,
-        analysis=pipelines.analyse(batch, configuration, target.gpu), predicted=predicted, ceiling=_ceiling(batch, target, predictor),
+        launch=launch,
+        batch=batch,
+        current=current,
+        measured=measured,
+        refused=refused,
+        analysis=pipelines.analyse(batch, configuration, target.gpu),
+        predicted=predicted,
+        ceiling=_ceiling(batch, target, predictor),
     )
 
 

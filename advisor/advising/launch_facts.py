@@ -24,14 +24,27 @@ def pipeline_times(analysis: Analysis, gpu: GpuSpec) -> tuple[PipelineTime, ...]
     for name in PIPELINES:
         if name == "launch":
             launch = least_launch_us(gpu)
-            out.append(PipelineTime(pipeline=name, unit="launch", demand=1.0, problem_demand=1.0, busiest_sm_demand=None,
-                                    throughput_per_s=0.0, time_us=launch, problem_time_us=launch))
+            out.append(
+                PipelineTime(
+                    pipeline=name,
+                    unit="launch",
+                    demand=1.0,
+                    problem_demand=1.0,
+                    busiest_sm_demand=None,
+                    throughput_per_s=0.0,
+                    time_us=launch,
+                    problem_time_us=launch,
+                )
+            )
             continue
         demand, of_problem = float(totals[name].flat[0]), float(least[name].flat[0])
         share = share_of_least(name, of_problem, demand)
         out.append(
             PipelineTime(
-                pipeline=name, unit=PIPELINE_UNITS[name], demand=demand, problem_demand=of_problem * share,
+                pipeline=name,
+                unit=PIPELINE_UNITS[name],
+                demand=demand,
+                problem_demand=of_problem * share,
                 busiest_sm_demand=float(busiest[name].flat[0]) if name in busiest else None,
                 throughput_per_s=rates[name] * 1e6,
                 time_us=_configuration_time(name, analysis, totals, busiest, rates, gpu),
@@ -41,8 +54,14 @@ def pipeline_times(analysis: Analysis, gpu: GpuSpec) -> tuple[PipelineTime, ...]
     return tuple(out)
 
 
-def _configuration_time(name: str, analysis: Analysis, totals: Mapping[str, pipelines.Array],
-                        busiest: Mapping[str, pipelines.Array], rates: Mapping[str, float], gpu: GpuSpec) -> float:
+def _configuration_time(
+    name: str,
+    analysis: Analysis,
+    totals: Mapping[str, pipelines.Array],
+    busiest: Mapping[str, pipelines.Array],
+    rates: Mapping[str, float],
+    gpu: GpuSpec,
+) -> float:
     """Time of one pipeline at its full throughput: of the busiest SM where every SM has its own, with all modelled traffic."""
     if not rates[name]:
         return 0.0
@@ -63,10 +82,15 @@ def occupancy(analysis: Analysis, gpu: GpuSpec) -> Occupancy:
         return float(np.asarray(values).flat[0])
 
     return Occupancy(
-        ctas=int(first(demand.ctas)), resident_ctas_per_sm=int(first(plan.resident)), limiter=plan.limiter_name,
-        waves=first(plan.waves), last_wave_fill=first(plan.last_wave_fill),
-        registers_per_thread=round(first(held_registers(gpu, demand.resources))), registers_origin="estimated",
-        shared_memory_bytes=int(first(demand.resources.shared_memory_bytes)), spill_bytes=None,
+        ctas=int(first(demand.ctas)),
+        resident_ctas_per_sm=int(first(plan.resident)),
+        limiter=plan.limiter_name,
+        waves=first(plan.waves),
+        last_wave_fill=first(plan.last_wave_fill),
+        registers_per_thread=round(first(held_registers(gpu, demand.resources))),
+        registers_origin="estimated",
+        shared_memory_bytes=int(first(demand.resources.shared_memory_bytes)),
+        spill_bytes=None,
         k_iterations=int(np.ceil(first(demand.k_iterations))),
     )
 

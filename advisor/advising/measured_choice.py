@@ -60,8 +60,15 @@ def fastest_measured(
     if guessed := [draft.launch.id for draft in drafts if draft.measured is None]:
         reason += f" for {', '.join(draft.launch.id for draft in known)} ({', '.join(guessed)} as predicted)"
     return replace(
-        choice, latencies=latencies, demands={draft.launch.id: demand_totals(draft.batch, row, target.gpu) for draft in drafts},
-        configuration=replacement(configuration, first.configuration, table=table.name if table is not None else None,
-                                  gpu=target.gpu, searched=("num_ctas", "maxnreg")),
+        choice,
+        latencies=latencies,
+        demands={draft.launch.id: demand_totals(draft.batch, row, target.gpu) for draft in drafts},
+        configuration=replacement(
+            configuration,
+            first.configuration,
+            table=table.name if table is not None else None,
+            gpu=target.gpu,
+            searched=("num_ctas", "maxnreg"),
+        ),
         reason=reason,
     )

@@ -32,8 +32,11 @@ def missing_options(inspection: Inspection) -> tuple[str, ...]:
     found = [f"--arg {name}=…" for name in sorted(values) if name not in launch.given.multiples]
     # A block follows from the sizes, or is tuned; any other whole number that had to be guessed is a size, or says what is computed,
     # but for those whose guess is as good as being told.
-    constants = [p.name for p in launch.source.kernel(launch.kernel).parameters
-                 if p.is_constexpr and not BLOCK_NAMES.search(p.name) and not _TUNED.search(p.name)]
+    constants = [
+        p.name
+        for p in launch.source.kernel(launch.kernel).parameters
+        if p.is_constexpr and not BLOCK_NAMES.search(p.name) and not _TUNED.search(p.name)
+    ]
     told = {*launch.given.constexprs, *guess.settled}
     found += [f"--constexpr {n}=…" for n in constants if n not in told and type(guess.constexprs.get(n)) is int]
     if launch.grid is None:
@@ -79,12 +82,13 @@ def say_missing(
         detail = "There is a command for each of them, with the options that it lacks."
     else:
         title = f"Say {what}: {' '.join(kernels[0].options)}"
-        detail = "The work was counted with a guess (see what is not known), and may be quite another." if sized else (
-            "The times here are those of one program, and say nothing of the launch, nor of which configuration is best.")
+        detail = (
+            "The work was counted with a guess (see what is not known), and may be quite another."
+            if sized
+            else ("The times here are those of one program, and say nothing of the launch, nor of which configuration is best.")
+        )
     commands = [_command(each, target, command, alone) for each in kernels] if command else []
-    return (
-        Action(title=title, detail=detail, saving_us=0.0, origin="predicted", launches=ids, snippet="\n".join(commands) or None),
-    )
+    return (Action(title=title, detail=detail, saving_us=0.0, origin="predicted", launches=ids, snippet="\n".join(commands) or None),)
 
 
 def say_contents(deciding: Mapping[str, Mapping[str, frozenset[str]]], *, recorded: bool, alone: bool) -> tuple[Action, ...]:
@@ -103,12 +107,21 @@ def say_contents(deciding: Mapping[str, Mapping[str, frozenset[str]]], *, record
     of = "" if alone else f" in {next(iter(held))}" if len(held) == 1 else f" in {len(held)} kernels"
     command = f"advisor record {' '.join(f'--contents {name}' for name in names)}"
     listed = "[contents]\n" + "\n".join(f"{name} = […]" for name in names)
-    how = f"Record the launch again with `{command}`" if recorded else (
-        f"List it under [contents] of a TOML file (--toml FILE), or record the launch with `{command}`")
+    how = (
+        f"Record the launch again with `{command}`"
+        if recorded
+        else (f"List it under [contents] of a TOML file (--toml FILE), or record the launch with `{command}`")
+    )
     ids = tuple(each for kernel, launches in deciding.items() if kernel in held for each in launches)
     return (
-        Action(title=f"Give {what_holds(names)}{of}", detail=f"The work and the traffic were counted with a guess for it. {how}.",
-               saving_us=0.0, origin="predicted", launches=ids, snippet=f"{command} -o launches.jsonl -- python …" if recorded else listed),
+        Action(
+            title=f"Give {what_holds(names)}{of}",
+            detail=f"The work and the traffic were counted with a guess for it. {how}.",
+            saving_us=0.0,
+            origin="predicted",
+            launches=ids,
+            snippet=f"{command} -o launches.jsonl -- python …" if recorded else listed,
+        ),
     )
 
 

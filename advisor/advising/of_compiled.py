@@ -46,7 +46,12 @@ from advisor.system.errors import InputError, shorten
 
 
 def advise_compiled(
-    text: str, gpu: GpuSpec, *, cache: str, command: str, asked: LaunchOptions | None = None,
+    text: str,
+    gpu: GpuSpec,
+    *,
+    cache: str,
+    command: str,
+    asked: LaunchOptions | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Result:
     """Compile and count every launch that TARGET stands for, and diagnose it.
@@ -80,8 +85,9 @@ def advise_compiled(
     if not looked.reports:
         why = f": {shorten(looked.warnings[0], 400)}" if looked.warnings else ""
         remedy = None if targets and targets[0].cached else "types, constants and options can be given (`advisor inspect --help`)"
-        raise InputError(f"{text}: no launch could be read{why}" if remedy is None else f"{text}: no launch could be compiled{why}",
-                         None, None, remedy)
+        raise InputError(
+            f"{text}: no launch could be read{why}" if remedy is None else f"{text}: no launch could be compiled{why}", None, None, remedy
+        )
     launches, searches = _rated(looked)
     unknowns = [PROBLEM_NOTE, *dict.fromkeys(text for report in launches for text in looked.unknowns[report.id])]
     unsized = tuple(report.id for report in launches if looked.targets[report.id].launch.grid is None)
@@ -99,10 +105,20 @@ def advise_compiled(
     guessed = {report.id: in_words(looked.guessed[report.id]) for report in launches if looked.guessed[report.id]}
     missing = (*looked.missing_first(unsized, launches, text, command), *looked.contents_first(unsized, launches, text))
     return Result(
-        tool_version=__version__, command=command, target=text, fingerprint=offline(gpu), gpu=gpu.name, gpu_figures=gpu_figures(gpu),
-        model=None, verdict=verdict(launches, tuple(unknowns), unsized, guessed),
-        actions=(*missing, *actions(launches))[:MOST], launches=launches, table_findings=(),
-        exports=(), sources=tuple(source for source in looked.sources if source.kernel in shown), warnings=tuple(looked.warnings),
+        tool_version=__version__,
+        command=command,
+        target=text,
+        fingerprint=offline(gpu),
+        gpu=gpu.name,
+        gpu_figures=gpu_figures(gpu),
+        model=None,
+        verdict=verdict(launches, tuple(unknowns), unsized, guessed),
+        actions=(*missing, *actions(launches))[:MOST],
+        launches=launches,
+        table_findings=(),
+        exports=(),
+        sources=tuple(source for source in looked.sources if source.kernel in shown),
+        warnings=tuple(looked.warnings),
         searches=searches,
     )
 
@@ -161,7 +177,8 @@ class _Looked:
         kernels = self.kernels
         lacking = [
             Lacking(kernel=name, options=tuple(each), parameters=frozenset(p.name for p in kernels[name].kernel(name).parameters))
-            for name, each in options.items() if each
+            for name, each in options.items()
+            if each
         ]
         return say_missing(lacking, ids, text, command, sized=not unsized, alone=len(kernels) == 1)
 
@@ -181,7 +198,8 @@ def _report(target: KernelTarget, analysis: KernelAnalysis, gpu: GpuSpec) -> Lau
     passed = tuple(rule.id for rule in COMPILED_RULES if rule.id not in fired)
     elsewhere = target.device is not None and (match_device_name(target.device) or gpu).name != gpu.name
     analysis = replace(
-        analysis, predicted=_with_interval(analysis.predicted, analysis.config_bound.us),
+        analysis,
+        predicted=_with_interval(analysis.predicted, analysis.config_bound.us),
         gap_parts=tuple(replace(part, note=part.note or NOTES.get(part.cause, "")) for part in analysis.gap_parts),
     )
     # A time recorded on another GPU says nothing of this one.
@@ -303,12 +321,16 @@ def _search(main: LaunchReport, space: str, looked: _Looked) -> SearchReport:
         names = target.launch.tunable or frozenset(given.constexprs)
         configuration = (report.configuration if report is not None else None) or Configuration(
             parameters={n: v for n, v in given.constexprs.items() if n in names and isinstance(v, (int, bool, str))},
-            num_warps=int(given.options.get("num_warps") or 4), num_stages=int(given.options.get("num_stages") or 3),
+            num_warps=int(given.options.get("num_warps") or 4),
+            num_stages=int(given.options.get("num_stages") or 3),
         )
         trials.append(SearchTrial(number=number, configuration=configuration, state=state, predicted_us=us))
     return SearchReport(
-        launch=main.id, sampler="all that are listed, by the analytical model on the compiled code of each",
-        stopped_because="every configuration was looked at", trials=tuple(trials), failures=failures,
+        launch=main.id,
+        sampler="all that are listed, by the analytical model on the compiled code of each",
+        stopped_because="every configuration was looked at",
+        trials=tuple(trials),
+        failures=failures,
     )
 
 
@@ -324,11 +346,18 @@ def _with_ceiling(report: LaunchReport, best: LaunchReport, count: int) -> Launc
     recommendation = None
     if report.configuration is None or (best.id != report.id and (now is None or speedup >= WORTH_CHANGING)):
         recommendation = Recommendation(
-            configuration=best.configuration, latency=best.predicted, speedup=speedup, p_speedup_10pct=None,
-            reason=f"best predicted of {count} configurations", triton_config=triton_config(best.configuration),
+            configuration=best.configuration,
+            latency=best.predicted,
+            speedup=speedup,
+            p_speedup_10pct=None,
+            reason=f"best predicted of {count} configurations",
+            triton_config=triton_config(best.configuration),
             demand={part.pipeline: part.demand for part in best.pipelines if part.pipeline != "launch"},
         )
     return replace(
-        report, ceiling=ceiling, ceiling_configuration=best.configuration,
-        headroom=now / ceiling.us - 1 if now is not None else None, recommendation=recommendation,
+        report,
+        ceiling=ceiling,
+        ceiling_configuration=best.configuration,
+        headroom=now / ceiling.us - 1 if now is not None else None,
+        recommendation=recommendation,
     )

@@ -176,7 +176,9 @@ def _sharing(draft: Draft, least_us: float) -> Sharing:
     credible = now_us(draft.predicted_us, us, draft.bound_us)
     # What was measured is reached, and no ceiling is higher. Below the bound nothing is known to be saved.
     return Sharing(
-        id=draft.launch.id, problem=draft.launch.problem, now_us=credible if us is None else min(credible, us),
+        id=draft.launch.id,
+        problem=draft.launch.problem,
+        now_us=credible if us is None else min(credible, us),
         least_us=min(least_us, credible),
     )
 
@@ -190,7 +192,13 @@ def _ranked_change(launch: str, pricing: Pricing, choice: Choice) -> Change:
 
 
 def _report(
-    draft: Draft, choice: Choice, offered: Choice | None, least: Prediction, pricing: Pricing, target: Target, predictor: Predictor,
+    draft: Draft,
+    choice: Choice,
+    offered: Choice | None,
+    least: Prediction,
+    pricing: Pricing,
+    target: Target,
+    predictor: Predictor,
     diagnosing: bool,
 ) -> LaunchReport:
     launch, analysis, measured, gpu = draft.launch, draft.analysis, draft.measured, target.gpu
@@ -206,12 +214,27 @@ def _report(
     if now is not None and measured is not None and any(now >= 1.1 * latency.us for _, latency in draft.reached):
         p_speedup = 1.0  # it was measured
     ranked = _ranked_change(launch.id, pricing, choice)
-    diagnosis = UNDIAGNOSED if not diagnosing else diagnose(
-        context(
-            launch.problem, draft.current, gpu, analysis=analysis, predicted_us=draft.predicted_us, ceiling_us=ceiling.us,
-            measured_us=measured.latency.us if measured else None, measured_origin=measured.latency.origin if measured else "measured",
-            entry=launch.entry, entry_m=launch.entry_key, stack=target.stack, pricing=pricing, ranked=ranked,
-            refused=draft.refused, recommended=ranked if offered is not None and offered.configuration != launch.configuration else None,
+    diagnosis = (
+        UNDIAGNOSED
+        if not diagnosing
+        else diagnose(
+            context(
+                launch.problem,
+                draft.current,
+                gpu,
+                analysis=analysis,
+                predicted_us=draft.predicted_us,
+                ceiling_us=ceiling.us,
+                measured_us=measured.latency.us if measured else None,
+                measured_origin=measured.latency.origin if measured else "measured",
+                entry=launch.entry,
+                entry_m=launch.entry_key,
+                stack=target.stack,
+                pricing=pricing,
+                ranked=ranked,
+                refused=draft.refused,
+                recommended=ranked if offered is not None and offered.configuration != launch.configuration else None,
+            )
         )
     )
     return LaunchReport(
@@ -225,8 +248,9 @@ def _report(
         # Not that of the bound of the configuration, which leaves out what the L2 carries again.
         config_binding_pipeline=max(times, key=lambda each: each.time_us).pipeline,
         bound=Latency(us=draft.bound_us, origin="specified", source=f"bound from the figures of {gpu.name}"),
-        config_bound=Latency(us=float(analysis.config_bound.us[0]), origin="specified",
-                             source=f"bound of this configuration from the figures of {gpu.name}"),
+        config_bound=Latency(
+            us=float(analysis.config_bound.us[0]), origin="specified", source=f"bound of this configuration from the figures of {gpu.name}"
+        ),
         predicted=predicted,
         ceiling=ceiling,
         ceiling_configuration=ceiling_configuration,
@@ -262,8 +286,10 @@ def _recommendation(
     if now is None:
         reason += "; the current configuration cannot launch"
     if min(choice.ceilings[launch.id][0], latency.us) >= NOTABLE * ceiling.us and latency.origin == ceiling.origin == "predicted":
-        reason += (f"; predicted {100 * (latency.us / ceiling.us - 1):.0f} % above the ceiling, for what is predicted faster ranks behind "
-                   "it in the order learned from measurements")
+        reason += (
+            f"; predicted {100 * (latency.us / ceiling.us - 1):.0f} % above the ceiling, for what is predicted faster ranks behind "
+            "it in the order learned from measurements"
+        )
     entry = launch.entry
     return Recommendation(
         configuration=configuration,

@@ -32,8 +32,16 @@ def verdict(
         guessed: By id of a launch for what guesses stand on which it hangs how far its bound is away.
     """
     if missing := [report for report in launches if report.id in unsized and report.measured is None]:
-        return Verdict(sentence=_without_grid(missing, len(launches)), current_us=0.0, ceiling_us=0.0, bound_us=0.0, percent_of_ceiling=0.0,
-                       binding_pipeline=missing[0].binding_pipeline, origin="predicted", unknowns=unknowns)
+        return Verdict(
+            sentence=_without_grid(missing, len(launches)),
+            current_us=0.0,
+            ceiling_us=0.0,
+            bound_us=0.0,
+            percent_of_ceiling=0.0,
+            binding_pipeline=missing[0].binding_pipeline,
+            origin="predicted",
+            unknowns=unknowns,
+        )
     able = [(report, now) for report in launches if (now := current_us(report)) is not None and now >= report.bound.us]
     current = sum(now for _, now in able)
     # The ceilings of some are no ceiling of the sum over all.
@@ -50,10 +58,24 @@ def verdict(
         share[report.binding_pipeline] += report.bound.us
     binding = max(share, key=lambda name: share[name]) if share else launches[0].binding_pipeline
     return Verdict(
-        sentence=_sentence(launches, [report for report, _ in able], [report for report, _ in rated], percent, current, ceiling, bound,
-                           binding, _guesses([report for report, _ in able], guessed or {})),
-        current_us=current, ceiling_us=ceiling, bound_us=bound, percent_of_ceiling=percent,
-        binding_pipeline=binding, origin=_origin([report for report, _ in able]), unknowns=unknowns,
+        sentence=_sentence(
+            launches,
+            [report for report, _ in able],
+            [report for report, _ in rated],
+            percent,
+            current,
+            ceiling,
+            bound,
+            binding,
+            _guesses([report for report, _ in able], guessed or {}),
+        ),
+        current_us=current,
+        ceiling_us=ceiling,
+        bound_us=bound,
+        percent_of_ceiling=percent,
+        binding_pipeline=binding,
+        origin=_origin([report for report, _ in able]),
+        unknowns=unknowns,
     )
 
 
@@ -69,8 +91,15 @@ def _without_grid(missing: list[LaunchReport], whole: int) -> str:
 
 
 def _sentence(
-    launches: tuple[LaunchReport, ...], able: list[LaunchReport], rated: list[LaunchReport], percent: float, current: float,
-    ceiling_us: float, bound_us: float, binding: str, guess: str,
+    launches: tuple[LaunchReport, ...],
+    able: list[LaunchReport],
+    rated: list[LaunchReport],
+    percent: float,
+    current: float,
+    ceiling_us: float,
+    bound_us: float,
+    binding: str,
+    guess: str,
 ) -> str:
     """What the verdict says: of `able`, and of those of them, `rated`, that are at a share of their ceiling; `guess`: see `_guesses`."""
     one = len(launches) == 1
@@ -174,6 +203,8 @@ def _origins(able: list[LaunchReport]) -> str:
 def _basis(able: list[LaunchReport]) -> str:
     """What answers for the predictions where no learned model vouches for them: `, by the analytical model`, `, 3 of 8 extrapolated`."""
     sources = [report.predicted.source for report in able if report.measured is None and report.predicted is not None]
-    found = (("by the analytical model", sum(source == ANALYTICAL for source in sources)),
-             ("extrapolated", sum(source.endswith(EXTRAPOLATED) for source in sources)))
+    found = (
+        ("by the analytical model", sum(source == ANALYTICAL for source in sources)),
+        ("extrapolated", sum(source.endswith(EXTRAPOLATED) for source in sources)),
+    )
     return "".join(f", {words}" if count == len(sources) else f", {count} of {len(sources)} {words}" for words, count in found if count)

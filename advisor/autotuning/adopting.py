@@ -37,8 +37,15 @@ def _imported(situation: Situation) -> list[ForeignTiming]:
     decided = cache.decision(by_name, [""])
     return [
         ForeignTiming(
-            kernel=problem.kernel, key=problem.key, gpu=problem.gpu, config=row.config, us=row.us, low_us=row.low_us, high_us=row.high_us,
-            failed=row.state == "crash", best=decided is not None and decided[0] == row.config,
+            kernel=problem.kernel,
+            key=problem.key,
+            gpu=problem.gpu,
+            config=row.config,
+            us=row.us,
+            low_us=row.low_us,
+            high_us=row.high_us,
+            failed=row.state == "crash",
+            best=decided is not None and decided[0] == row.config,
         )
         for row in cache.rows(by_name).values()
     ]
@@ -56,8 +63,10 @@ def _on_this_machine(situation: Situation) -> tuple[list[ForeignTiming], str]:
         if foreign.dejavu_triton_version(file) not in (None, internals.triton_version()):
             continue
         timings = [
-            each for each in read
-            if each.kernel == problem.kernel and (file == own or each.key == problem.key)
+            each
+            for each in read
+            if each.kernel == problem.kernel
+            and (file == own or each.key == problem.key)
             and (each.gpu is None or gpu_model(each.gpu) == problem.gpu)
         ]
         if timings:

@@ -52,8 +52,11 @@ def rank_by_code(tuner: Any, call: Any, device: internals.Device, why_not_known:
     order = sorted(finite, key=lambda place: (finite[place], place))
     rest = [place for place in range(count) if place not in finite]
     return Ranking(
-        order=(*order, *rest), by=f"analytical model, demand read from the compiled code ({gpu_model(device.name)})", modelled=True,
-        predicted_us=finite, unfit=frozenset(rest),
+        order=(*order, *rest),
+        by=f"analytical model, demand read from the compiled code ({gpu_model(device.name)})",
+        modelled=True,
+        predicted_us=finite,
+        unfit=frozenset(rest),
     )
 
 
@@ -82,14 +85,23 @@ def _predicted_us(kernel: Any, call: Any, config: Any, device: internals.Device,
             tools = disassemble(kernel.asm["cubin"], Path(folder), sass=False)
     launch = KernelLaunch(
         source=parse_source("", "compiled.py"),  # compiled already: nothing of it is read
-        kernel=str(metadata.get("name", "kernel")), given=Given(scalars=scalars), grid=grid,
+        kernel=str(metadata.get("name", "kernel")),
+        given=Given(scalars=scalars),
+        grid=grid,
         sizes={name: int(value.numel()) for name, value in values.items() if hasattr(value, "numel")},
     )
     guess = Guess(signature={}, constexprs=scalars, options=config.all_kwargs())
     request = CompileRequest(rebuilt=_Named(launch.kernel), signature={}, constexprs={}, options=config.all_kwargs(), target=target)  # type: ignore[arg-type]
     compiled = CompiledKernel(
-        name=launch.kernel, target=target, triton_version=internals.triton_version(), ttir=texts["ttir"], ttgir=texts.get("ttgir", ""),
-        ptx=texts.get("ptx", ""), amdgcn=texts.get("amdgcn", ""), metadata=metadata, options=config.all_kwargs(),
+        name=launch.kernel,
+        target=target,
+        triton_version=internals.triton_version(),
+        ttir=texts["ttir"],
+        ttgir=texts.get("ttgir", ""),
+        ptx=texts.get("ptx", ""),
+        amdgcn=texts.get("amdgcn", ""),
+        metadata=metadata,
+        options=config.all_kwargs(),
         resources=resources_of(request, {"asm": texts, "metadata": metadata, "tools": tools}),
     )
     demand = read_demand(compiled.ttir, grid, inputs_of(launch, guess))

@@ -20,13 +20,32 @@ if TYPE_CHECKING:
 
 
 def autotune(
-    configs: Any, key: Sequence[str], prune_configs_by: Mapping[str, Any] | None = None, reset_to_zero: Sequence[str] | None = None,
-    restore_value: Sequence[str] | None = None, pre_hook: Callable | None = None, post_hook: Callable | None = None,
-    warmup: int | None = None, rep: int | None = None, use_cuda_graph: bool = False, do_bench: Callable | None = None,
-    cache_results: bool | None = None, *, mode: str = "measure", top_k: int = 8, key_buckets: Mapping[str, Bucket] | None = None,
-    family: str | None = None, problem: Callable[[dict[str, Any]], Any] | None = None, check_output: Any = None,
-    outputs: Sequence[str] | None = None, default: Any = None, distributed: bool = False, noise: float = 0.005,
-    time_limit_s: float | None = 10.0, compile_ahead: bool = True, cache_dir: str | Path | None = None,
+    configs: Any,
+    key: Sequence[str],
+    prune_configs_by: Mapping[str, Any] | None = None,
+    reset_to_zero: Sequence[str] | None = None,
+    restore_value: Sequence[str] | None = None,
+    pre_hook: Callable | None = None,
+    post_hook: Callable | None = None,
+    warmup: int | None = None,
+    rep: int | None = None,
+    use_cuda_graph: bool = False,
+    do_bench: Callable | None = None,
+    cache_results: bool | None = None,
+    *,
+    mode: str = "measure",
+    top_k: int = 8,
+    key_buckets: Mapping[str, Bucket] | None = None,
+    family: str | None = None,
+    problem: Callable[[dict[str, Any]], Any] | None = None,
+    check_output: Any = None,
+    outputs: Sequence[str] | None = None,
+    default: Any = None,
+    distributed: bool = False,
+    noise: float = 0.005,
+    time_limit_s: float | None = 10.0,
+    compile_ahead: bool = True,
+    cache_dir: str | Path | None = None,
 ) -> Callable[[Any], Tuner]:
     """Decorates a `@triton.jit` function (or `@triton.heuristics` on one) so that its configuration is chosen for it.
 
@@ -92,9 +111,18 @@ def autotune(
     if isinstance(outputs, str):
         raise UsageError("outputs", outputs, "a list of names", f"write outputs=[{outputs!r}]")
     options: dict[str, Any] = {
-        "mode": check_mode(mode, "mode="), "top_k": top_k, "key_buckets": dict(key_buckets or {}), "family": family, "problem": problem,
-        "tolerance": check_tolerance(check_output), "outputs": tuple(outputs) if outputs is not None else None, "default": default,
-        "distributed": distributed, "noise": noise, "time_limit_s": time_limit_s, "compile_ahead": compile_ahead,
+        "mode": check_mode(mode, "mode="),
+        "top_k": top_k,
+        "key_buckets": dict(key_buckets or {}),
+        "family": family,
+        "problem": problem,
+        "tolerance": check_tolerance(check_output),
+        "outputs": tuple(outputs) if outputs is not None else None,
+        "default": default,
+        "distributed": distributed,
+        "noise": noise,
+        "time_limit_s": time_limit_s,
+        "compile_ahead": compile_ahead,
         "cache_results": cache_results,
     }
 
@@ -104,9 +132,21 @@ def autotune(
         from advisor.autotuning.tuner import Tuner
 
         return Tuner(
-            fn, fn.arg_names, expand(configs), key, reset_to_zero, restore_value, pre_hook=pre_hook, post_hook=post_hook,
-            prune_configs_by=prune_configs_by, warmup=warmup, rep=rep, use_cuda_graph=use_cuda_graph, do_bench=do_bench,
-            cache_results=cache_results, options=Options(**options, cache=Cache(Path(cache_dir).absolute()) if cache_dir else None),
+            fn,
+            fn.arg_names,
+            expand(configs),
+            key,
+            reset_to_zero,
+            restore_value,
+            pre_hook=pre_hook,
+            post_hook=post_hook,
+            prune_configs_by=prune_configs_by,
+            warmup=warmup,
+            rep=rep,
+            use_cuda_graph=use_cuda_graph,
+            do_bench=do_bench,
+            cache_results=cache_results,
+            options=Options(**options, cache=Cache(Path(cache_dir).absolute()) if cache_dir else None),
         )
 
     return decorator

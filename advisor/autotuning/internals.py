@@ -94,7 +94,8 @@ def need_driver(kernel: Any) -> None:
         driver.active  # noqa: B018 (looks for one)
     except Exception as error:  # as in `active_driver`
         raise NoDriverError(
-            f"{getattr(kernel, '__name__', 'kernel')} cannot be launched: Triton finds no GPU that it has a driver for", str(error),
+            f"{getattr(kernel, '__name__', 'kernel')} cannot be launched: Triton finds no GPU that it has a driver for",
+            str(error),
             "a GPU, its driver, and a torch that sees it (torch.cuda.is_available())",
             "TRITON_INTERPRET=1 runs kernels without; what a GPU elsewhere would do is told by advisor.best_config(…, gpu=NAME) and "
             "`advisor advise FILE.py::KERNEL --gpu NAME`",
@@ -308,8 +309,12 @@ def triton_timings_file(fn: Any, key: tuple, configs: Sequence[Any]) -> Path | N
         from triton.runtime.driver import driver
 
         parts = [
-            triton_key(), make_backend(driver.active.get_current_target()).hash(), function.cache_key,
-            str(sorted(get_cache_invalidating_env_vars().items())), str(key), *(str(config) for config in configs),
+            triton_key(),
+            make_backend(driver.active.get_current_target()).hash(),
+            function.cache_key,
+            str(sorted(get_cache_invalidating_env_vars().items())),
+            str(key),
+            *(str(config) for config in configs),
         ]
         digest = hashlib.sha256("-".join(parts).encode("utf-8")).hexdigest()
         found = get_cache_manager(digest).get_file(f"{function.__name__[:150]}.autotune.json")

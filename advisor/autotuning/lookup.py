@@ -98,8 +98,12 @@ def _find(family: str, gpu: str | None, problem: dict[str, Any]) -> MetaParamete
             raise UsageError(f"best_config: {name}", value, f"an integer from {least} to {SIZE_LIMIT - 1}", "give the problem's size")
         sizes[name] = int(value)
     if sizes.get("topk", 0) > sizes.get("E", SIZE_LIMIT):
-        raise UsageError("best_config: a token cannot take more experts than there are", f"topk {sizes['topk']}", f"at most {sizes['E']}",
-                         "correct topk=, or E=")
+        raise UsageError(
+            "best_config: a token cannot take more experts than there are",
+            f"topk {sizes['topk']}",
+            f"at most {sizes['E']}",
+            "correct topk=, or E=",
+        )
     name = gpu or _this_gpu()
     measured = _measured(family, ops, sizes, types, name)
     if measured is not None:
@@ -195,5 +199,7 @@ def _predicted(family: str, ops: tuple[str, ...], sizes: dict[str, int], types: 
         raise UsageError(f"best_config: no configuration of the space fits {spec.name}", sizes)
     chosen = configuration_at(space, int(np.argmin(scores)))
     return {
-        **{name: int(value) for name, value in chosen.parameters.items()}, "num_warps": chosen.num_warps, "num_stages": chosen.num_stages,
+        **{name: int(value) for name, value in chosen.parameters.items()},
+        "num_warps": chosen.num_warps,
+        "num_stages": chosen.num_stages,
     }

@@ -266,13 +266,19 @@ class Session:
         name = getattr(self.tuner.base_fn, "__name__", "kernel")
         compared = ", ".join(self.outputs.tensors)
         if not compared:
-            self.tuner.say_once("check", f"{name}: check_output compares nothing: no tensor is among the arguments"
-                                + (f" {', '.join(self.tuner.options.outputs)}" if self.tuner.options.outputs else ""))
+            self.tuner.say_once(
+                "check",
+                f"{name}: check_output compares nothing: no tensor is among the arguments"
+                + (f" {', '.join(self.tuner.options.outputs)}" if self.tuner.options.outputs else ""),
+            )
         elif self.outputs.wanted is None:
             self.tuner.say_once("check", f"{name}: check_output compares nothing: no configuration ran to compare with ({failed})")
         elif not self.outputs.written:
-            self.tuner.say_once("check", f"{name}: check_output sees no change in {compared}: what it wrote was there before, or is not "
-                                "among them; name the tensors it writes with outputs=")
+            self.tuner.say_once(
+                "check",
+                f"{name}: check_output sees no change in {compared}: what it wrote was there before, or is not "
+                "among them; name the tensors it writes with outputs=",
+            )
 
     def _run_and(self, place: int, look: Callable[[], None]) -> None:
         """Runs a configuration once, looks at what it wrote before any hook restores it, and restores it.

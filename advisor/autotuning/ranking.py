@@ -91,7 +91,9 @@ def _by_model(configs: Sequence[Any], recognised: Recognised, gpu: Any) -> Ranki
     again = repeats(_launches(configs, described, recognised.problem)[order])
     order = order[np.lexsort((again, ~usable[order]))]  # what makes a launch once more comes after all others that fit
     return Ranking(
-        order=tuple(int(i) for i in order), by=f"{model.name} ({recognised.how}: {family})", modelled=True,
+        order=tuple(int(i) for i in order),
+        by=f"{model.name} ({recognised.how}: {family})",
+        modelled=True,
         predicted_us={i: float(us) for i, us in enumerate(microseconds) if math.isfinite(us)},
         unfit=frozenset(int(i) for i in np.flatnonzero(~usable)),
     )
@@ -114,6 +116,9 @@ def as_configuration(config: Any, family: str) -> Configuration:
         names[name]: value for name, value in config.kwargs.items() if isinstance(value, (bool, int, str))
     }
     return Configuration(
-        parameters=parameters, num_warps=config.num_warps, num_stages=config.num_stages, num_ctas=config.num_ctas or 1,
+        parameters=parameters,
+        num_warps=config.num_warps,
+        num_stages=config.num_stages,
+        num_ctas=config.num_ctas or 1,
         maxnreg=config.maxnreg,
     )

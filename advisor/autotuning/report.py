@@ -27,8 +27,15 @@ LAUNCH_LIMIT = 256
 
 
 def advise_tuned(
-    found: Sequence[Entry], gpu_name: str, gpu: GpuSpec | None, predictor: Predictor, *, title: str, command: str,
-    cache: str | None = None, progress: Callable[[int, int], None] | None = None,
+    found: Sequence[Entry],
+    gpu_name: str,
+    gpu: GpuSpec | None,
+    predictor: Predictor,
+    *,
+    title: str,
+    command: str,
+    cache: str | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> Result:
     """A report on everything that was tuned on one GPU.
 
@@ -71,19 +78,29 @@ def advise_tuned(
     unknowns = _unknowns(tuned, launches)
     versions = sorted({entry.key.triton for entry in found if entry.key.triton})
     return Result(
-        tool_version=__version__, command=command, target=title,
+        tool_version=__version__,
+        command=command,
+        target=title,
         fingerprint=Fingerprint(mode="offline", gpu=gpu_name, triton=", ".join(versions) or None),
-        gpu=gpu_name, gpu_figures=gpu_figures(gpu) if gpu is not None else (), model=None,
+        gpu=gpu_name,
+        gpu_figures=gpu_figures(gpu) if gpu is not None else (),
+        model=None,
         verdict=verdict(tuple(launches), unknowns) if launches else _measured_only(tuned, unknowns),
-        actions=actions(launches), launches=tuple(launches), table_findings=(), exports=_exports(launches), tuned=tuple(tuned),
+        actions=actions(launches),
+        launches=tuple(launches),
+        table_findings=(),
+        exports=_exports(launches),
+        tuned=tuple(tuned),
     )
 
 
 def _why_not(entry: Entry, problem: TunedProblem, gpu: GpuSpec | None, gpu_name: str, current: bool, done: int) -> str | None:
     """Why a problem gets no diagnosis; None: it gets one."""
     if entry.key.family is None or entry.key.problem is None:
-        return ("its family was not known when it was tuned (problem= of the decorator, or a KERNELS literal, says it; `advisor cache "
-                "prune --kernel` forgets what was tuned without): no bound and no ceiling")
+        return (
+            "its family was not known when it was tuned (problem= of the decorator, or a KERNELS literal, says it; `advisor cache "
+            "prune --kernel` forgets what was tuned without): no bound and no ceiling"
+        )
     if gpu is None:
         return f"ceilings/ describes no GPU {gpu_name}: no bound and no ceiling"
     if problem.configuration is None:
@@ -108,8 +125,10 @@ def _unknowns(tuned: Sequence[TunedProblem], launches: Sequence[LaunchReport]) -
     if launches:
         cold = sum(report.problem.cache == "cold" for report in launches)
         if cold:
-            out.append("What the L2 held while a configuration was timed is not recorded; it is taken to have been emptied, as by Triton's "
-                       "own benchmark (--cache warm: it was not).")
+            out.append(
+                "What the L2 held while a configuration was timed is not recorded; it is taken to have been emptied, as by Triton's "
+                "own benchmark (--cache warm: it was not)."
+            )
         if any(report.problem.family == "fused_moe" for report in launches):
             out.append("Routing is not recorded and taken as uniform; a skewed routing pads more.")
     return tuple(out)
@@ -122,15 +141,21 @@ def _measured_only(tuned: Sequence[TunedProblem], unknowns: tuple[str, ...]) -> 
     words = "problem" if len(tuned) == 1 else "problems"
     return Verdict(
         sentence=f"{len(tuned)} tuned {words}, {working} with a configuration that runs; of none is a bound or a ceiling known.",
-        current_us=sum(measured), ceiling_us=0.0, bound_us=0.0, percent_of_ceiling=0.0, binding_pipeline="-",
-        origin="simulated" if any(problem.origin == "simulated" for problem in tuned) else "measured", unknowns=unknowns,
+        current_us=sum(measured),
+        ceiling_us=0.0,
+        bound_us=0.0,
+        percent_of_ceiling=0.0,
+        binding_pipeline="-",
+        origin="simulated" if any(problem.origin == "simulated" for problem in tuned) else "measured",
+        unknowns=unknowns,
     )
 
 
 def _exports(launches: Sequence[LaunchReport]) -> tuple[Export, ...]:
     """What to add to `configs=`."""
     found: Mapping[str, None] = dict.fromkeys(
-        report.recommendation.triton_config for report in launches
+        report.recommendation.triton_config
+        for report in launches
         if report.recommendation is not None and report.recommendation.latency.origin == "predicted"
     )
     if not found:

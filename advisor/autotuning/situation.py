@@ -95,11 +95,18 @@ def situation_of(
     kept = text is not None and digest is not None and told_apart and stable and _persists(tuner, device)
     problem = ProblemKey(
         kernel=getattr(tuner.base_fn, "__name__", "kernel"),
-        source="".join((digest or f"kernel {tuner.serial}", HOOKS_LEFT_OUT if tuner.leaves_hooks_out else "",
-                        f"{FOR_CONSTANTS}{constants}" if constants else "")),
-        triton="; ".join(filter(None, (internals.triton_version(), internals.environment()))), gpu=gpu_model(device.name),
+        source="".join(
+            (
+                digest or f"kernel {tuner.serial}",
+                HOOKS_LEFT_OUT if tuner.leaves_hooks_out else "",
+                f"{FOR_CONSTANTS}{constants}" if constants else "",
+            )
+        ),
+        triton="; ".join(filter(None, (internals.triton_version(), internals.environment()))),
+        gpu=gpu_model(device.name),
         key=text if text is not None else f"{key} of kernel {tuner.serial}",
-        family=recognised.problem.family if recognised else None, problem=recognised.canonical() if recognised else None,
+        family=recognised.problem.family if recognised else None,
+        problem=recognised.canonical() if recognised else None,
     )
     if not told_apart:  # hooks that share name and code: told apart by their place
         identities = [f"{identity}#{place}" for place, identity in enumerate(identities)]
@@ -108,8 +115,16 @@ def situation_of(
         # Another kernel object of this process must not take these for its own.
         problem = replace(problem, source=f"{problem.source} of kernel {tuner.serial}")
     return Situation(
-        tuner=tuner, call=Call(args=args, kwargs=kwargs, named=named, identities=identities, configs=pruned), key=key, mode=mode,
-        device=device, recognised=recognised, why_not_recognised=why_not, problem=problem, cache=cache, started=started,
+        tuner=tuner,
+        call=Call(args=args, kwargs=kwargs, named=named, identities=identities, configs=pruned),
+        key=key,
+        mode=mode,
+        device=device,
+        recognised=recognised,
+        why_not_recognised=why_not,
+        problem=problem,
+        cache=cache,
+        started=started,
     )
 
 

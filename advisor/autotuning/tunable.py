@@ -56,13 +56,38 @@ class Tunable(Autotuner):
     """See the module. The constructor's arguments are those of `triton.runtime.Autotuner`, and `options`."""
 
     def __init__(
-        self, fn: Any, arg_names: Sequence[str], configs: Any, key: Sequence[str], reset_to_zero: Any = None, restore_value: Any = None,
-        pre_hook: Any = None, post_hook: Any = None, prune_configs_by: Any = None, warmup: Any = None, rep: Any = None,
-        use_cuda_graph: bool = False, do_bench: Any = None, cache_results: bool | None = None, *, options: Options | None = None,
+        self,
+        fn: Any,
+        arg_names: Sequence[str],
+        configs: Any,
+        key: Sequence[str],
+        reset_to_zero: Any = None,
+        restore_value: Any = None,
+        pre_hook: Any = None,
+        post_hook: Any = None,
+        prune_configs_by: Any = None,
+        warmup: Any = None,
+        rep: Any = None,
+        use_cuda_graph: bool = False,
+        do_bench: Any = None,
+        cache_results: bool | None = None,
+        *,
+        options: Options | None = None,
     ) -> None:
         super().__init__(
-            fn, arg_names, configs, key, reset_to_zero, restore_value, pre_hook=pre_hook, post_hook=post_hook,
-            prune_configs_by=prune_configs_by, warmup=warmup, rep=rep, use_cuda_graph=use_cuda_graph, do_bench=do_bench,
+            fn,
+            arg_names,
+            configs,
+            key,
+            reset_to_zero,
+            restore_value,
+            pre_hook=pre_hook,
+            post_hook=post_hook,
+            prune_configs_by=prune_configs_by,
+            warmup=warmup,
+            rep=rep,
+            use_cuda_graph=use_cuda_graph,
+            do_bench=do_bench,
             cache_results=bool(cache_results),
         )
         self.options = options or Options(cache_results=cache_results)
@@ -86,9 +111,7 @@ class Tunable(Autotuner):
         if self.early_config_prune:
             pruned = self.early_config_prune(self.configs, named, **kwargs)
             if not pruned:
-                raise AutotunerError(
-                    "No valid autotuner configs after pruning. `early_config_prune` should return at least one config."
-                )
+                raise AutotunerError("No valid autotuner configs after pruning. `early_config_prune` should return at least one config.")
         if self.perf_model:
             count = self.configs_top_k
             if isinstance(count, float) and count <= 1.0:
@@ -169,13 +192,21 @@ class Tunable(Autotuner):
         for parameter, names in (("key", self.keys), ("reset_to_zero", self.reset_to_zero), ("restore_value", self.restore_value)):
             unknown = [name for name in names if name not in self.arg_names]
             if unknown:
-                log.warning("%s: %s contains names that are not kernel arguments: %s", getattr(self.base_fn, "__name__", "kernel"),
-                            parameter, ", ".join(unknown))
+                log.warning(
+                    "%s: %s contains names that are not kernel arguments: %s",
+                    getattr(self.base_fn, "__name__", "kernel"),
+                    parameter,
+                    ", ".join(unknown),
+                )
         # Unlike those, it is no argument of triton.autotune; and a check that compares nothing would pass everything.
         unknown = [name for name in self.options.outputs or () if name not in self.arg_names]
         if unknown:
-            raise UsageError("outputs= names no argument of the kernel", ", ".join(map(str, unknown)), f"among {', '.join(self.arg_names)}",
-                             "correct the name")
+            raise UsageError(
+                "outputs= names no argument of the kernel",
+                ", ".join(map(str, unknown)),
+                f"among {', '.join(self.arg_names)}",
+                "correct the name",
+            )
 
     def _own_hooks(self) -> None:
         """The default hooks of Triton 3.9, which leave arguments that are None alone, for every version."""
@@ -196,4 +227,3 @@ class Tunable(Autotuner):
         for name, value in self.restore_copies.items():
             kwargs[name].copy_(value)
         self.restore_copies = {}
-

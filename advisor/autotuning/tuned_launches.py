@@ -75,8 +75,14 @@ def diagnosed(
 def named_for(configuration: Configuration, family: str) -> Configuration:
     """The configuration under the family's names."""
     return as_configuration(
-        SimpleNamespace(kwargs=configuration.parameters, num_warps=configuration.num_warps, num_stages=configuration.num_stages,
-                        num_ctas=configuration.num_ctas, maxnreg=configuration.maxnreg), family,
+        SimpleNamespace(
+            kwargs=configuration.parameters,
+            num_warps=configuration.num_warps,
+            num_stages=configuration.num_stages,
+            num_ctas=configuration.num_ctas,
+            maxnreg=configuration.maxnreg,
+        ),
+        family,
     )
 
 
@@ -90,8 +96,14 @@ def _latency(timing: TunedTiming, origin: Origin) -> Latency:
     """A timing of the cache; its interval holds the middle 60 % of the runs. One of no width is none: the runs are not known apart."""
     assert timing.us is not None
     both = timing.low_us is not None and timing.high_us is not None and timing.low_us < timing.high_us
-    return Latency(us=timing.us, origin=origin, source="tuning cache", low_us=timing.low_us if both else None,
-                   high_us=timing.high_us if both else None, coverage=0.6 if both else None)
+    return Latency(
+        us=timing.us,
+        origin=origin,
+        source="tuning cache",
+        low_us=timing.low_us if both else None,
+        high_us=timing.high_us if both else None,
+        coverage=0.6 if both else None,
+    )
 
 
 def _cached(problem: Problem, tuned: TunedProblem, gpu: GpuSpec, cache: str | None) -> Problem:
@@ -166,7 +178,8 @@ def _untried(problem: Problem, known: Iterable[Configuration], current: Configur
     own = {name: np.array([float(int(current.parameters[name]))]) for name in left.parameters}
     return ConfigurationBatch(
         parameters={name: np.append(column, own[name]) for name, column in left.parameters.items()},
-        num_warps=np.append(left.num_warps, float(current.num_warps)), num_stages=np.append(left.num_stages, float(current.num_stages)),
+        num_warps=np.append(left.num_warps, float(current.num_warps)),
+        num_stages=np.append(left.num_stages, float(current.num_stages)),
     )
 
 
@@ -175,9 +188,7 @@ def _point(configuration: Configuration, names: Iterable[str]) -> tuple[int, ...
     return tuple(options[name] if name in options else int(configuration.parameters[name]) for name in names)
 
 
-def _with_faster(
-    report: LaunchReport, known: Sequence[_Known], origin: Origin, gpu: GpuSpec, predictor: Predictor
-) -> LaunchReport:
+def _with_faster(report: LaunchReport, known: Sequence[_Known], origin: Origin, gpu: GpuSpec, predictor: Predictor) -> LaunchReport:
     """Where another configuration was measured faster, that is the ceiling, and the advice: a measurement beats a prediction."""
     measured = [each for each in known if each.timing.us is not None and each.timing.us >= report.bound.us]
     best = min(measured, key=lambda each: each.timing.us or 0.0, default=None)
@@ -193,24 +204,40 @@ def _with_faster(
     return replace(
         report,
         recommendation=Recommendation(
-            configuration=best.named, latency=_latency(best.timing, origin), speedup=now / best.timing.us, p_speedup_10pct=None,
-            reason=f"the fastest {origin}; another was decided before", triton_config="",
+            configuration=best.named,
+            latency=_latency(best.timing, origin),
+            speedup=now / best.timing.us,
+            p_speedup_10pct=None,
+            reason=f"the fastest {origin}; another was decided before",
+            triton_config="",
         ),
     )
 
 
-def _with_ceiling(
-    report: LaunchReport, ceiling: Latency, configuration: Configuration, gpu: GpuSpec, predictor: Predictor
-) -> LaunchReport:
+def _with_ceiling(report: LaunchReport, ceiling: Latency, configuration: Configuration, gpu: GpuSpec, predictor: Predictor) -> LaunchReport:
     assert report.measured is not None and report.configuration is not None
     analysis = pipelines.analyse(problem_batch([report.problem]), configuration_batch([report.configuration]), gpu)
     found = diagnose(
-        context(report.problem, report.configuration, gpu, analysis=analysis, ceiling_us=ceiling.us,
-                predicted_us=report.predicted.us if report.predicted else math.inf, measured_us=report.measured.us,
-                measured_origin=report.measured.origin, pricing=Pricing(predictor=predictor))
+        context(
+            report.problem,
+            report.configuration,
+            gpu,
+            analysis=analysis,
+            ceiling_us=ceiling.us,
+            predicted_us=report.predicted.us if report.predicted else math.inf,
+            measured_us=report.measured.us,
+            measured_origin=report.measured.origin,
+            pricing=Pricing(predictor=predictor),
+        )
     )
-    return replace(report, ceiling=ceiling, ceiling_configuration=configuration, gap=found.gap, findings=found.findings,
-                   headroom=report.measured.us / ceiling.us - 1)
+    return replace(
+        report,
+        ceiling=ceiling,
+        ceiling_configuration=configuration,
+        gap=found.gap,
+        findings=found.findings,
+        headroom=report.measured.us / ceiling.us - 1,
+    )
 
 
 def _own_names(report: LaunchReport, configuration: Configuration, family: str) -> LaunchReport:
@@ -228,6 +255,8 @@ def _own_names(report: LaunchReport, configuration: Configuration, family: str) 
             reason = "best predicted of what was not tried: add it to configs="
         advice = replace(advice, configuration=changed, triton_config=triton_config(changed), reason=reason)
     return replace(
-        report, configuration=configuration, recommendation=advice,
+        report,
+        configuration=configuration,
+        recommendation=advice,
         ceiling_configuration=back(report.ceiling_configuration) if report.ceiling_configuration is not None else None,
     )

@@ -26,11 +26,22 @@ def tuned_problem(entry: Entry) -> TunedProblem:
     origin: Origin = "simulated" if entry.simulated else "measured"
     chosen = next((row for row in entry.rows if row.config == best), None)
     return TunedProblem(
-        kernel=entry.key.kernel, key=entry.key.key, triton=entry.key.triton, decided=origin if decided == "measured" else decided,
-        configuration=_configuration(best) if best is not None else None, latency_us=chosen.us if chosen else None,
+        kernel=entry.key.kernel,
+        key=entry.key.key,
+        triton=entry.key.triton,
+        decided=origin if decided == "measured" else decided,
+        configuration=_configuration(best) if best is not None else None,
+        latency_us=chosen.us if chosen else None,
         timings=tuple(
-            TunedTiming(configuration=_configuration(row.config), state=row.state, us=row.us, low_us=row.low_us, high_us=row.high_us,
-                        predicted_us=finite(row.predicted_us), reason=row.reason)
+            TunedTiming(
+                configuration=_configuration(row.config),
+                state=row.state,
+                us=row.us,
+                low_us=row.low_us,
+                high_us=row.high_us,
+                predicted_us=finite(row.predicted_us),
+                reason=row.reason,
+            )
             for row in entry.rows
         ),
         origin=origin,
@@ -64,8 +75,12 @@ def recognised_problem(entry: Entry) -> Problem:
         raise ValueError(f"no family {entry.key.family}")
     block = text.get("block_shape")
     found = Problem(
-        family=entry.key.family, op=str(text["op"]), sizes=sizes, dtype=str(text["dtype"]),  # type: ignore[arg-type]
-        weight_dtype=text.get("weight_dtype"), output_dtype=text.get("output_dtype"),
+        family=entry.key.family,  # type: ignore[arg-type]
+        op=str(text["op"]),
+        sizes=sizes,
+        dtype=str(text["dtype"]),  # type: ignore[arg-type]
+        weight_dtype=text.get("weight_dtype"),
+        output_dtype=text.get("output_dtype"),
         block_shape=(int(block[0]), int(block[1])) if block else None,
     )
     problem_batch([found])  # raises where the model knows no such operator or type

@@ -243,12 +243,18 @@ class Tuner(Tunable):
         tell = internals.listener()
         if tell is not None:
             tell(
-                fn=internals.jitted(self.fn), key=decision.key, best_config=decision.config, configs_timings=self.configs_timings,
-                duration=decision.duration_s if measured else None, cache_hit=decision.how in ("cached", "imported"),
+                fn=internals.jitted(self.fn),
+                key=decision.key,
+                best_config=decision.config,
+                configs_timings=self.configs_timings,
+                duration=decision.duration_s if measured else None,
+                cache_hit=decision.how in ("cached", "imported"),
             )
         if internals.prints() and measured:
-            print(f"Triton autotuning for function {self.base_fn.__name__},\nwith key as {decision.key},\n"
-                  f"finished after {self.bench_time:.2f}s,\nbest config selected: {decision.config};")
+            print(
+                f"Triton autotuning for function {self.base_fn.__name__},\nwith key as {decision.key},\n"
+                f"finished after {self.bench_time:.2f}s,\nbest config selected: {decision.config};"
+            )
 
     @property
     def cache(self) -> MutableMapping[Any, Any]:

@@ -44,8 +44,17 @@ COMMANDS = (
 """Commands in the order in which help lists them; a command whose module is not installed is left out."""
 
 PACKAGES = {
-    "numpy": "numpy", "triton": "triton", "optuna": "optuna", "jinja2": "jinja2", "rich": "rich", "rich_argparse": "rich-argparse",
-    "plotly": "plotly", "tomli": "tomli", "torch": "torch", "sklearn": "scikit-learn", "lightgbm": "lightgbm",
+    "numpy": "numpy",
+    "triton": "triton",
+    "optuna": "optuna",
+    "jinja2": "jinja2",
+    "rich": "rich",
+    "rich_argparse": "rich-argparse",
+    "plotly": "plotly",
+    "tomli": "tomli",
+    "torch": "torch",
+    "sklearn": "scikit-learn",
+    "lightgbm": "lightgbm",
 }
 """What pip calls the packages that are imported, by their modules' names."""
 SAYING = ("measure", "train")
@@ -143,8 +152,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         package = PACKAGES.get((error.name or "").partition(".")[0])
         if package is None or read_settings().debug:
             raise
-        missing = MissingDependencyError("a package that this needs is not installed", f"no module {error.name}", package,
-                                         f"pip install {package}")
+        missing = MissingDependencyError(
+            "a package that this needs is not installed", f"no module {error.name}", package, f"pip install {package}"
+        )
         return _fail(str(missing), missing.exit_code)
 
 
@@ -184,8 +194,7 @@ def _run(arguments: list[str]) -> int:
         if read_settings().debug:
             raise
         where = type(error).__name__
-        return _fail(f"internal failure ({where}: {error}); set ADVISOR_DEBUG=1 for the traceback, and please report it",
-                     INTERNAL_FAILURE)
+        return _fail(f"internal failure ({where}: {error}); set ADVISOR_DEBUG=1 for the traceback, and please report it", INTERNAL_FAILURE)
 
 
 def _open_streams() -> None:

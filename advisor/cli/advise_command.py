@@ -59,25 +59,45 @@ HELP = "how fast a launch could be, what holds it back, what to change"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `advisor advise`."""
     parser.add_argument("target", metavar="TARGET", help="a table, a kernel, a record of launches, or a cache: see above")
-    parser.add_argument("--gpu", metavar="NAME", action="append", default=[],
-                        help="GPU, by any name `advisor gpus` knows, or a TOML file that describes one; repeat it, or separate with "
-                        "commas")
+    parser.add_argument(
+        "--gpu",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="GPU, by any name `advisor gpus` knows, or a TOML file that describes one; repeat it, or separate with commas",
+    )
     options.add_model_arguments(parser)
     add_kernel_arguments(parser)
     parser.add_argument("--tokens", type=options.positive_integers, nargs="+", metavar="M", help="token counts (default: the table's)")
     options.add_sizes_argument(parser, "sizes of a bundled kernel's problem")
-    parser.add_argument("--dtype", type=options.operand_type, metavar="TYPE",
-                        help="operand type, in place of the table's: bf16, fp16, fp32, tf32, fp8 or int8")
-    parser.add_argument("--routing", metavar="FILE", help="token slots per expert (JSON list, or one number per line), scaled to those of "
-                        "each launch; default uniform")
-    parser.add_argument("--cache", choices=("cold", "warm"),
-                        help="what the L2 holds at launch (default: warm; for a tuning cache as the timings suggest)")
-    parser.add_argument("--measured", metavar="FILE",
-                        help="measured latencies to compare with: rows (CSV), or a profile of Nsight Compute (ncu --csv) or torch's "
-                        "profiler, whose kernels are matched by name, threads and CTAs")
+    parser.add_argument(
+        "--dtype",
+        type=options.operand_type,
+        metavar="TYPE",
+        help="operand type, in place of the table's: bf16, fp16, fp32, tf32, fp8 or int8",
+    )
+    parser.add_argument(
+        "--routing",
+        metavar="FILE",
+        help="token slots per expert (JSON list, or one number per line), scaled to those of each launch; default uniform",
+    )
+    parser.add_argument(
+        "--cache", choices=("cold", "warm"), help="what the L2 holds at launch (default: warm; for a tuning cache as the timings suggest)"
+    )
+    parser.add_argument(
+        "--measured",
+        metavar="FILE",
+        help="measured latencies to compare with: rows (CSV), or a profile of Nsight Compute (ncu --csv) or torch's "
+        "profiler, whose kernels are matched by name, threads and CTAs",
+    )
     parser.add_argument("--weights", metavar="FILE", help="weights that `advisor train` wrote (default: those shipped)")
-    parser.add_argument("-o", "--output", metavar="DIR", default="advisor-out",
-                        help="folder for report.html and result.json; of several GPUs a folder in it each, and side-by-side.html")
+    parser.add_argument(
+        "-o",
+        "--output",
+        metavar="DIR",
+        default="advisor-out",
+        help="folder for report.html and result.json; of several GPUs a folder in it each, and side-by-side.html",
+    )
     parser.add_argument("--format", choices=options.FORMATS, default="text", help="what to print")
 
 
@@ -115,10 +135,17 @@ def _request(arguments: argparse.Namespace, gpu: str | None) -> Request:
     from advisor.tables.routing import read_routing
 
     return Request(
-        gpu=gpu, model=arguments.model, hidden_size=arguments.hidden_size, top_k=arguments.top_k,
-        tensor_parallel=arguments.tensor_parallel, expert_parallel=arguments.expert_parallel,
-        tokens=options.token_counts(arguments.tokens, [arguments.sizes or {}]), dtype=arguments.dtype,
-        routing=read_routing(arguments.routing) if arguments.routing else None, cache=arguments.cache or "warm", sizes=arguments.sizes,
+        gpu=gpu,
+        model=arguments.model,
+        hidden_size=arguments.hidden_size,
+        top_k=arguments.top_k,
+        tensor_parallel=arguments.tensor_parallel,
+        expert_parallel=arguments.expert_parallel,
+        tokens=options.token_counts(arguments.tokens, [arguments.sizes or {}]),
+        dtype=arguments.dtype,
+        routing=read_routing(arguments.routing) if arguments.routing else None,
+        cache=arguments.cache or "warm",
+        sizes=arguments.sizes,
     )
 
 
@@ -143,8 +170,12 @@ def _refuse_kernel_options(arguments: argparse.Namespace, *, table: bool) -> Non
         UsageError: One is given.
     """
     if given := given_for_a_kernel(arguments):
-        raise UsageError(f"{', '.join(given)} is for a kernel in a file", arguments.target, "FILE.py::KERNEL",
-                         f"give {'--tokens' if table else '--sizes'} instead")
+        raise UsageError(
+            f"{', '.join(given)} is for a kernel in a file",
+            arguments.target,
+            "FILE.py::KERNEL",
+            f"give {'--tokens' if table else '--sizes'} instead",
+        )
 
 
 def _is_code(text: str) -> bool:
@@ -188,9 +219,16 @@ def _compiled(arguments: argparse.Namespace, name: str | None, output: Path) -> 
     """A kernel in source or a record of launches, by what the compiler makes of it."""
     from advisor.advising.of_compiled import advise_compiled
 
-    named = [("--model", arguments.model), ("--hidden-size", arguments.hidden_size), ("--top-k", arguments.top_k),
-             ("--tensor-parallel", arguments.tensor_parallel), ("--expert-parallel", arguments.expert_parallel),
-             ("--tokens", arguments.tokens), ("--measured", arguments.measured), ("--weights", arguments.weights)]
+    named = [
+        ("--model", arguments.model),
+        ("--hidden-size", arguments.hidden_size),
+        ("--top-k", arguments.top_k),
+        ("--tensor-parallel", arguments.tensor_parallel),
+        ("--expert-parallel", arguments.expert_parallel),
+        ("--tokens", arguments.tokens),
+        ("--measured", arguments.measured),
+        ("--weights", arguments.weights),
+    ]
     if unfit := [option for option, value in named if value]:
         raise UsageError(f"{', '.join(unfit)} is for tables and bundled kernels", arguments.target, None, "give --sizes, or --arg")
     gpu = load_gpu(name) if name is not None else _cached_gpu(arguments.target)
@@ -219,8 +257,9 @@ def _tuned(arguments: argparse.Namespace, file: Path, kernel: str | None) -> lis
     said = ("model", "hidden_size", "top_k", "tensor_parallel", "expert_parallel", "tokens", "sizes", "dtype", "routing", "measured")
     given = [f"--{name.replace('_', '-')}" for name in said if getattr(arguments, name)]
     if given := [*given, *given_for_a_kernel(arguments)]:
-        raise UsageError("a tuning cache holds its own problems and latencies", ", ".join(given), "--gpu, --cache, --weights",
-                         "leave them out")
+        raise UsageError(
+            "a tuning cache holds its own problems and latencies", ", ".join(given), "--gpu, --cache, --weights", "leave them out"
+        )
     kept = read_cache_file(file)
     if not kept:
         raise NothingMatchedError(f"{file.name}: the cache is empty", None, None, "run a kernel with @advisor.autotune first")
@@ -228,16 +267,28 @@ def _tuned(arguments: argparse.Namespace, file: Path, kernel: str | None) -> lis
     wanted = [gpu_model(name) for name in arguments.gpu] or list(dict.fromkeys(entry.key.gpu for entry in everything))
     if not wanted or not any(entry.key.gpu in wanted for entry in everything):
         there = ", ".join(sorted({f"{entry.key.kernel} on {entry.key.gpu}" for entry in kept})[:8])
-        raise NothingMatchedError(f"{file.name}: nothing like it was tuned", " on ".join(filter(None, (kernel, ", ".join(wanted)))) or None,
-                                  there or "a cache with problems", "`advisor cache ls` shows what there is")
+        raise NothingMatchedError(
+            f"{file.name}: nothing like it was tuned",
+            " on ".join(filter(None, (kernel, ", ".join(wanted)))) or None,
+            there or "a cache with problems",
+            "`advisor cache ls` shows what there is",
+        )
     predictor = load_predictor(Path(arguments.weights) if arguments.weights else None)
     command = shlex.join(["advisor", *sys.argv[1:]])
     documents, reports = [], []
     for gpu, output in zip(wanted, report_folders(Path(arguments.output), wanted), strict=True):
         found = [entry for entry in everything if entry.key.gpu == gpu]
         with progress_bar("reading the tuning cache") as advance:
-            result = advise_tuned(found, gpu, match_device_name(gpu), predictor, title=arguments.target, command=command,
-                                  cache=arguments.cache, progress=advance)
+            result = advise_tuned(
+                found,
+                gpu,
+                match_device_name(gpu),
+                predictor,
+                title=arguments.target,
+                command=command,
+                cache=arguments.cache,
+                progress=advance,
+            )
         documents.append(shown(result, arguments.format, str(write(result, output))))
         reports.append((result, output))
     show_side_by_side(reports, arguments)
@@ -323,8 +374,9 @@ def _tables(arguments: argparse.Namespace, request: Request, predictor: Predicto
     path = Path(arguments.target)
     found = tables_in(path)
     if not found:
-        raise NothingMatchedError(f"{path}: no tables in this folder", None, "files named E=…,N=….json or N=…,K=….json",
-                                  "name a folder that has some")
+        raise NothingMatchedError(
+            f"{path}: no tables in this folder", None, "files named E=…,N=….json or N=…,K=….json", "name a folder that has some"
+        )
     done = 0
     lines: list[object] = []
     with progress_bar("advising on tables") as advance:
@@ -342,9 +394,16 @@ def _tables(arguments: argparse.Namespace, request: Request, predictor: Predicto
                 continue
             done += 1
             rows.append(row_of(result, str(relative), page.relative_to(arguments.output).as_posix()))
-            lines.append({"table": str(relative), "gpu": result.gpu, "verdict": result.verdict.sentence,
-                          "current_us": result.verdict.current_us, "ceiling_us": result.verdict.ceiling_us,
-                          "bound_us": result.verdict.bound_us})
+            lines.append(
+                {
+                    "table": str(relative),
+                    "gpu": result.gpu,
+                    "verdict": result.verdict.sentence,
+                    "current_us": result.verdict.current_us,
+                    "ceiling_us": result.verdict.ceiling_us,
+                    "bound_us": result.verdict.bound_us,
+                }
+            )
     print(f"advisor: {done} of {len(found)} tables advised on; reports in {output}", file=sys.stderr)
     if not done:
         raise NothingMatchedError(f"{path}: none of {len(found)} files could be advised on", None, None, "see the lines above")

@@ -50,8 +50,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--format", choices=("text", "json"), default="text")
     parser.add_argument("--weights", metavar="FILE", help="weights that `advisor train` wrote (default: those shipped)")
     parser.add_argument("--no-regret", action="store_true", help="leave predictions out")
-    parser.add_argument("--fail-on", type=options.gate_conditions, default=(), metavar="LIST",
-                        help="checks or severities (error, warning) that make the exit code 1")
+    parser.add_argument(
+        "--fail-on",
+        type=options.gate_conditions,
+        default=(),
+        metavar="LIST",
+        help="checks or severities (error, warning) that make the exit code 1",
+    )
     parser.add_argument("--all", action="store_true", help="list advice and remarks too, not only errors, warnings and regret")
 
 
@@ -87,7 +92,10 @@ def run(arguments: argparse.Namespace) -> int:
                     regrets.append((table.path, entry))
                     issues.append(
                         AuditIssue(
-                            path=table.path, key=str(entry.tokens), check="predicted-regret", severity="advice",
+                            path=table.path,
+                            key=str(entry.tokens),
+                            check="predicted-regret",
+                            severity="advice",
                             message=f"predicted {entry.predicted_us:.1f} µs, {100 * entry.regret:.0f} % over the "
                             f"{entry.ceiling_us:.1f} µs predicted for a better configuration "
                             f"(at least 10 % can be won with probability {entry.probability:.2f}{basis})"
@@ -114,15 +122,16 @@ def run(arguments: argparse.Namespace) -> int:
 def _json(found: Audit, issues: list[AuditIssue], predicted: int) -> None:
     counts = Counter(issue.check for issue in issues)
     document = {
-        "files": found.files, "tables": len(found.tables), "tables_predicted": predicted, "counts": dict(counts.most_common()),
+        "files": found.files,
+        "tables": len(found.tables),
+        "tables_predicted": predicted,
+        "counts": dict(counts.most_common()),
         "issues": [dataclasses.asdict(issue) for issue in issues],
     }
     print(json.dumps(document, indent=2, ensure_ascii=False))
 
 
-def _text(
-    found: Audit, issues: list[AuditIssue], predicted: int, regrets: list[tuple[str, EntryRegret]], *, everything: bool
-) -> None:
+def _text(found: Audit, issues: list[AuditIssue], predicted: int, regrets: list[tuple[str, EntryRegret]], *, everything: bool) -> None:
     from advisor.tables.audit import CHECKS
 
     shown = SEVERITIES if everything else ("error", "warning")
@@ -177,8 +186,10 @@ def _by_gpu(found: Audit, issues: list[AuditIssue], regrets: list[tuple[str, Ent
     if len(set(gpus.values())) < 2:
         return
     tables = Counter(gpus.values())
-    bad = {severity: Counter(gpus[path] for path in {each.path for each in issues if each.severity == severity} if path in gpus)
-           for severity in ("error", "warning")}
+    bad = {
+        severity: Counter(gpus[path] for path in {each.path for each in issues if each.severity == severity} if path in gpus)
+        for severity in ("error", "warning")
+    }
     slow = Counter(gpus[path] for path, _ in regrets)
     worst = {gpu: max((entry.regret for path, entry in regrets if gpus[path] == gpu), default=0.0) for gpu in tables}
     columns = ("tables", "with errors", "with warnings", "slow entries", "largest regret")
@@ -188,8 +199,10 @@ def _by_gpu(found: Audit, issues: list[AuditIssue], regrets: list[tuple[str, Ent
         counts = (tables[gpu], bad["error"][gpu] or "-", bad["warning"][gpu] or "-", slow[gpu] or "-", largest)
         shown.append((clean(gpu), [str(count) for count in counts]))
     width = max(map(len, tables))
-    lines = [f"  {name:<{width}}" + "".join(f"  {text:>{len(column)}}" for text, column in zip(cells, columns, strict=True))
-             for name, cells in [("by GPU", columns), *shown]]
+    lines = [
+        f"  {name:<{width}}" + "".join(f"  {text:>{len(column)}}" for text, column in zip(cells, columns, strict=True))
+        for name, cells in [("by GPU", columns), *shown]
+    ]
     terminal = width_of(sys.stdout)
     if terminal is not None and max(map(len, lines)) > terminal:  # a row in two lines would be no table
         lines = ["  by GPU:"]

@@ -119,11 +119,16 @@ def _told(text: str | None) -> object:
 
 def _document(entry: Entry) -> dict[str, object]:
     return {
-        "kernel": entry.key.kernel, "gpu": entry.key.gpu, "key": entry.key.key, "constants": entry.key.constants,
-        "triton": entry.key.triton, "family": entry.key.family,
+        "kernel": entry.key.kernel,
+        "gpu": entry.key.gpu,
+        "key": entry.key.key,
+        "constants": entry.key.constants,
+        "triton": entry.key.triton,
+        "family": entry.key.family,
         "problem": _told(entry.key.problem),
         "decided": entry.decided[0][2] if entry.decided else None,
-        "configuration": _told(entry.best), "latency_us": entry.best_us,
+        "configuration": _told(entry.best),
+        "latency_us": entry.best_us,
         "timings": [{**asdict(row), "config": _told(row.config)} for row in entry.rows],
     }
 
@@ -187,8 +192,12 @@ def _check_kept(cache: Cache) -> None:
         InputError: What was done is lost.
     """
     if cache.in_memory:
-        raise InputError(f"{cache.path}: cannot be written, and is as it was", None, "a tuning cache in a folder you may write to",
-                         "make room, or name another folder with --dir; the warning above says which")
+        raise InputError(
+            f"{cache.path}: cannot be written, and is as it was",
+            None,
+            "a tuning cache in a folder you may write to",
+            "make room, or name another folder with --dir; the warning above says which",
+        )
 
 
 def _prune(cache: Cache, arguments: argparse.Namespace) -> int:

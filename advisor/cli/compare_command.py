@@ -43,16 +43,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--merge-base", metavar="REF", help="compare HEAD with the commit it has in common with REF")
     parser.add_argument("--baseline", metavar="DIR", help="compare one result or rows file with the one stored for its GPU and Triton")
     parser.add_argument("--update", action="store_true", help="store HEAD as the new baseline (only with --baseline)")
-    parser.add_argument("--gpu", metavar="NAME", action="append", default=[],
-                        help="GPU to predict kernels and two tables for (tables in folders and revisions are for that of their name); "
-                        "repeat it, or separate with commas")
     parser.add_argument(
-        "--fail-on", type=options.gate_conditions, metavar="LIST",
+        "--gpu",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="GPU to predict kernels and two tables for (tables in folders and revisions are for that of their name); "
+        "repeat it, or separate with commas",
+    )
+    parser.add_argument(
+        "--fail-on",
+        type=options.gate_conditions,
+        metavar="LIST",
         help="what makes the exit code 1: regressed, inconclusive, failed, cannot-launch, spills, predicted-regressed, ceiling<70, or none "
         "(default: regressed,failed,cannot-launch)",
     )
-    parser.add_argument("--launches", metavar="FILE", action="append", default=[],
-                        help="a record of `advisor record`: changed kernels are compared on what they were launched with")
+    parser.add_argument(
+        "--launches",
+        metavar="FILE",
+        action="append",
+        default=[],
+        help="a record of `advisor record`: changed kernels are compared on what they were launched with",
+    )
     parser.add_argument("--format", choices=FORMATS, default="text", help="what to print")
     parser.add_argument("-o", "--output", metavar="DIR", help="also write comment.md, summary.md, comparison.html, .json and .sarif there")
     parser.add_argument("--render", metavar="FILE", help="show a comparison.json that was written before, and compare nothing")
@@ -101,8 +113,12 @@ def _render(arguments: argparse.Namespace) -> ComparisonResult:
     unused = ("gpu", "fail_on", "launches", "update", "no_compile", "weights", *OF_MODEL)
     given = [f"--{name.replace('_', '-')}" for name in unused if getattr(arguments, name)]
     if given:
-        raise UsageError("--render shows what was compared, and what its gate said", ", ".join(given), None,
-                         "leave it out, or compare the two sides with it")
+        raise UsageError(
+            "--render shows what was compared, and what its gate said",
+            ", ".join(given),
+            None,
+            "leave it out, or compare the two sides with it",
+        )
     path = options.existing_file(arguments.render)
     return comparison_from_json(path.read_bytes(), name=path.name)
 
@@ -114,11 +130,19 @@ def _compare(arguments: argparse.Namespace) -> ComparisonResult:
 
     predictor = load_predictor(Path(arguments.weights) if arguments.weights else None)
     wanted = Options(
-        gpus=tuple(options.gpu_names(arguments.gpu)), fail_on=arguments.fail_on,
-        compiling=not arguments.no_compile, launches=tuple(options.existing_file(name) for name in arguments.launches),
+        gpus=tuple(options.gpu_names(arguments.gpu)),
+        fail_on=arguments.fail_on,
+        compiling=not arguments.no_compile,
+        launches=tuple(options.existing_file(name) for name in arguments.launches),
         command=shlex.join(["advisor", *sys.argv[1:]]),
-        request=Request(model=arguments.model, hidden_size=arguments.hidden_size, top_k=arguments.top_k,
-                        tensor_parallel=arguments.tensor_parallel, expert_parallel=arguments.expert_parallel, assume=True),
+        request=Request(
+            model=arguments.model,
+            hidden_size=arguments.hidden_size,
+            top_k=arguments.top_k,
+            tensor_parallel=arguments.tensor_parallel,
+            expert_parallel=arguments.expert_parallel,
+            assume=True,
+        ),
     )
     if arguments.update and not arguments.baseline:
         raise UsageError("--update stores a baseline", None, "--baseline DIR", "say where with --baseline DIR")
@@ -172,8 +196,10 @@ def _revisions(arguments: argparse.Namespace, sides: list[str], wanted: Options,
         raise _one_path(sides[0], sides)
     if folder is None:
         missing = next((side for side in sides if not Path(side).exists()), arguments.repository)
-        raise InputError(f"{missing}: no such file, and {arguments.repository} is no git repository whose revision it could be",
-                         remedy="check the path, or name the repository with --repository DIR")
+        raise InputError(
+            f"{missing}: no such file, and {arguments.repository} is no git repository whose revision it could be",
+            remedy="check the path, or name the repository with --repository DIR",
+        )
     head_name = (sides[0] if sides else "HEAD") if arguments.merge_base else (sides[1] if len(sides) == 2 else "HEAD")
     base_name = arguments.merge_base or sides[0]
     found = {name: git.commit(folder, name) for name in (base_name, head_name)}
@@ -198,14 +224,22 @@ def _lost(folder: Path, name: str) -> InputError:
     what = f"{name}: neither a path nor a revision of this repository"
     if not git.is_shallow(folder):
         return InputError(what, remedy="check the spelling, or fetch it")
-    return InputError(what, "a shallow clone, which lacks a part of the history", "a clone that has both commits",
-                      "run `git fetch --unshallow origin`, or clone all of it (actions/checkout: fetch-depth: 0)")
+    return InputError(
+        what,
+        "a shallow clone, which lacks a part of the history",
+        "a clone that has both commits",
+        "run `git fetch --unshallow origin`, or clone all of it (actions/checkout: fetch-depth: 0)",
+    )
 
 
 def _one_path(name: str, sides: list[str]) -> UsageError:
     """That a path has nothing of its kind beside it."""
-    return UsageError(f"{name} is a path, and is compared with another one", " ".join(sides), "two files, two folders or two revisions",
-                      "name the other side, or where its baseline lies with --baseline DIR")
+    return UsageError(
+        f"{name} is a path, and is compared with another one",
+        " ".join(sides),
+        "two files, two folders or two revisions",
+        "name the other side, or where its baseline lies with --baseline DIR",
+    )
 
 
 def _baseline(arguments: argparse.Namespace, wanted: Options, predictor: Predictor) -> ComparisonResult:

@@ -61,11 +61,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cache", choices=("warm", "cold"), help="what the L2 holds when a launch starts (default: warm)")
     parser.add_argument("--rounds", type=positive_integer, metavar="N", help="rounds that must count (default: 10)")
     parser.add_argument(
-        "--resume", action=argparse.BooleanOptionalAction, default=True,
+        "--resume",
+        action=argparse.BooleanOptionalAction,
+        default=True,
         help="go on with a file that has rows (--no-resume: refuse to)",
     )
     parser.add_argument(
-        "--configurations", type=_configurations, default=1, metavar="N|all",
+        "--configurations",
+        type=_configurations,
+        default=1,
+        metavar="N|all",
         help="per problem, most informative first; 1 is the kernel's default (default: 1)",
     )
     parser.add_argument("--op", metavar="OP", help="operator of the kernel, e.g. w13, w2, prefill (default: all)")
@@ -74,7 +79,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dtype", metavar="D", help="bf16, fp16, fp8, tf32, … (default: the kernel's first)")
     parser.add_argument("--routing", metavar="FILE", help="token slots per expert")
     parser.add_argument(
-        "--gpu", metavar="NAME",
+        "--gpu",
+        metavar="NAME",
         help="GPU of a table whose name does not say it, or whose model orders the configurations (default: the device's)",
     )
     parser.add_argument("--timeout", type=duration_s, metavar="TIME", help="when a launch counts as hung (default: 60s)")
@@ -93,8 +99,12 @@ def run(arguments: argparse.Namespace) -> int:
     if (arguments.target is None) == (arguments.plan is None):
         raise UsageError("give a target or a campaign", "both" if arguments.target else "neither", "TARGET, or --plan FILE")
     if arguments.plan:
-        _refuse(arguments, {**PROBLEM_OPTIONS, "cache": None, "configurations": 1, "seed": 0}, "the campaign's file says what is measured",
-                "leave them out, or write them into the file")
+        _refuse(
+            arguments,
+            {**PROBLEM_OPTIONS, "cache": None, "configurations": 1, "seed": 0},
+            "the campaign's file says what is measured",
+            "leave them out, or write them into the file",
+        )
     else:
         _refuse(arguments, {"ceilings_dir": None}, "only a campaign measures the GPU's own ceilings", "leave it out, or give --plan FILE")
     named = load_gpu(arguments.gpu).name if arguments.gpu else None
@@ -102,9 +112,13 @@ def run(arguments: argparse.Namespace) -> int:
         existing_file(arguments.plan)
     watch = _Watch()
     common: dict[str, Any] = {
-        "device": arguments.device, "rounds": arguments.rounds or (None if arguments.plan else 10), "resume": arguments.resume,
-        "time_limit_s": arguments.time_limit, "limits": Limits.uniform(arguments.timeout) if arguments.timeout else None,
-        "compile_workers": arguments.compile_workers, "watch": watch,
+        "device": arguments.device,
+        "rounds": arguments.rounds or (None if arguments.plan else 10),
+        "resume": arguments.resume,
+        "time_limit_s": arguments.time_limit,
+        "limits": Limits.uniform(arguments.timeout) if arguments.timeout else None,
+        "compile_workers": arguments.compile_workers,
+        "watch": watch,
     }
     try:
         with sigterm_as_interrupt():  # what batch systems send at the end of their time
@@ -227,10 +241,16 @@ def _request(arguments: argparse.Namespace) -> Any:
     from advisor.advising.targets import Request
 
     return Request(
-        gpu=arguments.gpu, model=arguments.model, hidden_size=arguments.hidden_size, top_k=arguments.top_k,
-        tensor_parallel=arguments.tensor_parallel, expert_parallel=arguments.expert_parallel,
+        gpu=arguments.gpu,
+        model=arguments.model,
+        hidden_size=arguments.hidden_size,
+        top_k=arguments.top_k,
+        tensor_parallel=arguments.tensor_parallel,
+        expert_parallel=arguments.expert_parallel,
         tokens=token_counts(arguments.tokens, arguments.sizes or ()),
-        dtype=arguments.dtype, routing=_routing(arguments), cache=arguments.cache or "warm",
+        dtype=arguments.dtype,
+        routing=_routing(arguments),
+        cache=arguments.cache or "warm",
     )
 
 
@@ -297,8 +317,12 @@ def _refuse_unread_by_kernels(arguments: argparse.Namespace) -> None:
     table = ("hidden_size", "top_k")
     split = ("tensor_parallel", "expert_parallel")
     if all(kernel_entry(kernel)["family"] != "fused_moe" for kernel in find_kernels(arguments.target)):
-        _refuse(arguments, dict.fromkeys((*table, *split, "model", "routing")), f"{arguments.target} is not fused_moe, nor a table of it",
-                "leave them out, and give --sizes NAME=VALUE,…")
+        _refuse(
+            arguments,
+            dict.fromkeys((*table, *split, "model", "routing")),
+            f"{arguments.target} is not fused_moe, nor a table of it",
+            "leave them out, and give --sizes NAME=VALUE,…",
+        )
     _refuse(arguments, dict.fromkeys(table), "these sizes are asked for where a table does not say them", "give --model NAME, or --sizes")
     if arguments.model is None:
         _refuse(arguments, dict.fromkeys(split), "only a model is split over GPUs", "give --model NAME, or the sizes of one GPU's part")
@@ -336,7 +360,8 @@ def _problems(kernel: Any, arguments: argparse.Namespace) -> list[Problem]:
             check_routing(routing, each["E"], "--routing")
     return [
         Problem(family=entry["family"], op=op, sizes=each, dtype=dtype, block_shape=block_shape_of(entry, dtype), routing=routing)
-        for each in sizes for op in ops
+        for each in sizes
+        for op in ops
     ]
 
 

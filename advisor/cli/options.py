@@ -123,8 +123,9 @@ def token_counts(groups: list[list[int]] | None, sizes: Sequence[Mapping[str, in
     """
     tokens = tuple(sorted({token for group in groups for token in group})) if groups else None
     if tokens and (said := [each["M"] for each in sizes if "M" in each]):
-        raise UsageError("--tokens and --sizes both say M", f"--tokens {','.join(map(str, tokens))} and M={said[0]}", "one of them",
-                         "leave one out")
+        raise UsageError(
+            "--tokens and --sizes both say M", f"--tokens {','.join(map(str, tokens))} and M={said[0]}", "one of them", "leave one out"
+        )
     return tokens
 
 

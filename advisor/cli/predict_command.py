@@ -168,7 +168,9 @@ def _predict(rows: Rows, predictor: Predictor, gpu: str | None) -> _Predicted:
                 p = np.where(known, predictor.p_speedup(problem, batch.gpu, now, prediction, calibrated, configuration), p)
             columns["p_speedup_10pct"] = np.where(launches, p, np.nan)  # what cannot launch has no speed to gain on
         columns |= {
-            "predicted_us": prediction.us, "predicted_low_us": prediction.low_us, "predicted_high_us": prediction.high_us,
+            "predicted_us": prediction.us,
+            "predicted_low_us": prediction.low_us,
+            "predicted_high_us": prediction.high_us,
             "ceiling_us": ceiling.us,
         }
         for name, values in columns.items():  # a configuration that cannot launch has no latency: an empty cell, not infinity
@@ -187,18 +189,26 @@ def _tell(found: _Predicted, measured: Array | None) -> None:
     from advisor.learned.caveats import unmeasured_vendor
 
     if found.untunable:
-        options.note(f"p_speedup_10pct is left empty for {several(found.untunable, 'launch')} of library kernels: these choose their own "
-                     "configuration, so there is nothing to tune")
+        options.note(
+            f"p_speedup_10pct is left empty for {several(found.untunable, 'launch')} of library kernels: these choose their own "
+            "configuration, so there is nothing to tune"
+        )
     if found.extrapolated:
-        options.note(f"launches outside of what was learned: {found.extrapolated}; their latencies are extrapolated, "
-                     "their intervals a guess")
+        options.note(
+            f"launches outside of what was learned: {found.extrapolated}; their latencies are extrapolated, their intervals a guess"
+        )
     if found.analytical:
         options.note(f"launches far outside of what was learned: {found.analytical}; the analytical model answers for them")
     options.warn_of_rows(found.stuck)
     if measured is not None:
         bound = found.columns["bound_us"]
-        options.warn_of_rows([f"row {i + 1}: measured {measured[i]:.6g} µs is below the bound {bound[i]:.6g} µs: a fault of the "
-                              "model or of the measurement" for i in np.flatnonzero(measured < bound)])
+        options.warn_of_rows(
+            [
+                f"row {i + 1}: measured {measured[i]:.6g} µs is below the bound {bound[i]:.6g} µs: a fault of the "
+                "model or of the measurement"
+                for i in np.flatnonzero(measured < bound)
+            ]
+        )
     for caveat in unmeasured_vendor(found.gpus):
         options.warn(caveat)
 

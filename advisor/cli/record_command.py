@@ -31,9 +31,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-o", "--output", required=True, type=file_output, metavar="LAUNCHES.jsonl", help="file to write (replaced where it exists)"
     )
-    parser.add_argument("--contents", action="append", default=[], metavar="NAME",
-                        help="also write what this integer tensor holds, up to 65,536 elements (an argument's name; `all` for all): "
-                             "`advisor measure` needs it of indices, lengths and counts")
+    parser.add_argument(
+        "--contents",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="also write what this integer tensor holds, up to 65,536 elements (an argument's name; `all` for all): "
+        "`advisor measure` needs it of indices, lengths and counts",
+    )
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="the program and its arguments")
 
 

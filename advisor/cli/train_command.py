@@ -31,8 +31,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--output", required=True, type=file_output, metavar="WEIGHTS", help="where to write the weights (.npz)")
     parser.add_argument("--card", metavar="FILE", help="write what training itself held out as a model card (Markdown)")
     parser.add_argument("--exclude-gpu", action="append", default=[], metavar="NAME", help="leave a GPU out (may be repeated)")
-    parser.add_argument("--exclude-model", action="append", default=[], type=model, metavar="E,topk,H,N",
-                        help="leave a mixture-of-experts model out (may be repeated)")
+    parser.add_argument(
+        "--exclude-model",
+        action="append",
+        default=[],
+        type=model,
+        metavar="E,topk,H,N",
+        help="leave a mixture-of-experts model out (may be repeated)",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -46,7 +52,9 @@ def run(arguments: argparse.Namespace) -> int:
         check_writable(arguments.card)
     excluded = [load_gpu(name).name for name in arguments.exclude_gpu]
     fitted = train(
-        arguments.data, exclude_gpus=excluded, exclude_models=arguments.exclude_model,
+        arguments.data,
+        exclude_gpus=excluded,
+        exclude_models=arguments.exclude_model,
         progress=lambda text: print(f"advisor: {text}", file=sys.stderr, flush=True),
     )
     weights.save(fitted, arguments.output)

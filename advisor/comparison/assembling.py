@@ -53,8 +53,17 @@ def chosen_gpus(options: Options, settings: Settings) -> tuple[GpuSpec, ...]:
 
 
 def assemble(
-    base: Compared, head: Compared, subjects: Sequence[Subject], options: Options, settings: Settings, predictor: Predictor,
-    gpus: Sequence[GpuSpec], *, warnings: Sequence[str] = (), skipped: Sequence[str] = (), unjudged: int = 0,
+    base: Compared,
+    head: Compared,
+    subjects: Sequence[Subject],
+    options: Options,
+    settings: Settings,
+    predictor: Predictor,
+    gpus: Sequence[GpuSpec],
+    *,
+    warnings: Sequence[str] = (),
+    skipped: Sequence[str] = (),
+    unjudged: int = 0,
 ) -> ComparisonResult:
     """The result of the subjects: counts, headline and gate."""
     subjects = _told_apart(subjects)
@@ -66,12 +75,21 @@ def assemble(
         gpu for subject in subjects for gpu in (*(row.gpu for row in subject.measured), *(row.gpu for row in subject.static))
     )
     return ComparisonResult(
-        tool_version=__version__, command=options.command, base=base, head=head,
-        gpus=tuple(shown) or tuple(gpu.name for gpu in gpus), predictor="; ".join(_sources(subjects)) or predictor.name,
-        headline=headline(subjects, measured, static), measured_counts=measured, static_counts=static,
-        measured_mean=measured_mean, static_mean=static_mean, subjects=tuple(subjects),
+        tool_version=__version__,
+        command=options.command,
+        base=base,
+        head=head,
+        gpus=tuple(shown) or tuple(gpu.name for gpu in gpus),
+        predictor="; ".join(_sources(subjects)) or predictor.name,
+        headline=headline(subjects, measured, static),
+        measured_counts=measured,
+        static_counts=static,
+        measured_mean=measured_mean,
+        static_mean=static_mean,
+        subjects=tuple(subjects),
         gate=gates.gate(subjects, conditions, unjudged=unjudged),
-        warnings=tuple(warnings), skipped=tuple(skipped),
+        warnings=tuple(warnings),
+        skipped=tuple(skipped),
     )
 
 

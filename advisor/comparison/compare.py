@@ -47,10 +47,19 @@ def compare_trees(base: Tree, head: Tree, options: Options, predictor: Predictor
     importing = reached(base, head, relevant)
     launched = launched_elsewhere(base, head, (*relevant, *importing.changes), importing.names)
     warnings += (*importing.left_out, *launched.left_out)
-    files = ChangedFiles(base=base, head=head, request=options.request, settings=settings, gpus=gpus, predictor=predictor,
-                         compiling=Compiling(wanted=options.compiling), moved=moved, launched=launched,
-                         importing={change.path: by for change, by in importing.changes.items()},
-                         recorded=_recorded(base, head, options, settings, warnings))
+    files = ChangedFiles(
+        base=base,
+        head=head,
+        request=options.request,
+        settings=settings,
+        gpus=gpus,
+        predictor=predictor,
+        compiling=Compiling(wanted=options.compiling),
+        moved=moved,
+        launched=launched,
+        importing={change.path: by for change, by in importing.changes.items()},
+        recorded=_recorded(base, head, options, settings, warnings),
+    )
     subjects: list[Subject] = []
     skipped: list[str] = []
     taken = unjudged = 0
@@ -63,8 +72,10 @@ def compare_trees(base: Tree, head: Tree, options: Options, predictor: Predictor
                 warnings.append(f"More than {LARGEST_CHANGES} changed tables and kernel files: {unjudged} were only audited, not judged.")
             subjects += failing
             if importers := len(looked_at) - max(number, len(relevant)):
-                warnings.append(f"{importers} unchanged files that import from changed ones, or whose kernels these launch, were left out, "
-                                "past the same limit.")
+                warnings.append(
+                    f"{importers} unchanged files that import from changed ones, or whose kernels these launch, were left out, "
+                    "past the same limit."
+                )
             break
         try:
             by = importing.changes.get(change)
@@ -86,8 +97,16 @@ def compare_trees(base: Tree, head: Tree, options: Options, predictor: Predictor
         subjects += found
     subjects = _with_lost_imports(subjects, base, head, relevant)
     return assemble(
-        Compared(label=base.label, revision=base.revision), Compared(label=head.label, revision=head.revision), subjects, options,
-        settings, predictor, gpus, warnings=warnings, skipped=skipped, unjudged=unjudged,
+        Compared(label=base.label, revision=base.revision),
+        Compared(label=head.label, revision=head.revision),
+        subjects,
+        options,
+        settings,
+        predictor,
+        gpus,
+        warnings=warnings,
+        skipped=skipped,
+        unjudged=unjudged,
     )
 
 
@@ -131,8 +150,11 @@ def _audited(base: Tree, head: Tree, changed: Sequence[FileChange], predictor: P
 def _unmatched(settings: Settings, base: Tree, head: Tree) -> list[str]:
     """What advisor.toml says of tables and kernels that neither side has: most likely misspelled."""
     trees = [(tree, tree.entries()) for tree in (base, head)]
-    lost = [f'tables."{pattern}" matches no file of either side; a pattern is of the whole path'
-            for pattern in settings.tables if not any(matches(path, pattern) for _, entries in trees for path in entries)]
+    lost = [
+        f'tables."{pattern}" matches no file of either side; a pattern is of the whole path'
+        for pattern in settings.tables
+        if not any(matches(path, pattern) for _, entries in trees for path in entries)
+    ]
     for key in settings.kernels:
         path, _, name = key.partition("::")
         found = [(tree, entries[path]) for tree, entries in trees if path in entries]

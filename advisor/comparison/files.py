@@ -54,9 +54,15 @@ def result_subject(title: str, base: Result, head: Result) -> Subject:
     known = {(item.rule, item.evidence) for item in base.table_findings}
     kept = {(item.rule, item.evidence) for item in head.table_findings}
     return Subject(
-        kind="result", title=title, path=title, change="compared", static=tuple(static), measured=tuple(measured),
+        kind="result",
+        title=title,
+        path=title,
+        change="compared",
+        static=tuple(static),
+        measured=tuple(measured),
         new_issues=tuple(item for item in head.table_findings if (item.rule, item.evidence) not in known),
-        cured_issues=tuple(item for item in base.table_findings if (item.rule, item.evidence) not in kept), notes=tuple(notes),
+        cured_issues=tuple(item for item in base.table_findings if (item.rule, item.evidence) not in kept),
+        notes=tuple(notes),
     )
 
 
@@ -114,8 +120,9 @@ def rows_subject(title: str, base: Sequence[Row], head: Sequence[Row], predictor
             measured.append(measured_row(identifier, label, before, after, context))
         elif silent:
             static.append(_without_figures(identifier, label, before, after, silent[0]))
-    return Subject(kind="rows", title=title, path=title, change="compared", static=tuple(static), measured=tuple(measured),
-                   notes=tuple(notes))
+    return Subject(
+        kind="rows", title=title, path=title, change="compared", static=tuple(static), measured=tuple(measured), notes=tuple(notes)
+    )
 
 
 def _other_gpus(what: str, base: Sequence[str], head: Sequence[str]) -> list[str]:
@@ -134,8 +141,21 @@ def _without_figures(identifier: str, label: str, before: Ran | None, after: Ran
         reason = "its GPU, operator or configuration has no model, and it names no latency"
     verdict: StaticVerdict = "new" if before is None else "missing" if after is None else "not comparable"
     return StaticRow(
-        id=identifier, label=label, kernel=silent.kernel, gpu=silent.gpu, problems=(silent.problem,), base=None, head=None, default=None,
-        compared_with="nothing", bound=None, ceiling=None, change=None, verdict=verdict, reason=reason, changed=False,
+        id=identifier,
+        label=label,
+        kernel=silent.kernel,
+        gpu=silent.gpu,
+        problems=(silent.problem,),
+        base=None,
+        head=None,
+        default=None,
+        compared_with="nothing",
+        bound=None,
+        ceiling=None,
+        change=None,
+        verdict=verdict,
+        reason=reason,
+        changed=False,
     )
 
 
@@ -147,9 +167,20 @@ def _runs(rows: Iterable[Row]) -> list[Ran]:
         if row.latency_us is not None:
             latency = Latency(us=row.latency_us, origin="simulated" if faked else "measured", source="row")
         out.append(
-            Ran(kernel=row.kernel or row.problem.family, gpu=gpu.name if gpu else row.gpu, problem=row.problem,
-                configuration=row.configuration, rounds=row.rounds, latency=latency, failure=row.failure, fingerprint=row.fingerprint,
-                session=row.session, noise_floor=row.noise_floor, source="rows", simulated=faked)
+            Ran(
+                kernel=row.kernel or row.problem.family,
+                gpu=gpu.name if gpu else row.gpu,
+                problem=row.problem,
+                configuration=row.configuration,
+                rounds=row.rounds,
+                latency=latency,
+                failure=row.failure,
+                fingerprint=row.fingerprint,
+                session=row.session,
+                noise_floor=row.noise_floor,
+                source="rows",
+                simulated=faked,
+            )
         )
     return out
 

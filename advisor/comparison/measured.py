@@ -47,9 +47,16 @@ def ran_of_report(report: LaunchReport, gpu: str, fingerprint: Fingerprint) -> R
     known = fingerprint.mode == "gpu" or fingerprint.simulated  # else of where the report was made, not of where this was measured
     simulated = fingerprint.simulated or (report.measured is not None and report.measured.origin == "simulated")
     return Ran(
-        kernel=report.kernel, gpu=gpu, problem=report.problem, configuration=report.configuration,
-        rounds=rounds.rounds if rounds else (), latency=report.measured, fingerprint=fingerprint if known else None,
-        noise_floor=rounds.noise_floor if rounds else None, source=rounds.source if rounds else "", simulated=simulated,
+        kernel=report.kernel,
+        gpu=gpu,
+        problem=report.problem,
+        configuration=report.configuration,
+        rounds=rounds.rounds if rounds else (),
+        latency=report.measured,
+        fingerprint=fingerprint if known else None,
+        noise_floor=rounds.noise_floor if rounds else None,
+        source=rounds.source if rounds else "",
+        simulated=simulated,
     )
 
 
@@ -65,13 +72,25 @@ def measured_row(identifier: str, label: str, base: Ran | None, head: Ran | None
         reason = "a latency without rounds says nothing of its noise: measure both sides with `advisor measure`"
     sides = [_latency(each) for each in (base, head)]
     return MeasuredRow(
-        id=identifier, label=label, kernel=shown.kernel, gpu=shown.gpu, problem=shown.problem, base=sides[0], head=sides[1],
-        base_configuration=base.configuration if base else None, head_configuration=head.configuration if head else None,
-        effect=MeasuredEffect(
-            relative=found.effect.relative, low=found.effect.low, high=found.effect.high, rounds=found.effect.rounds
-        ) if found.effect is not None else None,
-        tau=found.tau, verdict=found.verdict, reason=reason, bound=context.bound, ceiling=context.ceiling,
-        faults=_faults(sides, context.bound), likely_cause=context.cause if found.verdict == "regressed" else (),
+        id=identifier,
+        label=label,
+        kernel=shown.kernel,
+        gpu=shown.gpu,
+        problem=shown.problem,
+        base=sides[0],
+        head=sides[1],
+        base_configuration=base.configuration if base else None,
+        head_configuration=head.configuration if head else None,
+        effect=MeasuredEffect(relative=found.effect.relative, low=found.effect.low, high=found.effect.high, rounds=found.effect.rounds)
+        if found.effect is not None
+        else None,
+        tau=found.tau,
+        verdict=found.verdict,
+        reason=reason,
+        bound=context.bound,
+        ceiling=context.ceiling,
+        faults=_faults(sides, context.bound),
+        likely_cause=context.cause if found.verdict == "regressed" else (),
         advice=context.advice,
     )
 

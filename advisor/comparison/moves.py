@@ -75,8 +75,9 @@ def moved_kernels(changed: Sequence[FileChange], base: Tree, head: Tree) -> Move
         for old, new in _pairs(lost[name], gained.get(name, ())):
             came[new.path][name] = Origin(entry=old, name=name)
             left[old.path].add(name)
-    gone, fresh = ({key: node for key, node in side.items() if key[1] not in known}
-                   for side, known in zip(bodies, (gained, lost), strict=True))
+    gone, fresh = (
+        {key: node for key, node in side.items() if key[1] not in known} for side, known in zip(bodies, (gained, lost), strict=True)
+    )
     for (file, name), (old, former) in renamed(_few(gone), _few(fresh)).items():
         came[file.path][name] = Origin(entry=old, name=former)
         left[old.path].add(former)

@@ -76,8 +76,10 @@ def recorded_problems(
         return [], []
     described = _described(entry, said, launches[0])
     if described is None:
-        return [], [f"{len(launches)} recorded launches were not used: neither a KERNELS literal nor `family` and `sizes` in advisor.toml "
-                    "say which problem a launch is."]
+        return [], [
+            f"{len(launches)} recorded launches were not used: neither a KERNELS literal nor `family` and `sizes` in advisor.toml "
+            "say which problem a launch is."
+        ]
     problems: dict[str, Problem] = {}
     reasons: list[str] = []
     for launch in launches:
@@ -90,8 +92,10 @@ def recorded_problems(
     notes = []
     if problems:
         words = "problem" if len(problems) == 1 else "problems"
-        notes.append(f"Compared on the {len(problems)} {words} of {sum(each.count for each in launches):,} recorded launches "
-                     f"({', '.join(recorded.files)}).")
+        notes.append(
+            f"Compared on the {len(problems)} {words} of {sum(each.count for each in launches):,} recorded launches "
+            f"({', '.join(recorded.files)})."
+        )
     if reasons:
         notes.append(f"{len(reasons)} of {len(launches)} recorded launches were not understood: {reasons[0]}")
     return list(problems.values()), notes

@@ -93,8 +93,18 @@ def read_version(data: bytes | None, path: str, folder: Path) -> _Version | None
 
 
 def table_subject(
-    path: str, change: CHANGES, base: bytes | None, head: bytes | None, *, request: Request, gpus: Sequence[GpuSpec],
-    predictor: Predictor, base_path: str | None = None, anywhere: bool = False, fallback: Fallback | None = None, predict: bool = True,
+    path: str,
+    change: CHANGES,
+    base: bytes | None,
+    head: bytes | None,
+    *,
+    request: Request,
+    gpus: Sequence[GpuSpec],
+    predictor: Predictor,
+    base_path: str | None = None,
+    anywhere: bool = False,
+    fallback: Fallback | None = None,
+    predict: bool = True,
 ) -> Subject:
     """Compare two versions of one table; either may be missing.
 
@@ -140,11 +150,21 @@ def table_subject(
             rows += found
             notes += [each for each in said if each not in notes]
         return Subject(
-            kind="table", title=PurePosixPath(path).name, path=path, change=change, static=tuple(rows), notes=tuple(notes),
-            new_issues=_difference(new, old), cured_issues=_difference(old, new) if new is not None and new.table is not None else (),
-            failures=() if unasked or new is None else table_failures(
-                new.issues, old.issues if old is not None else (),
-                told=(row.id.removeprefix("M") for row in rows if row.verdict in ("failed", "cannot-launch", "never-launches"))),
+            kind="table",
+            title=PurePosixPath(path).name,
+            path=path,
+            change=change,
+            static=tuple(rows),
+            notes=tuple(notes),
+            new_issues=_difference(new, old),
+            cured_issues=_difference(old, new) if new is not None and new.table is not None else (),
+            failures=()
+            if unasked or new is None
+            else table_failures(
+                new.issues,
+                old.issues if old is not None else (),
+                told=(row.id.removeprefix("M") for row in rows if row.verdict in ("failed", "cannot-launch", "never-launches")),
+            ),
         )
 
 
@@ -197,8 +217,9 @@ def _rows(
         problems = [report.problem for report in (pair[1] or pair[0] or [])]
         default = _default(tables[-1].name, problems, gpu, predictor)
         failure = why_it_fails(new.table, new.issues, count) if new is not None else ""
-        rows.append(static_row(f"M{count}", f"M={count}", gpu.name, pair[0], pair[1], default=default, removed=new is None,
-                               failure=failure))
+        rows.append(
+            static_row(f"M{count}", f"M={count}", gpu.name, pair[0], pair[1], default=default, removed=new is None, failure=failure)
+        )
     return rows, notes
 
 
@@ -206,7 +227,9 @@ def _token_counts(old: _Version | None, new: _Version | None, wanted: Sequence[i
     """Those that are wanted, else the keys of both versions; where there are too many, those whose entry differs first."""
     entries: list[dict[int, Configuration | None]] = [
         {**dict.fromkeys(version.table.unreadable_keys), **dict(version.table.entries)}
-        if version is not None and version.table is not None else {} for version in (old, new)
+        if version is not None and version.table is not None
+        else {}
+        for version in (old, new)
     ]
     everything = sorted(wanted or {*entries[0], *entries[1]})
     if len(everything) <= LARGEST_TOKEN_COUNTS:
@@ -239,7 +262,8 @@ def _sides(old: Target | None, new: Target | None, predictor: Predictor) -> tupl
     same = {count for count in after if before.get(count) == after[count]}
     shared = _groups(_of(new, same), predictor, diagnosing=False)
     return (
-        {**shared, **_groups(_of(old, before.keys() - same), predictor)}, {**shared, **_groups(_of(new, after.keys() - same), predictor)},
+        {**shared, **_groups(_of(old, before.keys() - same), predictor)},
+        {**shared, **_groups(_of(new, after.keys() - same), predictor)},
     )
 
 
@@ -284,8 +308,14 @@ def _default(name: TableName, problems: Sequence[Problem], gpu: GpuSpec, predict
         if not np.isfinite(found.us[0]):
             return StaticSide(configuration=configuration, source=f"{_STACKS[stack]}'s default", predicted=None)
         latencies.append(
-            Latency(us=float(found.us[0]), origin="predicted", source=found.source(0, predictor.name),
-                    low_us=float(found.low_us[0]), high_us=float(found.high_us[0]), coverage=found.coverage)
+            Latency(
+                us=float(found.us[0]),
+                origin="predicted",
+                source=found.source(0, predictor.name),
+                low_us=float(found.low_us[0]),
+                high_us=float(found.high_us[0]),
+                coverage=found.coverage,
+            )
         )
     return StaticSide(configuration=configuration, source=f"{_STACKS[stack]}'s default", predicted=latency_sum(latencies))
 
@@ -296,6 +326,10 @@ _STACKS = {"vllm": "vLLM", "sglang": "SGLang"}
 def _default_configuration(name: TableName, stack: str, problem: Problem, gpu: GpuSpec) -> Configuration:
     if name.kind == "gemm":
         return defaults.default_gemm_configuration(stack, name.block_shape)
-    options: dict[str, Any] = {"dtype": name.dtype, "block_shape": name.block_shape, "amd": gpu.vendor == "amd",
-                               "shared_memory_bytes_per_cta": gpu.smem_bytes_per_cta}
+    options: dict[str, Any] = {
+        "dtype": name.dtype,
+        "block_shape": name.block_shape,
+        "amd": gpu.vendor == "amd",
+        "shared_memory_bytes_per_cta": gpu.smem_bytes_per_cta,
+    }
     return defaults.default_configuration(stack, problem.sizes["M"], problem.sizes["E"], **options)

@@ -93,12 +93,22 @@ def targets_from(text: str, asked: LaunchOptions | None = None, gpu: GpuSpec | N
         return [
             KernelTarget(id=each.id, launch=each.launch, space=each.space, chosen=each.chosen, source=each.source)
             if each.id != r.id
-            else KernelTarget(id=each.id, launch=each.launch, space=each.space, chosen=each.chosen, source=_recorded(r, each.source),
-                              count=r.count, measured_us=r.time_us, device=r.device)
-            for r, space in with_spaces(record_target(text), gpu) for each in space
+            else KernelTarget(
+                id=each.id,
+                launch=each.launch,
+                space=each.space,
+                chosen=each.chosen,
+                source=_recorded(r, each.source),
+                count=r.count,
+                measured_us=r.time_us,
+                device=r.device,
+            )
+            for r, space in with_spaces(record_target(text), gpu)
+            for each in space
         ]
-    raise UsageError("not a kernel", text,
-                     "FILE.py::KERNEL, a file TorchInductor generated, a record of `advisor record`, or a cache of Triton")
+    raise UsageError(
+        "not a kernel", text, "FILE.py::KERNEL, a file TorchInductor generated, a record of `advisor record`, or a cache of Triton"
+    )
 
 
 def _of_kernel(source: SourceFile, kernel: str, asked: LaunchOptions, gpu: GpuSpec | None) -> list[KernelTarget]:
@@ -208,8 +218,9 @@ def _analyse(target: KernelTarget, gpu: GpuSpec, cache: str, workers: Pool, coun
         if target.cached is None:
             return _that_launches(target.launch, gpu, cache, workers, counted)
         if target.cached.target != Target.of(gpu):
-            raise InputError(f"compiled for {target.cached.target.name}", gpu.name, f"code for {Target.of(gpu).name}",
-                             "name a GPU it runs on with --gpu")
+            raise InputError(
+                f"compiled for {target.cached.target.name}", gpu.name, f"code for {Target.of(gpu).name}", "name a GPU it runs on with --gpu"
+            )
         return kernel_analysis(inspect_cached(target.cached, target.launch, workers), gpu, cache)
     except AdvisorError as error:
         if error.exit_code != 2 or type(error).__name__ == "MissingDependencyError":
@@ -242,7 +253,8 @@ def problem_of(inspection: Inspection, cache: str = "warm") -> Problem:
         return replace(inspection.launch.problem, cache="cold" if cache == "cold" else "warm")
     family: Family = "gemm" if demand.total_tensor_flop else "elementwise"
     sizes = {
-        n: v for n, v in inspection.launch.given.scalars.items()
+        n: v
+        for n, v in inspection.launch.given.scalars.items()
         if isinstance(v, int) and not isinstance(v, bool) and v > 0 and "stride" not in n
     }
     sizes = sizes or {"programs": max(demand.programs, 1)}
@@ -258,14 +270,18 @@ def configuration_of(inspection: Inspection) -> Configuration:
     tunable = inspection.launch.tunable
     folded = {n for n, v in inspection.launch.given.scalars.items() if type(v) is int and v == 1}
     parameters = {
-        n: v for n, v in inspection.compiled.constexprs.items()
+        n: v
+        for n, v in inspection.compiled.constexprs.items()
         if isinstance(v, (bool, int, str)) and n not in folded and n not in OPTION_NAMES and (tunable is None or n in tunable)
     }
     parameters |= {n: v for n, v in inspection.launch.given.options.items() if n in AMD_OPTIONS and isinstance(v, int)}
     options = inspection.compiled.options
     return Configuration(
-        parameters=parameters, num_warps=int(options.get("num_warps") or inspection.compiled.num_warps),
-        num_stages=inspection.compiled.num_stages, num_ctas=int(options.get("num_ctas") or 1), maxnreg=options.get("maxnreg"),
+        parameters=parameters,
+        num_warps=int(options.get("num_warps") or inspection.compiled.num_warps),
+        num_stages=inspection.compiled.num_stages,
+        num_ctas=int(options.get("num_ctas") or 1),
+        maxnreg=options.get("maxnreg"),
     )
 
 
@@ -286,16 +302,34 @@ def launch_report(
     current = measured or analysis.predicted
     faults: tuple[str, ...] = ()
     if measured is not None and measured.us < analysis.config_bound.us:
-        faults = (f"measured {measured.us:.3g} us is below the bound {analysis.config_bound.us:.3g} us: "
-                  "a fault of the model or of the measurement",)
+        faults = (
+            f"measured {measured.us:.3g} us is below the bound {analysis.config_bound.us:.3g} us: "
+            "a fault of the model or of the measurement",
+        )
     return LaunchReport(
-        id=target.id, kernel=analysis.inspection.compiled.name, problem=problem_of(analysis.inspection, analysis.cache),
+        id=target.id,
+        kernel=analysis.inspection.compiled.name,
+        problem=problem_of(analysis.inspection, analysis.cache),
         configuration=configuration_of(analysis.inspection),
-        configuration_source=_source(target), pipelines=analysis.pipelines,
-        binding_pipeline=analysis.binding_pipeline, config_binding_pipeline=analysis.config_binding_pipeline,
-        bound=analysis.bound, config_bound=analysis.config_bound, predicted=analysis.predicted, ceiling=None,
-        ceiling_configuration=None, measured=measured, measured_rounds=None, occupancy=analysis.occupancy,
-        efficiency=analysis.bound.us / current.us if current else None, headroom=None, p_speedup_10pct=None,
-        gap=analysis.gap_parts, findings=findings, passed_rules=passed, recommendation=None, faults=faults,
+        configuration_source=_source(target),
+        pipelines=analysis.pipelines,
+        binding_pipeline=analysis.binding_pipeline,
+        config_binding_pipeline=analysis.config_binding_pipeline,
+        bound=analysis.bound,
+        config_bound=analysis.config_bound,
+        predicted=analysis.predicted,
+        ceiling=None,
+        ceiling_configuration=None,
+        measured=measured,
+        measured_rounds=None,
+        occupancy=analysis.occupancy,
+        efficiency=analysis.bound.us / current.us if current else None,
+        headroom=None,
+        p_speedup_10pct=None,
+        gap=analysis.gap_parts,
+        findings=findings,
+        passed_rules=passed,
+        recommendation=None,
+        faults=faults,
         source_lines=source_lines(analysis),
     )

@@ -32,15 +32,27 @@ from advisor.tables.launchability import shared_memory_bytes
 
 TARGETS = ("sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
 LARGEST_SHARED_MEMORY_BYTES = {
-    "sm_80": 163 * 1024, "sm_86": 99 * 1024, "sm_89": 99 * 1024, "sm_90": 227 * 1024, "sm_100": 227 * 1024, "sm_120": 99 * 1024,
+    "sm_80": 163 * 1024,
+    "sm_86": 99 * 1024,
+    "sm_89": 99 * 1024,
+    "sm_90": 227 * 1024,
+    "sm_100": 227 * 1024,
+    "sm_120": 99 * 1024,
 }
 """The most one CTA may have. Source: CUDA C++ Programming Guide, technical specifications per compute capability."""
 
 CONFIGURATION = ("BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K", "num_warps", "num_stages")
 CLASSES = ("tensor", "shared", "global", "alu", "fma", "xu", "synchronisation", "conversion")
 COLUMNS = (
-    "target", *CONFIGURATION, "registers", "spill_bytes", "shared_memory_bytes", "matrix_instruction", "loop_instructions",
-    *(f"loop_{name}" for name in CLASSES), "triton",
+    "target",
+    *CONFIGURATION,
+    "registers",
+    "spill_bytes",
+    "shared_memory_bytes",
+    "matrix_instruction",
+    "loop_instructions",
+    *(f"loop_{name}" for name in CLASSES),
+    "triton",
 )
 EXAMPLE = {"M": 4096, "E": 64, "topk": 8, "H": 2048, "N": 1024}
 """bf16 w13 at these sizes, which only decide divisibility (all multiples of 16) and EVEN_K; no size is compiled in."""
@@ -54,8 +66,14 @@ def space(target: str) -> Iterator[dict[str, int]]:
     for row in product(*(values[name] for name in CONFIGURATION)):
         chosen = dict(zip(CONFIGURATION, row, strict=True))
         need = shared_memory_bytes(
-            chosen["BLOCK_SIZE_M"], chosen["BLOCK_SIZE_N"], chosen["BLOCK_SIZE_K"], chosen["num_stages"],
-            compute_capability=capability, num_warps=chosen["num_warps"], a_bytes=2, b_bytes=2,
+            chosen["BLOCK_SIZE_M"],
+            chosen["BLOCK_SIZE_N"],
+            chosen["BLOCK_SIZE_K"],
+            chosen["num_stages"],
+            compute_capability=capability,
+            num_warps=chosen["num_warps"],
+            a_bytes=2,
+            b_bytes=2,
         )
         if need <= LARGEST_SHARED_MEMORY_BYTES[target]:
             found.append(chosen)
@@ -69,11 +87,35 @@ def arguments(config: Mapping[str, int]) -> dict[str, Any]:
     n, k = 2 * EXAMPLE["N"], EXAMPLE["H"]
     slots = EXAMPLE["M"] * EXAMPLE["topk"]
     return {
-        "a_ptr": "*bf16", "b_ptr": "*bf16", "c_ptr": "*bf16", "a_scale_ptr": None, "b_scale_ptr": None,
-        "topk_weights_ptr": "*fp32", "sorted_token_ids_ptr": "*i32", "expert_ids_ptr": "*i32", "num_tokens_post_padded_ptr": "*i32",
-        "N": n, "K": k, "EM": slots, "num_slots": slots, "stride_am": k, "stride_ak": 1, "stride_be": n * k, "stride_bn": k,
-        "stride_bk": 1, "stride_cm": n, "stride_cn": 1, "stride_asm": 0, "stride_ask": 0, "stride_bse": 0, "stride_bsn": 0,
-        "stride_bsk": 0, "SLOTS_PER_ROW": EXAMPLE["topk"], "MUL_ROUTED_WEIGHT": False, "GROUP_N": 0, "GROUP_K": 0,
+        "a_ptr": "*bf16",
+        "b_ptr": "*bf16",
+        "c_ptr": "*bf16",
+        "a_scale_ptr": None,
+        "b_scale_ptr": None,
+        "topk_weights_ptr": "*fp32",
+        "sorted_token_ids_ptr": "*i32",
+        "expert_ids_ptr": "*i32",
+        "num_tokens_post_padded_ptr": "*i32",
+        "N": n,
+        "K": k,
+        "EM": slots,
+        "num_slots": slots,
+        "stride_am": k,
+        "stride_ak": 1,
+        "stride_be": n * k,
+        "stride_bn": k,
+        "stride_bk": 1,
+        "stride_cm": n,
+        "stride_cn": 1,
+        "stride_asm": 0,
+        "stride_ask": 0,
+        "stride_bse": 0,
+        "stride_bsn": 0,
+        "stride_bsk": 0,
+        "SLOTS_PER_ROW": EXAMPLE["topk"],
+        "MUL_ROUTED_WEIGHT": False,
+        "GROUP_N": 0,
+        "GROUP_K": 0,
         "EVEN_K": k % config["BLOCK_SIZE_K"] == 0,
     }
 
@@ -89,8 +131,10 @@ def compiled_row(source: SourceFile, target: str, config: Mapping[str, int], poo
     facts = read_facts(compiled)
     hottest = max(facts.loops, key=lambda loop: (loop.mix.get("tensor", 0), loop.instructions), default=None)
     row |= {
-        "registers": compiled.resources.registers, "spill_bytes": compiled.resources.spill_bytes,
-        "shared_memory_bytes": compiled.resources.shared_memory_bytes, "matrix_instruction": facts.matrix_instruction,
+        "registers": compiled.resources.registers,
+        "spill_bytes": compiled.resources.spill_bytes,
+        "shared_memory_bytes": compiled.resources.shared_memory_bytes,
+        "matrix_instruction": facts.matrix_instruction,
         "triton": compiled.triton_version,
     }
     if hottest is not None:
@@ -127,8 +171,12 @@ def main() -> int:
     rows: list[dict[str, Any]] = list(read_table(options.output))
     known = {(str(row["target"]), *(int(row[name]) for name in CONFIGURATION)) for row in rows}
     targets = options.targets.split(",")
-    todo = [(target, config) for target in targets for config in space(target)
-            if (target, *(config[name] for name in CONFIGURATION)) not in known]
+    todo = [
+        (target, config)
+        for target in targets
+        for config in space(target)
+        if (target, *(config[name] for name in CONFIGURATION)) not in known
+    ]
     source = read_source(folder("triton_kernels") / "fused_moe.py")
     with Pool(options.workers) as pool:
         try:

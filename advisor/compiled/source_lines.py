@@ -16,7 +16,11 @@ LONGEST_LINES = 3_000
 """Lines of source that one kernel may bring along."""
 
 COLUMNS: dict[str, tuple[str, ...]] = {
-    "tensor": ("tensor_flop",), "fma": ("fma_flop",), "xu": ("xu_op",), "alu": ("alu_op",), "smem": ("smem_bytes",),
+    "tensor": ("tensor_flop",),
+    "fma": ("fma_flop",),
+    "xu": ("xu_op",),
+    "alu": ("alu_op",),
+    "smem": ("smem_bytes",),
 }
 """Pipeline -> columns of `LineDemand` that it serves; the l2 is counted in the accesses, which know their distinct bytes."""
 
@@ -42,7 +46,10 @@ def source_lines(analysis: KernelAnalysis) -> tuple[SourceLine, ...]:
     waits = _exposed(analysis)
     return tuple(
         SourceLine(
-            file=file, line=line, demand=amounts, exposed_us=waits.get((file, line), 0.0),
+            file=file,
+            line=line,
+            demand=amounts,
+            exposed_us=waits.get((file, line), 0.0),
             time_us={name: amount / rates[name] for name, amount in amounts.items() if rates.get(name)},
         )
         for (file, line), amounts in sorted(demand.items())

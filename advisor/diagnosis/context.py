@@ -206,7 +206,13 @@ class LaunchContext:
                 raise ValueError("no configuration: a rule that looks at neighbours must need 'configuration'")
             now = self.now_us if self.runs else math.inf
             self._memory.neighbours = neighbourhood(
-                self.problem, self.configuration, self.gpu, scale=self.scale, excess=self.excess, now_us=now, limits=self.limits,
+                self.problem,
+                self.configuration,
+                self.gpu,
+                scale=self.scale,
+                excess=self.excess,
+                now_us=now,
+                limits=self.limits,
                 pricing=self.pricing,
             )
         return self._memory.neighbours

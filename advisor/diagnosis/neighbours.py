@@ -220,7 +220,14 @@ def _alternatives(problem: Problem, configuration: Configuration, gpu: GpuSpec) 
 
 
 def neighbourhood(
-    problem: Problem, configuration: Configuration, gpu: GpuSpec, *, scale: float, excess: float, now_us: float, limits: Limits,
+    problem: Problem,
+    configuration: Configuration,
+    gpu: GpuSpec,
+    *,
+    scale: float,
+    excess: float,
+    now_us: float,
+    limits: Limits,
     pricing: Pricing | None = None,
 ) -> Neighbourhood:
     """All single changes, and the pairs of changes that tuners usually make together, in one call of each model.

@@ -61,4 +61,3 @@ class Pricing:
             else:  # it cannot launch as it is, and has nothing to lose; but it must launch afterwards
                 slower[other.id] = np.where(np.isfinite(after), 0.0, np.inf)
         return slower
-

@@ -94,7 +94,8 @@ def remedy_of(better: Change) -> str:
     """`BLOCK_SIZE_N=64: 12.3 µs predicted`, and what that does to the others that run with it."""
     others = [
         f"{name}, which runs with it too, takes {microseconds(abs(us))} {'longer' if us > 0 else 'less'}"
-        for name, us in better.slower_us.items() if abs(us) >= LEAST_SHOWN_US
+        for name, us in better.slower_us.items()
+        if abs(us) >= LEAST_SHOWN_US
     ]
     return "; ".join([f"{better.text()}: {promised(better)}", *others])
 

@@ -53,8 +53,13 @@ TABLES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {  # key -> (possib
     "fp16_accumulator_flop_per_clock_per_sm": (("fp16", "fp8"), ()),
 }
 OPTIONAL = (
-    "boost_clock_mhz", "board_power_w", "dram_sustained_fraction", "l2_near_bytes", "l2_far_bytes_per_s",
-    "plain_dot_flop_per_clock_per_sm", "fp16_accumulator_flop_per_clock_per_sm",
+    "boost_clock_mhz",
+    "board_power_w",
+    "dram_sustained_fraction",
+    "l2_near_bytes",
+    "l2_far_bytes_per_s",
+    "plain_dot_flop_per_clock_per_sm",
+    "fp16_accumulator_flop_per_clock_per_sm",
 )
 """Figures that may be unknown, or mean nothing on a GPU."""
 
@@ -108,8 +113,12 @@ def check_values(values: Mapping[str, Any], origin: str) -> None:
     for dtype, rate in plain.items():
         most = values["tensor_flop_per_clock_per_sm"].get(dtype, 0)
         if rate > most:
-            reject(f"plain_dot_flop_per_clock_per_sm.{dtype}", rate, f"at most tensor_flop_per_clock_per_sm.{dtype} ({most})",
-                   "correct one of the two")
+            reject(
+                f"plain_dot_flop_per_clock_per_sm.{dtype}",
+                rate,
+                f"at most tensor_flop_per_clock_per_sm.{dtype} ({most})",
+                "correct one of the two",
+            )
     for dtype, rate in (values.get("fp16_accumulator_flop_per_clock_per_sm") or {}).items():
         least = values["tensor_flop_per_clock_per_sm"].get(dtype)
         if least is None or rate < least:

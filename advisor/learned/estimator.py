@@ -81,8 +81,9 @@ class LearnedPredictor:
         share = np.where(np.isfinite(us), learned.learned if learned.share is None else learned.share, 0.0)
         return Prediction(us=us, low_us=low, high_us=high, learned=np.zeros(us.shape, dtype=bool), share=share)
 
-    def _outside(self, learned: Prediction, far: Array, problem: ProblemBatch, configuration: ConfigurationBatch | None,
-                 gpu: GpuSpec) -> Prediction:
+    def _outside(
+        self, learned: Prediction, far: Array, problem: ProblemBatch, configuration: ConfigurationBatch | None, gpu: GpuSpec
+    ) -> Prediction:
         """Learned values as they are within what was learned, and as far as they count elsewhere (`Domain.far` [n])."""
         rows = np.flatnonzero(far > DOMAIN_MARGIN)
         some = None if configuration is None else configuration.take(rows)
@@ -112,8 +113,16 @@ class LearnedPredictor:
             return self._analytical.scores(each, configuration, gpu)
         return moe.ranker.scores(moe.core, each, configuration, machine(gpu, each[0].dtype))
 
-    def p_speedup(self, problem: ProblemBatch, gpu: GpuSpec, latency_us: Array | None, prediction: Prediction,
-                  ceiling: Prediction, configuration: ConfigurationBatch | None = None, at_least: float = 1.1) -> Array:
+    def p_speedup(
+        self,
+        problem: ProblemBatch,
+        gpu: GpuSpec,
+        latency_us: Array | None,
+        prediction: Prediction,
+        ceiling: Prediction,
+        configuration: ConfigurationBatch | None = None,
+        at_least: float = 1.1,
+    ) -> Array:
         """Probability that the best configuration is `at_least` times faster than the launch.
 
         With a measured latency: the share of held-out errors of the ceiling that leave the best below latency / at_least, after what
@@ -124,8 +133,16 @@ class LearnedPredictor:
         p = self._p_speedup(problem, gpu, latency_us, prediction, ceiling, configuration, at_least)
         return within_bound(p, problem, gpu, latency_us, at_least)
 
-    def _p_speedup(self, problem: ProblemBatch, gpu: GpuSpec, latency_us: Array | None, prediction: Prediction,
-                   ceiling: Prediction, configuration: ConfigurationBatch | None, at_least: float) -> Array:
+    def _p_speedup(
+        self,
+        problem: ProblemBatch,
+        gpu: GpuSpec,
+        latency_us: Array | None,
+        prediction: Prediction,
+        ceiling: Prediction,
+        configuration: ConfigurationBatch | None,
+        at_least: float,
+    ) -> Array:
         plain = _p_of_intervals(latency_us, prediction, ceiling, at_least)
         moe = self._moe(problem)
         if moe is None or not moe.core.winners.size:
@@ -138,7 +155,9 @@ class LearnedPredictor:
         name = measured_posterior.given(task, "served" if configuration is None else "exact")
         if latency_us is not None and (name, seen) in moe.shares:
             launched = measured_posterior.blocks(moe.launch(problem, configuration, known))
-            told = moe.shares[(name, seen)] * measured_posterior.signal(latency_us, prediction.us, launched, measured_posterior.blocks(launch))
+            told = moe.shares[(name, seen)] * measured_posterior.signal(
+                latency_us, prediction.us, launched, measured_posterior.blocks(launch)
+            )
             task = name
         with np.errstate(invalid="ignore", divide="ignore"):
             best = np.maximum(estimate.log_us, np.log(_least_sustained_us(problem, gpu)))
@@ -172,8 +191,9 @@ class LearnedPredictor:
         return _joined(fallback, _above(_widened(found, far), problem, gpu), far <= DOMAIN_MARGIN, _share(far))
 
 
-def _launchable(found: tuple[Array, Array, Array], problem: ProblemBatch, configuration: ConfigurationBatch | None,
-                gpu: GpuSpec) -> Prediction:
+def _launchable(
+    found: tuple[Array, Array, Array], problem: ProblemBatch, configuration: ConfigurationBatch | None, gpu: GpuSpec
+) -> Prediction:
     """Learned values, none below the bound, of the configuration where one is given; infinite where that cannot launch."""
     if configuration is None:
         us, low, high = _above(_slowed(found, _least_sustained_us(problem, gpu)), problem, gpu)

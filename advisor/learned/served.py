@@ -55,7 +55,8 @@ def stack_configuration(problem: ProblemBatch, gpu: GpuSpec) -> ConfigurationBat
     if not quantised:
         return served_configuration(problem, machine(gpu, problem.dtype))
     dtype = problem.dtype if problem.weight_dtype in (None, problem.dtype) else WEIGHT_ONLY.get(problem.weight_dtype, problem.dtype)
-    fields = default_fields("vllm", problem.sizes["M"], problem.sizes["E"], dtype=dtype, block_shape=problem.block_shape,
-                            amd=gpu.vendor == "amd")
+    fields = default_fields(
+        "vllm", problem.sizes["M"], problem.sizes["E"], dtype=dtype, block_shape=problem.block_shape, amd=gpu.vendor == "amd"
+    )
     columns = {name: column.astype(np.float64) for name, column in fields.items()}
     return ConfigurationBatch(num_warps=columns.pop("num_warps"), num_stages=columns.pop("num_stages"), parameters=columns)

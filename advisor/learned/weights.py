@@ -96,11 +96,19 @@ def load(path: Path | str) -> Weights:
     except InputError:
         raise
     except OSError as error:
-        raise InputError(f"{name}: cannot be read ({error.strerror or type(error).__name__})", os.fspath(path),
-                         "weights that `advisor train` wrote", "check the path") from None
+        raise InputError(
+            f"{name}: cannot be read ({error.strerror or type(error).__name__})",
+            os.fspath(path),
+            "weights that `advisor train` wrote",
+            "check the path",
+        ) from None
     except (ValueError, KeyError, TypeError, IndexError, EOFError, AssertionError, zipfile.BadZipFile) as error:
-        raise InputError(f"{name}: cannot be read as weights ({type(error).__name__})", os.fspath(path),
-                         "a file that `advisor train` wrote", "train it anew") from None
+        raise InputError(
+            f"{name}: cannot be read as weights ({type(error).__name__})",
+            os.fspath(path),
+            "a file that `advisor train` wrote",
+            "train it anew",
+        ) from None
 
 
 def shipped() -> Path | None:

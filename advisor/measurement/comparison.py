@@ -23,7 +23,13 @@ class MeasuredComparison:
 
 
 def compare_launches(
-    base: Launch, head: Launch, *, device: str | DeviceSpec = "auto", seed: int = 0, floor: bool = True, limits: Limits | None = None,
+    base: Launch,
+    head: Launch,
+    *,
+    device: str | DeviceSpec = "auto",
+    seed: int = 0,
+    floor: bool = True,
+    limits: Limits | None = None,
     scheduler: Scheduler | None = None,
 ) -> MeasuredComparison:
     """Measures two launches in the same rounds (of two revisions of a kernel, or two configurations) and gives the verdict.
@@ -59,6 +65,4 @@ def compare_launches(
 def _verdict(scheduler: Scheduler, batch: Batch, fingerprint: Fingerprint) -> MeasuredComparison:
     (_, (base, head)) = next(iter(scheduler.run([batch])))
     sides = [Side(rounds=o.rounds, failure=o.failure, fingerprint=fingerprint, session="interleaved") for o in (base, head)]
-    return MeasuredComparison(
-        comparison=verdict(sides[0], sides[1], floor=base.noise_floor), base=base, head=head, fingerprint=fingerprint
-    )
+    return MeasuredComparison(comparison=verdict(sides[0], sides[1], floor=base.noise_floor), base=base, head=head, fingerprint=fingerprint)

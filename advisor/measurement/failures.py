@@ -72,8 +72,16 @@ _TEXTS: tuple[tuple[str, str], ...] = (
     ("failed to translate module", "compile-error"),
 )
 _MACHINE_TEXTS = (
-    "failed to find c compiler", "no space left on device", "disk quota exceeded", "permission denied", "read-only file system",
-    "too many open files", "cannot allocate memory", "0 active drivers", "ecc error", "unable to determine the device handle",
+    "failed to find c compiler",
+    "no space left on device",
+    "disk quota exceeded",
+    "permission denied",
+    "read-only file system",
+    "too many open files",
+    "cannot allocate memory",
+    "0 active drivers",
+    "ecc error",
+    "unable to determine the device handle",
 )
 """Of the machine, whatever raised it: ptxas says so too where the disk is full."""
 _TYPES: dict[str, str] = {

@@ -47,7 +47,8 @@ def deciding(modules: Iterable[str], kernel: str, tensors: Iterable[str]) -> lis
     # A counter that is put back to zero rests at zero, as a lock does.
     of_counters = _Reader(functions, imported, LOADS - COUNTS)
     return [
-        name for name in tensors
+        name
+        for name in tensors
         if (of_counters if reader.resets(kernel, frozenset({name})) else reader).decides(kernel, frozenset({name}), frozenset())
     ]
 
@@ -157,8 +158,11 @@ class _Reader:
         if _called(node) in self.functions:
             name = _called(node)
             return any(
-                self.decides(name, frozenset(_given(node, each, lambda value: self._is_pointer(value, pointers))),
-                             frozenset(_given(node, each, lambda value: self._is_value(value, pointers, values))))
+                self.decides(
+                    name,
+                    frozenset(_given(node, each, lambda value: self._is_pointer(value, pointers))),
+                    frozenset(_given(node, each, lambda value: self._is_value(value, pointers, values))),
+                )
                 for each in self.functions[name]
             )
         return self._goes_by(node, pointers, values)

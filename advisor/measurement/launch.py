@@ -23,9 +23,7 @@ class Launch:
 
     def key(self) -> str:
         """What makes two launches the same launch, on whatever machine: the kernel's name, not where its file lies."""
-        return json.dumps(
-            [self.kernel.function, problem_key(self.problem), self.configuration.flat()], sort_keys=True
-        )
+        return json.dumps([self.kernel.function, problem_key(self.problem), self.configuration.flat()], sort_keys=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

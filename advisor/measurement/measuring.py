@@ -76,9 +76,17 @@ Watch = Callable[[Progress], None]
 
 
 def measure(
-    launches: Sequence[Launch], output: str | os.PathLike[str], *, device: str | DeviceSpec = "auto", rounds: int = MIN_ROUNDS,
-    time_limit_s: float | None = None, resume: bool = True, limits: Limits | None = None, compile_workers: int | None = None,
-    seed: int = 0, watch: Watch | None = None,
+    launches: Sequence[Launch],
+    output: str | os.PathLike[str],
+    *,
+    device: str | DeviceSpec = "auto",
+    rounds: int = MIN_ROUNDS,
+    time_limit_s: float | None = None,
+    resume: bool = True,
+    limits: Limits | None = None,
+    compile_workers: int | None = None,
+    seed: int = 0,
+    watch: Watch | None = None,
 ) -> Summary:
     """Times launches and appends a row for each, as they come.
 
@@ -115,9 +123,17 @@ def measure(
 
 
 def run_plan(
-    path: str | Path, output: str | os.PathLike[str], time_limit_s: float | None = None, *,
-    device: str | DeviceSpec = "auto", rounds: int | None = None, resume: bool = True, limits: Limits | None = None,
-    compile_workers: int | None = None, ceilings_folder: Path | None = None, watch: Watch | None = None,
+    path: str | Path,
+    output: str | os.PathLike[str],
+    time_limit_s: float | None = None,
+    *,
+    device: str | DeviceSpec = "auto",
+    rounds: int | None = None,
+    resume: bool = True,
+    limits: Limits | None = None,
+    compile_workers: int | None = None,
+    ceilings_folder: Path | None = None,
+    watch: Watch | None = None,
 ) -> Summary:
     """Measures a campaign, most informative first, until it is done or the time is up; resumable on any machine.
 
@@ -190,8 +206,16 @@ def _batches(launches: Iterable[Launch], rounds: int, seed: int) -> Iterator[Bat
 
 
 def _run(
-    batches: Iterable[Batch], scheduler: Scheduler, journal: Journal, summary: Summary, start: float, time_limit_s: float | None,
-    total: int | None, watch: Watch | None, *, skip_unfit: bool = False,
+    batches: Iterable[Batch],
+    scheduler: Scheduler,
+    journal: Journal,
+    summary: Summary,
+    start: float,
+    time_limit_s: float | None,
+    total: int | None,
+    watch: Watch | None,
+    *,
+    skip_unfit: bool = False,
 ) -> None:
     """The loop: a batch, its rows to the disk, the next. `skip_unfit`: problems whose inputs find no memory get no rows."""
     gpu = match_device_name(summary.gpu)
@@ -234,7 +258,9 @@ def _run(
         if len(stuck) == SAME_FAILURES and same is not None and set(stuck) == {same}:
             reason = same.message if without_memory else f"{same.kind} ({same.stage}): {same.message}"
             raise MeasurementError(
-                f"the last {SAME_FAILURES} batches of launches failed, all for one reason", reason, "a launch that runs",
+                f"the last {SAME_FAILURES} batches of launches failed, all for one reason",
+                reason,
+                "a launch that runs",
                 "see to the machine (driver, compiler, disk, memory), then run it again: these launches are then measured again",
             )
     summary.finished = summary.finished and came_back == expected

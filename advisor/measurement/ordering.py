@@ -76,9 +76,7 @@ def predicted_latency_us(problem: Problem, configurations: Sequence[Configuratio
         return None
 
     try:
-        analysis = pipelines.analyse(
-            pipelines.problem_batch([problem]), pipelines.configuration_batch(list(configurations)), gpu
-        )
+        analysis = pipelines.analyse(pipelines.problem_batch([problem]), pipelines.configuration_batch(list(configurations)), gpu)
     except (AdvisorError, KeyError):
         return None
     return np.broadcast_to(analysis.latency_us, (len(configurations),)).astype(np.float64)

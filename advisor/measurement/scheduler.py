@@ -26,8 +26,14 @@ MAX_COMPILE_WORKERS = 16
 LOOKAHEAD_PER_WORKER = 4  # launches compiling or compiled ahead, per compiling worker
 MAX_LOST_WORKERS = 3  # without a launch to blame, before the run gives up on a batch
 
-_STAGES = {"open": "starting up the GPU", "inputs": "making the inputs", "compile": "compiling a launch", "launch": "the first run",
-           "check": "checking the output", "rounds": "one side of a round"}
+_STAGES = {
+    "open": "starting up the GPU",
+    "inputs": "making the inputs",
+    "compile": "compiling a launch",
+    "launch": "the first run",
+    "check": "checking the output",
+    "rounds": "one side of a round",
+}
 _BY_TIMEOUT = ("launch", "check", "rounds")
 """Stages whose limit `advisor measure --timeout` sets: those that run kernels."""
 
@@ -104,7 +110,11 @@ class Scheduler:
     """Measures batches on one device. Use as a context manager: workers end with it."""
 
     def __init__(
-        self, device: DeviceSpec, *, limits: Limits | None = None, compile_workers: int | None = None,
+        self,
+        device: DeviceSpec,
+        *,
+        limits: Limits | None = None,
+        compile_workers: int | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.spec, self.limits, self.clock = device, limits or Limits(), clock
@@ -158,9 +168,12 @@ class Scheduler:
         while True:
             if not wait([worker.connection], max(0.0, deadline - self.clock())):
                 self._drop_worker()
-                raise MeasurementError(f"the device did not answer ({what})", f"nothing within {timeout_s:g} s",
-                                       "an answer by then, a limit that no option raises",
-                                       "see with nvidia-smi whether another program holds the GPU, then run it again")
+                raise MeasurementError(
+                    f"the device did not answer ({what})",
+                    f"nothing within {timeout_s:g} s",
+                    "an answer by then, a limit that no option raises",
+                    "see with nvidia-smi whether another program holds the GPU, then run it again",
+                )
             answer = worker.receive()
             if answer is None:
                 failure = worker.death(what)
@@ -330,10 +343,15 @@ class Scheduler:
                     return
                 idle = WorkerProcess()
             task = self._queue.popleft()
-            idle.send({
-                "do": "compile", "target": self.description.target, "kernel": asdict(task.launch.kernel),
-                "problem": asdict(task.launch.problem), "configuration": asdict(task.launch.configuration),
-            })
+            idle.send(
+                {
+                    "do": "compile",
+                    "target": self.description.target,
+                    "kernel": asdict(task.launch.kernel),
+                    "problem": asdict(task.launch.problem),
+                    "configuration": asdict(task.launch.configuration),
+                }
+            )
             self._compilers[idle] = (task, self.clock() + self.limits.compile_s)
 
     def _on_compiled(self, worker: WorkerProcess, message: dict[str, Any] | None) -> None:

@@ -75,9 +75,7 @@ class Comparison:
 
 def round_latencies(rounds: Sequence[Round]) -> Array:
     """The median of every round's samples in microseconds, [rounds]; NaN where the round does not count."""
-    return np.array(
-        [np.median(r.samples_us) if r.samples_us and r.discarded is None else np.nan for r in rounds], dtype=np.float64
-    )
+    return np.array([np.median(r.samples_us) if r.samples_us and r.discarded is None else np.nan for r in rounds], dtype=np.float64)
 
 
 @lru_cache(maxsize=128)

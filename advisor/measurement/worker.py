@@ -39,8 +39,12 @@ class WorkerProcess:
         self._stderr: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the worker
         try:
             self.process = subprocess.Popen(
-                python_command(_START, str(theirs.fileno())), stdin=subprocess.DEVNULL, stdout=self._stderr, stderr=self._stderr,
-                pass_fds=(theirs.fileno(),), close_fds=True,
+                python_command(_START, str(theirs.fileno())),
+                stdin=subprocess.DEVNULL,
+                stdout=self._stderr,
+                stderr=self._stderr,
+                pass_fds=(theirs.fileno(),),
+                close_fds=True,
             )
         finally:
             theirs.close()
@@ -137,8 +141,12 @@ def main(descriptor: int) -> None:
 
 def _describe(device: Device) -> dict[str, Any]:
     gpu = device.gpu
-    return {"is": "described", "gpu": device.gpu_name, "fingerprint": asdict(device.fingerprint()),
-            "target": list(gpu.triton_target) if gpu is not None else None}
+    return {
+        "is": "described",
+        "gpu": device.gpu_name,
+        "fingerprint": asdict(device.fingerprint()),
+        "target": list(gpu.triton_target) if gpu is not None else None,
+    }
 
 
 def _compile(request: dict[str, Any]) -> dict[str, Any]:

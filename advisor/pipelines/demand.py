@@ -38,8 +38,14 @@ class Work:
         zero = np.zeros_like(self.compulsory_bytes)
         one_way = np.maximum(self.compulsory_bytes - self.result_bytes, self.result_bytes)
         return {
-            "tensor": self.tensor_flop, "fma": self.fma_flop, "xu": self.xu_op, "alu": zero, "issue": zero,
-            "smem": zero, "l2": one_way, "dram": self.compulsory_bytes,
+            "tensor": self.tensor_flop,
+            "fma": self.fma_flop,
+            "xu": self.xu_op,
+            "alu": zero,
+            "issue": zero,
+            "smem": zero,
+            "l2": one_way,
+            "dram": self.compulsory_bytes,
         }
 
 

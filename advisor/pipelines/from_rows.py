@@ -107,8 +107,16 @@ def batches(rows: Rows, find_gpu: Callable[[str], GpuSpec], gpu: str | None = No
             where = f"{rows.path}: row {chosen[0] + 1}"
             expert_rows, expert_count = _routings(rows, chosen, sizes) if routed[chosen[0]] else (None, None)
             problem = ProblemBatch(
-                family=family, op=op, dtype=dtype, weight_dtype=stored.weight_dtype, output_dtype=stored.output_dtype,
-                block_shape=stored.block_shape, sizes=sizes, cache=cache, expert_rows=expert_rows, expert_count=expert_count,
+                family=family,
+                op=op,
+                dtype=dtype,
+                weight_dtype=stored.weight_dtype,
+                output_dtype=stored.output_dtype,
+                block_shape=stored.block_shape,
+                sizes=sizes,
+                cache=cache,
+                expert_rows=expert_rows,
+                expert_count=expert_count,
             )
             configuration = None
             if rows.has_configuration[chosen[0]]:

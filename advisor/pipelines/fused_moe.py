@@ -37,12 +37,23 @@ def product(problem: ProblemBatch, block_m: Array | None = None) -> tile.Product
     if block_m is not None:  # every active expert pads its last block, and at most one expert is active per slot
         launched = np.ceil(np.minimum(slots + sizes["E"] * (block_m - 1), slots * block_m) / block_m)
     return tile.Product(
-        rows=rows, count=count, width=width, depth=depth,
-        distinct_a_bytes=distinct_rows * a_row, distinct_b_bytes=active * b_group, a_row_bytes=a_row, b_group_bytes=b_group,
+        rows=rows,
+        count=count,
+        width=width,
+        depth=depth,
+        distinct_a_bytes=distinct_rows * a_row,
+        distinct_b_bytes=active * b_group,
+        a_row_bytes=a_row,
+        b_group_bytes=b_group,
         output_bytes=slots * width * problem.result_bytes,
-        a_bytes=problem.operand_bytes, b_bytes=problem.weight_bytes, c_dtype=result_dtype(problem.dtype, problem.output_dtype),
-        dtype=problem.dtype, l2_resident=problem.cache, launched_row_tiles=launched,
-        block_scaled=problem.block_shape is not None, kind=problem.family,
+        a_bytes=problem.operand_bytes,
+        b_bytes=problem.weight_bytes,
+        c_dtype=result_dtype(problem.dtype, problem.output_dtype),
+        dtype=problem.dtype,
+        l2_resident=problem.cache,
+        launched_row_tiles=launched,
+        block_scaled=problem.block_shape is not None,
+        kind=problem.family,
     )
 
 

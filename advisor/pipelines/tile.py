@@ -65,8 +65,10 @@ def compute_pipeline(gpu: GpuSpec, dtype: str) -> str | None:
     Quantised operands are widened where the GPU has no instruction for them, as kernels do.
     """
     wider = {
-        "fp8": ("fp8", "bf16", "fp16"), "fp4": ("fp4", "fp8", "bf16", "fp16"),
-        "int8": ("int8", "bf16", "fp16"), "int4": ("int4", "bf16", "fp16"),
+        "fp8": ("fp8", "bf16", "fp16"),
+        "fp4": ("fp4", "fp8", "bf16", "fp16"),
+        "int8": ("int8", "bf16", "fp16"),
+        "int4": ("int4", "bf16", "fp16"),
     }
     for candidate in wider.get(dtype, (dtype,)):
         if gpu.tensor_flop_per_clock_per_sm.get(candidate):
@@ -103,8 +105,11 @@ def work(product: Product, dtype: str, gpu: GpuSpec) -> Work:
     tensor = compute_pipeline(gpu, dtype)
     zero = np.zeros_like(flop)
     return Work(
-        tensor_flop=flop if tensor else zero, fma_flop=zero if tensor else flop / fma_gain(gpu, dtype, dot=True), xu_op=zero,
-        compulsory_bytes=product.distinct_a_bytes + product.distinct_b_bytes + product.output_bytes, result_bytes=product.output_bytes,
+        tensor_flop=flop if tensor else zero,
+        fma_flop=zero if tensor else flop / fma_gain(gpu, dtype, dot=True),
+        xu_op=zero,
+        compulsory_bytes=product.distinct_a_bytes + product.distinct_b_bytes + product.output_bytes,
+        result_bytes=product.output_bytes,
         tensor_dtype=tensor,
     )
 
@@ -199,11 +204,22 @@ def _tiling(product: Product, configuration: ConfigurationBatch, gpu: GpuSpec) -
     )
     rows, columns = np.where(swapped, block_n, block_m), np.where(swapped, block_m, block_n)
     return _Tiling(
-        block_m=block_m, block_n=block_n, block_k=block_k, group=configuration.get("GROUP_SIZE_M", 1), split=split,
-        warps=configuration.num_warps, expert_row_tiles=expert_row_tiles, row_tiles=(product.count * expert_row_tiles).sum(-1),
-        total_rows=(product.count * product.rows).sum(-1), column_tiles=np.ceil(product.width / block_n), steps=steps,
-        flop=2 * block_m * block_n * steps * block_k, rows=rows, columns=columns,
-        warp_group=occupancy.wants_wgmma(gpu, rows, configuration.num_warps, product.dtype), sharing=configuration.get("MULTICAST", 1),
+        block_m=block_m,
+        block_n=block_n,
+        block_k=block_k,
+        group=configuration.get("GROUP_SIZE_M", 1),
+        split=split,
+        warps=configuration.num_warps,
+        expert_row_tiles=expert_row_tiles,
+        row_tiles=(product.count * expert_row_tiles).sum(-1),
+        total_rows=(product.count * product.rows).sum(-1),
+        column_tiles=np.ceil(product.width / block_n),
+        steps=steps,
+        flop=2 * block_m * block_n * steps * block_k,
+        rows=rows,
+        columns=columns,
+        warp_group=occupancy.wants_wgmma(gpu, rows, configuration.num_warps, product.dtype),
+        sharing=configuration.get("MULTICAST", 1),
     )
 
 
@@ -246,15 +262,21 @@ def _per_cta(product: Product, cut: _Tiling, gpu: GpuSpec, zero: Array) -> dict[
     }
 
 
-def _resources(
-    product: Product, cut: _Tiling, configuration: ConfigurationBatch, gpu: GpuSpec
-) -> tuple[occupancy.Resources, Array]:
+def _resources(product: Product, cut: _Tiling, configuration: ConfigurationBatch, gpu: GpuSpec) -> tuple[occupancy.Resources, Array]:
     """What one CTA holds of an SM, and whether its loads are pipelined, [n]."""
     shape = occupancy.Tile(
-        block_m=cut.rows, block_n=cut.columns, block_k=cut.block_k, num_warps=cut.warps, num_stages=configuration.num_stages,
-        a_bytes=product.a_bytes, b_bytes=product.b_bytes, c_bytes=product.c_bytes, block_scaled=product.block_scaled,
+        block_m=cut.rows,
+        block_n=cut.columns,
+        block_k=cut.block_k,
+        num_warps=cut.warps,
+        num_stages=configuration.num_stages,
+        a_bytes=product.a_bytes,
+        b_bytes=product.b_bytes,
+        c_bytes=product.c_bytes,
+        block_scaled=product.block_scaled,
         # Kernels that store through a tensor descriptor have this parameter (triton_kernels/gemm.py, Triton's own tutorial).
-        stored_parts=configuration.parameters.get("EPILOGUE_SUBTILE"), flattened=configuration.parameters.get("FLATTEN"),
+        stored_parts=configuration.parameters.get("EPILOGUE_SUBTILE"),
+        flattened=configuration.parameters.get("FLATTEN"),
     )
     descriptors = shape.stored_parts is not None
     pipelined = np.logical_or(occupancy.asynchronous(product.depth, min(product.a_bytes, product.b_bytes)), descriptors)

@@ -58,8 +58,12 @@ class Aliases:
         return found
 
     def events(
-        self, name: str, touching: Mapping[str, Sequence[ast.stmt]], end: tuple[float, int],
-        rebinds: Callable[[ast.stmt, str], bool], touched_by: Callable[[ast.stmt], Iterable[str]],
+        self,
+        name: str,
+        touching: Mapping[str, Sequence[ast.stmt]],
+        end: tuple[float, int],
+        rebinds: Callable[[ast.stmt, str], bool],
+        touched_by: Callable[[ast.stmt], Iterable[str]],
     ) -> list[Event]:
         """What decides a name before a place, in order, from where it was last assigned on: what stood before does not matter.
 

@@ -36,7 +36,12 @@ class AroundLaunch:
     """
 
     def __init__(
-        self, source: SourceFile, kernel: JitFunction, scopes: Sequence[Scope], call: ast.Call, num_sms: int | None,
+        self,
+        source: SourceFile,
+        kernel: JitFunction,
+        scopes: Sequence[Scope],
+        call: ast.Call,
+        num_sms: int | None,
         element_bytes: int | None,
     ) -> None:
         function = next((each for each in reversed(scopes) if isinstance(each, ast.FunctionDef)), None)
@@ -72,8 +77,9 @@ class AroundLaunch:
             if whole is None or rank is None:
                 break
             owner, kind = whole
-            positional += [ast.parse(f"{owner}.{kind}({i})" if kind == "stride" else f"{owner}.shape[{i}]", mode="eval").body
-                           for i in range(rank)]
+            positional += [
+                ast.parse(f"{owner}.{kind}({i})" if kind == "stride" else f"{owner}.shape[{i}]", mode="eval").body for i in range(rank)
+            ]
         named = ((k.arg, k.value) for k in self.call.keywords if k.arg)
         return dict([*zip((p.name for p in self.kernel.parameters), positional, strict=False), *named])
 

@@ -39,8 +39,10 @@ def argument_defaults(function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lam
     """What arguments of a function are where a call does not give them."""
     asked = function.args
     positional = [*asked.posonlyargs, *asked.args]
-    pairs = [*zip(positional[len(positional) - len(asked.defaults) :], asked.defaults, strict=True),
-             *zip(asked.kwonlyargs, asked.kw_defaults, strict=True)]
+    pairs = [
+        *zip(positional[len(positional) - len(asked.defaults) :], asked.defaults, strict=True),
+        *zip(asked.kwonlyargs, asked.kw_defaults, strict=True),
+    ]
     return {argument.arg: default for argument, default in pairs if default is not None}
 
 

@@ -149,6 +149,17 @@ def _function(reader: FunctionReader, node: ast.Call, name: str) -> Any:
 
 
 ANSWERERS: tuple[Callable[[FunctionReader, ast.Call, str], Any], ...] = (
-    _limits, _math, _hasattr, _environment, _lookup, _integer_method, _element_size, _string_method, _device, _version, _first, _function,
+    _limits,
+    _math,
+    _hasattr,
+    _environment,
+    _lookup,
+    _integer_method,
+    _element_size,
+    _string_method,
+    _device,
+    _version,
+    _first,
+    _function,
 )
 """In this order: a call that none takes is one of a function."""

@@ -9,8 +9,9 @@ from typing import Any
 from advisor.python_source.literal_values import Symbol, plain
 from advisor.python_source.number_limits import Limits
 
-CHANGING = frozenset({"append", "extend", "insert", "pop", "popitem", "remove", "clear", "sort", "reverse", "update", "setdefault", "add",
-                      "discard"})
+CHANGING = frozenset(
+    {"append", "extend", "insert", "pop", "popitem", "remove", "clear", "sort", "reverse", "update", "setdefault", "add", "discard"}
+)
 """Methods of lists, dictionaries and sets that change them."""
 
 

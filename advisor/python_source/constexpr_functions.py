@@ -16,9 +16,35 @@ DECORATORS = frozenset({"triton.constexpr_function", "constexpr_function"}) | _V
 METHODS = frozenset({"bit_length"})
 """Methods of numbers that may be called."""
 _UNDERSTOOD = (
-    ast.Return, ast.Assign, ast.AugAssign, ast.AnnAssign, ast.If, ast.While, ast.For, ast.Break, ast.Continue, ast.Pass, ast.Assert,
-    ast.Expr, ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.IfExp, ast.Subscript, ast.Name, ast.Constant, ast.Tuple, ast.List,
-    ast.Call, ast.Attribute, ast.operator, ast.unaryop, ast.boolop, ast.cmpop, ast.expr_context,
+    ast.Return,
+    ast.Assign,
+    ast.AugAssign,
+    ast.AnnAssign,
+    ast.If,
+    ast.While,
+    ast.For,
+    ast.Break,
+    ast.Continue,
+    ast.Pass,
+    ast.Assert,
+    ast.Expr,
+    ast.BinOp,
+    ast.UnaryOp,
+    ast.BoolOp,
+    ast.Compare,
+    ast.IfExp,
+    ast.Subscript,
+    ast.Name,
+    ast.Constant,
+    ast.Tuple,
+    ast.List,
+    ast.Call,
+    ast.Attribute,
+    ast.operator,
+    ast.unaryop,
+    ast.boolop,
+    ast.cmpop,
+    ast.expr_context,
 )
 """What has no scope of its own: every name that is stored is the function's, so that none can hide what another one means. Calls take no
 keywords, for `max(values, key=...)` would call what it is given.

@@ -67,8 +67,12 @@ def problem_dtype(entry: Mapping[str, Any], kernel: str, asked: str | None) -> s
     if asked is None:
         return types[0] if types else "bf16"
     if types and asked not in types:
-        raise UsageError(f"{kernel} is not made for operands of this type", asked, f"one of {', '.join(types)}",
-                         "give another --dtype, or add it to the `dtypes` of its KERNELS entry")
+        raise UsageError(
+            f"{kernel} is not made for operands of this type",
+            asked,
+            f"one of {', '.join(types)}",
+            "give another --dtype, or add it to the `dtypes` of its KERNELS entry",
+        )
     return asked
 
 

@@ -50,7 +50,10 @@ class FunctionReader(Evaluator):
         self.known: dict[tuple[str, int], Any] = {}  # what names of the file were found to be, for `outer`
 
     def call(
-        self, function: ast.FunctionDef | ast.Lambda, arguments: Sequence[Any], keywords: Mapping[str, Any] | None = None,
+        self,
+        function: ast.FunctionDef | ast.Lambda,
+        arguments: Sequence[Any],
+        keywords: Mapping[str, Any] | None = None,
         closure: Mapping[str, Any] | None = None,
     ) -> Any:
         """What a function of the file returns.
@@ -365,8 +368,9 @@ class FunctionReader(Evaluator):
         if isinstance(given, FunctionValue) and all(k.arg for k in node.keywords):
             return given.follow(self.elements(node.args), {str(k.arg): self.visit(k.value) for k in node.keywords})
         if isinstance(given, Symbol):  # Config = triton.Config
-            return super()._call(ast.copy_location(ast.Call(func=ast.parse(given.text, mode="eval").body, args=node.args,
-                                                            keywords=node.keywords), node))
+            return super()._call(
+                ast.copy_location(ast.Call(func=ast.parse(given.text, mode="eval").body, args=node.args, keywords=node.keywords), node)
+            )
         try:
             if name in around.reasons:
                 raise NotLiteralError(around.reasons[name])

@@ -10,7 +10,11 @@ from advisor.python_source.bindings import statements_within
 
 _LIBDEVICE = "triton.language.extra.libdevice"
 HANDED_ON = {
-    "triton": "triton", "tl": "triton.language", "libdevice": _LIBDEVICE, "tldevice": _LIBDEVICE, "tl_extra_shim": _LIBDEVICE,
+    "triton": "triton",
+    "tl": "triton.language",
+    "libdevice": _LIBDEVICE,
+    "tldevice": _LIBDEVICE,
+    "tl_extra_shim": _LIBDEVICE,
 }
 """Names under which packages hand triton's modules on: `from vllm.triton_utils import tl`, `from flag_gems.utils import tl_extra_shim`."""
 
@@ -74,8 +78,9 @@ def inner_imports_of(tree: ast.Module) -> dict[str, list[Import]]:
 def stars_of(tree: ast.Module) -> tuple[Import, ...]:
     """The imports of all names of a module, `from module import *`, at module level; the last, whose names count, first."""
     nodes = [node for node in module_level(tree) if isinstance(node, ast.ImportFrom)]
-    return tuple(Import(alias="*", module=node.module or "", name="*", level=node.level)
-                 for node in reversed(nodes) if node.names[0].name == "*")
+    return tuple(
+        Import(alias="*", module=node.module or "", name="*", level=node.level) for node in reversed(nodes) if node.names[0].name == "*"
+    )
 
 
 def imports_in(node: ast.AST) -> Iterator[Import]:

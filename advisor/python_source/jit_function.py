@@ -18,7 +18,14 @@ from advisor.python_source.surroundings import Place
 from advisor.result.schema import LAUNCH_OPTIONS
 
 INDUCTOR_DECORATORS = (
-    "pointwise", "reduction", "persistent_reduction", "split_scan", "template", "foreach", "user_autotune", "cooperative_reduction",
+    "pointwise",
+    "reduction",
+    "persistent_reduction",
+    "split_scan",
+    "template",
+    "foreach",
+    "user_autotune",
+    "cooperative_reduction",
     "fixed_config",
 )
 """Decorators of TorchInductor's generated kernels (`torch/_inductor/runtime/triton_heuristics.py`)."""
@@ -93,7 +100,10 @@ class JitFunction:
 
 
 def read_function(
-    node: ast.FunctionDef, evaluator: FunctionReader, assignments: Mapping[str, ast.expr], decorators: Decorators,
+    node: ast.FunctionDef,
+    evaluator: FunctionReader,
+    assignments: Mapping[str, ast.expr],
+    decorators: Decorators,
     applied: Sequence[ast.expr] = (),
 ) -> JitFunction:
     """A kernel from its definition.
@@ -127,9 +137,17 @@ def read_function(
             unread.append(f"{ast.unparse(written.func if isinstance(written, ast.Call) else written)[:60]}")
     unspecialized = frozenset(_named(node, "do_not_specialize", evaluator))
     return JitFunction(
-        name=node.name, line=node.lineno, end_line=node.end_lineno or node.lineno, node=node, autotune=autotune,
-        heuristics=heuristics, inductor=inductor, parameters=tuple(_parameters(node, evaluator)), unspecialized=unspecialized,
-        unaligned=unspecialized | frozenset(_named(node, "do_not_specialize_on_alignment", evaluator)), unread=tuple(unread),
+        name=node.name,
+        line=node.lineno,
+        end_line=node.end_lineno or node.lineno,
+        node=node,
+        autotune=autotune,
+        heuristics=heuristics,
+        inductor=inductor,
+        parameters=tuple(_parameters(node, evaluator)),
+        unspecialized=unspecialized,
+        unaligned=unspecialized | frozenset(_named(node, "do_not_specialize_on_alignment", evaluator)),
+        unread=tuple(unread),
     )
 
 
@@ -179,7 +197,9 @@ def _parameters(node: ast.FunctionDef, evaluator: FunctionReader) -> Iterator[Pa
             except NotLiteralError:
                 value = MISSING
         yield Parameter(
-            name=argument.arg, annotation=annotation, default=value,
+            name=argument.arg,
+            annotation=annotation,
+            default=value,
             is_constexpr=bool(annotation) and annotation.split(".")[-1].startswith("constexpr"),  # type: ignore[union-attr]
         )
 

@@ -26,7 +26,12 @@ class LaunchSite:
     """One launch, and what it passes; arguments as those of `AroundLaunch`."""
 
     def __init__(
-        self, source: SourceFile, kernel: JitFunction, scopes: Sequence[Scope], call: ast.Call, num_sms: int | None,
+        self,
+        source: SourceFile,
+        kernel: JitFunction,
+        scopes: Sequence[Scope],
+        call: ast.Call,
+        num_sms: int | None,
         element_bytes: int | None,
     ) -> None:
         self.kernel, self.call = kernel, call
@@ -43,10 +48,18 @@ class LaunchSite:
         except NotLiteralError:
             grid = None
         return FoundLaunch(
-            grid=grid, line=self.call.lineno, text=ast.unparse(grid_of(self.call))[:120], constexprs=constants, options=launched,
-            numbers=self.numbers(values, known), types=self.types(), strides=self.strides(values, known),
-            presumed=self.presumed({**constants, **values}, known), passed=self.tensors(known),
-            blocks=blocks, shapes=shapes,
+            grid=grid,
+            line=self.call.lineno,
+            text=ast.unparse(grid_of(self.call))[:120],
+            constexprs=constants,
+            options=launched,
+            numbers=self.numbers(values, known),
+            types=self.types(),
+            strides=self.strides(values, known),
+            presumed=self.presumed({**constants, **values}, known),
+            passed=self.tensors(known),
+            blocks=blocks,
+            shapes=shapes,
         )
 
     def tells_grid(self, values: Mapping[str, Any], defaults: Mapping[str, Any], options: Sequence[str]) -> bool:

@@ -27,8 +27,14 @@ def _calls(source: SourceFile, kernel: str, elsewhere: LaunchCalls) -> LaunchCal
 
 
 def grid_from_launches(
-    source: SourceFile, kernel: str, values: Mapping[str, Any], defaults: Mapping[str, Any] | None = None, options: Sequence[str] = (),
-    num_sms: int | None = None, element_bytes: int | None = None, elsewhere: LaunchCalls = (),
+    source: SourceFile,
+    kernel: str,
+    values: Mapping[str, Any],
+    defaults: Mapping[str, Any] | None = None,
+    options: Sequence[str] = (),
+    num_sms: int | None = None,
+    element_bytes: int | None = None,
+    elsewhere: LaunchCalls = (),
 ) -> FoundLaunch | None:
     """The first launch in the file whose grid follows from what is known; None: there is none. One that passes other numbers than those
     given, with a grid that does not depend on them (a check of one small size), counts only where it is the only launch.
@@ -60,8 +66,13 @@ def grid_from_launches(
 
 
 def only_launch(
-    source: SourceFile, kernel: str, values: Mapping[str, Any], options: Sequence[str] = (), num_sms: int | None = None,
-    element_bytes: int | None = None, elsewhere: LaunchCalls = (),
+    source: SourceFile,
+    kernel: str,
+    values: Mapping[str, Any],
+    options: Sequence[str] = (),
+    num_sms: int | None = None,
+    element_bytes: int | None = None,
+    elsewhere: LaunchCalls = (),
 ) -> FoundLaunch | None:
     """What the file's launch of the kernel passes, without its grid; None: there is no launch, or there are several.
 
@@ -77,8 +88,14 @@ def only_launch(
 
 
 def needed_for_grid(
-    source: SourceFile, kernel: str, values: Mapping[str, Any], unknown: Sequence[str], defaults: Mapping[str, Any],
-    options: Sequence[str] = (), num_sms: int | None = None, element_bytes: int | None = None,
+    source: SourceFile,
+    kernel: str,
+    values: Mapping[str, Any],
+    unknown: Sequence[str],
+    defaults: Mapping[str, Any],
+    options: Sequence[str] = (),
+    num_sms: int | None = None,
+    element_bytes: int | None = None,
 ) -> tuple[int, tuple[str, ...]] | None:
     """The line of the first launch whose grid follows once more arguments are known, and which these are; None: there is none.
 

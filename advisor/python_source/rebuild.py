@@ -94,8 +94,12 @@ class _Builder:
         if name in module.functions:
             return
         if len(module.functions) > MOST_FUNCTIONS:
-            raise RebuildError(f"{source.path.name}: too many functions call each other", len(module.functions),
-                               f"at most {MOST_FUNCTIONS}", "name a kernel that calls fewer")
+            raise RebuildError(
+                f"{source.path.name}: too many functions call each other",
+                len(module.functions),
+                f"at most {MOST_FUNCTIONS}",
+                "name a kernel that calls fewer",
+            )
         module.functions.add(name)
         node = source.callees[name].node
         check_names(node, source.path.name)
@@ -103,8 +107,10 @@ class _Builder:
             try:
                 check_constexpr_function(node)
             except NotLiteralError as error:
-                raise RebuildError(f"{source.path.name}: {error}", remedy="leave it to arithmetic, or give the kernel its result as a "
-                                   "tl.constexpr argument") from None
+                raise RebuildError(
+                    f"{source.path.name}: {error}",
+                    remedy="leave it to arithmetic, or give the kernel its result as a tl.constexpr argument",
+                ) from None
         module.answers[name], reasons = answers(node, source.evaluator(), bound_names(node))
         self.reasons |= {(source.path, asked): reason for asked, reason in reasons.items()}
         for needed, line in free_names(node, {id(asked) for asked, _ in module.answers[name]}).items():
@@ -119,8 +125,11 @@ class _Builder:
             read = replace(parse_source(text, passed.path), siblings=source.siblings) if text is not None else None
             other = read.on(source.backend, source.arch) if read is not None else None
         if other is None or passed.name not in other.callees:
-            raise RebuildError(f"the kernel is given the function {passed.name} of {Path(passed.path).name}, which is not there",
-                               None, "a jitted function at the top of a recorded file")
+            raise RebuildError(
+                f"the kernel is given the function {passed.name} of {Path(passed.path).name}, which is not there",
+                None,
+                "a jitted function at the top of a recorded file",
+            )
         self._link(self.modules[source.path.absolute()], passed.alias, other, passed.name)
 
     def _need(self, source: SourceFile, module: _Module, name: str, line: int) -> None:
@@ -148,12 +157,19 @@ class _Builder:
         if name in SAFE_BUILTINS:
             return
         if hasattr(builtins, name):
-            raise RebuildError(f"{source.path.name}:{line}: a kernel that calls {name} would run Python while it compiles", name,
-                               "one of " + ", ".join(sorted(SAFE_BUILTINS)),
-                               "give the kernel its result as a tl.constexpr argument")
+            raise RebuildError(
+                f"{source.path.name}:{line}: a kernel that calls {name} would run Python while it compiles",
+                name,
+                "one of " + ", ".join(sorted(SAFE_BUILTINS)),
+                "give the kernel its result as a tl.constexpr argument",
+            )
         if any(item.module.startswith(INDUCTOR) for item in imports_of(source, name)):
-            raise RebuildError(f"{source.path.name}:{line}: {name} is torch's, whose files are read for it", "no torch, or one without it",
-                               None, "install the torch that generated the kernel beside the advisor")
+            raise RebuildError(
+                f"{source.path.name}:{line}: {name} is torch's, whose files are read for it",
+                "no torch, or one without it",
+                None,
+                "install the torch that generated the kernel beside the advisor",
+            )
         raise RebuildError(
             f"{source.path.name}:{line}: {name} is neither a literal of the file, nor triton's, nor another kernel",
             self.reasons.get((source.path, name)) or _starred(source),
@@ -167,8 +183,11 @@ class _Builder:
         except NotLiteralError as error:
             chain = dotted(source.assignments[name]) if name in source.assignments else None
             if chain and chain.split(".")[0] in source.functions:
-                raise RebuildError(f"{source.path.name}:{line}: {name} is another name of a kernel", chain,
-                                   remedy=f"write {chain} where the kernel calls {name}") from None
+                raise RebuildError(
+                    f"{source.path.name}:{line}: {name} is another name of a kernel",
+                    chain,
+                    remedy=f"write {chain} where the kernel calls {name}",
+                ) from None
             raise self._unread(source, name, line, error) from None
         text = _expression(value, source, module, line)
         # Only a name's own literal is copied; the roots it uses must be there first.
@@ -179,8 +198,12 @@ class _Builder:
         node = source.assignments.get(name)
         text = f"{ast.unparse(node)[:60]} ({error})" if node is not None and not isinstance(node, ast.Name) else str(error)
         remedy = f"write the value itself there ({name} = ...), or give it to the kernel as a tl.constexpr argument"
-        return RebuildError(f"{source.path.name}:{line}: the value of {name} is not known without running the file", text, READ,
-                            remedy if source.backend else f"{remedy}; give --gpu where it depends on the target")
+        return RebuildError(
+            f"{source.path.name}:{line}: the value of {name} is not known without running the file",
+            text,
+            READ,
+            remedy if source.backend else f"{remedy}; give --gpu where it depends on the target",
+        )
 
     def _follow(self, source: SourceFile, module: _Module, item: Import, depth: int = 0) -> bool:
         """Import a kernel or a literal from a file nearby; nothing outside the file's own tree is looked for."""
@@ -273,8 +296,12 @@ def _padded(module: _Module, head: str, tail: list[str]) -> str:
             ours = "@triton.jit" if node.name in module.source.functions else decorator_of(node)
             out.append("@triton.jit(noinline=True)" if _noinline(node) else ours)
         else:
-            raise RebuildError(f"{module.source.path.name}:{node.lineno}: two functions share a line", node.name, "one on each line",
-                               "write them on lines of their own")
+            raise RebuildError(
+                f"{module.source.path.name}:{node.lineno}: two functions share a line",
+                node.name,
+                "one on each line",
+                "write them on lines of their own",
+            )
         clean = _plain_header(node, block, module)
         out.extend(clean)
     return "\n".join([*out, *tail]) + "\n"
@@ -329,8 +356,12 @@ def _expression(value: Any, source: SourceFile, module: _Module, line: int) -> s
     if isinstance(value, Symbol):
         root = value.text.split(".")[0]
         if any(part.startswith("_") for part in value.text.split(".")):
-            raise RebuildError(f"{source.path.name}:{line}: private names are not allowed", value.text, "a public name of triton's",
-                               "give the kernel what it needs as a tl.constexpr argument")
+            raise RebuildError(
+                f"{source.path.name}:{line}: private names are not allowed",
+                value.text,
+                "a public name of triton's",
+                "give the kernel what it needs as a tl.constexpr argument",
+            )
         statement = triton_statement(source, root) if root not in module.prelude and root not in ("tl", "triton") else None
         if statement is not None:
             module.prelude = {root: statement, **module.prelude}
@@ -345,9 +376,12 @@ def _expression(value: Any, source: SourceFile, module: _Module, line: int) -> s
         return f"float({str(value)!r})" if value != value or value in (float("inf"), float("-inf")) else repr(value)
     if value is None or isinstance(value, (bool, int, str)):
         return repr(value)
-    raise RebuildError(f"{source.path.name}:{line}: a {type(value).__name__} is not a literal a kernel can use", None,
-                       "a number, a text, None, a type of triton's, or a tuple of them",
-                       "give the kernel its parts as literals")
+    raise RebuildError(
+        f"{source.path.name}:{line}: a {type(value).__name__} is not a literal a kernel can use",
+        None,
+        "a number, a text, None, a type of triton's, or a tuple of them",
+        "give the kernel its parts as literals",
+    )
 
 
 def _noinline(node: ast.FunctionDef) -> bool:

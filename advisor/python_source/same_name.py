@@ -27,7 +27,8 @@ def matching(tree: ast.Module, nodes: Sequence[ast.FunctionDef], text: str) -> l
     found = _LINE.fullmatch(text)
     asked, line = (found["name"], int(found["line"])) if found else (text, None)
     return [
-        node for node in nodes
+        node
+        for node in nodes
         if f".{_qualified(tree, node)}".endswith(f".{asked}") and (line is None or _first_line(node) <= line <= _last_line(node))
     ]
 

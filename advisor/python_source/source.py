@@ -184,8 +184,11 @@ class SourceFile:
     @cached_property
     def _lambdas(self) -> dict[str, ast.FunctionDef]:
         """Names that the file gives a `lambda` and nothing else, as functions."""
-        return {name: as_function(name, values[0]) for name, values in self.alternatives.items()
-                if isinstance(values[0], ast.Lambda) and len(self.module_names.statements(name)) == 1}
+        return {
+            name: as_function(name, values[0])
+            for name, values in self.alternatives.items()
+            if isinstance(values[0], ast.Lambda) and len(self.module_names.statements(name)) == 1
+        }
 
     @cached_property
     def surroundings(self) -> Surroundings:
@@ -196,9 +199,15 @@ class SourceFile:
         from advisor.python_source.imported import imported_function, imported_value
 
         return Surroundings(
-            functions={**self._lambdas, **functions}, reasons=reasons, roots=self.triton_roots | {"tl", "triton"}, modules=self.modules,
-            outer=self.module_names.value, outside=partial(imported_value, self), imported=partial(imported_function, self),
-            backend=self.backend, arch=self.arch,
+            functions={**self._lambdas, **functions},
+            reasons=reasons,
+            roots=self.triton_roots | {"tl", "triton"},
+            modules=self.modules,
+            outer=self.module_names.value,
+            outside=partial(imported_value, self),
+            imported=partial(imported_function, self),
+            backend=self.backend,
+            arch=self.arch,
         )
 
     @cached_property
@@ -284,7 +293,8 @@ class SourceFile:
         """Kernels of the file that may be launched, in its order: no other calls them, and they return nothing, which a launch would not
         take. All of them where none is left."""
         returning = {
-            name for name, nodes in self.definitions.items()
+            name
+            for name, nodes in self.definitions.items()
             if any(isinstance(n, ast.Return) and n.value is not None for node in nodes for n in ast.walk(node))
         }
         return tuple(name for name in self.definitions if name not in self.called | returning) or tuple(self.definitions)
@@ -383,8 +393,10 @@ class SourceFile:
             if called in self.definitions:
                 found.setdefault(called, []).append((name, layers))
         # Of several that are not the same, it is not known which is launched.
-        return {kernel: each if sum(bool(layers) for _, layers in each) <= 1 else [one for one in each if not one[1]]
-                for kernel, each in found.items()}
+        return {
+            kernel: each if sum(bool(layers) for _, layers in each) <= 1 else [one for one in each if not one[1]]
+            for kernel, each in found.items()
+        }
 
     def applied_by(self, name: str) -> tuple[list[ast.expr], str] | None:
         """The decorators that the file applies where it gives a name what they make of a kernel, `tuned = triton.autotune(...)(kernel)`,

@@ -127,8 +127,9 @@ class TensorShapes:
             for index, name in enumerate(names):
                 if stored.get(name) == 1:
                     self.unpacked[name] = Extent(tensor, index) if kind == "shape" else Stride(tensor, index)
-            self.extents.setdefault(tensor, []).append([ast.Name(id=name, ctx=ast.Load()) for name in names] if kind == "shape"
-                                                       else [None] * len(names))
+            self.extents.setdefault(tensor, []).append(
+                [ast.Name(id=name, ctx=ast.Load()) for name in names] if kind == "shape" else [None] * len(names)
+            )
         elif isinstance(target, ast.Name) and isinstance(value, ast.Call):
             self._made(target.id, value)
 

@@ -8,10 +8,36 @@ from collections.abc import Mapping
 from advisor.python_source.literals import dotted
 from advisor.python_source.tensor_shapes import LIKE, MADE, Extent, Stride, asked_of, whole_of
 
-_KEPT = frozenset({
-    "clone", "contiguous", "cuda", "detach", "expand", "expand_as", "fill_", "flatten", "flip", "mT", "movedim", "narrow", "permute",
-    "repeat", "reshape", "reshape_as", "select", "squeeze", "swapaxes", "t", "T", "transpose", "unflatten", "unsqueeze", "view_as", "zero_",
-})
+_KEPT = frozenset(
+    {
+        "clone",
+        "contiguous",
+        "cuda",
+        "detach",
+        "expand",
+        "expand_as",
+        "fill_",
+        "flatten",
+        "flip",
+        "mT",
+        "movedim",
+        "narrow",
+        "permute",
+        "repeat",
+        "reshape",
+        "reshape_as",
+        "select",
+        "squeeze",
+        "swapaxes",
+        "t",
+        "T",
+        "transpose",
+        "unflatten",
+        "unsqueeze",
+        "view_as",
+        "zero_",
+    }
+)
 """Methods and attributes of a tensor that give one of the same type."""
 MOST_STEPS = 20
 """Names and methods that are followed: `x = x.view(-1)` goes round in a circle."""

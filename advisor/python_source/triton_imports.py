@@ -62,7 +62,8 @@ def _triton_import(source: SourceFile, name: str) -> str:
     items = [i for i in source.imports[name] if i.is_triton]
     moved = [
         Import(alias=name, module="triton.language.extra.libdevice", name=i.name)
-        for i in items if i.name and (i.module.startswith("triton.language.math") or "libdevice" in i.module)
+        for i in items
+        if i.name and (i.module.startswith("triton.language.math") or "libdevice" in i.module)
     ]
     # The module itself of a vendor whose Triton is another: triton's own chooses by the target.
     moved += [Import(alias=name, module="triton.language.extra", name="libdevice") for i in items if i.name == "libdevice"]

@@ -47,7 +47,8 @@ def to_page(comparison: ComparisonResult) -> str:
         "evidence_of": lambda view: evidence(view.measured),
         "fingerprints": [
             (name, fingerprint_rows(side.fingerprint))
-            for name, side in (("base", comparison.base), ("head", comparison.head)) if side.fingerprint is not None
+            for name, side in (("base", comparison.base), ("head", comparison.head))
+            if side.fingerprint is not None
         ],
         "download": Markup(f"data:application/json;base64,{packed}"),
         "w": words,
@@ -60,10 +61,15 @@ def to_page(comparison: ComparisonResult) -> str:
 def _view(subject: Subject, number: int) -> SubjectView:
     static = words.static_order(subject.static)
     return SubjectView(
-        subject=subject, anchor=f"subject-{number}", sentence=words.subject_sentence(subject),
-        measured=words.measured_order(subject.measured), static=static, reasoned=list(zip(static, words.reasons(static), strict=True)),
+        subject=subject,
+        anchor=f"subject-{number}",
+        sentence=words.subject_sentence(subject),
+        measured=words.measured_order(subject.measured),
+        static=static,
+        reasoned=list(zip(static, words.reasons(static), strict=True)),
         several_gpus=words.gpu_count(subject) > 1,
-        has_default=any(row.default is not None for row in subject.static), has_rows=bool(subject.static or subject.measured),
+        has_default=any(row.default is not None for row in subject.static),
+        has_rows=bool(subject.static or subject.measured),
     )
 
 
@@ -78,8 +84,16 @@ def _evidence(comparison: ComparisonResult) -> str:
 
 def _tiles(comparison: ComparisonResult) -> list[tuple[str, str, int, str]]:
     """(kind of evidence, word, count, class) of every verdict that occurs."""
-    classes = {"regressed": "far", "failed": "far", "cannot-launch": "far", "predicted-regressed": "room", "inconclusive": "room",
-               "improved": "near", "predicted-improved": "near", "launches-again": "near"}
+    classes = {
+        "regressed": "far",
+        "failed": "far",
+        "cannot-launch": "far",
+        "predicted-regressed": "room",
+        "inconclusive": "room",
+        "improved": "near",
+        "predicted-improved": "near",
+        "launches-again": "near",
+    }
     measured = _evidence(comparison)
     tiles = [(measured, word, count, classes.get(word, "")) for word, count in comparison.measured_counts.items()]
     tiles += [("predicted", words.verdict_word(word), count, classes.get(word, "")) for word, count in comparison.static_counts.items()]

@@ -20,9 +20,20 @@ from advisor.result.comparison_schema import (
 from advisor.result.schema import Latency, Recommendation
 
 MARKS = {
-    "regressed": "🔴", "failed": "🔴", "cannot-launch": "🔴", "predicted-regressed": "🟠", "inconclusive": "🟡", "not comparable": "⚪",
-    "improved": "🟢", "predicted-improved": "🟢", "launches-again": "🟢", "new": "🔵", "missing": "⚪", "unchanged": "",
-    "predicted-unchanged": "", "never-launches": "⚪",
+    "regressed": "🔴",
+    "failed": "🔴",
+    "cannot-launch": "🔴",
+    "predicted-regressed": "🟠",
+    "inconclusive": "🟡",
+    "not comparable": "⚪",
+    "improved": "🟢",
+    "predicted-improved": "🟢",
+    "launches-again": "🟢",
+    "new": "🔵",
+    "missing": "⚪",
+    "unchanged": "",
+    "predicted-unchanged": "",
+    "never-launches": "⚪",
 }
 """A sign beside each verdict's word; never without it."""
 

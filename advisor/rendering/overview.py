@@ -37,9 +37,16 @@ def row_of(result: Result, table: str, page: str) -> Row:
     """The row of one table's result."""
     verdict = result.verdict
     return Row(
-        table=table, page=page, gpu=result.gpu, share=verdict.percent_of_ceiling / 100, current_us=verdict.current_us,
-        ceiling_us=verdict.ceiling_us, origin=verdict.origin, binding=verdict.binding_pipeline,
-        stuck=sum(map(figures.stuck, result.launches)), launches=len(result.launches),
+        table=table,
+        page=page,
+        gpu=result.gpu,
+        share=verdict.percent_of_ceiling / 100,
+        current_us=verdict.current_us,
+        ceiling_us=verdict.ceiling_us,
+        origin=verdict.origin,
+        binding=verdict.binding_pipeline,
+        stuck=sum(map(figures.stuck, result.launches)),
+        launches=len(result.launches),
     )
 
 
@@ -52,10 +59,13 @@ def cells(row: Row) -> tuple[str, ...]:
     """The cells of a row, one for each of `COLUMNS`."""
     runs = row.stuck < row.launches
     return (
-        row.gpu, (figures.share_text(row.share or None) if runs else "") or "-",
+        row.gpu,
+        (figures.share_text(row.share or None) if runs else "") or "-",
         f"{figures.microseconds(row.current_us)} {row.origin}" if runs else "-",
-        figures.microseconds(row.ceiling_us) if runs and row.ceiling_us else "-", row.binding,
-        f"{row.stuck} of {row.launches}" if row.stuck else "-", row.table,
+        figures.microseconds(row.ceiling_us) if runs and row.ceiling_us else "-",
+        row.binding,
+        f"{row.stuck} of {row.launches}" if row.stuck else "-",
+        row.table,
     )
 
 
@@ -98,7 +108,9 @@ def lines(rows: Sequence[Row]) -> list[Text]:
         shown = [columns, *(tuple(map(figures.clean, line)) for line in body)]
         widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
         for number, line in enumerate(shown):
-            padded = (cell.rjust(width) if column in RIGHT else cell.ljust(width)
-                      for cell, width, column in zip(line, widths, columns, strict=True))
+            padded = (
+                cell.rjust(width) if column in RIGHT else cell.ljust(width)
+                for cell, width, column in zip(line, widths, columns, strict=True)
+            )
             out.append(Text(f"  {'  '.join(padded)}".rstrip(), style="bold" if number == 0 else ""))
     return out

@@ -137,5 +137,6 @@ def _cells(launch: LaunchReport | None) -> tuple[str, ...]:
     return (
         "cannot launch" if figures.stuck(launch) else latency,
         figures.microseconds(launch.ceiling.us) if launch.ceiling is not None else "-",
-        figures.microseconds(launch.bound.us), figures.clean(launch.binding_pipeline),
+        figures.microseconds(launch.bound.us),
+        figures.clean(launch.binding_pipeline),
     )

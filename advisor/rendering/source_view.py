@@ -100,7 +100,10 @@ def _source_view(view: LaunchView, texts: list[SourceText], others: int, rules: 
 
 
 def _piece(
-    text: SourceText, lines: Mapping[tuple[str, int], SourceLine], names: list[str], longest: float,
+    text: SourceText,
+    lines: Mapping[tuple[str, int], SourceLine],
+    names: list[str],
+    longest: float,
     marks: Mapping[tuple[str, int], list[FindingView]],
 ) -> Piece:
     rows: list[Row] = []
@@ -110,8 +113,13 @@ def _piece(
         cells = tuple(_cell(line, name, longest) for name in names)
         us += sum(_time(line, name) for name in names) if line is not None else 0.0
         rows.append(
-            Row(number=number, text=figures.clean(row.expandtabs(4)), cells=cells, findings=tuple(marks.get((text.file, number), ())),
-                busy=any(cell is not None and cell.text for cell in cells))
+            Row(
+                number=number,
+                text=figures.clean(row.expandtabs(4)),
+                cells=cells,
+                findings=tuple(marks.get((text.file, number), ())),
+                busy=any(cell is not None and cell.text for cell in cells),
+            )
         )
     return Piece(file=text.file, first=text.first_line, last=text.first_line + len(text.lines) - 1, rows=_folded(rows), us=us)
 

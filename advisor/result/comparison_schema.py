@@ -18,8 +18,16 @@ BASE_IS_FASTER = "the configuration of the base, no slower than anything else th
 """The reason of advice that goes back to what the base had."""
 
 StaticVerdict = Literal[
-    "failed", "predicted-regressed", "predicted-improved", "predicted-unchanged", "cannot-launch", "launches-again", "never-launches",
-    "new", "missing", "not comparable",
+    "failed",
+    "predicted-regressed",
+    "predicted-improved",
+    "predicted-unchanged",
+    "cannot-launch",
+    "launches-again",
+    "never-launches",
+    "new",
+    "missing",
+    "not comparable",
 ]
 FailureCondition = Literal["failed", "cannot-launch"]
 MeasuredVerdict = Literal["regressed", "improved", "unchanged", "inconclusive", "not comparable", "new", "missing", "failed"]

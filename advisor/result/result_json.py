@@ -237,8 +237,7 @@ def _tuple_codec(arguments: tuple[Any, ...]) -> Codec:
         item = codec_of(arguments[0])
         return Codec(
             encode=lambda value, path: [
-                item.encode(part, f"{path}[{i}]")
-                for i, part in enumerate(_expect(value, (tuple, list), path, "a list"))
+                item.encode(part, f"{path}[{i}]") for i, part in enumerate(_expect(value, (tuple, list), path, "a list"))
             ],
             decode=lambda value, path: tuple(
                 item.decode(part, f"{path}[{i}]") for i, part in enumerate(_expect(value, list, path, "a list"))
@@ -255,12 +254,10 @@ def _tuple_codec(arguments: tuple[Any, ...]) -> Codec:
 
     return Codec(
         encode=lambda value, path: [
-            codec.encode(part, f"{path}[{i}]")
-            for i, (codec, part) in enumerate(zip(items, fixed(value, path), strict=True))
+            codec.encode(part, f"{path}[{i}]") for i, (codec, part) in enumerate(zip(items, fixed(value, path), strict=True))
         ],
         decode=lambda value, path: tuple(
-            codec.decode(part, f"{path}[{i}]")
-            for i, (codec, part) in enumerate(zip(items, fixed(value, path), strict=True))
+            codec.decode(part, f"{path}[{i}]") for i, (codec, part) in enumerate(zip(items, fixed(value, path), strict=True))
         ),
         schema=lambda definitions: {
             "type": "array",
@@ -316,11 +313,7 @@ def _dataclass_codec(kind: type) -> Codec:
     hints = typing.get_type_hints(kind)
     fields = dataclasses.fields(kind)
     codecs = {item.name: codec_of(hints[item.name]) for item in fields}
-    required = [
-        item.name
-        for item in fields
-        if item.default is dataclasses.MISSING and item.default_factory is dataclasses.MISSING
-    ]
+    required = [item.name for item in fields if item.default is dataclasses.MISSING and item.default_factory is dataclasses.MISSING]
 
     def encode(value: Any, path: str) -> dict[str, Any]:
         if not isinstance(value, kind):
@@ -366,9 +359,7 @@ def _field_comments() -> dict[str, dict[str, str]]:
         node.name: {
             line.target.id: comments[line.end_lineno or line.lineno]
             for line in node.body
-            if isinstance(line, ast.AnnAssign)
-            and isinstance(line.target, ast.Name)
-            and (line.end_lineno or line.lineno) in comments
+            if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name) and (line.end_lineno or line.lineno) in comments
         }
         for node in ast.parse(source).body
         if isinstance(node, ast.ClassDef)

@@ -20,9 +20,7 @@ NOTHING = ("", "nan")
 LATENCY_LIMIT = "a latency of {:g} to {:g} microseconds".format(*LATENCY_RANGE_US)
 
 
-def integers(
-    label: str, name: str, cells: Sequence[str], high: int, *, power: bool = False, allow_zero: bool = False
-) -> np.ndarray:
+def integers(label: str, name: str, cells: Sequence[str], high: int, *, power: bool = False, allow_zero: bool = False) -> np.ndarray:
     """A column of integers from 1 (or 0) to `high`; 0 where the cell is empty.
 
     Raises:

@@ -22,8 +22,12 @@ def check_letters(label: str, header: Sequence[str], read: Collection[str]) -> N
     missing = {name.lower(): name for name in sorted(read) if name not in header}
     for name in header:
         if (meant := missing.get(name.lower())) is not None:
-            raise InputError(f"{label}: column {name}", name, f"{meant}, in capitals and small letters as here",
-                             "rename it: under another name it would pass through unread")
+            raise InputError(
+                f"{label}: column {name}",
+                name,
+                f"{meant}, in capitals and small letters as here",
+                "rename it: under another name it would pass through unread",
+            )
 
 
 def check_block_names(label: str, cells: Mapping[str, Sequence[str]], tiled: np.ndarray) -> None:
@@ -38,8 +42,12 @@ def check_block_names(label: str, cells: Mapping[str, Sequence[str]], tiled: np.
             continue
         for row in np.flatnonzero(tiled).tolist():
             if column[row].strip():
-                raise InputError(f"{label}: row {row + 1}: column {name}", name, f"{meant} for gemm and fused_moe",
-                                 "rename it: under another name it would pass through unread")
+                raise InputError(
+                    f"{label}: row {row + 1}: column {name}",
+                    name,
+                    f"{meant} for gemm and fused_moe",
+                    "rename it: under another name it would pass through unread",
+                )
 
 
 __all__ = ["check_block_names", "check_letters"]

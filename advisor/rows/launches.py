@@ -93,8 +93,9 @@ def read_launches(path: str | Path) -> LaunchRecords:
     except OSError as error:
         raise InputError(f"{path}: cannot be read", error.strerror, "a file that `advisor record` wrote") from None
     if not lines or FORMAT not in lines[0][:4096]:
-        raise InputError(f"{path}: is not a launch record", lines[0][:80] if lines else "an empty file",
-                         "a file that `advisor record` wrote")
+        raise InputError(
+            f"{path}: is not a launch record", lines[0][:80] if lines else "an empty file", "a file that `advisor record` wrote"
+        )
     found: dict[str, dict[str, Any]] = {}
     counts: dict[tuple[str, Any], int] = {}
     times: dict[tuple[str, str], list[float]] = {}
@@ -142,8 +143,9 @@ def read_launches(path: str | Path) -> LaunchRecords:
             problems.append(f"{value.get('kernel', 'a kernel')}, launch {name}: left out, for {error}")
         except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
             damage.append(f"launch {name} of {value.get('kernel', 'no kernel')}: {type(error).__name__}: {error}")
-    return LaunchRecords(path=path, launches=tuple(launches), sources=sources, versions=versions, problems=(*damage, *problems),
-                         damaged=bool(damage))
+    return LaunchRecords(
+        path=path, launches=tuple(launches), sources=sources, versions=versions, problems=(*damage, *problems), damaged=bool(damage)
+    )
 
 
 def _launch(
@@ -155,15 +157,25 @@ def _launch(
         if not isinstance(value.get(name), (str, type(None))):
             raise ValueError(f"a {name} that is no text")
     return RecordedLaunch(
-        id=key, kernel=str(value["kernel"]), line=int(value.get("line", 0)), source=value.get("source"),
+        id=key,
+        kernel=str(value["kernel"]),
+        line=int(value.get("line", 0)),
+        source=value.get("source"),
         signature={str(k): str(v) for k, v in value["signature"].items()},
         constexprs={str(k): constant(v, str(k), paths) for k, v in value["constexprs"].items()},
-        arguments=dict(value["arguments"]), tensors=dict(value["tensors"]), contents=dict(value.get("contents") or {}),
+        arguments=dict(value["arguments"]),
+        tensors=dict(value["tensors"]),
+        contents=dict(value.get("contents") or {}),
         options={str(k): int(v) for k, v in (value.get("options") or {}).items()},
-        grid=tuple(int(n) for n in value["grid"]), files=tuple(str(f) for f in value.get("files") or ()),
+        grid=tuple(int(n) for n in value["grid"]),
+        files=tuple(str(f) for f in value.get("files") or ()),
         constants={str(k): constant(v, str(k), paths) for k, v in (value.get("constants") or {}).items()},
-        device=value.get("device"), same_grid=bool(value.get("same_grid")), tuning=bool(value.get("tuning")), count=count,
-        times_us=tuple(times), at_most_us=tuple(at_most),
+        device=value.get("device"),
+        same_grid=bool(value.get("same_grid")),
+        tuning=bool(value.get("tuning")),
+        count=count,
+        times_us=tuple(times),
+        at_most_us=tuple(at_most),
     )
 
 
@@ -223,8 +235,18 @@ def constant(value: Any, name: str, paths: Mapping[str, str]) -> Any:
         if "language" in value:
             return Symbol(f"tl.{value['language']}")
         if "dtype" in value:
-            return Symbol("tl." + {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16", "fp64": "float64", "i32": "int32",
-                                   "i64": "int64", "i8": "int8"}.get(str(value["dtype"]), str(value["dtype"])))
+            return Symbol(
+                "tl."
+                + {
+                    "fp32": "float32",
+                    "fp16": "float16",
+                    "bf16": "bfloat16",
+                    "fp64": "float64",
+                    "i32": "int32",
+                    "i64": "int64",
+                    "i8": "int8",
+                }.get(str(value["dtype"]), str(value["dtype"]))
+            )
         if "tuple" in value:
             return tuple(constant(v, name, paths) for v in value["tuple"])
         raise UnrecordedError(f"{name} holds a {value.get('unknown', 'function')}, of which a record can tell nothing")

@@ -8,8 +8,13 @@ from advisor.result.schema import Configuration
 
 _ALIASES: dict[str, dict[str, str]] = {
     family: {
-        "BLOCK_M": "BLOCK_SIZE_M", "BLOCK_N": "BLOCK_SIZE_N", "BLOCK_K": "BLOCK_SIZE_K", "BM": "BLOCK_SIZE_M", "BN": "BLOCK_SIZE_N",
-        "BK": "BLOCK_SIZE_K", "GROUP_M": "GROUP_SIZE_M",
+        "BLOCK_M": "BLOCK_SIZE_M",
+        "BLOCK_N": "BLOCK_SIZE_N",
+        "BLOCK_K": "BLOCK_SIZE_K",
+        "BM": "BLOCK_SIZE_M",
+        "BN": "BLOCK_SIZE_N",
+        "BK": "BLOCK_SIZE_K",
+        "GROUP_M": "GROUP_SIZE_M",
     }
     for family in ("gemm", "fused_moe")
 } | {

@@ -173,8 +173,9 @@ def read_rows(path: str | os.PathLike[str], *, problems_only: bool = False, requ
     return parse_rows(text, label, os.fspath(path), problems_only=problems_only, required=required, defaults=defaults)
 
 
-def parse_rows(text: str, label: str, path: str = "", *, problems_only: bool = False, required: Iterable[str] = (),
-               defaults: bool = False) -> Rows:
+def parse_rows(
+    text: str, label: str, path: str = "", *, problems_only: bool = False, required: Iterable[str] = (), defaults: bool = False
+) -> Rows:
     """As `read_rows`, from text."""
     header, raw, count = _split(text, label)
     for column in required:
@@ -386,16 +387,16 @@ def _check_sizes(label: str, columns: dict[str, np.ndarray], family: np.ndarray)
             empty = rows & (columns[size] == 0)
             if empty.any():
                 row = int(np.argmax(empty))
-                raise InputError(
-                    f"{label}: row {row + 1}: {size} is missing", "an empty cell", f"a positive integer for {name}", _REMEDY
-                )
+                raise InputError(f"{label}: row {row + 1}: {size} is missing", "an empty cell", f"a positive integer for {name}", _REMEDY)
         if name == "attention":
             split = rows & (columns["H"] % np.maximum(columns["H_kv"], 1) != 0)
             if split.any():
                 row = int(np.argmax(split))
                 raise InputError(
-                    f"{label}: row {row + 1}: H_kv does not divide H", int(columns["H_kv"][row]),
-                    f"a divisor of H = {columns['H'][row]}", _REMEDY,
+                    f"{label}: row {row + 1}: H_kv does not divide H",
+                    int(columns["H_kv"][row]),
+                    f"a divisor of H = {columns['H'][row]}",
+                    _REMEDY,
                 )
         if name == "fused_moe":
             over = rows & (columns["topk"] > columns["E"])

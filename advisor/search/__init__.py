@@ -20,8 +20,15 @@ if TYPE_CHECKING:
     from advisor.search.study import Decision, Tuner
 
 _HOMES = {
-    "AdvisorSampler": "sampler", "Backend": "backend", "Decision": "study", "Measurement": "backend", "RoundsPruner": "pruner",
-    "SearchSpace": "space", "StoppingRule": "stopping", "Tuner": "study", "Versus": "backend",
+    "AdvisorSampler": "sampler",
+    "Backend": "backend",
+    "Decision": "study",
+    "Measurement": "backend",
+    "RoundsPruner": "pruner",
+    "SearchSpace": "space",
+    "StoppingRule": "stopping",
+    "Tuner": "study",
+    "Versus": "backend",
 }
 
 __all__ = [

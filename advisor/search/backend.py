@@ -124,5 +124,3 @@ def recorded_versus(before: float | None, after: float | None, least_gain: float
     gain = before / after - 1
     verdict = "improved" if gain > least_gain else "regressed" if gain < -least_gain else "unchanged"
     return Versus(better=gain > least_gain, base_us=before, head_us=after, verdict=verdict, reason=BY_RECORD, measured=False)
-
-

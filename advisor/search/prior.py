@@ -160,8 +160,12 @@ def prior_of(problems: Sequence[Problem], space: SearchSpace, gpu: GpuSpec, pred
         found, prediction = feasibility(space, problem, gpu), predictor.predict(batch, space.batch, gpu)
         launches &= found.launches
         if not launches.any():
-            raise NothingMatchedError(f"no configuration of the space can launch {problem.family} {problem.op} on {gpu.name}", None,
-                                      None, "describe a smaller space")
+            raise NothingMatchedError(
+                f"no configuration of the space can launch {problem.family} {problem.op} on {gpu.name}",
+                None,
+                None,
+                "describe a smaller space",
+            )
         scores = _scores(predictor, batch, space, gpu)
         best = int(np.argmin(np.where(launches, scores, np.inf)))
         us, low, high = (np.broadcast_to(v, (len(space),)) for v in (prediction.us, prediction.low_us, prediction.high_us))
@@ -182,9 +186,16 @@ def prior_of(problems: Sequence[Problem], space: SearchSpace, gpu: GpuSpec, pred
     sizes = problems[0].sizes
     amount = sizes.get("M", sizes.get("B", 1)) * (sizes.get("topk", 1) if problems[0].family == "fused_moe" else 1)
     return Prior(
-        mean=mean, sigma=max(float(np.mean(sigmas)), LEAST_SIGMA), features=coordinates, place=float(np.log2(max(amount, 1))),
-        where=place_among_problems(problems[0]), bound_us=bound, ceiling_us=(float(ceilings[0]), float(ceilings[1]), float(ceilings[2])),
-        stopped_by=stopped, predicted_us=total, shares=LEARNED if learned else ANALYTICAL,
+        mean=mean,
+        sigma=max(float(np.mean(sigmas)), LEAST_SIGMA),
+        features=coordinates,
+        place=float(np.log2(max(amount, 1))),
+        where=place_among_problems(problems[0]),
+        bound_us=bound,
+        ceiling_us=(float(ceilings[0]), float(ceilings[1]), float(ceilings[2])),
+        stopped_by=stopped,
+        predicted_us=total,
+        shares=LEARNED if learned else ANALYTICAL,
         launch=launch_numbers(space.columns, problems),
     )
 

@@ -123,7 +123,11 @@ class Tuner:
             self.space, decision.prior, neighbours=lambda: self._elsewhere(task), precedents=lambda: self.precedents(task), seed=0
         )
         study = optuna.create_study(
-            storage=self.storage, study_name=f"{self.name}/{task}", sampler=sampler, pruner=RoundsPruner(), direction="minimize",
+            storage=self.storage,
+            study_name=f"{self.name}/{task}",
+            sampler=sampler,
+            pruner=RoundsPruner(),
+            direction="minimize",
             load_if_exists=True,
         )
         known, own = study.user_attrs.get(SPACE), f"{self.space.fingerprint()} {decision.identity}".strip()
@@ -148,8 +152,11 @@ class Tuner:
     def precedents(self, task: str) -> list[Precedent]:
         """What won in the other decisions of this search, and in earlier searches of its kind that the storage keeps."""
         kind = self._kinds[task]
-        found = [memory.precedent(self._studies[each].get_trials(deepcopy=False), self._samplers[each].prior.where, self.space)
-                 for each in self._studies if each != task and self._kinds[each] == kind]
+        found = [
+            memory.precedent(self._studies[each].get_trials(deepcopy=False), self._samplers[each].prior.where, self.space)
+            for each in self._studies
+            if each != task and self._kinds[each] == kind
+        ]
         return [*self._remembered.get(kind, ()), *(each for each in found if each is not None)]
 
     def study(self, task: str) -> Study:
@@ -249,8 +256,9 @@ class Tuner:
         if self._incumbent_index(decision, trials) is not None:
             return None
         best_us = None if best is None else math.exp(best)
-        return rule.reason(best_us=best_us, ceiling_us=decision.prior.ceiling_us, mean=mean, deviation=deviation, usable=usable,
-                           tried=tried)
+        return rule.reason(
+            best_us=best_us, ceiling_us=decision.prior.ceiling_us, mean=mean, deviation=deviation, usable=usable, tried=tried
+        )
 
     def _incumbent_index(self, decision: Decision, trials: Sequence[FrozenTrial]) -> int | None:
         """What runs today, where it is in the space and must be tried first."""

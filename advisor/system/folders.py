@@ -34,7 +34,11 @@ def files_below(folder: Path, suffix: str) -> list[Path]:
     for where, folders, names in os.walk(folder, onerror=failed):
         seen += len(folders) + len(names)
         if seen > ENTRY_LIMIT:
-            raise InputError(f"{folder}: too many files to look through", f"more than {ENTRY_LIMIT:,}", f"at most {ENTRY_LIMIT:,}",
-                             "name the folder that holds the tables")
+            raise InputError(
+                f"{folder}: too many files to look through",
+                f"more than {ENTRY_LIMIT:,}",
+                f"at most {ENTRY_LIMIT:,}",
+                "name the folder that holds the tables",
+            )
         found += [Path(where) / name for name in names if name.endswith(suffix)]
     return sorted(found)

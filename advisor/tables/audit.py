@@ -375,9 +375,7 @@ def _keys(path: str, table: Table) -> Iterator[AuditIssue]:
         )
     if list(keys) != ordered:
         first = next(high for low, high in itertools.pairwise(keys) if high < low)
-        yield _issue(
-            path, str(first), "order", "info", "keys are out of order: a tie goes to the key that comes first in the file"
-        )
+        yield _issue(path, str(first), "order", "info", "keys are out of order: a tie goes to the key that comes first in the file")
 
 
 def _block(name: TableName) -> str:

@@ -59,15 +59,10 @@ def default_fields(
         columns = _vllm(m, e, fp8, weight_only, block_shape, amd)
     else:
         columns = _sglang(stack, m, e, fp8, block_shape, amd, shared_memory_bytes_per_cta)
-    return {
-        name: np.broadcast_to(np.asarray(column, dtype=np.int64), m.shape).copy()
-        for name, column in zip(FIELDS, columns, strict=True)
-    }
+    return {name: np.broadcast_to(np.asarray(column, dtype=np.int64), m.shape).copy() for name, column in zip(FIELDS, columns, strict=True)}
 
 
-def _vllm(
-    m: np.ndarray, e: np.ndarray, fp8: bool, weight_only: bool, block_shape: tuple[int, int] | None, amd: bool
-) -> tuple[Any, ...]:
+def _vllm(m: np.ndarray, e: np.ndarray, fp8: bool, weight_only: bool, block_shape: tuple[int, int] | None, amd: bool) -> tuple[Any, ...]:
     if fp8 and block_shape is not None:
         narrow = (m <= 8) & (not amd) & (block_shape[0] % 64 == 0)  # twice the CTAs, where 128 columns leave most SMs idle
         return (

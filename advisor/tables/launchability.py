@@ -82,8 +82,16 @@ def kernel_keys(
     return _TILE_KEYS | {"SPLIT_K", "SWAP_AB"} if hopper and asked else _TILE_KEYS
 
 
-_COMMON_OPTIONS = ("num_warps", "num_stages", "num_ctas", "enable_fp_fusion", "launch_cooperative_grid", "debug", "sanitize_overflow",
-                   "instrumentation_mode")
+_COMMON_OPTIONS = (
+    "num_warps",
+    "num_stages",
+    "num_ctas",
+    "enable_fp_fusion",
+    "launch_cooperative_grid",
+    "debug",
+    "sanitize_overflow",
+    "instrumentation_mode",
+)
 BACK_END_OPTIONS: dict[str, frozenset[str]] = {
     "nvidia": frozenset({*_COMMON_OPTIONS, "maxnreg", "launch_pdl", "ptx_options", "ir_override"}),
     "amd": frozenset({*_COMMON_OPTIONS, "waves_per_eu", "matrix_instr_nonkdim", "kpack", "schedule_hint"}),

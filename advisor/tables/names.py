@@ -52,9 +52,24 @@ _SIBLINGS: dict[str, str] = {
 
 # The dtype field of a table name -> the operands' type: what the stacks write (`*_w8a8`, `*_w?a16`, float32), and plain spellings.
 _OPERANDS: dict[str, str] = {
-    "fp8_w8a8": "fp8", "int8_w8a8": "int8", "fp8_w8a16": "bf16", "int8_w8a16": "bf16", "int4_w4a16": "bf16", "float32": "fp32",
-    "bf16": "bf16", "bfloat16": "bf16", "fp16": "fp16", "float16": "fp16", "fp32": "fp32", "int8": "int8", "fp8": "fp8", "float8": "fp8",
-    "fp8_e4m3": "fp8", "fp8_e4m3fn": "fp8", "float8_e4m3fn": "fp8", "float8_e4m3fnuz": "fp8",
+    "fp8_w8a8": "fp8",
+    "int8_w8a8": "int8",
+    "fp8_w8a16": "bf16",
+    "int8_w8a16": "bf16",
+    "int4_w4a16": "bf16",
+    "float32": "fp32",
+    "bf16": "bf16",
+    "bfloat16": "bf16",
+    "fp16": "fp16",
+    "float16": "fp16",
+    "fp32": "fp32",
+    "int8": "int8",
+    "fp8": "fp8",
+    "float8": "fp8",
+    "fp8_e4m3": "fp8",
+    "fp8_e4m3fn": "fp8",
+    "float8_e4m3fn": "fp8",
+    "float8_e4m3fnuz": "fp8",
 }
 
 FLOAT32 = frozenset({"fp32", "tf32"})
@@ -146,8 +161,12 @@ def operand_dtype(table_dtype: str | None) -> str:
         return "bf16"
     known = _OPERANDS.get(table_dtype.removesuffix("_channelwise"))
     if known is None:
-        raise InputError(f"dtype={table_dtype}: this operand type is not known", table_dtype, "one of " + ", ".join(_OPERANDS),
-                         "say with --dtype which operands to reckon with")
+        raise InputError(
+            f"dtype={table_dtype}: this operand type is not known",
+            table_dtype,
+            "one of " + ", ".join(_OPERANDS),
+            "say with --dtype which operands to reckon with",
+        )
     return known
 
 
@@ -196,9 +215,7 @@ def parse_table_name(path: str | os.PathLike[str]) -> TableName:
         raise InputError(f"{name}: _down belongs to fused-MoE tables", "_down", "no suffix", _REMEDY[kind])
     per_channel = fields.get("per_channel_quant")
     if per_channel not in (None, "True"):
-        raise InputError(
-            f"{name}: per_channel_quant", per_channel, "per_channel_quant=True, or the field left out", _REMEDY[kind]
-        )
+        raise InputError(f"{name}: per_channel_quant", per_channel, "per_channel_quant=True, or the field left out", _REMEDY[kind])
     triton_version, path_stack = _folders(pure)
     result = TableName(
         stack="unknown",
@@ -243,9 +260,7 @@ def _kind_of(name: str, tokens: list[str]) -> Kind:
             "a name that starts with E=…,N=… or N=…,K=…",
             "skip it, or rename it if it is a fused-MoE or GEMM table",
         )
-    raise InputError(
-        f"{name}: not the name of a tuned table", name, "E=…,N=…,device_name=….json or N=…,K=…", _REMEDY["fused_moe"]
-    )
+    raise InputError(f"{name}: not the name of a tuned table", name, "E=…,N=…,device_name=….json or N=…,K=…", _REMEDY["fused_moe"])
 
 
 def _fields(name: str, kind: Kind, tokens: list[str]) -> dict[str, str]:
@@ -258,8 +273,12 @@ def _fields(name: str, kind: Kind, tokens: list[str]) -> dict[str, str]:
         if not equals or not value:
             raise InputError(f"{name}: field {token!r} has no value", token, "key=value", _REMEDY[kind])
         if key not in order and "device_name" in keys and not difflib.get_close_matches(key, order, n=1, cutoff=_MISSPELLED):
-            raise NotOursError(f"{name}: a tuned table of another kernel (its name has a field {key!r})", None,
-                               f"no fields but {', '.join(order)}", "skip it, or leave the field out of a table that is ours")
+            raise NotOursError(
+                f"{name}: a tuned table of another kernel (its name has a field {key!r})",
+                None,
+                f"no fields but {', '.join(order)}",
+                "skip it, or leave the field out of a table that is ours",
+            )
         if key not in order:
             raise InputError(f"{name}: unknown field {key!r}", key, f"one of {', '.join(order)}", _REMEDY[kind])
         if key in fields:

@@ -70,9 +70,7 @@ def _reasons(name: TableName, asking: str) -> tuple[str, ...]:
     if name.dtype not in allowed:
         known = ", ".join(str(dtype) for dtype in allowed if dtype)
         given = f"dtype={name.dtype}" if name.dtype else "a name without dtype"
-        reasons.append(
-            f"{stack} never asks for {given} here (only {known}{'; bf16 has no dtype field' if None in allowed else ''})"
-        )
+        reasons.append(f"{stack} never asks for {given} here (only {known}{'; bf16 has no dtype field' if None in allowed else ''})")
     channelwise = (name.dtype or "").endswith("_channelwise")
     if name.kind == "gemm" and name.block_shape is None and not channelwise:
         reasons.append(f"{stack} asks for GEMM tables with a block_shape only")

@@ -12,8 +12,9 @@ from advisor.tables.launchability import lacks_split_k, refused_ctas, refused_pa
 from advisor.tables.names import TableName
 
 
-def replacement(configuration: Configuration, today: Configuration | None, *, table: TableName | None, gpu: GpuSpec,
-                searched: Collection[str] = ()) -> Configuration:
+def replacement(
+    configuration: Configuration, today: Configuration | None, *, table: TableName | None, gpu: GpuSpec, searched: Collection[str] = ()
+) -> Configuration:
     """The configuration as it is launched instead of `today`'s.
 
     What was not searched (waves_per_eu, USE_TMA, num_ctas, …) stays as it is today, in today's order. An entry of a table loses what the
@@ -35,8 +36,11 @@ def replacement(configuration: Configuration, today: Configuration | None, *, ta
     same = configuration.num_warps == today.num_warps and tile.items() <= today.parameters.items()
     if not same:
         refused.add("maxnreg")
-    parameters = {name: configuration.parameters.get(name, value) for name, value in today.parameters.items()
-                  if name in configuration.parameters or name not in refused}
+    parameters = {
+        name: configuration.parameters.get(name, value)
+        for name, value in today.parameters.items()
+        if name in configuration.parameters or name not in refused
+    }
     parameters |= {name: value for name, value in configuration.parameters.items() if name not in parameters}
     if table is not None and lacks_split_k(parameters, table):
         parameters["SPLIT_K"] = 1

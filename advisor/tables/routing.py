@@ -77,9 +77,7 @@ def _json_values(label: str, text: str) -> Any:
     try:
         document = json.loads(text)
     except json.JSONDecodeError as error:
-        raise InputError(
-            f"{label}: not valid JSON, line {error.lineno} column {error.colno}: {error.msg}", None, None, _REMEDY
-        ) from None
+        raise InputError(f"{label}: not valid JSON, line {error.lineno} column {error.colno}: {error.msg}", None, None, _REMEDY) from None
     except (ValueError, RecursionError):
         raise InputError(f"{label}: not a routing", None, "a list of token slots per expert", _REMEDY) from None
     if isinstance(document, dict):

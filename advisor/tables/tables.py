@@ -153,9 +153,7 @@ def _interpret(
         TableProblem(
             key=key,
             check="duplicate-key",
-            error=InputError(
-                f"{label}: key {key!r} occurs twice", key, "each key once", REMOVE_DUPLICATES
-            ),
+            error=InputError(f"{label}: key {key!r} occurs twice", key, "each key once", REMOVE_DUPLICATES),
         )
         for key in duplicates
     ]
@@ -169,8 +167,12 @@ def _interpret(
             if key == "triton_version":
                 triton_version = _triton_version(label, value)
                 if not takes_triton_version(name):
-                    raise InputError(f"{label}: key 'triton_version'", value, "token counts alone: the loader takes every key of this "
-                                     "table for one, so that every launch raises a ValueError", "remove it")
+                    raise InputError(
+                        f"{label}: key 'triton_version'",
+                        value,
+                        "token counts alone: the loader takes every key of this table for one, so that every launch raises a ValueError",
+                        "remove it",
+                    )
                 kept[key] = triton_version
                 continue
             tokens = _token_count(label, key)
@@ -216,8 +218,12 @@ def _load(path: str | os.PathLike[str], label: str) -> tuple[list[tuple[str, Any
     """The top level of the JSON file in file order (last value of a repeated key), and the repeated keys."""
     text = read_text(path, label, "a tuned table", FILE_SIZE_LIMIT_BYTES, encoding="utf-8")  # the stacks take no mark before it
     if text.startswith("\ufeff"):
-        raise InputError(f"{label}: a byte order mark stands before the JSON, and the stacks' reader refuses it", None, "UTF-8 without one",
-                         "save it as plain UTF-8")
+        raise InputError(
+            f"{label}: a byte order mark stands before the JSON, and the stacks' reader refuses it",
+            None,
+            "UTF-8 without one",
+            "save it as plain UTF-8",
+        )
     duplicates: list[str] = []
 
     def collect(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -376,8 +382,9 @@ def merge(table: Table, updates: Mapping[int, Configuration]) -> Table:
     entries = tuple((int(key), known[int(key)]) for key, _ in items if key != "triton_version" and int(key) in known)
     fallback = tuple(key for key in table.fallback_keys if key not in updates)
     unreadable = tuple(key for key in table.unreadable_keys if key not in updates)
-    return replace(table, document=tuple(items), entries=entries, fallback_keys=fallback, unreadable_keys=unreadable, duplicate_keys=(),
-                   odd_keys=())
+    return replace(
+        table, document=tuple(items), entries=entries, fallback_keys=fallback, unreadable_keys=unreadable, duplicate_keys=(), odd_keys=()
+    )
 
 
 def new_table(name: TableName, entries: Mapping[int, Configuration], triton_version: str | None = None, path: str = "") -> Table:

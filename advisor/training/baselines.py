@@ -76,9 +76,9 @@ def _diagnose(out: Found, kept: Sequence[Measured], test: Sequence[Measured]) ->
     def add(name: str, score: Array, flag: NDArray[np.bool_]) -> None:
         out.diagnosis[name] = {"gpu": gpu, "score": score.tolist(), "label": label.tolist(), "flag": flag.tolist()}
 
-    bound = np.concatenate([
-        np.broadcast_to(pipelines.bound(pipelines.work(p.problem, p.gpu), p.gpu, p.problem.cache).us, (len(p),)) for p in swept
-    ])[known]
+    bound = np.concatenate(
+        [np.broadcast_to(pipelines.bound(pipelines.work(p.problem, p.gpu), p.gpu, p.problem.cache).us, (len(p),)) for p in swept]
+    )[known]
     add(BOUND, now / bound, now / bound >= quality.WIN)
     if best:
         ceiling = np.exp(_ridge(_times(best), np.log(_latency(best)))(_times(swept)))[known]
@@ -125,7 +125,9 @@ def _joined(parts: Sequence[dict[Any, dict[str, list[Any]]]]) -> dict[Any, dict[
 def _add(out: Found, task: str, name: str, test: Sequence[Measured], predicted: Array) -> None:
     weight = [moe_tables.weights_of(p) if p.problem.family == "fused_moe" else np.ones(len(p)) for p in test]
     out.errors[(task, name)] = {
-        "gpu": [p.gpu.name for p in test for _ in range(len(p))], "measured": _latency(test).tolist(), "predicted": predicted.tolist(),
+        "gpu": [p.gpu.name for p in test for _ in range(len(p))],
+        "measured": _latency(test).tolist(),
+        "predicted": predicted.tolist(),
         "weight": np.concatenate(weight).tolist(),
     }
 
@@ -172,8 +174,17 @@ def _counts(parts: Sequence[Measured]) -> tuple[Array, Array]:
     if parts[0].problem.family == "fused_moe":
         one = concatenate([_launch(p) for p in parts])
         all_bytes, per_sm_bytes = (2 * (one.block_m + one.block_n) * one.depth * n for n in (one.ctas, one.per_sm))
-        return _features(one.padded_tensor_us, one.tensor_sm_us, all_bytes, per_sm_bytes, one.sms, one.clock_mhz, one.peak_flop,
-                         one.pin_rate, one.l2_rate), one.padded_tensor_us
+        return _features(
+            one.padded_tensor_us,
+            one.tensor_sm_us,
+            all_bytes,
+            per_sm_bytes,
+            one.sms,
+            one.clock_mhz,
+            one.peak_flop,
+            one.pin_rate,
+            one.l2_rate,
+        ), one.padded_tensor_us
     rows, cycles = [], []
     for part in parts:
         gpu = machine(part.gpu, part.problem.dtype)
@@ -182,20 +193,46 @@ def _counts(parts: Sequence[Measured]) -> tuple[Array, Array]:
         tensor = 2 * GEMM_TILE * GEMM_TILE * k / gpu.peak_flop
         per_sm = np.ceil(tall * wide / gpu.num_sms)
         size = part.problem.operand_bytes
-        rows.append(_features(
-            tall * wide * tensor, per_sm * tensor * gpu.num_sms, size * GEMM_TILE * (tall + wide) * k, size * 2 * GEMM_TILE * k * per_sm,
-            gpu.num_sms, gpu.clock_mhz, gpu.peak_flop, gpu.pin_bytes, gpu.l2_rate_bytes,
-        ))
+        rows.append(
+            _features(
+                tall * wide * tensor,
+                per_sm * tensor * gpu.num_sms,
+                size * GEMM_TILE * (tall + wide) * k,
+                size * 2 * GEMM_TILE * k * per_sm,
+                gpu.num_sms,
+                gpu.clock_mhz,
+                gpu.peak_flop,
+                gpu.pin_bytes,
+                gpu.l2_rate_bytes,
+            )
+        )
         cycles.append(tall * wide * tensor)
     return np.concatenate(rows), np.concatenate(cycles)
 
 
-def _features(tensor_us: Array, tensor_sm_us: Array, all_bytes: Array, sm_bytes: Array, sms: Array | float, clock_mhz: Array | float,
-              peak_flop: Array | float, pin_rate: Array | float, l2_rate: Array | float) -> Array:
+def _features(
+    tensor_us: Array,
+    tensor_sm_us: Array,
+    all_bytes: Array,
+    sm_bytes: Array,
+    sms: Array | float,
+    clock_mhz: Array | float,
+    peak_flop: Array | float,
+    pin_rate: Array | float,
+    l2_rate: Array | float,
+) -> Array:
     """Operations, cycles and KiB of the whole GPU and of the busiest SM, in PipeWeave's order."""
     columns = (
-        tensor_us * peak_flop, tensor_us * clock_mhz, tensor_sm_us * peak_flop / sms, tensor_sm_us * clock_mhz,
-        all_bytes / 1024, all_bytes / pin_rate * clock_mhz, all_bytes / l2_rate * clock_mhz,
-        sm_bytes / 1024, sm_bytes / pin_rate * sms * clock_mhz, sm_bytes / 128, sm_bytes / l2_rate * sms * clock_mhz,
+        tensor_us * peak_flop,
+        tensor_us * clock_mhz,
+        tensor_sm_us * peak_flop / sms,
+        tensor_sm_us * clock_mhz,
+        all_bytes / 1024,
+        all_bytes / pin_rate * clock_mhz,
+        all_bytes / l2_rate * clock_mhz,
+        sm_bytes / 1024,
+        sm_bytes / pin_rate * sms * clock_mhz,
+        sm_bytes / 128,
+        sm_bytes / l2_rate * sms * clock_mhz,
     )
     return np.stack(np.broadcast_arrays(*columns), axis=1)

@@ -58,10 +58,14 @@ class Measured:
     def take(self, index: NDArray) -> Measured:
         """Rows `index`."""
         return Measured(
-            kind=self.kind, gpu=self.gpu, problem=self.problem.take(index),
+            kind=self.kind,
+            gpu=self.gpu,
+            problem=self.problem.take(index),
             configuration=self.configuration.take(index) if self.configuration else None,
-            latency_us=self.latency_us[index], paired_us=self.paired_us[index] if self.paired_us is not None else None,
-            paired_configuration=self.paired_configuration.take(index) if self.paired_configuration else None, source=self.source,
+            latency_us=self.latency_us[index],
+            paired_us=self.paired_us[index] if self.paired_us is not None else None,
+            paired_configuration=self.paired_configuration.take(index) if self.paired_configuration else None,
+            source=self.source,
             rows=self.rows[index] if self.rows is not None else None,
             simulated=self.simulated[index] if self.simulated is not None else None,
         )
@@ -87,8 +91,13 @@ def files(paths: Iterable[Path | str]) -> list[Path]:
     return found
 
 
-def read(paths: Iterable[Path | str], *, exclude_gpus: Sequence[str] = (), exclude_models: Sequence[Model] = (),
-         progress: Callable[[str], None] | None = None) -> list[Measured]:
+def read(
+    paths: Iterable[Path | str],
+    *,
+    exclude_gpus: Sequence[str] = (),
+    exclude_models: Sequence[Model] = (),
+    progress: Callable[[str], None] | None = None,
+) -> list[Measured]:
     """Read measured rows in any of the layouts of the published data.
 
     Args:
@@ -123,8 +132,12 @@ def read(paths: Iterable[Path | str], *, exclude_gpus: Sequence[str] = (), exclu
                 out.append(batch)
     if not out:
         left = " (after what is excluded)" if left_out or models else ""
-        raise InputError(f"no row has a latency{left}", ", ".join(map(str, paths)), "rows with latency_us, or best_us of sweeps",
-                         "`advisor measure` writes such rows")
+        raise InputError(
+            f"no row has a latency{left}",
+            ", ".join(map(str, paths)),
+            "rows with latency_us, or best_us of sweeps",
+            "`advisor measure` writes such rows",
+        )
     if progress and (said := simulated(out)):
         progress(said)
     return out
@@ -154,8 +167,9 @@ def _rows(path: Path) -> Rows:
 LIBRARY_COLUMNS = frozenset({"gpu", "op", "B", "M", "N", "K", "H"})
 """Columns of the published measurements of library operators that say what ran; `family` and `dtype` are ours, and not among them."""
 
-LIBRARY_OPERATORS = frozenset({"add", "addu", "bmm", "div", "divu", "gelu", "linear", "ln", "mul", "mulu", "pow", "powu", "relu", "softmax",
-                               "tanh"})
+LIBRARY_OPERATORS = frozenset(
+    {"add", "addu", "bmm", "div", "divu", "gelu", "linear", "ln", "mul", "mulu", "pow", "powu", "relu", "softmax", "tanh"}
+)
 """Operators that were published under those columns."""
 
 
@@ -206,8 +220,10 @@ def settle_dtypes(rows: Rows, name: str, gpu: str | None = None) -> str | None:
     found = [match_device_name(each) for each in names]
     without = sorted({each.name for each in found if each is not None and not each.supports("bf16")})
     lacking = f", which {', '.join(without)} {'have' if len(without) > 1 else 'has'} no matrix units for" if without else ""
-    return (f"bf16 operands are assumed for {assumed.size} row{'s' if assumed.size > 1 else ''} that name{'' if assumed.size > 1 else 's'} "
-            f"no type{lacking}; say otherwise in a column dtype")
+    return (
+        f"bf16 operands are assumed for {assumed.size} row{'s' if assumed.size > 1 else ''} that name{'' if assumed.size > 1 else 's'} "
+        f"no type{lacking}; say otherwise in a column dtype"
+    )
 
 
 def _measured(rows: Rows, name: str) -> Iterable[Measured]:
@@ -229,12 +245,22 @@ def _measured(rows: Rows, name: str) -> Iterable[Measured]:
             paired = default[index] if default is not None else np.full(index.size, np.nan)
             good = np.isfinite(best) & (best > 0)
             configuration = defaults.take(index) if defaults is not None else None
-            yield Measured(kind="best", gpu=batch.gpu, problem=problem, configuration=None, latency_us=best, paired_us=paired,
-                           paired_configuration=configuration, source=name, rows=index).take(good)
+            yield Measured(
+                kind="best",
+                gpu=batch.gpu,
+                problem=problem,
+                configuration=None,
+                latency_us=best,
+                paired_us=paired,
+                paired_configuration=configuration,
+                source=name,
+                rows=index,
+            ).take(good)
             if configuration is not None:
                 known = np.isfinite(paired) & (configuration.parameters["BLOCK_SIZE_M"] > 0)
-                yield Measured(kind="exact", gpu=batch.gpu, problem=problem, configuration=configuration, latency_us=paired,
-                               source=name, rows=index).take(known)
+                yield Measured(
+                    kind="exact", gpu=batch.gpu, problem=problem, configuration=configuration, latency_us=paired, source=name, rows=index
+                ).take(known)
         if "latency_us" in rows.columns:
             latency = rows.columns["latency_us"][index]
             good = np.isfinite(latency) & (latency > 0)
@@ -242,8 +268,9 @@ def _measured(rows: Rows, name: str) -> Iterable[Measured]:
                 kind = "exact" if batch.configuration is not None else "served"
             else:
                 kind = f"{problem.family}/{problem.op}/{problem.dtype}"
-            yield Measured(kind=kind, gpu=batch.gpu, problem=problem, configuration=batch.configuration, latency_us=latency,
-                           source=name, rows=index).take(good)
+            yield Measured(
+                kind=kind, gpu=batch.gpu, problem=problem, configuration=batch.configuration, latency_us=latency, source=name, rows=index
+            ).take(good)
 
 
 def _default_configurations(rows: Rows, name: str) -> ConfigurationBatch | None:

@@ -21,7 +21,12 @@ from advisor.training.folds import leave_out
 from advisor.training.grow import grow
 
 GEMM: dict[str, Any] = {
-    "loss": "squared_error", "max_iter": 1400, "max_leaf_nodes": 16, "min_samples_leaf": 5, "learning_rate": 0.08, "max_features": 0.5,
+    "loss": "squared_error",
+    "max_iter": 1400,
+    "max_leaf_nodes": 16,
+    "min_samples_leaf": 5,
+    "learning_rate": 0.08,
+    "max_features": 0.5,
 }
 ROWS: dict[str, Any] = {"loss": "absolute_error", "max_iter": 300, "max_leaf_nodes": 16, "min_samples_leaf": 5}
 SEEDS = {"gemm/fp8": 3}
@@ -67,8 +72,14 @@ def fit(kind: str, parts: Sequence[Measured], progress: Callable[[str], None]) -
     if np.isfinite(errors["gpu"]).any():
         quantiles[(kind, False)] = calibration.table(errors["gpu"], calibration.scale(forest, unseen))
     return DirectModel(
-        kind=kind, correction=grow(x, y, seeds=SEEDS.get(kind, 1), **options), scale=forest, calibration=Calibration(quantiles=quantiles),
-        low=x.min(axis=0), high=x.max(axis=0), gpus=tuple(sorted(set(gpus))), held_out=_figures(errors, gpus),
+        kind=kind,
+        correction=grow(x, y, seeds=SEEDS.get(kind, 1), **options),
+        scale=forest,
+        calibration=Calibration(quantiles=quantiles),
+        low=x.min(axis=0),
+        high=x.max(axis=0),
+        gpus=tuple(sorted(set(gpus))),
+        held_out=_figures(errors, gpus),
         physics=physics,
     )
 

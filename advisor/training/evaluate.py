@@ -62,8 +62,9 @@ def _trained_on(given: Weights, part: Measured) -> Collection[str]:
     return model.gpus if model else ()
 
 
-def cross(paths: Iterable[Path | str], by: str, progress: Progress = lambda text: None, with_baselines: bool = False,
-          workers: int = 1) -> dict[str, Any]:
+def cross(
+    paths: Iterable[Path | str], by: str, progress: Progress = lambda text: None, with_baselines: bool = False, workers: int = 1
+) -> dict[str, Any]:
     """Leave groups out in turn, train, and judge on what was left out.
 
     Args:
@@ -76,8 +77,9 @@ def cross(paths: Iterable[Path | str], by: str, progress: Progress = lambda text
     return _run(splits.make(data.read(paths, progress=progress), by), by, progress, with_baselines, workers)
 
 
-def given_split(paths: Iterable[Path | str], test_gpus: Sequence[str], progress: Progress = lambda text: None,
-                with_baselines: bool = False) -> dict[str, Any]:
+def given_split(
+    paths: Iterable[Path | str], test_gpus: Sequence[str], progress: Progress = lambda text: None, with_baselines: bool = False
+) -> dict[str, Any]:
     """Train without `test_gpus` (all of them at once), and judge on them."""
     names = [load_gpu(name).name for name in test_gpus]
     return _run(splits.given(data.read(paths, progress=progress), names), "gpu", progress, with_baselines, workers=1)
@@ -141,10 +143,13 @@ def group_splits(paths: Iterable[Path | str], progress: Progress = lambda text: 
     """All splits the model card reports, by title, which names the command that prints the same figures."""
     paths = list(paths)
     found: dict[str, Any] = {}
-    for title, by in (("Models left out, four folds", "model"), ("One GPU left out, each in turn", "gpu"),
-                      ("The sweeps of one GPU left out, its launches as served known, each in turn", "sweep"),
-                      ("Library kernels: shapes left out, three folds", "shape"),
-                      ("Library kernels: weight matrices (N, K) and row lengths left out, three folds", "nk")):
+    for title, by in (
+        ("Models left out, four folds", "model"),
+        ("One GPU left out, each in turn", "gpu"),
+        ("The sweeps of one GPU left out, its launches as served known, each in turn", "sweep"),
+        ("Library kernels: shapes left out, three folds", "shape"),
+        ("Library kernels: weight matrices (N, K) and row lengths left out, three folds", "nk"),
+    ):
         title = f"{title} (`advisor evaluate DATA --leave-out {by} --baselines`)"
         found[title] = cross(paths, by, progress, with_baselines=True, workers=workers)
     flags = " ".join(f"--test-gpu {shlex.quote(name)}" for name in HARD_SPLIT)

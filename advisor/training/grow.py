@@ -14,12 +14,26 @@ from advisor.system.errors import MissingDependencyError
 from advisor.training.flatten import Split, Tree, flatten
 
 DEFAULTS: dict[str, Any] = {
-    "max_iter": 300, "learning_rate": 0.06, "max_leaf_nodes": 12, "min_samples_leaf": 15, "max_features": 0.5, "early_stopping": False,
+    "max_iter": 300,
+    "learning_rate": 0.06,
+    "max_leaf_nodes": 12,
+    "min_samples_leaf": 15,
+    "max_features": 0.5,
+    "early_stopping": False,
 }
 
 LAMBDAMART: dict[str, Any] = {
-    "objective": "lambdarank", "label_gain": [0, 1], "lambdarank_truncation_level": 30, "num_leaves": 16, "lambda_l2": 1.0,
-    "feature_fraction_bynode": 0.4, "min_data_in_leaf": 20, "seed": 0, "num_threads": 1, "deterministic": True, "force_row_wise": True,
+    "objective": "lambdarank",
+    "label_gain": [0, 1],
+    "lambdarank_truncation_level": 30,
+    "num_leaves": 16,
+    "lambda_l2": 1.0,
+    "feature_fraction_bynode": 0.4,
+    "min_data_in_leaf": 20,
+    "seed": 0,
+    "num_threads": 1,
+    "deterministic": True,
+    "force_row_wise": True,
     "verbose": -1,
 }
 """On one thread sums come out the same to the bit."""
@@ -33,8 +47,16 @@ def _ensemble() -> Any:
     return ensemble
 
 
-def grow(features: Array, target: Array, weight: Array | None = None, *, names: Sequence[str] = (), seeds: int = 1,
-         loss: str = "absolute_error", **options: Any) -> Forest:
+def grow(
+    features: Array,
+    target: Array,
+    weight: Array | None = None,
+    *,
+    names: Sequence[str] = (),
+    seeds: int = 1,
+    loss: str = "absolute_error",
+    **options: Any,
+) -> Forest:
     """A forest that minimises `loss` (of scikit-learn's HistGradientBoostingRegressor), averaged over seeds."""
     made = []
     for seed in range(seeds):

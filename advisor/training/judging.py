@@ -25,7 +25,8 @@ from advisor.training.data import Measured
 Progress = Callable[[str], None]
 FEW_TOKENS = "M <= E"
 REGIMES = {"dram": "memory-bound", "l2": "memory-bound", "smem": "memory-bound", "launch": "launch-bound"} | dict.fromkeys(
-    ("tensor", "fma", "xu", "alu", "issue"), "compute-bound")
+    ("tensor", "fma", "xu", "alu", "issue"), "compute-bound"
+)
 """What launches are called by the pipeline that binds them, the launch with what it costs in a stream; fused MoE of few tokens by these."""
 MOE_KINDS = ("served", "exact", "best")
 SHOWN = 20
@@ -70,8 +71,12 @@ def task_of(part: Measured) -> str:
     return direct.kind_of(part.problem)
 
 
-def collect(measured: Sequence[Measured], predictor: Predictor, progress: Progress = lambda text: None,
-            seen: Callable[[Measured], list[str]] | None = None) -> Judged:
+def collect(
+    measured: Sequence[Measured],
+    predictor: Predictor,
+    progress: Progress = lambda text: None,
+    seen: Callable[[Measured], list[str]] | None = None,
+) -> Judged:
     """Predict every row.
 
     Args:
@@ -87,22 +92,34 @@ def collect(measured: Sequence[Measured], predictor: Predictor, progress: Progre
         bound = pipelines.bound(pipelines.work(part.problem, part.gpu), part.gpu, part.problem.cache)
         size = len(part)
         common = {
-            "gpu": [part.gpu.name] * size, "measured": part.latency_us, "bound": np.broadcast_to(bound.us, (size,)),
+            "gpu": [part.gpu.name] * size,
+            "measured": part.latency_us,
+            "bound": np.broadcast_to(bound.us, (size,)),
             "weight": moe_tables.weights_of(part) if part.problem.family == "fused_moe" else np.ones(size),
-            "regime": _regimes(part, bound), "op": [part.problem.op] * size, "model": [", ".join(map(str, m)) for m in part.models()],
+            "regime": _regimes(part, bound),
+            "op": [part.problem.op] * size,
+            "model": [", ".join(map(str, m)) for m in part.models()],
             "novelty": seen(part) if seen else [],
         }
-        prediction = predictor.ceiling(part.problem, part.gpu) if part.kind == "best" else (
-            predictor.predict(part.problem, part.configuration, part.gpu))
-        out.add(task_of(part), **common, predicted=prediction.us, low=prediction.low_us, high=prediction.high_us,
-                learned=prediction.learned)
+        prediction = (
+            predictor.ceiling(part.problem, part.gpu)
+            if part.kind == "best"
+            else (predictor.predict(part.problem, part.configuration, part.gpu))
+        )
+        out.add(
+            task_of(part), **common, predicted=prediction.us, low=prediction.low_us, high=prediction.high_us, learned=prediction.learned
+        )
         out.notes |= _stuck(part, prediction.us)
         if part.kind == "best" and part.paired_us is not None:
             known = np.isfinite(part.paired_us)
             default, now = part.take(known), part.paired_us[known]
             if now.size:
-                out.add("diagnosis", gpu=[part.gpu.name] * now.size, probability=_chance(default, now, predictor),
-                        label=now / default.latency_us >= quality.WIN)
+                out.add(
+                    "diagnosis",
+                    gpu=[part.gpu.name] * now.size,
+                    probability=_chance(default, now, predictor),
+                    label=now / default.latency_us >= quality.WIN,
+                )
     _rank(measured, predictor, out, progress)
     return out
 
@@ -115,8 +132,10 @@ def _stuck(part: Measured, predicted_us: Array) -> set[str]:
     numbers = [] if part.rows is None else [str(row + 1) for row in part.rows[stuck[:SHOWN]].tolist()]
     more = [f"{stuck.size - SHOWN} more"] if numbers and stuck.size > SHOWN else []
     named = f" (row {', '.join(numbers + more)})" if numbers else ""
-    return {f"{part.source}: {stuck.size} of {len(part)} rows measured on {part.gpu.name} cannot launch, says the model{named}: a fault of "
-            "the model or of the rows; the errors are without them"}
+    return {
+        f"{part.source}: {stuck.size} of {len(part)} rows measured on {part.gpu.name} cannot launch, says the model{named}: a fault of "
+        "the model or of the rows; the errors are without them"
+    }
 
 
 def _chance(best: Measured, default_us: Array, predictor: Predictor) -> Array:
@@ -152,8 +171,17 @@ def _best_of_rows(measured: Sequence[Measured], out: Judged) -> list[Measured]:
             continue
         for part in {id(p): p for p, _ in places}.values():
             chosen = part.take(np.array(sorted(i for p, i in places if p is part)))
-            made.append(Measured(kind="best", gpu=chosen.gpu, problem=chosen.problem, configuration=None, latency_us=chosen.latency_us,
-                                 source=source + ", least of the rows", rows=chosen.rows))
+            made.append(
+                Measured(
+                    kind="best",
+                    gpu=chosen.gpu,
+                    problem=chosen.problem,
+                    configuration=None,
+                    latency_us=chosen.latency_us,
+                    source=source + ", least of the rows",
+                    rows=chosen.rows,
+                )
+            )
     if made:
         out.notes.add("no sweep summary: the best of a sweep is the least of a problem's rows, and nothing says what could be won")
     return made
@@ -218,8 +246,13 @@ def figures(judged: Judged) -> dict[str, Any]:
             "median_bound_over_latency": float(np.median(c["bound"] / c["measured"])),
             "bound_alone": quality.errors(c["measured"], c["bound"], c["weight"]),
         }
-        for name, label in (("per_gpu", "gpu"), ("per_regime", "regime"), ("per_model", "model"), ("per_operator", "op"),
-                            ("per_novelty", "novelty")):
+        for name, label in (
+            ("per_gpu", "gpu"),
+            ("per_regime", "regime"),
+            ("per_model", "model"),
+            ("per_operator", "op"),
+            ("per_novelty", "novelty"),
+        ):
             if len(lists[label]) == len(lists["measured"]) and (len(set(lists[label])) > 1 or label in ("gpu", "regime", "novelty")):
                 task[name] = quality.by(lists[label], _with_coverage, *columns, c["low"], c["high"])
         result["tasks"][kind] = task
@@ -239,12 +272,14 @@ def _launchable(columns: dict[str, list[Any]]) -> tuple[dict[str, list[Any]], in
         return columns, 0
     kept = np.isfinite(predicted).tolist()
     # A column that not all parts have is left as it is: it is shorter, and not read.
-    return {n: [v for v, k in zip(values, kept, strict=True) if k] if len(values) == len(kept) else values
-            for n, values in columns.items()}, stuck
+    return {
+        n: [v for v, k in zip(values, kept, strict=True) if k] if len(values) == len(kept) else values for n, values in columns.items()
+    }, stuck
 
 
-def _with_coverage(measured: pipelines.Array, predicted: pipelines.Array, weight: pipelines.Array, low: pipelines.Array,
-                   high: pipelines.Array) -> dict[str, float]:
+def _with_coverage(
+    measured: pipelines.Array, predicted: pipelines.Array, weight: pipelines.Array, low: pipelines.Array, high: pipelines.Array
+) -> dict[str, float]:
     return quality.errors(measured, predicted, weight) | {"coverage_percent": quality.coverage(measured, low, high, weight)}
 
 

@@ -30,8 +30,13 @@ LIMITS = (
 )
 
 
-def card(about: Mapping[str, Any], digest: str, evaluations: Mapping[str, Mapping[str, Any]], size_bytes: int,
-         library: Mapping[str, Mapping[str, Any]]) -> str:
+def card(
+    about: Mapping[str, Any],
+    digest: str,
+    evaluations: Mapping[str, Mapping[str, Any]],
+    size_bytes: int,
+    library: Mapping[str, Mapping[str, Any]],
+) -> str:
     """Markdown.
 
     Args:
@@ -42,17 +47,22 @@ def card(about: Mapping[str, Any], digest: str, evaluations: Mapping[str, Mappin
         library: Kind of library kernel -> `DirectModel.held_out`.
     """
     lines = [
-        "# Model card of the learned weights", "",
+        "# Model card of the learned weights",
+        "",
         f"Weights `{digest}`, {size_bytes / 1e6:.1f} MB. Written by `advisor evaluate DATA --weights WEIGHTS --card FILE`: do not edit.",
         "",
-        "## Trained on", "",
+        "## Trained on",
+        "",
         *(f"- {kind}: {count:,} rows" for kind, count in sorted(about.get("rows", {}).items())),
         f"- GPUs: {', '.join(about.get('gpus', []))}",
         "- MoE models (E, topk, H, N): " + "; ".join(", ".join(map(str, m)) for m in about.get("models", [])),
         f"- files: {', '.join(about.get('files', []))}",
-        "- versions: " + ", ".join(f"{n} {v}" for n, v in about.get("versions", {}).items()), "",
-        "Reproduce: `advisor train DATA -o ceilings/learned.npz` (same rows, same machine: same bits).", "",
-        "## How well it does", "",
+        "- versions: " + ", ".join(f"{n} {v}" for n, v in about.get("versions", {}).items()),
+        "",
+        "Reproduce: `advisor train DATA -o ceilings/learned.npz` (same rows, same machine: same bits).",
+        "",
+        "## How well it does",
+        "",
     ]
     lines += ["DATA: the folder of measured rows. Errors are shares of the measured latency, bias the mean of log(predicted / measured)."]
     lines += [""]
@@ -95,14 +105,23 @@ def _figures(figures: Mapping[str, Any]) -> list[str]:
         rows = []
         for kind, f in sorted(tasks.items()):
             worst = sorted(f.get("per_gpu", {}).items(), key=lambda item: -item[1]["mape_percent"])
-            rows.append((
-                TASKS.get(kind, kind), f"{f['rows']:,}", f"{f['mape_percent']:.2f} %", f"{f['median_percent']:.2f} %",
-                f"{f['bias_percent']:+.2f} %", f"{f['coverage_percent']:.0f} %", _bound_alone(f),
-                ", ".join(f"{gpu} {g['mape_percent']:.1f}" for gpu, g in worst),
-                ", ".join(f"{gpu} {g['coverage_percent']:.0f}" for gpu, g in worst if "coverage_percent" in g),
-            ))
-        lines += _table(("task", "rows", "MAPE", "median", "bias", "in the 80 % interval", "bound alone", "MAPE per GPU",
-                         "in the interval, per GPU"), rows)
+            rows.append(
+                (
+                    TASKS.get(kind, kind),
+                    f"{f['rows']:,}",
+                    f"{f['mape_percent']:.2f} %",
+                    f"{f['median_percent']:.2f} %",
+                    f"{f['bias_percent']:+.2f} %",
+                    f"{f['coverage_percent']:.0f} %",
+                    _bound_alone(f),
+                    ", ".join(f"{gpu} {g['mape_percent']:.1f}" for gpu, g in worst),
+                    ", ".join(f"{gpu} {g['coverage_percent']:.0f}" for gpu, g in worst if "coverage_percent" in g),
+                )
+            )
+        lines += _table(
+            ("task", "rows", "MAPE", "median", "bias", "in the 80 % interval", "bound alone", "MAPE per GPU", "in the interval, per GPU"),
+            rows,
+        )
     if found := figures.get("diagnosis"):
         rows = [
             (name, f"{d['auc']:.3f}", f"{d['precision']:.2f}", f"{d['recall']:.2f}", f"{d['calibration_error']:.3f}", f"{d['rows']:,}")
@@ -128,12 +147,27 @@ def _baselines(found: Mapping[str, Any]) -> list[str]:
     for task, by_name in found["tasks"].items():
         for name, f in by_name.items():
             worst = sorted(f["per_gpu"].items(), key=lambda item: -item[1]["mape_percent"])
-            rows.append((name, TASKS.get(task, task), f"{f['mape_percent']:.1f} %", f"{f['bias_percent']:+.1f} %",
-                         ", ".join(f"{gpu} {g['mape_percent']:.0f}" for gpu, g in worst)))
+            rows.append(
+                (
+                    name,
+                    TASKS.get(task, task),
+                    f"{f['mape_percent']:.1f} %",
+                    f"{f['bias_percent']:+.1f} %",
+                    ", ".join(f"{gpu} {g['mape_percent']:.0f}" for gpu, g in worst),
+                )
+            )
     if rows:
         lines += _table(("baseline, same folds", "task", "MAPE", "bias", "MAPE per GPU"), rows)
-    rows = [(name, f"{d['all']['auc']:.3f}", f"{d['all']['precision']:.2f}", f"{d['all']['recall']:.2f}",
-             ", ".join(f"{gpu} {g['auc']:.2f}" for gpu, g in d["per_gpu"].items())) for name, d in found["diagnosis"].items()]
+    rows = [
+        (
+            name,
+            f"{d['all']['auc']:.3f}",
+            f"{d['all']['precision']:.2f}",
+            f"{d['all']['recall']:.2f}",
+            ", ".join(f"{gpu} {g['auc']:.2f}" for gpu, g in d["per_gpu"].items()),
+        )
+        for name, d in found["diagnosis"].items()
+    ]
     if rows:
         lines += _table(("baseline of the diagnosis, same folds", "AUC", "precision", "recall", "AUC per GPU"), rows)
     return lines

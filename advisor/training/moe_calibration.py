@@ -96,8 +96,9 @@ def _sizes(found: Mapping[str, Table], held: Mapping[str, HeldOut], errors: Mapp
     """The forest of expected error sizes, and the sizes of all rows held out; NaN for the others."""
     kinds = [k for k in found if np.isfinite(errors["model"][k]).any()]
     if not kinds:
-        raise InputError("too few models to calibrate the fused-MoE model on", "one", "rows of at least two (E, topk, H, N)",
-                         "measure more")
+        raise InputError(
+            "too few models to calibrate the fused-MoE model on", "one", "rows of at least two (E, topk, H, N)", "measure more"
+        )
     ok = {k: np.isfinite(errors["model"][k]) for k in kinds}
     x = np.concatenate([held["model"].features[k][ok[k]] for k in kinds])
     y = np.concatenate([np.log(np.abs(errors["model"][k][ok[k]]) + 0.003) for k in kinds])
@@ -135,8 +136,11 @@ def _of_gpus(task: str, rows: Table, error: Array, size: Array, good: NDArray[np
     """Quantiles of single GPUs' errors on models left out, by task and name."""
     gpu = np.array(rows.gpu, dtype=object)
     mine = {name: good & (gpu == name) for name in dict.fromkeys(rows.gpus(good))}
-    return {(task, str(name)): _quantiles(rows, error, size, some, seen=True) for name, some in mine.items()
-            if some.sum() >= calibration.LEAST_ROWS}
+    return {
+        (task, str(name)): _quantiles(rows, error, size, some, seen=True)
+        for name, some in mine.items()
+        if some.sum() >= calibration.LEAST_ROWS
+    }
 
 
 def _share(rows: Table, error: Array, signal: Array, size: Array, told: NDArray[np.bool_], seen: float | None) -> float:
@@ -164,13 +168,16 @@ def _signals(found: Mapping[str, Table], held: HeldOut) -> dict[str, Array]:
         log_us = np.where(place >= 0, held.log_us[source][place], np.nan)
         known = np.isfinite(log_us) & np.isfinite(held.log_us["best"])
         row = place[known]
-        out[source] = _placed(measured_posterior.signal(best.paired_us[known], np.exp(log_us[known]), held.blocks[source][row],
-                                              held.blocks["best"][known]), known)
+        out[source] = _placed(
+            measured_posterior.signal(best.paired_us[known], np.exp(log_us[known]), held.blocks[source][row], held.blocks["best"][known]),
+            known,
+        )
     return out
 
 
-def _figures(found: Mapping[str, Table], held: HeldOut, by: str, calibrated: Calibrated, sizes: Sizes,
-             signals: Mapping[tuple[str, str], Array]) -> dict[str, Any]:
+def _figures(
+    found: Mapping[str, Table], held: HeldOut, by: str, calibrated: Calibrated, sizes: Sizes, signals: Mapping[tuple[str, str], Array]
+) -> dict[str, Any]:
     """Errors and coverage of every kind, and the diagnosis from the measured defaults of sweeps."""
     out: dict[str, Any] = {}
     for (of, kind), size in sizes.items():
@@ -183,13 +190,21 @@ def _figures(found: Mapping[str, Table], held: HeldOut, by: str, calibrated: Cal
         low, high = (us * np.exp(size * _levels(calibrated.calibration, task, seen, level, gpus)) for level in (0.1, 0.9))
         out[kind] = quality.errors(measured, us, weight) | {
             "coverage_percent": quality.coverage(measured, low, high, weight),
-            "per_gpu": quality.by(gpus, lambda m, p, w, lo, hi: quality.errors(m, p, w) | {
-                "coverage_percent": quality.coverage(m, lo, hi, w)}, measured, us, weight, low, high),
+            "per_gpu": quality.by(
+                gpus,
+                lambda m, p, w, lo, hi: quality.errors(m, p, w) | {"coverage_percent": quality.coverage(m, lo, hi, w)},
+                measured,
+                us,
+                weight,
+                low,
+                high,
+            ),
         }
         signal = signals.get((by, "exact"))
         if kind == "best" and signal is not None:
-            out["diagnosis"] = _diagnosis(rows, np.exp(held.log_us["best"]), sizes[(by, "best")], signal,
-                                          calibrated, measured_posterior.given(task, "exact"), seen)
+            out["diagnosis"] = _diagnosis(
+                rows, np.exp(held.log_us["best"]), sizes[(by, "best")], signal, calibrated, measured_posterior.given(task, "exact"), seen
+            )
     return out
 
 

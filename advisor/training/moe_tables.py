@@ -104,9 +104,13 @@ def tables(data: Sequence[Measured]) -> dict[str, Table]:
                 rows.append(as_rows(configuration))
             weights.append(weights_of(part))
         out[kind] = Table(
-            kind=kind, launch=concatenate(launches) if launches else None,
-            latency_us=np.concatenate([p.latency_us for p in parts]), weight=np.concatenate(weights),
-            model=[m for p in parts for m in p.models()], gpu=[p.gpu.name for p in parts for _ in range(len(p))], key=keys,
+            kind=kind,
+            launch=concatenate(launches) if launches else None,
+            latency_us=np.concatenate([p.latency_us for p in parts]),
+            weight=np.concatenate(weights),
+            model=[m for p in parts for m in p.models()],
+            gpu=[p.gpu.name for p in parts for _ in range(len(p))],
+            key=keys,
             configuration=np.concatenate(rows) if rows else None,
             candidates=tuple(concatenate(c) for c in candidates) if kind == "best" else (),
             paired_us=np.concatenate([_paired_us(p) for p in parts]),

@@ -48,8 +48,9 @@ def fit_core(found: dict[str, Table], keep: dict[str, NDArray[np.bool_]], winner
         launches["best"] = found["best"].launches(physics, np.flatnonzero(keep["best"]))
     x: dict[str, Array] = {}
     y: dict[str, Array] = {}
-    nothing = Core(physics=physics, common=_zero(), exact=None, sweeps=None, best=None, winners=winners,
-                   habits=_habits(found, keep, launches, physics))
+    nothing = Core(
+        physics=physics, common=_zero(), exact=None, sweeps=None, best=None, winners=winners, habits=_habits(found, keep, launches, physics)
+    )
     for kind, launch in launches.items():
         estimate = nothing.estimate(launch, SOURCES[kind])
         x[kind], y[kind] = estimate.features, np.log(found[kind].latency_us[keep[kind]]) - estimate.log_us
@@ -78,8 +79,12 @@ def _habits(found: dict[str, Table], keep: dict[str, NDArray[np.bool_]], launche
 def _zero() -> Forest:
     """A forest that adds nothing."""
     return Forest(
-        feature=np.zeros((1, 15), np.uint8), code=np.full((1, 15), 255, np.uint8), ruled_out=np.zeros((1, 15), np.uint16),
-        leaf=np.zeros((1, 16), np.float32), edges=(np.zeros(0, np.float32),), base=0.0,
+        feature=np.zeros((1, 15), np.uint8),
+        code=np.full((1, 15), 255, np.uint8),
+        ruled_out=np.zeros((1, 15), np.uint16),
+        leaf=np.zeros((1, 16), np.float32),
+        edges=(np.zeros(0, np.float32),),
+        base=0.0,
     )
 
 
@@ -130,6 +135,12 @@ def fit(data: Sequence[Measured], progress: Progress, calibrate_by: Sequence[str
     calibrated = calibrate(found, held)
     solid = concatenate([t.launch for t in found.values() if t.launch is not None])
     return MoeModel(
-        core=core, ranker=ranker, scale=calibrated.scale, calibration=calibrated.calibration, shares=calibrated.shares,
-        domain=domain_of(solid), gpus={k: tuple(sorted({str(g) for g in t.gpu})) for k, t in found.items()}, held_out=calibrated.figures,
+        core=core,
+        ranker=ranker,
+        scale=calibrated.scale,
+        calibration=calibrated.calibration,
+        shares=calibrated.shares,
+        domain=domain_of(solid),
+        gpus={k: tuple(sorted({str(g) for g in t.gpu})) for k, t in found.items()},
+        held_out=calibrated.figures,
     )

@@ -21,8 +21,14 @@ from advisor.system.errors import InputError
 
 # Their name of a column (lower case) -> ours.
 COLUMNS = {
-    "hardware": "gpu", "device": "gpu", "weight_type": "gemm", "avg_duration": "latency_us", "duration": "latency_us",
-    "opname": "op", "latency": "latency_us", "kernel name": "kernel",
+    "hardware": "gpu",
+    "device": "gpu",
+    "weight_type": "gemm",
+    "avg_duration": "latency_us",
+    "duration": "latency_us",
+    "opname": "op",
+    "latency": "latency_us",
+    "kernel name": "kernel",
 }
 MARKS = frozenset({"hardware", "device", "weight_type", "avg_duration", "duration", "opname", "latency"})
 """Columns, lower case, by which a file of theirs is known."""
@@ -61,8 +67,12 @@ def read(path: Path, text: str) -> Rows:
     gpu = FILE_GPUS.get(found["gpu"], found["gpu"]) if found else None
     names = [header[i] for i in keep]
     if "latency_us" not in names or ("gpu" not in names and gpu is None):
-        raise InputError(f"{path.name}: not a published layout", ", ".join(theirs), "a column of latencies, and a GPU",
-                         "rename the columns as in data/README.md")
+        raise InputError(
+            f"{path.name}: not a published layout",
+            ", ".join(theirs),
+            "a column of latencies, and a GPU",
+            "rename the columns as in data/README.md",
+        )
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     extra = {} if "gpu" in names else {"gpu": gpu or ""}

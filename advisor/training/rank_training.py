@@ -64,13 +64,23 @@ def fit_ranker(data: Sequence[Measured], core: Core) -> Ranker | None:
     # Single forests differ by several points on a GPU left out: there more count, half of which do not know which GPU it is.
     figures = np.isin(names, GPU_FIGURES)
     compare = np.array([any(part in name for part in COMPARISONS) for name in names])
-    first_unseen = average([
-        grow_ranker(np.where(hidden, 0, features[afar]), won[afar], problem[afar], seed=seed, **FIRST_AFAR)
-        for seed, hidden in enumerate((np.zeros_like(figures), figures, compare, figures | compare), start=1)
-    ])
+    first_unseen = average(
+        [
+            grow_ranker(np.where(hidden, 0, features[afar]), won[afar], problem[afar], seed=seed, **FIRST_AFAR)
+            for seed, hidden in enumerate((np.zeros_like(figures), figures, compare, figures | compare), start=1)
+        ]
+    )
     constants = order_training.fit(contest_of(problems, known))
-    return Ranker(quick=quick, close=close, first=first, first_afar=first_afar, first_unseen=first_unseen, known=known, order=constants,
-                  wins=published_wins(best, known, near))
+    return Ranker(
+        quick=quick,
+        close=close,
+        first=first,
+        first_afar=first_afar,
+        first_unseen=first_unseen,
+        known=known,
+        order=constants,
+        wins=published_wins(best, known, near),
+    )
 
 
 def _drawn(won: Array, problem: NDArray, others: int, rng: np.random.Generator) -> NDArray[np.bool_]:
@@ -113,7 +123,8 @@ def published_wins(best: Sequence[Measured], known: Array, near: dict[object, li
             problem += [number] * len(near[key])
             number += 1
     return Wins(
-        problems=np.concatenate(where).astype(np.float32), machines=np.concatenate(gpus).astype(np.float32),
+        problems=np.concatenate(where).astype(np.float32),
+        machines=np.concatenate(gpus).astype(np.float32),
         problem=np.array(problem, dtype=np.min_scalar_type(number)),
         configuration=np.array(configuration, dtype=np.min_scalar_type(known.shape[0])),
     )

@@ -71,9 +71,13 @@ def make(measured: Sequence[Measured], by: str) -> list[Split]:
             continue
         out += [s for s in chosen if _can_be_judged(s)]
     if not out:
-        raise InputError(f"nothing to leave out by {by}", ", ".join(groups(measured)) or "no rows that are learned",
-                         "at least two models, GPUs or shapes, or a sweep, of the right family: models and sweeps are those of fused "
-                         "MoE, shapes those of library kernels", "give rows of more, or another --leave-out")
+        raise InputError(
+            f"nothing to leave out by {by}",
+            ", ".join(groups(measured)) or "no rows that are learned",
+            "at least two models, GPUs or shapes, or a sweep, of the right family: models and sweeps are those of fused "
+            "MoE, shapes those of library kernels",
+            "give rows of more, or another --leave-out",
+        )
     return out
 
 
@@ -87,8 +91,12 @@ def given(measured: Sequence[Measured], test_gpus: Sequence[str]) -> list[Split]
     splits = [_without(group, ", ".join(sorted(names)), parts, _gpus, names) for group, parts in groups(measured).items()]
     splits = [s for s in splits if _can_be_judged(s)]
     if not splits:
-        raise InputError("no rows to judge, or none to train on", ", ".join(sorted(names)), "rows of these GPUs, and at least "
-                         f"{LEAST_ROWS} of others with the same kind of kernel", "name GPUs that the data has")
+        raise InputError(
+            "no rows to judge, or none to train on",
+            ", ".join(sorted(names)),
+            f"rows of these GPUs, and at least {LEAST_ROWS} of others with the same kind of kernel",
+            "name GPUs that the data has",
+        )
     return splits
 
 
@@ -101,7 +109,8 @@ def _without(group: str, left_out: str, parts: Sequence[Measured], labels: Label
     chosen = frozenset(gone)
     masks = [np.array([label in chosen for label in labels(part)], dtype=bool) for part in parts]
     return Split(
-        group=group, left_out=left_out,
+        group=group,
+        left_out=left_out,
         kept=[p.take(~k) for p, k in zip(parts, masks, strict=True) if (~k).any()],
         test=[p.take(k) for p, k in zip(parts, masks, strict=True) if k.any()],
     )

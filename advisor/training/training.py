@@ -20,8 +20,13 @@ LEAST_ROWS = 200
 """Kinds of library kernels with fewer rows are not learned."""
 
 
-def train(paths: Iterable[Path | str], *, exclude_gpus: Sequence[str] = (), exclude_models: Sequence[Model] = (),
-          progress: Callable[[str], None] = lambda text: None) -> Weights:
+def train(
+    paths: Iterable[Path | str],
+    *,
+    exclude_gpus: Sequence[str] = (),
+    exclude_models: Sequence[Model] = (),
+    progress: Callable[[str], None] = lambda text: None,
+) -> Weights:
     """Fit everything that the rows allow.
 
     Args:
@@ -40,14 +45,21 @@ def train(paths: Iterable[Path | str], *, exclude_gpus: Sequence[str] = (), excl
     fitted = fit(learned, described, progress)
     if fitted.moe is None and not fitted.direct:
         counted = ", ".join(f"{n} of {kind}" for kind, n in described["rows"].items())
-        raise InputError("too few rows to learn from", f"{sum(map(len, measured))} rows, of which are learned: {counted or 'none'}",
-                         f"launches of fused MoE in bf16 or fp16, or at least {LEAST_ROWS} of a library kernel, with a warm cache",
-                         "measure more")
+        raise InputError(
+            "too few rows to learn from",
+            f"{sum(map(len, measured))} rows, of which are learned: {counted or 'none'}",
+            f"launches of fused MoE in bf16 or fp16, or at least {LEAST_ROWS} of a library kernel, with a warm cache",
+            "measure more",
+        )
     return fitted
 
 
-def fit(measured: Sequence[Measured], described: dict[str, Any], progress: Callable[[str], None] = lambda text: None,
-        calibrate_by: Sequence[str] = ("model", "gpu", "sweep")) -> Weights:
+def fit(
+    measured: Sequence[Measured],
+    described: dict[str, Any],
+    progress: Callable[[str], None] = lambda text: None,
+    calibrate_by: Sequence[str] = ("model", "gpu", "sweep"),
+) -> Weights:
     """Weights from rows that are read already; `calibrate_by` as in `moe_training.fit`."""
     moe = [m for m in measured if covers(m.problem)]
     kinds = direct_training.groups(measured)
@@ -66,8 +78,11 @@ def about(measured: Sequence[Measured], exclude_gpus: Sequence[str], exclude_mod
         rows[kind] = rows.get(kind, 0) + len(part)
     models = sorted({m for part in measured for m in part.models()})
     return {
-        "rows": rows, "gpus": sorted({p.gpu.name for p in measured}), "models": [list(m) for m in models],
-        "files": sorted({p.source for p in measured}), "excluded_gpus": sorted(exclude_gpus),
+        "rows": rows,
+        "gpus": sorted({p.gpu.name for p in measured}),
+        "models": [list(m) for m in models],
+        "files": sorted({p.source for p in measured}),
+        "excluded_gpus": sorted(exclude_gpus),
         "excluded_models": sorted(list(m) for m in exclude_models),
         "versions": _versions(),
     }

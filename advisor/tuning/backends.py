@@ -109,8 +109,13 @@ class MeasuringBackend:
         search_until: On `time.monotonic`; a measurement that has not ended then is left.
     """
 
-    def __init__(self, device: str | DeviceSpec, subjects: Mapping[str, Subject], launched: Callable[[Configuration, str], Configuration],
-                 search_until: float | None = None) -> None:
+    def __init__(
+        self,
+        device: str | DeviceSpec,
+        subjects: Mapping[str, Subject],
+        launched: Callable[[Configuration, str], Configuration],
+        search_until: float | None = None,
+    ) -> None:
 
         self.subjects, self.launched, self.search_until = subjects, launched, search_until
         found = find_device(device, look=False)  # the worker that opens it finds out
@@ -196,26 +201,41 @@ class MeasuringBackend:
         else:
             better = "improved" in verdicts and "regressed" not in verdicts and head_us < base_us
             word = "improved" if better else next((v for v in ("regressed", "inconclusive") if v in verdicts), "unchanged")
-        return Versus(better=better, base_us=base_us, head_us=head_us, verdict=word, reason=", ".join(reasons), base_parts_us=before,
-                      head_parts_us=after, base_rounds=base_rounds)
+        return Versus(
+            better=better,
+            base_us=base_us,
+            head_us=head_us,
+            verdict=word,
+            reason=", ".join(reasons),
+            base_parts_us=before,
+            head_parts_us=after,
+            base_rounds=base_rounds,
+        )
 
     def _too_slow(self, task: Task, configuration: Configuration, rounds: int) -> Measurement:
         """What to make of a measurement none of whose rounds counts."""
         slow = (task.id, configuration.label())
         self._slow[slow] += 1
-        return Measurement(failure="no-round-counts", again=self._slow[slow] < MAX_SLOW,
-                           message=f"the clock was too low in all of {rounds} rounds")
+        return Measurement(
+            failure="no-round-counts", again=self._slow[slow] < MAX_SLOW, message=f"the clock was too low in all of {rounds} rounds"
+        )
 
     def _launch(self, name: str, configuration: Configuration) -> Launch:
         subject = self.subjects[name]
         assert subject.kernel is not None
         return Launch(kernel=subject.kernel, problem=subject.problem, configuration=self.launched(configuration, name))
 
-    def _run(self, launches: tuple[Launch, ...], rounds: int, *, floor: bool, together: bool = False,
-             deadline: float | None) -> list[Outcome] | None:
+    def _run(
+        self, launches: tuple[Launch, ...], rounds: int, *, floor: bool, together: bool = False, deadline: float | None
+    ) -> list[Outcome] | None:
         """What became of the launches; None: the deadline passed first."""
         if deadline is not None and self.scheduler.clock() >= deadline:  # not worth a worker's start
             return None
-        batch = Batch(launches=launches, rounds=rounds, max_rounds=rounds if together or rounds < MIN_ROUNDS else MAX_ROUNDS,
-                      together=together, floor=floor)
+        batch = Batch(
+            launches=launches,
+            rounds=rounds,
+            max_rounds=rounds if together or rounds < MIN_ROUNDS else MAX_ROUNDS,
+            together=together,
+            floor=floor,
+        )
         return next((outcomes for _, outcomes in self.scheduler.run([batch], deadline=deadline)), None)

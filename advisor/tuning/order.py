@@ -82,8 +82,13 @@ def target_of(order: Order) -> tuple[Target, KernelRef | None]:
     if Path(text).is_dir():
         raise UsageError("tune one table at a time", f"the folder {text}", "a table in it", "name the table's file")
     kernels = find_kernels(text)
-    named = {"--model": order.request.model, "--hidden-size": order.request.hidden_size, "--top-k": order.request.top_k,
-             "--tensor-parallel": order.request.tensor_parallel, "--expert-parallel": order.request.expert_parallel}
+    named = {
+        "--model": order.request.model,
+        "--hidden-size": order.request.hidden_size,
+        "--top-k": order.request.top_k,
+        "--tensor-parallel": order.request.tensor_parallel,
+        "--expert-parallel": order.request.expert_parallel,
+    }
     if given := [name for name, value in named.items() if value is not None]:
         raise UsageError(f"{', '.join(given)} is for fused_moe and its tables", text, None, "give --sizes NAME=VALUE,…")
     made, left_out = kernels_made_for(kernels, order.op, order.request.dtype)
@@ -99,9 +104,20 @@ def target_of(order: Order) -> tuple[Target, KernelRef | None]:
             for each in sizes if order.sizes or order.request.tokens else ():
                 check_sizes(kernel, op, each)
             problems += [
-                (kernel, Problem(family=entry["family"], op=op, sizes=each, dtype=dtype, block_shape=block_shape_of(entry, dtype),
-                                 routing=order.request.routing, cache="cold" if order.request.cache == "cold" else "warm"))
-                for each in sizes if each
+                (
+                    kernel,
+                    Problem(
+                        family=entry["family"],
+                        op=op,
+                        sizes=each,
+                        dtype=dtype,
+                        block_shape=block_shape_of(entry, dtype),
+                        routing=order.request.routing,
+                        cache="cold" if order.request.cache == "cold" else "warm",
+                    ),
+                )
+                for each in sizes
+                if each
             ]
     if not problems:
         raise UsageError(f"{text}: which problem?", order.op, "--sizes NAME=VALUE,…, and an operator of the kernel's with --op")
@@ -112,8 +128,9 @@ def target_of(order: Order) -> tuple[Target, KernelRef | None]:
     launches: dict[str, PlannedLaunch] = {}  # a problem that is named twice is one
     for _, problem in problems:
         label = f"{problem.op}-" + "-".join(f"{name}{value}" for name, value in problem.sizes.items())
-        launches[label] = PlannedLaunch(id=label, kernel=kernel.function, problem=problem, configuration=None,
-                                        source="kernel's default", share=label)
+        launches[label] = PlannedLaunch(
+            id=label, kernel=kernel.function, problem=problem, configuration=None, source="kernel's default", share=label
+        )
     space = SearchSpace.from_kernel_file(kernel.file, kernel.function).batch
     return Target(title=kernel.function, gpu=_gpu(order), launches=tuple(launches.values()), space=space, warnings=left_out), kernel
 

@@ -32,9 +32,12 @@ def of_own_table(target: Target, op: str | None) -> tuple[Target, tuple[str, ...
     name, ops = others[0].table.name.file_name(), "+".join(dict.fromkeys(launch.problem.op for launch in others))
     kept = tuple(launch for launch in target.launches if launch.table is None)
     if not kept:
-        raise NothingMatchedError(f"{target.title}: nothing of this table runs for the operator that was asked for", op,
-                                  f"an operator other than {ops}, which runs with the entries of {name}",
-                                  f"tune that table: `advisor tune {name}`, by the path beside this one")
+        raise NothingMatchedError(
+            f"{target.title}: nothing of this table runs for the operator that was asked for",
+            op,
+            f"an operator other than {ops}, which runs with the entries of {name}",
+            f"tune that table: `advisor tune {name}`, by the path beside this one",
+        )
     said = f"{ops} runs with the entries of {name}: left out here, and tuned by naming that table"
     if op is None and any(launch.fixed for launch in kept):
         said += f"; {'+'.join(dict.fromkeys(launch.problem.op for launch in kept))} keeps its {SHARED}, which {ops} runs with as well "

@@ -16,16 +16,21 @@ from advisor.system.errors import InputError
 from advisor.tuning.backends import holds_only_best
 
 
-def space_of(target: Target, kernel: KernelRef | None, shares: Mapping[str, list[PlannedLaunch]], *,
-           measuring: bool) -> tuple[SearchSpace, dict[str, np.ndarray]]:
+def space_of(
+    target: Target, kernel: KernelRef | None, shares: Mapping[str, list[PlannedLaunch]], *, measuring: bool
+) -> tuple[SearchSpace, dict[str, np.ndarray]]:
     """The space, and per decision which of it the kernel's file accepts.
 
     What runs today is not added to it: an export changes that, and a study's space stays the same for as long as it is gone on with.
     """
     if measuring and kernel is not None:
         accepted = {share: set.intersection(*(_keys(kernel, launch.problem) for launch in group)) for share, group in shares.items()}
-        listed = {key: configuration for group in shares.values() for launch in group
-                  for key, configuration in _keyed(kernel, launch.problem).items()}
+        listed = {
+            key: configuration
+            for group in shares.values()
+            for launch in group
+            for key, configuration in _keyed(kernel, launch.problem).items()
+        }
         if not listed:
             raise InputError(f"{kernel.label}: has no space", None, "KERNELS[…]['space']", "see triton_kernels/README.md")
         space = SearchSpace.of(listed.values())
@@ -37,8 +42,9 @@ def space_of(target: Target, kernel: KernelRef | None, shares: Mapping[str, list
     return space, {}
 
 
-def recorded_space(recording: Recording, space: SearchSpace, shares: Mapping[str, list[PlannedLaunch]]) -> tuple[SearchSpace,
-                    dict[str, np.ndarray]]:
+def recorded_space(
+    recording: Recording, space: SearchSpace, shares: Mapping[str, list[PlannedLaunch]]
+) -> tuple[SearchSpace, dict[str, np.ndarray]]:
     """The space with what was recorded beyond it; where a sweep was recorded, nothing but that can be tried."""
     problems = {share: [launch.problem for launch in group] for share, group in shares.items()}
     recorded = {share: [{_key(c): c for c in recording.configurations(p)} for p in each] for share, each in problems.items()}

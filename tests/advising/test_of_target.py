@@ -106,11 +106,14 @@ def test_the_audit_judges_each_table_by_its_own_entries(tmp_path):
     assert second.predicted_us == pytest.approx(launches["w2-M1"].predicted.us)
 
 
-@pytest.mark.parametrize(("name", "request_", "ranks"), [
-    ("E=32,N=4096,device_name=NVIDIA_H200.json", Request(model="Llama-4-Maverick"), 4),  # the split is inferred
-    ("E=32,N=4096,device_name=NVIDIA_H200.json", Request(hidden_size=5120, top_k=1, expert_parallel=4), 4),
-    ("E=128,N=768,device_name=NVIDIA_H200.json", Request(model="Qwen3-30B-A3B"), None),
-])
+@pytest.mark.parametrize(
+    ("name", "request_", "ranks"),
+    [
+        ("E=32,N=4096,device_name=NVIDIA_H200.json", Request(model="Llama-4-Maverick"), 4),  # the split is inferred
+        ("E=32,N=4096,device_name=NVIDIA_H200.json", Request(hidden_size=5120, top_k=1, expert_parallel=4), 4),
+        ("E=128,N=768,device_name=NVIDIA_H200.json", Request(model="Qwen3-30B-A3B"), None),
+    ],
+)
 def test_what_expert_parallelism_is_taken_to_mean_is_said_of_a_table_too(tmp_path, name, request_, ranks):
     said = [text for text in table_target(written(tmp_path, name, {"64": ENTRY}), request_).unknowns if "lie on this rank" in text]
     assert len(said) == (ranks is not None)
@@ -194,10 +197,13 @@ def test_a_recommendation_far_above_the_ceiling_says_why(gpu):
         assert (above in recommendation.reason) == (gpu == "B200")
 
 
-@pytest.mark.parametrize(("sizes", "expected"), [
-    ({"B": 4096, "H": 4096}, {"BLOCK_SIZE": 4096, "ROWS_PER_CTA": 1}),  # as good with up to 8 rows together
-    ({"B": 65536, "H": 128}, {"BLOCK_SIZE": 128, "ROWS_PER_CTA": 32}),  # as good with 64
-])
+@pytest.mark.parametrize(
+    ("sizes", "expected"),
+    [
+        ({"B": 4096, "H": 4096}, {"BLOCK_SIZE": 4096, "ROWS_PER_CTA": 1}),  # as good with up to 8 rows together
+        ({"B": 65536, "H": 128}, {"BLOCK_SIZE": 128, "ROWS_PER_CTA": 32}),  # as good with 64
+    ],
+)
 def test_of_configurations_that_cannot_be_told_apart_the_one_nearest_to_the_files_own_is_taken(sizes, expected):
     target = resolve_target("softmax", Request(gpu="H200", sizes=sizes))
     assert target.launches[0].untuned is not None and target.launches[0].untuned.parameters == expected

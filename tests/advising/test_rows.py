@@ -76,7 +76,9 @@ def test_a_kernel_without_a_block_size_is_another_than_one_with(tmp_path):
 @pytest.mark.parametrize("option", ["num_ctas", "maxnreg"])
 def test_rows_with_another_launch_option_are_another_configuration(tmp_path, option):
     rows = tmp_path / "rows.csv"
-    rows.write_text(f"gpu,op,B,H,BLOCK_SIZE,num_warps,{option},latency_us\nH200,softmax,64,512,4096,8,,18\nH200,softmax,64,512,4096,8,2,25\n")
+    rows.write_text(
+        f"gpu,op,B,H,BLOCK_SIZE,num_warps,{option},latency_us\nH200,softmax,64,512,4096,8,,18\nH200,softmax,64,512,4096,8,2,25\n"
+    )
     (measured,) = match(resolve_target("softmax", Request(gpu="H200", sizes={"B": 64, "H": 512})), rows).measured.values()
     assert measured.latency.us == 18 and [(getattr(its, option), latency.us) for its, latency in measured.others] == [(2, 25)]
 
@@ -111,11 +113,12 @@ def test_the_whole_problem_is_compared(tmp_path, header, mine, other, request_of
 
 def test_blocks_of_scales_and_split_k_are_compared(tmp_path):
     table = tmp_path / "E=128,N=768,device_name=NVIDIA_H200,dtype=fp8_w8a8,block_shape=[128,128].json"
-    table.write_text('{"64": {"BLOCK_SIZE_M": 16, "BLOCK_SIZE_N": 64, "BLOCK_SIZE_K": 128, "GROUP_SIZE_M": 1, "num_warps": 4, '
-                     '"num_stages": 4}}')
+    table.write_text(
+        '{"64": {"BLOCK_SIZE_M": 16, "BLOCK_SIZE_N": 64, "BLOCK_SIZE_K": 128, "GROUP_SIZE_M": 1, "num_warps": 4, "num_stages": 4}}'
+    )
     target = resolve_target(str(table), Request(hidden_size=2048, top_k=8))
     header = "dtype,block_shape,BLOCK_SIZE_M,BLOCK_SIZE_N,BLOCK_SIZE_K,num_warps,num_stages,parameters"
-    lines = ["fp8,128 128,16,64,128,4,4,,300", "fp8,,16,64,128,4,4,,100", "fp8,128 128,16,64,128,4,4,\"{\"\"num_ctas\"\": 2}\",200"]
+    lines = ["fp8,128 128,16,64,128,4,4,,300", "fp8,,16,64,128,4,4,,100", 'fp8,128 128,16,64,128,4,4,"{""num_ctas"": 2}",200']
     found = match(target, written(tmp_path, header, *lines))
     assert [each.latency.us for each in found.measured.values()] == [300]
     with pytest.raises(NothingMatchedError):  # a table says what runs: no other configuration is taken for it
@@ -150,8 +153,9 @@ def test_exact_products_beside_those_of_tf32_are_other_launches(tmp_path):
 
 def float32_layer(folder: Path) -> Target:
     """A layer of float32 with a table."""
-    (folder / FLOAT32).write_text('{"64": {"BLOCK_SIZE_M": 16, "BLOCK_SIZE_N": 64, "BLOCK_SIZE_K": 32, "GROUP_SIZE_M": 1, "num_warps": 4, '
-                                  '"num_stages": 4}}')
+    (folder / FLOAT32).write_text(
+        '{"64": {"BLOCK_SIZE_M": 16, "BLOCK_SIZE_N": 64, "BLOCK_SIZE_K": 32, "GROUP_SIZE_M": 1, "num_warps": 4, "num_stages": 4}}'
+    )
     return resolve_target(str(folder / FLOAT32), Request(hidden_size=2048, top_k=8))
 
 
@@ -193,8 +197,10 @@ def test_rows_that_do_not_say_so_stay_measured(tmp_path, capsys):
     text, markdown, document, page = shown(tmp_path / "out", rows, capsys)
     assert from_json(document).launches[0].measured.origin == "measured"
     assert "measured      9.50" in text and "µs measured |" in markdown and "tag measured" in page
-    assert all("simulated" not in each for each in (text, markdown, document, page.replace("measured, simulated, predicted", "")
-                                                    .replace("measured or simulated", "")))
+    assert all(
+        "simulated" not in each
+        for each in (text, markdown, document, page.replace("measured, simulated, predicted", "").replace("measured or simulated", ""))
+    )
 
 
 def test_a_median_with_a_simulated_row_is_simulated(tmp_path):

@@ -59,8 +59,10 @@ def promising(*chances: float | None, speedup: float = 1.13) -> tuple[LaunchRepo
     """Launches whose recommendation is `speedup` times as fast, each with such a probability that a tenth can be won."""
     launches = factory.result(tuple(64 << i for i in range(len(chances))), ("w13",)).launches
     assert all(launch.recommendation is not None for launch in launches)
-    return tuple(replace(launch, recommendation=replace(launch.recommendation, speedup=speedup, p_speedup_10pct=p))
-                 for launch, p in zip(launches, chances, strict=True))
+    return tuple(
+        replace(launch, recommendation=replace(launch.recommendation, speedup=speedup, p_speedup_10pct=p))
+        for launch, p in zip(launches, chances, strict=True)
+    )
 
 
 def test_no_gain_is_claimed_that_its_own_probability_denies() -> None:

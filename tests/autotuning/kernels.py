@@ -20,8 +20,12 @@ KERNELS = {
 }
 
 GEMM_SPACE = {
-    "BLOCK_SIZE_M": [16, 32, 64, 128], "BLOCK_SIZE_N": [32, 64, 128, 256], "BLOCK_SIZE_K": [32, 64], "GROUP_SIZE_M": [1, 8],
-    "num_warps": [4, 8], "num_stages": [2, 3, 4],
+    "BLOCK_SIZE_M": [16, 32, 64, 128],
+    "BLOCK_SIZE_N": [32, 64, 128, 256],
+    "BLOCK_SIZE_K": [32, 64],
+    "GROUP_SIZE_M": [1, 8],
+    "num_warps": [4, 8],
+    "num_stages": [2, 3, 4],
 }
 
 

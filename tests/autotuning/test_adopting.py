@@ -70,7 +70,10 @@ def test_the_name_of_tritons_file_is_tritons(tmp_path, monkeypatch):
 
 
 DEJAVU = {
-    "signature": "JITFunction(module:scale)", "total_bench_time_s": 1.5, "evaluated_configs": 3, "keys": ["n"],
+    "signature": "JITFunction(module:scale)",
+    "total_bench_time_s": 1.5,
+    "evaluated_configs": 3,
+    "keys": ["n"],
     "cache": {"(1024, 'torch.bfloat16')": "BLOCK: 128, num_warps: 4, num_ctas: 1, num_stages: 3, maxnreg: None"},
     "timings": {"(1024, 'torch.bfloat16')": [0.5, 0.4, 0.6]},
 }

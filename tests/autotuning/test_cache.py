@@ -180,6 +180,7 @@ def test_a_hint_that_was_wrong_can_be_put_right_where_the_key_names_every_size(o
     from advisor.autotuning.decisions.cache import default_cache
 
     for factor in (2, 1):
+
         def hint(args, factor=factor):
             return {"M": args["M"], "N": args["N"], "K": factor * args["K"]}
 
@@ -195,8 +196,14 @@ def test_a_size_that_a_tensor_has_is_not_in_the_key(read, fresh_cache):
     from advisor.autotuning.decisions.cache import default_cache
 
     for tokens in (16, 8192):
-        kernel, _ = tuned(lambda launch: 1.0, kernels.gemm_kernel, GEMM_SPACE, key=["M", "N", "K"], family="gemm",
-                          problem=lambda args: {"M": args[read].shape[0], "N": args["N"], "K": args["K"]})
+        kernel, _ = tuned(
+            lambda launch: 1.0,
+            kernels.gemm_kernel,
+            GEMM_SPACE,
+            key=["M", "N", "K"],
+            family="gemm",
+            problem=lambda args: {"M": args[read].shape[0], "N": args["N"], "K": args["K"]},
+        )
         kernel[(1,)](Tensor(shape=(tokens, 1)), Tensor(shape=(tokens, 1)), Tensor(), 512, 1024, 1024)
     (key,) = default_cache().problems()
     assert key.problem is not None and json.loads(key.problem)["sizes"]["M"] == 16
@@ -440,11 +447,14 @@ def test_importing_overwrites_nothing(fresh_cache, tmp_path):
 @pytest.mark.parametrize(
     "text, error",
     [
-        ("{", InputError), ("[]", NotOursError), ('{"a": 1}', NotOursError),
+        ("{", InputError),
+        ("[]", NotOursError),
+        ('{"a": 1}', NotOursError),
         ('{"format": "triton-advisor tuning cache", "version": 2}', InputError),
         ('{"format": "triton-advisor tuning cache", "version": 1, "problems": [{}]}', InputError),
         ('{"format": "triton-advisor tuning cache", "version": 1, "problems": 3}', InputError),
-        ('{"configs_timings": [[1, 2]]}', InputError), ('{"signature": "f", "cache": {"(1,)": 3}, "timings": 5}', InputError),
+        ('{"configs_timings": [[1, 2]]}', InputError),
+        ('{"signature": "f", "cache": {"(1,)": 3}, "timings": 5}', InputError),
         ('{"configs_timings": [[{"kwargs": {}}, [1, 1, 1]]], "key": [1]}', UsageError),
     ],
 )

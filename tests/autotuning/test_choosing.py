@@ -156,9 +156,11 @@ def test_hints_name_the_problem(hint):
 
 @pytest.mark.parametrize(
     "options, said",
-    [({"problem": lambda args: args["nothing"]}, "KeyError: 'nothing'"),
-     ({"problem": lambda args: {"X": 1}, "family": "gemm"}, "gemm/gemm needs the sizes M, N, K"),
-     ({"problem": lambda args: {"M": 1, "N": 1, "K": 1}}, "name no family")],
+    [
+        ({"problem": lambda args: args["nothing"]}, "KeyError: 'nothing'"),
+        ({"problem": lambda args: {"X": 1}, "family": "gemm"}, "gemm/gemm needs the sizes M, N, K"),
+        ({"problem": lambda args: {"M": 1, "N": 1, "K": 1}}, "name no family"),
+    ],
 )
 def test_a_hint_that_fails_is_no_reason_to_stop_and_said_once(options, said, caplog):
     kernel, _ = tuned(LATENCIES, **options)

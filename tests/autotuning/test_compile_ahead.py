@@ -55,7 +55,9 @@ def test_what_was_compiled_ahead_is_launched(monkeypatch):
         if constants["BLOCK"] == 32:
             raise PTXASError("too many registers")
         return SimpleNamespace(
-            run=lambda *arguments: launched.append((constants["BLOCK"], options["num_warps"])), function=0, packed_metadata=(),
+            run=lambda *arguments: launched.append((constants["BLOCK"], options["num_warps"])),
+            function=0,
+            packed_metadata=(),
             launch_metadata=lambda *arguments: None,
         )
 

@@ -740,8 +740,12 @@ def test_where_no_gpu_is_the_launch_says_what_to_do(monkeypatch):
     monkeypatch.setattr(type(driver), "active", property(none))
     kernel, bench = tuned({16: 1.0, 32: 2.0})
     only, _ = tuned({16: 1.0}, space=[triton.Config({"BLOCK": 16})])
-    for launch in (lambda: call(kernel), lambda: kernel.run(None, 8, grid=(1,), warmup=False), lambda: kernel.decide(None, 8, grid=(1,)),
-                   lambda: call(only)):
+    for launch in (
+        lambda: call(kernel),
+        lambda: kernel.run(None, 8, grid=(1,), warmup=False),
+        lambda: kernel.decide(None, 8, grid=(1,)),
+        lambda: call(only),
+    ):
         with pytest.raises(RuntimeError, match=r"scale cannot be launched: .*; got 0 active drivers .*; TRITON_INTERPRET=1 ") as caught:
             launch()
         assert caught.value.exit_code == 4 and str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)

@@ -56,7 +56,9 @@ def slow_hook(*_, **__):
 
 
 HOOKS = {
-    "restored": {"restore_value": ["kv"]}, "zeroed": {"reset_to_zero": ["kv"]}, "own": {"pre_hook": slow_hook, "post_hook": slow_hook},
+    "restored": {"restore_value": ["kv"]},
+    "zeroed": {"reset_to_zero": ["kv"]},
+    "own": {"pre_hook": slow_hook, "post_hook": slow_hook},
 }
 
 
@@ -117,9 +119,9 @@ def test_hooks_that_jitter_by_more_than_the_launch_takes_are_not_in_its_time(ben
     from advisor.autotuning.decorator import autotune
 
     hooks_s = itertools.cycle([HOOK_S] * 7 + [2 * HOOK_S] * 5)
-    kernel = autotune(
-        configs(16, 32), ["n"], do_bench=bench, noise=NOISE, pre_hook=lambda *_, **__: time.sleep(next(hooks_s))
-    )(FakeKernel(brief))
+    kernel = autotune(configs(16, 32), ["n"], do_bench=bench, noise=NOISE, pre_hook=lambda *_, **__: time.sleep(next(hooks_s)))(
+        FakeKernel(brief)
+    )
     kernel[(1,)](Cache(), 1024)
     assert kernel.best_config.kwargs["BLOCK"] == 32
     for timing in kernel.decision.timings:

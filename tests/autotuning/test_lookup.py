@@ -77,9 +77,16 @@ def test_other_families():
 
 @pytest.mark.parametrize(
     "family, problem",
-    [("convolution", {}), ("gemm", {"M": 1, "N": 1}), ("gemm", {"M": 0, "N": 1, "K": 1}), ("gemm", {"M": 1.5, "N": 1, "K": 1}),
-     ("attention", {"M": 1}), ("gemm", {"M": 1, "N": 1, "K": 1, "dtype": "fp3"}),
-     ("gemm", {"M": 1, "N": 1, "K": 1, "dtyp": "fp8"}), ("fused_moe", {**MOE, "foo": 1})],
+    [
+        ("convolution", {}),
+        ("gemm", {"M": 1, "N": 1}),
+        ("gemm", {"M": 0, "N": 1, "K": 1}),
+        ("gemm", {"M": 1.5, "N": 1, "K": 1}),
+        ("attention", {"M": 1}),
+        ("gemm", {"M": 1, "N": 1, "K": 1, "dtype": "fp3"}),
+        ("gemm", {"M": 1, "N": 1, "K": 1, "dtyp": "fp8"}),
+        ("fused_moe", {**MOE, "foo": 1}),
+    ],
 )
 def test_refuses(family, problem):
     with pytest.raises(UsageError):
@@ -137,7 +144,10 @@ def test_what_was_measured_comes_first():
     from . import kernels
 
     kernel, _ = kernels.tuned(
-        lambda launch: launch["BLOCK_SIZE_M"] + launch["num_stages"], kernels.gemm_kernel, kernels.GEMM_SPACE, key=["M", "N", "K"],
+        lambda launch: launch["BLOCK_SIZE_M"] + launch["num_stages"],
+        kernels.gemm_kernel,
+        kernels.GEMM_SPACE,
+        key=["M", "N", "K"],
         mode="exhaustive",
     )
     kernels.call_gemm(kernel, 300, 512, 512)
@@ -176,9 +186,15 @@ LAUNCH = {"num_warps": 4, "num_stages": 3}
 
 @pytest.mark.parametrize(
     "fn, space, answer",
-    [(ungrouped, {"BLOCK_M": [16, 32], "BLOCK_N": [32], "BLOCK_K": [32]}, {**TILE, "GROUP_SIZE_M": 1, **LAUNCH}),
-     (split, {"BM": [16, 32], "BN": [32], "BK": [32], "GROUP_M": [8], "SPLIT_K": [2]}, {**TILE, "GROUP_SIZE_M": 8, **LAUNCH, "SPLIT_K": 2}),
-     (flat, {"BM": [16, 32], "BN": [32]}, None)],
+    [
+        (ungrouped, {"BLOCK_M": [16, 32], "BLOCK_N": [32], "BLOCK_K": [32]}, {**TILE, "GROUP_SIZE_M": 1, **LAUNCH}),
+        (
+            split,
+            {"BM": [16, 32], "BN": [32], "BK": [32], "GROUP_M": [8], "SPLIT_K": [2]},
+            {**TILE, "GROUP_SIZE_M": 8, **LAUNCH, "SPLIT_K": 2},
+        ),
+        (flat, {"BM": [16, 32], "BN": [32]}, None),
+    ],
 )
 def test_what_was_measured_has_the_familys_names(fn, space, answer):
     from . import kernels
@@ -186,16 +202,23 @@ def test_what_was_measured_has_the_familys_names(fn, space, answer):
 
     predicted = best_config("gemm", **GEMM)
     kernel, _ = kernels.tuned(
-        lambda launch: launch[next(iter(space))], fn, space, key=["M", "N", "K"], family="gemm",
+        lambda launch: launch[next(iter(space))],
+        fn,
+        space,
+        key=["M", "N", "K"],
+        family="gemm",
         problem=lambda args: {name: args[name] for name in "MNK"},
     )
     kernel[(1,)](Tensor(), 300, 512, 512)
     assert list(best_config("gemm", **GEMM).items()) == list((answer or predicted).items())
 
 
-@pytest.mark.parametrize(("family", "sizes", "gpu", "block"), [
-    ("fused_moe", {"M": 64, "E": 256, "topk": 8, "H": 7168, "N": 256}, "B200", 128),
-    ("gemm", {"M": 65, "N": 576, "K": 5120}, "H200", 32),
-])
+@pytest.mark.parametrize(
+    ("family", "sizes", "gpu", "block"),
+    [
+        ("fused_moe", {"M": 64, "E": 256, "topk": 8, "H": 7168, "N": 256}, "B200", 128),
+        ("gemm", {"M": 65, "N": 576, "K": 5120}, "H200", 32),
+    ],
+)
 def test_no_step_spans_two_quantization_blocks(family, sizes, gpu, block):
     assert best_config(family, **sizes, gpu=gpu, dtype="fp8", block_shape=(block, block))["BLOCK_SIZE_K"] <= block

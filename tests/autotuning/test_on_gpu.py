@@ -92,7 +92,9 @@ def test_print_the_cost_of_a_decided_call():
     ours = autotune(SPACE, ["n"], cache_results=False)(add_one)
     theirs = triton.autotune([triton.Config({"BLOCK": 256}), triton.Config({"BLOCK": 1024})], ["n"])(add_one)
     launches = {
-        "plain": lambda: add_one[(1,)](x, 256, BLOCK=256), "triton": lambda: theirs[(1,)](x, 256), "advisor": lambda: ours[(1,)](x, 256),
+        "plain": lambda: add_one[(1,)](x, 256, BLOCK=256),
+        "triton": lambda: theirs[(1,)](x, 256),
+        "advisor": lambda: ours[(1,)](x, 256),
     }
     taken: dict[str, list[float]] = {name: [] for name in launches}
     for launch in launches.values():
@@ -105,5 +107,7 @@ def test_print_the_cost_of_a_decided_call():
                 launch()
             taken[name].append((time.perf_counter() - start) / 200 * 1e6)
     middle = {name: statistics.median(values) for name, values in taken.items()}
-    print(f"\nplain launch {middle['plain']:.2f} us; added by triton.autotune {middle['triton'] - middle['plain']:.2f} us, "
-          f"by advisor.autotune {middle['advisor'] - middle['plain']:.2f} us")
+    print(
+        f"\nplain launch {middle['plain']:.2f} us; added by triton.autotune {middle['triton'] - middle['plain']:.2f} us, "
+        f"by advisor.autotune {middle['advisor'] - middle['plain']:.2f} us"
+    )

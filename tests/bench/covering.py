@@ -67,8 +67,10 @@ def main() -> None:
         for dtypes in TYPES:
             found, more = ratios(family, dtypes, asked.problems)
             best = max(more, key=lambda name: sum(more[name]), default="nothing")
-            print(f"{family} {'/'.join(dtypes)}: mean {np.mean(found):.3f}, 95 % {np.quantile(found, 0.95):.3f}, most {max(found):.3f}; "
-                  f"next: {best}, {sum(more.get(best, [])) / len(found):.4f} less")
+            print(
+                f"{family} {'/'.join(dtypes)}: mean {np.mean(found):.3f}, 95 % {np.quantile(found, 0.95):.3f}, most {max(found):.3f}; "
+                f"next: {best}, {sum(more.get(best, [])) / len(found):.4f} less"
+            )
 
 
 if __name__ == "__main__":

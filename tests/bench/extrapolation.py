@@ -26,8 +26,15 @@ from advisor.training.moe_tables import tables, winning_configurations  # noqa: 
 from advisor.training.moe_training import GROWTH, SOURCES, fit_core  # noqa: E402
 
 KINDS = {"served": "as served", "exact": "known configuration"}
-LIMITS = (("slots", "<=", 4096), ("slots", "<=", 16384), ("N", "<=", 768), ("N", "<=", 1536), ("N", ">=", 2048), ("N", ">=", 1024),
-          ("E", "<=", 32))
+LIMITS = (
+    ("slots", "<=", 4096),
+    ("slots", "<=", 16384),
+    ("N", "<=", 768),
+    ("N", "<=", 1536),
+    ("N", ">=", 2048),
+    ("N", ">=", 1024),
+    ("E", "<=", 32),
+)
 TIMES = ((1, 2), (2, 4), (4, 8), (8, 64))
 LEAST_ROWS = 20
 
@@ -61,8 +68,11 @@ def judge(measured: Sequence[Measured], name: str, relation: str, limit: float) 
             launches = found[kind].launches(core.physics, np.flatnonzero(some))
             learned, us = np.exp(core.estimate(launches, SOURCES[kind]).log_us), found[kind].latency_us[some]
             errors = [100 * np.abs(each / us - 1).mean() for each in (learned, analytical[some])]
-            print(f"{name} {relation} {limit:<6} {KINDS[kind]:<20} {least:>2} to {most:<2} times {some.sum():>6} rows  MAPE: "
-                  f"learned {errors[0]:5.1f} %  analytical {errors[1]:5.1f} %", flush=True)
+            print(
+                f"{name} {relation} {limit:<6} {KINDS[kind]:<20} {least:>2} to {most:<2} times {some.sum():>6} rows  MAPE: "
+                f"learned {errors[0]:5.1f} %  analytical {errors[1]:5.1f} %",
+                flush=True,
+            )
 
 
 def main() -> int:

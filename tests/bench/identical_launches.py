@@ -74,8 +74,11 @@ def repeats(sweeps: Sweeps) -> Iterator[tuple[str, Mapping[Blocks, Mapping[int, 
         for blocks, groups in near.items():
             swept.setdefault((gpu, blocks), set()).update(groups)
     for (gpu, *sizes), near in sweeps.items():
-        yield gpu, near, {blocks: sorted(g for g in swept[(gpu, blocks)] if g > 1 and g >= row_tiles(gpu, tuple(sizes), blocks))
-                          for blocks in near}
+        yield (
+            gpu,
+            near,
+            {blocks: sorted(g for g in swept[(gpu, blocks)] if g > 1 and g >= row_tiles(gpu, tuple(sizes), blocks)) for blocks in near},
+        )
 
 
 def best_of(near: Mapping[Blocks, Mapping[int, float]]) -> tuple[float, Blocks, int]:

@@ -87,9 +87,16 @@ def read_cases(data: Path, space: SearchSpace, predictor: Predictor, models: set
         place, default_us = index.get(tuple(default.values())), float(summary.columns["latency_us"][i])
         runs = np.isfinite(default_us) and place is not None and np.isfinite(prior.mean[place])
         cases.append(
-            Case(gpu=gpu, sizes=sizes, good=good[key], best_us=float(summary.columns["best_us"][i]), prior=prior,
-                 default=place if runs else None, default_us=default_us if np.isfinite(default_us) else None,
-                 median_us=float(summary.columns["median_us"][i]))
+            Case(
+                gpu=gpu,
+                sizes=sizes,
+                good=good[key],
+                best_us=float(summary.columns["best_us"][i]),
+                prior=prior,
+                default=place if runs else None,
+                default_us=default_us if np.isfinite(default_us) else None,
+                median_us=float(summary.columns["median_us"][i]),
+            )
         )
     return cases
 

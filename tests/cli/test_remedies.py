@@ -57,8 +57,11 @@ def test_remedies_are_the_predictors_own_and_no_net_loss(target: Target, predict
             assert won > 0 and finding.net_saving_us <= won * (1 + 1e-6), finding
     for action in result.actions:
         if action.rule is None:
-            saved = [now.us - now.us / each.recommendation.speedup for i in action.launches
-                     if (each := by_id[i]).recommendation and (now := each.measured or each.predicted)]
+            saved = [
+                now.us - now.us / each.recommendation.speedup
+                for i in action.launches
+                if (each := by_id[i]).recommendation and (now := each.measured or each.predicted)
+            ]
             assert action.saving_us == pytest.approx(sum(saved)), "losses included"
 
 

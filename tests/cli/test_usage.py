@@ -131,7 +131,8 @@ def test_a_damaged_record_is_called_one_and_steers_no_terminal(tmp_path, capsys,
     record = tmp_path / "launches.jsonl"
     record.write_bytes(content)
     arguments = {
-        "advise": [str(record), "--gpu", "H200"], "measure": [str(record), "--device", "fake", "-o", str(tmp_path / "rows.csv")],
+        "advise": [str(record), "--gpu", "H200"],
+        "measure": [str(record), "--device", "fake", "-o", str(tmp_path / "rows.csv")],
         "compare": [str(EXAMPLE.parent), str(EXAMPLE.parent), "--launches", str(record)],
     }
     assert main([command, *arguments[command]]) == 2

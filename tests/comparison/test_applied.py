@@ -24,8 +24,12 @@ other = triton.autotune([triton.Config({}, num_warps=8)], [])(near)
 
 @pytest.mark.parametrize(
     ("base", "old", "new"),
-    [(FUNCTION + MADE, "BLOCK), n", "BLOCK), n + 1"), (FUNCTION + MADE, "a: 64", "a: 128"), (FUNCTION + SEVERAL, "a: 64", "a: 128"),
-     (FUNCTION + SEVERAL, "num_warps=8", "num_warps=2")],
+    [
+        (FUNCTION + MADE, "BLOCK), n", "BLOCK), n + 1"),
+        (FUNCTION + MADE, "a: 64", "a: 128"),
+        (FUNCTION + SEVERAL, "a: 64", "a: 128"),
+        (FUNCTION + SEVERAL, "num_warps=8", "num_warps=2"),
+    ],
 )
 def test_what_is_made_a_kernel_further_down_is_compared(repository, predictor, base, old, new):
     assert old in base

@@ -23,8 +23,16 @@ with another entry on the other side."""
 
 
 def compared(predictor, name, base_name=None):
-    return table_subject(name, "modified", BASE.encode(), HEAD.encode(), request=Request(hidden_size=2048, top_k=8), gpus=(),
-                         predictor=predictor, base_path=base_name)
+    return table_subject(
+        name,
+        "modified",
+        BASE.encode(),
+        HEAD.encode(),
+        request=Request(hidden_size=2048, top_k=8),
+        gpus=(),
+        predictor=predictor,
+        base_path=base_name,
+    )
 
 
 @pytest.mark.parametrize("name", [TABLE, GEMM])

@@ -78,10 +78,13 @@ def test_two_reasons_are_both_said(repository, predictor):
 @pytest.mark.parametrize("limit", [100, 0])
 @pytest.mark.parametrize(
     ("path", "before", "after", "reason"),
-    [(TABLE, SOUND, Path("elsewhere.json"), "a symbolic link"), ("matmul.py", KERNEL.format(m=16), Path("elsewhere.py"), "a symbolic link"),
-     ("matmul.py", KERNEL.format(m=16), KERNEL.format(m=16) + "# padding\n" * 110_000, "too large"),
-     ("matmul.py", KERNEL.format(m=16), KERNEL.format(m=16) + "def f(:\n", "invalid syntax"),
-     (TABLE, SOUND, SOUND + " " * (LARGEST_FILE_BYTES + 1), "too large")],
+    [
+        (TABLE, SOUND, Path("elsewhere.json"), "a symbolic link"),
+        ("matmul.py", KERNEL.format(m=16), Path("elsewhere.py"), "a symbolic link"),
+        ("matmul.py", KERNEL.format(m=16), KERNEL.format(m=16) + "# padding\n" * 110_000, "too large"),
+        ("matmul.py", KERNEL.format(m=16), KERNEL.format(m=16) + "def f(:\n", "invalid syntax"),
+        (TABLE, SOUND, SOUND + " " * (LARGEST_FILE_BYTES + 1), "too large"),
+    ],
     ids=["link to a table", "link to a kernel", "large kernel", "no Python", "large table"],
 )
 def test_a_file_that_can_no_longer_be_read_fails(repository, predictor, monkeypatch, limit, path, before, after, reason):
@@ -112,8 +115,8 @@ def test_a_link_in_place_of_what_could_not_be_read_does_not_gate(repository, pre
 
 
 @pytest.mark.parametrize(
-    ("broken", "reason"), [({"BLOCK_SIZE_M": 48}, "BLOCK_SIZE_M; got 48"), ({"num_warps": "4"}, 'num_warps; got "4"'),
-                           ({"BLOCK_SIZE_N": None}, "BLOCK_SIZE_N")],
+    ("broken", "reason"),
+    [({"BLOCK_SIZE_M": 48}, "BLOCK_SIZE_M; got 48"), ({"num_warps": "4"}, 'num_warps; got "4"'), ({"BLOCK_SIZE_N": None}, "BLOCK_SIZE_N")],
 )
 def test_an_entry_that_cannot_be_read_fails(repository, predictor, broken, reason):
     content = table(M1=entry(), M64={**entry(), **broken}, M256=entry())

@@ -90,8 +90,11 @@ def test_a_fallback_that_cannot_be_read_is_said(repository, predictor):
         (f"c/triton_3_6_0/{DOWN}", (f"c/triton_3_6_0/{TABLE}",), f"c/triton_3_6_0/{TABLE}"),
         (f"c/triton_3_6_0/{TABLE}", (f"d/triton_3_5_1/{TABLE}", f"c/triton_new/{TABLE}", f"c/{TABLE}"), None),
         (f"vllm/{TABLE}", (f"vllm/triton_3_5_1/{TABLE}",), None),
-        ("triton_3_6_0/N=64,K=64,device_name=NVIDIA_H200,dtype=fp8_w8a8,block_shape=[128, 128].json",
-         ("triton_3_5_1/N=64,K=64,device_name=NVIDIA_H200,dtype=fp8_w8a8,block_shape=[128, 128].json",), None),
+        (
+            "triton_3_6_0/N=64,K=64,device_name=NVIDIA_H200,dtype=fp8_w8a8,block_shape=[128, 128].json",
+            ("triton_3_5_1/N=64,K=64,device_name=NVIDIA_H200,dtype=fp8_w8a8,block_shape=[128, 128].json",),
+            None,
+        ),
     ],
 )
 def test_the_order_is_that_of_sglang(path, others, expected):

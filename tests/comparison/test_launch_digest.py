@@ -146,10 +146,16 @@ BINDINGS = {
 
 @pytest.mark.parametrize(
     ("kind", "old", "new", "is_change"),
-    [("match", "[block, warps]", "[warps, block]", True), ("with", "settings", "other", True),
-     ("for", "settings(n)", "settings(n, 2)", True), ("function", "return meta", "return meta + 1", True),
-     ("with", "block", "got", False), ("for", "block", "each", False),
-     ("function", "block", "inner", False), ("function", "meta", "m", False)],
+    [
+        ("match", "[block, warps]", "[warps, block]", True),
+        ("with", "settings", "other", True),
+        ("for", "settings(n)", "settings(n, 2)", True),
+        ("function", "return meta", "return meta + 1", True),
+        ("with", "block", "got", False),
+        ("for", "block", "each", False),
+        ("function", "block", "inner", False),
+        ("function", "meta", "m", False),
+    ],
 )
 def test_however_a_variable_is_bound(kind, old, new, is_change):
     text = KERNEL.replace("    block, warps = settings(n)\n", BINDINGS[kind])
@@ -163,9 +169,11 @@ def test_however_a_variable_is_bound(kind, old, new, is_change):
 
 @pytest.mark.parametrize(
     ("path", "old", "new"),
-    [("ops/scale.py", "def run(x):", "def run(x: torch.Tensor) -> torch.Tensor:"),
-     ("ops/scale.py", "    n = x.numel()", "    n: int = x.numel()"),
-     ("ops/helpers.py", "def settings(n):", "def settings(n: int) -> tuple[int, int]:")],
+    [
+        ("ops/scale.py", "def run(x):", "def run(x: torch.Tensor) -> torch.Tensor:"),
+        ("ops/scale.py", "    n = x.numel()", "    n: int = x.numel()"),
+        ("ops/helpers.py", "def settings(n):", "def settings(n: int) -> tuple[int, int]:"),
+    ],
 )
 def test_annotations_of_functions_that_are_no_kernels_change_nothing(repository, predictor, path, old, new):
     assert BASE[path].count(old) == 1
@@ -205,13 +213,14 @@ def test_what_several_launches_ask_for_is_read_once(monkeypatch):
 
 @pytest.mark.parametrize(
     ("old", "new", "said"),
-    [("num_warps=4", "num_warps=8", "num_warps=4 → num_warps=8"), ("BLOCK=128", "BLOCK=256", "BLOCK=128 → BLOCK=256"),
-     ("grid=(n,)", "grid=(2 * n,)", "grid=(n,) → grid=(2 * n,)")],
+    [
+        ("num_warps=4", "num_warps=8", "num_warps=4 → num_warps=8"),
+        ("BLOCK=128", "BLOCK=256", "BLOCK=128 → BLOCK=256"),
+        ("grid=(n,)", "grid=(2 * n,)", "grid=(n,) → grid=(2 * n,)"),
+    ],
 )
 def test_what_a_subscript_is_short_for_is_a_launch(repository, predictor, old, new, said):
-    text = PLAIN.partition("\n\ndef run")[0] + (
-        "\n\ndef run(x, n):\n    fill.run(x, n, BLOCK=128, num_warps=4, grid=(n,), warmup=False)\n"
-    )
+    text = PLAIN.partition("\n\ndef run")[0] + ("\n\ndef run(x, n):\n    fill.run(x, n, BLOCK=128, num_warps=4, grid=(n,), warmup=False)\n")
     (subject,) = compared(repository, predictor, {"fill.py": text.replace(old, new)}, {"fill.py": text}).subjects
     assert subject.notes[0] == f"The kernel is the same; how its file launches it changed: {said}."
     short = text.replace("fill.run(", "fill[(n,)](").replace(", grid=(n,), warmup=False", "")
@@ -245,8 +254,9 @@ def test_a_kernel_that_is_launched_in_another_file_has_not_changed(repository, p
 def test_both_launches_are_compiled(repository, predictor):
     pytest.importorskip("triton")
     text = KERNEL.replace("num_warps=warps", "num_warps=4")
-    found = compared(repository, predictor, {"ops/scale.py": text.replace("num_warps=4", "num_warps=16")}, {**BASE, "ops/scale.py": text},
-                     compiling=True)
+    found = compared(
+        repository, predictor, {"ops/scale.py": text.replace("num_warps=4", "num_warps=16")}, {**BASE, "ops/scale.py": text}, compiling=True
+    )
     (row,) = found.subjects[0].resources
     assert row.label == "num_warps=4 → 16" and row.base.resident_ctas_per_sm == 4 * row.head.resident_ctas_per_sm == 16
 
@@ -299,8 +309,9 @@ def test_constants_that_were_guessed_are_named(repository, predictor):
     """The launch computes its block: the registers are those of a guessed one."""
     pytest.importorskip("triton")
     text = KERNEL.replace("num_warps=warps", "num_warps=4").replace("tl.constexpr = 1024", "tl.constexpr")
-    found = compared(repository, predictor, {"ops/scale.py": text.replace("num_warps=4", "num_warps=16")}, {**BASE, "ops/scale.py": text},
-                     compiling=True)
+    found = compared(
+        repository, predictor, {"ops/scale.py": text.replace("num_warps=4", "num_warps=16")}, {**BASE, "ops/scale.py": text}, compiling=True
+    )
     (row,) = found.subjects[0].resources
     assert row.label == "num_warps=4 → 16, BLOCK=64 (guessed)"
     assert found.headline == "Compiled resources only: nothing was measured, and nothing could be predicted"

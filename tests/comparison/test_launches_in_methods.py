@@ -142,8 +142,14 @@ def test_what_a_method_does_besides_does_not(text, old, new):
 
 @pytest.mark.parametrize(
     ("call", "given"),
-    [("self.launch(a, b)", ["b"]), ("Op.launch(self, a, b)", ["b"]), ("Op.launch(a, b)", ["b"]), ("self.launch(a, block=b)", ["b"]),
-     ("launch(a, b)", []), ("launch(a, b, c)", ["c"])],
+    [
+        ("self.launch(a, b)", ["b"]),
+        ("Op.launch(self, a, b)", ["b"]),
+        ("Op.launch(a, b)", ["b"]),
+        ("self.launch(a, block=b)", ["b"]),
+        ("launch(a, b)", []),
+        ("launch(a, b, c)", ["c"]),
+    ],
 )
 def test_the_object_of_a_method_is_not_passed(call, given):
     (function,) = ast.parse("def launch(self, x, block):\n    pass\n").body

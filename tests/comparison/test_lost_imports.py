@@ -38,8 +38,10 @@ def failures(repository, predictor, user, change, path="pkg/model.py", head_user
 @pytest.mark.parametrize(
     ("path", "user"),
     [
-        ("pkg/model.py", "from .sub.ops import scale\n"), ("pkg/model.py", "from .sub.ops import scale as other\n"),
-        ("bench.py", "from pkg.sub.ops import scale\n"), ("tests/unit/test_ops.py", "from pkg.sub.ops import (\n    scale,\n)\n"),
+        ("pkg/model.py", "from .sub.ops import scale\n"),
+        ("pkg/model.py", "from .sub.ops import scale as other\n"),
+        ("bench.py", "from pkg.sub.ops import scale\n"),
+        ("tests/unit/test_ops.py", "from pkg.sub.ops import (\n    scale,\n)\n"),
     ],
 )
 def test_an_import_of_what_is_gone_gates(repository, predictor, change, path, user):

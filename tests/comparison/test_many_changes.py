@@ -13,8 +13,12 @@ from .repository import compared
 
 @pytest.mark.parametrize(
     ("last", "reason"),
-    [({f"z/{TABLE}": table(M64=entry(block_k=256, stages=9))}, "entry 64 (needs"), ({f"z/{TABLE}": "{"}, "not valid JSON"),
-     ({"z.py": KERNEL.format(m=16) + "\n("}, "z.py (line"), ({f"z/{TABLE}": table(M64=entry())}, None)],
+    [
+        ({f"z/{TABLE}": table(M64=entry(block_k=256, stages=9))}, "entry 64 (needs"),
+        ({f"z/{TABLE}": "{"}, "not valid JSON"),
+        ({"z.py": KERNEL.format(m=16) + "\n("}, "z.py (line"),
+        ({f"z/{TABLE}": table(M64=entry())}, None),
+    ],
 )
 def test_past_the_limit_what_is_certain_to_fail_still_gates(repository, predictor, monkeypatch, last, reason):
     monkeypatch.setattr(compare, "LARGEST_CHANGES", 2)

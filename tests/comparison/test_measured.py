@@ -35,8 +35,15 @@ PRINT = Fingerprint(mode="gpu", gpu="NVIDIA H200", driver="570", cuda="12.8", tr
 
 def ran(us: float, *, seed: int = 0, rounds: int = 12, **changes) -> Ran:
     noise = 1 + 0.002 * np.random.default_rng(seed).standard_normal(rounds)
-    base = Ran(kernel="gemm_kernel", gpu="H200", problem=PROBLEM, configuration=None, session="one", fingerprint=PRINT,
-               rounds=tuple(Round(samples_us=(us * float(each),)) for each in noise))
+    base = Ran(
+        kernel="gemm_kernel",
+        gpu="H200",
+        problem=PROBLEM,
+        configuration=None,
+        session="one",
+        fingerprint=PRINT,
+        rounds=tuple(Round(samples_us=(us * float(each),)) for each in noise),
+    )
     return replace(base, **changes)
 
 
@@ -142,7 +149,11 @@ def test_two_results(capsys, tmp_path):
     assert main(["compare", before, after, "--output", str(tmp_path)]) == 0
     assert "4 predicted faster" in capsys.readouterr().out
     assert sorted(path.name for path in tmp_path.iterdir()) == [
-        "comment.md", "comparison.html", "comparison.json", "comparison.sarif", "summary.md",
+        "comment.md",
+        "comparison.html",
+        "comparison.json",
+        "comparison.sarif",
+        "summary.md",
     ]
     assert main(["compare", after, before, "--fail-on", "predicted-regressed"]) == 1
     assert main(["compare", before, before]) == 0
@@ -264,8 +275,20 @@ def test_a_model_says_nothing_of_kernels(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    "option", [*OF_TABLES, ["--fail-on", "predicted-regressed"], ["--fail-on", "none"], ["--gpu", "H100"], ["--update"], ["--no-compile"],
-               ["--launches", "x"], ["--weights", "x"], ["--merge-base", "main"], ["--baseline", "x"], ["side"]],
+    "option",
+    [
+        *OF_TABLES,
+        ["--fail-on", "predicted-regressed"],
+        ["--fail-on", "none"],
+        ["--gpu", "H100"],
+        ["--update"],
+        ["--no-compile"],
+        ["--launches", "x"],
+        ["--weights", "x"],
+        ["--merge-base", "main"],
+        ["--baseline", "x"],
+        ["side"],
+    ],
 )
 def test_what_is_shown_again_takes_no_other_word(tmp_path, capsys, option):
     main(["compare", str(DATA / "before.json"), str(DATA / "after.json"), "--output", str(tmp_path)])

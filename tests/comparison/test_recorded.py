@@ -30,11 +30,23 @@ dtype = "a"
 
 def launch(number, M=64, N=256, K=512, dtype="bfloat16", **more):
     """One line of a record: of the kernel `matmul`."""
-    tensors = {"a": {"shape": [M, K], "strides": [K, 1], "dtype": dtype}, "b": {"shape": [K, N], "strides": [N, 1], "dtype": dtype},
-               "c": {"shape": [M, N], "strides": [N, 1], "dtype": dtype}}
+    tensors = {
+        "a": {"shape": [M, K], "strides": [K, 1], "dtype": dtype},
+        "b": {"shape": [K, N], "strides": [N, 1], "dtype": dtype},
+        "c": {"shape": [M, N], "strides": [N, 1], "dtype": dtype},
+    }
     return {
-        "launch": f"l{number}", "kernel": "matmul", "line": 1, "source": "s", "signature": {}, "constexprs": {"BLOCK_M": 64},
-        "arguments": {"M": M, "N": N, "K": K}, "tensors": tensors, "options": {"num_warps": 4}, "grid": [1], **more,
+        "launch": f"l{number}",
+        "kernel": "matmul",
+        "line": 1,
+        "source": "s",
+        "signature": {},
+        "constexprs": {"BLOCK_M": 64},
+        "arguments": {"M": M, "N": N, "K": K},
+        "tensors": tensors,
+        "options": {"num_warps": 4},
+        "grid": [1],
+        **more,
     }
 
 

@@ -28,8 +28,14 @@ def warnings(repository, predictor, settings):
 
 @pytest.mark.parametrize(
     ("pattern", "matched"),
-    [("*/E=128,*,block_shape=[128,128].json", True), ("*,block_shape=[[]128,128].json", True), ("*/E=[1-9]*", True), (BLOCKED, True),
-     ("*/E=128,*,block_shape=[64,128].json", False), ("configs/E=128,*.json", False)],
+    [
+        ("*/E=128,*,block_shape=[128,128].json", True),
+        ("*,block_shape=[[]128,128].json", True),
+        ("*/E=[1-9]*", True),
+        (BLOCKED, True),
+        ("*/E=128,*,block_shape=[64,128].json", False),
+        ("configs/E=128,*.json", False),
+    ],
 )
 def test_the_bracket_of_a_block_shape_is_one(pattern, matched):
     assert matches(BLOCKED, pattern) is matched
@@ -37,10 +43,12 @@ def test_the_bracket_of_a_block_shape_is_one(pattern, matched):
 
 @pytest.mark.parametrize(
     ("settings", "said"),
-    [('[tables."configs/E=128,*.json"]\nmodel = "Qwen3-30B-A3B"', r'tables\."configs/E=128.*matches no file'),
-     ('[kernels."kernel/matmul.py::matmul"]\nfamily = "gemm"', r"neither side has a file kernel/matmul\.py$"),
-     ('[kernels."*matmul.py::matmul"]\nfamily = "gemm"', r"a file \*matmul\.py; kernels are said by path, not by pattern$"),
-     ('[kernels."k/matmul.py::matmull"]\nfamily = "gemm"', "neither side has a kernel matmull")],
+    [
+        ('[tables."configs/E=128,*.json"]\nmodel = "Qwen3-30B-A3B"', r'tables\."configs/E=128.*matches no file'),
+        ('[kernels."kernel/matmul.py::matmul"]\nfamily = "gemm"', r"neither side has a file kernel/matmul\.py$"),
+        ('[kernels."*matmul.py::matmul"]\nfamily = "gemm"', r"a file \*matmul\.py; kernels are said by path, not by pattern$"),
+        ('[kernels."k/matmul.py::matmull"]\nfamily = "gemm"', "neither side has a kernel matmull"),
+    ],
 )
 def test_what_matches_nothing_is_said(repository, predictor, settings, said):
     (warning,) = warnings(repository, predictor, settings)

@@ -117,9 +117,13 @@ def test_a_kernel_that_is_gone_and_still_launched_gates(repository, predictor):
 @pytest.mark.parametrize(
     "head",
     [
-        "from other import scale\n" + GONE, "from other import *\n" + GONE, GONE.partition("def run")[0],
-        GONE.replace("def run(x", "def run(x, scale"), "try:\n    from fast import scale\nexcept ImportError:\n    scale = None\n" + GONE,
-        GONE.replace("    scale[", "    from other import scale\n    scale["), None,
+        "from other import scale\n" + GONE,
+        "from other import *\n" + GONE,
+        GONE.partition("def run")[0],
+        GONE.replace("def run(x", "def run(x, scale"),
+        "try:\n    from fast import scale\nexcept ImportError:\n    scale = None\n" + GONE,
+        GONE.replace("    scale[", "    from other import scale\n    scale["),
+        None,
     ],
 )
 def test_a_kernel_that_is_gone_and_launched_no_more_does_not(repository, predictor, head):

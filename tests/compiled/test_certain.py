@@ -140,12 +140,19 @@ CASES: dict[str, tuple[str, Touched]] = {
     "trips": (TRIPS, trips),
     "while": (UNTIL, lambda pid, value: trips(pid, value)[:-1]),
     "helper": (HELPER, lambda pid, value: [("out", pid * BLOCK + LANES), *([("x", pid * BLOCK + LANES)] if value > 5 else [])]),
-    "carried": (CARRIED, lambda pid, value: [("out", pid * BLOCK + LANES),
-                                             *(("x", pid * BLOCK + LANES + t * (value > 5)) for t in range(1, 201))]),
+    "carried": (
+        CARRIED,
+        lambda pid, value: [("out", pid * BLOCK + LANES), *(("x", pid * BLOCK + LANES + t * (value > 5)) for t in range(1, 201))],
+    ),
 }
 ALL = PROGRAMS * BLOCK
 CERTAIN = {  # elements of x and out that any data have touched; where only the address hangs on them, those of one execution
-    "early return": (0, ALL), "mask": (0, ALL), "both sides": (ALL, BLOCK), "trips": (0, ALL), "while": (0, ALL), "helper": (0, ALL),
+    "early return": (0, ALL),
+    "mask": (0, ALL),
+    "both sides": (ALL, BLOCK),
+    "trips": (0, ALL),
+    "while": (0, ALL),
+    "helper": (0, ALL),
     "carried": (0, ALL),
 }
 

@@ -189,9 +189,16 @@ PRODUCTS = """
 @pytest.mark.parametrize(
     ("name", "kind", "half", "rate"),
     [
-        ("RTX 4090", "fp16", True, 1024), ("RTX 4090", "fp16", False, 512), ("RTX 4090", "fp8e5", True, 2048),
-        ("RTX 4090", "fp8e5", False, 1024), ("RTX 3090", "fp8e5", True, 1024), ("RTX 3090", "fp8e5", False, 512),
-        ("RTX 5090", "fp16", True, 1024), ("RTX 5090", "fp8e5", True, 2048), ("L40S", "fp16", True, 1024), ("L40S", "fp16", False, 1024),
+        ("RTX 4090", "fp16", True, 1024),
+        ("RTX 4090", "fp16", False, 512),
+        ("RTX 4090", "fp8e5", True, 2048),
+        ("RTX 4090", "fp8e5", False, 1024),
+        ("RTX 3090", "fp8e5", True, 1024),
+        ("RTX 3090", "fp8e5", False, 512),
+        ("RTX 5090", "fp16", True, 1024),
+        ("RTX 5090", "fp8e5", True, 2048),
+        ("L40S", "fp16", True, 1024),
+        ("L40S", "fp16", False, 1024),
         ("A100", "fp16", True, 2048),
     ],
 )
@@ -236,8 +243,11 @@ OF_FP32 = """
 @pytest.mark.parametrize(
     ("name", "precision", "rate", "own"),
     [
-        ("RTX 4090", "tf32x3", 256, 256 / 3), ("RTX 4090", "bf16x6", 256, 512 / 6), ("T4", "bf16x3", 128, 128),
-        ("A100", "tf32x3", 1024 / 3, 1024 / 3), ("A100", "bf16x3", 2048 / 3, 2048 / 3),
+        ("RTX 4090", "tf32x3", 256, 256 / 3),
+        ("RTX 4090", "bf16x6", 256, 512 / 6),
+        ("T4", "bf16x3", 128, 128),
+        ("A100", "tf32x3", 1024 / 3, 1024 / 3),
+        ("A100", "bf16x3", 2048 / 3, 2048 / 3),
     ],
 )
 def test_a_bound_does_products_of_fp32_themselves_where_that_is_faster(
@@ -250,9 +260,7 @@ def test_a_bound_does_products_of_fp32_themselves_where_that_is_faster(
     assert found.config_bound.us == pytest.approx(us(flop / own, gpu), rel=1e-3)
 
 
-@pytest.mark.parametrize(
-    ("name", "rate"), [("A100", 128), ("H100", 256), ("V100", 64), ("B200", 128), ("RTX 4090", 4), ("L40S", 4)]
-)
+@pytest.mark.parametrize(("name", "rate"), [("A100", 128), ("H100", 256), ("V100", 64), ("B200", 128), ("RTX 4090", 4), ("L40S", 4)])
 def test_products_of_fp64_run_at_the_rate_of_fp64(name: str, rate: float, tmp_path: Path) -> None:
     """The matrix units of A100 and H100 do twice what the vector units do; others are bound by these (Ada: at 1/64 of fp32)."""
     gpu = load_gpu(name)

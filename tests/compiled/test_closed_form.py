@@ -42,9 +42,7 @@ def closed(family: str, op: str, sizes: dict, config: dict, **more: Any) -> Any:
     problem = Problem(family=family, op=op, sizes=sizes, **more)  # type: ignore[arg-type]
     parameters = {k: v for k, v in config.items() if k not in OPTIONS}
     configuration = Configuration(parameters=parameters, **{k: config[k] for k in OPTIONS})
-    return pipelines.demand(
-        pipelines.problem_batch([problem]), pipelines.configuration_batch([configuration]), load_gpu("H200")
-    )
+    return pipelines.demand(pipelines.problem_batch([problem]), pipelines.configuration_batch([configuration]), load_gpu("H200"))
 
 
 def total(column: Any) -> float:
@@ -85,8 +83,17 @@ def test_gemm(sizes: dict, config: dict, pool: Pool) -> None:
 
 def test_persistent_gemm(pool: Pool) -> None:
     sizes = {"M": 333, "N": 512, "K": 776}
-    config = {"BLOCK_SIZE_M": 64, "BLOCK_SIZE_N": 128, "BLOCK_SIZE_K": 64, "GROUP_SIZE_M": 8, "EPILOGUE_SUBTILE": 1,
-              "FLATTEN": False, "WARP_SPECIALIZE": False, "num_warps": 4, "num_stages": 3}
+    config = {
+        "BLOCK_SIZE_M": 64,
+        "BLOCK_SIZE_N": 128,
+        "BLOCK_SIZE_K": 64,
+        "GROUP_SIZE_M": 8,
+        "EPILOGUE_SUBTILE": 1,
+        "FLATTEN": False,
+        "WARP_SPECIALIZE": False,
+        "num_warps": 4,
+        "num_stages": 3,
+    }
     m, n, k = sizes["M"], sizes["N"], sizes["K"]
     shapes = {"a_desc": (m, k), "b_desc": (n, k), "c_desc": (m, n)}
     got = read("gemm", "gemm_persistent_kernel", {**sizes, "op": "gemm", "dtype": "bf16"}, config, (7,), pool, shapes=shapes)
@@ -133,7 +140,12 @@ def test_fused_moe(op: str, sizes: dict, blocks: tuple[int, ...], pool: Pool) ->
     assert width % blocks[1] == 0  # columns past the end wrap around, and their loads would be issued too
     grid = (worst // blocks[0] * cdiv(width, blocks[1]),)
     got = read(
-        "fused_moe", "fused_moe_kernel", {**sizes, "op": op, "dtype": "bf16"}, config, grid, pool,
+        "fused_moe",
+        "fused_moe_kernel",
+        {**sizes, "op": op, "dtype": "bf16"},
+        config,
+        grid,
+        pool,
         contents={"sorted_token_ids_ptr": sorted_ids, "expert_ids_ptr": owners, "num_tokens_post_padded_ptr": used},
     )
     routing = tuple(int(n) for n in np.bincount(ids, minlength=sizes["E"]))

@@ -97,8 +97,9 @@ def test_sizes_follow_from_arguments() -> None:
 @pytest.mark.parametrize("routing", [None, [9, 0, 1, 0, 0, 0, 2, 4]])
 @pytest.mark.parametrize(("tokens", "experts", "block"), [(64, 8, 16), (5, 8, 64), (1, 8, 16)])
 def test_routing_is_aligned_as_on_the_device(tokens: int, experts: int, block: int, routing: list[int] | None) -> None:
-    asked = LaunchOptions(sizes={"M": tokens, "E": experts, "topk": 2, "H": 256, "N": 128}, constexprs={"BLOCK_SIZE_M": block},
-                          op="w13", routing=routing)
+    asked = LaunchOptions(
+        sizes={"M": tokens, "E": experts, "topk": 2, "H": 256, "N": 128}, constexprs={"BLOCK_SIZE_M": block}, op="w13", routing=routing
+    )
     launch = one_launch(source_of("fused_moe"), "fused_moe_kernel", asked, H200)
     slots, owners = launch.contents["sorted_token_ids_ptr"], launch.contents["expert_ids_ptr"]
     used, count = launch.contents["num_tokens_post_padded_ptr"], tokens * 2
@@ -150,8 +151,13 @@ def test_every_function_of_a_file_is_told_of_the_gpu(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "asked",
-    [LaunchOptions(sizes={"Q": 1}), LaunchOptions(op="nothing"), LaunchOptions(constexprs={"NOTHING": 1}),
-     LaunchOptions(arguments={"q": 1}), LaunchOptions(sizes={"M": 0})],
+    [
+        LaunchOptions(sizes={"Q": 1}),
+        LaunchOptions(op="nothing"),
+        LaunchOptions(constexprs={"NOTHING": 1}),
+        LaunchOptions(arguments={"q": 1}),
+        LaunchOptions(sizes={"M": 0}),
+    ],
 )
 def test_mistakes_are_named(asked: LaunchOptions) -> None:
     with pytest.raises(UsageError):

@@ -160,8 +160,9 @@ def test_large_grids_are_sampled() -> None:
     assert got.store_bytes == pytest.approx(200_000 * 256)
 
 
-@pytest.mark.parametrize("text", ["", "module {\n}\n", "tt.func public @k(%x: i32) {\n",
-                                  "tt.func public @k(%x: i32) {\n  %y = = \n}\n", "\x00"])
+@pytest.mark.parametrize(
+    "text", ["", "module {\n}\n", "tt.func public @k(%x: i32) {\n", "tt.func public @k(%x: i32) {\n  %y = = \n}\n", "\x00"]
+)
 def test_other_texts_are_input_errors(text: str) -> None:
     with pytest.raises(IrError):
         read_demand(text, (1,), Inputs(scalars={}))

@@ -35,9 +35,7 @@ def analysed(narrow: str = "", **types: str) -> KernelAnalysis:
     ("narrow", "types", "certain", "likely"),
     [("", {}, 4, 8), ("", {"codes": "*i64"}, 8, 8), ("", {"codes": "*i32"}, 4, 4), (".to(tl.uint8)", {}, 1, 1)],
 )
-def test_a_bound_counts_an_index_of_a_guessed_type_in_its_narrowest(
-    narrow: str, types: dict[str, str], certain: int, likely: int
-) -> None:
+def test_a_bound_counts_an_index_of_a_guessed_type_in_its_narrowest(narrow: str, types: dict[str, str], certain: int, likely: int) -> None:
     got = analysed(narrow, **types)
     demand = got.inspection.demand
     assert demand.read_footprints["codes"] == certain * N and demand.likely_read_footprints["codes"] == likely * N

@@ -107,19 +107,33 @@ def doubled(x):
 
 def looped(folder: Path) -> Path:
     file = folder / "looped.py"
-    file.write_text(GENERATED.format(
-        kind="reduction", hints="{'x': 4096, 'r0_': 8192}", extra="\n    reduction_hint=ReductionHint.INNER,", signature=ROWS,
-        grid="Grid1D", arguments="in_ptr0, out_ptr0, xnumel, r0_numel, XBLOCK: tl.constexpr, R0_BLOCK: tl.constexpr", body=LOOPED,
-    ))
+    file.write_text(
+        GENERATED.format(
+            kind="reduction",
+            hints="{'x': 4096, 'r0_': 8192}",
+            extra="\n    reduction_hint=ReductionHint.INNER,",
+            signature=ROWS,
+            grid="Grid1D",
+            arguments="in_ptr0, out_ptr0, xnumel, r0_numel, XBLOCK: tl.constexpr, R0_BLOCK: tl.constexpr",
+            body=LOOPED,
+        )
+    )
     return file
 
 
 def pointwise(folder: Path, hints: str = "{'x': 131072}") -> Path:
     file = folder / "pointwise.py"
-    file.write_text(GENERATED.format(
-        kind="pointwise", hints=hints, extra="", signature="{'in_ptr0': '*bf16', 'out_ptr0': '*bf16', 'xnumel': 'i32'}", grid="Grid1D",
-        arguments="in_ptr0, out_ptr0, xnumel, XBLOCK: tl.constexpr", body=POINTWISE,
-    ))
+    file.write_text(
+        GENERATED.format(
+            kind="pointwise",
+            hints=hints,
+            extra="",
+            signature="{'in_ptr0': '*bf16', 'out_ptr0': '*bf16', 'xnumel': 'i32'}",
+            grid="Grid1D",
+            arguments="in_ptr0, out_ptr0, xnumel, XBLOCK: tl.constexpr",
+            body=POINTWISE,
+        )
+    )
     return file
 
 
@@ -141,11 +155,21 @@ def test_hints_stand_for_sizes_that_vary(hints: str, tmp_path: Path) -> None:
     assert any(text.startswith("xnumel=131072, the hint") for text in launch.assumed)
 
 
-@pytest.mark.parametrize(("argument", "value"), [
-    ("triton_meta", "None"), ("triton_meta", "cfg.META"), ("triton_meta", "5"), ("triton_meta", "{'signature': 5, 'constants': 5}"),
-    ("inductor_meta", "cfg.META"), ("inductor_meta", "None"), ("inductor_meta", "{'grid_type': ['Grid1D']}"),
-    ("size_hints", "5"), ("size_hints", "cfg.HINTS"), ("size_hints", "None"),
-])
+@pytest.mark.parametrize(
+    ("argument", "value"),
+    [
+        ("triton_meta", "None"),
+        ("triton_meta", "cfg.META"),
+        ("triton_meta", "5"),
+        ("triton_meta", "{'signature': 5, 'constants': 5}"),
+        ("inductor_meta", "cfg.META"),
+        ("inductor_meta", "None"),
+        ("inductor_meta", "{'grid_type': ['Grid1D']}"),
+        ("size_hints", "5"),
+        ("size_hints", "cfg.HINTS"),
+        ("size_hints", "None"),
+    ],
+)
 def test_an_argument_of_another_kind_says_nothing(argument: str, value: str, tmp_path: Path) -> None:
     pytest.importorskip("triton")
     file = looped(tmp_path)
@@ -170,7 +194,7 @@ def test_what_is_given_counts(tmp_path: Path) -> None:
 def test_one_kernel_of_those_held_as_strings(tmp_path: Path) -> None:
     file = tmp_path / "output_code.py"
     text = looped(tmp_path).read_text()
-    file.write_text(f"first = 1\nkernel = async_compile.triton('generated', \'\'\'\n{text}\'\'\', device_str='cuda')\n")
+    file.write_text(f"first = 1\nkernel = async_compile.triton('generated', '''\n{text}''', device_str='cuda')\n")
     launch = targets_from(f"{file}::generated")[0].launch
     assert launch.grid == (3000,)
     line = launch.source.kernel("generated").line

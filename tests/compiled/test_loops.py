@@ -40,8 +40,12 @@ def counted(condition: str, n: int, tmp_path: Path, pool: Pool) -> KernelDemand:
     path = tmp_path / "k.py"
     path.write_text(KERNEL.format(condition))
     launch = make_launch(
-        read_source(path), "k", types={"x_ptr": "*fp32", "y_ptr": "*fp32"}, arguments={"n": n},
-        constexprs={"PERIOD": PERIOD, "BLOCK": BLOCK}, grid=(PROGRAMS,),
+        read_source(path),
+        "k",
+        types={"x_ptr": "*fp32", "y_ptr": "*fp32"},
+        arguments={"n": n},
+        constexprs={"PERIOD": PERIOD, "BLOCK": BLOCK},
+        grid=(PROGRAMS,),
     )
     return inspect_launch(launch, compile_target("sm_90"), pool, sass=False).demand
 
@@ -74,9 +78,7 @@ def test_all_sets_of_programs_share_what_may_be_walked(tmp_path: Path, pool: Poo
     assert alone.exact and not got.exact and len(got.approximations) == 1
 
 
-def test_samples_of_trips_that_are_not_alike_fall_on_all_of_them(
-    tmp_path: Path, pool: Pool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_samples_of_trips_that_are_not_alike_fall_on_all_of_them(tmp_path: Path, pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("advisor.compiled.demand.loops.MAX_TRIPS", 3000)
     got = counted(REMAINDER, 16 * 3000, tmp_path, pool)
     assert got.loops[0].sampled and not got.exact

@@ -65,8 +65,18 @@ DECODE = """
 @pytest.mark.parametrize("row_stride", [64, 96])
 def test_heads_that_share_rows_of_a_cache_count_them_once(length: int, batch_stride: int, row_stride: int, tmp_path: Path) -> None:
     """A cache with room for more than its length; also trips that are sampled (2,000 rows, 16 at once)."""
-    demand = demand_of(DECODE, tmp_path, (3, 8), batch_stride=batch_stride, row_stride=row_stride, head_stride=32, length=length,
-                       GROUP=4, WIDTH=32, BLOCK=16)
+    demand = demand_of(
+        DECODE,
+        tmp_path,
+        (3, 8),
+        batch_stride=batch_stride,
+        row_stride=row_stride,
+        head_stride=32,
+        length=length,
+        GROUP=4,
+        WIDTH=32,
+        BLOCK=16,
+    )
 
     def elements(b: int, h: int, _: int) -> list[Any]:
         return [b * batch_stride + np.arange(length)[:, None] * row_stride + h // 4 * 32 + np.arange(32)]
@@ -290,8 +300,8 @@ def test_tiles_of_a_flat_grid_too_large_to_look_at_whole_count_all_of_them(order
     number = {
         "rows": "m, n = pid // tiles_n, pid % tiles_n",
         "groups": "first = pid // (8 * tiles_n) * 8\\n"
-                  "        in_group = tl.minimum(tl.cdiv(rows, SIZE) - first, 8)\\n"
-                  "        m, n = first + (pid % (8 * tiles_n)) % in_group, (pid % (8 * tiles_n)) // in_group",
+        "        in_group = tl.minimum(tl.cdiv(rows, SIZE) - first, 8)\\n"
+        "        m, n = first + (pid % (8 * tiles_n)) % in_group, (pid % (8 * tiles_n)) // in_group",
     }[order].replace("\\n", "\n")
     kernel = f"""
     def k(out, rows, SIZE: tl.constexpr):

@@ -54,8 +54,12 @@ def test_a_killed_run_leaves_no_compiler(how: signal.Signals, tmp_path: Path) ->
     ptxas.chmod(0o755)
     temporary.mkdir()
     environment = {
-        **os.environ, "TRITON_PTXAS_PATH": str(ptxas), "TRITON_PTXAS_BLACKWELL_PATH": str(ptxas), "TMPDIR": str(temporary),
-        "ADVISOR_CACHE_DIR": str(tmp_path / "cache"), "PYTHONPATH": str(Path(__file__).resolve().parents[2]),
+        **os.environ,
+        "TRITON_PTXAS_PATH": str(ptxas),
+        "TRITON_PTXAS_BLACKWELL_PATH": str(ptxas),
+        "TMPDIR": str(temporary),
+        "ADVISOR_CACHE_DIR": str(tmp_path / "cache"),
+        "PYTHONPATH": str(Path(__file__).resolve().parents[2]),
     }
     with subprocess.Popen([sys.executable, "-c", RUN], env=environment) as run:
         try:
@@ -98,9 +102,15 @@ def test_a_worker_outlives_the_thread_that_started_it() -> None:
 def test_triton_is_not_hashed_to_name_what_is_compiled(tmp_path: Path) -> None:
     """Its own key is one of hundreds of megabytes, per process; one folder's keys are no other's, whatever cache Triton is given."""
     request = {
-        "target": ["cuda", 90, 32], "modules": {"rebuilt_k.py": "import triton\nfrom triton import language as tl\n\n"
-        "@triton.jit\ndef k(x):\n    tl.store(x, 1.0)\n"}, "entry": "rebuilt_k", "kernel": "k", "constexprs": {}, "attrs": [],
-        "signature": {"x": "*fp32"}, "options": {}, "sass": False,
+        "target": ["cuda", 90, 32],
+        "modules": {"rebuilt_k.py": "import triton\nfrom triton import language as tl\n\n@triton.jit\ndef k(x):\n    tl.store(x, 1.0)\n"},
+        "entry": "rebuilt_k",
+        "kernel": "k",
+        "constexprs": {},
+        "attrs": [],
+        "signature": {"x": "*fp32"},
+        "options": {},
+        "sass": False,
     }
     run = f"""
 from triton.runtime import cache

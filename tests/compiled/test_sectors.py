@@ -29,7 +29,11 @@ def t(x, y, S, B: tl.constexpr):
 def analysed(load: str, pool: Pool, step: int = 1) -> KernelAnalysis:
     """A cold launch that reads and writes N numbers of two bytes."""
     launch = make_launch(
-        parse_source(COPY.format(load=load), "t.py"), "t", constexprs={"B": 1024}, arguments={"S": step}, grid=(N // 1024,),
+        parse_source(COPY.format(load=load), "t.py"),
+        "t",
+        constexprs={"B": 1024},
+        arguments={"S": step},
+        grid=(N // 1024,),
     )
     return kernel_analysis(inspect_launch(launch, Target(backend="cuda", arch=90), pool), load_gpu("H100"), "cold")
 

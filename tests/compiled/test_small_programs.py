@@ -31,8 +31,13 @@ def inspected(folder: Path, gpu: str, threads: int) -> tuple[Inspection, KernelA
     path = folder / "scale.py"
     path.write_text(KERNEL)
     launch = make_launch(
-        read_source(path), "scale", types={"x_ptr": "*fp64", "y_ptr": "*fp64"}, arguments={"n": ELEMENTS}, constexprs={"BLOCK": threads},
-        options={"num_warps": threads // 32}, grid=(-(-ELEMENTS // threads),),
+        read_source(path),
+        "scale",
+        types={"x_ptr": "*fp64", "y_ptr": "*fp64"},
+        arguments={"n": ELEMENTS},
+        constexprs={"BLOCK": threads},
+        options={"num_warps": threads // 32},
+        grid=(-(-ELEMENTS // threads),),
     )
     found = inspect_launch(launch, compile_target({"A100": "sm_80", "H200": "sm_90"}[gpu]))
     return found, kernel_analysis(found, load_gpu(gpu), "warm")

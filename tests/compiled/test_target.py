@@ -24,9 +24,11 @@ def test_assignments_are_lists_too() -> None:
 
 @pytest.mark.parametrize(
     ("text", "said"),
-    [("import torch\n", "no Triton kernel in this file; expected functions decorated with @triton.jit"),
-     ("from triton.experimental import gluon\n@gluon.jit\ndef k(x):\n    pass\n", "got Gluon, which is not supported"),
-     ("from triton.experimental.gluon import language as gl\n", "Gluon, which is not supported")],
+    [
+        ("import torch\n", "no Triton kernel in this file; expected functions decorated with @triton.jit"),
+        ("from triton.experimental import gluon\n@gluon.jit\ndef k(x):\n    pass\n", "got Gluon, which is not supported"),
+        ("from triton.experimental.gluon import language as gl\n", "Gluon, which is not supported"),
+    ],
 )
 def test_a_file_without_kernels_is_said_to_have_none(text: str, said: str, tmp_path: Path) -> None:
     path = tmp_path / "k.py"
@@ -76,7 +78,10 @@ else:
 @pytest.mark.parametrize(
     ("text", "line", "grid"),
     [
-        ("forward.kernel", 11, (7,)), ("backward.kernel", 22, (9,)), ("kernel:10", 11, (7,)), ("kernel:23", 22, (9,)),
+        ("forward.kernel", 11, (7,)),
+        ("backward.kernel", 22, (9,)),
+        ("kernel:10", 11, (7,)),
+        ("kernel:23", 22, (9,)),
         ("branch:33", 33, None),
     ],
 )

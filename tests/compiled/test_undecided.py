@@ -40,8 +40,11 @@ def paged(folder: Path, contents: dict[str, object], sizes: dict[str, int] | Non
     path = folder / "k.py"
     path.write_text(PAGED)
     asked = LaunchOptions(
-        constexprs={"BLOCK": BLOCK, "HEAD": HEAD}, arguments={"blocks": TOKENS // BLOCK}, grid=f"{SEQUENCES},{HEADS}",
-        signature="*bf16,*bf16,*bf16,*i32,*i32,i32,constexpr,constexpr", toml={"contents": contents, "sizes": sizes or {}},
+        constexprs={"BLOCK": BLOCK, "HEAD": HEAD},
+        arguments={"blocks": TOKENS // BLOCK},
+        grid=f"{SEQUENCES},{HEADS}",
+        signature="*bf16,*bf16,*bf16,*i32,*i32,i32,constexpr,constexpr",
+        toml={"contents": contents, "sizes": sizes or {}},
     )
     return advise_compiled(f"{path}::decode", load_gpu("H100"), cache="cold", command="advisor advise", asked=asked)
 
@@ -119,8 +122,9 @@ ROWS = [132, 264]
 def grouped(folder: Path, contents: dict[str, object]) -> Result:
     path = folder / "k.py"
     path.write_text(GROUPED)
-    asked = LaunchOptions(arguments={"groups": 2}, grid="132", toml={"contents": contents},
-                          signature="a_ptrs=*i64,c_ptrs=*i64,rows_ptr=*i32,groups=i32")
+    asked = LaunchOptions(
+        arguments={"groups": 2}, grid="132", toml={"contents": contents}, signature="a_ptrs=*i64,c_ptrs=*i64,rows_ptr=*i32,groups=i32"
+    )
     return advise_compiled(f"{path}::grouped", load_gpu("H100"), cache="cold", command="advisor advise", asked=asked)
 
 

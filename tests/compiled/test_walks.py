@@ -54,8 +54,14 @@ def walked(trips: list[int], found: Execution | None = None) -> tuple[Body, Any,
     found = found or Execution(len(TRIPS))
     body = Body(found)
     walk = Walk(
-        op=operation, start=np.zeros(1, np.int64), pace=np.full(1, 3), environment=body.environment,
-        running=Running(np.ones(len(TRIPS), bool), np.ones(len(TRIPS))), found=found, body=body, effort=Effort(0.0),
+        op=operation,
+        start=np.zeros(1, np.int64),
+        pace=np.full(1, 3),
+        environment=body.environment,
+        running=Running(np.ones(len(TRIPS), bool), np.ones(len(TRIPS))),
+        found=found,
+        body=body,
+        effort=Effort(0.0),
         remembered=Remembered(),
     )
     state, sampled = walk.all(np.array(trips, float), {"%s": values.number(100)})

@@ -16,8 +16,23 @@ ENTRIES = [(path.stem, name, entry) for path in FILES for name, entry in read_ke
 IDS = [name for _, name, _ in ENTRIES]
 FUNCTIONS = ("valid", "default", "arguments", "make_inputs", "prepare", "reference")
 KEYS = {
-    "family", "ops", "dtype", "weight_dtype", "output_dtype", "precision", "dtypes", "block_shape", "space", "min_capability", "example",
-    "tolerance", "tolerance_beyond", "grid", "shapes", "routing", *FUNCTIONS,
+    "family",
+    "ops",
+    "dtype",
+    "weight_dtype",
+    "output_dtype",
+    "precision",
+    "dtypes",
+    "block_shape",
+    "space",
+    "min_capability",
+    "example",
+    "tolerance",
+    "tolerance_beyond",
+    "grid",
+    "shapes",
+    "routing",
+    *FUNCTIONS,
 }
 SIZES = {
     "gemm": {"M", "N", "K"},

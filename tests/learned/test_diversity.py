@@ -39,7 +39,8 @@ def wins(launch, pairs: list[tuple[int, int]], machines: np.ndarray | None = Non
     return Wins(
         problems=np.repeat(where, count, axis=0).astype(np.float32),
         machines=(np.repeat(gpu, count, axis=0) if machines is None else machines).astype(np.float32),
-        problem=np.array([p for p, _ in pairs], dtype=np.uint16), configuration=np.array([c for _, c in pairs], dtype=np.uint16),
+        problem=np.array([p for p, _ in pairs], dtype=np.uint16),
+        configuration=np.array([c for _, c in pairs], dtype=np.uint16),
     )
 
 

@@ -143,6 +143,8 @@ def test_p_speedup_counts_the_width_of_both_intervals():
         us = np.array([us])
         return Prediction(us=us, low_us=us * np.exp(-spread), high_us=us * np.exp(spread), learned=np.array([spread < 0.2]))
 
-    p = [_p_of_intervals(None, prediction(120.0, mine), prediction(100.0, wide), 1.1)[0] for mine, wide in
-         ((0.02, 0.02), (0.02, 0.3), (0.3, 0.3))]
+    p = [
+        _p_of_intervals(None, prediction(120.0, mine), prediction(100.0, wide), 1.1)[0]
+        for mine, wide in ((0.02, 0.02), (0.02, 0.3), (0.3, 0.3))
+    ]
     assert p[0] > 0.99 > p[1] > p[2] > 0.5

@@ -41,8 +41,13 @@ def test_what_single_gpus_differ_by_is_found_and_centred():
 def test_a_gpu_that_is_unknown_is_taken_to_be_like_those_with_sweeps():
     parts = [launches(name) for name in ("A100", "L20", "H20")]
     launch, residual = concatenate(parts), np.repeat([0.04, 0.02, -0.3], len(parts[0]))
-    found = gpu_corrections.fit(launch, residual, moe_physics.terms(launch, moe_physics.start())[1], np.ones(len(launch)),
-                       gpu_corrections.machines_of(concatenate(parts[:2])))
+    found = gpu_corrections.fit(
+        launch,
+        residual,
+        moe_physics.terms(launch, moe_physics.start())[1],
+        np.ones(len(launch)),
+        gpu_corrections.machines_of(concatenate(parts[:2])),
+    )
     shown = [float(np.median(found.log_factor(p, moe_physics.terms(p, moe_physics.start())[1]))) for p in parts]
     np.testing.assert_allclose(shown[:2], [0.01, -0.01], atol=0.01)
     assert shown[2] < -0.05

@@ -36,16 +36,22 @@ def test_tiles_are_counted_per_expert(tokens, experts, topk, block):
 def test_routing_given_equals_uniform_when_it_is():
     gpu, configuration = machine(load_gpu("H800"), "bf16"), as_configuration(CONFIGURATIONS[:1])
     uniform = problems((8, 2, 1024, 512), (64,))
-    given_ = type(uniform)(family="fused_moe", op="w13", sizes=uniform.sizes, expert_rows=np.array([[16.0]]),
-                           expert_count=np.array([[8.0]]))
+    given_ = type(uniform)(
+        family="fused_moe", op="w13", sizes=uniform.sizes, expert_rows=np.array([[16.0]]), expert_count=np.array([[8.0]])
+    )
     np.testing.assert_allclose(moe_launch(given_, configuration, gpu).ctas, moe_launch(uniform, configuration, gpu).ctas)
 
 
 def test_skewed_routing_costs_more():
     gpu, configuration = machine(load_gpu("H800"), "bf16"), as_configuration(CONFIGURATIONS[-1:])
     flat = problems((64, 6, 3072, 2048), (4096,))
-    skew = type(flat)(family="fused_moe", op="w13", sizes=flat.sizes, expert_rows=np.array([[24576.0 - 63 * 1.0, 1.0]]),
-                      expert_count=np.array([[1.0, 63.0]]))
+    skew = type(flat)(
+        family="fused_moe",
+        op="w13",
+        sizes=flat.sizes,
+        expert_rows=np.array([[24576.0 - 63 * 1.0, 1.0]]),
+        expert_count=np.array([[1.0, 63.0]]),
+    )
     assert moe_launch(skew, configuration, gpu).row_tiles[0] > moe_launch(flat, configuration, gpu).row_tiles[0]
 
 

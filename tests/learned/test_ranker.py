@@ -28,10 +28,13 @@ def scores(weights, gpu: str, **forests: Forest) -> np.ndarray:
     return ranker.scores(weights.moe.core, [problem], as_configuration(samples.CONFIGURATIONS), machine(load_gpu(gpu), "bf16"))
 
 
-@pytest.mark.parametrize(("gpu", "counts"), [
-    ("H800", {"quick", "close", "first", "first_afar"}),
-    ("A40", {"quick", "close", "first_afar", "first_unseen"}),
-])
+@pytest.mark.parametrize(
+    ("gpu", "counts"),
+    [
+        ("H800", {"quick", "close", "first", "first_afar"}),
+        ("A40", {"quick", "close", "first_afar", "first_unseen"}),
+    ],
+)
 def test_forests_that_count_on_gpus_with_and_without_sweeps(weights, gpu, counts):
     as_they_are = scores(weights, gpu)
     changed = set()
@@ -112,13 +115,16 @@ def test_more_stages_than_sweeps_tried_come_behind_what_they_did():
     assert (np.sort(np.flatnonzero(stages[order] == 5)) >= (stages < 5).sum()).all()
 
 
-@pytest.mark.parametrize(("gpu", "tokens", "swept", "heard"), [
-    ("L40", 8, False, True),
-    ("A100", 2, False, True),
-    ("L40", 8, True, False),  # its own sweeps say so
-    ("L40", 2048, False, False),  # 256 rows per expert
-    ("A40", 8, False, False),  # 33 times the L2
-])
+@pytest.mark.parametrize(
+    ("gpu", "tokens", "swept", "heard"),
+    [
+        ("L40", 8, False, True),
+        ("A100", 2, False, True),
+        ("L40", 8, True, False),  # its own sweeps say so
+        ("L40", 2048, False, False),  # 256 rows per expert
+        ("A40", 8, False, False),  # 33 times the L2
+    ],
+)
 def test_one_buffer_has_its_say_for_sets_that_outgrow_the_l2_on_gpus_never_swept(monkeypatch, gpu, tokens, swept, heard):
     moe, machine_, problem = load_predictor().weights.moe, machine(load_gpu(gpu), "bf16"), samples.problems(tokens=(tokens,))
     ranker = moe.ranker

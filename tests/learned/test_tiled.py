@@ -92,8 +92,10 @@ def test_training_carries_to_gpus_never_seen(grid):
     assert (far <= 2).all()
     assert np.abs(us / truth - 1).mean() < 0.05
     assert ((low <= us) & (us <= high)).all()
-    halves = [np.log(high / low).mean() / 2 for _, low, high in (model.predict(grid, machine(load_gpu(name), "fp8"), seen=False)[0]
-              for name in ("H100", "H200", "RTX 4090"))]
+    halves = [
+        np.log(high / low).mean() / 2
+        for _, low, high in (model.predict(grid, machine(load_gpu(name), "fp8"), seen=False)[0] for name in ("H100", "H200", "RTX 4090"))
+    ]
     assert direct.TWIN_SPREAD < halves[0] < 0.04 < halves[1] < 0.1 < halves[2]
     stored, meta = model.arrays()
     again = direct_training.direct.load(stored, "gemm/fp8", meta)

@@ -62,8 +62,12 @@ def test_same_published_rows_same_bits(data_dir, tmp_path):
     made = []
     for seed in ("1", "2"):
         out = tmp_path / f"{seed}.npz"
-        subprocess.run([sys.executable, "-m", "advisor", "train", str(rows), "-o", str(out)], check=True, capture_output=True,
-                       env=os.environ | {"PYTHONHASHSEED": seed})
+        subprocess.run(
+            [sys.executable, "-m", "advisor", "train", str(rows), "-o", str(out)],
+            check=True,
+            capture_output=True,
+            env=os.environ | {"PYTHONHASHSEED": seed},
+        )
         made.append(out.read_bytes())
     assert made[0] == made[1]
     assert set(store.load(tmp_path / "1.npz").about["rows"]) >= {"served", "exact", "best", "gemm/fp8", "gemm/fp32"}

@@ -62,10 +62,15 @@ def test_the_launch_finds_what_was_compiled_ahead(tmp_path):
 
 
 def ask(worker, reference, problem, config):
-    worker.send({
-        "do": "compile", "target": ["cuda", 90, 32], "kernel": {"file": reference.file, "function": reference.function},
-        "problem": asdict(problem), "configuration": asdict(config),
-    })
+    worker.send(
+        {
+            "do": "compile",
+            "target": ["cuda", 90, 32],
+            "kernel": {"file": reference.file, "function": reference.function},
+            "problem": asdict(problem),
+            "configuration": asdict(config),
+        }
+    )
     return worker.receive()
 
 

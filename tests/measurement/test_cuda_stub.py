@@ -21,7 +21,7 @@ from advisor.system.errors import MeasurementError, NoGpuError
 
 torch = pytest.importorskip("torch")
 
-KERNEL = '''
+KERNEL = """
 KERNELS = {"double_kernel": {
     "family": "elementwise", "ops": {"gelu": {"sizes": {"B": "b", "H": "h"}}}, "dtypes": ["fp32"],
     "space": {"BLOCK_SIZE": [256, 512], "num_warps": [4]}, "make_inputs": "make_inputs", "prepare": "prepare",
@@ -45,7 +45,7 @@ def prepare(inputs, config):
         inputs["output"].copy_(inputs["x"]).mul_(2)
         return inputs["output"]
     return run
-'''
+"""
 
 
 class Event:
@@ -90,9 +90,18 @@ def stub(monkeypatch):
     properties = types.SimpleNamespace(name="NVIDIA H200", uuid="0-1", L2_cache_size=1 << 20, multi_processor_count=132)
     slept = []
     cuda = types.SimpleNamespace(
-        is_available=lambda: True, get_device_properties=lambda _: properties, Event=Event, CUDAGraph=Graph, Stream=Stream,
-        current_stream=Stream, stream=lambda stream: contextlib.nullcontext(), synchronize=lambda: None, empty_cache=lambda: None,
-        _sleep=slept.append, mem_get_info=lambda: (1 << 24, 1 << 24), slept=slept,
+        is_available=lambda: True,
+        get_device_properties=lambda _: properties,
+        Event=Event,
+        CUDAGraph=Graph,
+        Stream=Stream,
+        current_stream=Stream,
+        stream=lambda stream: contextlib.nullcontext(),
+        synchronize=lambda: None,
+        empty_cache=lambda: None,
+        _sleep=slept.append,
+        mem_get_info=lambda: (1 << 24, 1 << 24),
+        slept=slept,
     )
 
     class Torch(types.ModuleType):

@@ -140,9 +140,15 @@ def test_not_recorded(tmp_path):
 MOE = {"gpu": "H200", "gemm": "w13", "M": 64, "E": 128, "topk": 8, "H": 2048, "N": 768, "num_warps": 4, "num_stages": 3}
 
 
-@pytest.mark.parametrize(("column", "asked", "other"), [
-    ("cache", "warm", "cold"), ("block_shape", None, "128 128"), ("weight_dtype", None, "fp8"), ("output_dtype", None, "fp32"),
-])
+@pytest.mark.parametrize(
+    ("column", "asked", "other"),
+    [
+        ("cache", "warm", "cold"),
+        ("block_shape", None, "128 128"),
+        ("weight_dtype", None, "fp8"),
+        ("output_dtype", None, "fp32"),
+    ],
+)
 def test_a_recorded_latency_is_of_the_same_types_and_cache_state(tmp_path, column, asked, other):
     """Where the file says what they are; rows that do not say it are taken for what was asked."""
     problem = Problem(family="fused_moe", op="w13", sizes={name: MOE[name] for name in ("M", "E", "topk", "H", "N")})

@@ -20,9 +20,18 @@ from advisor.system.errors import MeasurementError
 from .conftest import elementwise, kernel, launches
 
 EXPECTED = {
-    "right": None, "illegal": "illegal-access", "hang": "hang", "oom": "out-of-memory", "resources": "out-of-resources",
-    "compile": "compile-error", "wrong": "wrong-output", "unwritten": "wrong-output", "segfault": "crash", "exit": "crash",
-    "raise": "crash", "late": "illegal-access",
+    "right": None,
+    "illegal": "illegal-access",
+    "hang": "hang",
+    "oom": "out-of-memory",
+    "resources": "out-of-resources",
+    "compile": "compile-error",
+    "wrong": "wrong-output",
+    "unwritten": "wrong-output",
+    "segfault": "crash",
+    "exit": "crash",
+    "raise": "crash",
+    "late": "illegal-access",
 }
 EXECUTE = "fake,execute=1,samples=2"
 

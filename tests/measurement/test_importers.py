@@ -56,8 +56,10 @@ def test_a_pipe_is_read_once(tmp_path):
 @pytest.mark.parametrize(
     ("name", "format_", "samples"),
     [
-        ("ncu_raw.csv", "nsight-compute", (61.44, 61.952)), ("ncu_details.csv", "nsight-compute", (61.44,)),
-        ("torch_trace.json", "torch-profiler", (61.44, 60.8)), ("proton.hatchet", "proton", (61.44,)),
+        ("ncu_raw.csv", "nsight-compute", (61.44, 61.952)),
+        ("ncu_details.csv", "nsight-compute", (61.44,)),
+        ("torch_trace.json", "torch-profiler", (61.44, 60.8)),
+        ("proton.hatchet", "proton", (61.44,)),
     ],
 )
 def test_a_launch_finds_its_record_and_the_rest_is_said(fixture, name, format_, samples):
@@ -115,8 +117,16 @@ def test_gzipped_and_no_profile(fixture, tmp_path):
 @pytest.mark.parametrize(
     "content",
     [
-        b"{}", b"[]", b"[1]", b"{", b"\xff\xfe\x00", b"\x1f\x8bnot gzip", b"[" * 100_000, b'{"traceEvents": 3}',
-        b'"ID","Process ID"\n', b'[{"frame": {}, "metrics": NaN}',
+        b"{}",
+        b"[]",
+        b"[1]",
+        b"{",
+        b"\xff\xfe\x00",
+        b"\x1f\x8bnot gzip",
+        b"[" * 100_000,
+        b'{"traceEvents": 3}',
+        b'"ID","Process ID"\n',
+        b'[{"frame": {}, "metrics": NaN}',
     ],
 )
 def test_what_is_no_profile_is_refused(tmp_path, content):
@@ -144,9 +154,14 @@ json_values = st.recursive(
 @settings(max_examples=120, deadline=None)
 @given(st.lists(json_values, max_size=4), st.booleans())
 def test_strange_documents_are_read_or_refused(tmp_path_factory, values, proton):
-    document = [{"frame": values, "children": values, "metrics": {}}] if proton else {
-        "traceEvents": [{"cat": "kernel", "name": value, "dur": value, "args": value} for value in values], "deviceProperties": values,
-    }
+    document = (
+        [{"frame": values, "children": values, "metrics": {}}]
+        if proton
+        else {
+            "traceEvents": [{"cat": "kernel", "name": value, "dur": value, "args": value} for value in values],
+            "deviceProperties": values,
+        }
+    )
     path = tmp_path_factory.mktemp("x") / "file.json"
     path.write_text(json.dumps(document))
     try:

@@ -42,14 +42,17 @@ def test_a_bundled_kernel(tmp_path, capsys):
     assert main([*again, "--no-resume"]) == 2 and "has rows already" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("arguments", "code", "message"), [
-    (["softmax", "--model", "Qwen3-30B-A3B"], 2, "softmax is not fused_moe, nor a table of it; got --model"),
-    (["fused_moe", "--hidden-size", "2048", "--top-k", "8"], 2, "got --hidden-size, --top-k"),
-    (["fused_moe", "--tensor-parallel", "2"], 2, "only a model is split over GPUs; got --tensor-parallel"),
-    (["fused_moe", "--op", "nosuch"], 5, "no such operator; got nosuch; expected one of w13, w2, "),
-    (["--plan", "nosuch.toml"], 2, "nosuch.toml: no such file; check the path"),
-    (["rows.csv", "--op", "w13"], 2, "the rows say which problems are launched; got --op"),
-])
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["softmax", "--model", "Qwen3-30B-A3B"], 2, "softmax is not fused_moe, nor a table of it; got --model"),
+        (["fused_moe", "--hidden-size", "2048", "--top-k", "8"], 2, "got --hidden-size, --top-k"),
+        (["fused_moe", "--tensor-parallel", "2"], 2, "only a model is split over GPUs; got --tensor-parallel"),
+        (["fused_moe", "--op", "nosuch"], 5, "no such operator; got nosuch; expected one of w13, w2, "),
+        (["--plan", "nosuch.toml"], 2, "nosuch.toml: no such file; check the path"),
+        (["rows.csv", "--op", "w13"], 2, "the rows say which problems are launched; got --op"),
+    ],
+)
 def test_options_that_nothing_would_read_are_refused(arguments, code, message, tmp_path, capsys):
     """A latency of other problems than were asked for must not pass for theirs."""
     assert main(["measure", *arguments, "--device", "fake", "-o", str(tmp_path / "rows.csv")]) == code
@@ -107,10 +110,18 @@ def test_a_users_file_with_many_configurations(tmp_path):
 @pytest.mark.parametrize(
     "wrong",
     [
-        '"tolerance": [0.01, 0.01]', '"tolerance": {"fp32": 0.01}', '"tolerance": {"fp32": [0.01]}', '"tolerance": {"fp32": ["0", 1]}',
-        '"tolerance": {"fp32": [-0.1, 0]}', '"tolerance": {"fp32": [1e999, 0]}', '"tolerance": {"float32": [0.01, 0.01]}',
-        '"tolerance_beyond": 3', '"tolerance_beyond": {"fp32": [0.1, 0.1]}', '"tolerance_beyond": {"fp32": {"tolerance": [0.1, 0.1]}}',
-        '"tolerance_beyond": {"fp32": {"H": 4}}', '"tolerance_beyond": {"fp32": {"H": "4", "tolerance": [0.1, 0.1]}}',
+        '"tolerance": [0.01, 0.01]',
+        '"tolerance": {"fp32": 0.01}',
+        '"tolerance": {"fp32": [0.01]}',
+        '"tolerance": {"fp32": ["0", 1]}',
+        '"tolerance": {"fp32": [-0.1, 0]}',
+        '"tolerance": {"fp32": [1e999, 0]}',
+        '"tolerance": {"float32": [0.01, 0.01]}',
+        '"tolerance_beyond": 3',
+        '"tolerance_beyond": {"fp32": [0.1, 0.1]}',
+        '"tolerance_beyond": {"fp32": {"tolerance": [0.1, 0.1]}}',
+        '"tolerance_beyond": {"fp32": {"H": 4}}',
+        '"tolerance_beyond": {"fp32": {"H": "4", "tolerance": [0.1, 0.1]}}',
     ],
 )
 def test_a_users_file_with_a_tolerance_that_is_none(wrong, tmp_path, capsys):
@@ -177,12 +188,26 @@ def test_replayed_rows_and_exit_3(tmp_path, capsys):
 @pytest.mark.parametrize(
     "arguments",
     [
-        [], ["softmax", "--plan", "x.toml"], ["--plan", "no such file"], ["no_such_kernel"], ["no_file.py::x"],
-        ["softmax", "--device", "gpu"], ["softmax", "--time-limit", "soon"], ["softmax", "--sizes", "B"],
-        ["softmax", "--configurations", "0"], ["softmax", "--rounds", "-1"],
-        ["softmax", "--sizes", "B=64"], ["gemm", "--sizes", "M=64"], ["softmax", "--sizes", "B=64,H=0"],
-        ["softmax", "--sizes", "B=64,H=8,Q=1"], ["softmax", "--tokens", "4"], ["gemm::gemm_kernel", "--sizes", "M=1,N=2,K=0"],
-        [f"{KERNELS}::listed_only_kernel", "--sizes", "B=1,H=1"], [f"{KERNELS}::inputs_kernel"], ["missing.csv"], ["missing.json"],
+        [],
+        ["softmax", "--plan", "x.toml"],
+        ["--plan", "no such file"],
+        ["no_such_kernel"],
+        ["no_file.py::x"],
+        ["softmax", "--device", "gpu"],
+        ["softmax", "--time-limit", "soon"],
+        ["softmax", "--sizes", "B"],
+        ["softmax", "--configurations", "0"],
+        ["softmax", "--rounds", "-1"],
+        ["softmax", "--sizes", "B=64"],
+        ["gemm", "--sizes", "M=64"],
+        ["softmax", "--sizes", "B=64,H=0"],
+        ["softmax", "--sizes", "B=64,H=8,Q=1"],
+        ["softmax", "--tokens", "4"],
+        ["gemm::gemm_kernel", "--sizes", "M=1,N=2,K=0"],
+        [f"{KERNELS}::listed_only_kernel", "--sizes", "B=1,H=1"],
+        [f"{KERNELS}::inputs_kernel"],
+        ["missing.csv"],
+        ["missing.json"],
     ],
 )
 def test_usage_errors(arguments, tmp_path, capsys):
@@ -259,8 +284,14 @@ def test_listing_a_kernel_imports_neither_torch_nor_triton():
 
 def test_nvidia_smi_is_read_where_nvml_is_not(monkeypatch):
     told = {
-        "clocks.sm": "1755", "clocks.mem": "3201", "clocks_throttle_reasons.active": "0x0000000000000024", "temperature.gpu": "61",
-        "power.draw": "512.34", "power.limit": "700.00", "clocks.max.sm": "1980", "driver_version": "580.159.04",
+        "clocks.sm": "1755",
+        "clocks.mem": "3201",
+        "clocks_throttle_reasons.active": "0x0000000000000024",
+        "temperature.gpu": "61",
+        "power.draw": "512.34",
+        "power.limit": "700.00",
+        "clocks.max.sm": "1980",
+        "driver_version": "580.159.04",
         "mig.mode.current": "Disabled",
     }
     asked = []
@@ -280,9 +311,7 @@ def test_nvidia_smi_is_read_where_nvml_is_not(monkeypatch):
         default_clock_mhz=1980, driver="580.159.04", power_cap_w=700, mig=False
     )
     # The clock of another moment judges no round.
-    assert monitor.read() == nvml.Reading(
-        memory_clock_mhz=3201, throttle=("sw-power-cap", "sw-thermal"), temperature_c=61, power_w=512.34
-    )
+    assert monitor.read() == nvml.Reading(memory_clock_mhz=3201, throttle=("sw-power-cap", "sw-thermal"), temperature_c=61, power_w=512.34)
     asked.clear()
     monitor.read()
     assert len(asked) == 2, "the field that was refused is not asked for again"
@@ -297,7 +326,11 @@ def test_nvml_is_asked_for_the_clock_first_and_for_nothing_twice(monkeypatch):
 
     library = types.SimpleNamespace(NVML_CLOCK_SM=1, NVML_CLOCK_MEM=2, nvmlInit=lambda: None, nvmlDeviceGetHandleByUUID=lambda uuid: uuid)
     for name, value in {
-        "ClockInfo": 1980, "CurrentClocksEventReasons": 0, "CurrentClocksThrottleReasons": 4, "PowerUsage": 512_340, "Temperature": 61,
+        "ClockInfo": 1980,
+        "CurrentClocksEventReasons": 0,
+        "CurrentClocksThrottleReasons": 4,
+        "PowerUsage": 512_340,
+        "Temperature": 61,
     }.items():
         setattr(library, f"nvmlDeviceGet{name}", answer(name, value))
     monkeypatch.setitem(sys.modules, "pynvml", library)
@@ -321,8 +354,20 @@ def test_a_gpu_that_says_nothing(monkeypatch, answer):
 @pytest.mark.parametrize(
     "given",
     [
-        "--cache cold", "--configurations 4", "--op w13", "--sizes B=64", "--tokens 4", "--dtype bf16", "--routing r.json", "--gpu H200",
-        "--seed 3", "--model Qwen3-30B-A3B", "--hidden-size 64", "--top-k 2", "--tensor-parallel 2", "--expert-parallel 2",
+        "--cache cold",
+        "--configurations 4",
+        "--op w13",
+        "--sizes B=64",
+        "--tokens 4",
+        "--dtype bf16",
+        "--routing r.json",
+        "--gpu H200",
+        "--seed 3",
+        "--model Qwen3-30B-A3B",
+        "--hidden-size 64",
+        "--top-k 2",
+        "--tensor-parallel 2",
+        "--expert-parallel 2",
     ],
 )
 def test_a_campaign_leaves_no_option_unread(given, tmp_path, capsys):

@@ -83,8 +83,10 @@ def test_boards_and_live_clocks_do_not_keep_from_comparing_but_drivers_do():
 
 @settings(max_examples=80, deadline=None)
 @given(
-    st.lists(st.floats(0.5, 2.0), min_size=1, max_size=14), st.lists(st.floats(0.5, 2.0), min_size=1, max_size=14),
-    st.floats(0, 0.2), st.booleans(),
+    st.lists(st.floats(0.5, 2.0), min_size=1, max_size=14),
+    st.lists(st.floats(0.5, 2.0), min_size=1, max_size=14),
+    st.floats(0, 0.2),
+    st.booleans(),
 )
 def test_exhaustive_and_symmetric(base, head, floor, paired):
     """Any two sides get one of the verdicts, and swapping them swaps regressed and improved (up to the bootstrap's edges)."""

@@ -86,8 +86,13 @@ def measurements(folder: Path) -> Iterator[Measured]:
                 of_config, resident = launches.config_bound.us, launches.schedule.resident
                 dram = launches.demand.dram_bytes / gpu.dram_bytes_per_s * 1e6
             yield Measured(
-                source=source, gpu=gpu, op="w13", latency_us=rows[latency],
-                bound_us=bound(work(problem, gpu), gpu, "warm").us, config_bound_us=of_config, resident=resident,
+                source=source,
+                gpu=gpu,
+                op="w13",
+                latency_us=rows[latency],
+                bound_us=bound(work(problem, gpu), gpu, "warm").us,
+                config_bound_us=of_config,
+                resident=resident,
                 dram_us=dram,
             )
     for source, names, dtype in (("gemm_fp8", ("gpu",), "fp8"), ("library_ops", ("gpu", "op"), "fp32")):

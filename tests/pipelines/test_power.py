@@ -14,7 +14,8 @@ from advisor.pipelines.power import PICOJOULES_PER_FLOP, RELATIVE_ENERGY, sustai
 
 TILE = ConfigurationBatch(
     parameters={"BLOCK_SIZE_M": column(128), "BLOCK_SIZE_N": column(128), "BLOCK_SIZE_K": column(64), "GROUP_SIZE_M": column(8)},
-    num_warps=column(8), num_stages=column(3),
+    num_warps=column(8),
+    num_stages=column(3),
 )
 
 

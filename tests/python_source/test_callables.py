@@ -41,8 +41,11 @@ KEPT = [(128, 8), (256, 4), (256, 8)]
             "chosen(1024)",
         ),
         (KEEP + "def chosen(test, configs):\n    return [c for c in configs if test(c)]\n", "chosen(keep, every)"),
-        ("LEAST = 1024\ndef chosen():\n    global LEAST\n    return [c for c in every if keep(c, LEAST)]\n"
-         "def keep(c, least):\n" + WITH_LEAST, "chosen()"),
+        (
+            "LEAST = 1024\ndef chosen():\n    global LEAST\n    return [c for c in every if keep(c, LEAST)]\n"
+            "def keep(c, least):\n" + WITH_LEAST,
+            "chosen()",
+        ),
     ],
 )
 def test_what_a_function_keeps_is_what_there_is(text: str, configs: str) -> None:

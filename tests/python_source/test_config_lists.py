@@ -116,8 +116,16 @@ def test_a_kernel_within_a_function_has_that_functions_list() -> None:
 
 @pytest.mark.parametrize(
     "condition",
-    ["torch.version.cuda", "torch.version.hip is None", "is_cuda()", "not platform.is_rocm()", "IS_NVIDIA", "not _is_hip",
-     "triton.runtime.driver.active.get_current_target().backend == 'cuda'", "not on_amd()"],
+    [
+        "torch.version.cuda",
+        "torch.version.hip is None",
+        "is_cuda()",
+        "not platform.is_rocm()",
+        "IS_NVIDIA",
+        "not _is_hip",
+        "triton.runtime.driver.active.get_current_target().backend == 'cuda'",
+        "not on_amd()",
+    ],
 )
 def test_branches_for_a_vendor_are_decided_where_the_target_is_known(condition: str) -> None:
     text = "on_amd = lambda: torch.version.hip is not None\n"
@@ -174,12 +182,19 @@ def test_a_check_of_shared_memory_that_can_be_followed_counts(imported: bool, tm
 
 
 def test_a_check_of_shared_memory_that_cannot_be_followed_is_of_what_gpus_are_described_with(tmp_path: Path) -> None:
-    (tmp_path / "memory.py").write_text("def check_shared_mem(kind='none'):\n    try:\n        return most() >= least(kind)\n"
-                                        "    except Exception:\n        return False\n")
+    (tmp_path / "memory.py").write_text(
+        "def check_shared_mem(kind='none'):\n    try:\n        return most() >= least(kind)\n    except Exception:\n        return False\n"
+    )
     text = f"{HEAD}from memory import check_shared_mem\nA = [check_shared_mem('ada'), check_shared_mem('ampere'), check_shared_mem()]\n"
     source = parse_source(text, tmp_path / "k.py")
-    for target, answers in {("cuda", 70): [False] * 3, ("cuda", 75): [False] * 3, ("hip", "gfx950"): [True, False, True],
-                            ("cuda", 87): [True] * 3, ("cuda", 90): [True] * 3, ("hip", "gfx90a"): [False] * 3}.items():
+    for target, answers in {
+        ("cuda", 70): [False] * 3,
+        ("cuda", 75): [False] * 3,
+        ("hip", "gfx950"): [True, False, True],
+        ("cuda", 87): [True] * 3,
+        ("cuda", 90): [True] * 3,
+        ("hip", "gfx90a"): [False] * 3,
+    }.items():
         assert source.on(*target).constant("A") == answers
     for target in (("cuda", 62), ("hip", "gfx1100"), ("cuda", None)):
         with pytest.raises(NotLiteralError, match="in line"):
@@ -187,8 +202,9 @@ def test_a_check_of_shared_memory_that_cannot_be_followed_is_of_what_gpus_are_de
 
 
 def test_a_flag_in_small_letters_is_the_targets_too(tmp_path: Path) -> None:
-    (tmp_path / "flags.py").write_text("import torch\nis_nvidia = platform() == 'nvidia'\n"
-                                       "is_fast = is_nvidia and torch.cuda.get_device_capability(0)[0] >= 8\n")
+    (tmp_path / "flags.py").write_text(
+        "import torch\nis_nvidia = platform() == 'nvidia'\nis_fast = is_nvidia and torch.cuda.get_device_capability(0)[0] >= 8\n"
+    )
     source = parse_source(f"{HEAD}from flags import is_fast\nif is_fast:\n    A = 1\nelse:\n    A = 2\n", tmp_path / "k.py")
     assert [source.on("cuda", arch).constant("A") for arch in (75, 90)] == [2, 1]
     assert source.on("hip", "gfx942").constant("A") == 2
@@ -215,8 +231,7 @@ def test_environment_variables_count_as_not_set_and_are_named(asked: str) -> Non
 
 
 TWICE = (
-    "if torch.version.hip is None:\n    @triton.jit\n    def k(x):\n        pass\n"
-    "else:\n    @triton.jit\n    def k(x, y):\n        pass\n"
+    "if torch.version.hip is None:\n    @triton.jit\n    def k(x):\n        pass\nelse:\n    @triton.jit\n    def k(x, y):\n        pass\n"
 )
 
 
@@ -262,8 +277,12 @@ def test_functions_that_build_lists_are_followed() -> None:
 
 @pytest.mark.parametrize(
     "body",
-    ["out = A\n    out.append(1)\n    return A", "A.append(1)\n    return A", "for i in range(10**9):\n        pass\n    return []",
-     "out = []\n    while True:\n        out.append(1)\n    return out"],
+    [
+        "out = A\n    out.append(1)\n    return A",
+        "A.append(1)\n    return A",
+        "for i in range(10**9):\n        pass\n    return []",
+        "out = []\n    while True:\n        out.append(1)\n    return out",
+    ],
 )
 def test_functions_that_do_more_are_not_followed(body: str) -> None:
     with pytest.raises(NotLiteralError):

@@ -30,13 +30,21 @@ def test_an_expression_that_a_literal_stands_in_place_of_reads_nothing() -> None
 @pytest.mark.parametrize(
     ("body", "said"),
     [
-        ("p._private", "private attributes.*got _private"), ("tl._log2(p)", "private.*got _log2"),
+        ("p._private", "private attributes.*got _private"),
+        ("tl._log2(p)", "private.*got _log2"),
         ("tl.core._log2(p)", "private.*got _log2"),
-        ("tl.standard._log2._fn", "private.*got _fn"), ("tl.standard.__dict__", "private.*got __dict__"),
-        ("tl.standard._absent(p)", "private.*got _absent"), ("p.standard._log2(n)", "private.*got _log2"),
-        ("tl = p\n    tl.standard._log2(n)", "private.*got _log2"), ("p.handle", "private attributes.*got handle"),
-        ("eval(p)", "eval would run Python"), ("__import__(p)", "__import__ would run Python"), ("getattr(p, n)", "getattr would run"),
-        ("getattr = n", "getattr would run Python"), ("import os", "import in a kernel"), ("f = lambda: 1", "lambda in a kernel"),
+        ("tl.standard._log2._fn", "private.*got _fn"),
+        ("tl.standard.__dict__", "private.*got __dict__"),
+        ("tl.standard._absent(p)", "private.*got _absent"),
+        ("p.standard._log2(n)", "private.*got _log2"),
+        ("tl = p\n    tl.standard._log2(n)", "private.*got _log2"),
+        ("p.handle", "private attributes.*got handle"),
+        ("eval(p)", "eval would run Python"),
+        ("__import__(p)", "__import__ would run Python"),
+        ("getattr(p, n)", "getattr would run"),
+        ("getattr = n", "getattr would run Python"),
+        ("import os", "import in a kernel"),
+        ("f = lambda: 1", "lambda in a kernel"),
     ],
 )
 def test_what_would_run_something_is_refused(body: str, said: str) -> None:

@@ -30,8 +30,11 @@ def source(body: str) -> SourceFile:
         ("def run(x):\n    rows, cols = x.shape\n    k[(triton.cdiv(rows, 256), cols)](x, rows, cols, BLOCK=256)\n", (4, 3)),
         ('def run(x):\n    size = x.numel()\n    g = lambda meta: (triton.cdiv(size, meta["BLOCK"]),)\n    k[g](x, size, 1)\n', (4,)),
         ('def run(x, n):\n    def grid(META):\n        return (triton.cdiv(n, META["BLOCK"]) * SIDE,)\n    k[grid](x, n, 1)\n', (8,)),
-        ('def run(x, n):\n    def grid(META):\n        B = META["BLOCK"]\n        tiles = triton.cdiv(n, B)\n        if tiles > 2:\n'
-         '            tiles += SIDE\n        return (tiles, m)\n    m = x.shape[1]\n    k[grid](x, n, m)\n', (6, 3)),
+        (
+            'def run(x, n):\n    def grid(META):\n        B = META["BLOCK"]\n        tiles = triton.cdiv(n, B)\n        if tiles > 2:\n'
+            "            tiles += SIDE\n        return (tiles, m)\n    m = x.shape[1]\n    k[grid](x, n, m)\n",
+            (6, 3),
+        ),
         ("def run(x, n, m):\n    tiles = triton.cdiv(n, 256)\n    total = tiles * m\n    k[(total,)](x, n, m, BLOCK=256)\n", (12,)),
         ("def run(x, count):\n    k[(count,)](x_ptr=x, m=1, n=count, BLOCK=1)\n", (1000,)),
         ("def run(x):\n    k[(triton.cdiv(x.numel(), 256),)](x, x.numel(), 1)\n", (4,)),
@@ -192,8 +195,10 @@ def test_what_is_followed_into_other_files_has_one_allowance(tmp_path: Path) -> 
 
 CHAIN = "".join(f"    a{i} = a{i + 1}.mT\n" for i in range(200))
 """Names of names: each is asked for an attribute of the next."""
-FAN = "".join(f"    {a} = torch.empty(({b}.shape[0] * {b}.shape[1] * {b}.shape[2], {b}.shape[0] + {b}.shape[1], {b}.shape[2]))\n"
-              for a, b in ("xa", "ab", "bc", "cd", "de", "ef", "fg"))
+FAN = "".join(
+    f"    {a} = torch.empty(({b}.shape[0] * {b}.shape[1] * {b}.shape[2], {b}.shape[0] + {b}.shape[1], {b}.shape[2]))\n"
+    for a, b in ("xa", "ab", "bc", "cd", "de", "ef", "fg")
+)
 """Extents of extents, each in terms of several: more than anyone could follow one by one."""
 
 
@@ -295,7 +300,7 @@ def test_dimensions_are_counted_where_all_other_arguments_are_known(constants: s
     made = parse_source(text.replace("D: tl.constexpr", constants).replace("x, , D=64", call), "f.py")
     found = grid_from_launches(made, "f", {})
     assert found is not None and found.strides == strides
-    tuned = "@triton.autotune([triton.Config({\"D\": 64})], key=[])\n@triton.jit"
+    tuned = '@triton.autotune([triton.Config({"D": 64})], key=[])\n@triton.jit'
     made = parse_source(text.replace("@triton.jit", tuned).replace("x, , D=64", "x, *x.stride()"), "f.py")
     assert (found := grid_from_launches(made, "f", {})) is not None and found.strides == {"sm": None, "sh": None, "sd": 1}
 

@@ -114,10 +114,14 @@ def test_a_try_that_takes_what_triton_has_is_decided(body: str, line: int | None
 @pytest.mark.parametrize(
     ("body", "caught", "value"),
     [
-        ("f = tl.load\n    OK = True", "OK = False", True), ("f = tl.no_such\n    OK = True", "OK = False", False),
-        ("OK = True\n    f = tl.no_such", "OK = False", False), ("f = tl.no_such\n    OK = True", "f = None", "before"),
-        ("OK = 1\n    f = tl.no_such", "OK += 1", 2), ("OK = True\n    f = tl.no_such\n    OK = False", "pass", True),
-        ("f = torch.no_such\n    OK = True", "OK = False", None), ("f = tl.load\n    a, b = OK = True", "OK = False", None),
+        ("f = tl.load\n    OK = True", "OK = False", True),
+        ("f = tl.no_such\n    OK = True", "OK = False", False),
+        ("OK = True\n    f = tl.no_such", "OK = False", False),
+        ("f = tl.no_such\n    OK = True", "f = None", "before"),
+        ("OK = 1\n    f = tl.no_such", "OK += 1", 2),
+        ("OK = True\n    f = tl.no_such\n    OK = False", "pass", True),
+        ("f = torch.no_such\n    OK = True", "OK = False", None),
+        ("f = tl.load\n    a, b = OK = True", "OK = False", None),
     ],
 )
 def test_a_try_that_notes_whether_triton_has_a_name_is_decided(body: str, caught: str, value: object) -> None:
@@ -173,9 +177,13 @@ def test_two_kernels_beside_a_placeholder_are_undecided() -> None:
 @pytest.mark.parametrize(
     ("condition", "value"),
     [
-        ("A and B and MODE != 'plain'", 2), ("A or MODE == 'plain'", 1), ("MODE == 'plain' or A", 1),
+        ("A and B and MODE != 'plain'", 2),
+        ("A or MODE == 'plain'", 1),
+        ("MODE == 'plain' or A", 1),
         ("not (A or B or MODE == 'plain')", 2),
-        ("not (A and MODE != 'plain')", 1), ("A and MODE == 'plain'", None), ("A or MODE != 'plain'", None),
+        ("not (A and MODE != 'plain')", 1),
+        ("A and MODE == 'plain'", None),
+        ("A or MODE != 'plain'", None),
     ],
 )
 def test_one_part_decides_a_condition_whatever_the_others_are(condition: str, value: int | None) -> None:

@@ -50,8 +50,15 @@ def test_limits_and_constants_are_worked_out(text: str, value: float) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["torch.finfo(torch.int32).max", "torch.iinfo(torch.float32).max", "torch.finfo(TYPE).max", "torch.finfo(torch.float32).name",
-     "torch.float32", "torch.finfo(os.system('true')).max", "mine.finfo(torch.float32).max"],
+    [
+        "torch.finfo(torch.int32).max",
+        "torch.iinfo(torch.float32).max",
+        "torch.finfo(TYPE).max",
+        "torch.finfo(torch.float32).name",
+        "torch.float32",
+        "torch.finfo(os.system('true')).max",
+        "mine.finfo(torch.float32).max",
+    ],
 )
 def test_what_is_not_in_the_table_is_not_read(text: str) -> None:
     with pytest.raises(NotLiteralError):

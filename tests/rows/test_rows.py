@@ -172,8 +172,21 @@ def test_another_delimiter_is_told(mark: str, word: str) -> None:
         parse_rows(text, "x.csv")
 
 
-_FAILURES = ("failed", "OutOfResources", "out of memory", "CUDA error: an illegal memory access", "PTXASError", "RuntimeError",
-             "launch failed", "Segfault", "killed", "skipped", "not supported", "False", "rejected")
+_FAILURES = (
+    "failed",
+    "OutOfResources",
+    "out of memory",
+    "CUDA error: an illegal memory access",
+    "PTXASError",
+    "RuntimeError",
+    "launch failed",
+    "Segfault",
+    "killed",
+    "skipped",
+    "not supported",
+    "False",
+    "rejected",
+)
 
 
 @pytest.mark.parametrize("status", [*FAILURE_KINDS, *_FAILURES])
@@ -201,8 +214,26 @@ def test_blanks_and_nan_are_empty_cells(cell, tmp_path):
     assert [(row.latency_us, row.configuration) for row in read_measured(tmp_path / "rows.csv")] == [(None, None), (5, None)]
 
 
-_SUCCESSES = ("", "ok", "OK", "success", "passed", "cached", "discarded", "no error", "unchanged", "1", "True", "compiled ok", "0 errors",
-              "verified: no mismatch", "memory-bound", "ok (max error 0.01)", "Passed; error 1e-3", "compiled; no failures")
+_SUCCESSES = (
+    "",
+    "ok",
+    "OK",
+    "success",
+    "passed",
+    "cached",
+    "discarded",
+    "no error",
+    "unchanged",
+    "1",
+    "True",
+    "compiled ok",
+    "0 errors",
+    "verified: no mismatch",
+    "memory-bound",
+    "ok (max error 0.01)",
+    "Passed; error 1e-3",
+    "compiled; no failures",
+)
 
 
 @pytest.mark.parametrize("status", _SUCCESSES)
@@ -215,8 +246,17 @@ def test_json_is_told_from_csv():
         parse_rows('{\n    "1": {\n        "BLOCK_SIZE_M": 16,\n', "r.csv")
 
 
-@pytest.mark.parametrize(("name", "other"), [("BLOCK_SIZE_M", "block_size_m"), ("gpu", "GPU"), ("dtype", "DType"), ("topk", "TopK"),
-                                             ("latency_us", "Latency_us"), ("status", "Status")])
+@pytest.mark.parametrize(
+    ("name", "other"),
+    [
+        ("BLOCK_SIZE_M", "block_size_m"),
+        ("gpu", "GPU"),
+        ("dtype", "DType"),
+        ("topk", "TopK"),
+        ("latency_us", "Latency_us"),
+        ("status", "Status"),
+    ],
+)
 def test_a_known_column_in_other_letters_is_not_passed_over(name, other):
     header = "gpu,M,E,topk,H,N,gemm,dtype,BLOCK_SIZE_M,BLOCK_SIZE_N,BLOCK_SIZE_K,latency_us,status"
     row = "H20,1,8,2,1024,512,w2,fp8,16,64,64,5,ok"
@@ -225,8 +265,10 @@ def test_a_known_column_in_other_letters_is_not_passed_over(name, other):
         parse_rows(f"{header.replace(name, other)}\n{row}\n", "r.csv")
 
 
-@pytest.mark.parametrize(("header", "name", "other"), [("GPU,m,n,k", "M", "m"), ("gpu,M,e,topk,H,N", "E", "e"), ("gpu,OP,B,H", "op", "OP"),
-                                                      ("Family,B,H", "family", "Family")])
+@pytest.mark.parametrize(
+    ("header", "name", "other"),
+    [("GPU,m,n,k", "M", "m"), ("gpu,M,e,topk,H,N", "E", "e"), ("gpu,OP,B,H", "op", "OP"), ("Family,B,H", "family", "Family")],
+)
 def test_letters_are_told_where_nothing_else_says_what_the_rows_are(header, name, other):
     row = ",".join("1" for _ in header.split(","))
     with pytest.raises(InputError, match=f"column {other}; got {other}; expected {name}, .*rename it"):

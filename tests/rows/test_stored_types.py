@@ -24,8 +24,17 @@ def test_cells_are_read(cells, found):
 
 @pytest.mark.parametrize(
     ("column", "cell"),
-    [("weight_dtype", "int9"), ("output_dtype", "bf17"), ("block_shape", "128"), ("block_shape", "0 128"), ("block_shape", "1 2 3"),
-     ("block_shape", "-8 8"), ("block_shape", "99999 8"), ("block_shape", "x"), ("block_shape", "128 128.5")],
+    [
+        ("weight_dtype", "int9"),
+        ("output_dtype", "bf17"),
+        ("block_shape", "128"),
+        ("block_shape", "0 128"),
+        ("block_shape", "1 2 3"),
+        ("block_shape", "-8 8"),
+        ("block_shape", "99999 8"),
+        ("block_shape", "x"),
+        ("block_shape", "128 128.5"),
+    ],
 )
 def test_what_is_none_is_named(column, cell):
     with pytest.raises(InputError) as caught:

@@ -26,8 +26,17 @@ class Study:
 
 
 def row(before: Configuration | None, before_us: float | None, after: Configuration, after_us: float, verdict: str = "improved") -> Row:
-    return Row(task="M64", tokens=64, before=before, before_us=before_us, after=after, after_us=after_us, tried=5, verdict=verdict,
-               note=f"{verdict} today")
+    return Row(
+        task="M64",
+        tokens=64,
+        before=before,
+        before_us=before_us,
+        after=after,
+        after_us=after_us,
+        tried=5,
+        verdict=verdict,
+        note=f"{verdict} today",
+    )
 
 
 def run(study: Study, one: Row, folder: str | None = "tables") -> Row:

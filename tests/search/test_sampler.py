@@ -50,7 +50,8 @@ def test_plain_suggestions_of_any_kind_and_foreign_parameters():
         values = {
             "BLOCK_SIZE_M": trial.suggest_int("BLOCK_SIZE_M", 16, 128, log=True),
             "BLOCK_SIZE_N": trial.suggest_categorical("BLOCK_SIZE_N", [32, 64, 128]),
-            "num_warps": trial.suggest_int("num_warps", 4, 8, step=4), "num_stages": trial.suggest_int("num_stages", 2, 3),
+            "num_warps": trial.suggest_int("num_warps", 4, 8, step=4),
+            "num_stages": trial.suggest_int("num_stages", 2, 3),
         }
         trial.suggest_float("something_else", 0, 1)
         return float(LATENCY[SPACE.find(values)])
@@ -73,7 +74,8 @@ def test_wishes_are_granted():
 @pytest.mark.parametrize(
     "suggest",
     [
-        lambda trial: trial.suggest_int("BLOCK_SIZE_M", 1, 2), lambda trial: trial.suggest_categorical("BLOCK_SIZE_M", [48, "64"]),
+        lambda trial: trial.suggest_int("BLOCK_SIZE_M", 1, 2),
+        lambda trial: trial.suggest_categorical("BLOCK_SIZE_M", [48, "64"]),
     ],
 )
 def test_a_distribution_without_any_value_of_the_space_is_said(suggest):
@@ -88,7 +90,8 @@ def test_a_space_narrower_than_the_sampler_s_is_searched_whole_and_once(kind):
 
     def own(trial: optuna.Trial) -> float:
         values = {
-            name: trial.suggest_categorical(name, values) if kind == "categorical" or len(values) == 1
+            name: trial.suggest_categorical(name, values)
+            if kind == "categorical" or len(values) == 1
             else trial.suggest_int(name, values[0], values[1], step=values[1] - values[0])
             for name, values in narrow.items()
         }

@@ -86,8 +86,12 @@ def test_configurations_that_spill_most_of_their_accumulators_are_not_measured()
     space = SearchSpace.from_batch(family_space("fused_moe"))
     found = feasibility(space, W13, load_gpu("A100"))
     assert found.stopped_by["spills"] > 0
-    index = next(i for i in range(len(space)) if space.row(i) == {
-        "BLOCK_SIZE_M": 256, "BLOCK_SIZE_N": 256, "BLOCK_SIZE_K": 32, "GROUP_SIZE_M": 1, "num_warps": 4, "num_stages": 2})
+    index = next(
+        i
+        for i in range(len(space))
+        if space.row(i)
+        == {"BLOCK_SIZE_M": 256, "BLOCK_SIZE_N": 256, "BLOCK_SIZE_K": 32, "GROUP_SIZE_M": 1, "num_warps": 4, "num_stages": 2}
+    )
     assert not found.launches[index]
     assert "spills" not in feasibility(space, W13, load_gpu("V100")).stopped_by  # not in the table: nothing is known
 

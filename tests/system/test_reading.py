@@ -30,10 +30,14 @@ def test_files_and_pipes(tmp_path: Path, packed: bool, pipe: bool) -> None:
 
 @pytest.mark.parametrize(
     ("data", "said"),
-    [(b"x" * 11, "r: file too large; got over 10 bytes; expected at most 10 bytes"), (b"\xff", "r: not UTF-8 text; expected a list"),
-     (b"\x28\xb5\x2f\xfd\x00", "r: not UTF-8 text; got zstd's first bytes; expected a list; unpack it first"),
-     ("1".encode("utf-16"), "got UTF-16's first bytes; expected a list; save it as UTF-8"),
-     (gzip.compress(b"x" * 11, mtime=0), "r: file too large"), (gzip.compress(b"1", mtime=0)[:-4], "r: damaged gzip file")],
+    [
+        (b"x" * 11, "r: file too large; got over 10 bytes; expected at most 10 bytes"),
+        (b"\xff", "r: not UTF-8 text; expected a list"),
+        (b"\x28\xb5\x2f\xfd\x00", "r: not UTF-8 text; got zstd's first bytes; expected a list; unpack it first"),
+        ("1".encode("utf-16"), "got UTF-16's first bytes; expected a list; save it as UTF-8"),
+        (gzip.compress(b"x" * 11, mtime=0), "r: file too large"),
+        (gzip.compress(b"1", mtime=0)[:-4], "r: damaged gzip file"),
+    ],
 )
 def test_what_is_no_text(tmp_path: Path, data: bytes, said: str) -> None:
     path = tmp_path / "r"

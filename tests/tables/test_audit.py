@@ -124,8 +124,13 @@ def test_a_place_that_is_not_there_is_told_as_it_was_given(tmp_path: Path) -> No
 
 @pytest.mark.parametrize(
     ("dtype", "capability", "refused"),
-    [("fp8_w8a8", "8.0", True), ("fp8_w8a8", "8.9", False), ("fp8_w8a16", "8.0", False), ("int8_w8a8", "8.0", False),
-     ("fp8_w8a8", "gfx942", False)],
+    [
+        ("fp8_w8a8", "8.0", True),
+        ("fp8_w8a8", "8.9", False),
+        ("fp8_w8a16", "8.0", False),
+        ("int8_w8a8", "8.0", False),
+        ("fp8_w8a8", "gfx942", False),
+    ],
 )
 def test_fp8_operands_need_a_gpu_that_has_them(tmp_path: Path, dtype: str, capability: str, refused: bool) -> None:
     gpu = replace(GPU, compute_capability=capability, vendor="amd" if capability.startswith("gfx") else "nvidia")
@@ -166,10 +171,18 @@ def test_options_the_launch_refuses(tmp_path: Path, device: str, stack: str, cha
     [  # SGLang 0.5.23 has a kernel for these two on compute capability 9.0 alone, and passes them to another where neither asks for it
         ("sglang/N=8,K=2,device_name=X,dtype=fp8_w8a8,block_shape=[32, 32].json", "9.0", {"SWAP_AB": True, "SPLIT_K": 4}, set()),
         ("sglang/N=8,K=2,device_name=X,dtype=fp8_w8a8,block_shape=[32, 32].json", "9.0", {"SPLIT_K": 4}, set()),
-        ("sglang/N=8,K=2,device_name=X,dtype=fp8_w8a8,block_shape=[32, 32].json", "9.0", {"SWAP_AB": False, "SPLIT_K": 1},
-         {"unknown-option", "split-k"}),
-        ("sglang/N=8,K=2,device_name=X,dtype=fp8_w8a8,block_shape=[32, 32].json", "10.0", {"SWAP_AB": True, "SPLIT_K": 4},
-         {"unknown-option", "split-k"}),
+        (
+            "sglang/N=8,K=2,device_name=X,dtype=fp8_w8a8,block_shape=[32, 32].json",
+            "9.0",
+            {"SWAP_AB": False, "SPLIT_K": 1},
+            {"unknown-option", "split-k"},
+        ),
+        (
+            "sglang/N=8,K=2,device_name=X,dtype=fp8_w8a8,block_shape=[32, 32].json",
+            "10.0",
+            {"SWAP_AB": True, "SPLIT_K": 4},
+            {"unknown-option", "split-k"},
+        ),
         ("sglang/N=8,K=2,device_name=X,dtype=int8_w8a8,block_shape=[32, 32].json", "9.0", {"SWAP_AB": True}, {"unknown-option"}),
         ("vllm/N=8,K=2,device_name=X,dtype=fp8_w8a8,block_shape=[32,32].json", "9.0", {"SPLIT_K": 4}, {"split-k"}),
         ("sglang/E=8,N=2,device_name=X.json", "9.0", {"SPLIT_K": 1}, {"split-k"}),
@@ -188,8 +201,12 @@ def test_each_launcher_takes_keys_of_its_own(
 
 @pytest.mark.parametrize(
     ("name", "sound"),
-    [("vllm/E=8,N=2,device_name=X.json", True), ("E=8,N=2,device_name=X.json", True), ("sglang/E=8,N=2,device_name=X.json", False),
-     ("N=8,K=2,device_name=X,dtype=fp8_w8a8,block_shape=[128,128].json", False)],
+    [
+        ("vllm/E=8,N=2,device_name=X.json", True),
+        ("E=8,N=2,device_name=X.json", True),
+        ("sglang/E=8,N=2,device_name=X.json", False),
+        ("N=8,K=2,device_name=X,dtype=fp8_w8a8,block_shape=[128,128].json", False),
+    ],
 )
 def test_a_version_among_the_token_counts_breaks_all_loaders_but_one(tmp_path: Path, name: str, sound: bool) -> None:
     found = run(tmp_path, {name: {"triton_version": "3.6.0", **table()}}, GPU)
@@ -200,10 +217,12 @@ def test_a_version_among_the_token_counts_breaks_all_loaders_but_one(tmp_path: P
 
 @pytest.mark.parametrize(
     ("name", "raised"),
-    [("sglang/N=8,K=2,device_name=AMD_Instinct_MI300X,dtype=fp8_w8a8,block_shape=[128, 128].json", True),
-     ("sglang/N=8,K=2,device_name=AMD_Instinct_MI300X,dtype=int8_w8a8,block_shape=[128, 128].json", False),
-     ("sglang/N=8,K=2,device_name=NVIDIA_H200,dtype=fp8_w8a8,block_shape=[128, 128].json", False),
-     ("vllm/N=8,K=2,device_name=AMD_Instinct_MI300X,dtype=fp8_w8a8,block_shape=[128,128].json", False)],
+    [
+        ("sglang/N=8,K=2,device_name=AMD_Instinct_MI300X,dtype=fp8_w8a8,block_shape=[128, 128].json", True),
+        ("sglang/N=8,K=2,device_name=AMD_Instinct_MI300X,dtype=int8_w8a8,block_shape=[128, 128].json", False),
+        ("sglang/N=8,K=2,device_name=NVIDIA_H200,dtype=fp8_w8a8,block_shape=[128, 128].json", False),
+        ("vllm/N=8,K=2,device_name=AMD_Instinct_MI300X,dtype=fp8_w8a8,block_shape=[128,128].json", False),
+    ],
 )
 def test_a_depth_that_the_loader_raises(tmp_path: Path, name: str, raised: bool) -> None:
     found = run(tmp_path, {name: table()}, GPU)
@@ -214,13 +233,15 @@ def test_a_depth_that_the_loader_raises(tmp_path: Path, name: str, raised: bool)
 
 @pytest.mark.parametrize(
     ("name", "body", "check"),
-    [("moe_sum_reduce_NVIDIA-H200_t8_h2048_bfloat16.json", {"1": {"BLOCK_M": 1}}, "not-ours"),
-     ("lora_shrink,K=4096,R=16,S=64,device=NVIDIA_H200.json", {"16": {"BLOCK_N": 32}}, "not-ours"),
-     ("N=8,K=2,device_name=X,dtype=fp8_w8a8_per_token,input_dtype=float8_e4m3fn,out_dtype=bfloat16.json", {"1": ENTRY}, "not-ours"),
-     ("N=8,K=2,device_name=X,dtype=fp8_w8a8,blockshape=[128,128].json", {"1": ENTRY}, "unreadable"),
-     ("copy of H200.json", {"1": ENTRY}, "unreadable"),
-     ("something.json", "{", "unreadable"),
-     ("E=8.json", {"1": {"BLOCK_M": 1}}, "unreadable")],
+    [
+        ("moe_sum_reduce_NVIDIA-H200_t8_h2048_bfloat16.json", {"1": {"BLOCK_M": 1}}, "not-ours"),
+        ("lora_shrink,K=4096,R=16,S=64,device=NVIDIA_H200.json", {"16": {"BLOCK_N": 32}}, "not-ours"),
+        ("N=8,K=2,device_name=X,dtype=fp8_w8a8_per_token,input_dtype=float8_e4m3fn,out_dtype=bfloat16.json", {"1": ENTRY}, "not-ours"),
+        ("N=8,K=2,device_name=X,dtype=fp8_w8a8,blockshape=[128,128].json", {"1": ENTRY}, "unreadable"),
+        ("copy of H200.json", {"1": ENTRY}, "unreadable"),
+        ("something.json", "{", "unreadable"),
+        ("E=8.json", {"1": {"BLOCK_M": 1}}, "unreadable"),
+    ],
 )
 def test_tables_of_other_kernels_are_no_faults(tmp_path: Path, name: str, body: Any, check: str) -> None:
     (only,) = run(tmp_path, {name: body}).issues
@@ -267,11 +288,14 @@ def test_places(tmp_path: Path) -> None:
     assert audit_table(path)[1][0].check == "unreadable"
 
 
-@pytest.mark.parametrize(("body", "key", "said"), [
-    ("{", None, "not valid JSON"),
-    (json.dumps({"1": {**ENTRY, "BLOCK_SIZE_M": 48}, "4096": ENTRY}), "1", "entry 1: BLOCK_SIZE_M; got 48"),
-    (json.dumps({"x": ENTRY, "4096": ENTRY}), "x", "key 'x' is not a token count"),
-])
+@pytest.mark.parametrize(
+    ("body", "key", "said"),
+    [
+        ("{", None, "not valid JSON"),
+        (json.dumps({"1": {**ENTRY, "BLOCK_SIZE_M": 48}, "4096": ENTRY}), "1", "entry 1: BLOCK_SIZE_M; got 48"),
+        (json.dumps({"x": ENTRY, "4096": ENTRY}), "x", "key 'x' is not a token count"),
+    ],
+)
 def test_a_message_does_not_repeat_the_file_of_its_issue(tmp_path, body, key, said):
     path = tmp_path / "E=8,N=64,device_name=NVIDIA_H200.json"
     path.write_text(body)
@@ -293,11 +317,15 @@ def test_the_whole_corpus(corpus_dir: Path) -> None:
     assert seconds < 10, seconds  # about one second on two cores; ten leave room for a busy machine
 
 
-@pytest.mark.parametrize(("name", "depth"), [
-    ("E=8,N=2,device_name=NVIDIA_H200,dtype=fp8_w8a8.json", 32), ("E=8,N=2,device_name=NVIDIA_H200.json", 16),
-    ("E=8,N=2,device_name=NVIDIA_H200,dtype=int8_w8a16.json", 16),  # multiplied as bf16
-    ("E=8,N=2,device_name=AMD_Instinct_MI300X,dtype=fp8_w8a8.json", 16),
-])
+@pytest.mark.parametrize(
+    ("name", "depth"),
+    [
+        ("E=8,N=2,device_name=NVIDIA_H200,dtype=fp8_w8a8.json", 32),
+        ("E=8,N=2,device_name=NVIDIA_H200.json", 16),
+        ("E=8,N=2,device_name=NVIDIA_H200,dtype=int8_w8a16.json", 16),  # multiplied as bf16
+        ("E=8,N=2,device_name=AMD_Instinct_MI300X,dtype=fp8_w8a8.json", 16),
+    ],
+)
 def test_the_least_depth_that_compiles(tmp_path: Path, name: str, depth: int) -> None:
     found = run(tmp_path, {f"vllm/{name}": table(BLOCK_SIZE_K=depth, num_stages=2)}, GPU)
     assert not any(issue.check == "shallow-dot" for issue in found.issues)
@@ -306,8 +334,13 @@ def test_the_least_depth_that_compiles(tmp_path: Path, name: str, depth: int) ->
 @pytest.mark.parametrize(
     ("device", "ctas", "said"),
     [
-        ("NVIDIA_L40S", 1, ""), ("NVIDIA_L40S", 2, "no clusters of CTAs (8.9"), ("AMD_Instinct_MI300X", 2, "no clusters of CTAs (gfx942"),
-        ("NVIDIA_H200", 2, ""), ("NVIDIA_H200", 16, ""), ("NVIDIA_H200", 3, "no power of two"), ("NVIDIA_H200", 32, "at most 16 CTAs"),
+        ("NVIDIA_L40S", 1, ""),
+        ("NVIDIA_L40S", 2, "no clusters of CTAs (8.9"),
+        ("AMD_Instinct_MI300X", 2, "no clusters of CTAs (gfx942"),
+        ("NVIDIA_H200", 2, ""),
+        ("NVIDIA_H200", 16, ""),
+        ("NVIDIA_H200", 3, "no power of two"),
+        ("NVIDIA_H200", 32, "at most 16 CTAs"),
     ],
 )
 def test_clusters_that_no_launch_has(device: str, ctas: int, said: str) -> None:

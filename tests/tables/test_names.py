@@ -31,9 +31,7 @@ def test_every_shipped_name_is_written_back_to_the_letter(corpus_dir: Path) -> N
 
 
 def test_fields() -> None:
-    name = parse_table_name(
-        "configs/triton_3_5_1/E=257,N=256,device_name=NVIDIA_H20-3e,dtype=fp8_w8a8,block_shape=[128, 128]_down.json"
-    )
+    name = parse_table_name("configs/triton_3_5_1/E=257,N=256,device_name=NVIDIA_H20-3e,dtype=fp8_w8a8,block_shape=[128, 128]_down.json")
     assert (name.E, name.N, name.K, name.block_shape, name.down) == (257, 256, None, (128, 128), True)
     assert (name.stack, name.triton_version, name.device_name) == ("sglang", "3.5.1", "NVIDIA_H20-3e")
     assert (name.operand_dtype, name.weight_dtype) == ("fp8", None)
@@ -129,9 +127,7 @@ devices = st.text(st.characters(blacklist_characters=",[]/\x00", blacklist_categ
 blocks = st.none() | st.tuples(*[st.sampled_from([16, 32, 64, 128, 256])] * 2)
 
 
-@given(
-    st.booleans(), sizes, sizes, devices, st.sampled_from([None, "fp8_w8a8", "int8_w8a16"]), blocks, st.booleans(), st.booleans()
-)
+@given(st.booleans(), sizes, sizes, devices, st.sampled_from([None, "fp8_w8a8", "int8_w8a16"]), blocks, st.booleans(), st.booleans())
 def test_round_trip(
     gemm: bool, a: int, b: int, device: str, dtype: str | None, block: tuple[int, int] | None, spaced: bool, flag: bool
 ) -> None:

@@ -57,9 +57,16 @@ def test_places(tmp_path: Path) -> None:
     assert check_routing((1, 2), None) == (1, 2)
 
 
-@pytest.mark.parametrize(("loads", "top_k", "possible"), [
-    ((512, 0, 0, 0), 8, False), ((5, 1, 1, 1), 2, False), ((4, 2, 1, 1), 2, True), ((7, 0, 0, 0), 1, True), ((3, 3, 3, 3), 4, True),
-])
+@pytest.mark.parametrize(
+    ("loads", "top_k", "possible"),
+    [
+        ((512, 0, 0, 0), 8, False),
+        ((5, 1, 1, 1), 2, False),
+        ((4, 2, 1, 1), 2, True),
+        ((7, 0, 0, 0), 1, True),
+        ((3, 3, 3, 3), 4, True),
+    ],
+)
 def test_more_slots_of_an_expert_than_there_are_tokens_can_only_be_of_one_rank(loads: tuple[int, ...], top_k: int, possible: bool) -> None:
     said = crowded(check_routing(loads, 4), top_k)
     assert (said is None) == possible

@@ -289,9 +289,7 @@ def test_null_entries_of_channelwise_tables(tmp_path: Path) -> None:
         read_table(put(tmp_path, {"1": None, "512": None}, name))
 
 
-CONFIGURATION = Configuration(
-    parameters={"BLOCK_SIZE_M": 16, "BLOCK_SIZE_N": 64, "BLOCK_SIZE_K": 256, "GROUP_SIZE_M": 1, "SPLIT_K": 4}
-)
+CONFIGURATION = Configuration(parameters={"BLOCK_SIZE_M": 16, "BLOCK_SIZE_N": 64, "BLOCK_SIZE_K": 256, "GROUP_SIZE_M": 1, "SPLIT_K": 4})
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,7 @@ def test_counts_are_those_of_the_published_rows(tmp_path):
     (tmp_path / "gemm_fp8.csv").write_text("gpu,M,N,K,latency_us\nH20,108,8192,1024,13.6596\n")
     counts, us = baselines._counts(data.read([tmp_path]))
     ops, cycles, sm_ops, sm_cycles, kib = counts[0, [0, 1, 2, 3, 4]]
-    np.testing.assert_allclose([ops, cycles, sm_ops, sm_cycles, kib, counts[0, 7]],
-                               [2147483648, 13443.282, 33554432, 16384, 8320, 256], rtol=1e-4)
+    np.testing.assert_allclose(
+        [ops, cycles, sm_ops, sm_cycles, kib, counts[0, 7]], [2147483648, 13443.282, 33554432, 16384, 8320, 256], rtol=1e-4
+    )
     assert us[0] / 13.6596 == pytest.approx(0.53779, rel=1e-3)

@@ -110,9 +110,14 @@ SUMMARY = "gpu,M,E,topk,H,N,best_us,default_us,default_BLOCK_SIZE_M,default_BLOC
 @pytest.mark.parametrize("command", ["evaluate", "predict"])
 @pytest.mark.parametrize(
     ("header", "cells", "column"),
-    [("", ("abc", "64", "64"), "default_BLOCK_SIZE_M"), ("", ("16", "", "64"), "default_BLOCK_SIZE_N"),
-     ("", ("17", "64", "64"), "default_BLOCK_SIZE_M"), ("", ("nan", "64", "64"), "default_BLOCK_SIZE_M"),
-     ("", ("-16", "64", "64"), "default_BLOCK_SIZE_M"), (",default_num_warps", ("16", "64", "64", "0"), "default_num_warps")],
+    [
+        ("", ("abc", "64", "64"), "default_BLOCK_SIZE_M"),
+        ("", ("16", "", "64"), "default_BLOCK_SIZE_N"),
+        ("", ("17", "64", "64"), "default_BLOCK_SIZE_M"),
+        ("", ("nan", "64", "64"), "default_BLOCK_SIZE_M"),
+        ("", ("-16", "64", "64"), "default_BLOCK_SIZE_M"),
+        (",default_num_warps", ("16", "64", "64", "0"), "default_num_warps"),
+    ],
 )
 def test_a_bad_default_of_a_summary_is_named(tmp_path, capsys, command, header, cells, column):
     rows = tmp_path / "summary.csv"
@@ -124,8 +129,9 @@ def test_a_bad_default_of_a_summary_is_named(tmp_path, capsys, command, header, 
 
 
 def test_what_a_default_leaves_out_is_what_predict_takes(judged, tmp_path):
-    (tmp_path / "whole.csv").write_text(f"{SUMMARY},default_GROUP_SIZE_M,default_num_warps,default_num_stages\n"
-                                        "H100,64,128,8,2048,768,250,300,16,64,64,1,4,3\n")
+    (tmp_path / "whole.csv").write_text(
+        f"{SUMMARY},default_GROUP_SIZE_M,default_num_warps,default_num_stages\nH100,64,128,8,2048,768,250,300,16,64,64,1,4,3\n"
+    )
     (tmp_path / "blocks.csv").write_text(f"{SUMMARY}\nH100,64,128,8,2048,768,250,300,16,64,64\n")
     assert set(judged(tmp_path / "blocks.csv")["tasks"]) == {"exact", "best"}
     assert judged(tmp_path / "blocks.csv") == judged(tmp_path / "whole.csv")
@@ -133,9 +139,14 @@ def test_what_a_default_leaves_out_is_what_predict_takes(judged, tmp_path):
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [(["--leave-out", "gpu", "--test-gpu", "A100"], "splits of its own"), (["--baselines"], "--leave-out or --test-gpu"),
-     (["--leave-out", "gpu", "--weights", "w.npz"], "trains anew"), (["--test-gpu", "H20"], "H20"), (["--leave-out", "nk"], "nk"),
-     (["--card", "/no/such/folder/CARD.md"], "cannot write")],
+    [
+        (["--leave-out", "gpu", "--test-gpu", "A100"], "splits of its own"),
+        (["--baselines"], "--leave-out or --test-gpu"),
+        (["--leave-out", "gpu", "--weights", "w.npz"], "trains anew"),
+        (["--test-gpu", "H20"], "H20"),
+        (["--leave-out", "nk"], "nk"),
+        (["--card", "/no/such/folder/CARD.md"], "cannot write"),
+    ],
 )
 def test_usage(world, capsys, options, message):
     assert main(["evaluate", str(world), *options]) == 2

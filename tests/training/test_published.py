@@ -41,7 +41,8 @@ NEUSIGHT = (
 
 def test_neusight_operators(tmp_path):
     (tmp_path / "softmax.csv").write_text(
-        NEUSIGHT + "H\nsoftmax,0.25,Tesla T4,p2.1.0,8902,softmax_warp_forward,1.3,0.2,16,1,1,32,4,1,cu121,;softmax_warp_forward,64,1024\n")
+        NEUSIGHT + "H\nsoftmax,0.25,Tesla T4,p2.1.0,8902,softmax_warp_forward,1.3,0.2,16,1,1,32,4,1,cu121,;softmax_warp_forward,64,1024\n"
+    )
     (part,) = data.read([tmp_path])
     assert (part.kind, part.gpu.name, part.latency_us.tolist()) == ("normalization/softmax/fp32", "T4", [250.0])
     assert part.problem.sizes["H"].tolist() == [1024]
@@ -60,7 +61,8 @@ def test_pipeweave_dataset(tmp_path):
     # The header of dataset/gemm_fp8_train.csv, whose name tells the type.
     (tmp_path / "gemm_fp8_train.csv").write_text(
         "M,N,K,avg_duration,hardware,tc_bf16,num_sms,sm_freq,tensor_all_ops,overall_perf\n"
-        "108,8192,1024,13.6596,NVIDIA H20,1024,78,1830,2147483648.0,0.5377\n")
+        "108,8192,1024,13.6596,NVIDIA H20,1024,78,1830,2147483648.0,0.5377\n"
+    )
     (part,) = data.read([tmp_path])
     assert (part.kind, part.gpu.name, part.latency_us.tolist()) == ("gemm/gemm/fp8", "H20", [13.6596])
 
@@ -82,22 +84,24 @@ LIBRARY = "gpu,op,B,M,N,K,H"
 
 @pytest.mark.parametrize(
     ("header", "name", "operators", "dtype"),
-    [(f"{LIBRARY},latency_us,kernel", "x.csv", (), "fp32"),
-     (LIBRARY, "x.csv", ("bmm", "Softmax", "addu"), "fp32"),
-     (f"{LIBRARY},latency_us,ref", "x.csv", ("linear",), "fp32"),
-     (LIBRARY, "x.csv", ("bmm", "rms_norm"), None),  # never published: the user's own rows
-     (LIBRARY, "x.csv", (), None),
-     (f"{LIBRARY},family", "x.csv", ("bmm",), None),  # a column of ours
-     ("gpu,op,M,N,K", "x.csv", ("bmm",), None),
-     (f"{LIBRARY},dtype", "x.csv", ("bmm",), None),
-     ("gpu,op,B,H,latency_us,kernel", "x.csv", ("softmax", "gelu"), "fp32"),
-     ("gpu,op,kernel,M,E,topk,H,N", "x.csv", ("w13",), None),  # Triton's kernels have names too
-     ("gpu,op,kernel,B,H,H_kv,M,N,D", "x.csv", ("prefill",), None),
-     ("gpu,op,kernel,M,N,K", "x.csv", ("linear", "w13", ""), None),
-     ("gpu,op,kernel,M,N,K,BLOCK_SIZE_M,BLOCK_SIZE_N,BLOCK_SIZE_K", "x.csv", ("linear",), None),
-     (f"{LIBRARY},SPLIT_K", "x.csv", ("bmm",), None),
-     (f"{LIBRARY},kernel,parameters", "x.csv", ("bmm",), None),
-     ("gpu,M,N,K", "gemm_fp8.csv", (), "fp8")],
+    [
+        (f"{LIBRARY},latency_us,kernel", "x.csv", (), "fp32"),
+        (LIBRARY, "x.csv", ("bmm", "Softmax", "addu"), "fp32"),
+        (f"{LIBRARY},latency_us,ref", "x.csv", ("linear",), "fp32"),
+        (LIBRARY, "x.csv", ("bmm", "rms_norm"), None),  # never published: the user's own rows
+        (LIBRARY, "x.csv", (), None),
+        (f"{LIBRARY},family", "x.csv", ("bmm",), None),  # a column of ours
+        ("gpu,op,M,N,K", "x.csv", ("bmm",), None),
+        (f"{LIBRARY},dtype", "x.csv", ("bmm",), None),
+        ("gpu,op,B,H,latency_us,kernel", "x.csv", ("softmax", "gelu"), "fp32"),
+        ("gpu,op,kernel,M,E,topk,H,N", "x.csv", ("w13",), None),  # Triton's kernels have names too
+        ("gpu,op,kernel,B,H,H_kv,M,N,D", "x.csv", ("prefill",), None),
+        ("gpu,op,kernel,M,N,K", "x.csv", ("linear", "w13", ""), None),
+        ("gpu,op,kernel,M,N,K,BLOCK_SIZE_M,BLOCK_SIZE_N,BLOCK_SIZE_K", "x.csv", ("linear",), None),
+        (f"{LIBRARY},SPLIT_K", "x.csv", ("bmm",), None),
+        (f"{LIBRARY},kernel,parameters", "x.csv", ("bmm",), None),
+        ("gpu,M,N,K", "gemm_fp8.csv", (), "fp8"),
+    ],
 )
 def test_types_that_published_layouts_imply(header, name, operators, dtype):
     assert data.implied_dtype(header.split(","), name, operators) == dtype

@@ -38,8 +38,9 @@ def errors(dtype: str) -> dict[str, list[float]]:
     return found
 
 
-@pytest.mark.parametrize(("dtype", "mean", "worst"), [("bf16", 0.08, 0.2), ("fp16", 0.08, 0.2), ("tf32", 0.09, 0.2), ("fp32", 0.11, 0.65),
-                                                    ("fp8", 0.13, 0.25)])
+@pytest.mark.parametrize(
+    ("dtype", "mean", "worst"), [("bf16", 0.08, 0.2), ("fp16", 0.08, 0.2), ("tf32", 0.09, 0.2), ("fp32", 0.11, 0.65), ("fp8", 0.13, 0.25)]
+)
 def test_large_products_are_predicted_as_published(dtype: str, mean: float, worst: float) -> None:
     found = errors(dtype)
     per_gpu = {gpu: float(np.mean(each)) for gpu, each in found.items()}

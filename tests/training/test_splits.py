@@ -11,7 +11,9 @@ from advisor.training import data, splits
 
 GEMMS = "gpu,M,N,K,latency_us\n" + "".join(
     f"{gpu},{m},{n},{k},{10 + m * n * k / 1e8}\n"
-    for gpu in ("H20", "H800") for n, k in ((512, 1024), (1024, 512), (2048, 2048), (4096, 512)) for m in range(1, 60)
+    for gpu in ("H20", "H800")
+    for n, k in ((512, 1024), (1024, 512), (2048, 2048), (4096, 512))
+    for m in range(1, 60)
 )
 
 
@@ -27,8 +29,13 @@ def names(parts, label):
 
 @pytest.mark.parametrize(
     ("by", "group", "label"),
-    [("model", "fused_moe", splits._models), ("gpu", "fused_moe", splits._gpus), ("gpu", "gemm/fp8", splits._gpus),
-     ("shape", "gemm/fp8", splits._shapes), ("nk", "gemm/fp8", splits._matrices)],
+    [
+        ("model", "fused_moe", splits._models),
+        ("gpu", "fused_moe", splits._gpus),
+        ("gpu", "gemm/fp8", splits._gpus),
+        ("shape", "gemm/fp8", splits._shapes),
+        ("nk", "gemm/fp8", splits._matrices),
+    ],
 )
 def test_groups_do_not_overlap_and_are_judged_once(rows, by, group, label):
     made = [s for s in splits.make(rows, by) if s.group == group]

@@ -35,8 +35,10 @@ def test_only_launches_of_libraries_are_learned_as_such():
     sizes = {name: column(1024.0) for name in "MNK"}
     warm, cold = (ProblemBatch(family="gemm", op="gemm", dtype="fp8", sizes=sizes, cache=cache) for cache in ("warm", "cold"))
     tile = configuration_batch([Configuration(parameters={"BLOCK_SIZE_M": 16, "BLOCK_SIZE_N": 16, "BLOCK_SIZE_K": 32}, num_warps=4)])
-    parts = [Measured(kind="direct", gpu=load_gpu("H100"), problem=problem, configuration=configuration, latency_us=np.array([us]))
-             for problem, configuration, us in ((warm, None, 20.0), (cold, None, 30.0), (warm, tile, 300.0))]
+    parts = [
+        Measured(kind="direct", gpu=load_gpu("H100"), problem=problem, configuration=configuration, latency_us=np.array([us]))
+        for problem, configuration, us in ((warm, None, 20.0), (cold, None, 30.0), (warm, tile, 300.0))
+    ]
     assert direct_training.groups(parts) == {"gemm/fp8": parts[:1]}
 
 

@@ -61,9 +61,11 @@ class MeasuredFile:
         values = self.latency[chosen]
         several = values.size > 1
         return Latency(
-            us=float(np.median(values)), origin="simulated" if self.simulated[chosen].any() else "measured",
+            us=float(np.median(values)),
+            origin="simulated" if self.simulated[chosen].any() else "measured",
             source=f"{self.label}, {values.size} rows" if several else self.label,
-            low_us=float(values.min()) if several else None, high_us=float(values.max()) if several else None,
+            low_us=float(values.min()) if several else None,
+            high_us=float(values.max()) if several else None,
             coverage=1.0 if several else None,
         )
 

@@ -44,12 +44,19 @@ def match_file(target: Target, path: str | os.PathLike[str]) -> Matched:
     if profile is None:
         return match(target, path, text)
     if not planned:
-        raise NothingMatchedError(f"{label}: a profile does not say which configuration ran, and neither does {target.title}", None,
-                                  "a tuned table, or rows with the configuration's columns", "give --measured ROWS.csv")
+        raise NothingMatchedError(
+            f"{label}: a profile does not say which configuration ran, and neither does {target.title}",
+            None,
+            "a tuned table, or rows with the configuration's columns",
+            "give --measured ROWS.csv",
+        )
     if profile.records and not any(_has_shape(record) for record in profile.records):
-        raise NothingMatchedError(f"{label}: says of its kernels neither threads per CTA nor CTAs, so their launches are not known",
-                                  f"a profile of {profile.format}", "a profile of Nsight Compute or torch's profiler",
-                                  "profile with ncu --csv --page raw, or give --measured ROWS.csv")
+        raise NothingMatchedError(
+            f"{label}: says of its kernels neither threads per CTA nor CTAs, so their launches are not known",
+            f"a profile of {profile.format}",
+            "a profile of Nsight Compute or torch's profiler",
+            "profile with ncu --csv --page raw, or give --measured ROWS.csv",
+        )
     found: dict[str, list[KernelRecord]] = defaultdict(list)
     shapeless = []
     for each in profile.matches:
@@ -62,9 +69,12 @@ def match_file(target: Target, path: str | os.PathLike[str]) -> Matched:
     reasons = sorted((*profile.unmatched, *shapeless), key=lambda reason: not reason.startswith(names))  # kernels of other names say least
     said = "; ".join(reasons[:REASONS_SHOWN]) + (f"; and {len(reasons) - REASONS_SHOWN} more" if len(reasons) > REASONS_SHOWN else "")
     if not measured:
-        raise NothingMatchedError(f"{label}: none of its kernels belongs to {target.title} on {target.gpu.name} ({said or 'no kernels'})",
-                                  None, "kernels with the name, the threads per CTA and the CTAs of a launch",
-                                  "check --tokens and --gpu, or give --measured ROWS.csv")
+        raise NothingMatchedError(
+            f"{label}: none of its kernels belongs to {target.title} on {target.gpu.name} ({said or 'no kernels'})",
+            None,
+            "kernels with the name, the threads per CTA and the CTAs of a launch",
+            "check --tokens and --gpu, or give --measured ROWS.csv",
+        )
     unmatched = None
     if reasons or len(measured) < len(target.launches):
         unmatched = coverage(label, len(measured), len(target.launches))
@@ -83,7 +93,11 @@ def _measured(records: list[KernelRecord], label: str) -> Measured:
     samples = [sample for record in records for sample in record.samples_us]
     several, runs = len(samples) > 1, sum(record.count for record in records)
     latency = Latency(
-        us=median(samples), origin="measured", source=f"{label}, {runs} runs" if runs > 1 else label,
-        low_us=min(samples) if several else None, high_us=max(samples) if several else None, coverage=1.0 if several else None,
+        us=median(samples),
+        origin="measured",
+        source=f"{label}, {runs} runs" if runs > 1 else label,
+        low_us=min(samples) if several else None,
+        high_us=max(samples) if several else None,
+        coverage=1.0 if several else None,
     )
     return Measured(latency=latency, rounds=MeasuredRounds(rounds=(Round(samples_us=tuple(samples)),), source=label))

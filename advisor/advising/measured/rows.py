@@ -73,8 +73,10 @@ def match(target: Target, path: str | os.PathLike[str], text: str | None = None)
         which = f"the fastest of those {file.word} there (up to {chosen_from})" if chosen_from > 1 else f"the one {file.word} there"
         unknowns.append(f"Which configuration is launched is not said: where {file.label} has the problem, it is taken as {which}.")
     if presumed := sum(group.presumed for group in groups):
-        unknowns.append(f"{file.label} does not say which configuration was {file.word}: {part(presumed, len(launches), 'launch')} "
-                        f"{agree(presumed, 'is', 'are')} taken to have run as shown.")
+        unknowns.append(
+            f"{file.label} does not say which configuration was {file.word}: {part(presumed, len(launches), 'launch')} "
+            f"{agree(presumed, 'is', 'are')} taken to have run as shown."
+        )
     target = replace(target, launches=tuple(launches[launch.id] for launch in target.launches), unknowns=tuple(unknowns))
     missing, spare, failures = len(launches) - len(measured), int((~used & ~lost & ~others).sum()), int(lost.sum())
     left = f"{coverage(file.label, len(measured), len(launches))}; {several(spare, 'row')} {agree(spare, 'belongs', 'belong')} to none"
@@ -132,17 +134,23 @@ def _nothing(file: MeasuredFile, target: Target, lost: np.ndarray, others: np.nd
     problems with other configurations."""
     if lost.any():
         kinds = sorted({file.rows.text["status"][row].strip() for row in np.flatnonzero(lost).tolist()})
-        return NothingMatchedError(f"{file.label}: of {target.title} on {target.gpu.name} it has only launches that failed",
-                                   ", ".join(kinds), "rows whose status is ok or empty",
-                                   "measure a configuration whose output is right")
+        return NothingMatchedError(
+            f"{file.label}: of {target.title} on {target.gpu.name} it has only launches that failed",
+            ", ".join(kinds),
+            "rows whose status is ok or empty",
+            "measure a configuration whose output is right",
+        )
     if count := int(others.sum()):
-        return NothingMatchedError(f"{file.label}: no row has the configuration that a launch of {target.title} runs with",
-                                   f"{several(count, 'row')} of its problems with other configurations", "what runs beside them",
-                                   "measure that too")
+        return NothingMatchedError(
+            f"{file.label}: no row has the configuration that a launch of {target.title} runs with",
+            f"{several(count, 'row')} of its problems with other configurations",
+            "what runs beside them",
+            "measure that too",
+        )
     none = f"{file.label}: none of {several(len(file.rows), 'row')} belongs to {target.title} on {target.gpu.name}"
-    return NothingMatchedError(none, None,
-                               "rows with the same GPU, sizes, types, cache state and configuration",
-                               "check the columns, and --cache and --dtype")
+    return NothingMatchedError(
+        none, None, "rows with the same GPU, sizes, types, cache state and configuration", "check the columns, and --cache and --dtype"
+    )
 
 
 def _own(found: Sequence[Row], launch: PlannedLaunch) -> list[int]:

@@ -41,13 +41,22 @@ def fused_moe_kernel(request: Request) -> Target:
         used = defaults.default_configuration("vllm", tokens, sizes["E"], dtype=request.dtype, amd=gpu.vendor == "amd")
         for op in GEMM_OF_LAYER:
             problem = Problem(
-                family="fused_moe", op=op, sizes={**sizes, "M": tokens}, dtype=request.dtype or "bf16",
-                routing=request.routing, cache="cold" if request.cache == "cold" else "warm",
+                family="fused_moe",
+                op=op,
+                sizes={**sizes, "M": tokens},
+                dtype=request.dtype or "bf16",
+                routing=request.routing,
+                cache="cold" if request.cache == "cold" else "warm",
             )
             launches.append(
                 PlannedLaunch(
-                    id=f"{op}-M{tokens}", kernel="fused_moe_kernel", problem=problem, configuration=used, tokens=tokens,
-                    source="vLLM's default, as without a table", share=f"M{tokens}",
+                    id=f"{op}-M{tokens}",
+                    kernel="fused_moe_kernel",
+                    problem=problem,
+                    configuration=used,
+                    tokens=tokens,
+                    source="vLLM's default, as without a table",
+                    share=f"M{tokens}",
                 )
             )
     routing: tuple[str, ...] = ("Routing is taken as uniform; a skewed routing pads more (give --routing).",)
@@ -55,7 +64,11 @@ def fused_moe_kernel(request: Request) -> Target:
         said = crowded(request.routing, sizes["topk"]) if (request.expert_parallel or 1) == 1 else None
         routing = (said,) if said else ()
     return Target(
-        title="fused_moe", gpu=gpu, launches=tuple(launches), space=problem_space(launches[0].problem, gpu.vendor, "vllm"), stack="vllm",
+        title="fused_moe",
+        gpu=gpu,
+        launches=tuple(launches),
+        space=problem_space(launches[0].problem, gpu.vendor, "vllm"),
+        stack="vllm",
         model=models.find_model(request.model).name if request.model else None,
         unknowns=routing + slots_of_a_rank(request.expert_parallel),
     )
@@ -75,23 +88,38 @@ def _layer_sizes(request: Request) -> dict[str, int]:
         _check_shape(model, given, request)
         split, ranks = request.tensor_parallel or 1, request.expert_parallel or 1
         if model.N % split or model.E % ranks:
-            raise UsageError(f"{model.name} does not split so", f"tensor-parallel {split}, expert-parallel {ranks}",
-                             f"divisors of N = {model.N} and E = {model.E}")
+            raise UsageError(
+                f"{model.name} does not split so",
+                f"tensor-parallel {split}, expert-parallel {ranks}",
+                f"divisors of N = {model.N} and E = {model.E}",
+            )
         known = {"E": model.E // ranks, "topk": model.top_k, "H": model.H, "N": model.N // split}
     elif request.tensor_parallel is not None:
-        raise UsageError("--tensor-parallel splits a model, and none is named", request.tensor_parallel, None,
-                         "add --model NAME, or give the N of one rank with --sizes and leave it out")
+        raise UsageError(
+            "--tensor-parallel splits a model, and none is named",
+            request.tensor_parallel,
+            None,
+            "add --model NAME, or give the N of one rank with --sizes and leave it out",
+        )
     known |= given
     names = ("E", "topk", "H", "N")
     if unknown := [key for key in known if key not in names]:
         raise UsageError("fused_moe has no such size", ", ".join(unknown), "among " + ", ".join(names), "give token counts as --tokens")
     if missing := [name for name in names if name not in known]:
-        raise UsageError("fused_moe needs a model or its sizes", f"no {', '.join(missing)}", None,
-                         "add --model NAME, e.g. --model Qwen3-30B-A3B, or --sizes E=128,N=768,H=2048,topk=8")
+        raise UsageError(
+            "fused_moe needs a model or its sizes",
+            f"no {', '.join(missing)}",
+            None,
+            "add --model NAME, e.g. --model Qwen3-30B-A3B, or --sizes E=128,N=768,H=2048,topk=8",
+        )
     experts = models.find_model(request.model).E if request.model is not None else known["E"] * (request.expert_parallel or 1)
     if known["topk"] > experts:
-        raise UsageError("a token cannot take more experts than there are", f"top-k {known['topk']}", f"at most {experts}",
-                         "correct --top-k, or the sizes")
+        raise UsageError(
+            "a token cannot take more experts than there are",
+            f"top-k {known['topk']}",
+            f"at most {experts}",
+            "correct --top-k, or the sizes",
+        )
     topk = min(known["topk"], known["E"])  # a rank that holds fewer experts than a token takes: all of them
     return {"M": 1, "E": known["E"], "topk": topk, "H": known["H"], "N": known["N"]}
 
@@ -107,9 +135,12 @@ def _check_shape(model: models.Model, given: Mapping[str, int], request: Request
     splits = models.candidates_of(model, E, N) if E > 0 and N > 0 else ()
     if not any(tensor in (None, each.tensor_parallel) and expert in (None, each.expert_parallel) for each in splits):
         said = [f"--{kind}-parallel {size}" for kind, size in (("tensor", tensor), ("expert", expert)) if size is not None]
-        raise UsageError(f"no rank of {model.name} has these sizes", ", ".join([f"E={E}", f"N={N}", *said]),
-                         f"E = {model.E} / expert-parallel and N = {model.N} / tensor-parallel, both whole",
-                         "leave out --model, or the sizes")
+        raise UsageError(
+            f"no rank of {model.name} has these sizes",
+            ", ".join([f"E={E}", f"N={N}", *said]),
+            f"E = {model.E} / expert-parallel and N = {model.N} / tensor-parallel, both whole",
+            "leave out --model, or the sizes",
+        )
 
 
 def closed_form_kernel(file: Path, kernel: str | None, request: Request) -> Target:
@@ -154,10 +185,19 @@ def closed_form_kernel(file: Path, kernel: str | None, request: Request) -> Targ
     launches = tuple(
         PlannedLaunch(
             id="-".join([op, *(f"{key}{value}" for key, value in chosen.items() if len(problems) == 1 or key == "M")]),
-            kernel=name, configuration=None, source="not given: the best of the kernel's space is shown",
-            share="-".join(map(str, chosen.values())), tokens=chosen.get("M"),
-            problem=Problem(family=entry["family"], op=op, sizes=chosen, dtype=dtype,
-                            routing=request.routing, cache="cold" if request.cache == "cold" else "warm"),
+            kernel=name,
+            configuration=None,
+            source="not given: the best of the kernel's space is shown",
+            share="-".join(map(str, chosen.values())),
+            tokens=chosen.get("M"),
+            problem=Problem(
+                family=entry["family"],
+                op=op,
+                sizes=chosen,
+                dtype=dtype,
+                routing=request.routing,
+                cache="cold" if request.cache == "cold" else "warm",
+            ),
         )
         for chosen in problems
         for op in entry["ops"]
@@ -166,7 +206,10 @@ def closed_form_kernel(file: Path, kernel: str | None, request: Request) -> Targ
     others = [other for other in described if other != name] if kernel is None else []
     assumed = [f"{key}={size}" for key, size in example.items() if key not in (request.sizes or {}) and not (key == "M" and request.tokens)]
     return Target(
-        title=f"{file.name}::{name}", gpu=gpu, launches=launches, space=_space(source, entry, [each.problem for each in launches], gpu),
+        title=f"{file.name}::{name}",
+        gpu=gpu,
+        launches=launches,
+        space=_space(source, entry, [each.problem for each in launches], gpu),
         unknowns=(
             CONFIGURATION_UNKNOWN,
             *([f"Sizes that are not given are those of the file's example: {', '.join(assumed)} (give --sizes)."] if assumed else []),

@@ -37,9 +37,11 @@ def resolve_target(text: str, request: Request) -> Target:
     known = ", ".join(sorted(file.stem for file in folder("triton_kernels").glob("*.py")))
     there = _exists(path)
     raise UsageError(
-        "not a target: this file is nothing the advisor reads" if there else "not a target: nothing has this name", text,
+        "not a target: this file is nothing the advisor reads" if there else "not a target: nothing has this name",
+        text,
         "a tuned table (E=…,N=…,device_name=….json), a folder of them, FILE.py::KERNEL, a record of `advisor record`, a cache of Triton "
-        f"or of @advisor.autotune, or a bundled kernel ({known})", "it may be damaged" if there else "check the path and the spelling",
+        f"or of @advisor.autotune, or a bundled kernel ({known})",
+        "it may be damaged" if there else "check the path and the spelling",
     )
 
 

@@ -34,8 +34,12 @@ def table_gpu(name: TableName, request: Request) -> GpuSpec:
         return load_gpu(request.gpu)
     gpu = match_device_name(name.device_name)
     if gpu is None:
-        raise InputError(f"{name.file_name()}: the GPU in its name is not described in ceilings/", name.device_name,
-                         "a name that `advisor gpus` lists", "say which with --gpu NAME, or describe it in a TOML file")
+        raise InputError(
+            f"{name.file_name()}: the GPU in its name is not described in ceilings/",
+            name.device_name,
+            "a name that `advisor gpus` lists",
+            "say which with --gpu NAME, or describe it in a TOML file",
+        )
     return gpu
 
 
@@ -55,8 +59,12 @@ def table_target(path: str | Path, request: Request) -> Target:
         raise UsageError("--routing is for experts, and this is a GEMM table", Path(path).name, "a fused-MoE table", "leave it out")
     wanted = request.tokens or table.keys
     if len(wanted) > LAUNCH_LIMIT:
-        raise InputError(f"{Path(path).name}: too many token counts for one report", f"{len(wanted):,}", f"at most {LAUNCH_LIMIT}",
-                         "name those that matter with --tokens")
+        raise InputError(
+            f"{Path(path).name}: too many token counts for one report",
+            f"{len(wanted):,}",
+            f"at most {LAUNCH_LIMIT}",
+            "name those that matter with --tokens",
+        )
     target = fused_moe_table(table, request) if table.name.kind == "fused_moe" else gemm_table(table, request)
     return replace(target, warnings=(*_unreadable(table, problems), *target.warnings))
 
@@ -68,12 +76,16 @@ def _unreadable(table: Table, problems: Sequence[TableProblem]) -> tuple[str, ..
     lost = [problem for key, problem in {problem.key: problem for problem in problems}.items() if key not in repeated]
     said = []
     if repeated:
-        said.append(f"{table.name.file_name()}: of a key that occurs more than once the last entry is used, as the stacks do, in the "
-                    f"report and in the table it offers ({_named(repeated)})")
+        said.append(
+            f"{table.name.file_name()}: of a key that occurs more than once the last entry is used, as the stacks do, in the "
+            f"report and in the table it offers ({_named(repeated)})"
+        )
     if lost:
         more = "" if len(lost) == 1 else " (`advisor audit` lists the others)"
-        said.append(f"{lost[0].error}{more}; the report goes by the other entries, and so does the table it offers (passed over: "
-                    f"{_named([problem.key for problem in lost])})")
+        said.append(
+            f"{lost[0].error}{more}; the report goes by the other entries, and so does the table it offers (passed over: "
+            f"{_named([problem.key for problem in lost])})"
+        )
     return tuple(said)
 
 
@@ -92,8 +104,11 @@ def fused_moe_table(table: Table, request: Request) -> Target:
     name = table.name
     gpu = table_gpu(name, request)
     choice = models.ModelChoice(
-        model=request.model, hidden_size=request.hidden_size, top_k=request.top_k,
-        tensor_parallel=request.tensor_parallel, expert_parallel=request.expert_parallel,
+        model=request.model,
+        hidden_size=request.hidden_size,
+        top_k=request.top_k,
+        tensor_parallel=request.tensor_parallel,
+        expert_parallel=request.expert_parallel,
     )
     found = models.resolve(name, choice, assume=request.assume)
     unknowns, warnings = [], []
@@ -116,10 +131,14 @@ def fused_moe_table(table: Table, request: Request) -> Target:
     if not found.gated:
         unknowns.append("The model's experts have no gate: w13 is half as wide as this report counts it.")
     base = Problem(
-        family="fused_moe", op="w13",
+        family="fused_moe",
+        op="w13",
         sizes={"M": 1, "E": experts, "topk": min(found.top_k, experts), "H": found.H, "N": name.N},
-        dtype=request.dtype or name.operand_dtype, weight_dtype=name.weight_dtype, block_shape=name.block_shape,
-        routing=request.routing, cache="cold" if request.cache == "cold" else "warm",
+        dtype=request.dtype or name.operand_dtype,
+        weight_dtype=name.weight_dtype,
+        block_shape=name.block_shape,
+        routing=request.routing,
+        cache="cold" if request.cache == "cold" else "warm",
     )
     launches: list[PlannedLaunch] = []
     for tokens in request.tokens or tuple(dict(table.entries)):
@@ -131,10 +150,16 @@ def fused_moe_table(table: Table, request: Request) -> Target:
         apart = entry_of_other(other, tokens)
         for op in ops:
             launch = PlannedLaunch(
-                id=f"{op}-M{tokens}", kernel="fused_moe_kernel",
+                id=f"{op}-M{tokens}",
+                kernel="fused_moe_kernel",
                 problem=replace(base, op=op, sizes={**base.sizes, "M": tokens}),
-                configuration=used, entry=chosen.configuration, entry_key=chosen.key, tokens=tokens,
-                source=f"table entry {chosen.key}", share=f"M{tokens}", fixed=(SHARED,) if apart is not None else (),
+                configuration=used,
+                entry=chosen.configuration,
+                entry_key=chosen.key,
+                tokens=tokens,
+                source=f"table entry {chosen.key}",
+                share=f"M{tokens}",
+                fixed=(SHARED,) if apart is not None else (),
                 sort=f"M{tokens}" if apart is not None and not name.down else None,
             )
             if apart is not None and other is not None and op == "w2":
@@ -142,14 +167,29 @@ def fused_moe_table(table: Table, request: Request) -> Target:
                 launch = (
                     replace(launch, configuration=down_configuration(clamp(entry, other.name), used))
                     if name.down
-                    else replace(launch, configuration=down_configuration(used, clamp(entry, other.name)), entry=entry, entry_key=key,
-                                 source=f"_down table entry {key}", share=f"w2-M{tokens}", table=other)
+                    else replace(
+                        launch,
+                        configuration=down_configuration(used, clamp(entry, other.name)),
+                        entry=entry,
+                        entry_key=key,
+                        source=f"_down table entry {key}",
+                        share=f"w2-M{tokens}",
+                        table=other,
+                    )
                 )
             launches.append(launch)
     _some(launches, table, warnings)
     return Target(
-        title=name.file_name(), gpu=gpu, launches=tuple(launches), space=problem_space(base, gpu.vendor, name.stack), model=found.model,
-        table=table, stack=name.stack, assumption=found.assumption, unknowns=tuple(unknowns), warnings=tuple(warnings),
+        title=name.file_name(),
+        gpu=gpu,
+        launches=tuple(launches),
+        space=problem_space(base, gpu.vendor, name.stack),
+        model=found.model,
+        table=table,
+        stack=name.stack,
+        assumption=found.assumption,
+        unknowns=tuple(unknowns),
+        warnings=tuple(warnings),
     )
 
 
@@ -157,8 +197,10 @@ def _two_tables(table: Table, other: Table) -> str:
     """That w13 and w2 of a layer have a table each."""
     if table.name.down:
         return f"These entries run with the {SHARED} of w13's, in {other.name.file_name()}: what is recommended keeps it."
-    return (f"w2 runs with the entries of {other.name.file_name()} beside this table, and with the {SHARED} of w13's: where that changes, "
-            "change both.")
+    return (
+        f"w2 runs with the entries of {other.name.file_name()} beside this table, and with the {SHARED} of w13's: where that changes, "
+        "change both."
+    )
 
 
 def gemm_table(table: Table, request: Request) -> Target:
@@ -172,26 +214,45 @@ def gemm_table(table: Table, request: Request) -> Target:
             warnings.append(_left_out(tokens, chosen))
             continue
         problem = Problem(
-            family="gemm", op="gemm", sizes={"M": tokens, "N": name.N, "K": name.K or 1},
-            dtype=request.dtype or name.operand_dtype, weight_dtype=name.weight_dtype, block_shape=name.block_shape,
+            family="gemm",
+            op="gemm",
+            sizes={"M": tokens, "N": name.N, "K": name.K or 1},
+            dtype=request.dtype or name.operand_dtype,
+            weight_dtype=name.weight_dtype,
+            block_shape=name.block_shape,
             cache="cold" if request.cache == "cold" else "warm",
         )
         launches.append(
             PlannedLaunch(
-                id=f"gemm-M{tokens}", kernel="w8a8_block_scaled_gemm", problem=problem, tokens=tokens,
-                configuration=clamp(chosen.configuration, name), entry=chosen.configuration, entry_key=chosen.key,
-                source=f"table entry {chosen.key}", share=f"M{tokens}",
+                id=f"gemm-M{tokens}",
+                kernel="w8a8_block_scaled_gemm",
+                problem=problem,
+                tokens=tokens,
+                configuration=clamp(chosen.configuration, name),
+                entry=chosen.configuration,
+                entry_key=chosen.key,
+                source=f"table entry {chosen.key}",
+                share=f"M{tokens}",
             )
         )
     _some(launches, table, warnings)
     return Target(
-        title=name.file_name(), gpu=gpu, launches=tuple(launches), space=problem_space(launches[0].problem, gpu.vendor, name.stack),
-        table=table, stack=name.stack, warnings=tuple(warnings),
+        title=name.file_name(),
+        gpu=gpu,
+        launches=tuple(launches),
+        space=problem_space(launches[0].problem, gpu.vendor, name.stack),
+        table=table,
+        stack=name.stack,
+        warnings=tuple(warnings),
     )
 
 
 def _some(launches: list[PlannedLaunch], table: Table, warnings: list[str]) -> None:
     """Refuse token counts of which none has an entry of this kernel."""
     if not launches:
-        raise InputError(f"{table.name.file_name()}: no entry covers what was asked for", "; ".join(warnings),
-                         "a token count whose nearest entry is not null and can be read", "name others with --tokens")
+        raise InputError(
+            f"{table.name.file_name()}: no entry covers what was asked for",
+            "; ".join(warnings),
+            "a token count whose nearest entry is not null and can be read",
+            "name others with --tokens",
+        )

@@ -100,8 +100,12 @@ class Target:
         for launch in self.launches:
             dtype, gpu = launch.problem.dtype, self.gpu
             if (refused := refused_dtype(dtype, gpu.name, gpu.compute_capability)) is not None:
-                raise UsageError(f"{self.title}: {refused}", dtype, "operands the GPU takes, such as bf16",
-                                 "give --dtype bf16, or another --gpu; serving stacks unpack fp8 weights there (Marlin)")
+                raise UsageError(
+                    f"{self.title}: {refused}",
+                    dtype,
+                    "operands the GPU takes, such as bf16",
+                    "give --dtype bf16, or another --gpu; serving stacks unpack fp8 weights there (Marlin)",
+                )
 
 
 def _check_positive(what: str, value: object) -> None:
@@ -112,5 +116,7 @@ def _check_positive(what: str, value: object) -> None:
 def slots_of_a_rank(ranks: int | None) -> tuple[str, ...]:
     if ranks in (None, 1):
         return ()
-    return (f"A token's top-k are all taken to lie on this rank, as where vLLM tunes for expert parallelism. With uniform routing over "
-            f"{ranks} ranks about 1/{ranks} of them do: then t tokens are like M = t / {ranks} here.",)
+    return (
+        f"A token's top-k are all taken to lie on this rank, as where vLLM tunes for expert parallelism. With uniform routing over "
+        f"{ranks} ranks about 1/{ranks} of them do: then t tokens are like M = t / {ranks} here.",
+    )

@@ -136,9 +136,7 @@ class Cache:
         """Writes the decision for a list of configurations, unless there is one; the one that stands."""
 
         def action(connection: sqlite3.Connection) -> str:
-            connection.execute(
-                "INSERT OR IGNORE INTO decisions VALUES (?,?,?,?,?)", (problem, configurations, config, how, time.time())
-            )
+            connection.execute("INSERT OR IGNORE INTO decisions VALUES (?,?,?,?,?)", (problem, configurations, config, how, time.time()))
             query = "SELECT config FROM decisions WHERE problem = ? AND list = ?"
             return str(connection.execute(query, (problem, configurations)).fetchone()[0])
 
@@ -204,8 +202,7 @@ class Cache:
         """Writes rows in one transaction."""
         word = "REPLACE" if replace_existing else "IGNORE"
         values = [
-            (problem, r.config, r.state, r.us, r.low_us, r.high_us, r.predicted_us, r.reason, r.at or time.time(), r.took_s)
-            for r in rows
+            (problem, r.config, r.state, r.us, r.low_us, r.high_us, r.predicted_us, r.reason, r.at or time.time(), r.took_s) for r in rows
         ]
 
         def action(connection: sqlite3.Connection) -> None:
@@ -234,8 +231,7 @@ class Cache:
     def of_problem(self, family: str, problem: str) -> list[ProblemKey]:
         """Problems of one family with that canonical form, on any GPU, most recently used first."""
         query = (
-            "SELECT kernel, source, triton, gpu, key, family, problem FROM problems WHERE family = ? AND problem = ?"
-            " ORDER BY used DESC, id"
+            "SELECT kernel, source, triton, gpu, key, family, problem FROM problems WHERE family = ? AND problem = ? ORDER BY used DESC, id"
         )
         found = self._do(lambda connection: connection.execute(query, (family, problem)).fetchall())
         return [ProblemKey(**dict(zip(_PROBLEM_COLUMNS, values, strict=True))) for values in found]
@@ -313,8 +309,7 @@ def copy_of(path: Path) -> Cache:
     connection = cache._open()
     if not copied_to(path, connection):
         limit = f"an SQLite file of version {VERSION} that @advisor.autotune wrote"
-        raise InputError(f"{path}: cannot be read as a tuning cache", None, limit,
-                         "`advisor cache prune --damaged` removes a damaged one")
+        raise InputError(f"{path}: cannot be read as a tuning cache", None, limit, "`advisor cache prune --damaged` removes a damaged one")
     return cache
 
 

@@ -136,11 +136,18 @@ def _cells(entry: Entry, row: Row) -> dict[str, Any] | str:
     columns = {*CONFIG_COLUMNS, *FAMILY_PARAMETERS.get(family, {})}
     rest = {name: value for name, value in named.items() if name not in columns}
     cells = {
-        "gpu": entry.key.gpu, "family": family, "op": problem["op"], "dtype": problem["dtype"],
+        "gpu": entry.key.gpu,
+        "family": family,
+        "op": problem["op"],
+        "dtype": problem["dtype"],
         **{name: problem.get(name) for name in ("weight_dtype", "output_dtype")},
-        "block_shape": " ".join(map(str, problem.get("block_shape") or ())), "cache": "cold", **problem["sizes"],
+        "block_shape": " ".join(map(str, problem.get("block_shape") or ())),
+        "cache": "cold",
+        **problem["sizes"],
         **{name: value for name, value in named.items() if name in columns},
-        "parameters": json.dumps(rest, sort_keys=True) if rest else "", "latency_us": row.us, "kernel": entry.key.kernel,
+        "parameters": json.dumps(rest, sort_keys=True) if rest else "",
+        "latency_us": row.us,
+        "kernel": entry.key.kernel,
         "decided": int(row.config == entry.best),
     }
     try:
@@ -166,8 +173,12 @@ def import_path(cache: Cache, path: Path, gpu: str | None) -> Imported:
     document = foreign.read_json(path)
     if isinstance(document, Mapping) and document.get("format") == FORMAT:
         if _simulated(document):
-            raise InputError(f"{path}: its latencies are simulated, and would be taken for this machine's kernels'", None, None,
-                             "`advisor advise` reads it as it is")
+            raise InputError(
+                f"{path}: its latencies are simulated, and would be taken for this machine's kernels'",
+                None,
+                None,
+                "`advisor advise` reads it as it is",
+            )
         return _import_export(cache, path, document)
     timings = foreign.read_foreign(path, document)
     where = gpu or next((each.gpu for each in timings if each.gpu), None)
@@ -226,8 +237,12 @@ def cache_file(text: str) -> tuple[Path, str | None] | None:
         if name == "cache" and not path.exists():
             path = read_settings().cache_dir / FILE_NAME
             if not path.exists():
-                raise NothingMatchedError(f"{path.parent}: there is no tuning cache", None, None,
-                                          "run a kernel with @advisor.autotune first, or name the cache's file")
+                raise NothingMatchedError(
+                    f"{path.parent}: there is no tuning cache",
+                    None,
+                    None,
+                    "run a kernel with @advisor.autotune first, or name the cache's file",
+                )
         if path.is_dir() and (path / FILE_NAME).is_file():
             path = path / FILE_NAME
         if not path.is_file():
@@ -272,8 +287,14 @@ def _row(values: Mapping[str, Any]) -> Row:
     state, reason, took = values["state"], str(values["reason"]), values.get("took_s")
     if took is None and state == "time":  # an earlier export
         took = took_s_of(reason)
-    row = Row(config=str(values["config"]), state=state, reason=reason, at=float(values["at"]),
-              took_s=None if took is None else float(took), **numbers)
+    row = Row(
+        config=str(values["config"]),
+        state=state,
+        reason=reason,
+        at=float(values["at"]),
+        took_s=None if took is None else float(took),
+        **numbers,
+    )
     if not math.isfinite(row.at):
         raise ValueError(f"a timing was taken at {row.at}")
     return _checked(row)

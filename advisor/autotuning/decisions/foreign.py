@@ -70,8 +70,9 @@ def read_foreign(path: Path, document: Any) -> list[ForeignTiming]:
             return list(_dejavu(path, document))
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise InputError(f"{path}: damaged", f"{type(error).__name__}: {error}") from None
-    raise NotOursError(f"{path}: not a tuning cache", None, "an export of `advisor cache export`, Triton's *.autotune.json, or "
-                       "triton-dejavu's cache.json")
+    raise NotOursError(
+        f"{path}: not a tuning cache", None, "an export of `advisor cache export`, Triton's *.autotune.json, or triton-dejavu's cache.json"
+    )
 
 
 def _triton(path: Path, document: Mapping[str, Any]) -> Iterator[ForeignTiming]:
@@ -87,8 +88,15 @@ def _triton(path: Path, document: Mapping[str, Any]) -> Iterator[ForeignTiming]:
     for name, median, low, high in found:
         ok = (name, median, low, high) in finite
         yield ForeignTiming(
-            kernel=kernel, key=key, gpu=None, config=name, us=median if ok else None, low_us=low if ok else None,
-            high_us=high if ok else None, failed=not ok, best=name == best,
+            kernel=kernel,
+            key=key,
+            gpu=None,
+            config=name,
+            us=median if ok else None,
+            low_us=low if ok else None,
+            high_us=high if ok else None,
+            failed=not ok,
+            best=name == best,
         )
 
 
@@ -110,8 +118,13 @@ def _dejavu(path: Path, document: Mapping[str, Any]) -> Iterator[ForeignTiming]:
         microseconds: list[float | None] = [1e3 * float(v) for v in values if isinstance(v, (int, float))]
         microseconds = microseconds or [None]
         yield ForeignTiming(
-            kernel=kernel, key=str(key), gpu=gpu, config=_identity(kwargs, options), us=microseconds[0],
-            low_us=microseconds[1] if len(microseconds) > 1 else None, high_us=microseconds[2] if len(microseconds) > 2 else None,
+            kernel=kernel,
+            key=str(key),
+            gpu=gpu,
+            config=_identity(kwargs, options),
+            us=microseconds[0],
+            low_us=microseconds[1] if len(microseconds) > 1 else None,
+            high_us=microseconds[2] if len(microseconds) > 2 else None,
             best=True,
         )
 

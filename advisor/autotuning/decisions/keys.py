@@ -83,8 +83,14 @@ def is_stable(text: str) -> bool:
 
 
 def fast_reader(
-    arg_names: Sequence[str], key: Sequence[str], buckets: Mapping[str, Callable], settled: frozenset[str], always: frozenset[str],
-    sometimes: frozenset[str] = frozenset(), device: Callable[[], Any] | None = None, configs: Sequence[Any] | None = None,
+    arg_names: Sequence[str],
+    key: Sequence[str],
+    buckets: Mapping[str, Callable],
+    settled: frozenset[str],
+    always: frozenset[str],
+    sometimes: frozenset[str] = frozenset(),
+    device: Callable[[], Any] | None = None,
+    configs: Sequence[Any] | None = None,
     listed: Sequence[str] | None = None,
 ) -> Callable[..., Any]:
     """Generates the function that reads a call's key.

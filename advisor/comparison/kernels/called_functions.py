@@ -359,10 +359,15 @@ def _outline(source: SourceFile, data: bytes | None) -> _Outline:
                     launching |= {each} if any(id(call) in launches for call in inner) else set()
                     calls.setdefault(each, set()).update(text for call in inner if (text := dotted(called(call))) is not None)
     outer, inner_imports = ({alias: tuple(items) for alias, items in each.items()} for each in (source.imports, source.inner_imports))
-    return _Outline(calls={name: frozenset(each) for name, each in calls.items()}, launching=frozenset(launching), outer=outer,
-                    classes=frozenset(node.name for node in source.tree.body if isinstance(node, ast.ClassDef)),
-                    imports={alias: (*outer.get(alias, ()), *inner_imports.get(alias, ())) for alias in (*outer, *inner_imports)},
-                    stars=source.stars, defaults=defaults)
+    return _Outline(
+        calls={name: frozenset(each) for name, each in calls.items()},
+        launching=frozenset(launching),
+        outer=outer,
+        classes=frozenset(node.name for node in source.tree.body if isinstance(node, ast.ClassDef)),
+        imports={alias: (*outer.get(alias, ()), *inner_imports.get(alias, ())) for alias in (*outer, *inner_imports)},
+        stars=source.stars,
+        defaults=defaults,
+    )
 
 
 def _may_launch(data: bytes | None) -> bool:

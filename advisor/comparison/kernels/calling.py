@@ -98,8 +98,10 @@ class Calling:
                 given = [(name, digest(source, [value], path, objects, launch=False)) for name, value in values.items()]
                 behind[0][tuple(sorted([*by_default, *given]))] += 1
                 behind[1][tuple(sorted(given))] += 1
-        whole, alone = (LaunchMeaning(passed={name: tuple(each) for name, each in passed.items()}, behind=counted)
-                        for passed, counted in zip(shown, behind, strict=True))
+        whole, alone = (
+            LaunchMeaning(passed={name: tuple(each) for name, each in passed.items()}, behind=counted)
+            for passed, counted in zip(shown, behind, strict=True)
+        )
         return whole, alone
 
     def parts(self) -> Iterator[tuple[ast.AST | str, str]]:
@@ -162,9 +164,13 @@ def callings(source: SourceFile, kernel: JitFunction, known: CallingFiles, backe
                 grown |= _unite(handed[file.where], _handed(file.source, ways_there, launch=False))
         if not grown:
             break
-    return [Calling(file=file, name=name, function=function, defining=known.called.get(file.of, source), handed=frozenset(asked))
-            for file in known.files if file.compared
-            for name, (function, asked) in handed[file.of].items() if asked and name in file.names.values()]
+    return [
+        Calling(file=file, name=name, function=function, defining=known.called.get(file.of, source), handed=frozenset(asked))
+        for file in known.files
+        if file.compared
+        for name, (function, asked) in handed[file.of].items()
+        if asked and name in file.names.values()
+    ]
 
 
 Handed = dict[str, tuple[Function, set[str]]]

@@ -47,8 +47,13 @@ def _places(folder: str, module: str, level: int) -> tuple[str, ...]:
 
 
 def imported_files(
-    tree: Tree, source: SourceFile, path: str, write: Callable[[Entry, bytes], None], launched: Collection[str] | None = None,
-    *, whole: bool = True,
+    tree: Tree,
+    source: SourceFile,
+    path: str,
+    write: Callable[[Entry, bytes], None],
+    launched: Collection[str] | None = None,
+    *,
+    whole: bool = True,
 ) -> bool:
     """Hand every file that is needed for what a file imports to `write`, those that its kernels need first.
 

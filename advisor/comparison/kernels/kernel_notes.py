@@ -25,8 +25,10 @@ def launch_notes(changed: Sequence[ChangedLaunch], called: Sequence[ChangedCall]
         alike.setdefault(("", launch.said), []).append(launch.new.where or "its file")
     for call in called:
         alike.setdefault((f" by {call.function}", call.said), []).append(call.where)
-    notes = [f"{how} {_listed(files)} {'launches' if len(files) == 1 else 'launch'} it{by} changed: {said}."
-             for (by, said), files in alike.items()]
+    notes = [
+        f"{how} {_listed(files)} {'launches' if len(files) == 1 else 'launch'} it{by} changed: {said}."
+        for (by, said), files in alike.items()
+    ]
     behind = dict.fromkeys(filter(None, [*(launch.behind for launch in changed), *(call.behind for call in called)]))
     notes += [f"What changed behind that: {'; '.join(behind)}."] if behind else []
     where = dict.fromkeys([*(each.new.where for each in changed), *(each.where for each in called)])
@@ -58,8 +60,11 @@ def changed_by_hand(old: KernelVersion | None, new: KernelVersion | None) -> lis
         notes.append(f"The key of its autotuning changed: {', '.join(keys[0]) or 'none'} → {', '.join(keys[1]) or 'none'}.{told}")
     before = {each.name: each.default for each in old.function.parameters if each.is_constexpr}
     after = {each.name: each.default for each in new.function.parameters if each.is_constexpr}
-    defaults = [f"{name} {before[name]} → {value}" for name, value in after.items()
-                if name in before and MISSING not in (value, before[name]) and value != before[name]]
+    defaults = [
+        f"{name} {before[name]} → {value}"
+        for name, value in after.items()
+        if name in before and MISSING not in (value, before[name]) and value != before[name]
+    ]
     return [*notes, *([f"Defaults of its constants changed: {', '.join(defaults)}."] if defaults else [])]
 
 
@@ -73,5 +78,6 @@ def unread_body(old: KernelVersion | None, new: KernelVersion | None, differ: bo
         known = "The body changed too"
     else:
         return []
-    return [f"{known}, and the model does not read a kernel's body: what changed in it shows in the compiled resources and in "
-            "measurements."]
+    return [
+        f"{known}, and the model does not read a kernel's body: what changed in it shows in the compiled resources and in measurements."
+    ]

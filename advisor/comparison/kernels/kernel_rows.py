@@ -33,8 +33,14 @@ MOST_ASKED = 500
 
 
 def kernel_row(
-    number: int, name: str, problem: Problem, gpu: GpuSpec, old: KernelVersion | None, new: KernelVersion | None,
-    said: KernelSettings, predictor: Predictor,
+    number: int,
+    name: str,
+    problem: Problem,
+    gpu: GpuSpec,
+    old: KernelVersion | None,
+    new: KernelVersion | None,
+    said: KernelSettings,
+    predictor: Predictor,
 ) -> StaticRow:
     """The row of a problem.
 
@@ -66,9 +72,7 @@ def kernel_row(
     return _in_own_names(row, [_own_names(version, problem.family, said) for version in (old, new)])
 
 
-def _as_launched(
-    side: str, version: KernelVersion | None, problem: Problem, gpu: GpuSpec, said: KernelSettings
-) -> KernelVersion | None:
+def _as_launched(side: str, version: KernelVersion | None, problem: Problem, gpu: GpuSpec, said: KernelSettings) -> KernelVersion | None:
     """A version with what its launches pass as its one configuration, where nothing lists any.
 
     Raises:
@@ -100,8 +104,12 @@ def _in_own_names(row: StaticRow, names: Sequence[Mapping[str, str]]) -> StaticR
 
 def _family_names(version: KernelVersion, family: str, said: KernelSettings) -> dict[str, str]:
     """What the family calls the parameters of a version: as advisor.toml says, else by the names that other authors give them."""
-    own = dict.fromkeys([*(each.name for each in version.function.parameters if each.is_constexpr),
-                         *(name for each in version.configurations for name in each.parameters)])
+    own = dict.fromkeys(
+        [
+            *(each.name for each in version.function.parameters if each.is_constexpr),
+            *(name for each in version.configurations for name in each.parameters),
+        ]
+    )
     told = {name: said.configuration[name] for name in own if name in said.configuration}
     guessed = family_names([*told.values(), *(name for name in own if name not in told)], family)
     return {**{name: guessed[name] for name in own if name not in told}, **told}
@@ -139,7 +147,11 @@ def _known(family: str, op: str) -> set[str]:
 
 
 def added_in_vain(
-    old: KernelVersion | None, new: KernelVersion | None, problems: Sequence[Problem], gpus: Sequence[GpuSpec], said: KernelSettings,
+    old: KernelVersion | None,
+    new: KernelVersion | None,
+    problems: Sequence[Problem],
+    gpus: Sequence[GpuSpec],
+    said: KernelSettings,
     predictor: Predictor,
 ) -> list[str]:
     """Sentences on configurations that are new in a list of `@triton.autotune` and can launch none of the problems on a GPU: tuning passes
@@ -156,8 +168,9 @@ def added_in_vain(
         for label in dict.fromkeys(new.configurations[place].label() for place in np.flatnonzero(~fits)):
             if label not in old.named:
                 where.setdefault(label, []).append(gpu.name)
-    return [f"Added, and predicted not to fit {', '.join(found)}, where autotuning passes over it: {label}."
-            for label, found in where.items()]
+    return [
+        f"Added, and predicted not to fit {', '.join(found)}, where autotuning passes over it: {label}." for label, found in where.items()
+    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,9 +196,12 @@ def _best(version: KernelVersion | None, problem: Problem, gpu: GpuSpec, said: K
         known = _known(problem.family, problem.op)
         own = next((name for name in version.configurations[0].parameters if names[name] not in known), "BLOCK")
         got = ", ".join(version.configurations[0].parameters) or "no parameters"
-        raise InputError(f"the configurations do not name {', '.join(lacking)}", got,
-                         f"what the model of {problem.family} reads",
-                         f'say in advisor.toml which parameter is which: configuration = {{{own} = "{lacking[0]}", …}}')
+        raise InputError(
+            f"the configurations do not name {', '.join(lacking)}",
+            got,
+            f"what the model of {problem.family} reads",
+            f'say in advisor.toml which parameter is which: configuration = {{{own} = "{lacking[0]}", …}}',
+        )
     takes = frozenset(names.get(each.name, each.name) for each in version.function.parameters)
     ends = version.ends_tuning(gpu)
     if ends is not None:
@@ -197,8 +213,13 @@ def _best(version: KernelVersion | None, problem: Problem, gpu: GpuSpec, said: K
     source = f"best predicted of its {len(renamed)} configurations" if len(renamed) > 1 else "its only configuration"
     if version.as_launched:
         source = "as it is launched"
-    return _Best(configuration=renamed[best], source=source, fits=bool(np.isfinite(scores[best])),
-                 of_space=version.function.autotune is None and not version.as_launched, takes=takes)
+    return _Best(
+        configuration=renamed[best],
+        source=source,
+        fits=bool(np.isfinite(scores[best])),
+        of_space=version.function.autotune is None and not version.as_launched,
+        takes=takes,
+    )
 
 
 def _space_for(best: _Best, chosen: Sequence[_Best | None], problem: Problem, gpu: GpuSpec) -> ConfigurationBatch:
@@ -212,8 +233,11 @@ def _space_for(best: _Best, chosen: Sequence[_Best | None], problem: Problem, gp
     def numbers(configuration: Configuration) -> set[str]:
         return {name for name, value in configuration.parameters.items() if isinstance(value, (int, float))}
 
-    known = [each.configuration for each in chosen if each is not None and each.fits and each.of_space
-             and numbers(each.configuration) == numbers(best.configuration)]
+    known = [
+        each.configuration
+        for each in chosen
+        if each is not None and each.fits and each.of_space and numbers(each.configuration) == numbers(best.configuration)
+    ]
     if best.of_space and known:
         return configuration_batch(known)
     space = problem_space(problem, gpu.vendor)

@@ -106,14 +106,18 @@ def _version(source: SourceFile, function: JitFunction, entry: Any, launching: t
             problem = "the file lists no configurations (@triton.autotune, or a KERNELS literal)"
     except (InputError, *ODD) as error:
         configurations, named, problem = (), (), f"the configurations cannot be read: {error}"
-    return KernelVersion(source=source, function=function, entry=entry, configurations=configurations, named=named, launching=launching,
-                         problem=problem)
+    return KernelVersion(
+        source=source, function=function, entry=entry, configurations=configurations, named=named, launching=launching, problem=problem
+    )
 
 
 def _configuration(literal: ConfigLiteral) -> Configuration:
     parameters = {name: value if isinstance(value, (int, str)) else str(value) for name, value in literal.parameters.items()}
     return Configuration(
-        parameters=parameters, num_warps=literal.num_warps, num_stages=literal.num_stages, num_ctas=literal.num_ctas,
+        parameters=parameters,
+        num_warps=literal.num_warps,
+        num_stages=literal.num_stages,
+        num_ctas=literal.num_ctas,
         maxnreg=literal.maxnreg,
     )
 

@@ -40,16 +40,37 @@ LARGEST_KERNELS = 40
 LARGEST_PROBLEMS = 32
 MOST_UNDEFINED = 4
 """Names that a reason lists."""
-SPEED_KEYS = ("family", "ops", "dtype", "weight_dtype", "output_dtype", "precision", "space", "min_capability", "valid", "default",
-              "arguments")
+SPEED_KEYS = (
+    "family",
+    "ops",
+    "dtype",
+    "weight_dtype",
+    "output_dtype",
+    "precision",
+    "space",
+    "min_capability",
+    "valid",
+    "default",
+    "arguments",
+)
 """Keys of a KERNELS entry that bear on speed; tolerances and references do not."""
 
 
 def kernel_subjects(
-    path: str, change: CHANGES, base: SourceFile | None, head: SourceFile | None, *, settings: Settings, gpus: Sequence[GpuSpec],
-    predictor: Predictor, compiling: resources.Compiling, recorded: Recorded | None = None,
-    origins: Mapping[str, tuple[str, SourceFile, str]] | None = None, left: Collection[str] = (),
-    launchers: Sequence[Sequence[tuple[str, SourceFile]]] = ((), ()), importing: Mapping[str, str] | None = None,
+    path: str,
+    change: CHANGES,
+    base: SourceFile | None,
+    head: SourceFile | None,
+    *,
+    settings: Settings,
+    gpus: Sequence[GpuSpec],
+    predictor: Predictor,
+    compiling: resources.Compiling,
+    recorded: Recorded | None = None,
+    origins: Mapping[str, tuple[str, SourceFile, str]] | None = None,
+    left: Collection[str] = (),
+    launchers: Sequence[Sequence[tuple[str, SourceFile]]] = ((), ()),
+    importing: Mapping[str, str] | None = None,
     calling: Sequence[CallingFiles] = (CallingFiles(), CallingFiles()),
 ) -> list[Subject]:
     """One subject per kernel of the file that differs between the versions.
@@ -91,8 +112,7 @@ def kernel_subjects(
         called_otherwise: list[ChangedCall] = []
         if old is not None and new is not None:
             changed = changed_launches((old.function, old.launching), (new.function, new.launching))
-            before, after = (callings(each.source, each.function, known, backend)
-                             for each, known in zip((old, new), calling, strict=True))
+            before, after = (callings(each.source, each.function, known, backend) for each, known in zip((old, new), calling, strict=True))
             called_otherwise = changed_calls(before, after, [each.new.where or path for each in changed])
             if same and not changed and not called_otherwise:
                 continue
@@ -104,14 +124,23 @@ def kernel_subjects(
         word: CHANGES = both if old is not None and new is not None else "added" if old is None else "removed"
         paths = (path, origin) if origin is not None else (path,)
         said = settings.kernel(paths, called)
-        subject = _subject(paths, called, word, old, new, said, gpus, predictor, compiling, recorded or Recorded(),
-                           same)
-        notes = (*((f"Moved here from {origin}.",) if origin is not None else ()), *(f"It was called {each}." for each in called[1:]),
-                 *launch_notes(changed, called_otherwise, same, importing or {}))
+        subject = _subject(paths, called, word, old, new, said, gpus, predictor, compiling, recorded or Recorded(), same)
+        notes = (
+            *((f"Moved here from {origin}.",) if origin is not None else ()),
+            *(f"It was called {each}." for each in called[1:]),
+            *launch_notes(changed, called_otherwise, same, importing or {}),
+        )
         out.append(replace(subject, notes=(*notes, *subject.notes)))
     if len(names) > LARGEST_KERNELS:
-        out.append(Subject(kind="file", title=path, path=path, change=change,
-                           notes=(f"{len(names) - LARGEST_KERNELS} of {len(names)} kernels were left out.",)))
+        out.append(
+            Subject(
+                kind="file",
+                title=path,
+                path=path,
+                change=change,
+                notes=(f"{len(names) - LARGEST_KERNELS} of {len(names)} kernels were left out.",),
+            )
+        )
     return out
 
 
@@ -138,8 +167,17 @@ def _meaning(version: KernelVersion, called: str) -> tuple[Any, ...]:
 
 
 def _subject(
-    paths: Sequence[str], names: Sequence[str], change: CHANGES, old: KernelVersion | None, new: KernelVersion | None, said: KernelSettings,
-    gpus: Sequence[GpuSpec], predictor: Predictor, compiling: resources.Compiling, recorded: Recorded, same: bool,
+    paths: Sequence[str],
+    names: Sequence[str],
+    change: CHANGES,
+    old: KernelVersion | None,
+    new: KernelVersion | None,
+    said: KernelSettings,
+    gpus: Sequence[GpuSpec],
+    predictor: Predictor,
+    compiling: resources.Compiling,
+    recorded: Recorded,
+    same: bool,
 ) -> Subject:
     """What there is to say of the kernel `names[0]` in the file `paths[0]`; both may have been called something else before. `same`: only
     how it is launched differs."""
@@ -185,19 +223,34 @@ def _subject(
     compiled: tuple[ResourceRow, ...] = ()
     failures: tuple[Failure, ...] = ()
     if gpus:
-        compiled, why, failures = resources.resource_rows(name, old, new, best, gpus, compiling, _element(shown, first, said), first,
-                                                           said)
+        compiled, why, failures = resources.resource_rows(name, old, new, best, gpus, compiling, _element(shown, first, said), first, said)
         notes += why
     if not rows and new is not None:
         failures += _tuning_ends(old, new, gpus)
     undefined = _undefined(old, new) if new is not None else ()
     failures = (*(misfits(old, new) if new is not None else ()), *failures)
-    issues = tuple(Finding(rule="undefined-name", severity="error", title="The kernel names what nothing defines", evidence=each.reason,
-                           remedy="define it, import it, or correct its spelling", scope="kernel") for each in undefined)
+    issues = tuple(
+        Finding(
+            rule="undefined-name",
+            severity="error",
+            title="The kernel names what nothing defines",
+            evidence=each.reason,
+            remedy="define it, import it, or correct its spelling",
+            scope="kernel",
+        )
+        for each in undefined
+    )
     before, after = (set(side.named) if side is not None else set() for side in (old, new))
     return Subject(
-        kind="kernel", title=f"{path}::{name}", path=path, change=change, static=tuple(rows), resources=compiled, notes=tuple(notes),
-        failures=(*undefined, *failures), new_issues=issues,
+        kind="kernel",
+        title=f"{path}::{name}",
+        path=path,
+        change=change,
+        static=tuple(rows),
+        resources=compiled,
+        notes=tuple(notes),
+        failures=(*undefined, *failures),
+        new_issues=issues,
         configurations_added=tuple(each for each in (new.named if new else ()) if each not in before) if old is not None else (),
         configurations_removed=tuple(each for each in (old.named if old else ()) if each not in after) if new is not None else (),
     )
@@ -248,13 +301,13 @@ EXAMPLES = {
 def _described(path: str, name: str, family: str) -> str:
     """What to do about a kernel of which advisor.toml says nothing: a line to paste above the first of its tables."""
     key = json.dumps(f"{path}::{name}", ensure_ascii=False).replace("`", "\\u0060")  # which would begin code in Markdown
-    return (f"put at the top of advisor.toml (that of the base counts, where it has one), with the kernel's own family and sizes: "
-            f"kernels.{key} = {{{EXAMPLES[family]}}}")
+    return (
+        f"put at the top of advisor.toml (that of the base counts, where it has one), with the kernel's own family and sizes: "
+        f"kernels.{key} = {{{EXAMPLES[family]}}}"
+    )
 
 
-def problems_of(
-    version: KernelVersion, said: KernelSettings, name: str, launched: Sequence[Problem] = (), path: str = ""
-) -> list[Problem]:
+def problems_of(version: KernelVersion, said: KernelSettings, name: str, launched: Sequence[Problem] = (), path: str = "") -> list[Problem]:
     """The problems that advisor.toml names, and those of recorded launches; else the example of the kernel's own KERNELS entry, once
     per operator.
 
@@ -263,9 +316,12 @@ def problems_of(
     """
     family = said.family or version.entry.get("family")
     if family is None:
-        raise InputError(f"{name}: neither advisor.toml nor a KERNELS literal says which family it is", None,
-                         "one of " + ", ".join(FAMILIES),
-                         _described(path, name, "normalization"))
+        raise InputError(
+            f"{name}: neither advisor.toml nor a KERNELS literal says which family it is",
+            None,
+            "one of " + ", ".join(FAMILIES),
+            _described(path, name, "normalization"),
+        )
     if family not in FAMILIES:
         raise InputError(f"{name}: family", family, "one of " + ", ".join(FAMILIES))
     operators = version.entry.get("ops")
@@ -274,15 +330,23 @@ def problems_of(
         op = said.op or (named[0] if named else str(family))
         known = [of for kind, of in SIZES if kind == family]
         if len(known) > 1 and op not in known and not all("op" in each for each in said.problems):
-            raise InputError(f"{name}: advisor.toml does not say which operator of {family} it is", said.op, "one of " + ", ".join(known),
-                             f'add op = "{known[0]}", say, to its table')
+            raise InputError(
+                f"{name}: advisor.toml does not say which operator of {family} it is",
+                said.op,
+                "one of " + ", ".join(known),
+                f'add op = "{known[0]}", say, to its table',
+            )
         return merged([problem_of(each, str(family), op, f"advisor.toml: {name}") for each in said.problems], launched)
     if launched:
         return list(launched)
     example = version.entry.get("example")
     if not isinstance(example, dict) or not named:
-        raise InputError(f"{name}: no problems to compare on", None, None,
-                         f"{_described(path, name, str(family))}; or give recorded launches (--launches)")
+        raise InputError(
+            f"{name}: no problems to compare on",
+            None,
+            None,
+            f"{_described(path, name, str(family))}; or give recorded launches (--launches)",
+        )
     types = version.entry.get("dtypes")
     dtype = str(types[0]) if isinstance(types, (list, tuple)) and types else "bf16"
     return [problem_of({"dtype": dtype, **example}, str(family), op, f"{name}: example") for op in named[:LARGEST_PROBLEMS]]

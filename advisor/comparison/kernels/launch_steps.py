@@ -182,9 +182,7 @@ def _head(node: ast.stmt) -> Iterator[ast.AST]:
     yield from (each for case in getattr(node, "cases", ()) for each in (case.pattern, case.guard) if each is not None)
 
 
-def _behind(
-    values: Sequence[ast.AST], step: Step, named: Callable[[ast.AST], Iterator[str]]
-) -> tuple[list[ast.AST], set[str], set[str]]:
+def _behind(values: Sequence[ast.AST], step: Step, named: Callable[[ast.AST], Iterator[str]]) -> tuple[list[ast.AST], set[str], set[str]]:
     """The syntax trees that decide what expressions around a call are, in order, and the names among them that are the file's, and that are
     arguments of the function around, such as are passed on.
 

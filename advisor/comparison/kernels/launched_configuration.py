@@ -30,8 +30,11 @@ def sizes_by_argument(function: JitFunction, problem: Problem | None, said: Kern
     named = {argument: size for size, argument in (said.sizes if said is not None else {}).items()}
     if problem.family == "gemm":
         named = {**{size: size for size in problem.sizes}, **named}
-    return {each.name: problem.sizes[named[each.name]] for each in function.parameters
-            if named.get(each.name) in problem.sizes and not each.is_constexpr}
+    return {
+        each.name: problem.sizes[named[each.name]]
+        for each in function.parameters
+        if named.get(each.name) in problem.sizes and not each.is_constexpr
+    }
 
 
 def launched_configuration(
@@ -60,8 +63,12 @@ def launched_configuration(
             unknown = list(_unknown(function, site, read, numbers))
             if unknown:
                 where = f"in {each.where}, line {call.lineno}," if each.where else f"in line {call.lineno}"
-                raise InputError(f"what the launch {where} passes for {', '.join(unknown)} is not known", None, None,
-                                 None if values else _sizes_wanted(function, problem, said))
+                raise InputError(
+                    f"what the launch {where} passes for {', '.join(unknown)} is not known",
+                    None,
+                    None,
+                    None if values else _sizes_wanted(function, problem, said),
+                )
             configuration = _configuration(function, constants, options, gpu)
             odd = [f"{name}={value}" for name, value in configuration.flat().items() if name in {*read, "num_warps"} and value < 1]
             if odd:
@@ -69,8 +76,9 @@ def launched_configuration(
             if configuration not in found:
                 found.append(configuration)
     if len(found) > 1:
-        raise InputError("its launches pass different constants, and which one runs is not known",
-                         " or ".join(each.label() for each in found[:3]))
+        raise InputError(
+            "its launches pass different constants, and which one runs is not known", " or ".join(each.label() for each in found[:3])
+        )
     return found[0]
 
 

@@ -79,10 +79,17 @@ def launched_elsewhere(base: Tree, head: Tree, changed: Sequence[FileChange], na
             told = "Kernels that changed files launch were not looked for in others: a partial clone may lack them (clone without --filter)"
             return LaunchedElsewhere(left_out=(told,))
     told = f"{left_out} files were not looked through for launches of other files' kernels: there are more than {LARGEST_LAUNCHERS:,}."
-    told_of_calls = (f"{few} files were not looked through for calls of functions that launch other files' kernels: there are more than "
-                     f"{LARGEST_CALLERS:,}.")
-    return LaunchedElsewhere(base=sides[0], head=sides[1], base_calls=calls[0], head_calls=calls[1],
-                             left_out=(*((told,) if left_out > 0 else ()), *((told_of_calls,) if few > 0 else ())))
+    told_of_calls = (
+        f"{few} files were not looked through for calls of functions that launch other files' kernels: there are more than "
+        f"{LARGEST_CALLERS:,}."
+    )
+    return LaunchedElsewhere(
+        base=sides[0],
+        head=sides[1],
+        base_calls=calls[0],
+        head_calls=calls[1],
+        left_out=(*((told,) if left_out > 0 else ()), *((told_of_calls,) if few > 0 else ())),
+    )
 
 
 def _is_source(entry: Entry) -> bool:

@@ -46,11 +46,18 @@ def _parts(tree: ast.AST, local: Set[str], numbers: dict[str, str]) -> Iterator[
             each = ast.Assign(targets=[each.target], value=each.value)
         if isinstance(each, ast.AST):
             yield type(each).__name__
-            fields = [(name, value) for name, value in ast.iter_fields(each) if name not in ("type_comment", "kind")
-                      and not (name in ("annotation", "returns") and not _is_constant(value))]
+            fields = [
+                (name, value)
+                for name, value in ast.iter_fields(each)
+                if name not in ("type_comment", "kind") and not (name in ("annotation", "returns") and not _is_constant(value))
+            ]
             named = {"id", "arg"} if isinstance(each, ast.Name | ast.arg) else {"name"} if isinstance(each, kinds) else ()
-            waiting += reversed([numbers.setdefault(value, f"local {len(numbers)}") if name in named and value in local else value
-                                 for name, value in fields])
+            waiting += reversed(
+                [
+                    numbers.setdefault(value, f"local {len(numbers)}") if name in named and value in local else value
+                    for name, value in fields
+                ]
+            )
         elif isinstance(each, list):
             yield f"{len(each)} in a list"
             waiting += reversed(each)

@@ -98,11 +98,22 @@ def _failing(path: str, gone: Sequence[tuple[int, str, str]], *, unchanged: bool
     line, name, target = gone[0]
     more = f", and {len(gone) - 1} more" if len(gone) > 1 else ""
     reason = f"ImportError as soon as it is imported: line {line} imports {name}, which {target} no longer defines{more}"
-    issue = Finding(rule="undefined-name", severity="error", title="What is imported is gone", evidence=reason,
-                    remedy="restore it, or import it from where it lies now", scope="kernel")
+    issue = Finding(
+        rule="undefined-name",
+        severity="error",
+        title="What is imported is gone",
+        evidence=reason,
+        remedy="restore it, or import it from where it lies now",
+        scope="kernel",
+    )
     notes = ("The file is unchanged; what it imports is gone.",) if unchanged else ()
     return Subject(
-        kind="file", title=path, path=path, change="modified", new_issues=(issue,), notes=notes,
+        kind="file",
+        title=path,
+        path=path,
+        change="modified",
+        new_issues=(issue,),
+        notes=notes,
         failures=(Failure(condition="failed", what="", reason=reason),),
     )
 

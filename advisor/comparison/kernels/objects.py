@@ -11,8 +11,11 @@ from advisor.python_source.changes import CHANGING
 
 OF_DICTIONARIES = CHANGING | {"get", "copy", "items", "keys", "values"}
 """Attributes of dictionaries and lists."""
-_OF_CONFIGURATIONS = re.compile(r"(num_)?(warps|stages|ctas)|maxnreg|(all_)?kwargs|(block|tile)(_?size)?(_?[a-z]{1,2})?\d*|"
-                                r"(chunk|group)_?size(_?[a-z])?|group_?m|(num_)?(kv_)?splits|split_?k|b[dkmnqtv]", re.I)
+_OF_CONFIGURATIONS = re.compile(
+    r"(num_)?(warps|stages|ctas)|maxnreg|(all_)?kwargs|(block|tile)(_?size)?(_?[a-z]{1,2})?\d*|"
+    r"(chunk|group)_?size(_?[a-z])?|group_?m|(num_)?(kv_)?splits|split_?k|b[dkmnqtv]",
+    re.I,
+)
 """Attributes of objects that are configurations: `config.BLOCK_M`, `flags.num_warps`, `triton.Config(…).kwargs`."""
 MOST_STATEMENTS = 200
 
@@ -119,5 +122,12 @@ def _asked(trees: Sequence[ast.AST], own: str | None) -> set[str]:
     """The attributes of an object that stand for themselves in some trees."""
     nodes = [node for tree in trees for node in ast.walk(tree)]
     shaped = {id(each.value) for each in nodes if isinstance(each, ast.Attribute) and not passed_on(each.attr)}
-    return {each.attr for each in nodes if isinstance(each, ast.Attribute) and isinstance(each.value, ast.Name) and each.value.id == own
-            and isinstance(each.ctx, ast.Load) and id(each) not in shaped}
+    return {
+        each.attr
+        for each in nodes
+        if isinstance(each, ast.Attribute)
+        and isinstance(each.value, ast.Name)
+        and each.value.id == own
+        and isinstance(each.ctx, ast.Load)
+        and id(each) not in shaped
+    }

@@ -72,8 +72,9 @@ class Reading:
         source = self.file(entry)
         functions = (node for node in source.tree.body if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)))
         defaults = (default for node in functions for default in argument_defaults(node).values())
-        names = {name for default in defaults for node in ast.walk(default)
-                 if isinstance(node, ast.expr) and (name := dotted(node)) is not None}
+        names = {
+            name for default in defaults for node in ast.walk(default) if isinstance(node, ast.expr) and (name := dotted(node)) is not None
+        }
         return self._with_imports(source, entry, names, whole=False)
 
     def _with_imports(self, source: SourceFile, entry: Entry, names: set[str], *, whole: bool) -> SourceFile:

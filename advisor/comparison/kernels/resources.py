@@ -91,8 +91,15 @@ class Compiling:
 
 
 def resource_rows(
-    name: str, old: KernelVersion | None, new: KernelVersion | None, best: Mapping[str, Sequence[Run]], gpus: Sequence[GpuSpec],
-    compiling: Compiling, element: str, problem: Problem | None = None, said: KernelSettings | None = None,
+    name: str,
+    old: KernelVersion | None,
+    new: KernelVersion | None,
+    best: Mapping[str, Sequence[Run]],
+    gpus: Sequence[GpuSpec],
+    compiling: Compiling,
+    element: str,
+    problem: Problem | None = None,
+    said: KernelSettings | None = None,
 ) -> tuple[tuple[ResourceRow, ...], list[str], tuple[Failure, ...]]:
     """One row per compile target and configuration among the GPUs, why there are none where there are none, and what is certain to
     fail of what did not before.
@@ -156,8 +163,10 @@ def resource_rows(
                 label = _launched_with(base.launched, head.launched)
             label = _with_guesses(label, base.guess, head.guess)
             if run.former is not None and new is not None and len(new.configurations) > 1 and _fits_nowhere(head.resources):
-                notes.append(f"Autotuning passes over {configuration.label() if configuration is not None else label} on {devices}: as "
-                             "compiled, no CTA fits an SM.")
+                notes.append(
+                    f"Autotuning passes over {configuration.label() if configuration is not None else label} on {devices}: as "
+                    "compiled, no CTA fits an SM."
+                )
                 continue
             rows.append(ResourceRow(kernel=name, gpu=devices, label=label, base=base.resources, head=head.resources, reason=reason))
     if left_out > 0 and rows:
@@ -222,8 +231,13 @@ def _replaced(old: KernelVersion | None, new: KernelVersion | None) -> tuple[Con
 
 
 def _compile(
-    version: KernelVersion, configuration: Configuration | None, gpu: GpuSpec, element: str, problem: Problem | None,
-    said: KernelSettings | None, workers: Pool,
+    version: KernelVersion,
+    configuration: Configuration | None,
+    gpu: GpuSpec,
+    element: str,
+    problem: Problem | None,
+    said: KernelSettings | None,
+    workers: Pool,
 ) -> Attempt:
     from advisor.compiled.compiler.kernel import Target
     from advisor.compiled.launches.described import described_launch
@@ -246,9 +260,16 @@ def _compile(
         others = version.launching if all(each.where for each in version.launching) else ()
         elsewhere = [(each.source, *site) for each in others for site in each.calls]
         try:
-            launch = make_launch(version.source, version.function.name, constexprs=constants, options=options, element=element,
-                                 arguments=sizes_by_argument(version.function, problem, said), num_sms=gpu.num_sms,
-                                 elsewhere=elsewhere)
+            launch = make_launch(
+                version.source,
+                version.function.name,
+                constexprs=constants,
+                options=options,
+                element=element,
+                arguments=sizes_by_argument(version.function, problem, said),
+                num_sms=gpu.num_sms,
+                elsewhere=elsewhere,
+            )
         except AdvisorError as error:
             return Attempt(refused=error)
         launched = {**launch.given.constexprs, **launch.given.options}
@@ -326,8 +347,12 @@ def _held(compiled: CompiledKernel, gpu: GpuSpec) -> Resources:
         mix = {}  # the machine code is not one that can be read yet (AMD)
     held = compiled.resources
     return Resources(
-        origin="compiled", registers_per_thread=held.registers, spill_bytes=held.spill_bytes,
-        shared_memory_bytes=held.shared_memory_bytes, resident_ctas_per_sm=_resident(held, gpu), instruction_mix=mix,
+        origin="compiled",
+        registers_per_thread=held.registers,
+        spill_bytes=held.spill_bytes,
+        shared_memory_bytes=held.shared_memory_bytes,
+        resident_ctas_per_sm=_resident(held, gpu),
+        instruction_mix=mix,
     )
 
 

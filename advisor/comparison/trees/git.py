@@ -41,14 +41,22 @@ def _run(folder: Path, *arguments: str, given: bytes = b"", nothing: int = 0) ->
     environment |= {"GIT_OPTIONAL_LOCKS": "0", "GIT_NO_LAZY_FETCH": "1", "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
     try:
         done = subprocess.run(
-            ["git", *_SAFE, "-C", str(folder), *arguments], capture_output=True, env=environment, timeout=TIMEOUT_S, check=False,
+            ["git", *_SAFE, "-C", str(folder), *arguments],
+            capture_output=True,
+            env=environment,
+            timeout=TIMEOUT_S,
+            check=False,
             input=given,
         )
     except FileNotFoundError:
         raise UsageError("comparing revisions needs git, which is not installed", remedy="install git, or name two files") from None
     except subprocess.TimeoutExpired:
-        raise InputError(f"git {arguments[0]} was given up", f"no end after {TIMEOUT_S:g} s", "an end by then: no option raises the limit",
-                         "name two files or folders instead") from None
+        raise InputError(
+            f"git {arguments[0]} was given up",
+            f"no end after {TIMEOUT_S:g} s",
+            "an end by then: no option raises the limit",
+            "name two files or folders instead",
+        ) from None
     if done.returncode and (done.returncode != nothing or done.stderr):
         words = done.stderr.decode(errors="replace").strip().splitlines()
         if any("promisor remote" in line for line in words):  # nothing is fetched: that could run programs, and takes its time
@@ -60,8 +68,12 @@ def _run(folder: Path, *arguments: str, given: bytes = b"", nothing: int = 0) ->
 
 
 def _partial(what: str) -> PartialCloneError:
-    return PartialCloneError(f"partial clone: {what}", None, "the changed files on this machine",
-                             "fetch them with `git diff --stat BASE HEAD`, or clone without --filter")
+    return PartialCloneError(
+        f"partial clone: {what}",
+        None,
+        "the changed files on this machine",
+        "fetch them with `git diff --stat BASE HEAD`, or clone without --filter",
+    )
 
 
 def repository(folder: Path) -> Path | None:
@@ -116,7 +128,8 @@ def merge_base(folder: Path, first: str, second: str) -> str:
         if error.got != "exit code 1":  # which says nothing else
             raise
         raise InputError(
-            "the two revisions have no commit in common", f"{first[:12]} and {second[:12]}",
+            "the two revisions have no commit in common",
+            f"{first[:12]} and {second[:12]}",
             remedy="fetch more history (actions/checkout: fetch-depth: 0)",
         ) from None
 
@@ -156,8 +169,24 @@ def mentioning(folder: Path, commit_id: str, words: Collection[str]) -> list[str
     for start in range(0, len(words), MOST_WORDS):
         # One pattern for all: each of several is looked for in every line apart, which takes forty times as long for a thousand.
         pattern = "|".join(_SPECIAL.sub(r"\\\g<0>", word) for word in sorted(words)[start : start + MOST_WORDS])
-        out = _run(folder, "grep", "-z", "-l", "-I", "-w", "--extended-regexp", "--no-textconv", "--full-name", "-f", "-", commit_id, "--",
-                   ":/*.py", nothing=1, given=pattern.encode("utf-8", "surrogateescape"))
+        out = _run(
+            folder,
+            "grep",
+            "-z",
+            "-l",
+            "-I",
+            "-w",
+            "--extended-regexp",
+            "--no-textconv",
+            "--full-name",
+            "-f",
+            "-",
+            commit_id,
+            "--",
+            ":/*.py",
+            nothing=1,
+            given=pattern.encode("utf-8", "surrogateescape"),
+        )
         found |= dict.fromkeys(each.partition(b":")[2].decode("utf-8", "surrogateescape") for each in out.split(b"\0") if each)
     return list(found)
 

@@ -260,8 +260,14 @@ def sized(differing: Sequence[FileChange], base: Tree, head: Tree) -> list[FileC
     """
     old = {entry.path: entry for entry in base.sized([each.base for each in differing if each.base is not None])}
     new = {entry.path: entry for entry in head.sized([each.head for each in differing if each.head is not None])}
-    return [replace(each, base=old.get(each.base.path) if each.base is not None else None,
-                    head=new.get(each.head.path) if each.head is not None else None) for each in differing]
+    return [
+        replace(
+            each,
+            base=old.get(each.base.path) if each.base is not None else None,
+            head=new.get(each.head.path) if each.head is not None else None,
+        )
+        for each in differing
+    ]
 
 
 def changes(base: Tree, head: Tree) -> tuple[FileChange, ...]:

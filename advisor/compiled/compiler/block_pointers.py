@@ -135,8 +135,15 @@ def advance(base: BlockPointer, offsets: Any, _semantic: Any = None) -> BlockPoi
 
 
 @core.builtin
-def load(pointer: Any, mask: Any = None, other: Any = None, boundary_check: Any = (), padding_option: Any = "", _semantic: Any = None,
-         **options: Any) -> Any:
+def load(
+    pointer: Any,
+    mask: Any = None,
+    other: Any = None,
+    boundary_check: Any = (),
+    padding_option: Any = "",
+    _semantic: Any = None,
+    **options: Any,
+) -> Any:
     """As Triton had it before 3.9."""
     if isinstance(pointer, BlockPointer):
         mask = pointer.mask(_checked(boundary_check), _semantic)

@@ -104,10 +104,20 @@ def _answer(request: CompileRequest, answer: Mapping[str, Any]) -> CompiledKerne
         return CompileError(f"{kernel} does not compile for {target}", answer["error"], kind=kind)
     asm = answer["asm"]
     return CompiledKernel(
-        name=request.rebuilt.kernel, target=request.target, triton_version=str(answer["triton"]),
-        ttir=asm.get("ttir", ""), ttgir=asm.get("ttgir", ""), ptx=asm.get("ptx", ""), amdgcn=asm.get("amdgcn", ""),
-        sass=answer.get("tools", {}).get("sass", ""), resources=resources_of(request, answer), metadata=answer["metadata"],
-        origins=request.rebuilt.origins, signature=request.signature, constexprs=request.constexprs, options=request.options,
+        name=request.rebuilt.kernel,
+        target=request.target,
+        triton_version=str(answer["triton"]),
+        ttir=asm.get("ttir", ""),
+        ttgir=asm.get("ttgir", ""),
+        ptx=asm.get("ptx", ""),
+        amdgcn=asm.get("amdgcn", ""),
+        sass=answer.get("tools", {}).get("sass", ""),
+        resources=resources_of(request, answer),
+        metadata=answer["metadata"],
+        origins=request.rebuilt.origins,
+        signature=request.signature,
+        constexprs=request.constexprs,
+        options=request.options,
     )
 
 
@@ -143,7 +153,10 @@ def read_resources(
     if reserved:  # with warp specialization more warps are launched than num_warps says
         warps = max(warps, int(reserved.group(1)) // target.warp_size)
     return Resources(
-        registers=registers, spill_bytes=spill, shared_memory_bytes=int(metadata.get("shared") or 0), num_warps=warps,
+        registers=registers,
+        spill_bytes=spill,
+        shared_memory_bytes=int(metadata.get("shared") or 0),
+        num_warps=warps,
         barriers=found.get("BAR"),
     )
 

@@ -15,8 +15,7 @@ class CompileError(InputError):
 
     longest_got = 400  # the compiler says what matters at the end
 
-    def __init__(self, what: str, got: object = None, limit: str | None = None, remedy: str | None = None,
-                 kind: str = "failed") -> None:
+    def __init__(self, what: str, got: object = None, limit: str | None = None, remedy: str | None = None, kind: str = "failed") -> None:
         super().__init__(what, got, limit, remedy)
         self.kind = kind
 

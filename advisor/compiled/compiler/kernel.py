@@ -66,12 +66,16 @@ class CompileRequest:
         """The request as the worker reads it."""
         names = list(self.signature)
         return {
-            "modules": self.rebuilt.modules, "entry": self.rebuilt.entry, "kernel": self.rebuilt.kernel,
-            "signature": dict(self.signature), "constexprs": {k: encode(v) for k, v in self.constexprs.items()},
+            "modules": self.rebuilt.modules,
+            "entry": self.rebuilt.entry,
+            "kernel": self.rebuilt.kernel,
+            "signature": dict(self.signature),
+            "constexprs": {k: encode(v) for k, v in self.constexprs.items()},
             "attrs": [[[names.index(n)], [["tt.divisibility", 16]]] for n in sorted(self.divisible) if n in names],
             "options": {k: v for k, v in self.options.items() if v is not None},
             "target": [self.target.backend, self.target.arch, self.target.warp_size],
-            "sass": self.sass, "only": self.only,
+            "sass": self.sass,
+            "only": self.only,
         }
 
     def key(self, triton_version: str) -> str:

@@ -22,8 +22,10 @@ WORKER = Path(__file__).with_name("worker.py")
 TIMEOUT_S = 120.0
 SLOW_S = 10.0
 """After this long a worker says that it is still at it: huge tiles take minutes to compile, and silence looks like a hang."""
-STILL = ("advisor: Triton is still at work on %s after %g s; it is given up after %g s, a limit that no option raises, and left out of "
-         "what is reported")
+STILL = (
+    "advisor: Triton is still at work on %s after %g s; it is given up after %g s, a limit that no option raises, and left out of "
+    "what is reported"
+)
 
 MOST_WORKERS = 8
 """Each holds Triton in memory, some 300 MB and more while it compiles; and counting what they compiled is done in one process, which more
@@ -98,9 +100,17 @@ class Worker:
         environment |= {"PYTHONDONTWRITEBYTECODE": "1", "TRITON_INTERPRET": "0", "PYTHONSAFEPATH": "1", "PYTHONIOENCODING": "utf-8"}
         environment["TMPDIR"] = self.folder.name  # what a killed compile leaves behind goes with the folder
         self.process = subprocess.Popen(
-            [interpreter(), "-c", f"import sys; sys.argv[0] = 'worker'; __file__ = {str(WORKER)!r}; "
-             "exec(compile(open(__file__).read(), __file__, 'exec'))", str(os.getpid()), self.folder.name],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=self.folder.name, env=environment,
+            [
+                interpreter(),
+                "-c",
+                f"import sys; sys.argv[0] = 'worker'; __file__ = {str(WORKER)!r}; exec(compile(open(__file__).read(), __file__, 'exec'))",
+                str(os.getpid()),
+                self.folder.name,
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            cwd=self.folder.name,
+            env=environment,
             start_new_session=True,  # Ctrl-C is for the parent, which then ends the worker; killed itself, the worker notices
         )
 
@@ -160,9 +170,7 @@ class Pool:
             self.idle.append(worker)
         return answer
 
-    def map(
-        self, requests: Sequence[dict[str, Any]], done: Callable[[int, dict[str, Any]], None]
-    ) -> None:
+    def map(self, requests: Sequence[dict[str, Any]], done: Callable[[int, dict[str, Any]], None]) -> None:
         """Answer all requests on all workers; `done(i, answer)` is called as they come, from the calling thread."""
         from concurrent.futures import ThreadPoolExecutor, as_completed
 

@@ -53,9 +53,7 @@ class Request:
         return self.pointer.reasons.union(*(start.reasons for start in self.starts))
 
 
-def request(
-    op: Operation, environment: Environment, shapes: Mapping[str, tuple[int, ...]], found: Execution
-) -> Request:
+def request(op: Operation, environment: Environment, shapes: Mapping[str, tuple[int, ...]], found: Execution) -> Request:
     """What a memory operation asks for. What of it is not known is named in `found`.
 
     Args:
@@ -73,8 +71,7 @@ def request(
         if block is None:
             elements, reasons = block_elements(op, pointer, others, tensor, found.programs)
             found.assume(reasons, "a block", op, "the prediction takes it for full, the bound for empty")
-            return Request(pointer=pointer, mask=None, shape=_shape(op), masked=True, certain=False, block=elements,
-                           starts=tuple(others))
+            return Request(pointer=pointer, mask=None, shape=_shape(op), masked=True, certain=False, block=elements, starts=tuple(others))
         return Request(pointer=block[0], mask=block[1], shape=block[0].shape, masked=True, certain=certain)
     mask = others[0] if others else None
     if mask is not None and not mask.known:

@@ -117,9 +117,14 @@ def read_facts(compiled: CompiledKernel) -> CodeFacts:
     if not code:
         asynchronous = compiled.ptx.count("cp.async.c") + compiled.ptx.count("cp.async.bulk")
     return CodeFacts(
-        instructions=len(code), mix=dict(mix), loops=loops, matrix_instruction=matrix_instruction(compiled),
-        async_copies=asynchronous, widths=access_widths(compiled.ptx, own),
-        conversions_in_loop=tuple(conversions(compiled)), code=code,
+        instructions=len(code),
+        mix=dict(mix),
+        loops=loops,
+        matrix_instruction=matrix_instruction(compiled),
+        async_copies=asynchronous,
+        widths=access_widths(compiled.ptx, own),
+        conversions_in_loop=tuple(conversions(compiled)),
+        code=code,
     )
 
 
@@ -131,9 +136,7 @@ def matrix_instruction(compiled: CompiledKernel) -> str | None:
     return "mfma" if "v_mfma_" in compiled.amdgcn else "wmma" if "v_wmma_" in compiled.amdgcn else None
 
 
-def instructions(
-    sass: str, own: set[str]
-) -> tuple[tuple[Instruction, ...], dict[str, int], dict[int, str]]:
+def instructions(sass: str, own: set[str]) -> tuple[tuple[Instruction, ...], dict[str, int], dict[int, str]]:
     """Instructions, the address of each label, and the label each branch goes to."""
     found: list[Instruction] = []
     labels: dict[str, int] = {}
@@ -184,8 +187,13 @@ def code_loops(code: tuple[Instruction, ...], labels: Mapping[str, int], targets
         lines = [i.line for i in body if i.line is not None]
         found.append(
             CodeLoop(
-                first_line=min(lines) if lines else None, depth=depth, instructions=len(body), start=start, end=end,
-                mix=dict(Counter(i.kind for i in body)), wide_integer=sum(bool(WIDE.match(i.opcode)) for i in body),
+                first_line=min(lines) if lines else None,
+                depth=depth,
+                instructions=len(body),
+                start=start,
+                end=end,
+                mix=dict(Counter(i.kind for i in body)),
+                wide_integer=sum(bool(WIDE.match(i.opcode)) for i in body),
                 innermost=not inner,
             )
         )

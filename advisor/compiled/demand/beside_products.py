@@ -31,7 +31,9 @@ def beside_products(function: Function) -> dict[int, frozenset[tuple[int, Part]]
     for dot in dots:
         assert names is not None
         sides: tuple[tuple[Part, Iterator[Operation]], ...] = (
-            ("left", _before(names, dot.operands[0])), ("right", _before(names, dot.operands[1])), ("filled", _after(names, dot))
+            ("left", _before(names, dot.operands[0])),
+            ("right", _before(names, dot.operands[1])),
+            ("filled", _after(names, dot)),
         )
         for part, operations in sides if dot.name == "tt.dot" else sides[2:]:  # operands of a scaled product have scales among them
             for op in operations:

@@ -18,9 +18,7 @@ from advisor.compiled.ir.places import Family, families
 
 COLUMNS = ("tensor", "fma", "packed", "xu", "alu", "fp64", "smem", "load", "store", "atomic", "trips", "requested_load", "requested_store")
 
-_OF_LINES = {
-    "tensor": "tensor_flop", "fma": "fma_flop", "xu": "xu_op", "alu": "alu_op", "fp64": "fp64_flop", "smem": "smem_bytes"
-}
+_OF_LINES = {"tensor": "tensor_flop", "fma": "fma_flop", "xu": "xu_op", "alu": "alu_op", "fp64": "fp64_flop", "smem": "smem_bytes"}
 """What operations ask of the pipelines, by column: as lines of the source have it."""
 
 NOWHERE = (0, -1)
@@ -197,8 +195,15 @@ class Collected:
                 if id(operation) in self.beside:
                     self.padding_beside.add(once.times(often * self.scale * padded_share(self.beside[id(operation)], useful)))
                 flop = sum(once.tensor_flop.values())
-                for name, amount in (("tensor", flop), ("fma", once.fma), ("packed", once.packed), ("xu", once.xu), ("alu", once.alu),
-                                     ("fp64", once.fp64), ("smem", once.smem)):
+                for name, amount in (
+                    ("tensor", flop),
+                    ("fma", once.fma),
+                    ("packed", once.packed),
+                    ("xu", once.xu),
+                    ("alu", once.alu),
+                    ("fp64", once.fp64),
+                    ("smem", once.smem),
+                ):
                     if amount:
                         self.all.add(name, times * amount)
                         if not assumed:

@@ -15,7 +15,18 @@ from advisor.compiled.ir.ir import Operation, Type
 from advisor.gpus.hardware import FP16_ACCUMULATOR
 
 ELEMENT_BITS = {
-    "f64": 64, "f32": 32, "f16": 16, "bf16": 16, "tf32": 32, "i64": 64, "i32": 32, "i16": 16, "i8": 8, "i1": 8, "i4": 4, "i128": 128,
+    "f64": 64,
+    "f32": 32,
+    "f16": 16,
+    "bf16": 16,
+    "tf32": 32,
+    "i64": 64,
+    "i32": 32,
+    "i16": 16,
+    "i8": 8,
+    "i1": 8,
+    "i4": 4,
+    "i128": 128,
 }
 
 
@@ -34,45 +45,132 @@ def element_bytes(element: str) -> float:
 TENSOR_TYPES = {"f16": "fp16", "bf16": "bf16", "i8": "int8", "f64": "fp64"}
 
 _FMA = {
-    "arith.addf": 1, "arith.subf": 1, "arith.mulf": 1, "math.fma": 2, "arith.maximumf": 1, "arith.minimumf": 1,
-    "arith.maxnumf": 1, "arith.minnumf": 1, "arith.negf": 0, "math.absf": 0, "tt.clampf": 2,
+    "arith.addf": 1,
+    "arith.subf": 1,
+    "arith.mulf": 1,
+    "math.fma": 2,
+    "arith.maximumf": 1,
+    "arith.minimumf": 1,
+    "arith.maxnumf": 1,
+    "arith.minnumf": 1,
+    "arith.negf": 0,
+    "math.absf": 0,
+    "tt.clampf": 2,
 }
 """FLOP per element. Signs and magnitudes are none: floating-point instructions take each operand negated or as its magnitude."""
 
 _XU: dict[str, tuple[int, int]] = {
     # operation: (xu operations, FLOP on fma besides)
-    "math.exp": (1, 1), "math.exp2": (1, 0), "math.log": (1, 1), "math.log2": (1, 0), "math.log1p": (1, 4), "math.expm1": (1, 4),
-    "math.sqrt": (1, 0), "math.rsqrt": (1, 0), "math.sin": (1, 2), "math.cos": (1, 2), "math.tanh": (1, 0), "math.erf": (1, 16),
-    "math.powf": (2, 2), "arith.divf": (1, 2), "tt.precise_sqrt": (1, 6), "tt.precise_divf": (1, 8), "arith.remf": (1, 4),
+    "math.exp": (1, 1),
+    "math.exp2": (1, 0),
+    "math.log": (1, 1),
+    "math.log2": (1, 0),
+    "math.log1p": (1, 4),
+    "math.expm1": (1, 4),
+    "math.sqrt": (1, 0),
+    "math.rsqrt": (1, 0),
+    "math.sin": (1, 2),
+    "math.cos": (1, 2),
+    "math.tanh": (1, 0),
+    "math.erf": (1, 16),
+    "math.powf": (2, 2),
+    "arith.divf": (1, 2),
+    "tt.precise_sqrt": (1, 6),
+    "tt.precise_divf": (1, 8),
+    "arith.remf": (1, 4),
 }
 
 _EXTERN_XU: dict[str, tuple[int, int]] = {
-    "tanh": (2, 4), "exp": (1, 1), "exp2": (1, 0), "log": (1, 1), "log2": (1, 0), "log1p": (1, 6), "expm1": (1, 6), "rsqrt": (1, 0),
-    "sqrt": (1, 0), "erf": (1, 16), "erfc": (1, 16), "sin": (1, 8), "cos": (1, 8), "pow": (2, 20), "powi": (0, 8), "rcp": (1, 0),
-    "div": (1, 2), "sigmoid": (2, 2), "lgamma": (2, 20), "fast_expf": (1, 1), "fast_dividef": (1, 1), "fast_logf": (1, 1),
-    "fma": (0, 2), "abs": (0, 1), "floor": (0, 1), "ceil": (0, 1), "rint": (0, 1), "round": (0, 1), "llrint": (0, 1),
+    "tanh": (2, 4),
+    "exp": (1, 1),
+    "exp2": (1, 0),
+    "log": (1, 1),
+    "log2": (1, 0),
+    "log1p": (1, 6),
+    "expm1": (1, 6),
+    "rsqrt": (1, 0),
+    "sqrt": (1, 0),
+    "erf": (1, 16),
+    "erfc": (1, 16),
+    "sin": (1, 8),
+    "cos": (1, 8),
+    "pow": (2, 20),
+    "powi": (0, 8),
+    "rcp": (1, 0),
+    "div": (1, 2),
+    "sigmoid": (2, 2),
+    "lgamma": (2, 20),
+    "fast_expf": (1, 1),
+    "fast_dividef": (1, 1),
+    "fast_logf": (1, 1),
+    "fma": (0, 2),
+    "abs": (0, 1),
+    "floor": (0, 1),
+    "ceil": (0, 1),
+    "rint": (0, 1),
+    "round": (0, 1),
+    "llrint": (0, 1),
 }
 
 _DIVISION_ALU = {
     # bits: integer operations per element of a division by a power of two, another constant, a value that lanes share, and any other:
     # a shift or a mask; a multiplication that keeps the high half, and its correction; the same, more of it; the reciprocal besides.
     # The least that Triton 3.9's machine code for sm_90 has (a signed dividend takes up to 3 more for a power of two).
-    32: (1, 4, 6, 18), 64: (2, 12, 24, 60),
+    32: (1, 4, 6, 18),
+    64: (2, 12, 24, 60),
 }
 
 _FREE = frozenset(
     {
-        "arith.constant", "tt.splat", "tt.broadcast", "tt.expand_dims", "tt.reshape", "tt.make_range", "tt.get_program_id",
-        "tt.get_num_programs", "scf.yield", "scf.condition", "tt.return", "cf.br", "cf.cond_br", "scf.for", "scf.if", "scf.while",
-        "tt.call", "tt.unsplat", "tt.trans", "tt.split", "tt.join", "tt.cat", "tt.reduce.return", "tt.scan.return",
-        "tt.make_tensor_descriptor", "tt.reduce", "tt.scan", "tt.dot", "tt.dot_scaled", "ub.poison", "tt.map_elementwise",
-        "tt.map_elementwise.return", "tt.assert", "tt.print", "llvm.intr.assume", "gpu.barrier",
+        "arith.constant",
+        "tt.splat",
+        "tt.broadcast",
+        "tt.expand_dims",
+        "tt.reshape",
+        "tt.make_range",
+        "tt.get_program_id",
+        "tt.get_num_programs",
+        "scf.yield",
+        "scf.condition",
+        "tt.return",
+        "cf.br",
+        "cf.cond_br",
+        "scf.for",
+        "scf.if",
+        "scf.while",
+        "tt.call",
+        "tt.unsplat",
+        "tt.trans",
+        "tt.split",
+        "tt.join",
+        "tt.cat",
+        "tt.reduce.return",
+        "tt.scan.return",
+        "tt.make_tensor_descriptor",
+        "tt.reduce",
+        "tt.scan",
+        "tt.dot",
+        "tt.dot_scaled",
+        "ub.poison",
+        "tt.map_elementwise",
+        "tt.map_elementwise.return",
+        "tt.assert",
+        "tt.print",
+        "llvm.intr.assume",
+        "gpu.barrier",
     }
 )
 MEMORY = frozenset(
     {
-        "tt.load", "tt.store", "tt.descriptor_load", "tt.descriptor_store", "tt.atomic_rmw", "tt.atomic_cas",
-        "tt.descriptor_gather", "tt.descriptor_scatter", "tt.descriptor_reduce",
+        "tt.load",
+        "tt.store",
+        "tt.descriptor_load",
+        "tt.descriptor_store",
+        "tt.atomic_rmw",
+        "tt.atomic_cas",
+        "tt.descriptor_gather",
+        "tt.descriptor_scatter",
+        "tt.descriptor_reduce",
     }
 )
 

@@ -29,7 +29,11 @@ class Counted:
     _entries: dict[Hashable, _Entry] = field(default_factory=dict)
 
     def demand(
-        self, ttir: str, grid: tuple[int, ...], inputs: Inputs, own_files: tuple[str, ...] = (),
+        self,
+        ttir: str,
+        grid: tuple[int, ...],
+        inputs: Inputs,
+        own_files: tuple[str, ...] = (),
         programs: NDArray[np.int64] | None = None,
     ) -> KernelDemand:
         """As `read_demand`, which raises what it raises each time anew."""

@@ -145,25 +145,42 @@ def _access_demand(totals: AccessTotals, around: tuple[int, ...], sample: Sample
         where = f"line {operation.line}" if operation.location else "an access"
         assumption = f"{where}: the bound counts those of the programs looked at alone, the prediction what they let expect of all"
     return AccessDemand(
-        operation=operation, kind=totals.kind, argument=totals.base, element=element,
-        executions=totals.executions, certain_executions=totals.certain_executions,
-        issued_bytes=totals.lanes * size, requested_bytes=totals.distinct * size, certain_bytes=totals.certain * size,
+        operation=operation,
+        kind=totals.kind,
+        argument=totals.base,
+        element=element,
+        executions=totals.executions,
+        certain_executions=totals.certain_executions,
+        issued_bytes=totals.lanes * size,
+        requested_bytes=totals.distinct * size,
+        certain_bytes=totals.certain * size,
         reach_bytes=None if reach is None else (reach[0] * size, (reach[1] + 1) * size),
-        unlocated_for=frozenset(totals.unlocated_for) if reach is None else frozenset(), touched=touched, certain=certain,
+        unlocated_for=frozenset(totals.unlocated_for) if reach is None else frozenset(),
+        touched=touched,
+        certain=certain,
         growth=growth(found, touched, step, sample) if sample is not None and some else 1.0,
-        lanes=lanes, masked=totals.masked,
+        lanes=lanes,
+        masked=totals.masked,
         active_fraction=totals.lanes / (totals.executions * lanes) if totals.executions else 0.0,
-        contiguous=None if totals.unlocated else totals.contiguous, sector_ratio=totals.sector_ratio, unused_bytes=0.0,
+        contiguous=None if totals.unlocated else totals.contiguous,
+        sector_ratio=totals.sector_ratio,
+        unused_bytes=0.0,
         loop=around[-1] if around else None,
-        line=operation.line, file=operation.location.file if operation.location else None,
+        line=operation.line,
+        file=operation.location.file if operation.location else None,
     ), assumption
 
 
 def _loops(collected: Collected, around: Mapping[int, tuple[int, ...]]) -> tuple[LoopDemand, ...]:
     return tuple(
         LoopDemand(
-            line=each.operation.line, depth=len(around.get(id(each.operation), (0,))), entries=each.entries, trips=each.trips,
-            mean_trips=each.trips / each.entries if each.entries else 0.0, reasons=tuple(sorted(each.reasons)), sampled=each.sampled,
+            line=each.operation.line,
+            depth=len(around.get(id(each.operation), (0,))),
+            entries=each.entries,
+            trips=each.trips,
+            mean_trips=each.trips / each.entries if each.entries else 0.0,
+            reasons=tuple(sorted(each.reasons)),
+            sampled=each.sampled,
         )
         for each in collected.loops.values()
     )
@@ -178,8 +195,15 @@ def _lines(collected: Collected) -> tuple[LineDemand, ...]:
 
 
 def _kernel_demand(
-    collected: Collected, accesses: tuple[AccessDemand, ...], loops: tuple[LoopDemand, ...], unknown: Mapping[str, str],
-    grid: tuple[int, int, int], programs: int, whole: bool, inputs: Inputs, rewritten: Mapping[str, float],
+    collected: Collected,
+    accesses: tuple[AccessDemand, ...],
+    loops: tuple[LoopDemand, ...],
+    unknown: Mapping[str, str],
+    grid: tuple[int, int, int],
+    programs: int,
+    whole: bool,
+    inputs: Inputs,
+    rewritten: Mapping[str, float],
 ) -> KernelDemand:
     rows, certain = collected.all.rows(), collected.certain.rows()
     scale = collected.scale
@@ -190,26 +214,50 @@ def _kernel_demand(
     rest = tuple(a for a in accesses if a.kind != "load")
     alike = all(np.array_equal(rows[name], certain[name]) for name in COLUMNS if name != "smem")  # what is spared of it aside
     return KernelDemand(
-        grid=grid, programs=programs, exact=whole and not collected.approximations and alike, scale=scale, per_program=rows,
+        grid=grid,
+        programs=programs,
+        exact=whole and not collected.approximations and alike,
+        scale=scale,
+        per_program=rows,
         tensor_flop=dict(collected.all.tensor),
         certain=CertainDemand(
-            per_program=certain, tensor_flop={kind: flop * share for kind, flop in collected.certain.tensor.items()},
-            fp64_flop=sure["fp64"], fma_flop=sure["fma"], packed_flop=sure["packed"], xu_op=sure["xu"], smem_bytes=sure["smem"],
-            requested_load_bytes=sure["requested_load"], padding=collected.certain.padding.times(share),
+            per_program=certain,
+            tensor_flop={kind: flop * share for kind, flop in collected.certain.tensor.items()},
+            fp64_flop=sure["fp64"],
+            fma_flop=sure["fma"],
+            packed_flop=sure["packed"],
+            xu_op=sure["xu"],
+            smem_bytes=sure["smem"],
+            requested_load_bytes=sure["requested_load"],
+            padding=collected.certain.padding.times(share),
         ),
-        fp64_flop=sums["fp64"], fma_flop=sums["fma"], packed_flop=sums["packed"], xu_op=sums["xu"], alu_op=sums["alu"],
+        fp64_flop=sums["fp64"],
+        fma_flop=sums["fma"],
+        packed_flop=sums["packed"],
+        xu_op=sums["xu"],
+        alu_op=sums["alu"],
         smem_bytes=sums["smem"],
-        padding=collected.all.padding, padding_beside=collected.padding_beside,
-        load_bytes=sums["load"], store_bytes=sums["store"], atomic_bytes=sums["atomic"],
-        requested_load_bytes=sums["requested_load"], requested_store_bytes=sums["requested_store"],
-        footprint_bytes=footprints(accesses, inputs), read_footprints=footprints(loads, inputs),
+        padding=collected.all.padding,
+        padding_beside=collected.padding_beside,
+        load_bytes=sums["load"],
+        store_bytes=sums["store"],
+        atomic_bytes=sums["atomic"],
+        requested_load_bytes=sums["requested_load"],
+        requested_store_bytes=sums["requested_store"],
+        footprint_bytes=footprints(accesses, inputs),
+        read_footprints=footprints(loads, inputs),
         written_footprints=footprints(rest, inputs),
         likely_footprint_bytes=likely_footprints(accesses, inputs, programs),
         likely_read_footprints=likely_footprints(loads, inputs, programs),
         likely_written_footprints=likely_footprints(rest, inputs, programs),
         likely_unused_bytes=likely_unused_bytes(loads, inputs, programs) + likely_unused_bytes(rest, inputs, programs),
-        rewritten=rewritten, unlocated=unlocated(accesses),
-        accesses=accesses, loops=loops, lines=_lines(collected), classes=classes(rows, scale), unknown=unknown,
+        rewritten=rewritten,
+        unlocated=unlocated(accesses),
+        accesses=accesses,
+        loops=loops,
+        lines=_lines(collected),
+        classes=classes(rows, scale),
+        unknown=unknown,
         approximations=tuple(sorted(collected.approximations)),
     )
 
@@ -240,15 +288,29 @@ def classes(rows: Mapping[str, NDArray[np.float64]], scale: float) -> tuple[Prog
         tensor, fma, load, store, trips = (float(v) for v in kinds[i])
         label = "full" if work[i] >= most * (1 - 1e-9) else "early exit" if work[i] <= most * 0.01 else "part"
         found.append(
-            ProgramClass(label=label, programs=float(counts[i]) * scale, tensor_flop=tensor, fma_flop=fma, load_bytes=load,
-                         store_bytes=store, trips=trips)
+            ProgramClass(
+                label=label,
+                programs=float(counts[i]) * scale,
+                tensor_flop=tensor,
+                fma_flop=fma,
+                load_bytes=load,
+                store_bytes=store,
+                trips=trips,
+            )
         )
     rest = order[8:]
     if len(rest):
         n = float(counts[rest].sum())
         mean = (kinds[rest] * counts[rest, None]).sum(axis=0) / n
         found.append(
-            ProgramClass(label="part", programs=n * scale, tensor_flop=float(mean[0]), fma_flop=float(mean[1]),
-                         load_bytes=float(mean[2]), store_bytes=float(mean[3]), trips=float(mean[4]))
+            ProgramClass(
+                label="part",
+                programs=n * scale,
+                tensor_flop=float(mean[0]),
+                fma_flop=float(mean[1]),
+                load_bytes=float(mean[2]),
+                store_bytes=float(mean[3]),
+                trips=float(mean[4]),
+            )
         )
     return tuple(found)

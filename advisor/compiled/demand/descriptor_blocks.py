@@ -20,9 +20,7 @@ _BLOCKS = frozenset({"tt.descriptor_load", "tt.descriptor_store", "tt.descriptor
 _SHAPE = re.compile(r"tensordesc<(?:tensor<)?((?:\d+x)+)")
 
 
-def descriptor_parts(
-    arguments: Sequence[str], kinds: Sequence[str], shapes: Mapping[str, tuple[int, ...]]
-) -> dict[str, int | bool]:
+def descriptor_parts(arguments: Sequence[str], kinds: Sequence[str], shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int | bool]:
     """Values of the arguments that Triton makes of a descriptor, of a contiguous tensor.
 
     Told by their place, for Triton 3.6 only numbers them (`%x_0`; 3.9 has `%x.shape.0`): behind the descriptor its sizes and strides;

@@ -294,9 +294,15 @@ class _Evaluator:
         loop.trips += counts * trips
         certain = low.certain and high.certain and step.certain
         walk = Walk(
-            op=op, start=start, pace=pace, environment=environment, running=running.assuming(not certain), found=found,
+            op=op,
+            start=start,
+            pace=pace,
+            environment=environment,
+            running=running.assuming(not certain),
+            found=found,
             body=lambda now, into: self._region(op.regions[0], environment, now, into),
-            effort=self.effort, remembered=self.remembered,
+            effort=self.effort,
+            remembered=self.remembered,
         )
         final, sampled = walk.all(trips, {name: environment.value(first) for name, first in carried if name in environment.needed})
         loop.sampled |= sampled

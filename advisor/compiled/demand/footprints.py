@@ -70,8 +70,9 @@ def _footprints(
             touched = likely_distinct_bytes(each for a in located for each in a.touched) * max((a.growth for a in located), default=1.0)
         else:
             touched = distinct_bytes(each for a in located for each in a.certain)
-        touched = min(touched, sum(a.requested_bytes if likely else a.certain_bytes for a in located),
-                      _covered(a.reach_bytes for a in located))
+        touched = min(
+            touched, sum(a.requested_bytes if likely else a.certain_bytes for a in located), _covered(a.reach_bytes for a in located)
+        )
         found[name] = max(touched, unknown_bytes(unknown, size) if unknown else 0.0)
         if size is not None:
             found[name] = min(found[name], size)

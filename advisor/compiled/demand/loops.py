@@ -167,13 +167,15 @@ class Walk:
 
     def _typical_size(self) -> float:
         """Elements of the values that a trip works out, on average."""
-        sizes = [sum(part.size for part in value.parts) for op in self.op.walk() for name in op.results
-                 if (value := self.environment.held.get(name)) is not None]
+        sizes = [
+            sum(part.size for part in value.parts)
+            for op in self.op.walk()
+            for name in op.results
+            if (value := self.environment.held.get(name)) is not None
+        ]
         return sum(sizes) / max(len(sizes), 1)
 
-    def _sampled(
-        self, trips: Count, state: State, advances: dict[str, Advance], random: int | None = None, edges: bool = False
-    ) -> State:
+    def _sampled(self, trips: Count, state: State, advances: dict[str, Advance], random: int | None = None, edges: bool = False) -> State:
         """Trips at both ends and at samples between; what is carried advances as in the first trips.
 
         Between two samples the counts are taken as those of the nearer one; equal samples make that exact. Where trips are not alike,

@@ -60,12 +60,12 @@ def machine_work(
             widest += access.issued_bytes / lanes
             narrow += access.issued_bytes / (gpu.warp_size * width_of(access, facts))
     return MachineWork(
-        spill_bytes=moved, spill_l2_bytes=max(2.0 * spilled * threads * ctas, overflow * moved),
-        conversion_bytes=sum(
-            CONVERSION_PASSES * size * executions_at(demand, line, ctas) for line, _, size in facts.conversions_in_loop
-        ),
+        spill_bytes=moved,
+        spill_l2_bytes=max(2.0 * spilled * threads * ctas, overflow * moved),
+        conversion_bytes=sum(CONVERSION_PASSES * size * executions_at(demand, line, ctas) for line, _, size in facts.conversions_in_loop),
         sector_bytes=sum(access.unused_bytes for access in demand.accesses),
-        access_instructions=narrow, access_instructions_widest=widest,
+        access_instructions=narrow,
+        access_instructions_widest=widest,
     )
 
 

@@ -52,7 +52,10 @@ def certain_passing(demand: KernelDemand) -> Passing:
     in_place += min(other_read, own_written) + min(other_written, own_read)
     in_place += sum(min(read.get(name, 0.0), written.get(other, 0.0)) for name in elsewhere for other in elsewhere if name != other)
     return Passing(
-        read=all_read, written=all_written, results=all_written - updated, in_place=min(in_place, all_read, all_written),
+        read=all_read,
+        written=all_written,
+        results=all_written - updated,
+        in_place=min(in_place, all_read, all_written),
     )
 
 

@@ -45,7 +45,13 @@ def products(function: Function) -> dict[int, Product]:
 
 _SAME = frozenset(
     {
-        "tt.fp_to_fp", "tt.bitcast", "tt.clampf", "tt.extern_elementwise", "tt.precise_sqrt", "tt.precise_divf", "tt.mulhiui",
+        "tt.fp_to_fp",
+        "tt.bitcast",
+        "tt.clampf",
+        "tt.extern_elementwise",
+        "tt.precise_sqrt",
+        "tt.precise_divf",
+        "tt.mulhiui",
         "tt.elementwise_inline_asm",
     }
 )

@@ -34,7 +34,8 @@ def if_distinct(demand: KernelDemand, inputs: Inputs) -> KernelDemand:
     loads = tuple(each for each in accesses if each.kind == "load")
     rest = tuple(each for each in accesses if each.kind != "load")
     return replace(
-        demand, likely_footprint_bytes=likely_footprints(accesses, inputs, demand.programs),
+        demand,
+        likely_footprint_bytes=likely_footprints(accesses, inputs, demand.programs),
         likely_read_footprints=likely_footprints(loads, inputs, demand.programs),
         likely_written_footprints=likely_footprints(rest, inputs, demand.programs),
     )

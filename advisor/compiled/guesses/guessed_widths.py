@@ -17,7 +17,8 @@ def certain_of_guesses(demand: KernelDemand, guess: Guess) -> KernelDemand:
     """
     shares = {
         name: element_bytes(NARROWER[kind][1:]) / element_bytes(kind[1:])
-        for name in guess.guessed if (kind := guess.signature[name]) in NARROWER
+        for name in guess.guessed
+        if (kind := guess.signature[name]) in NARROWER
     }
     if not shares:
         return demand

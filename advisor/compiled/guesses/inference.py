@@ -180,8 +180,11 @@ class _Draft:
         for parameter in self.function.parameters:
             name = parameter.name
             kind = self.given.types.get(name) or (_recorded(recorded, parameter, self.function) if recorded else None)
-            if name in self.given.constexprs or (parameter.is_constexpr and kind in (None, "constexpr")) or kind == "constexpr" or (
-                name in tuned and kind is None
+            if (
+                name in self.given.constexprs
+                or (parameter.is_constexpr and kind in (None, "constexpr"))
+                or kind == "constexpr"
+                or (name in tuned and kind is None)
             ):
                 unknown = self._is_unknown_stride(parameter, tuned)
                 self.signature[name] = "i32" if unknown else "constexpr"
@@ -209,7 +212,11 @@ class _Draft:
         known = {*self.given.constexprs, *tuned, *self.given.scalars, *self.options, *self.function.heuristics}
         decides = use.extent or use.range_bound or use.boolean or use.element_type or use.text or use.compared
         return bool(
-            STRIDE_NAME.search(name) and parameter.default is MISSING and name not in known and use.offset and not decides
+            STRIDE_NAME.search(name)
+            and parameter.default is MISSING
+            and name not in known
+            and use.offset
+            and not decides
             and not {"stride", "other"} & set(self.choice)
         )
 
@@ -234,8 +241,10 @@ class _Draft:
             self.assumptions.append(Assumption(kind="type", name=name, value=kind, note=narrower_note(kind) if is_guess else ""))
         elif name not in self.given.scalars and parameter.annotation is None and parameter.default is MISSING:
             self.numbers.setdefault(kind, []).append(name)
-        elif parameter.annotation is None and value is not None and (
-            kind == "i32" or (type(value) is int and not isinstance(parameter.default, float))
+        elif (
+            parameter.annotation is None
+            and value is not None
+            and (kind == "i32" or (type(value) is int and not isinstance(parameter.default, float)))
         ):
             return type_of(value)
         return kind
@@ -340,11 +349,18 @@ def _guess(
     told = {*given.scalars, *draft.divisible, *function.unaligned}
     unread = function.autotune.problem if function.autotune is not None and not function.autotune.configs else None
     return Guess(
-        signature=draft.signature, constexprs=draft.constants, options=draft.options, assumptions=tuple(draft.assumptions), label=label,
-        divisible=frozenset(draft.divisible), strides=draft.strides,
+        signature=draft.signature,
+        constexprs=draft.constants,
+        options=draft.options,
+        assumptions=tuple(draft.assumptions),
+        label=label,
+        divisible=frozenset(draft.divisible),
+        strides=draft.strides,
         untold=tuple(n for n, kind in draft.signature.items() if kind in INTEGERS and n not in told),
-        invented=tuple(draft.invented()), settled=frozenset(draft.settled()),
-        guessed=frozenset((*draft.guessed, *draft.described)), unread=unread or "",
+        invented=tuple(draft.invented()),
+        settled=frozenset(draft.settled()),
+        guessed=frozenset((*draft.guessed, *draft.described)),
+        unread=unread or "",
     )
 
 

@@ -11,7 +11,17 @@ OF_VALUES = ("bits", "narrow_bits", "wide_bits", "bitwise", "int8", "real", "add
 OF_LOADS = ("index", "counted", "tested")
 """What is done with the values that are loaded through a pointer."""
 OF_ARGUMENTS = (
-    "extent", "range_bound", "boolean", "optional", "element_type", "descriptor", "number", "beside_floats", "integer", "offset", "whole",
+    "extent",
+    "range_bound",
+    "boolean",
+    "optional",
+    "element_type",
+    "descriptor",
+    "number",
+    "beside_floats",
+    "integer",
+    "offset",
+    "whole",
     "switch",
 )
 """What is done with an argument itself."""

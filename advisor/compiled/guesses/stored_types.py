@@ -18,7 +18,14 @@ from advisor.compiled.ir.slicing import MEMORY, Flow, flow_of
 
 _ADDRESSES = frozenset(
     {
-        "tt.addptr", "tt.splat", "tt.broadcast", "tt.expand_dims", "tt.reshape", "tt.trans", "tt.make_tensor_ptr", "tt.advance",
+        "tt.addptr",
+        "tt.splat",
+        "tt.broadcast",
+        "tt.expand_dims",
+        "tt.reshape",
+        "tt.trans",
+        "tt.make_tensor_ptr",
+        "tt.advance",
         "tt.make_tensor_descriptor",
     }
 )
@@ -26,8 +33,14 @@ _ADDRESSES = frozenset(
 _UNSIGNED = frozenset({"arith.uitofp", "arith.extui"})
 _WIDENING = _UNSIGNED | {"arith.sitofp", "arith.extsi", "arith.extf", "tt.fp_to_fp"}
 _FLOATS = {
-    "f16": "fp16", "bf16": "bf16", "f32": "fp32", "f8E4M3FN": "fp8e4nv", "f8E5M2": "fp8e5", "f8E4M3FNUZ": "fp8e4b8",
-    "f8E5M2FNUZ": "fp8e5b16", "f8E4M3B11FNUZ": "fp8e4b15",
+    "f16": "fp16",
+    "bf16": "bf16",
+    "f32": "fp32",
+    "f8E4M3FN": "fp8e4nv",
+    "f8E5M2": "fp8e5",
+    "f8E4M3FNUZ": "fp8e4b8",
+    "f8E5M2FNUZ": "fp8e5b16",
+    "f8E4M3B11FNUZ": "fp8e4b15",
 }
 _AS_GUESSED = ""
 

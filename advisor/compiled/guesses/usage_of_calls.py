@@ -16,20 +16,42 @@ from advisor.python_source.source import SourceFile
 
 MEMORY_CALLS = frozenset(
     {
-        "load", "store", "atomic_add", "atomic_max", "atomic_min", "atomic_xchg", "atomic_cas", "atomic_and", "atomic_or",
-        "atomic_xor", "make_block_ptr", "make_tensor_descriptor", "_experimental_make_tensor_descriptor",
+        "load",
+        "store",
+        "atomic_add",
+        "atomic_max",
+        "atomic_min",
+        "atomic_xchg",
+        "atomic_cas",
+        "atomic_and",
+        "atomic_or",
+        "atomic_xor",
+        "make_block_ptr",
+        "make_tensor_descriptor",
+        "_experimental_make_tensor_descriptor",
     }
 )
 TEXTS = {
-    "input_precision": "ieee", "eviction_policy": "", "cache_modifier": "", "padding_option": "zero", "fp_downcast_rounding": "rtne",
-    "sem": "acq_rel", "lhs_format": "e4m3", "rhs_format": "e4m3",
+    "input_precision": "ieee",
+    "eviction_policy": "",
+    "cache_modifier": "",
+    "padding_option": "zero",
+    "fp_downcast_rounding": "rtne",
+    "sem": "acq_rel",
+    "lhs_format": "e4m3",
+    "rhs_format": "e4m3",
 }
 """Options of operations that take a text, with one that every target knows."""
 _MASKS = {"load": 1, "store": 2}
 """Where an operation takes its mask, if not by name."""
 _DESCRIPTOR_CALLS = frozenset({"load", "store", "gather", "scatter"})
 _SIZES = {
-    "arange": slice(None), "zeros": slice(1), "full": slice(1), "zeros_like": slice(1), "broadcast_to": slice(1), "reshape": slice(1),
+    "arange": slice(None),
+    "zeros": slice(1),
+    "full": slice(1),
+    "zeros_like": slice(1),
+    "broadcast_to": slice(1),
+    "reshape": slice(1),
 }
 """The arguments of an operation that are sizes of a tensor."""
 _TYPES = {"zeros": slice(1, None), "cast": slice(1, None), "full": slice(2, 3)}
@@ -261,6 +283,11 @@ class CallReader:
 
 
 _KINDS: tuple[Callable[[CallReader, _Called], bool], ...] = (
-    CallReader._access, CallReader._descriptor, CallReader._sizes, CallReader._unrolled, CallReader._made_of_a_type, CallReader._helper,
+    CallReader._access,
+    CallReader._descriptor,
+    CallReader._sizes,
+    CallReader._unrolled,
+    CallReader._made_of_a_type,
+    CallReader._helper,
 )
 """What a call may be, in the order in which it is asked: a helper may have any name that none of the others goes by."""

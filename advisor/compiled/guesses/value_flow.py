@@ -8,8 +8,34 @@ from advisor.python_source.literals import dotted
 
 FLOAT_CALLS = frozenset(
     {
-        "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "sqrt_rn", "rsqrt", "sigmoid", "softmax", "sin", "cos", "tanh",
-        "erf", "floor", "ceil", "round", "rint", "nearbyint", "fdiv", "div_rn", "fma", "isnan", "isinf", "rand", "randn",
+        "exp",
+        "exp2",
+        "expm1",
+        "log",
+        "log2",
+        "log10",
+        "log1p",
+        "sqrt",
+        "sqrt_rn",
+        "rsqrt",
+        "sigmoid",
+        "softmax",
+        "sin",
+        "cos",
+        "tanh",
+        "erf",
+        "floor",
+        "ceil",
+        "round",
+        "rint",
+        "nearbyint",
+        "fdiv",
+        "div_rn",
+        "fma",
+        "isnan",
+        "isinf",
+        "rand",
+        "randn",
     }
 )
 """Of `triton.language`, its `math` and `libdevice`: what they take and give is of floats."""
@@ -125,9 +151,7 @@ def summed(node: ast.AST) -> list[ast.expr]:
     return terms
 
 
-def parts(
-    node: ast.expr, *, truths: bool = False, reductions: bool = True, bits: bool = True, rounded: bool = True
-) -> list[ast.expr]:
+def parts(node: ast.expr, *, truths: bool = False, reductions: bool = True, bits: bool = True, rounded: bool = True) -> list[ast.expr]:
     """The expressions inside an expression that its value is made of, where it is one of integers: `a` and `b` of `a * b + 1`.
 
     None of what only says which value it is: a condition, a type, an address. None of a value of floats, whatever is made of it later.

@@ -38,34 +38,84 @@ def _shift_right(a: Any, b: Any) -> Any:
 
 
 BINARY: dict[str, Callable[[Any, Any], Any]] = {
-    "arith.divsi": _truncated, "arith.divui": _truncated, "arith.remsi": _remainder, "arith.remui": _remainder,
-    "arith.floordivsi": lambda a, b: a // _safe(b), "arith.ceildivsi": lambda a, b: -((-a) // _safe(b)),
+    "arith.divsi": _truncated,
+    "arith.divui": _truncated,
+    "arith.remsi": _remainder,
+    "arith.remui": _remainder,
+    "arith.floordivsi": lambda a, b: a // _safe(b),
+    "arith.ceildivsi": lambda a, b: -((-a) // _safe(b)),
     "arith.ceildivui": lambda a, b: -((-a) // _safe(b)),
-    "arith.minsi": np.minimum, "arith.maxsi": np.maximum, "arith.minui": np.minimum, "arith.maxui": np.maximum,
-    "arith.shli": _shift_left, "arith.shrsi": _shift_right, "arith.shrui": _shift_right,
-    "arith.xori": np.bitwise_xor, "arith.ori": np.bitwise_or, "arith.andi": np.bitwise_and,
-    "arith.addf": np.add, "arith.subf": np.subtract, "arith.mulf": np.multiply, "arith.divf": lambda a, b: a / _safe(b),
-    "arith.maximumf": np.maximum, "arith.minimumf": np.minimum, "arith.maxnumf": np.maximum, "arith.minnumf": np.minimum,
+    "arith.minsi": np.minimum,
+    "arith.maxsi": np.maximum,
+    "arith.minui": np.minimum,
+    "arith.maxui": np.maximum,
+    "arith.shli": _shift_left,
+    "arith.shrsi": _shift_right,
+    "arith.shrui": _shift_right,
+    "arith.xori": np.bitwise_xor,
+    "arith.ori": np.bitwise_or,
+    "arith.andi": np.bitwise_and,
+    "arith.addf": np.add,
+    "arith.subf": np.subtract,
+    "arith.mulf": np.multiply,
+    "arith.divf": lambda a, b: a / _safe(b),
+    "arith.maximumf": np.maximum,
+    "arith.minimumf": np.minimum,
+    "arith.maxnumf": np.maximum,
+    "arith.minnumf": np.minimum,
 }
 
 COMPARE: dict[str, Callable[[Any, Any], Any]] = {
-    "eq": np.equal, "ne": np.not_equal, "slt": np.less, "sle": np.less_equal, "sgt": np.greater, "sge": np.greater_equal,
-    "ult": np.less, "ule": np.less_equal, "ugt": np.greater, "uge": np.greater_equal,
-    "oeq": np.equal, "one": np.not_equal, "olt": np.less, "ole": np.less_equal, "ogt": np.greater, "oge": np.greater_equal,
-    "ueq": np.equal, "une": np.not_equal,
+    "eq": np.equal,
+    "ne": np.not_equal,
+    "slt": np.less,
+    "sle": np.less_equal,
+    "sgt": np.greater,
+    "sge": np.greater_equal,
+    "ult": np.less,
+    "ule": np.less_equal,
+    "ugt": np.greater,
+    "uge": np.greater_equal,
+    "oeq": np.equal,
+    "one": np.not_equal,
+    "olt": np.less,
+    "ole": np.less_equal,
+    "ogt": np.greater,
+    "oge": np.greater_equal,
+    "ueq": np.equal,
+    "une": np.not_equal,
 }
 
 CASTS = frozenset(
     {
-        "arith.extsi", "arith.extui", "arith.trunci", "arith.index_cast", "arith.index_castui", "tt.bitcast", "arith.bitcast",
-        "arith.sitofp", "arith.uitofp", "arith.fptosi", "arith.fptoui", "arith.extf", "arith.truncf", "tt.fp_to_fp",
+        "arith.extsi",
+        "arith.extui",
+        "arith.trunci",
+        "arith.index_cast",
+        "arith.index_castui",
+        "tt.bitcast",
+        "arith.bitcast",
+        "arith.sitofp",
+        "arith.uitofp",
+        "arith.fptosi",
+        "arith.fptoui",
+        "arith.extf",
+        "arith.truncf",
+        "tt.fp_to_fp",
         "ttg.convert_layout",
     }
 )
 FLOAT_UNARY: dict[str, Callable[[Any], Any]] = {
-    "arith.negf": np.negative, "math.ceil": np.ceil, "math.floor": np.floor, "math.absf": np.abs, "math.absi": np.abs,
-    "math.sqrt": lambda a: np.sqrt(np.maximum(a, 0)), "math.exp": np.exp, "math.exp2": np.exp2,
-    "math.log2": lambda a: np.log2(np.maximum(a, 1e-300)), "math.log": lambda a: np.log(np.maximum(a, 1e-300)),
+    "arith.negf": np.negative,
+    "math.ceil": np.ceil,
+    "math.floor": np.floor,
+    "math.absf": np.abs,
+    "math.absi": np.abs,
+    "math.sqrt": lambda a: np.sqrt(np.maximum(a, 0)),
+    "math.exp": np.exp,
+    "math.exp2": np.exp2,
+    "math.log2": lambda a: np.log2(np.maximum(a, 1e-300)),
+    "math.log": lambda a: np.log(np.maximum(a, 1e-300)),
 }
 
 
@@ -94,9 +144,7 @@ def constant(operation: Operation) -> Value:
 def _hexadecimal(bits: int, element: str) -> float:
     if element == "bf16":
         return float(np.array([bits << 16], np.uint32).view(np.float32)[0])
-    kinds: dict[str, tuple[Any, Any]] = {
-        "f16": (np.uint16, np.float16), "f32": (np.uint32, np.float32), "f64": (np.uint64, np.float64)
-    }
+    kinds: dict[str, tuple[Any, Any]] = {"f16": (np.uint16, np.float16), "f32": (np.uint32, np.float32), "f64": (np.uint64, np.float64)}
     if element not in kinds:
         return float("nan")
     raw, kind = kinds[element]
@@ -228,7 +276,11 @@ def _reduced(operation: Operation, operands: list[Value], shape: tuple[int, ...]
     value = operands[0]
     inner = [o.name for region in operation.regions for block in region for o in block.operations]
     reducers: dict[str, Any] = {
-        "arith.addi": np.sum, "arith.addf": np.sum, "arith.maxsi": np.max, "arith.minsi": np.min, "arith.ori": np.any
+        "arith.addi": np.sum,
+        "arith.addf": np.sum,
+        "arith.maxsi": np.max,
+        "arith.minsi": np.min,
+        "arith.ori": np.any,
     }
     kind = next((reducers[n] for n in inner if n in reducers), None)
     if kind is None or len(operands) != 1 or not value.known or len(inner) > 2:

@@ -116,9 +116,7 @@ class PlaceRecorder:
             kind = int(np.broadcast_to(labels, members.shape)[at]) if labels is not None else next(iter(pattern.keys))
             self._add((-1 if tags is None else int(tags[at]), pattern.keys[kind]), start, chosen, pattern, found)
 
-    def _add(
-        self, kind: tuple[int, tuple[bytes, ...]], start: Integers, members: Active, pattern: _Pattern, found: Places
-    ) -> None:
+    def _add(self, kind: tuple[int, tuple[bytes, ...]], start: Integers, members: Active, pattern: _Pattern, found: Places) -> None:
         """Add the starts of some programs that are alike in tag and pattern."""
         if not members.any():
             return

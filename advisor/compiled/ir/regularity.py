@@ -27,8 +27,19 @@ class Course(IntEnum):
 _SUMS = frozenset({"arith.addi", "arith.subi", "tt.addptr"})
 _SAME = frozenset(
     {
-        "arith.extsi", "arith.extui", "arith.trunci", "arith.index_cast", "arith.index_castui", "tt.splat", "tt.unsplat",
-        "tt.broadcast", "tt.expand_dims", "tt.reshape", "tt.trans", "arith.sitofp", "arith.uitofp",
+        "arith.extsi",
+        "arith.extui",
+        "arith.trunci",
+        "arith.index_cast",
+        "arith.index_castui",
+        "tt.splat",
+        "tt.unsplat",
+        "tt.broadcast",
+        "tt.expand_dims",
+        "tt.reshape",
+        "tt.trans",
+        "arith.sitofp",
+        "arith.uitofp",
     }
 )
 _BY_FIXED = frozenset(

@@ -11,8 +11,16 @@ from advisor.compiled.ir.ir import Block, Function, Operation
 
 MEMORY = frozenset(
     {
-        "tt.load", "tt.store", "tt.atomic_rmw", "tt.atomic_cas", "tt.descriptor_load", "tt.descriptor_store",
-        "tt.descriptor_reduce", "tt.descriptor_gather", "tt.descriptor_scatter", "tt.experimental_descriptor_load",
+        "tt.load",
+        "tt.store",
+        "tt.atomic_rmw",
+        "tt.atomic_cas",
+        "tt.descriptor_load",
+        "tt.descriptor_store",
+        "tt.descriptor_reduce",
+        "tt.descriptor_gather",
+        "tt.descriptor_scatter",
+        "tt.experimental_descriptor_load",
         "tt.experimental_descriptor_store",
     }
 )

@@ -91,8 +91,12 @@ def launch_from_description(source: SourceFile, kernel: str, asked: Described) -
     try:
         return _launch(source, kernel, entry, op, asked)
     except NotLiteralError as error:
-        raise UsageError(f"what {source.path.name} says of {kernel} cannot be followed", str(error), None,
-                         "give --signature, --constexpr, --arg and --grid") from None
+        raise UsageError(
+            f"what {source.path.name} says of {kernel} cannot be followed",
+            str(error),
+            None,
+            "give --signature, --constexpr, --arg and --grid",
+        ) from None
 
 
 def _launch(source: SourceFile, kernel: str, entry: Mapping[str, Any], op: str, asked: Described) -> KernelLaunch:
@@ -114,7 +118,8 @@ def _launch(source: SourceFile, kernel: str, entry: Mapping[str, Any], op: str, 
         assumed.append(f"{whence}: " + " ".join(f"{k}={v}" for k, v in rest.items()))
     arguments = {
         **_plain_dict(call_function(source, entry.get("arguments"), dict(problem), dict(configuration))),
-        **asked.arguments, **{k: v for k, v in asked.constexprs.items() if k not in space},
+        **asked.arguments,
+        **{k: v for k, v in asked.constexprs.items() if k not in space},
     }
     values = {**sizes, **configuration, **{k: v for k, v in arguments.items() if isinstance(v, (int, float, bool))}}
     if asked.num_sms is not None:
@@ -125,7 +130,12 @@ def _launch(source: SourceFile, kernel: str, entry: Mapping[str, Any], op: str, 
         if asked.routing is None:
             assumed.append("uniform routing of tokens to experts")
     launch = described_launch(
-        source, kernel, arguments, {**configuration, **asked.options}, _grid(source, entry, values), contents=contents,
+        source,
+        kernel,
+        arguments,
+        {**configuration, **asked.options},
+        _grid(source, entry, values),
+        contents=contents,
         shapes={str(k): _whole(source, str(v), values) for k, v in (entry.get("shapes") or {}).items()},
     )
     of = _problem(entry, op, sizes, product_type(entry, dtype, arguments), asked.routing)
@@ -170,13 +180,18 @@ def described_launch(
         else:
             types[parameter.name], scalars[parameter.name] = type_of(value), value
     return KernelLaunch(
-        source=source, kernel=kernel, grid=tuple(grid) if grid is not None else None, contents=dict(contents or {}),
-        shapes=dict(shapes or {}), given=Given(types=types, constexprs=constants, options=options, scalars=scalars),
+        source=source,
+        kernel=kernel,
+        grid=tuple(grid) if grid is not None else None,
+        contents=dict(contents or {}),
+        shapes=dict(shapes or {}),
+        given=Given(types=types, constexprs=constants, options=options, scalars=scalars),
     )
 
 
-def _untuned(source: SourceFile, kernel: str, entry: Mapping[str, Any], problem: Mapping[str, Any],
-             chosen: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+def _untuned(
+    source: SourceFile, kernel: str, entry: Mapping[str, Any], problem: Mapping[str, Any], chosen: Mapping[str, Any]
+) -> tuple[dict[str, Any], str]:
     """A configuration to inspect where nobody chose one, and whence it is: the file's default, or else the first valid of its space."""
     if entry.get("default") is not None:
         untuned = _plain_dict(call_function(source, entry["default"], dict(problem)))
@@ -189,8 +204,12 @@ def _untuned(source: SourceFile, kernel: str, entry: Mapping[str, Any], problem:
         configuration = dict(zip(space, row, strict=True))
         if entry.get("valid") is None or call_function(source, entry["valid"], dict(configuration), dict(problem)):
             return configuration, "the first valid configuration of the space, as KERNELS names no `default`"
-    raise UsageError(f"KERNELS[{kernel!r}] names no `default`, and no configuration of its space is valid", None,
-                     "a function problem -> configuration as `default`", "add one, or give every --constexpr of the space")
+    raise UsageError(
+        f"KERNELS[{kernel!r}] names no `default`, and no configuration of its space is valid",
+        None,
+        "a function problem -> configuration as `default`",
+        "add one, or give every --constexpr of the space",
+    )
 
 
 def nominated(source: SourceFile, kernel: str, asked: Described, gpu: GpuSpec) -> list[dict[str, Any]]:
@@ -236,9 +255,7 @@ def _is_valid(source: SourceFile, entry: Mapping[str, Any], configuration: dict[
         return True
 
 
-def _sizes(
-    source: SourceFile, kernel: str, entry: Mapping[str, Any], op: str, asked: Described
-) -> tuple[dict[str, int], list[str]]:
+def _sizes(source: SourceFile, kernel: str, entry: Mapping[str, Any], op: str, asked: Described) -> tuple[dict[str, int], list[str]]:
     """The problem's sizes: those given, those that arguments given by name stand for, and else those of the example."""
     example = {str(k): int(v) for k, v in (entry.get("example") or {}).items()}
     if unknown := [name for name in asked.sizes if name not in example]:
@@ -286,7 +303,10 @@ def _problem(entry: Mapping[str, Any], op: str, sizes: Mapping[str, int], dtype:
 
 
 def aligned_routing(
-    names: Mapping[str, Any], problem: Mapping[str, Any], configuration: Mapping[str, Any], arguments: Mapping[str, Any],
+    names: Mapping[str, Any],
+    problem: Mapping[str, Any],
+    configuration: Mapping[str, Any],
+    arguments: Mapping[str, Any],
     routing: Sequence[int] | None,
 ) -> dict[str, Any]:
     """What `moe_align_block_size` makes of a routing: slots by expert, padded to blocks with the number of slots, and their owners."""

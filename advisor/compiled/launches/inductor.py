@@ -38,7 +38,9 @@ def inductor_launches(path: str | Path) -> list[KernelLaunch]:
     source = read_source(path)
     found = [
         with_generated(KernelLaunch(source=part, kernel=function.name))
-        for part in (source, *embedded(source)) for function in part.functions.values() if function.inductor is not None
+        for part in (source, *embedded(source))
+        for function in part.functions.values()
+        if function.inductor is not None
     ]
     if not found:
         own = [name for name in source.functions if name not in source.called] or list(source.functions)
@@ -72,12 +74,15 @@ def with_generated(launch: KernelLaunch) -> KernelLaunch:
     options = {name: value for name, value in options.items() if name not in launch.given.options}
     blocks = {name: value for name, value in made.blocks.items() if name not in made.given}
     given = replace(
-        launch.given, constexprs={**constants, **blocks, **launch.given.constexprs}, options={**options, **launch.given.options},
+        launch.given,
+        constexprs={**constants, **blocks, **launch.given.constexprs},
+        options={**options, **launch.given.options},
         scalars={**{f: n for f, n in made.numels.items() if f not in launch.given.constexprs}, **launch.given.scalars},
     )
     chosen = " ".join(f"{name}={value}" for name, value in {**blocks, **options}.items())
-    assumed = [f"{name}={made.numels[name]}, the hint of TorchInductor, which is the size rounded up to a power of two"
-               for name in made.hinted]
+    assumed = [
+        f"{name}={made.numels[name]}, the hint of TorchInductor, which is the size rounded up to a power of two" for name in made.hinted
+    ]
     assumed += [f"{chosen}, about what the heuristics of TorchInductor begin with"] if blocks else []
     return replace(launch, given=given, grid=launch.grid or made.grid(), assumed=(*launch.assumed, *assumed))
 

@@ -85,16 +85,20 @@ class Inspection:
         if self.launch.source.unset:
             found.append(f"What the file asks of the environment counts as not set: {', '.join(sorted(self.launch.source.unset))}.")
         if self.compiled.metadata.get("rewritten") == "block pointers":
-            found.append(f"Block pointers are no part of Triton {self.compiled.triton_version}, with which this kernel does not run; "
-                         "compiled are the pointers and masks that earlier versions make of them.")
+            found.append(
+                f"Block pointers are no part of Triton {self.compiled.triton_version}, with which this kernel does not run; "
+                "compiled are the pointers and masks that earlier versions make of them."
+            )
         if self.launch.grid is None:
             found.append("The grid is not given: one program is counted.")
         found += [f"Not known: {reason} ({assumption})." for reason, assumption in self.demand.unknown.items()]
         places = self.demand.addressed_by
         if places:  # one number for all of it would send every program to the same place
             options = " ".join(f"--contents {name}" for name in places)
-            found.append(f"Which bytes are touched follows from {what_holds(places)}: list it under [contents] of a TOML file (--toml), or "
-                         f"record the launch with `advisor record {options}`.")
+            found.append(
+                f"Which bytes are touched follows from {what_holds(places)}: list it under [contents] of a TOML file (--toml), or "
+                f"record the launch with `advisor record {options}`."
+            )
         if absent := [name for name in not_given(self.demand.unknown) if name not in places]:
             options = " ".join(f"--content {name}=VALUE" for name in absent)
             found.append(f"Data that decide what is done can be given: {options} (for all of it; [contents] of a TOML file lists each).")
@@ -109,21 +113,27 @@ def request_for(launch: KernelLaunch, guess: Guess, target: Target, sass: bool =
     divisible = launch.divisible
     if divisible is None:
         known = {
-            n for n, v in launch.given.scalars.items()
+            n
+            for n, v in launch.given.scalars.items()
             if isinstance(v, int) and not isinstance(v, bool) and v % 16 == 0 and guess.signature.get(n) in ("i32", "i64", "u32", "u64")
         }
         known |= {n for n, t in guess.signature.items() if t.startswith("*")} | guess.divisible
         divisible = frozenset(known) - launch.source.kernel(launch.kernel).unaligned
     options = {k: v for k, v in guess.options.items() if k in OPTION_NAMES}
     return CompileRequest(
-        rebuilt=rebuild(launch.source, launch.kernel, passed_in(guess.constexprs.values())), signature=guess.signature,
-        constexprs=guess.constexprs, divisible=divisible, options=options, target=target, sass=sass,
+        rebuilt=rebuild(launch.source, launch.kernel, passed_in(guess.constexprs.values())),
+        signature=guess.signature,
+        constexprs=guess.constexprs,
+        divisible=divisible,
+        options=options,
+        target=target,
+        sass=sass,
     )
 
 
-def compile_launch(launch: KernelLaunch, target: Target, pool: Pool | None = None, sass: bool = True) -> tuple[
-    CompiledKernel, Guess, tuple[str, ...]
-]:
+def compile_launch(
+    launch: KernelLaunch, target: Target, pool: Pool | None = None, sass: bool = True
+) -> tuple[CompiledKernel, Guess, tuple[str, ...]]:
     """Compile a launch, trying signatures in turn where some of it is guessed.
 
     Raises:
@@ -161,9 +171,7 @@ def compile_launch(launch: KernelLaunch, target: Target, pool: Pool | None = Non
     raise first
 
 
-def _as_stored(
-    launch: KernelLaunch, compiled: CompiledKernel, guess: Guess, workers: Pool, sass: bool
-) -> tuple[CompiledKernel, Guess]:
+def _as_stored(launch: KernelLaunch, compiled: CompiledKernel, guess: Guess, workers: Pool, sass: bool) -> tuple[CompiledKernel, Guess]:
     """What was compiled with a guess, compiled again where what it stores contradicts it, and compiles."""
     with contextlib.suppress(CompileError, IrError):
         corrected = with_stored_types(guess, compiled.ttir, launch.given.element) if guess.guessed else guess
@@ -191,9 +199,7 @@ def inspect_launch(
 
 def inputs_of(launch: KernelLaunch, guess: Guess) -> Inputs:
     """The arguments as the evaluation takes them."""
-    scalars = {
-        n: v for n, v in {**guess.constexprs, **launch.given.scalars}.items() if isinstance(v, (int, float, bool))
-    }
+    scalars = {n: v for n, v in {**guess.constexprs, **launch.given.scalars}.items() if isinstance(v, (int, float, bool))}
     arguments = tuple(launch.same.get(name, name) for name, kind in guess.signature.items() if kind != "constexpr")
     return Inputs(scalars=scalars, contents=launch.contents, sizes=launch.sizes, shapes=launch.shapes, arguments=arguments)
 

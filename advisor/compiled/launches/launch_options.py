@@ -168,7 +168,9 @@ def configurations_listed(function: JitFunction, gpu: GpuSpec | None) -> list[Ch
     for number, config in enumerate(function.autotune.configs[:MOST_CONFIGURATIONS] if function.autotune is not None else ()):
         constants = {k: v for k, v in config.parameters.items() if function.parameter(k) is not None}
         options = {
-            **_amd_options(config, gpu), "num_warps": config.num_warps, "num_stages": config.num_stages,
+            **_amd_options(config, gpu),
+            "num_warps": config.num_warps,
+            "num_stages": config.num_stages,
             **_rare(config.num_ctas, config.maxnreg),
         }
         options = {k: v for k, v in options.items() if k not in function.heuristics}  # which have the last word
@@ -232,15 +234,24 @@ def one_launch(source: SourceFile, kernel: str, asked: LaunchOptions, gpu: GpuSp
     types = written_values.signature(asked.signature, source, kernel) if asked.signature else {}
     for what, value in (("--sizes", asked.sizes or None), ("--op", asked.op), ("--dtype", asked.dtype)):
         if value is not None:
-            raise UsageError(f"{what} is for kernels that their file describes", kernel, "a KERNELS literal (triton_kernels/README.md)",
-                             "give --arg, --constexpr and --element")
+            raise UsageError(
+                f"{what} is for kernels that their file describes",
+                kernel,
+                "a KERNELS literal (triton_kernels/README.md)",
+                "give --arg, --constexpr and --element",
+            )
     options = asked.options
     tuned = source.kernel(kernel).autotune
     if tuned is not None and tuned.configs and "num_warps" not in options and not set(tuned.configs[0].parameters) & set(asked.constexprs):
         options = {**_amd_options(tuned.configs[0], gpu), **options}  # the first configuration is the one that is guessed
     given = {
-        "types": types, "constexprs": asked.constexprs, "arguments": asked.arguments, "contents": asked.contents,
-        "options": options, "grid": asked.grid, "element": asked.element,
+        "types": types,
+        "constexprs": asked.constexprs,
+        "arguments": asked.arguments,
+        "contents": asked.contents,
+        "options": options,
+        "grid": asked.grid,
+        "element": asked.element,
     }
     launch = target.launch_from_toml(source, kernel, asked.toml, given, gpu.num_sms if gpu is not None else None)
     return replace(launch, notes=(*_list_notes(source, kernel, asked, gpu), *launch.notes))
@@ -254,11 +265,15 @@ def _is_described(source: SourceFile, kernel: str, asked: LaunchOptions) -> bool
 def _problem_asked(asked: LaunchOptions, gpu: GpuSpec | None) -> Described:
     toml = asked.toml
     return Described(
-        sizes={**{k: int(v) for k, v in toml.get("problem", {}).items()}, **asked.sizes}, op=asked.op,
-        dtype=asked.dtype or toml.get("dtype"), arguments={**toml.get("arguments", {}), **asked.arguments},
+        sizes={**{k: int(v) for k, v in toml.get("problem", {}).items()}, **asked.sizes},
+        op=asked.op,
+        dtype=asked.dtype or toml.get("dtype"),
+        arguments={**toml.get("arguments", {}), **asked.arguments},
         constexprs={**toml.get("constexprs", {}), **asked.constexprs},
-        options={**{k: toml[k] for k in OPTION_NAMES if k in toml}, **asked.options}, routing=asked.routing,
-        num_sms=gpu.num_sms if gpu is not None else None, compute_capability=gpu.compute_capability if gpu is not None else None,
+        options={**{k: toml[k] for k in OPTION_NAMES if k in toml}, **asked.options},
+        routing=asked.routing,
+        num_sms=gpu.num_sms if gpu is not None else None,
+        compute_capability=gpu.compute_capability if gpu is not None else None,
     )
 
 

@@ -39,8 +39,10 @@ def with_spaces(recorded: Sequence[RecordedKernel], gpu: GpuSpec | None) -> Iter
         choices = configurations_listed(function, gpu)
         notes = [*list_notes(function, gpu, "write such a value in the file and record again")]
         if len(choices) > left:
-            notes.append(f"Its {len(choices)} configurations are not compared: those of launches that took or ran more are, up to "
-                         f"{MOST_LISTED} in all (`advisor advise FILE.py::{launch.kernel}` compares them for one).")
+            notes.append(
+                f"Its {len(choices)} configurations are not compared: those of launches that took or ran more are, up to "
+                f"{MOST_LISTED} in all (`advisor advise FILE.py::{launch.kernel}` compares them for one)."
+            )
             choices = []
         left -= len(choices)
         yield each, _Space(each, launch, gpu).launches(choices, notes)
@@ -72,9 +74,11 @@ class _Space:
                 name = f"{self.recorded.id}-config{number}"
                 others.append(NamedLaunch(id=name, launch=replace(other, tunable=tunable), source=each.source, space=self.recorded.id))
         if unplaced:
-            notes.append(f"{part(unplaced, len(choices), 'listed configuration')} {agree(unplaced, 'is', 'are')} left out: the grid is not "
-                         "known, for no trial was recorded and it does not follow from the kernel's file; record a run that tunes "
-                         "anew.")
+            notes.append(
+                f"{part(unplaced, len(choices), 'listed configuration')} {agree(unplaced, 'is', 'are')} left out: the grid is not "
+                "known, for no trial was recorded and it does not follow from the kernel's file; record a run that tunes "
+                "anew."
+            )
         if own is None and choices:
             notes.append("What ran is none of the configurations that the file lists.")
         source = f"recorded, {choices[own].source}" if own is not None else "recorded"

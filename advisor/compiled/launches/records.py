@@ -58,8 +58,9 @@ def record_target(path: str | Path) -> list[RecordedKernel]:
         trials = "all that was recorded are trials of autotuners" if alike else "no launch was recorded"
         why = "; ".join(records.problems[:2]) or trials
         if records.damaged:
-            raise InputError(f"{path}: a damaged record, with no launch left that can be read", why, "a whole file of `advisor record`",
-                             "record again")
+            raise InputError(
+                f"{path}: a damaged record, with no launch left that can be read", why, "a whole file of `advisor record`", "record again"
+            )
         remedy = "record until the program launches what was chosen" if alike else "record a program that launches Triton kernels"
         raise NothingMatchedError(f"{path}: no launch that can be read", why, None, remedy)
     complete = (replace(kernel, alike=tuple(alike[work])) for work, kernel in found)
@@ -102,11 +103,20 @@ def _recorded_kernel(records: LaunchRecords, launch: RecordedLaunch, files: dict
     types = {n: "constexpr" if n in ones else t for n, t in launch.signature.items()}
     constants = {**launch.constexprs, **{n: launch.arguments[n] for n in ones}}
     return RecordedKernel(
-        id=f"{launch.kernel}-{launch.id[:6]}", count=launch.count, device=launch.device,
+        id=f"{launch.kernel}-{launch.id[:6]}",
+        count=launch.count,
+        device=launch.device,
         time_us=statistics.median(launch.times_us) if launch.times_us else None,
-        at_most_us=min(launch.at_most_us, default=None), cost_us=launch.cost_us, same_grid=launch.same_grid,
+        at_most_us=min(launch.at_most_us, default=None),
+        cost_us=launch.cost_us,
+        same_grid=launch.same_grid,
         launch=KernelLaunch(
-            source=source, kernel=launch.kernel, grid=launch.grid, contents=launch.contents, sizes=sizes, shapes=shapes,
+            source=source,
+            kernel=launch.kernel,
+            grid=launch.grid,
+            contents=launch.contents,
+            sizes=sizes,
+            shapes=shapes,
             same={name: str(tensor["same_as"]) for name, tensor in launch.tensors.items() if "same_as" in tensor},
             divisible=frozenset(divisible) - function.unaligned,
             given=Given(types=types, constexprs=constants, options=launch.options, scalars=launch.arguments),

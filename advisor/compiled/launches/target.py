@@ -77,16 +77,26 @@ def make_launch(
     scalars = dict(arguments or {})
     constants = dict(constexprs or {})
     launch = KernelLaunch(
-        source=source, kernel=kernel, contents=dict(contents or {}), sizes={k: int(v) for k, v in (sizes or {}).items()},
+        source=source,
+        kernel=kernel,
+        contents=dict(contents or {}),
+        sizes={k: int(v) for k, v in (sizes or {}).items()},
         shapes={k: tuple(int(n) for n in v) for k, v in (shapes or {}).items()},
         divisible=frozenset(divisible) if divisible is not None else None,
-        given=Given(types=dict(types or {}), constexprs=constants, options=dict(options or {}), scalars=scalars,
-                    element=element or "fp16", element_given=element is not None),
+        given=Given(
+            types=dict(types or {}),
+            constexprs=constants,
+            options=dict(options or {}),
+            scalars=scalars,
+            element=element or "fp16",
+            element_given=element is not None,
+        ),
     )
     known = {**scalars, **constants}
     size = bytes_of(launch.given.element)
-    found = None if grid is not None else grid_from_launches(source, kernel, known, _defaults(function), OPTION_NAMES, num_sms, size,
-                                                                 elsewhere)
+    found = (
+        None if grid is not None else grid_from_launches(source, kernel, known, _defaults(function), OPTION_NAMES, num_sms, size, elsewhere)
+    )
     found = found or only_launch(source, kernel, known, OPTION_NAMES, num_sms, size, elsewhere)
     if found is not None:
         launch = _as_launched(launch, found)
@@ -123,8 +133,13 @@ def _with_grid_note(launch: KernelLaunch, known: Mapping[str, Any], num_sms: int
     source, function = launch.source, launch.source.kernel(launch.kernel)
     guess = next(guesses(source, function, launch.given))
     told = {**launch.given.scalars, **launch.given.constexprs}
-    unknown = [p.name for p in function.parameters if guess.signature.get(p.name) in ("i32", "i64", "constexpr") and p.name not in told
-               and (not p.is_constexpr or type(guess.constexprs.get(p.name)) is int)]
+    unknown = [
+        p.name
+        for p in function.parameters
+        if guess.signature.get(p.name) in ("i32", "i64", "constexpr")
+        and p.name not in told
+        and (not p.is_constexpr or type(guess.constexprs.get(p.name)) is int)
+    ]
     needed = needed_for_grid(source, launch.kernel, known, unknown, _defaults(function), OPTION_NAMES, num_sms, size)
     if needed is None or not needed[1]:
         written = grid_as_written(source, launch.kernel)
@@ -164,11 +179,14 @@ def _as_launched(launch: KernelLaunch, found: FoundLaunch) -> KernelLaunch:
     if strides:
         assumed.append(launched(found.line, strides))
     filled = replace(
-        given, types={**types, **given.types},
+        given,
+        types={**types, **given.types},
         constexprs={**from_launch, **presumed, **{n: known[n] for n in constants if n in known}, **given.constexprs},
         options={**options, **given.options},
         scalars={**numbers, **{n: v for n, v in known.items() if n not in constants}, **given.scalars},
-        multiples=frozenset(strides) - frozenset(known), passed=found.passed, blocks=found.blocks,
+        multiples=frozenset(strides) - frozenset(known),
+        passed=found.passed,
+        blocks=found.blocks,
     )
     shapes = {**found.shapes, **launch.shapes}
     return replace(launch, given=filled, shapes=shapes, assumed=(*launch.assumed, *assumed))
@@ -192,9 +210,7 @@ def _unknown_options(launch: KernelLaunch, elsewhere: LaunchCalls) -> list[str]:
     if function.autotune is not None and function.autotune.configs:
         known |= {"num_warps", "num_stages"}
     passed = options_passed(launch.source, launch.kernel, OPTION_NAMES, elsewhere)
-    return [
-        unknown_option(name, f"a launch (line {' or '.join(map(str, lines))})") for name, lines in passed.items() if name not in known
-    ]
+    return [unknown_option(name, f"a launch (line {' or '.join(map(str, lines))})") for name, lines in passed.items() if name not in known]
 
 
 def grid_of(text: str, names: Mapping[str, Any], source: SourceFile) -> tuple[int, ...]:
@@ -212,8 +228,12 @@ def grid_of(text: str, names: Mapping[str, Any], source: SourceFile) -> tuple[in
         raise UsageError("not a grid", text, "up to three sizes, as in 1024 or cdiv(M, BLOCK_M),8", str(error)) from None
     except NotLiteralError as error:
         known = f" over {', '.join(sorted(names))}" if names else ""
-        raise UsageError(f"the grid cannot be worked out: {error}", text, f"numbers, or an expression{known}, as in cdiv(M, BLOCK_M)",
-                         "give the value of a size that lacks one (--arg NAME=VALUE)") from None
+        raise UsageError(
+            f"the grid cannot be worked out: {error}",
+            text,
+            f"numbers, or an expression{known}, as in cdiv(M, BLOCK_M)",
+            "give the value of a size that lacks one (--arg NAME=VALUE)",
+        ) from None
     return checked_grid(value, text)
 
 
@@ -242,11 +262,18 @@ def launch_from_toml(
     types = {n: type_name(str(t)) for n, t in types.items()} | dict(launch.get("types") or {})
     constants = {k: literal(v) if isinstance(v, str) and v.startswith("tl.") else v for k, v in data.get("constexprs", {}).items()}
     return make_launch(
-        source, kernel, types=types, constexprs=constants | dict(launch.get("constexprs") or {}),
+        source,
+        kernel,
+        types=types,
+        constexprs=constants | dict(launch.get("constexprs") or {}),
         arguments={**data.get("arguments", {}), **(launch.get("arguments") or {})},
         options={k: data[k] for k in OPTION_NAMES if k in data} | dict(launch.get("options") or {}),
-        grid=launch.get("grid") or data.get("grid"), contents={**data.get("contents", {}), **(launch.get("contents") or {})},
-        sizes=data.get("sizes"), shapes=data.get("shapes"), divisible=data.get("divisible"), element=launch.get("element"),
+        grid=launch.get("grid") or data.get("grid"),
+        contents={**data.get("contents", {}), **(launch.get("contents") or {})},
+        sizes=data.get("sizes"),
+        shapes=data.get("shapes"),
+        divisible=data.get("divisible"),
+        element=launch.get("element"),
         num_sms=num_sms,
     )
 
@@ -287,8 +314,11 @@ def open_kernel(text: str) -> tuple[SourceFile, str]:
         names = source.launched
         if not names:
             gluon = any("gluon" in f"{item.module}.{item.name}" for items in source.imports.values() for item in items)
-            raise NothingMatchedError(f"{text}: no Triton kernel in this file", "Gluon, which is not supported" if gluon else None,
-                                      "functions decorated with @triton.jit")
+            raise NothingMatchedError(
+                f"{text}: no Triton kernel in this file",
+                "Gluon, which is not supported" if gluon else None,
+                "functions decorated with @triton.jit",
+            )
         if len(names) != 1:
             raise UsageError(f"{text} has {len(names)} kernels", None, f"{text}::KERNEL", "name one of " + ", ".join(names))
         return source, names[0]

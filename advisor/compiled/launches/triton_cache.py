@@ -93,8 +93,12 @@ def cached_kernels(text: str) -> list[CachedKernel]:
     name, _, kernel = text.partition("::")
     found = [entry for path in _entries(Path(name)) if (entry := _entry(path)) is not None and kernel in ("", entry.name)]
     if not found:
-        raise NothingMatchedError(f"{name}: no entry of Triton's cache" + (f" for {kernel}" if kernel else ""), None,
-                                  "folders with KERNEL.json and KERNEL.ttir", "name the cache's folder")
+        raise NothingMatchedError(
+            f"{name}: no entry of Triton's cache" + (f" for {kernel}" if kernel else ""),
+            None,
+            "folders with KERNEL.json and KERNEL.ttir",
+            "name the cache's folder",
+        )
     return found[:MOST_ENTRIES]
 
 
@@ -124,9 +128,16 @@ def cached_launch(entry: CachedKernel, asked: LaunchOptions | None = None) -> Ke
         IrError: The entry's IR cannot be read.
     """
     asked = asked or LaunchOptions()
-    for option, value in (("--constexpr", asked.constexprs), ("--signature", asked.signature), ("--element", asked.element),
-                          ("a launch option", asked.options), ("--toml", asked.toml), ("--sizes", asked.sizes), ("--op", asked.op),
-                          ("--dtype", asked.dtype)):
+    for option, value in (
+        ("--constexpr", asked.constexprs),
+        ("--signature", asked.signature),
+        ("--element", asked.element),
+        ("a launch option", asked.options),
+        ("--toml", asked.toml),
+        ("--sizes", asked.sizes),
+        ("--op", asked.op),
+        ("--dtype", asked.dtype),
+    ):
         if value:
             raise UsageError(f"{option} is compiled in already", entry.id, "--arg, --content and --grid for an entry of Triton's cache")
     module = parse(entry.text("ttir"))
@@ -136,7 +147,10 @@ def cached_launch(entry: CachedKernel, asked: LaunchOptions | None = None) -> Ke
             raise UsageError(f"{entry.name} has no argument of that name", name, "one of " + ", ".join(names))
     source = _author(entry, module)
     return KernelLaunch(
-        source=source, kernel=entry.name, given=Given(scalars=asked.arguments), contents=asked.contents,
+        source=source,
+        kernel=entry.name,
+        given=Given(scalars=asked.arguments),
+        contents=asked.contents,
         grid=grid_of(asked.grid, asked.arguments, source) if asked.grid else None,
     )
 
@@ -194,9 +208,18 @@ def _compiled(entry: CachedKernel, launch: KernelLaunch, module: Module, ttir: s
     own = str(launch.source.path) if launch.source.text else None
     where = module.kernel.location
     return CompiledKernel(
-        name=entry.name, target=target, triton_version=str(metadata.get("triton_version") or "unknown"), ttir=ttir, ttgir=asm["ttgir"],
-        ptx=asm["ptx"], amdgcn=asm["amdgcn"], sass=tools.get("sass", ""), signature=_arguments(module), options=options,
-        resources=read_resources(entry.name, target, metadata, asm, tools, options), metadata=metadata,
+        name=entry.name,
+        target=target,
+        triton_version=str(metadata.get("triton_version") or "unknown"),
+        ttir=ttir,
+        ttgir=asm["ttgir"],
+        ptx=asm["ptx"],
+        amdgcn=asm["amdgcn"],
+        sass=tools.get("sass", ""),
+        signature=_arguments(module),
+        options=options,
+        resources=read_resources(entry.name, target, metadata, asm, tools, options),
+        metadata=metadata,
         origins={Path(where.file).name: own or where.file} if where is not None else {},
     )
 

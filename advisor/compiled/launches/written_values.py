@@ -21,13 +21,43 @@ _TYPE = re.compile(r"\*?(i1|[iu](8|16|32|64)|fp(16|32|64)|bf16|fp8e4nv|fp8e5|fp8
 _NEXT_ASSIGNMENT = re.compile(r",(?=\s*[^\W\d]\w*\s*=(?!=))")
 """The comma before the next NAME=; others are of a value, such as (1, 2)."""
 TYPE_NAMES = {
-    "f16": "fp16", "float16": "fp16", "half": "fp16", "f32": "fp32", "float32": "fp32", "float": "fp32", "float64": "fp64",
-    "f64": "fp64", "bfloat16": "bf16", "int32": "i32", "int64": "i64", "int8": "i8", "int16": "i16", "uint8": "u8", "bool": "i1",
-    "fp8": "fp8e4nv", "float8_e4m3fn": "fp8e4nv", "float8_e5m2": "fp8e5", "int": "i32", "uint32": "u32", "uint64": "u64",
-    "int1": "i1", "u1": "i1",
+    "f16": "fp16",
+    "float16": "fp16",
+    "half": "fp16",
+    "f32": "fp32",
+    "float32": "fp32",
+    "float": "fp32",
+    "float64": "fp64",
+    "f64": "fp64",
+    "bfloat16": "bf16",
+    "int32": "i32",
+    "int64": "i64",
+    "int8": "i8",
+    "int16": "i16",
+    "uint8": "u8",
+    "bool": "i1",
+    "fp8": "fp8e4nv",
+    "float8_e4m3fn": "fp8e4nv",
+    "float8_e5m2": "fp8e5",
+    "int": "i32",
+    "uint32": "u32",
+    "uint64": "u64",
+    "int1": "i1",
+    "u1": "i1",
 }
 TOML_KEYS = (
-    "signature", "constexprs", "arguments", "contents", "sizes", "shapes", "grid", "divisible", "problem", "dtype", "configs", *OPTION_NAMES
+    "signature",
+    "constexprs",
+    "arguments",
+    "contents",
+    "sizes",
+    "shapes",
+    "grid",
+    "divisible",
+    "problem",
+    "dtype",
+    "configs",
+    *OPTION_NAMES,
 )
 
 

@@ -75,8 +75,12 @@ def check_compiled(
             finding = rule.check(context)
         except Exception as error:
             finding = Finding(
-                rule=rule.id, severity="error", title=f"The rule {rule.id} failed", evidence=f"{type(error).__name__}: {error}",
-                remedy="report it; the other findings stand", scope="kernel",
+                rule=rule.id,
+                severity="error",
+                title=f"The rule {rule.id} failed",
+                evidence=f"{type(error).__name__}: {error}",
+                remedy="report it; the other findings stand",
+                scope="kernel",
             )
         if finding is not None and untold and rule.id in STRIDES_DECIDE | TOLD_STRIDES_DECIDE:
             few = ", ".join(untold[:MOST_NAMES]) + (", ..." if len(untold) > MOST_NAMES else "")

@@ -106,16 +106,16 @@ class CompiledContext:
             saved = min(saved, found.predicted.us - found.bound.us)
         return saved if math.isfinite(saved) and saved >= LEAST_SAVING_US else None
 
-    def without(
-        self, *, l2_bytes: float = 0.0, dram_bytes: float = 0.0, load_bytes: float = 0.0, **amounts: float
-    ) -> float | None:
+    def without(self, *, l2_bytes: float = 0.0, dram_bytes: float = 0.0, load_bytes: float = 0.0, **amounts: float) -> float | None:
         """The saving without some work: amounts of the launch by pipeline (smem, alu, xu, fma, issue), of loads, of the L2 and of DRAM."""
 
         def less(asked: Demand) -> Demand:
             ctas = asked.ctas
             per_cta = {name: np.maximum(value - amounts.get(name, 0.0) / ctas, 0.0) for name, value in asked.per_cta.items()}
             return replace(
-                asked, per_cta=per_cta, l2_bytes=np.maximum(asked.l2_bytes - l2_bytes, 0.0),
+                asked,
+                per_cta=per_cta,
+                l2_bytes=np.maximum(asked.l2_bytes - l2_bytes, 0.0),
                 dram_bytes=np.maximum(asked.dram_bytes - dram_bytes, 0.0),
                 cta_load_bytes=np.maximum(asked.cta_load_bytes - load_bytes / ctas, 0.0),
             )
@@ -151,6 +151,13 @@ def report(
 ) -> Finding:
     """A finding at a line of the author's source; `saving_us` None: what curing it would save cannot be said."""
     return Finding(
-        rule=rule.id, severity=severity, title=title, evidence=evidence, remedy=remedy, saving_us=saving_us, scope="kernel",
-        source_file=author_file(context.compiled, file) or str(context.inspection.launch.source.path), source_line=line,
+        rule=rule.id,
+        severity=severity,
+        title=title,
+        evidence=evidence,
+        remedy=remedy,
+        saving_us=saving_us,
+        scope="kernel",
+        source_file=author_file(context.compiled, file) or str(context.inspection.launch.source.path),
+        source_line=line,
     )

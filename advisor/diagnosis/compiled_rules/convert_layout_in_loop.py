@@ -37,9 +37,14 @@ Triton, `lib/Dialect/TritonGPU/Transforms/RemoveLayoutConversions`.
         line, text, _ = context.facts.conversions_in_loop[0]
         count = len(context.facts.conversions_in_loop)
         return report(
-            self, context, "advice", f"{count} layout conversion{'s' if count > 1 else ''} in a loop",
-            evidence=text, remedy="move it out of the loop, or change what is computed before and after it so that the layouts agree",
-            line=line, saving_us=saving,
+            self,
+            context,
+            "advice",
+            f"{count} layout conversion{'s' if count > 1 else ''} in a loop",
+            evidence=text,
+            remedy="move it out of the loop, or change what is computed before and after it so that the layouts agree",
+            line=line,
+            saving_us=saving,
         )
 
 

@@ -44,7 +44,10 @@ Triton language reference, `tl.dot`.
             if left is None or tensor_type(operation, left) is not None:
                 continue
             return report(
-                self, context, "warning", f"A dot of {left.element} operands runs on the fma pipeline",
+                self,
+                context,
+                "warning",
+                f"A dot of {left.element} operands runs on the fma pipeline",
                 evidence=f"operands {left.element}, precision {operation.attribute('inputPrecision') or 'ieee'}, no matrix "
                 f"instruction in the code{', in a loop' if depth else ''}",
                 remedy='set input_precision="tf32" (or "tf32x3"), or convert the operands to bf16 or fp16',
@@ -72,7 +75,9 @@ def _on_tensor_pipeline(asked: Demand, context: CompiledContext) -> Demand:
     flop = min(flop / float(asked.ctas[0]), float(asked.per_cta["fma"][0]))
     spared = np.minimum(flop / FLOP_PER_FMA / context.compiled.target.warp_size, asked.per_cta["issue"])
     per_cta = {
-        **asked.per_cta, "fma": asked.per_cta["fma"] - flop, "tensor": asked.per_cta["tensor"] + flop,
+        **asked.per_cta,
+        "fma": asked.per_cta["fma"] - flop,
+        "tensor": asked.per_cta["tensor"] + flop,
         "issue": asked.per_cta["issue"] - spared,
     }
     return replace(asked, per_cta=per_cta, tensor_dtype="tf32")

@@ -32,13 +32,7 @@ CUDA C++ Programming Guide, arithmetic instructions (throughput of integer divis
 
     def check(self, context: CompiledContext) -> Finding | None:
         """The finding, or None."""
-        found = [
-            op
-            for op, depth in context.operations
-            if depth > 0
-            and op.name in INTEGER
-            and context.divisors[id(op)].constant is None
-        ]
+        found = [op for op, depth in context.operations if depth > 0 and op.name in INTEGER and context.divisors[id(op)].constant is None]
         if not found:
             return None
         worst = max(found, key=lambda op: op.result.elements if op.result else 1)
@@ -53,12 +47,15 @@ CUDA C++ Programming Guide, arithmetic instructions (throughput of integer divis
         if saving is None and context.predicts_savings:
             return None  # one division for each tile of a persistent kernel, say
         return report(
-            self, context, "advice" if elements == 1 else "warning",
+            self,
+            context,
+            "advice" if elements == 1 else "warning",
             f"{len(found)} integer division{'s' if len(found) > 1 else ''} in a loop",
             evidence=f"{worst.name.split('.')[1]} of {elements:,} element{'s' if elements > 1 else ''}, divisor not a constant",
             remedy="make the divisor a tl.constexpr, carry the quotient along, or divide before the loop",
             saving_us=saving,
-            line=worst.location.line if worst.location else None, file=worst.location.file if worst.location else None,
+            line=worst.location.line if worst.location else None,
+            file=worst.location.file if worst.location else None,
         )
 
 

@@ -59,11 +59,15 @@ S. Williams et al., "Roofline" (CACM 2009), per memory level; the re-read model 
         name = max(requested, key=lambda name: requested[name] - footprints[name])
         most = max((access for access in loads if access.name == name), key=lambda access: access.requested_bytes)
         return report(
-            self, context, "advice", f"Every byte is loaded {loaded / distinct:.1f} times",
+            self,
+            context,
+            "advice",
+            f"Every byte is loaded {loaded / distinct:.1f} times",
             evidence=f"{amount(loaded)} through the L2 for {amount(distinct)} of distinct data (L2: {amount(analysis.gpu.l2_bytes)}); "
             f"re-reading costs {microseconds(costs)} of {microseconds(analysis.predicted.us)} in all",
             remedy="larger tiles, or an order of the programs in which neighbours share operands (GROUP_SIZE_M)",
-            line=most.line, file=most.file,
+            line=most.line,
+            file=most.file,
         )
 
 
@@ -79,7 +83,9 @@ def _once(asked: Demand, elsewhere: float) -> Demand:
     """The demand with every distinct byte read once, besides what is loaded `elsewhere`: from nobody knows where."""
     least = asked.compulsory_bytes + elsewhere
     return replace(
-        asked, l2_bytes=np.minimum(asked.l2_bytes, least), dram_bytes=np.minimum(asked.dram_bytes, least),
+        asked,
+        l2_bytes=np.minimum(asked.l2_bytes, least),
+        dram_bytes=np.minimum(asked.dram_bytes, least),
         cta_load_bytes=np.minimum(asked.cta_load_bytes, least / asked.ctas),
     )
 

@@ -42,9 +42,13 @@ clock, however many threads these have.
             return None
         starting = first(start_us(found.asked, found.gpu))
         return report(
-            self, context, "warning", f"{context.demand.programs:,} programs take {microseconds(starting)} to start",
+            self,
+            context,
+            "warning",
+            f"{context.demand.programs:,} programs take {microseconds(starting)} to start",
             evidence=f"whatever they do; were that free, the launch would take {microseconds(found.predicted.us - saving)}",
-            remedy="give each program more: a larger block, or a loop over several blocks with a smaller grid", saving_us=saving,
+            remedy="give each program more: a larger block, or a loop over several blocks with a smaller grid",
+            saving_us=saving,
         )
 
 

@@ -43,10 +43,14 @@ CUDA C++ Best Practices Guide, integer arithmetic.
         trips = executions_at(context.demand, loop.first_line, 0.0)
         spared = NARROWER * loop.wide_integer * threads * trips
         return report(
-            self, context, "advice", f"{100 * share:.0f} % of the loop's instructions are 64-bit index arithmetic",
+            self,
+            context,
+            "advice",
+            f"{100 * share:.0f} % of the loop's instructions are 64-bit index arithmetic",
             evidence=f"{loop.wide_integer} of {loop.instructions} instructions a trip",
             remedy="advance pointers by a constant, keep offsets 32-bit where the tensor allows, or use tensor descriptors",
-            line=loop.first_line, saving_us=context.without(alu=spared, issue=spared / context.compiled.target.warp_size),
+            line=loop.first_line,
+            saving_us=context.without(alu=spared, issue=spared / context.compiled.target.warp_size),
         )
 
 

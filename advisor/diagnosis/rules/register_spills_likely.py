@@ -54,9 +54,7 @@ sm_90.
             "warning",
             f"The results of a tile take {held:.0f} of {cap} registers per thread",
             evidence=f"spread over {warps} warps; {OTHER_REGISTERS} more go to addresses and masks (estimated, not compiled)",
-            remedy=f"{better.text()} fits: {promised(better)}, without the spills"
-            if better
-            else "raise num_warps or halve a block",
+            remedy=f"{better.text()} fits: {promised(better)}, without the spills" if better else "raise num_warps or halve a block",
         )
 
 

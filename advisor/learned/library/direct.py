@@ -74,10 +74,18 @@ def _gemm(problem: ProblemBatch, gpu: Machine, physics: Physics) -> tuple[Column
     us, stack = tiled.terms(problem, gpu, physics)
     columns: Columns = {f"term {name}": log((term + 1e-3) / us) for name, term in zip(tiled.TERMS, stack, strict=True)}
     columns |= {
-        "latency": log(us), "m": log(m), "n": log(n), "k": log(k), "batch": log(batch), "area": log(m * n),
-        "a": log(m * k), "b": log(n * k),
-        "row fill 64": m / (np.ceil(m / 64) * 64), "row fill 128": m / (np.ceil(m / 128) * 128),
-        "column fill 128": n / (np.ceil(n / 128) * 128), "depth fill 128": k / (np.ceil(k / 128) * 128),
+        "latency": log(us),
+        "m": log(m),
+        "n": log(n),
+        "k": log(k),
+        "batch": log(batch),
+        "area": log(m * n),
+        "a": log(m * k),
+        "b": log(n * k),
+        "row fill 64": m / (np.ceil(m / 64) * 64),
+        "row fill 128": m / (np.ceil(m / 128) * 128),
+        "column fill 128": n / (np.ceil(n / 128) * 128),
+        "depth fill 128": k / (np.ceil(k / 128) * 128),
     }
     for tm, tn in WAVE_TILES:
         waves = batch * np.ceil(m / tm) * np.ceil(n / tn) / gpu.num_sms
@@ -96,14 +104,24 @@ def _rows(problem: ProblemBatch, gpu: Machine, streaming: Streaming) -> tuple[Co
     operands = 2.0 if problem.op in TWO_OPERANDS else 1.0
     elements = rows * length
     columns: Columns = {
-        "operator": np.full(1, float(OPERATORS.index(problem.op))), "operands": np.full(1, operands),
-        "dram": log(dram / us), "warm": log((warm + 1e-3) / us), "l2": log(l2 / us), "latency": log(us),
-        "l2 fill": log(traffic / gpu.l2_capacity_bytes), "rows": log(rows), "length": log(length),
-        "rows per sm": log(rows / gpu.num_sms), "elements per sm": log(elements / gpu.num_sms),
-        "length odd": (length % 4) + np.zeros_like(rows), "fill 1024": length / (np.ceil(length / 1024) * 1024),
+        "operator": np.full(1, float(OPERATORS.index(problem.op))),
+        "operands": np.full(1, operands),
+        "dram": log(dram / us),
+        "warm": log((warm + 1e-3) / us),
+        "l2": log(l2 / us),
+        "latency": log(us),
+        "l2 fill": log(traffic / gpu.l2_capacity_bytes),
+        "rows": log(rows),
+        "length": log(length),
+        "rows per sm": log(rows / gpu.num_sms),
+        "elements per sm": log(elements / gpu.num_sms),
+        "length odd": (length % 4) + np.zeros_like(rows),
+        "fill 1024": length / (np.ceil(length / 1024) * 1024),
     }
     return columns | {
-        "sms": np.full(1, gpu.num_sms), "capability": np.full(1, gpu.compute_capability), "clock": np.full(1, gpu.clock_mhz),
+        "sms": np.full(1, gpu.num_sms),
+        "capability": np.full(1, gpu.compute_capability),
+        "clock": np.full(1, gpu.clock_mhz),
         "dram rate": np.full(1, log(gpu.streamed_dram_bytes)),
     }, us
 
@@ -134,8 +152,7 @@ class DirectModel:
     physics: Physics | Streaming
     held_out: Mapping[str, Any] = field(default_factory=dict)  # errors on shapes and GPUs left out, a third of the trees
 
-    def predict(self, problem: ProblemBatch, gpu: Machine, seen: bool,
-                coverage: float = 0.8) -> tuple[tuple[Array, Array, Array], Array]:
+    def predict(self, problem: ProblemBatch, gpu: Machine, seen: bool, coverage: float = 0.8) -> tuple[tuple[Array, Array, Array], Array]:
         """Prediction and both ends of the interval (microseconds), and how far outside of what was learned it lies, as a factor, [n].
 
         Up to `DOMAIN_MARGIN` counts as within; no factor is large enough for GPUs whose libraries run other kernels.
@@ -202,7 +219,13 @@ def load(stored: Mapping[str, NDArray[Any]], kind: str, meta: Mapping[str, Any])
     parameters, library = stored[f"{prefix}/physics"], meta["library"]
     physics = Streaming(parameters=parameters) if library is None else tiled.physics(parameters, library)
     return DirectModel(
-        kind=kind, correction=forest.from_arrays(stored, f"{prefix}/correction"), scale=forest.from_arrays(stored, f"{prefix}/scale"),
-        calibration=calibration.from_arrays(stored, f"{prefix}/calibration"), low=stored[f"{prefix}/low"],
-        high=stored[f"{prefix}/high"], gpus=tuple(meta["gpus"]), held_out=meta.get("held_out", {}), physics=physics,
+        kind=kind,
+        correction=forest.from_arrays(stored, f"{prefix}/correction"),
+        scale=forest.from_arrays(stored, f"{prefix}/scale"),
+        calibration=calibration.from_arrays(stored, f"{prefix}/calibration"),
+        low=stored[f"{prefix}/low"],
+        high=stored[f"{prefix}/high"],
+        gpus=tuple(meta["gpus"]),
+        held_out=meta.get("held_out", {}),
+        physics=physics,
     )

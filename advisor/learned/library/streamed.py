@@ -20,8 +20,24 @@ from advisor.pipelines.dram import TURNAROUND
 from advisor.pipelines.schedule import EFFICIENCY
 
 OPERATORS = (
-    "add", "mul", "div", "pow", "addu", "mulu", "divu", "powu", "relu", "gelu", "tanh", "sigmoid", "exp", "sqrt", "softmax",
-    "layer_norm", "rms_norm", "silu_and_mul",
+    "add",
+    "mul",
+    "div",
+    "pow",
+    "addu",
+    "mulu",
+    "divu",
+    "powu",
+    "relu",
+    "gelu",
+    "tanh",
+    "sigmoid",
+    "exp",
+    "sqrt",
+    "softmax",
+    "layer_norm",
+    "rms_norm",
+    "silu_and_mul",
 )
 TWO_OPERANDS = ("add", "mul", "div", "pow")
 

@@ -34,6 +34,7 @@ LIMITS = {"launch_us": (0.0, 5.0), "dram_share": (0.0, 1.0), "resident_slope": (
 than its rate, and data of many times the L2 come from there. (The L2's share may exceed 1: clusters load a tile once for several CTAs.)"""
 TERMS = ("compute", "power", "l2", "dram", "latency")
 
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Library:
     """What a library's kernels are cut into."""
@@ -46,7 +47,10 @@ class Library:
 
 SCALED = Library(tiles=((128, 128),), depth=128, splits=(1,), grain=128)
 PLAIN = Library(
-    tiles=((128, 128), (128, 64), (64, 64), (128, 32), (32, 128), (64, 32), (32, 32)), depth=8, splits=(1, 2, 4, 8, 16), grain=64,
+    tiles=((128, 128), (128, 64), (64, 64), (128, 32), (32, 128), (64, 32), (32, 32)),
+    depth=8,
+    splits=(1, 2, 4, 8, 16),
+    grain=64,
 )
 LIBRARIES = {"scaled": SCALED, "plain": PLAIN}
 """fp8 kernels with scales per 128 of K have one tile. cuBLAS in fp32 picks from many, and splits K, but for batches of products (all 2,281
@@ -164,7 +168,8 @@ def fit(parts: list[tuple[ProblemBatch, Machine, Array]]) -> Physics:
             held = HOLD * np.sqrt(target.size) * 0.05 * (x - origin.parameters)
             return np.concatenate([np.log(np.concatenate(predicted)) - target, held])
 
-        solved = optimize.least_squares(residuals, origin.parameters, bounds=_limits(), loss="soft_l1", f_scale=0.02,
-                                        max_nfev=MOST_EVALUATIONS)
+        solved = optimize.least_squares(
+            residuals, origin.parameters, bounds=_limits(), loss="soft_l1", f_scale=0.02, max_nfev=MOST_EVALUATIONS
+        )
         found.append((float(solved.cost), Physics(parameters=solved.x, library=origin.library)))
     return min(found, key=lambda pair: pair[0])[1]

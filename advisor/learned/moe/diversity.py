@@ -78,8 +78,15 @@ def configuration_coordinates(launch: Launch) -> Array:
     """
     group = np.where(launch.group_m >= launch.row_tiles, EVERY_ROW_TILE, np.minimum(launch.group_m, EVERY_ROW_TILE))
     return np.stack(
-        [np.log2(launch.block_m), np.log2(launch.block_n), np.log2(launch.block_k), 0.35 * np.log2(group), np.log2(launch.warps),
-         0.6 * launch.stages], axis=1,
+        [
+            np.log2(launch.block_m),
+            np.log2(launch.block_n),
+            np.log2(launch.block_k),
+            0.35 * np.log2(group),
+            np.log2(launch.warps),
+            0.6 * launch.stages,
+        ],
+        axis=1,
     )
 
 

@@ -178,8 +178,13 @@ class MoeModel:
     def arrays(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
         """As named arrays, and what else there is to know as JSON values."""
         out = {"moe/physics": self.core.physics, "moe/winners": self.core.winners} | self.core.habits.arrays("moe/habits")
-        forests = {"common": self.core.common, "exact": self.core.exact, "sweeps": self.core.sweeps,
-                   "best": self.core.best, "scale": self.scale}
+        forests = {
+            "common": self.core.common,
+            "exact": self.core.exact,
+            "sweeps": self.core.sweeps,
+            "best": self.core.best,
+            "scale": self.scale,
+        }
         if self.ranker:
             out |= self.ranker.arrays("moe")
         for name, grown in forests.items():
@@ -187,9 +192,12 @@ class MoeModel:
                 out |= grown.arrays(f"moe/{name}")
         out |= self.calibration.arrays("moe/calibration")
         meta = {
-            "gpus": {k: list(names) for k, names in self.gpus.items()}, "ranges": {n: list(r) for n, r in self.domain.ranges.items()},
-            "capabilities": list(self.domain.capabilities), "physics": list(moe_physics.PARAMETERS),
-            "held_out": dict(self.held_out), "shares": [[task, seen, share] for (task, seen), share in sorted(self.shares.items())],
+            "gpus": {k: list(names) for k, names in self.gpus.items()},
+            "ranges": {n: list(r) for n, r in self.domain.ranges.items()},
+            "capabilities": list(self.domain.capabilities),
+            "physics": list(moe_physics.PARAMETERS),
+            "held_out": dict(self.held_out),
+            "shares": [[task, seen, share] for (task, seen), share in sorted(self.shares.items())],
         }
         return out, meta
 
@@ -203,12 +211,20 @@ def load(stored: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> MoeMode
     common, scales = grown("common"), grown("scale")
     assert common is not None and scales is not None
     return MoeModel(
-        core=Core(physics=stored["moe/physics"], common=common, exact=grown("exact"), sweeps=grown("sweeps"), best=grown("best"),
-                  winners=stored["moe/winners"], habits=gpu_corrections.from_arrays(stored, "moe/habits")),
+        core=Core(
+            physics=stored["moe/physics"],
+            common=common,
+            exact=grown("exact"),
+            sweeps=grown("sweeps"),
+            best=grown("best"),
+            winners=stored["moe/winners"],
+            habits=gpu_corrections.from_arrays(stored, "moe/habits"),
+        ),
         ranker=ranker.from_arrays(stored, "moe"),
         scale=scales,
         calibration=calibration.from_arrays(stored, "moe/calibration"),
         domain=Domain(ranges={n: (r[0], r[1]) for n, r in meta["ranges"].items()}, capabilities=tuple(meta["capabilities"])),
-        gpus={k: tuple(names) for k, names in meta["gpus"].items()}, held_out=meta.get("held_out", {}),
+        gpus={k: tuple(names) for k, names in meta["gpus"].items()},
+        held_out=meta.get("held_out", {}),
         shares={(task, seen): share for task, seen, share in meta["shares"]},
     )

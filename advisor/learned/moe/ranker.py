@@ -146,8 +146,9 @@ class Ranker:
                 score[new] = np.linspace(last, following, new.size + 2)[1:-1]
         return score
 
-    def _picks(self, log_us: Callable[[], Array], rank: Array, by_trees: Array, places: NDArray[np.int64], launch: Launch
-               ) -> NDArray[np.int64]:
+    def _picks(
+        self, log_us: Callable[[], Array], rank: Array, by_trees: Array, places: NDArray[np.int64], launch: Launch
+    ) -> NDArray[np.int64]:
         """The first places of configurations [n]: of several opinions in turn, after some of the first alone.
 
         On GPUs of which sweeps are known each opinion picks for itself: what it ranks high is right too often to give way to variety.
@@ -187,8 +188,10 @@ class Ranker:
         All problems have a closer look at what any of them finds promising, so that their odds can be averaged.
         """
         known = self.wins.know(launches[0])
-        features = [matrix(ranking_features(launch, *moe_physics.terms(launch, physics), each))
-                    for launch, each in zip(launches, others, strict=True)]
+        features = [
+            matrix(ranking_features(launch, *moe_physics.terms(launch, physics), each))
+            for launch, each in zip(launches, others, strict=True)
+        ]
         trees = [self.quick(each) for each in features]
         added = [0.0 if known else SHARE_OF_PHYSICS * order.log_odds(order.columns(launch), self.order) for launch in launches]
         if len(launches[0]) > 8:
@@ -216,7 +219,10 @@ def from_arrays(stored: Mapping[str, NDArray[Any]], prefix: str) -> Ranker | Non
         return None
     forests: dict[str, Any] = {name: forest.from_arrays(stored, f"{prefix}/{name}") for name in FORESTS}
     return Ranker(
-        **forests, known=stored[f"{prefix}/known"], order=stored[f"{prefix}/order"], wins=diversity.from_arrays(stored, f"{prefix}/wins"),
+        **forests,
+        known=stored[f"{prefix}/known"],
+        order=stored[f"{prefix}/order"],
+        wins=diversity.from_arrays(stored, f"{prefix}/wins"),
     )
 
 

@@ -126,9 +126,17 @@ class CudaDevice:
 
         reading = self.monitor.read()
         return Fingerprint(
-            mode="gpu", gpu=self.gpu_name, gpu_uuid=self.uuid, driver=self.facts.driver, cuda=self.torch.version.cuda,
-            torch=self.torch.__version__, triton=triton.__version__, python=platform.python_version(),
-            sm_clock_mhz=self.facts.default_clock_mhz, memory_clock_mhz=reading.memory_clock_mhz, mig=self.facts.mig,
+            mode="gpu",
+            gpu=self.gpu_name,
+            gpu_uuid=self.uuid,
+            driver=self.facts.driver,
+            cuda=self.torch.version.cuda,
+            torch=self.torch.__version__,
+            triton=triton.__version__,
+            python=platform.python_version(),
+            sm_clock_mhz=self.facts.default_clock_mhz,
+            memory_clock_mhz=reading.memory_clock_mhz,
+            mig=self.facts.mig,
             power_cap_w=self.facts.power_cap_w,
         )
 
@@ -276,8 +284,11 @@ class CudaBench:
         reading = device.monitor.read()
         samples = device.elapsed_us(pairs, launched.graph_launches or 1)
         return Timing(
-            samples_us=tuple(round(value, 4) for value in samples), sm_clock_mhz=reading.sm_clock_mhz,
-            throttle=reading.throttle, temperature_c=reading.temperature_c, power_w=reading.power_w,
+            samples_us=tuple(round(value, 4) for value in samples),
+            sm_clock_mhz=reading.sm_clock_mhz,
+            throttle=reading.throttle,
+            temperature_c=reading.temperature_c,
+            power_w=reading.power_w,
         )
 
     def close(self) -> None:

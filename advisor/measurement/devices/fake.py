@@ -101,8 +101,9 @@ class FakeDevice:
 
     def fingerprint(self) -> Fingerprint:
         """Says that it is a fake."""
-        return Fingerprint(mode="offline", gpu=self._gpu.name, gpu_uuid="fake", driver="fake", cuda="fake",
-                           sm_clock_mhz=self.default_clock_mhz)
+        return Fingerprint(
+            mode="offline", gpu=self._gpu.name, gpu_uuid="fake", driver="fake", cuda="fake", sm_clock_mhz=self.default_clock_mhz
+        )
 
     def open(self, kernel: KernelRef, problem: Problem, seed: int) -> FakeBench:
         """Makes inputs where kernels are executed."""
@@ -122,9 +123,7 @@ class FakeDevice:
 
     def _model(self, problem: Problem, configuration: Configuration) -> float:
         try:
-            analysis = pipelines.analyse(
-                pipelines.problem_batch([problem]), pipelines.configuration_batch([configuration]), self._gpu
-            )
+            analysis = pipelines.analyse(pipelines.problem_batch([problem]), pipelines.configuration_batch([configuration]), self._gpu)
         except (AdvisorError, KeyError):
             return 10.0 + 90.0 * unit(sorted(kernel_problem(problem, None).items(), key=str))
         latency, least = float(np.ravel(analysis.latency_us)[0]), float(np.ravel(analysis.bound.us)[0])
@@ -207,8 +206,11 @@ class FakeBench:
                 value *= 2 + 4 * unit(*key, sample, "size")
             samples.append(round(value, 4))
         return Timing(
-            samples_us=tuple(samples), sm_clock_mhz=round(clock, 1), throttle=("sw-thermal",) if throttled else (),
-            temperature_c=55.0, power_w=400.0,
+            samples_us=tuple(samples),
+            sm_clock_mhz=round(clock, 1),
+            throttle=("sw-thermal",) if throttled else (),
+            temperature_c=55.0,
+            power_w=400.0,
         )
 
     def close(self) -> None:

@@ -90,14 +90,19 @@ class Monitor:
                 bits = self._call("nvmlDeviceGetCurrentClocksThrottleReasons")
             memory_clock_mhz, temperature_c, power_w = self._slow_reading()
             return Reading(
-                sm_clock_mhz=sm_clock_mhz, memory_clock_mhz=memory_clock_mhz, throttle=reasons(int(bits or 0)),
-                temperature_c=temperature_c, power_w=power_w,
+                sm_clock_mhz=sm_clock_mhz,
+                memory_clock_mhz=memory_clock_mhz,
+                throttle=reasons(int(bits or 0)),
+                temperature_c=temperature_c,
+                power_w=power_w,
             )
         values = self._smi()
         # Its SM clock may be of before or after the launches that are timed: no round is judged by it.
         return Reading(
-            memory_clock_mhz=_number(values.get("clocks.mem")), throttle=reasons(_bits(values)),
-            temperature_c=_number(values.get("temperature.gpu")), power_w=_number(values.get("power.draw")),
+            memory_clock_mhz=_number(values.get("clocks.mem")),
+            throttle=reasons(_bits(values)),
+            temperature_c=_number(values.get("temperature.gpu")),
+            power_w=_number(values.get("power.draw")),
         )
 
     def _slow_reading(self) -> tuple[float | None, float | None, float | None]:
@@ -126,14 +131,18 @@ class Monitor:
             except Exception:
                 mig = None
             return Facts(
-                default_clock_mhz=clock, driver=driver.decode() if isinstance(driver, bytes) else driver,
-                power_cap_w=None if cap is None else cap / 1e3, mig=mig,
+                default_clock_mhz=clock,
+                driver=driver.decode() if isinstance(driver, bytes) else driver,
+                power_cap_w=None if cap is None else cap / 1e3,
+                mig=mig,
             )
         values = self._smi() | {name: value for field in _SMI_FIXED for name, value in self._asked((field,)).items()}
         default = _number(values.get("clocks.default_applications.graphics")) or _number(values.get("clocks.max.sm"))
         mig_text = values.get("mig.mode.current", "").lower()
         return Facts(
-            default_clock_mhz=default, driver=values.get("driver_version"), power_cap_w=_number(values.get("power.limit")),
+            default_clock_mhz=default,
+            driver=values.get("driver_version"),
+            power_cap_w=_number(values.get("power.limit")),
             mig={"enabled": True, "disabled": False}.get(mig_text),
         )
 
@@ -163,7 +172,11 @@ class Monitor:
         try:
             done = subprocess.run(
                 ["nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits", "-i", self.selector],
-                capture_output=True, text=True, timeout=10, check=False, stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=10,
+                check=False,
+                stdin=subprocess.DEVNULL,
             )
             cells = [cell.strip() for cell in done.stdout.strip().splitlines()[0].split(",")] if done.returncode == 0 else []
         except (OSError, subprocess.TimeoutExpired, IndexError):

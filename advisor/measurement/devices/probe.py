@@ -61,6 +61,8 @@ def probe_gpu() -> Probe:
 def no_gpu(reason: str) -> NoGpuError:
     """The error that says what is needed."""
     return NoGpuError(
-        "no usable GPU on this machine", reason, "an NVIDIA GPU with its driver, and torch with CUDA (pip install 'triton-advisor[torch]')",
+        "no usable GPU on this machine",
+        reason,
+        "an NVIDIA GPU with its driver, and torch with CUDA (pip install 'triton-advisor[torch]')",
         "run where there is one, or replay measurements with --device recorded:ROWS.csv",
     )

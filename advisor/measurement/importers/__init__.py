@@ -65,8 +65,12 @@ def parse_profile(text: str, label: str, launches: Sequence[Launch] = (), gpu: G
             name, (records, notes) = "proton", proton.parse(document, label)
         else:
             got = "a list" if isinstance(document, list) else f"the keys {', '.join(map(clean, document)) or '(none)'}"
-            raise InputError(f"{label}: JSON, but no profile", got, "rows (CSV), ncu --csv, or a Chrome trace of torch's profiler",
-                             "give what advisor measure or the profiler wrote")
+            raise InputError(
+                f"{label}: JSON, but no profile",
+                got,
+                "rows (CSV), ncu --csv, or a Chrome trace of torch's profiler",
+                "give what advisor measure or the profiler wrote",
+            )
     elif nsight_compute.is_nsight_compute(text):
         name, (records, notes) = NSIGHT_COMPUTE, nsight_compute.parse(text, label)
     else:

@@ -19,8 +19,18 @@ REMEDY = "export it again, or cut it down to the kernels of interest"
 
 # Spellings of time units in what profilers write -> microseconds.
 UNITS_US: dict[str, float] = {
-    "ns": 1e-3, "nsecond": 1e-3, "nanosecond": 1e-3, "us": 1.0, "usecond": 1.0, "µs": 1.0, "microsecond": 1.0,
-    "ms": 1e3, "msecond": 1e3, "millisecond": 1e3, "s": 1e6, "second": 1e6,
+    "ns": 1e-3,
+    "nsecond": 1e-3,
+    "nanosecond": 1e-3,
+    "us": 1.0,
+    "usecond": 1.0,
+    "µs": 1.0,
+    "microsecond": 1.0,
+    "ms": 1e3,
+    "msecond": 1e3,
+    "millisecond": 1e3,
+    "s": 1e6,
+    "second": 1e6,
 }
 
 
@@ -59,8 +69,16 @@ class Collector:
         self._left_out = 0
 
     def add(
-        self, name: str, duration_us: float | None, *, grid: tuple[int, ...] = (), block: tuple[int, ...] = (), gpu: str | None = None,
-        compute_capability: str | None = None, count: int = 1, metrics: Mapping[str, float] | None = None,
+        self,
+        name: str,
+        duration_us: float | None,
+        *,
+        grid: tuple[int, ...] = (),
+        block: tuple[int, ...] = (),
+        gpu: str | None = None,
+        compute_capability: str | None = None,
+        count: int = 1,
+        metrics: Mapping[str, float] | None = None,
     ) -> None:
         """One launch (or `count` of them with this mean duration)."""
         name = clean(name)
@@ -84,7 +102,12 @@ class Collector:
         """The records in order of appearance, and the notes."""
         records = tuple(
             KernelRecord(
-                name=key[0], samples_us=tuple(samples), count=self._counts[key], grid=key[1], block=key[2], gpu=key[3],
+                name=key[0],
+                samples_us=tuple(samples),
+                count=self._counts[key],
+                grid=key[1],
+                block=key[2],
+                gpu=key[3],
                 compute_capability=key[4],
                 metrics={metric: sum(values) / len(values) for metric, values in self._metrics.get(key, {}).items()},
             )

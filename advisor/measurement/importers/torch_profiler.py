@@ -42,7 +42,11 @@ def parse(document: Any, label: str) -> tuple[tuple[KernelRecord, ...], tuple[st
         assert isinstance(arguments, dict)
         metrics = {ours: value for theirs, ours in _METRICS.items() if (value := number(arguments.get(theirs))) is not None}
         found.add(
-            str(event.get("name", "")), number(event.get("dur")), metrics=metrics, grid=dimensions(arguments.get("grid")),
-            block=dimensions(arguments.get("block")), gpu=devices.get(number(arguments.get("device"))),
+            str(event.get("name", "")),
+            number(event.get("dur")),
+            metrics=metrics,
+            grid=dimensions(arguments.get("grid")),
+            block=dimensions(arguments.get("block")),
+            gpu=devices.get(number(arguments.get("device"))),
         )
     return found.finish()
