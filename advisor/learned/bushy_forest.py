@@ -105,29 +105,22 @@ def flatten(trees: Sequence[Mapping[str, Any]], features: int) -> BushyForest:
     Raises:
         ValueError: A feature has more thresholds than a byte counts.
     """
-    thresholds: list[list[float]] = [[] for _ in range(features)]
     nodes = [list(_preorder(tree["tree_structure"])) for tree in trees]
-    for node, _ in (each for of_tree in nodes for each in of_tree):
-        if "split_feature" in node:
-            thresholds[node["split_feature"]].append(node["threshold"])
-    edges = tuple(np.unique(_rounded_down(np.array(values))) for values in thresholds)
+    every = [each for of_tree in nodes for each in of_tree]
+    inner = [(node["split_feature"], node["threshold"], to_right) for node, to_right in every if "split_feature" in node]
+    split = np.array([feature for feature, _, _ in inner], dtype=np.int64)
+    threshold = _rounded_down(np.array([value for _, value, _ in inner]))
+    edges = tuple(np.unique(threshold[split == i]) for i in range(features))
     if any(values.size > LEAF for values in edges):
         raise ValueError(f"more than {LEAF} thresholds of one feature: fit with fewer bins")
-    feature, code, jump, leaf = [], [], [], []
-    for node, to_right in (each for of_tree in nodes for each in of_tree):
-        if "split_feature" not in node:
-            feature.append(LEAF)
-            leaf.append(node["leaf_value"])
-            continue
-        i = node["split_feature"]
-        feature.append(i)
-        code.append(np.searchsorted(edges[i], _rounded_down(np.array([node["threshold"]])))[0])
-        jump.append(to_right)
+    code = np.zeros(split.size, dtype=np.uint8)
+    for i, values in enumerate(edges):
+        code[split == i] = np.searchsorted(values, threshold[split == i])
     return BushyForest(
-        feature=np.array(feature, dtype=np.uint8),
-        code=np.array(code, dtype=np.uint8),
-        jump=np.array(jump, dtype=np.uint16),
-        leaf=np.array(leaf, dtype=np.float16),
+        feature=np.array([node.get("split_feature", LEAF) for node, _ in every], dtype=np.uint8),
+        code=code,
+        jump=np.array([to_right for _, _, to_right in inner], dtype=np.uint16),
+        leaf=np.array([node["leaf_value"] for node, _ in every if "split_feature" not in node], dtype=np.float16),
         sizes=np.array([len(of_tree) for of_tree in nodes], dtype=np.int32),
         edges=edges,
         depth=max(_depth(tree["tree_structure"]) for tree in trees),

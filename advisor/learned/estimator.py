@@ -195,6 +195,9 @@ class LearnedPredictor:
             return None
         found, seen = model.predict(problem, gpu)
         far = model.beyond(problem)
+        if (far <= DOMAIN_MARGIN).all():
+            us, low, high = _above(found, replace(problem, cache="warm"), gpu)
+            return Prediction(us=us, low_us=low, high_us=high, learned=np.full(us.shape, seen), share=np.ones(us.shape))
         fallback = self._analytical.predict(replace(problem, cache="warm"), None, gpu)
         found = _above(_widened(found, far), replace(problem, cache="warm"), gpu)
         return _joined(fallback, found, (far <= DOMAIN_MARGIN) & seen, _share(far))

@@ -39,11 +39,11 @@ TREES: dict[str, Any] = {
     "force_row_wise": True,
     "verbose": -1,
 }
-ROUNDS, FOLD_ROUNDS, SPREAD_ROUNDS = 450, 200, 40
+ROUNDS, FOLD_ROUNDS, SPREAD_ROUNDS = 450, 150, 40
 SPREAD_TREES = TREES | {"objective": "l2", "num_leaves": 12, "min_data_in_leaf": 200}
-FOLDS = 4
-FOLD_STRIDE = 3
-"""Of the rows, how many the folds are fitted to."""
+FOLDS = 3
+MOST_ROWS, MOST_FOLD_ROWS = 240_000, 60_000
+"""Rows that are fitted, drawn at random where there are more: of the whole, and with a group left out."""
 
 LEAST_ROWS = 400
 FAR_FROM_NEIGHBOURS = np.log(2.5)
@@ -237,23 +237,21 @@ def table(kind: str, parts: Sequence[Measured]) -> tuple[Array, Array, NDArray[n
 def _fit(kind: str, parts: Sequence[Measured]) -> LibraryModel:
     """The correction from all rows; the size of its errors and their quantiles from shapes, and from GPUs, that were left out."""
     x, y, group, gpu = table(kind, parts)
-    correction = grow(x, y, ROUNDS)
-    fold = (group // 7) % FOLDS
+    drawn = np.random.default_rng(0).permutation(y.size)
+    correction = _grown(x, y, drawn[:MOST_ROWS], ROUNDS)
     error = np.full(y.size, np.nan)
     for i in range(FOLDS):
-        out, rest = np.flatnonzero(fold == i), np.flatnonzero(fold != i)
-        error[out] = y[out] - grow(x[rest[::FOLD_STRIDE]], y[rest[::FOLD_STRIDE]], FOLD_ROUNDS)(x[out])
-    spread = grow(x[::FOLD_STRIDE], np.log(np.abs(error[::FOLD_STRIDE]) + LEAST_ERROR), SPREAD_ROUNDS, SPREAD_TREES)
+        out = group // 7 % FOLDS == i
+        error[out] = y[out] - _grown(x, y, drawn[~out[drawn]][:MOST_FOLD_ROWS], FOLD_ROUNDS)(x[out])
+    spread = _grown(x, np.log(np.abs(error) + LEAST_ERROR), drawn[:MOST_FOLD_ROWS], SPREAD_ROUNDS, SPREAD_TREES)
     size = np.exp(spread(x))
-    names = np.unique(gpu)
     quantiles = {(kind, True): calibration.table(error, size)}
-    of_gpu = {(kind, str(name)): calibration.table(error[gpu == name], size[gpu == name]) for name in names}
-    unseen = _errors_of_gpus_left_out(kind, parts, x, y, gpu)
+    of_gpu = {(kind, name): calibration.table(error[gpu == name], size[gpu == name]) for name in np.unique(gpu).tolist()}
+    unseen = _errors_of_gpus_left_out(kind, parts, x, y, gpu, drawn)
     if unseen is not None:
         known = np.isfinite(unseen)
-        scaled = np.concatenate([unseen[known] / size[known]] * 2)
-        scaled[known.sum() :] *= -1  # which way the next GPU differs, those left out do not tell
-        quantiles[(kind, False)] = calibration.table(scaled, np.ones(scaled.size))
+        scaled = unseen[known] / size[known]
+        quantiles[(kind, False)] = calibration.table(np.concatenate([scaled, -scaled]), np.ones(2 * scaled.size))  # to either side
     return LibraryModel(
         kind=kind,
         correction=correction,
@@ -263,15 +261,22 @@ def _fit(kind: str, parts: Sequence[Measured]) -> LibraryModel:
     )
 
 
-def _errors_of_gpus_left_out(kind: str, parts: Sequence[Measured], x: Array, y: Array, gpu: NDArray[Any]) -> Array | None:
-    """log(measured / predicted) of every ninth row, from models without its GPU, [n]; NaN of other rows; None where there is one GPU."""
-    names = np.unique(gpu)
-    if names.size < 2:
+def _grown(x: Array, y: Array, rows: NDArray[np.int64], rounds: int, options: dict[str, Any] = TREES) -> BushyForest:
+    return grow(x[np.sort(rows)], y[np.sort(rows)], rounds, options)
+
+
+def _errors_of_gpus_left_out(
+    kind: str, parts: Sequence[Measured], x: Array, y: Array, gpu: NDArray[Any], drawn: NDArray[np.int64]
+) -> Array | None:
+    """log(measured / predicted) of some rows of each GPU, from models without it, [n]; NaN of other rows; None where there is one GPU."""
+    names = np.unique(gpu).tolist()
+    if len(names) < 2:
         return None
     error = np.full(y.size, np.nan)
-    for name in names.tolist():
-        rest, out = np.flatnonzero(gpu != name)[::FOLD_STRIDE], np.flatnonzero(gpu == name)[::9]
-        forest = grow(x[rest], y[rest], FOLD_ROUNDS)
+    for name in names:
+        mine = gpu[drawn] == name
+        out = drawn[mine][: MOST_FOLD_ROWS // 10]
+        forest = _grown(x, y, drawn[~mine][:MOST_FOLD_ROWS], FOLD_ROUNDS)
         relatives = _model_of([part.series for part in parts if part.series.gpu != name], kind, forest).relatives(load_gpu(name))
         error[out] = y[out] - np.mean([forest(_as(x[out], parts, relative)) for relative in relatives], axis=0)
     return error

@@ -97,7 +97,7 @@ def reference(kind: str, problem: ProblemBatch, gpu: Chip, series: Series) -> tu
     if kind.startswith("gemm"):
         m, n, k = np.broadcast_arrays(s["M"], s["N"], s["K"])
         product = products.BLOCKED if problem.block_shape else products.PLAIN if problem.operand_bytes == 2 else products.SCALED
-        us, columns = products.reference(m, n, k, gpu, product, in_turn=1 if kind == AMD_GEMM else products.WEIGHTS_IN_TURN)
+        us, columns = products.reference(m, n, k, gpu, product, tuned=kind == AMD_GEMM)
         if kind == AMD_GEMM:
             columns |= {"operand bytes": problem.operand_bytes, "blocked": float(problem.block_shape is not None)}
     else:
