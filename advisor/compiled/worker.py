@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import base64
+import contextlib
 import difflib
 import importlib
 import importlib.util
@@ -29,6 +30,7 @@ from typing import Any
 
 TOOL_TIMEOUT_S = 60
 PARENT_CHECK_S = 0.5
+MOST_ANSWERED_BYTES = 64_000_000
 ALLOWED_TRITON = {"cdiv", "next_power_of_2", "language", "constexpr", "jit"}
 
 
@@ -293,10 +295,15 @@ def cache_in(folder: str) -> None:
 
 
 def block_pointers() -> types.ModuleType:
-    """The module beside this file, which may be run by a Python that has no `advisor`."""
-    name = "advisor_block_pointers"
+    """What makes pointers of block pointers where Triton no longer has them."""
+    return beside(str(Path(__file__).with_name("block_pointers.py")))
+
+
+def beside(path: str) -> types.ModuleType:
+    """The module of a file of ours: this one may be run by a Python that has no `advisor`."""
+    name = f"advisor_{Path(path).stem}"
     if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name("block_pointers.py"))
+        spec = importlib.util.spec_from_file_location(name, path)
         assert spec is not None
         assert spec.loader is not None
         module = sys.modules[name] = importlib.util.module_from_spec(spec)
@@ -406,17 +413,6 @@ def innermost(error: BaseException) -> BaseException:
     return list(causes(error))[-1]
 
 
-def limit_memory() -> None:
-    """A kernel with absurd blocks must not take the machine down."""
-    try:
-        import resource
-
-        limit = int(os.environ.get("ADVISOR_COMPILE_MEMORY_BYTES", 12 << 30))
-        resource.setrlimit(resource.RLIMIT_AS, (limit, resource.getrlimit(resource.RLIMIT_AS)[1]))
-    except (ImportError, ValueError, OSError):
-        pass
-
-
 def end_with(parent: int, folder: str) -> None:
     """End this process, what it started (ptxas) and its `folder` as soon as `parent` is gone, however that ended.
 
@@ -443,36 +439,123 @@ def is_running(pid: int) -> bool:
 
 
 def main() -> None:
-    """Serve requests until stdin ends, or until the process that `sys.argv` names, with the folder it made for this one, is gone."""
-    end_with(int(sys.argv[1]), sys.argv[2])
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    quiet = os.open(os.devnull, os.O_WRONLY)
+    """Serve requests until stdin ends, or until the process that `sys.argv` names, with the folder it made for this one, is gone.
+
+    Each is answered by a process of its own, in the room of `sys.argv[3]`: what a kernel does to the one that compiles it, no other meets.
+    """
+    parent, folder, room = int(sys.argv[1]), sys.argv[2], beside(sys.argv[3])
+    end_with(parent, folder)
+    answers = os.dup(1)
+    quiet = os.open(os.devnull, os.O_RDWR)
     os.dup2(quiet, 1)
     if not os.environ.get("ADVISOR_DEBUG"):
         os.dup2(quiet, 2)
-    sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123
-    limit_memory()
+    readable = warm_up()
+    adopt_orphans()
+    walls = room.Room(folder, readable)
     for line in sys.stdin:
-        try:
-            answer = handle(json.loads(line))
-        except AbsentError as error:
-            from triton import __version__
+        write_all(answers, answered_in(walls, room, line) + b"\n")
+        empty(folder)
 
-            answer = {"error": error.reason(__version__), "kind": error.kind}
-        except RefusedError as error:
-            answer = {"error": repr(error), "kind": "refused"}
-        except ImportError as error:
-            kind = "missing" if (error.name or "").split(".")[0] == "triton" and "triton" not in sys.modules else "failed"
-            answer = {"error": reason(error), "kind": kind}
-        except OSError as error:  # the temporary folder's disk is full, say: no word of the kernel, and nothing to remember
-            answer = {"error": f"reading or writing a file failed ({error}); is there room in the temporary folder?", "kind": "crash"}
-        except Exception as error:
-            kind = "crash" if isinstance(innermost(error), MemoryError) else "failed"  # the limit is this process's own, not the kernel's
-            answer = {"error": reason(error), "kind": kind}
-        except BaseException as error:
-            answer = {"error": reason(error), "kind": "failed"}
-        answers.write(json.dumps(answer, default=lambda v: base64.b64encode(v).decode() if isinstance(v, bytes) else str(v)) + "\n")
-        answers.flush()
+
+def answered_in(walls: Any, room: types.ModuleType, line: str) -> bytes:
+    """The answer to a request, of a process that ends with it."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            request = json.loads(line)
+            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+            stand = walls.enter(request.get("seconds", TOOL_TIMEOUT_S))
+            os.closerange(3, writing)
+            os.closerange(writing + 1, 4096)
+            answer = {"walls": stand, "reached": room.probe()} if request.get("walls") else answered(request)
+            text = json.dumps(answer, default=lambda v: base64.b64encode(v).decode() if isinstance(v, bytes) else str(v))
+            write_all(writing, text.encode("utf-8", "surrogateescape"))
+        finally:
+            os._exit(0)
+    os.close(writing)
+    data = bytearray()
+    while len(data) <= MOST_ANSWERED_BYTES and (piece := os.read(reading, 1 << 20)):
+        data += piece
+    os.close(reading)
+    if len(data) > MOST_ANSWERED_BYTES:
+        os.kill(child, signal.SIGKILL)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    end_leftovers()
+    if len(data) > MOST_ANSWERED_BYTES:
+        return json.dumps({"error": f"the compiled code is larger than {MOST_ANSWERED_BYTES:,} bytes", "kind": "failed"}).encode()
+    if not data or b"\n" in data:
+        return json.dumps({"error": f"the compiler crashed (exit code {code})", "kind": "crash"}).encode()
+    return bytes(data)
+
+
+def answered(request: dict[str, Any]) -> dict[str, Any]:
+    """The answer to a request, failures included."""
+    try:
+        return handle(request)
+    except AbsentError as error:
+        from triton import __version__
+
+        return {"error": error.reason(__version__), "kind": error.kind}
+    except RefusedError as error:
+        return {"error": repr(error), "kind": "refused"}
+    except ImportError as error:
+        kind = "missing" if (error.name or "").split(".")[0] == "triton" and "triton" not in sys.modules else "failed"
+        return {"error": reason(error), "kind": kind}
+    except OSError as error:  # the temporary folder's disk is full, say: no word of the kernel, and nothing to remember
+        return {"error": f"reading or writing a file failed ({error}); is there room in the temporary folder?", "kind": "crash"}
+    except Exception as error:
+        kind = "crash" if isinstance(innermost(error), MemoryError) else "failed"  # the limit is this process's own, not the kernel's
+        return {"error": reason(error), "kind": kind}
+    except BaseException as error:
+        return {"error": reason(error), "kind": "failed"}
+
+
+def warm_up() -> list[str]:
+    """Imports what a compilation needs, and makes IR of the smallest kernel, so that the processes that follow find it done.
+
+    Returns:
+        The folders that they read.
+    """
+    try:
+        import triton
+        import triton.compiler
+    except ImportError:  # which each request is told
+        return []
+    guard_attributes()
+    block_pointers().provide()
+    return [str(Path(triton.__file__).resolve().parent)]
+
+
+def adopt_orphans() -> None:
+    """Makes this process the parent of what processes that it started leave behind."""
+    if sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
+
+
+def end_leftovers() -> None:
+    """Ends this worker, with all of its group, where a request left a process running, which nothing of Triton's does."""
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            if os.waitpid(-1, os.WNOHANG)[0] == 0:
+                os.killpg(0, signal.SIGKILL)
+
+
+def empty(folder: str) -> None:
+    """Removes what is in a folder, as far as that can be done."""
+    for each in os.scandir(folder):
+        with contextlib.suppress(OSError, RecursionError):
+            shutil.rmtree(each.path) if each.is_dir(follow_symlinks=False) else os.unlink(each.path)  # noqa: PTH108
+
+
+def write_all(descriptor: int, data: bytes) -> None:
+    """Writes all of `data`: a pipe takes a part at a time."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
 
 
 if __name__ == "__main__":

@@ -1,0 +1,1 @@
+"""Files, processes and the environment: what is not about kernels."""
