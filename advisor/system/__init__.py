@@ -1,1 +1,1 @@
-"""Files, processes and the environment: what is not about kernels."""
+"""Files, folders, processes, settings and errors: what is not about kernels."""

@@ -135,7 +135,8 @@ class Room:
         looked_at = _READ_FILE | _READ_FOLDER | _EXECUTE
         for allowed, paths in (
             (looked_at, (*_python(), *_tools(), *readable)), (_READ_FILE | 1 << 1 | _IOCTL, ("/dev/null",)),
-            (_READ_FILE, ("/dev/urandom", "/dev/random")), (_READ_FOLDER, _libraries()), (_READ_FILE | _READ_FOLDER | _WRITE, (self.folder,)),
+            (_READ_FILE, ("/dev/urandom", "/dev/random")), (_READ_FOLDER, _libraries()),
+            (_READ_FILE | _READ_FOLDER | _WRITE, (self.folder,)),
         ):  # fmt: skip
             for path in paths:
                 _allow(libc, rules, path, allowed & rights)
@@ -188,8 +189,9 @@ class Room:
             raise Unbuilt(f"Landlock: {os.strerror(ctypes.get_errno())}")
         os.close(self.rules)
         if self.version < MINIMUM_LANDLOCK:
-            raise Unbuilt(f"Landlock stands, but its version {self.version} lets files be emptied (version {MINIMUM_LANDLOCK}, of Linux 6.2, "
-                          "does not)")  # fmt: skip
+            raise Unbuilt(
+                f"Landlock stands, but its version {self.version} lets files be emptied, which {MINIMUM_LANDLOCK} (Linux 6.2) does not"
+            )
 
     def _filter(self) -> None:
         """seccomp, from here on."""
@@ -232,7 +234,7 @@ def probe() -> dict[str, str]:
     """What a process inside a room still reaches; wall -> what was reached, "" where it was stopped. Tried, not believed."""
     reached = dict.fromkeys(WALLS, "")
     with contextlib.suppress(OSError):
-        os.listdir("/")
+        next(Path("/").iterdir())
         reached["files"] = "the root folder can be read"
     with contextlib.suppress(OSError):
         socket.socket().close()
@@ -297,7 +299,7 @@ def _own_threads() -> int:
         for each in os.scandir("/proc"):
             with contextlib.suppress(OSError):
                 if each.name.isdigit() and each.stat().st_uid == os.getuid():
-                    count += len(os.listdir(f"/proc/{each.name}/task"))
+                    count += len(list(Path("/proc", each.name, "task").iterdir()))
     return count
 
 
