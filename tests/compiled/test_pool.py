@@ -125,7 +125,7 @@ def test_triton_is_not_hashed_to_name_what_is_compiled(tmp_path: Path) -> None:
     }
     run = f"""
 from triton.runtime import cache
-from advisor.compiled import worker
+from advisor.compiled.compiler import worker
 
 def of_all_files():
     raise AssertionError("all of Triton is read")
