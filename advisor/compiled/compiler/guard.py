@@ -291,6 +291,8 @@ def is_callable_here(function: Any) -> bool:
         return ASKED.fullmatch(function.__name__) is not None
     if str(getattr(function, "__module__", "")) == "math" and isinstance(function, types.BuiltinFunctionType):
         return True
+    if isinstance(function, types.FunctionType) and function.__module__ == "triton.language.core":
+        return function.__name__ == "get_int_dtype"
     return type(function).__name__ == "dtype" or any(function is each for each in BUILTINS) or is_of_constexpr(function)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import logging
 import os
@@ -213,6 +214,27 @@ class Pool:
                 for future in waiting:
                     future.cancel()
                 raise
+
+
+@functools.cache
+def walls() -> dict[str, str]:
+    """What each wall of the room that kernels are compiled in lacks on this machine (`room.WALLS`), "" where it stands.
+
+    A worker builds them, and then tries what they are to stop.
+    """
+    worker = Worker()
+    try:
+        answer = worker.ask({"walls": True}, TIMEOUT_S)
+    finally:
+        worker.close()
+    if "walls" not in answer:
+        return dict.fromkeys(room.WALLS, str(answer["error"]))
+    return {name: answer["walls"][name] or answer["reached"][name] for name in room.WALLS}
+
+
+def room_lacks() -> str:
+    """Why it is not safe to compile a stranger's kernel here: the walls that do not stand, each with its reason; "": it is safe."""
+    return "; ".join(f"{name}: {lacks}" for name, lacks in walls().items() if lacks)
 
 
 @contextlib.contextmanager
