@@ -151,7 +151,7 @@ class Room:
         Returns:
             What each of `WALLS` lacks; "": it stands.
         """
-        said = {"environment": "" if set(os.environ) <= PASSED | {"HOME", "TMPDIR", *_OURS} else "variables of others were given"}
+        said = {"environment": "" if set(os.environ) <= PASSED | {"HOME", "TMPDIR", *OURS} else "variables of others were given"}
         for name, build in (("limits", lambda: self._limit(seconds)), ("files", self._shut), ("system", self._filter)):
             try:
                 build()
@@ -207,7 +207,7 @@ class Room:
             raise Unbuilt(f"seccomp: {os.strerror(ctypes.get_errno())}")
 
 
-_OURS = ("TRITON_INTERPRET", "TRITON_CACHE_DIR", "PYTHONDONTWRITEBYTECODE", "PYTHONSAFEPATH", "PYTHONIOENCODING", "LC_CTYPE")
+OURS = ("TRITON_INTERPRET", "TRITON_CACHE_DIR", "PYTHONDONTWRITEBYTECODE", "PYTHONSAFEPATH", "PYTHONIOENCODING", "LC_CTYPE")
 """Variables that the pool sets for a worker, or a worker for itself."""
 
 
