@@ -8,6 +8,7 @@ import gc
 import os
 import re
 import shutil
+import signal
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -30,6 +31,9 @@ if "PYTEST_XDIST_WORKER" not in os.environ:
         with contextlib.suppress(OSError):  # a home that cannot be written to: this run compiles for itself
             kept.mkdir(parents=True, exist_ok=True)
             (Path(own_cache) / "compiled").symlink_to(kept)
+# Python leaves an interrupt ignored where it starts with it ignored (nohup, a shell's background); tests of Ctrl-C send some.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 IN_CI = os.environ.get("CI", "").lower() in ("1", "true", "yes")
 # How long inputs take to make says how busy the machine is (the tables of Unicode are built with the first text), nothing of the code.
 settings.register_profile("advisor", derandomize=IN_CI, deadline=None, suppress_health_check=[HealthCheck.too_slow])
