@@ -40,8 +40,9 @@ def test_the_id_is_kebab_case_and_the_name_of_the_file(rule: Rule) -> None:
 
 
 def test_every_file_of_rules_is_listed() -> None:
-    folder = Path(inspect.getfile(type(RULES[0]))).parent
-    files = {path.stem.replace("_", "-") for path in folder.glob("*.py") if path.stem != "__init__"}
+    folder = Path(inspect.getfile(type(RULES[0]))).parents[1]
+    paths = [path for name in ("rules", "moe_rules") for path in (folder / name).glob("*.py")]
+    files = {path.stem.replace("_", "-") for path in paths if path.stem != "__init__"}
     assert files == set(ids)
     assert len(ids) == len(set(ids))
 
