@@ -40,6 +40,7 @@ COMMANDS = (
     "rules",
     "explain",
     "schema",
+    "doctor",
 )
 """Commands in the order in which help lists them; a command whose module is not installed is left out."""
 
