@@ -9,23 +9,31 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from advisor.autotune import autotune as autotune
-    from advisor.autotune import best_config as best_config
-    from advisor.autotune import warmup as warmup
-    from advisor.hardware import list_gpus as list_gpus
-    from advisor.hardware import load_gpu as load_gpu
+    from advisor.advising.targets import Request as Request
+    from advisor.advising.targets.resolve import resolve_target as resolve_target
+    from advisor.autotuning.decorator import autotune as autotune
+    from advisor.autotuning.decorator import best_config as best_config
+    from advisor.autotuning.decorator import warmup as warmup
+    from advisor.gpus.hardware import list_gpus as list_gpus
+    from advisor.gpus.hardware import load_gpu as load_gpu
     from advisor.learned import load_predictor as load_predictor
-    from advisor.schema import Problem as Problem
+    from advisor.result.schema import Problem as Problem
     from advisor.search import AdvisorSampler as AdvisorSampler
-    from advisor.targets import Request as Request
-    from advisor.targets.resolve import resolve_target as resolve_target
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "AdvisorSampler": "search", "Problem": "schema", "Request": "targets", "autotune": "autotune", "best_config": "autotune",
-    "list_gpus": "hardware", "load_gpu": "hardware", "load_predictor": "learned", "resolve_target": "targets.resolve", "warmup": "autotune",
-}  # fmt: skip
+    "AdvisorSampler": "search",
+    "Problem": "result.schema",
+    "Request": "advising.targets",
+    "autotune": "autotuning.decorator",
+    "best_config": "autotuning.decorator",
+    "list_gpus": "gpus.hardware",
+    "load_gpu": "gpus.hardware",
+    "load_predictor": "learned",
+    "resolve_target": "advising.targets.resolve",
+    "warmup": "autotuning.decorator",
+}
 
 __all__ = [*_HOMES, "__version__"]
 

@@ -13,90 +13,169 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "advisor"
 
-# Lower layers first; a module may import from its own layer's package and from layers below it.
-LAYERS: tuple[frozenset[str], ...] = (
-    frozenset({"schema", "errors", "resources", "folders", "reading", "writing", "settings", "comparison_schema", "worker_processes"})
-    | frozenset({"processes", "temporary", "triton_install", "gpu_description", "counting"}),
-    frozenset({"result_json", "comparison_json", "hardware"}),
-    frozenset({"configs"}),
-    frozenset({"pipelines", "compiled"}),
-    frozenset({"learned", "fingerprint"}),
-    frozenset({"measurement", "search", "diagnosis"}),
-    frozenset({"rendering"}),
-    frozenset({"advise", "audit_regret", "autotune", "autotuning", "comparison", "measured", "targets", "tuning"}),
-    frozenset({"cli"}),
+LAYERS = (
+    "system",
+    "result",
+    "gpus",
+    "tables",
+    "python_source",
+    "rows",
+    "pipelines",
+    "compiled",
+    "learned",
+    "steps",
+    "measurement",
+    "search",
+    "diagnosis",
+    "rendering",
+    "advising",
+    "tuning",
+    "autotuning",
+    "comparison",
+    "training",
+    "cli",
 )
-APART = frozenset({"measurement", "search", "diagnosis"})
+"""The packages of advisor/, lowest first: each imports from itself and from those before it."""
+APART = {"measurement", "search", "diagnosis"}
 """These do not know each other."""
-
-RENDERING_MAY_IMPORT = frozenset(
-    {"schema", "comparison_schema", "errors", "resources", "result_json", "comparison_json", "rendering"}
-)
-
-
-def layer_of(part: str) -> int:
-    for number, parts in enumerate(LAYERS):
-        if part in parts:
-            return number
-    raise AssertionError(f"advisor/{part} belongs to no layer: name its place in LAYERS")
+RENDERING_MAY_IMPORT = {"system", "result", "rendering"}
+SERVING_MAY_NOT_IMPORT = "training"
+"""Only the commands that train and judge load what fits."""
 
 
-def imports() -> list[tuple[str, str, str]]:
-    """(file, part it lies in, part it imports), imports inside functions and for type checking included."""
-    found = []
-    for path in sorted(PACKAGE.rglob("*.py")):
-        relative = path.relative_to(PACKAGE)
-        if relative.name in ("__init__.py", "__main__.py") and len(relative.parts) == 1:
-            continue
-        part = relative.parts[0].removesuffix(".py")
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            names = []
-            if isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
-                if node.module == "advisor":
-                    names = [f"advisor.{alias.name}" for alias in node.names]
-                else:
-                    names = [node.module]
-            elif isinstance(node, ast.Import):
-                names = [alias.name for alias in node.names]
-            for name in names:
-                pieces = name.split(".")
-                if pieces[0] == "advisor" and len(pieces) > 1 and pieces[1] not in ("__version__",):
-                    found.append((str(relative), part, pieces[1]))
+def imported_modules(path: Path, root: Path = ROOT) -> set[str]:
+    """The modules that a file imports, dotted and whole, `from . import x` included; `from a import b` gives both `a` and `a.b`."""
+    package = path.relative_to(root).parts[:-1]
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            above = package[: len(package) - node.level + 1] if node.level else ()
+            base = ".".join((*above, *([node.module] if node.module else [])))
+            found |= {base} | {f"{base}.{alias.name}" for alias in node.names}
+    return found
+
+
+def imports(root: Path = ROOT) -> set[tuple[str, str, str]]:
+    """(file, package of advisor/ it lies in, package it imports), imports inside functions and for type checking included."""
+    found = set()
+    for path in sorted((root / "advisor").rglob("*.py")):
+        inside = path.relative_to(root / "advisor")
+        if len(inside.parts) == 1:
+            continue  # __init__ and __main__: the faces
+        for name in imported_modules(path, root):
+            pieces = name.split(".")
+            if pieces[0] == "advisor" and len(pieces) > 1 and (root / "advisor" / pieces[1]).is_dir():
+                found.add((inside.as_posix(), inside.parts[0], pieces[1]))
+    return found
+
+
+def violations(root: Path = ROOT) -> set[str]:
+    """Imports that go up a layer, between packages that stay apart, or from rendering into what computes."""
+    found = set()
+    for file, package, other in imports(root):
+        if LAYERS.index(other) > LAYERS.index(package):
+            found.add(f"{file}: {package} imports {other}, a layer above it")
+        if package != other and {package, other} <= APART:
+            found.add(f"{file}: {package} and {other} do not know each other")
+        if package == "rendering" and other not in RENDERING_MAY_IMPORT:
+            found.add(f"{file}: rendering renders the result and imports {other}")
     return found
 
 
 def test_imports_point_one_way():
-    wrong = [f"{file}: {part} imports {other}" for file, part, other in imports() if layer_of(other) > layer_of(part)]
-    assert not wrong, "\n".join(wrong)
+    assert not violations()
 
 
-def test_measurement_search_and_diagnosis_do_not_know_each_other():
-    wrong = [f"{file} imports {other}" for file, part, other in imports() if {part, other} <= APART and part != other]
-    assert not wrong, "\n".join(wrong)
+def test_every_package_has_a_layer():
+    packages = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
+    assert packages <= set(LAYERS)
 
 
-def test_rendering_knows_only_the_schema():
-    wrong = [f"{file} imports {other}" for file, part, other in imports() if part == "rendering" and other not in RENDERING_MAY_IMPORT]
-    assert not wrong, "\n".join(wrong)
+@pytest.fixture
+def planted(tmp_path):
+    """Makes a tree of modules of advisor/ from their texts, by path below advisor/."""
+
+    def plant(**texts: str) -> Path:
+        for name, text in texts.items():
+            path = tmp_path / "advisor" / f"{name.replace('__', '/')}.py"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            (path.parent / "__init__.py").touch()
+            path.write_text(text, encoding="utf-8")
+        return tmp_path
+
+    return plant
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        {"rendering__figures": "from ..cli import options\n", "cli__options": ""},
+        {"rendering__figures": "from advisor import cli\n", "cli__options": ""},
+        {"gpus__hardware": "def load():\n    import advisor.cli.options\n", "cli__options": ""},
+        {"search__study": "from ..measurement.rows import read\n", "measurement__rows": ""},
+        {"rendering__page": "from ..gpus import hardware\n", "gpus__hardware": ""},
+    ],
+)
+def test_an_import_that_points_the_wrong_way_is_refused(planted, texts):
+    assert len(violations(planted(**texts))) >= 1
 
 
 FOLDERS = sorted({path.parent.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py")})
 KNOWN_CIRCLES: dict[str, set[frozenset[str]]] = {
-    "configs": {
+    "python_source": {
         # An expression may call a function of the file, whose body is read as expressions are.
-        frozenset({"callables", "calls", "constexpr_functions", "functions", "literal_values", "literals", "string_methods",
-                   "surroundings", "target_questions", "triton_names"}),
+        frozenset(
+            {
+                "callables",
+                "calls",
+                "constexpr_functions",
+                "functions",
+                "literal_values",
+                "literals",
+                "string_methods",
+                "surroundings",
+                "target_questions",
+                "triton_names",
+            }
+        ),
         # What a name of a file stands for may lie in another file, which is read as this one is.
         frozenset({"imported", "source"}),
     },
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_the_files_of_a_folder_form_no_circle(folder):
     """Also not for type checking or inside a function: a file of a circle cannot be understood or tested without the others."""
-    found = circles({path.stem: imported_beside(path) for path in (PACKAGE / folder).glob("*.py")})
-    assert found == KNOWN_CIRCLES.get(folder, set())
+    assert circles_of(PACKAGE / folder) == KNOWN_CIRCLES.get(folder, set())
+
+
+def circles_of(folder: Path, root: Path = ROOT) -> set[frozenset[str]]:
+    """The circles of imports among the files and sub-packages of a folder."""
+    package = ".".join(folder.relative_to(root).parts)
+    needs: dict[str, set[str]] = {}
+    for path in folder.rglob("*.py"):
+        name = path.relative_to(folder).parts[0].removesuffix(".py")
+        below = {module.removeprefix(f"{package}.") for module in imported_modules(path, root) if module.startswith(f"{package}.")}
+        needs.setdefault(name, set()).update({module.split(".")[0] for module in below} - ({name} if path.parent != folder else set()))
+    return circles({name: others for name, others in needs.items() if name != "__init__"})
+
+
+def test_a_planted_circle_is_refused(planted):
+    root = planted(rendering__figures="from . import views\n", rendering__views="def draw():\n    from .figures import figure\n")
+    assert circles_of(root / "advisor" / "rendering", root) == {frozenset({"figures", "views"})}
+
+
+MOST_FILES = 25
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_a_folder_is_no_heap(folder):
+    allowed = {"python_source": 45}.get(folder, MOST_FILES)
+    files = [path.name for path in (PACKAGE / folder).glob("*.py")]
+    assert len(files) <= allowed, f"advisor/{folder} holds {len(files)} files (most: {allowed}): which of them make a package of their own?"
 
 
 def circles(needs: dict[str, set[str]]) -> set[frozenset[str]]:
@@ -119,18 +198,6 @@ def names_reached(name: str, needs: dict[str, set[str]]) -> set[str]:
 def test_a_circle_is_found_without_what_only_leads_to_it():
     needs = {"leads": {"a"}, "a": {"b"}, "b": {"c", "end"}, "c": {"a"}, "end": {"elsewhere"}, "x": {"y"}, "y": {"x", "end"}}
     assert circles(needs) == {frozenset({"a", "b", "c"}), frozenset({"x", "y"})}
-
-
-def imported_beside(path: Path) -> set[str]:
-    """The files of its own package that a file imports."""
-    package = ".".join(path.relative_to(ROOT).parts[:-1])
-    found = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.ImportFrom) and node.module == package:
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith(f"{package}."):
-            found.add(node.module.removeprefix(f"{package}.").split(".")[0])
-    return found
 
 
 HEAVY = ("torch", "triton", "optuna", "plotly", "sklearn", "lightgbm", "pandas", "scipy")
@@ -187,7 +254,13 @@ def test_a_type_checker_sees_the_public_names_where_they_are_loaded_from():
     import advisor
 
     tree = ast.parse((PACKAGE / "__init__.py").read_text(encoding="utf-8"))
-    seen = {alias.asname: node.module for block in tree.body if isinstance(block, ast.If)
-            for node in block.body if isinstance(node, ast.ImportFrom) for alias in node.names}  # fmt: skip
+    seen = {
+        alias.asname: node.module
+        for block in tree.body
+        if isinstance(block, ast.If)
+        for node in block.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
     assert seen == {name: f"advisor.{home}" for name, home in advisor._HOMES.items()}
     assert (PACKAGE / "py.typed").exists()

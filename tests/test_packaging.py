@@ -51,6 +51,7 @@ def test_an_installed_wheel_advises_from_another_folder(wheel, tmp_path):
     assert (tmp_path / "elsewhere" / "advisor-out" / "report.html").stat().st_size > 100_000
     where = subprocess.run([python, "-c", "import advisor; print(advisor.__file__)"], cwd=tmp_path, capture_output=True, text=True)
     assert str(site) in where.stdout
-    probe = subprocess.run([python, "-c", "import importlib.util as u; print(u.find_spec('triton_kernels'))"], cwd=tmp_path,
-                           capture_output=True, text=True)  # fmt: skip
+    probe = subprocess.run(
+        [python, "-c", "import importlib.util as u; print(u.find_spec('triton_kernels'))"], cwd=tmp_path, capture_output=True, text=True
+    )
     assert probe.stdout.strip() == "None"

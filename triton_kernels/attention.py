@@ -225,14 +225,46 @@ def attention_kernel(
     unmasked = tl.maximum(everyone, 0) // BLOCK_N * BLOCK_N
     for first in range(0, unmasked, BLOCK_N):
         accumulator, total, largest = _attend(
-            q, k_ptr, v_ptr, stride_kn, stride_kd, stride_vn, stride_vd, first, last_key, N, scale,
-            accumulator, total, largest, HEAD_DIM, BLOCK_D, BLOCK_N, False,
-        )  # fmt: skip
+            q,
+            k_ptr,
+            v_ptr,
+            stride_kn,
+            stride_kd,
+            stride_vn,
+            stride_vd,
+            first,
+            last_key,
+            N,
+            scale,
+            accumulator,
+            total,
+            largest,
+            HEAD_DIM,
+            BLOCK_D,
+            BLOCK_N,
+            False,
+        )
     for first in range(unmasked, anyone, BLOCK_N):
         accumulator, total, largest = _attend(
-            q, k_ptr, v_ptr, stride_kn, stride_kd, stride_vn, stride_vd, first, last_key, N, scale,
-            accumulator, total, largest, HEAD_DIM, BLOCK_D, BLOCK_N, True,
-        )  # fmt: skip
+            q,
+            k_ptr,
+            v_ptr,
+            stride_kn,
+            stride_kd,
+            stride_vn,
+            stride_vd,
+            first,
+            last_key,
+            N,
+            scale,
+            accumulator,
+            total,
+            largest,
+            HEAD_DIM,
+            BLOCK_D,
+            BLOCK_N,
+            True,
+        )
 
     out = accumulator / tl.where(total == 0.0, 1.0, total)[:, None]
     out_ptrs = out_ptr + batch * stride_ob + head * stride_oh
@@ -315,14 +347,46 @@ def decode_kernel(
     unmasked = begin + tl.maximum(everyone - begin, 0) // BLOCK_N * BLOCK_N
     for first in range(begin, unmasked, BLOCK_N):
         accumulator, total, largest = _attend(
-            q, k_ptr, v_ptr, stride_kn, stride_kd, stride_vn, stride_vd, first, last_key, keys, scale,
-            accumulator, total, largest, HEAD_DIM, BLOCK_D, BLOCK_N, False,
-        )  # fmt: skip
+            q,
+            k_ptr,
+            v_ptr,
+            stride_kn,
+            stride_kd,
+            stride_vn,
+            stride_vd,
+            first,
+            last_key,
+            keys,
+            scale,
+            accumulator,
+            total,
+            largest,
+            HEAD_DIM,
+            BLOCK_D,
+            BLOCK_N,
+            False,
+        )
     for first in range(unmasked, end, BLOCK_N):
         accumulator, total, largest = _attend(
-            q, k_ptr, v_ptr, stride_kn, stride_kd, stride_vn, stride_vd, first, last_key, keys, scale,
-            accumulator, total, largest, HEAD_DIM, BLOCK_D, BLOCK_N, True,
-        )  # fmt: skip
+            q,
+            k_ptr,
+            v_ptr,
+            stride_kn,
+            stride_kd,
+            stride_vn,
+            stride_vd,
+            first,
+            last_key,
+            keys,
+            scale,
+            accumulator,
+            total,
+            largest,
+            HEAD_DIM,
+            BLOCK_D,
+            BLOCK_N,
+            True,
+        )
 
     safe = tl.where(total == 0.0, 1.0, total)
     out = accumulator / safe[:, None]
@@ -396,10 +460,24 @@ def launch_attention_kernel(
         return
     scale = d**-0.5 if scale is None else scale
     attention_kernel[(triton.cdiv(m, config["BLOCK_M"]) * heads * batch,)](
-        q, k, v, out, scale * LOG2_E, heads, k.shape[1], m, k.shape[2],
-        *q.stride(), *k.stride(), *v.stride(), *out.stride(),
-        HEAD_DIM=d, BLOCK_D=max(16, triton.next_power_of_2(d)), CAUSAL=bool(causal), **config,
-    )  # fmt: skip
+        q,
+        k,
+        v,
+        out,
+        scale * LOG2_E,
+        heads,
+        k.shape[1],
+        m,
+        k.shape[2],
+        *q.stride(),
+        *k.stride(),
+        *v.stride(),
+        *out.stride(),
+        HEAD_DIM=d,
+        BLOCK_D=max(16, triton.next_power_of_2(d)),
+        CAUSAL=bool(causal),
+        **config,
+    )
 
 
 def launch_decode_kernel(
@@ -437,10 +515,27 @@ def launch_decode_kernel(
     block_d = max(16, triton.next_power_of_2(d))
     tiles = triton.cdiv(m * (heads // kv_heads), config["BLOCK_M"])
     decode_kernel[(splits * tiles * kv_heads * batch,)](
-        q, k, v, partial, lse, key_lengths, scale * LOG2_E, batch, heads, kv_heads, m, n,
-        *q.stride(), *k.stride(), *v.stride(), *partial.stride(),
-        HEAD_DIM=d, BLOCK_D=block_d, CAUSAL=bool(causal), **config,
-    )  # fmt: skip
+        q,
+        k,
+        v,
+        partial,
+        lse,
+        key_lengths,
+        scale * LOG2_E,
+        batch,
+        heads,
+        kv_heads,
+        m,
+        n,
+        *q.stride(),
+        *k.stride(),
+        *v.stride(),
+        *partial.stride(),
+        HEAD_DIM=d,
+        BLOCK_D=block_d,
+        CAUSAL=bool(causal),
+        **config,
+    )
     if splits > 1:
         rows = batch * heads * m
         combine_splits_kernel[(rows,)](partial, lse, out, rows, heads, m, *out.stride(), HEAD_DIM=d, BLOCK_D=block_d, NUM_KV_SPLITS=splits)
@@ -557,16 +652,23 @@ def arguments(problem: Mapping[str, Any], config: Mapping[str, int]) -> dict[str
     """Every argument of `attention_kernel` but the configuration's, for contiguous tensors."""
     pointer = f"*{problem['dtype']}"
     return {
-        "q_ptr": pointer, "k_ptr": pointer, "v_ptr": pointer, "out_ptr": pointer,
+        "q_ptr": pointer,
+        "k_ptr": pointer,
+        "v_ptr": pointer,
+        "out_ptr": pointer,
         "scale": problem["D"] ** -0.5 * LOG2_E,
-        "H": problem["H"], "H_kv": problem["H_kv"], "M": problem["M"], "N": problem["N"],
+        "H": problem["H"],
+        "H_kv": problem["H_kv"],
+        "M": problem["M"],
+        "N": problem["N"],
         **_strides("q", "bhmd", problem["H"], problem["M"], problem["D"]),
         **_strides("k", "bhnd", problem["H_kv"], problem["N"], problem["D"]),
         **_strides("v", "bhnd", problem["H_kv"], problem["N"], problem["D"]),
         **_strides("o", "bhmd", problem["H"], problem["M"], problem["D"]),
-        "HEAD_DIM": problem["D"], "BLOCK_D": max(16, triton.next_power_of_2(problem["D"])),
+        "HEAD_DIM": problem["D"],
+        "BLOCK_D": max(16, triton.next_power_of_2(problem["D"])),
         "CAUSAL": bool(problem.get("causal", 0)),
-    }  # fmt: skip
+    }
 
 
 def decode_arguments(problem: Mapping[str, Any], config: Mapping[str, int]) -> dict[str, Any]:
@@ -578,9 +680,13 @@ def decode_arguments(problem: Mapping[str, Any], config: Mapping[str, int]) -> d
         del values["out_ptr"]
     h, m, d = problem["H"], problem["M"], problem["D"]
     return {
-        **values, "lse_ptr": None if splits == 1 else "*fp32", "key_lengths_ptr": None, "B": problem["B"],
-        "stride_ps": problem["B"] * h * m * d, **_strides("p", "bhmd", h, m, d),
-    }  # fmt: skip
+        **values,
+        "lse_ptr": None if splits == 1 else "*fp32",
+        "key_lengths_ptr": None,
+        "B": problem["B"],
+        "stride_ps": problem["B"] * h * m * d,
+        **_strides("p", "bhmd", h, m, d),
+    }
 
 
 def _strides(tensor: str, axes: str, heads: int, rows: int, depth: int) -> dict[str, int]:

@@ -534,15 +534,31 @@ def fused_moe(
     gate_up, activated, expanded = empty(2 * n), empty(n), empty(hidden)
     a, a_scale = quantize(hidden_states) if block_scaled else (hidden_states, None)
     launch_fused_moe_kernel(
-        a, w13, gate_up, topk_weights, alignment, config,
-        slots_per_row=topk, mul_routed_weight=False, a_scale=a_scale, b_scale=w13_scale,
-    )  # fmt: skip
+        a,
+        w13,
+        gate_up,
+        topk_weights,
+        alignment,
+        config,
+        slots_per_row=topk,
+        mul_routed_weight=False,
+        a_scale=a_scale,
+        b_scale=w13_scale,
+    )
     launch_activation(gate_up, activated, activation, topk, experts, hidden)
     a, a_scale = quantize(activated) if block_scaled else (activated, None)
     launch_fused_moe_kernel(
-        a, w2, expanded, topk_weights, alignment, config,
-        slots_per_row=1, mul_routed_weight=True, a_scale=a_scale, b_scale=w2_scale,
-    )  # fmt: skip
+        a,
+        w2,
+        expanded,
+        topk_weights,
+        alignment,
+        config,
+        slots_per_row=1,
+        mul_routed_weight=True,
+        a_scale=a_scale,
+        b_scale=w2_scale,
+    )
     launch_combine(expanded, out, combine, experts, n)
     return out
 
@@ -575,9 +591,13 @@ def default(problem: Mapping[str, Any]) -> dict[str, int]:
     m, per_expert = problem["M"], problem["M"] * problem["topk"] / problem["E"]
     if problem.get("dtype") == "fp8":
         return {
-            "BLOCK_SIZE_M": 16 if m <= 64 else 64, "BLOCK_SIZE_N": GROUP, "BLOCK_SIZE_K": GROUP,
-            "GROUP_SIZE_M": 1 if m <= 16 else 32, "num_warps": 4, "num_stages": 3,
-        }  # fmt: skip
+            "BLOCK_SIZE_M": 16 if m <= 64 else 64,
+            "BLOCK_SIZE_N": GROUP,
+            "BLOCK_SIZE_K": GROUP,
+            "GROUP_SIZE_M": 1 if m <= 16 else 32,
+            "num_warps": 4,
+            "num_stages": 3,
+        }
     return {
         "BLOCK_SIZE_M": next((size for size in (16, 32, 64) if per_expert <= size), 128),
         "BLOCK_SIZE_N": 64 if m <= 64 else 128,
@@ -628,42 +648,70 @@ def arguments(problem: Mapping[str, Any], config: Mapping[str, int]) -> dict[str
     worst = min(slots + problem["E"] * (block_m - 1), slots * block_m)
     depth_groups, column_groups = triton.cdiv(k, GROUP), triton.cdiv(n, GROUP)
     return {
-        "a_ptr": operand, "b_ptr": operand, "c_ptr": output,
-        "a_scale_ptr": "*fp32" if block_scaled else None, "b_scale_ptr": "*fp32" if block_scaled else None,
-        "topk_weights_ptr": "*fp32", "sorted_token_ids_ptr": "*i32", "expert_ids_ptr": "*i32",
+        "a_ptr": operand,
+        "b_ptr": operand,
+        "c_ptr": output,
+        "a_scale_ptr": "*fp32" if block_scaled else None,
+        "b_scale_ptr": "*fp32" if block_scaled else None,
+        "topk_weights_ptr": "*fp32",
+        "sorted_token_ids_ptr": "*i32",
+        "expert_ids_ptr": "*i32",
         "num_tokens_post_padded_ptr": "*i32",
-        "N": n, "K": k, "EM": triton.cdiv(worst, block_m) * block_m, "num_slots": slots,
-        "stride_am": k, "stride_ak": 1, "stride_be": n * k, "stride_bn": k, "stride_bk": 1,
-        "stride_cm": n, "stride_cn": 1,
-        "stride_asm": depth_groups if block_scaled else 0, "stride_ask": 1 if block_scaled else 0,
+        "N": n,
+        "K": k,
+        "EM": triton.cdiv(worst, block_m) * block_m,
+        "num_slots": slots,
+        "stride_am": k,
+        "stride_ak": 1,
+        "stride_be": n * k,
+        "stride_bn": k,
+        "stride_bk": 1,
+        "stride_cm": n,
+        "stride_cn": 1,
+        "stride_asm": depth_groups if block_scaled else 0,
+        "stride_ask": 1 if block_scaled else 0,
         "stride_bse": column_groups * depth_groups if block_scaled else 0,
-        "stride_bsn": depth_groups if block_scaled else 0, "stride_bsk": 1 if block_scaled else 0,
+        "stride_bsn": depth_groups if block_scaled else 0,
+        "stride_bsk": 1 if block_scaled else 0,
         "SLOTS_PER_ROW": problem["topk"] if problem["op"] == "w13" else 1,
         "MUL_ROUTED_WEIGHT": problem["op"] == "w2",
-        "GROUP_N": GROUP if block_scaled else 0, "GROUP_K": GROUP if block_scaled else 0,
+        "GROUP_N": GROUP if block_scaled else 0,
+        "GROUP_K": GROUP if block_scaled else 0,
         "EVEN_K": k % config["BLOCK_SIZE_K"] == 0,
         "SWAP_AB": swaps_operands(problem["dtype"], problem.get("compute_capability"), config),
-    }  # fmt: skip
+    }
 
 
 def activation_arguments(problem: Mapping[str, Any], config: Mapping[str, int]) -> dict[str, Any]:
     """Every argument of `activation_kernel` but the configuration's."""
     pointer, n = f"*{problem['dtype']}", problem["N"]
     return {
-        "x_ptr": pointer, "out_ptr": pointer, "num_rows": problem["M"] * problem["topk"], "num_columns": n,
-        "stride_x": 2 * n, "stride_out": n,
-        "topk": problem["topk"], "num_experts": problem["E"], "hidden_size": problem["H"],
-    }  # fmt: skip
+        "x_ptr": pointer,
+        "out_ptr": pointer,
+        "num_rows": problem["M"] * problem["topk"],
+        "num_columns": n,
+        "stride_x": 2 * n,
+        "stride_out": n,
+        "topk": problem["topk"],
+        "num_experts": problem["E"],
+        "hidden_size": problem["H"],
+    }
 
 
 def combine_arguments(problem: Mapping[str, Any], config: Mapping[str, int]) -> dict[str, Any]:
     """Every argument of `combine_kernel` but the configuration's."""
     pointer, h = f"*{problem['dtype']}", problem["H"]
     return {
-        "x_ptr": pointer, "out_ptr": pointer, "num_rows": problem["M"], "num_columns": h,
-        "stride_x": h, "stride_out": h,
-        "num_experts": problem["E"], "intermediate_size": problem["N"], "TOPK": problem["topk"],
-    }  # fmt: skip
+        "x_ptr": pointer,
+        "out_ptr": pointer,
+        "num_rows": problem["M"],
+        "num_columns": h,
+        "stride_x": h,
+        "stride_out": h,
+        "num_experts": problem["E"],
+        "intermediate_size": problem["N"],
+        "TOPK": problem["topk"],
+    }
 
 
 # ---------------------------------------------------------------------------------------------- inputs and references
@@ -673,8 +721,11 @@ def _torch_dtype(name: str) -> torch.dtype:
     import torch
 
     return {
-        "bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32, "fp8": torch.float8_e4m3fn,
-    }[name]  # fmt: skip
+        "bf16": torch.bfloat16,
+        "fp16": torch.float16,
+        "fp32": torch.float32,
+        "fp8": torch.float8_e4m3fn,
+    }[name]
 
 
 def _random(shape: tuple[int, ...], dtype: str, device: str, generator: torch.Generator) -> torch.Tensor:
@@ -743,10 +794,17 @@ def prepare(inputs: Inputs, config: Mapping[str, int]) -> Callable[[], torch.Ten
 
     def run() -> torch.Tensor:
         launch_fused_moe_kernel(
-            inputs["a"], inputs["b"], inputs["output"], inputs["topk_weights"], alignment, config,
-            slots_per_row=1 if second else topk, mul_routed_weight=second,
-            a_scale=inputs["a_scale"], b_scale=inputs["b_scale"],
-        )  # fmt: skip
+            inputs["a"],
+            inputs["b"],
+            inputs["output"],
+            inputs["topk_weights"],
+            alignment,
+            config,
+            slots_per_row=1 if second else topk,
+            mul_routed_weight=second,
+            a_scale=inputs["a_scale"],
+            b_scale=inputs["b_scale"],
+        )
         return inputs["output"]
 
     return run

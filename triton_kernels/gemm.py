@@ -468,9 +468,14 @@ def default(problem: Mapping[str, Any]) -> dict[str, int]:
     while split < 16 and split * triton.cdiv(m, block_m) * triton.cdiv(n, block_n) < 100 and k >= 8 * block_k * split:
         split *= 2
     return {
-        "BLOCK_SIZE_M": block_m, "BLOCK_SIZE_N": block_n, "BLOCK_SIZE_K": block_k,
-        "GROUP_SIZE_M": 8, "SPLIT_K": split, "num_warps": 8 if large else 4, "num_stages": 3,
-    }  # fmt: skip
+        "BLOCK_SIZE_M": block_m,
+        "BLOCK_SIZE_N": block_n,
+        "BLOCK_SIZE_K": block_k,
+        "GROUP_SIZE_M": 8,
+        "SPLIT_K": split,
+        "num_warps": 8 if large else 4,
+        "num_stages": 3,
+    }
 
 
 def default_persistent(problem: Mapping[str, Any]) -> dict[str, Any]:
@@ -509,12 +514,24 @@ def arguments(problem: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str
     m, n, k, split = problem["M"], problem["N"], problem["K"], config["SPLIT_K"]
     scale = "*fp32" if problem["dtype"] == "fp8" else None
     return {
-        "a_ptr": f"*{operand}", "b_ptr": f"*{operand}", "c_ptr": f"*{output}" if split == 1 else "*fp32",
-        "a_scale_ptr": scale, "b_scale_ptr": scale,
-        "M": m, "N": n, "K": k, "stride_am": k, "stride_ak": 1, "stride_bk": 1, "stride_bn": k,
-        "stride_cs": m * n, "stride_cm": n, "stride_cn": 1,
-        "INPUT_PRECISION": precision, "EVEN_K": k % (config["BLOCK_SIZE_K"] * split) == 0,
-    }  # fmt: skip
+        "a_ptr": f"*{operand}",
+        "b_ptr": f"*{operand}",
+        "c_ptr": f"*{output}" if split == 1 else "*fp32",
+        "a_scale_ptr": scale,
+        "b_scale_ptr": scale,
+        "M": m,
+        "N": n,
+        "K": k,
+        "stride_am": k,
+        "stride_ak": 1,
+        "stride_bk": 1,
+        "stride_bn": k,
+        "stride_cs": m * n,
+        "stride_cm": n,
+        "stride_cn": 1,
+        "INPUT_PRECISION": precision,
+        "EVEN_K": k % (config["BLOCK_SIZE_K"] * split) == 0,
+    }
 
 
 def persistent_arguments(problem: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
@@ -526,9 +543,14 @@ def persistent_arguments(problem: Mapping[str, Any], config: Mapping[str, Any]) 
         "a_desc": f"tensordesc<{operand}[{block_m}, {block_k}]>",
         "b_desc": f"tensordesc<{operand}[{block_n}, {block_k}]>",
         "c_desc": f"tensordesc<{output}[{block_m}, {block_n // config['EPILOGUE_SUBTILE']}]>",
-        "a_scale_ptr": scale, "b_scale_ptr": scale,
-        "M": problem["M"], "N": problem["N"], "K": problem["K"], "B_K_MAJOR": True, "INPUT_PRECISION": precision,
-    }  # fmt: skip
+        "a_scale_ptr": scale,
+        "b_scale_ptr": scale,
+        "M": problem["M"],
+        "N": problem["N"],
+        "K": problem["K"],
+        "B_K_MAJOR": True,
+        "INPUT_PRECISION": precision,
+    }
 
 
 # ---------------------------------------------------------------------------------------------- inputs and references
@@ -540,8 +562,11 @@ def make_inputs(problem: Mapping[str, Any], device: str, generator: torch.Genera
 
     operand, output, precision = _types(problem)
     dtypes = {
-        "bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32, "fp8e4nv": torch.float8_e4m3fn,
-    }  # fmt: skip
+        "bf16": torch.bfloat16,
+        "fp16": torch.float16,
+        "fp32": torch.float32,
+        "fp8e4nv": torch.float8_e4m3fn,
+    }
     m, n, k = problem["M"], problem["N"], problem["K"]
     fp8 = problem["dtype"] == "fp8"
 
@@ -588,9 +613,15 @@ def prepare(inputs: Inputs, config: Mapping[str, Any]) -> Callable[[], torch.Ten
 
     def run() -> torch.Tensor:
         launch_gemm_kernel(
-            a, b, c, config, precision=inputs["precision"], a_scale=inputs["a_scale"], b_scale=inputs["b_scale"],
+            a,
+            b,
+            c,
+            config,
+            precision=inputs["precision"],
+            a_scale=inputs["a_scale"],
+            b_scale=inputs["b_scale"],
             partial=partial,
-        )  # fmt: skip
+        )
         return c
 
     return run
@@ -603,9 +634,15 @@ def prepare_persistent(inputs: Inputs, config: Mapping[str, Any]) -> Callable[[]
 
     def run() -> torch.Tensor:
         launch_gemm_persistent_kernel(
-            a, b, c, config, precision=inputs["precision"], a_scale=inputs["a_scale"], b_scale=inputs["b_scale"],
+            a,
+            b,
+            c,
+            config,
+            precision=inputs["precision"],
+            a_scale=inputs["a_scale"],
+            b_scale=inputs["b_scale"],
             programs=programs,
-        )  # fmt: skip
+        )
         return c
 
     return run

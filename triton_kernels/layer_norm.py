@@ -145,9 +145,18 @@ def launch_layer_norm(
     if x.numel() == 0:
         return
     layer_norm_kernel[(triton.cdiv(rows, config["ROWS_PER_CTA"]),)](
-        x, weight, bias, out, rows, columns, *x.stride(), *out.stride(), epsilon,
-        ONE_PASS=columns <= config["BLOCK_SIZE"], **config,
-    )  # fmt: skip
+        x,
+        weight,
+        bias,
+        out,
+        rows,
+        columns,
+        *x.stride(),
+        *out.stride(),
+        epsilon,
+        ONE_PASS=columns <= config["BLOCK_SIZE"],
+        **config,
+    )
 
 
 def layer_norm(
@@ -212,11 +221,19 @@ def arguments(problem: Mapping[str, Any], config: Mapping[str, int]) -> dict[str
     """Every argument of `layer_norm_kernel` but the configuration's, for contiguous tensors."""
     pointer, h = f"*{problem['dtype']}", problem["H"]
     return {
-        "x_ptr": pointer, "weight_ptr": pointer, "bias_ptr": pointer, "out_ptr": pointer,
-        "num_rows": problem["B"], "num_columns": h,
-        "stride_xr": h, "stride_xc": 1, "stride_or": h, "stride_oc": 1, "epsilon": 1e-5,
+        "x_ptr": pointer,
+        "weight_ptr": pointer,
+        "bias_ptr": pointer,
+        "out_ptr": pointer,
+        "num_rows": problem["B"],
+        "num_columns": h,
+        "stride_xr": h,
+        "stride_xc": 1,
+        "stride_or": h,
+        "stride_oc": 1,
+        "epsilon": 1e-5,
         "ONE_PASS": h <= config["BLOCK_SIZE"],
-    }  # fmt: skip
+    }
 
 
 def make_inputs(problem: Mapping[str, Any], device: str, generator: torch.Generator) -> Inputs:

@@ -116,9 +116,17 @@ def launch_rms_norm(x: torch.Tensor, weight: torch.Tensor, out: torch.Tensor, ep
     if x.numel() == 0:
         return
     rms_norm_kernel[(triton.cdiv(rows, config["ROWS_PER_CTA"]),)](
-        x, weight, out, rows, columns, *x.stride(), *out.stride(), epsilon,
-        ONE_PASS=columns <= config["BLOCK_SIZE"], **config,
-    )  # fmt: skip
+        x,
+        weight,
+        out,
+        rows,
+        columns,
+        *x.stride(),
+        *out.stride(),
+        epsilon,
+        ONE_PASS=columns <= config["BLOCK_SIZE"],
+        **config,
+    )
 
 
 def rms_norm(x: torch.Tensor, weight: torch.Tensor, epsilon: float = 1e-6) -> torch.Tensor:
@@ -179,10 +187,18 @@ def arguments(problem: Mapping[str, Any], config: Mapping[str, int]) -> dict[str
     """Every argument of `rms_norm_kernel` but the configuration's, for contiguous tensors."""
     pointer, h = f"*{problem['dtype']}", problem["H"]
     return {
-        "x_ptr": pointer, "weight_ptr": pointer, "out_ptr": pointer, "num_rows": problem["B"], "num_columns": h,
-        "stride_xr": h, "stride_xc": 1, "stride_or": h, "stride_oc": 1, "epsilon": 1e-6,
+        "x_ptr": pointer,
+        "weight_ptr": pointer,
+        "out_ptr": pointer,
+        "num_rows": problem["B"],
+        "num_columns": h,
+        "stride_xr": h,
+        "stride_xc": 1,
+        "stride_or": h,
+        "stride_oc": 1,
+        "epsilon": 1e-6,
         "ONE_PASS": h <= config["BLOCK_SIZE"],
-    }  # fmt: skip
+    }
 
 
 def make_inputs(problem: Mapping[str, Any], device: str, generator: torch.Generator) -> Inputs:

@@ -148,9 +148,15 @@ def arguments(problem: Mapping[str, Any], config: Mapping[str, int]) -> dict[str
     """Every argument of `silu_and_mul_kernel` but the configuration's, for contiguous tensors."""
     pointer, h = f"*{problem['dtype']}", problem["H"]
     return {
-        "x_ptr": pointer, "out_ptr": pointer, "num_rows": problem["B"], "num_columns": h,
-        "stride_xr": 2 * h, "stride_xc": 1, "stride_or": h, "stride_oc": 1,
-    }  # fmt: skip
+        "x_ptr": pointer,
+        "out_ptr": pointer,
+        "num_rows": problem["B"],
+        "num_columns": h,
+        "stride_xr": 2 * h,
+        "stride_xc": 1,
+        "stride_or": h,
+        "stride_oc": 1,
+    }
 
 
 def make_inputs(problem: Mapping[str, Any], device: str, generator: torch.Generator) -> Inputs:

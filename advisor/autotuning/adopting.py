@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from advisor.autotuning import foreign, internals, lookup
-from advisor.autotuning.foreign import ForeignTiming
+from advisor.autotuning import internals, lookup
+from advisor.autotuning.decisions import foreign
+from advisor.autotuning.decisions.foreign import ForeignTiming
 from advisor.autotuning.models import gpu_model
 from advisor.autotuning.situation import Situation
-from advisor.settings import read_settings
+from advisor.system.settings import read_settings
 
 
 def adopt(situation: Situation) -> bool:
@@ -36,11 +37,18 @@ def _imported(situation: Situation) -> list[ForeignTiming]:
     decided = cache.decision(by_name, [""])
     return [
         ForeignTiming(
-            kernel=problem.kernel, key=problem.key, gpu=problem.gpu, config=row.config, us=row.us, low_us=row.low_us, high_us=row.high_us,
-            failed=row.state == "crash", best=decided is not None and decided[0] == row.config,
+            kernel=problem.kernel,
+            key=problem.key,
+            gpu=problem.gpu,
+            config=row.config,
+            us=row.us,
+            low_us=row.low_us,
+            high_us=row.high_us,
+            failed=row.state == "crash",
+            best=decided is not None and decided[0] == row.config,
         )
         for row in cache.rows(by_name).values()
-    ]  # fmt: skip
+    ]
 
 
 def _on_this_machine(situation: Situation) -> tuple[list[ForeignTiming], str]:
@@ -55,10 +63,12 @@ def _on_this_machine(situation: Situation) -> tuple[list[ForeignTiming], str]:
         if foreign.dejavu_triton_version(file) not in (None, internals.triton_version()):
             continue
         timings = [
-            each for each in read
-            if each.kernel == problem.kernel and (file == own or each.key == problem.key)
+            each
+            for each in read
+            if each.kernel == problem.kernel
+            and (file == own or each.key == problem.key)
             and (each.gpu is None or gpu_model(each.gpu) == problem.gpu)
-        ]  # fmt: skip
+        ]
         if timings:
             return timings, "Triton's cache" if file == own else "triton-dejavu's cache"
     return [], ""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from advisor.autotuning.decision import Decision
-from advisor.errors import MissingDependencyError, UsageError
+from advisor.autotuning.decisions.decision import Decision
+from advisor.system.errors import MissingDependencyError, UsageError
 
 
 def decide_ahead(kernel: Any, shapes: Iterable[Mapping[str, Any]], grid: Any, device: str) -> tuple[Decision, ...]:

@@ -10,15 +10,15 @@ from typing import Any
 
 from advisor.autotuning import distributed, internals, lookup, watching
 from advisor.autotuning.adopting import adopt
-from advisor.autotuning.cache import Row
 from advisor.autotuning.compiled_ranking import rank_by_code
-from advisor.autotuning.decision import Decision, How, Timing
+from advisor.autotuning.decisions.cache import Row
+from advisor.autotuning.decisions.decision import Decision, How, Timing
 from advisor.autotuning.measuring import Session
 from advisor.autotuning.ranking import Ranking
 from advisor.autotuning.situation import Situation, situation_of
 from advisor.autotuning.tunable import Tunable
-from advisor.errors import MeasurementError, UsageError
-from advisor.settings import read_settings
+from advisor.system.errors import MeasurementError, UsageError
+from advisor.system.settings import read_settings
 
 BLOCKED = "a kernel that has not ended blocks the GPU for this process, and nothing can be measured"
 
@@ -48,13 +48,16 @@ def choose(tuner: Tunable, args: tuple, kwargs: dict[str, Any], key: tuple) -> t
     conflicts = kwargs.keys() & {name for config in pruned for name in config.kwargs}
     if conflicts:
         # The text of triton.autotune, whose users may look for it.
-        raise ValueError(f"Conflicting meta-parameters: {', '.join(sorted(conflicts))}."
-                         " Make sure that you don't re-define auto-tuned symbols.")  # fmt: skip
+        raise ValueError(
+            f"Conflicting meta-parameters: {', '.join(sorted(conflicts))}. Make sure that you don't re-define auto-tuned symbols."
+        )
     # An option that every configuration sets (num_warps) is given twice to the launch, whichever wins: no use in measuring them.
     if twice := kwargs.keys() & set.intersection(*(set(config.all_kwargs()) for config in pruned)):
         name = getattr(tuner.base_fn, "__name__", "kernel")
-        raise TypeError(f"{name}() got multiple values for {', '.join(sorted(twice))}: every configuration sets them, and so does the call,"
-                        " or an autotuner around this one (a Config(…, num_warps=None) leaves it open)")  # fmt: skip
+        raise TypeError(
+            f"{name}() got multiple values for {', '.join(sorted(twice))}: every configuration sets them, and so does the call,"
+            " or an autotuner around this one (a Config(…, num_warps=None) leaves it open)"
+        )
     situation = situation_of(tuner, args, kwargs, key, mode, pruned, started)
     if tuner.options.distributed and distributed.ranks() > 1:
         return _by_rank_zero(situation)
@@ -71,9 +74,13 @@ def _choose(situation: Situation) -> tuple[Decision, Any]:
     limit_s = situation.tuner.options.time_limit_s
     may_measure = situation.mode != "cached" and not internals.is_capturing() and not watching.is_blocked()
     session = Session(
-        tuner=situation.tuner, call=situation.call, cache=situation.cache, problem=situation.problem.id, predicted_us={},
+        tuner=situation.tuner,
+        call=situation.call,
+        cache=situation.cache,
+        problem=situation.problem.id,
+        predicted_us={},
         allowed_s=0.0 if not may_measure else math.inf if limit_s is None else limit_s,
-    )  # fmt: skip
+    )
     found = _known(situation, session)
     if found is not None:
         return found, _told(situation, session)
@@ -119,17 +126,27 @@ def _predicted(situation: Situation, ranked: Ranking, *, provisional: bool) -> D
     if not ranked.modelled:
         default = situation.tuner.options.default or call.configs[0]
         return Decision(
-            config=default, how="default", reason=f"nothing is predicted: {ranked.by}", key=situation.key, ranked_by=ranked.by,
+            config=default,
+            how="default",
+            reason=f"nothing is predicted: {ranked.by}",
+            key=situation.key,
+            ranked_by=ranked.by,
             provisional=provisional,
-        )  # fmt: skip
+        )
     timings = tuple(
         Timing(config=call.configs[i], state="not-measured", predicted_us=ranked.predicted_us.get(i), reason=_unfit(ranked, i))
         for i in ranked.order[:SHOWN]
     )
     return Decision(
-        config=call.configs[ranked.order[0]], how="predicted", reason="not measured", key=situation.key, ranked_by=ranked.by,
-        timings=timings, duration_s=time.perf_counter() - situation.started, provisional=provisional,
-    )  # fmt: skip
+        config=call.configs[ranked.order[0]],
+        how="predicted",
+        reason="not measured",
+        key=situation.key,
+        ranked_by=ranked.by,
+        timings=timings,
+        duration_s=time.perf_counter() - situation.started,
+        provisional=provisional,
+    )
 
 
 def _unfit(ranked: Ranking, place: int) -> str:
@@ -151,9 +168,10 @@ def _without_measuring(situation: Situation, session: Session, *, provisional: b
         config = default or situation.call.configs[0]
         decision = Decision(config=config, how="default", reason=why, key=situation.key, provisional=provisional)
     situation.tuner.say_once(
-        why, f"{situation.problem.kernel}: {why} for key {situation.key}; using {decision.config} ({decision.how}). "
+        why,
+        f"{situation.problem.kernel}: {why} for key {situation.key}; using {decision.config} ({decision.how}). "
         "Call advisor.warmup() beforehand, or run once in mode measure.",
-    )  # fmt: skip
+    )
     return decision
 
 
@@ -212,8 +230,12 @@ def _nothing_works(situation: Situation, session: Session, considered: list[int]
         if place in session.errors:
             return session.errors[place]
     reasons = "; ".join(sorted({row.reason for row in session.rows.values() if row.reason})[:3])
-    return MeasurementError(f"{situation.problem.kernel}: none of {len(considered)} configurations works", reasons, "one that works",
-                            "`advisor cache ls` shows each reason, `advisor cache prune --kernel` forgets them")  # fmt: skip
+    return MeasurementError(
+        f"{situation.problem.kernel}: none of {len(considered)} configurations works",
+        reasons,
+        "one that works",
+        "`advisor cache ls` shows each reason, `advisor cache prune --kernel` forgets them",
+    )
 
 
 def _decision(situation: Situation, session: Session, place: int, how: How, reason: str, ranked: Ranking | None) -> Decision:
@@ -230,14 +252,26 @@ def _decision(situation: Situation, session: Session, place: int, how: How, reas
             timings.append(Timing(config=call.configs[i], state="not-measured", predicted_us=predicted, reason=why))
         else:
             timings.append(
-                Timing(config=call.configs[i], state=row.state, us=row.us, low_us=row.low_us, high_us=row.high_us,  # type: ignore[arg-type]
-                       predicted_us=predicted, reason=row.reason)
-            )  # fmt: skip
+                Timing(
+                    config=call.configs[i],
+                    state=row.state,  # type: ignore[arg-type]
+                    us=row.us,
+                    low_us=row.low_us,
+                    high_us=row.high_us,  # type: ignore[arg-type]
+                    predicted_us=predicted,
+                    reason=row.reason,
+                )
+            )
     return Decision(
-        config=call.configs[place], how=how, reason=reason, key=situation.key, ranked_by=ranked.by if ranked else "",
-        timings=tuple(timings), measurements=session.measurements,
+        config=call.configs[place],
+        how=how,
+        reason=reason,
+        key=situation.key,
+        ranked_by=ranked.by if ranked else "",
+        timings=tuple(timings),
+        measurements=session.measurements,
         duration_s=time.perf_counter() - situation.started if ranked else None,
-    )  # fmt: skip
+    )
 
 
 def _told(situation: Situation, session: Session) -> dict[Any, Any]:
@@ -273,7 +307,8 @@ def _by_rank_zero(situation: Situation) -> tuple[Decision, Any]:
         default = situation.tuner.options.default or situation.call.configs[0]
         return Decision(config=default, how="default", reason="rank 0 took the default", key=situation.key), {}
     if answer["config"] not in situation.call.identities:
-        raise UsageError(f"{situation.problem.kernel}: the ranks tune different lists of configurations", answer["config"],
-                         "the same list on every rank")  # fmt: skip
+        raise UsageError(
+            f"{situation.problem.kernel}: the ranks tune different lists of configurations", answer["config"], "the same list on every rank"
+        )
     chosen = situation.call.configs[situation.call.identities.index(answer["config"])]
     return Decision(config=chosen, how="cached", reason="rank 0 decided", key=situation.key), {}

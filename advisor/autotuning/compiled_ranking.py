@@ -26,7 +26,7 @@ def rank_by_code(tuner: Any, call: Any, device: internals.Device, why_not_known:
         return given_order(count, f"{why_not_known}; {count} configurations are too many to compile")
     if not device.runs or internals.is_interpreted():
         return given_order(count, f"{why_not_known}; nothing is compiled here")
-    from advisor.hardware import match_device_name
+    from advisor.gpus.hardware import match_device_name
 
     gpu = match_device_name(device.name)
     if gpu is None:
@@ -52,21 +52,24 @@ def rank_by_code(tuner: Any, call: Any, device: internals.Device, why_not_known:
     order = sorted(finite, key=lambda place: (finite[place], place))
     rest = [place for place in range(count) if place not in finite]
     return Ranking(
-        order=(*order, *rest), by=f"analytical model, demand read from the compiled code ({gpu_model(device.name)})", modelled=True,
-        predicted_us=finite, unfit=frozenset(rest),
-    )  # fmt: skip
+        order=(*order, *rest),
+        by=f"analytical model, demand read from the compiled code ({gpu_model(device.name)})",
+        modelled=True,
+        predicted_us=finite,
+        unfit=frozenset(rest),
+    )
 
 
 def _predicted_us(kernel: Any, call: Any, config: Any, device: internals.Device, gpu: Any) -> float:
     """Latency of one configuration, microseconds; infinite where it cannot be launched."""
     from advisor.compiled.analysis import kernel_analysis
-    from advisor.compiled.compile import resources_of
-    from advisor.compiled.demand import read_demand
-    from advisor.compiled.inference import Given, Guess
-    from advisor.compiled.kernel import CompiledKernel, CompileRequest, Target
-    from advisor.compiled.launch import Inspection, KernelLaunch, inputs_of
-    from advisor.compiled.worker import disassemble
-    from advisor.configs.source import parse_source
+    from advisor.compiled.compiler.compile import resources_of
+    from advisor.compiled.compiler.kernel import CompiledKernel, CompileRequest, Target
+    from advisor.compiled.compiler.worker import disassemble
+    from advisor.compiled.demand.demand import read_demand
+    from advisor.compiled.guesses.inference import Given, Guess
+    from advisor.compiled.launches.launch import Inspection, KernelLaunch, inputs_of
+    from advisor.python_source.source import parse_source
 
     kernel = kernel.result() if hasattr(kernel, "future_kernels") or type(kernel).__name__ == "FutureKernel" else kernel
     metadata = kernel.metadata._asdict() if hasattr(kernel.metadata, "_asdict") else vars(kernel.metadata)
@@ -82,16 +85,25 @@ def _predicted_us(kernel: Any, call: Any, config: Any, device: internals.Device,
             tools = disassemble(kernel.asm["cubin"], Path(folder), sass=False)
     launch = KernelLaunch(
         source=parse_source("", "compiled.py"),  # compiled already: nothing of it is read
-        kernel=str(metadata.get("name", "kernel")), given=Given(scalars=scalars), grid=grid,
+        kernel=str(metadata.get("name", "kernel")),
+        given=Given(scalars=scalars),
+        grid=grid,
         sizes={name: int(value.numel()) for name, value in values.items() if hasattr(value, "numel")},
-    )  # fmt: skip
+    )
     guess = Guess(signature={}, constexprs=scalars, options=config.all_kwargs())
     request = CompileRequest(rebuilt=_Named(launch.kernel), signature={}, constexprs={}, options=config.all_kwargs(), target=target)  # type: ignore[arg-type]
     compiled = CompiledKernel(
-        name=launch.kernel, target=target, triton_version=internals.triton_version(), ttir=texts["ttir"], ttgir=texts.get("ttgir", ""),
-        ptx=texts.get("ptx", ""), amdgcn=texts.get("amdgcn", ""), metadata=metadata, options=config.all_kwargs(),
+        name=launch.kernel,
+        target=target,
+        triton_version=internals.triton_version(),
+        ttir=texts["ttir"],
+        ttgir=texts.get("ttgir", ""),
+        ptx=texts.get("ptx", ""),
+        amdgcn=texts.get("amdgcn", ""),
+        metadata=metadata,
+        options=config.all_kwargs(),
         resources=resources_of(request, {"asm": texts, "metadata": metadata, "tools": tools}),
-    )  # fmt: skip
+    )
     demand = read_demand(compiled.ttir, grid, inputs_of(launch, guess))
     found = kernel_analysis(Inspection(launch=launch, compiled=compiled, demand=demand, guess=guess, attempts=()), gpu)
     return found.predicted.us if found.predicted is not None else float("inf")

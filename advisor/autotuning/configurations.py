@@ -9,8 +9,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from advisor.autotuning.source import code_hash
-from advisor.errors import UsageError
-from advisor.schema import LAUNCH_OPTIONS
+from advisor.result.schema import LAUNCH_OPTIONS
+from advisor.system.errors import UsageError
 
 CONFIG_OPTIONS = (*LAUNCH_OPTIONS, "ir_override")
 MAX_SPACE = 200_000

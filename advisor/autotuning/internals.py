@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from advisor.errors import NoGpuError
+from advisor.system.errors import NoGpuError
 
 INTERPRETER = "interpreter"
 NO_GPU = "none"
@@ -94,11 +94,12 @@ def need_driver(kernel: Any) -> None:
         driver.active  # noqa: B018 (looks for one)
     except Exception as error:  # as in `active_driver`
         raise NoDriverError(
-            f"{getattr(kernel, '__name__', 'kernel')} cannot be launched: Triton finds no GPU that it has a driver for", str(error),
+            f"{getattr(kernel, '__name__', 'kernel')} cannot be launched: Triton finds no GPU that it has a driver for",
+            str(error),
             "a GPU, its driver, and a torch that sees it (torch.cuda.is_available())",
             "TRITON_INTERPRET=1 runs kernels without; what a GPU elsewhere would do is told by advisor.best_config(…, gpu=NAME) and "
             "`advisor advise FILE.py::KERNEL --gpu NAME`",
-        ) from error  # fmt: skip
+        ) from error
 
 
 def current_device() -> Device:
@@ -308,9 +309,13 @@ def triton_timings_file(fn: Any, key: tuple, configs: Sequence[Any]) -> Path | N
         from triton.runtime.driver import driver
 
         parts = [
-            triton_key(), make_backend(driver.active.get_current_target()).hash(), function.cache_key,
-            str(sorted(get_cache_invalidating_env_vars().items())), str(key), *(str(config) for config in configs),
-        ]  # fmt: skip
+            triton_key(),
+            make_backend(driver.active.get_current_target()).hash(),
+            function.cache_key,
+            str(sorted(get_cache_invalidating_env_vars().items())),
+            str(key),
+            *(str(config) for config in configs),
+        ]
         digest = hashlib.sha256("-".join(parts).encode("utf-8")).hexdigest()
         found = get_cache_manager(digest).get_file(f"{function.__name__[:150]}.autotune.json")
     except Exception:  # whatever is different there, it is only a cache

@@ -6,7 +6,7 @@ import functools
 import math
 from typing import Any
 
-from advisor.errors import NoGpuError, UsageError
+from advisor.system.errors import NoGpuError, UsageError
 
 MetaParameters = dict[str, int]
 
@@ -75,9 +75,9 @@ def forget() -> None:
 
 
 def _find(family: str, gpu: str | None, problem: dict[str, Any]) -> MetaParameters:
-    from advisor.configs.names import SIZE_LIMIT
     from advisor.pipelines.batch import SIZES
     from advisor.pipelines.space import SPACES
+    from advisor.tables.names import SIZE_LIMIT
 
     if family not in SPACES:
         raise UsageError("best_config: no such family", family, f"one of {', '.join(SPACES)}")
@@ -98,8 +98,12 @@ def _find(family: str, gpu: str | None, problem: dict[str, Any]) -> MetaParamete
             raise UsageError(f"best_config: {name}", value, f"an integer from {least} to {SIZE_LIMIT - 1}", "give the problem's size")
         sizes[name] = int(value)
     if sizes.get("topk", 0) > sizes.get("E", SIZE_LIMIT):
-        raise UsageError("best_config: a token cannot take more experts than there are", f"topk {sizes['topk']}", f"at most {sizes['E']}",
-                         "correct topk=, or E=")  # fmt: skip
+        raise UsageError(
+            "best_config: a token cannot take more experts than there are",
+            f"topk {sizes['topk']}",
+            f"at most {sizes['E']}",
+            "correct topk=, or E=",
+        )
     name = gpu or _this_gpu()
     measured = _measured(family, ops, sizes, types, name)
     if measured is not None:
@@ -136,7 +140,7 @@ def _this_gpu() -> str:
 
 
 def _problems(family: str, ops: tuple[str, ...], sizes: dict[str, int], types: dict[str, Any]) -> list[Any]:
-    from advisor.schema import Problem
+    from advisor.result.schema import Problem
 
     block = types.get("block_shape")
     given = {**types, "block_shape": tuple(block) if block else None}
@@ -145,8 +149,8 @@ def _problems(family: str, ops: tuple[str, ...], sizes: dict[str, int], types: d
 
 def _measured(family: str, ops: tuple[str, ...], sizes: dict[str, int], types: dict[str, Any], gpu: str) -> MetaParameters | None:
     """What `@advisor.autotune` decided for such a problem, most recently used kernel first."""
-    from advisor.autotuning.cache import default_cache
     from advisor.autotuning.configurations import parameters
+    from advisor.autotuning.decisions.cache import default_cache
     from advisor.autotuning.models import gpu_model
     from advisor.autotuning.recognise import canonical_problem
 
@@ -163,8 +167,8 @@ def _measured(family: str, ops: tuple[str, ...], sizes: dict[str, int], types: d
 
 def _under_family_names(values: dict[str, Any], family: str) -> MetaParameters | None:
     """A kernel's own configuration as kernels of the family take it; None where it lacks a block size that they need."""
-    from advisor.configs.parameter_names import family_names, needed_parameters
     from advisor.pipelines.space import SPACES
+    from advisor.rows.parameter_names import family_names, needed_parameters
 
     names = family_names(values, family)
     found = {names[name]: value for name, value in values.items()}
@@ -179,10 +183,10 @@ def _predicted(family: str, ops: tuple[str, ...], sizes: dict[str, int], types: 
     import numpy as np
 
     from advisor.autotuning.ranking import predictor
-    from advisor.configs.launchability import refused_dtype
-    from advisor.hardware import load_gpu
+    from advisor.gpus.hardware import load_gpu
     from advisor.pipelines import problem_batch
     from advisor.pipelines.space import configuration_at, problem_space
+    from advisor.tables.launchability import refused_dtype
 
     spec, model = load_gpu(gpu), predictor()
     dtype = str(types.get("dtype", "bf16"))
@@ -195,5 +199,7 @@ def _predicted(family: str, ops: tuple[str, ...], sizes: dict[str, int], types: 
         raise UsageError(f"best_config: no configuration of the space fits {spec.name}", sizes)
     chosen = configuration_at(space, int(np.argmin(scores)))
     return {
-        **{name: int(value) for name, value in chosen.parameters.items()}, "num_warps": chosen.num_warps, "num_stages": chosen.num_stages,
-    }  # fmt: skip
+        **{name: int(value) for name, value in chosen.parameters.items()},
+        "num_warps": chosen.num_warps,
+        "num_stages": chosen.num_stages,
+    }

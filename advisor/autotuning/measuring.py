@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from advisor.autotuning import internals, watching
-from advisor.autotuning.cache import Cache, Row
-from advisor.autotuning.failures import LeftOut, TooSlowError, left_out
-from advisor.autotuning.leases import Extending
+from advisor.autotuning.decisions.cache import Cache, Row
+from advisor.autotuning.decisions.failures import LeftOut, TooSlowError, left_out
+from advisor.autotuning.decisions.leases import Extending
 from advisor.autotuning.outputs import Outputs, tensors_of
 from advisor.autotuning.run_clock import RunClock
 from advisor.autotuning.tunable import Tunable
@@ -266,13 +266,19 @@ class Session:
         name = getattr(self.tuner.base_fn, "__name__", "kernel")
         compared = ", ".join(self.outputs.tensors)
         if not compared:
-            self.tuner.say_once("check", f"{name}: check_output compares nothing: no tensor is among the arguments"
-                                + (f" {', '.join(self.tuner.options.outputs)}" if self.tuner.options.outputs else ""))  # fmt: skip
+            self.tuner.say_once(
+                "check",
+                f"{name}: check_output compares nothing: no tensor is among the arguments"
+                + (f" {', '.join(self.tuner.options.outputs)}" if self.tuner.options.outputs else ""),
+            )
         elif self.outputs.wanted is None:
             self.tuner.say_once("check", f"{name}: check_output compares nothing: no configuration ran to compare with ({failed})")
         elif not self.outputs.written:
-            self.tuner.say_once("check", f"{name}: check_output sees no change in {compared}: what it wrote was there before, or is not "
-                                "among them; name the tensors it writes with outputs=")  # fmt: skip
+            self.tuner.say_once(
+                "check",
+                f"{name}: check_output sees no change in {compared}: what it wrote was there before, or is not "
+                "among them; name the tensors it writes with outputs=",
+            )
 
     def _run_and(self, place: int, look: Callable[[], None]) -> None:
         """Runs a configuration once, looks at what it wrote before any hook restores it, and restores it.

@@ -8,7 +8,7 @@ from functools import lru_cache
 @lru_cache(maxsize=256)
 def gpu_model(name: str) -> str:
     """The short name that `ceilings/` gives it, else the name as it is."""
-    from advisor.hardware import match_device_name
+    from advisor.gpus.hardware import match_device_name
 
     spec = match_device_name(name)
     return spec.name if spec is not None else name

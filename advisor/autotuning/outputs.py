@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from advisor.autotuning.failures import OutputDiffersError
-from advisor.errors import UsageError
+from advisor.autotuning.decisions.failures import OutputDiffersError
+from advisor.system.errors import UsageError
 
 DEFAULT_TOLERANCE = (1e-2, 1e-2)
 """Relative to each element, and absolute as a share of the root mean square of its row or of the output, whichever is larger. Two right
@@ -109,8 +109,9 @@ class Outputs:
         assert self.right is not None
         self.wanted = None
         if all(bool(self._settled(name).all()) for name in self.right):
-            self.wanted = {name: right if not bool(self._off(name).any()) else self.tensors[name].clone()
-                           for name, right in self.right.items()}  # fmt: skip
+            self.wanted = {
+                name: right if not bool(self._off(name).any()) else self.tensors[name].clone() for name, right in self.right.items()
+            }
 
     def keep(self) -> None:
         """What is there now is right."""
@@ -128,9 +129,10 @@ class Outputs:
             share = differing_share(tensor, self.wanted[name], relative, absolute, (self.right or self.wanted)[name])
             if share > 0:
                 raise OutputDiffersError(
-                    f"{name} differs from what the first configuration wrote", f"{100 * share:.3g} % of its elements",
+                    f"{name} differs from what the first configuration wrote",
+                    f"{100 * share:.3g} % of its elements",
                     f"|difference| <= {relative:g} |wanted| + {absolute:g} rms(wanted) of its row or of all",
-                )  # fmt: skip
+                )
 
     def _set(self, values: Mapping[str, Any]) -> None:
         for name, tensor in self.tensors.items():
@@ -215,6 +217,7 @@ def tensors_of(named: Mapping[str, Any], names: Sequence[str] | None) -> dict[st
     return {
         name: value
         for name, value in named.items()
-        if (names is None or name in names) and all(hasattr(value, each) for each in ("clone", "copy_", "numel", "stride"))
+        if (names is None or name in names)
+        and all(hasattr(value, each) for each in ("clone", "copy_", "numel", "stride"))
         and all(step or size < 2 for step, size in zip(value.stride(), value.shape, strict=True))
-    }  # fmt: skip
+    }

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from advisor.autotuning import configurations
 from advisor.autotuning.recognise import Recognised
-from advisor.configs.launchability import refused_dtype
-from advisor.configs.parameter_names import family_names, needed_parameters
-from advisor.errors import AdvisorError
-from advisor.schema import Configuration, Problem
+from advisor.result.schema import Configuration, Problem
+from advisor.rows.parameter_names import family_names, needed_parameters
+from advisor.system.errors import AdvisorError
+from advisor.tables.launchability import refused_dtype
 
 if TYPE_CHECKING:
     import numpy as np
@@ -55,7 +55,7 @@ def rank(configs: Sequence[Any], recognised: Recognised | None, why_not: str, gp
     """Rank `triton.Config`s for a problem. Never raises: without a model the given order stands."""
     if recognised is None:
         return given_order(len(configs), why_not)
-    from advisor.hardware import match_device_name
+    from advisor.gpus.hardware import match_device_name
 
     try:
         gpu = match_device_name(gpu_name)
@@ -91,10 +91,12 @@ def _by_model(configs: Sequence[Any], recognised: Recognised, gpu: Any) -> Ranki
     again = repeats(_launches(configs, described, recognised.problem)[order])
     order = order[np.lexsort((again, ~usable[order]))]  # what makes a launch once more comes after all others that fit
     return Ranking(
-        order=tuple(int(i) for i in order), by=f"{model.name} ({recognised.how}: {family})", modelled=True,
+        order=tuple(int(i) for i in order),
+        by=f"{model.name} ({recognised.how}: {family})",
+        modelled=True,
         predicted_us={i: float(us) for i, us in enumerate(microseconds) if math.isfinite(us)},
         unfit=frozenset(int(i) for i in np.flatnonzero(~usable)),
-    )  # fmt: skip
+    )
 
 
 def _launches(configs: Sequence[Any], described: Sequence[Configuration], problem: Problem) -> NDArray[np.int64]:
@@ -114,6 +116,9 @@ def as_configuration(config: Any, family: str) -> Configuration:
         names[name]: value for name, value in config.kwargs.items() if isinstance(value, (bool, int, str))
     }
     return Configuration(
-        parameters=parameters, num_warps=config.num_warps, num_stages=config.num_stages, num_ctas=config.num_ctas or 1,
+        parameters=parameters,
+        num_warps=config.num_warps,
+        num_stages=config.num_stages,
+        num_ctas=config.num_ctas or 1,
         maxnreg=config.maxnreg,
-    )  # fmt: skip
+    )

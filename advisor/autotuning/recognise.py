@@ -10,19 +10,33 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
-from advisor.errors import AdvisorError, UsageError
-from advisor.schema import FAMILIES, Family, Problem
+from advisor.result.schema import FAMILIES, Family, Problem
+from advisor.system.errors import AdvisorError, UsageError
 
 if TYPE_CHECKING:
-    from advisor.configs.launches import RecordedLaunch
+    from advisor.rows.launches import RecordedLaunch
 
 ProblemHint = Callable[[dict[str, Any]], Any]
 
 DTYPES = {
-    "bfloat16": "bf16", "bf16": "bf16", "float16": "fp16", "fp16": "fp16", "float32": "fp32", "fp32": "fp32", "float64": "fp64",
-    "fp64": "fp64", "int8": "int8", "float8_e4m3fn": "fp8", "float8_e4m3fnuz": "fp8", "float8_e5m2": "fp8", "float8_e5m2fnuz": "fp8",
-    "fp8e4nv": "fp8", "fp8e5": "fp8", "tf32": "tf32", "fp8": "fp8",
-}  # fmt: skip
+    "bfloat16": "bf16",
+    "bf16": "bf16",
+    "float16": "fp16",
+    "fp16": "fp16",
+    "float32": "fp32",
+    "fp32": "fp32",
+    "float64": "fp64",
+    "fp64": "fp64",
+    "int8": "int8",
+    "float8_e4m3fn": "fp8",
+    "float8_e4m3fnuz": "fp8",
+    "float8_e5m2": "fp8",
+    "float8_e5m2fnuz": "fp8",
+    "fp8e4nv": "fp8",
+    "fp8e5": "fp8",
+    "tf32": "tf32",
+    "fp8": "fp8",
+}
 ONLY_OPS = {"gemm": "gemm"}
 """Families with one operator: a hint need not name it."""
 
@@ -44,10 +58,17 @@ class Recognised:
 def canonical_problem(problem: Problem) -> str:
     """See `Recognised.canonical`."""
     return json.dumps(
-        {"op": problem.op, "sizes": problem.sizes, "dtype": problem.dtype, "weight_dtype": problem.weight_dtype,
-         "output_dtype": problem.output_dtype, "block_shape": problem.block_shape},
-        sort_keys=True, separators=(",", ":"),
-    )  # fmt: skip
+        {
+            "op": problem.op,
+            "sizes": problem.sizes,
+            "dtype": problem.dtype,
+            "weight_dtype": problem.weight_dtype,
+            "output_dtype": problem.output_dtype,
+            "block_shape": problem.block_shape,
+        },
+        sort_keys=True,
+        separators=(",", ":"),
+    )
 
 
 def dtype_name(value: Any) -> str | None:
@@ -60,9 +81,7 @@ def dtype_name(value: Any) -> str | None:
     return DTYPES.get(str(dtype).rsplit(".", 1)[-1]) if dtype is not None else None
 
 
-def recognise(
-    function: Any, named: Mapping[str, Any], family: str | None, hint: ProblemHint | None
-) -> tuple[Recognised | None, str]:
+def recognise(function: Any, named: Mapping[str, Any], family: str | None, hint: ProblemHint | None) -> tuple[Recognised | None, str]:
     """The problem, or None and why not.
 
     Args:
@@ -131,10 +150,14 @@ def _from_hint(given: Any, named: Mapping[str, Any], family: str | None) -> Reco
         types["dtype"] = next((found for value in named.values() if (found := dtype_name(value)) and not isinstance(value, str)), None)
     block = values.pop("block_shape", None)
     problem = Problem(
-        family=cast(Family, family), op=str(op), sizes={name: int(value) for name, value in values.items()},
-        dtype=types["dtype"] or "bf16", weight_dtype=types.get("weight_dtype"), output_dtype=types.get("output_dtype"),
+        family=cast(Family, family),
+        op=str(op),
+        sizes={name: int(value) for name, value in values.items()},
+        dtype=types["dtype"] or "bf16",
+        weight_dtype=types.get("weight_dtype"),
+        output_dtype=types.get("output_dtype"),
         block_shape=tuple(block) if block else None,
-    )  # fmt: skip
+    )
     return Recognised(problem=problem, how="hint")
 
 
@@ -145,8 +168,8 @@ def problem_of_call(entry: Mapping[str, Any], named: Mapping[str, Any]) -> Probl
         InputError: The entry's `block_shape` is none.
         UsageError: No operator's `when` holds, or an expression cannot be evaluated.
     """
-    from advisor.configs.described import product_type
     from advisor.measurement.kernel_file import block_shape_of
+    from advisor.python_source.described import product_type
 
     for op, each in entry["ops"].items():
         if "when" in each and not evaluate(each["when"], named):
@@ -186,7 +209,7 @@ def evaluate(expression: str, named: Mapping[str, Any]) -> Any:
     Raises:
         UsageError: It is something else.
     """
-    from advisor.configs.literals import Evaluator, NotLiteralError
+    from advisor.python_source.literals import Evaluator, NotLiteralError
 
     names: dict[str, Any] = {}
 

@@ -10,26 +10,33 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from advisor import __version__
-from advisor.advise.launch_facts import gpu_figures
-from advisor.advise.verdict import verdict
-from advisor.autotuning.exchange import Entry
+from advisor.advising.launch_facts import gpu_figures
+from advisor.advising.verdict import verdict
+from advisor.autotuning.decisions.exchange import Entry
 from advisor.autotuning.tuned_launches import diagnosed, named_for, predictable
 from advisor.autotuning.tuned_problems import ODD, tuned_problem
-from advisor.configs.parameter_names import missing_parameters
 from advisor.diagnosis import actions
-from advisor.errors import AdvisorError, NothingMatchedError
-from advisor.hardware import GpuSpec
+from advisor.gpus.hardware import GpuSpec
 from advisor.learned.base import Predictor
-from advisor.schema import Export, Fingerprint, LaunchReport, Result, TunedProblem, Verdict
+from advisor.result.schema import Export, Fingerprint, LaunchReport, Result, TunedProblem, Verdict
+from advisor.rows.parameter_names import missing_parameters
+from advisor.system.errors import AdvisorError, NothingMatchedError
 
 LAUNCH_LIMIT = 256
 """Problems diagnosed, the most recently used first; all are listed."""
 
 
 def advise_tuned(
-    found: Sequence[Entry], gpu_name: str, gpu: GpuSpec | None, predictor: Predictor, *, title: str, command: str,
-    cache: str | None = None, progress: Callable[[int, int], None] | None = None,
-) -> Result:  # fmt: skip
+    found: Sequence[Entry],
+    gpu_name: str,
+    gpu: GpuSpec | None,
+    predictor: Predictor,
+    *,
+    title: str,
+    command: str,
+    cache: str | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Result:
     """A report on everything that was tuned on one GPU.
 
     Args:
@@ -71,19 +78,29 @@ def advise_tuned(
     unknowns = _unknowns(tuned, launches)
     versions = sorted({entry.key.triton for entry in found if entry.key.triton})
     return Result(
-        tool_version=__version__, command=command, target=title,
+        tool_version=__version__,
+        command=command,
+        target=title,
         fingerprint=Fingerprint(mode="offline", gpu=gpu_name, triton=", ".join(versions) or None),
-        gpu=gpu_name, gpu_figures=gpu_figures(gpu) if gpu is not None else (), model=None,
+        gpu=gpu_name,
+        gpu_figures=gpu_figures(gpu) if gpu is not None else (),
+        model=None,
         verdict=verdict(tuple(launches), unknowns) if launches else _measured_only(tuned, unknowns),
-        actions=actions(launches), launches=tuple(launches), table_findings=(), exports=_exports(launches), tuned=tuple(tuned),
-    )  # fmt: skip
+        actions=actions(launches),
+        launches=tuple(launches),
+        table_findings=(),
+        exports=_exports(launches),
+        tuned=tuple(tuned),
+    )
 
 
 def _why_not(entry: Entry, problem: TunedProblem, gpu: GpuSpec | None, gpu_name: str, current: bool, done: int) -> str | None:
     """Why a problem gets no diagnosis; None: it gets one."""
     if entry.key.family is None or entry.key.problem is None:
-        return ("its family was not known when it was tuned (problem= of the decorator, or a KERNELS literal, says it; `advisor cache "
-                "prune --kernel` forgets what was tuned without): no bound and no ceiling")  # fmt: skip
+        return (
+            "its family was not known when it was tuned (problem= of the decorator, or a KERNELS literal, says it; `advisor cache "
+            "prune --kernel` forgets what was tuned without): no bound and no ceiling"
+        )
     if gpu is None:
         return f"ceilings/ describes no GPU {gpu_name}: no bound and no ceiling"
     if problem.configuration is None:
@@ -108,8 +125,10 @@ def _unknowns(tuned: Sequence[TunedProblem], launches: Sequence[LaunchReport]) -
     if launches:
         cold = sum(report.problem.cache == "cold" for report in launches)
         if cold:
-            out.append("What the L2 held while a configuration was timed is not recorded; it is taken to have been emptied, as by Triton's "
-                       "own benchmark (--cache warm: it was not).")  # fmt: skip
+            out.append(
+                "What the L2 held while a configuration was timed is not recorded; it is taken to have been emptied, as by Triton's "
+                "own benchmark (--cache warm: it was not)."
+            )
         if any(report.problem.family == "fused_moe" for report in launches):
             out.append("Routing is not recorded and taken as uniform; a skewed routing pads more.")
     return tuple(out)
@@ -122,17 +141,23 @@ def _measured_only(tuned: Sequence[TunedProblem], unknowns: tuple[str, ...]) -> 
     words = "problem" if len(tuned) == 1 else "problems"
     return Verdict(
         sentence=f"{len(tuned)} tuned {words}, {working} with a configuration that runs; of none is a bound or a ceiling known.",
-        current_us=sum(measured), ceiling_us=0.0, bound_us=0.0, percent_of_ceiling=0.0, binding_pipeline="-",
-        origin="simulated" if any(problem.origin == "simulated" for problem in tuned) else "measured", unknowns=unknowns,
-    )  # fmt: skip
+        current_us=sum(measured),
+        ceiling_us=0.0,
+        bound_us=0.0,
+        percent_of_ceiling=0.0,
+        binding_pipeline="-",
+        origin="simulated" if any(problem.origin == "simulated" for problem in tuned) else "measured",
+        unknowns=unknowns,
+    )
 
 
 def _exports(launches: Sequence[LaunchReport]) -> tuple[Export, ...]:
     """What to add to `configs=`."""
     found: Mapping[str, None] = dict.fromkeys(
-        report.recommendation.triton_config for report in launches
+        report.recommendation.triton_config
+        for report in launches
         if report.recommendation is not None and report.recommendation.latency.origin == "predicted"
-    )  # fmt: skip
+    )
     if not found:
         return ()
     return (Export(name="to add to configs=", kind="triton-configs", content="[\n" + "".join(f"    {each},\n" for each in found) + "]\n"),)

@@ -5,14 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from advisor.autotuning import configurations, internals, keys, ranking, source
-from advisor.autotuning.cache import FOR_CONSTANTS, Cache, ProblemKey, memory_cache
+from advisor.autotuning import configurations, internals, ranking, source
+from advisor.autotuning.decisions import keys
+from advisor.autotuning.decisions.cache import FOR_CONSTANTS, Cache, ProblemKey, memory_cache
 from advisor.autotuning.measuring import Call
 from advisor.autotuning.models import gpu_model
 from advisor.autotuning.ranking import Ranking
 from advisor.autotuning.recognise import Recognised, follows_from_key, recognise
 from advisor.autotuning.tunable import Tunable
-from advisor.settings import Mode
+from advisor.system.settings import Mode
 
 HOOKS_LEFT_OUT = " without hooks"
 """After the source of a kernel that is timed without the hooks around it. Earlier versions timed them as part of it, and a latency with
@@ -94,12 +95,19 @@ def situation_of(
     kept = text is not None and digest is not None and told_apart and stable and _persists(tuner, device)
     problem = ProblemKey(
         kernel=getattr(tuner.base_fn, "__name__", "kernel"),
-        source="".join((digest or f"kernel {tuner.serial}", HOOKS_LEFT_OUT if tuner.leaves_hooks_out else "",
-                        f"{FOR_CONSTANTS}{constants}" if constants else "")),
-        triton="; ".join(filter(None, (internals.triton_version(), internals.environment()))), gpu=gpu_model(device.name),
+        source="".join(
+            (
+                digest or f"kernel {tuner.serial}",
+                HOOKS_LEFT_OUT if tuner.leaves_hooks_out else "",
+                f"{FOR_CONSTANTS}{constants}" if constants else "",
+            )
+        ),
+        triton="; ".join(filter(None, (internals.triton_version(), internals.environment()))),
+        gpu=gpu_model(device.name),
         key=text if text is not None else f"{key} of kernel {tuner.serial}",
-        family=recognised.problem.family if recognised else None, problem=recognised.canonical() if recognised else None,
-    )  # fmt: skip
+        family=recognised.problem.family if recognised else None,
+        problem=recognised.canonical() if recognised else None,
+    )
     if not told_apart:  # hooks that share name and code: told apart by their place
         identities = [f"{identity}#{place}" for place, identity in enumerate(identities)]
     cache = (options.cache or tuner.default_cache()) if kept else memory_cache()
@@ -107,9 +115,17 @@ def situation_of(
         # Another kernel object of this process must not take these for its own.
         problem = replace(problem, source=f"{problem.source} of kernel {tuner.serial}")
     return Situation(
-        tuner=tuner, call=Call(args=args, kwargs=kwargs, named=named, identities=identities, configs=pruned), key=key, mode=mode,
-        device=device, recognised=recognised, why_not_recognised=why_not, problem=problem, cache=cache, started=started,
-    )  # fmt: skip
+        tuner=tuner,
+        call=Call(args=args, kwargs=kwargs, named=named, identities=identities, configs=pruned),
+        key=key,
+        mode=mode,
+        device=device,
+        recognised=recognised,
+        why_not_recognised=why_not,
+        problem=problem,
+        cache=cache,
+        started=started,
+    )
 
 
 def _persists(tuner: Tunable, device: internals.Device) -> bool:

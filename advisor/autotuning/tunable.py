@@ -11,12 +11,13 @@ from typing import Any
 from triton.runtime.autotuner import Autotuner
 from triton.runtime.errors import AutotunerError
 
-from advisor.autotuning import cache as caches
-from advisor.autotuning import internals, keys, source
+from advisor.autotuning import internals, source
+from advisor.autotuning.decisions import cache as caches
+from advisor.autotuning.decisions import keys
 from advisor.autotuning.outputs import Tolerance
 from advisor.autotuning.recognise import ProblemHint
-from advisor.errors import UsageError
-from advisor.settings import Mode
+from advisor.system.errors import UsageError
+from advisor.system.settings import Mode
 
 log = logging.getLogger("advisor.autotune")
 _serials = itertools.count()
@@ -55,15 +56,40 @@ class Tunable(Autotuner):
     """See the module. The constructor's arguments are those of `triton.runtime.Autotuner`, and `options`."""
 
     def __init__(
-        self, fn: Any, arg_names: Sequence[str], configs: Any, key: Sequence[str], reset_to_zero: Any = None, restore_value: Any = None,
-        pre_hook: Any = None, post_hook: Any = None, prune_configs_by: Any = None, warmup: Any = None, rep: Any = None,
-        use_cuda_graph: bool = False, do_bench: Any = None, cache_results: bool | None = None, *, options: Options | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        fn: Any,
+        arg_names: Sequence[str],
+        configs: Any,
+        key: Sequence[str],
+        reset_to_zero: Any = None,
+        restore_value: Any = None,
+        pre_hook: Any = None,
+        post_hook: Any = None,
+        prune_configs_by: Any = None,
+        warmup: Any = None,
+        rep: Any = None,
+        use_cuda_graph: bool = False,
+        do_bench: Any = None,
+        cache_results: bool | None = None,
+        *,
+        options: Options | None = None,
+    ) -> None:
         super().__init__(
-            fn, arg_names, configs, key, reset_to_zero, restore_value, pre_hook=pre_hook, post_hook=post_hook,
-            prune_configs_by=prune_configs_by, warmup=warmup, rep=rep, use_cuda_graph=use_cuda_graph, do_bench=do_bench,
+            fn,
+            arg_names,
+            configs,
+            key,
+            reset_to_zero,
+            restore_value,
+            pre_hook=pre_hook,
+            post_hook=post_hook,
+            prune_configs_by=prune_configs_by,
+            warmup=warmup,
+            rep=rep,
+            use_cuda_graph=use_cuda_graph,
+            do_bench=do_bench,
             cache_results=bool(cache_results),
-        )  # fmt: skip
+        )
         self.options = options or Options(cache_results=cache_results)
         self.nargs: Any = None
         self.serial = new_serial()
@@ -85,9 +111,7 @@ class Tunable(Autotuner):
         if self.early_config_prune:
             pruned = self.early_config_prune(self.configs, named, **kwargs)
             if not pruned:
-                raise AutotunerError(
-                    "No valid autotuner configs after pruning. `early_config_prune` should return at least one config."
-                )
+                raise AutotunerError("No valid autotuner configs after pruning. `early_config_prune` should return at least one config.")
         if self.perf_model:
             count = self.configs_top_k
             if isinstance(count, float) and count <= 1.0:
@@ -168,13 +192,21 @@ class Tunable(Autotuner):
         for parameter, names in (("key", self.keys), ("reset_to_zero", self.reset_to_zero), ("restore_value", self.restore_value)):
             unknown = [name for name in names if name not in self.arg_names]
             if unknown:
-                log.warning("%s: %s contains names that are not kernel arguments: %s", getattr(self.base_fn, "__name__", "kernel"),
-                            parameter, ", ".join(unknown))  # fmt: skip
+                log.warning(
+                    "%s: %s contains names that are not kernel arguments: %s",
+                    getattr(self.base_fn, "__name__", "kernel"),
+                    parameter,
+                    ", ".join(unknown),
+                )
         # Unlike those, it is no argument of triton.autotune; and a check that compares nothing would pass everything.
         unknown = [name for name in self.options.outputs or () if name not in self.arg_names]
         if unknown:
-            raise UsageError("outputs= names no argument of the kernel", ", ".join(map(str, unknown)), f"among {', '.join(self.arg_names)}",
-                             "correct the name")  # fmt: skip
+            raise UsageError(
+                "outputs= names no argument of the kernel",
+                ", ".join(map(str, unknown)),
+                f"among {', '.join(self.arg_names)}",
+                "correct the name",
+            )
 
     def _own_hooks(self) -> None:
         """The default hooks of Triton 3.9, which leave arguments that are None alone, for every version."""
@@ -195,4 +227,3 @@ class Tunable(Autotuner):
         for name, value in self.restore_copies.items():
             kwargs[name].copy_(value)
         self.restore_copies = {}
-

@@ -14,21 +14,21 @@ from types import SimpleNamespace
 import numpy as np
 
 from advisor import pipelines
-from advisor.advise import advise
-from advisor.advise.drafts import Measured
-from advisor.advise.exports import triton_config
-from advisor.autotuning.exchange import Entry
+from advisor.advising import advise
+from advisor.advising.drafts import Measured
+from advisor.advising.exports import triton_config
+from advisor.advising.targets import PlannedLaunch, Target
+from advisor.autotuning.decisions.exchange import Entry
 from advisor.autotuning.ranking import as_configuration
 from advisor.autotuning.tuned_problems import ODD, finite, recognised_problem
-from advisor.configs.parameter_names import family_names, needed_parameters
 from advisor.diagnosis import WORTH_CHANGING, Pricing, context, diagnose
-from advisor.errors import AdvisorError
-from advisor.hardware import GpuSpec
+from advisor.gpus.hardware import GpuSpec
 from advisor.learned.base import Predictor
 from advisor.pipelines import ConfigurationBatch, configuration_batch, problem_batch
 from advisor.pipelines.space import SPACES, combinations, sound_depths
-from advisor.schema import Configuration, Latency, LaunchReport, Origin, Problem, Recommendation, TunedProblem, TunedTiming
-from advisor.targets import PlannedLaunch, Target
+from advisor.result.schema import Configuration, Latency, LaunchReport, Origin, Problem, Recommendation, TunedProblem, TunedTiming
+from advisor.rows.parameter_names import family_names, needed_parameters
+from advisor.system.errors import AdvisorError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,9 +75,15 @@ def diagnosed(
 def named_for(configuration: Configuration, family: str) -> Configuration:
     """The configuration under the family's names."""
     return as_configuration(
-        SimpleNamespace(kwargs=configuration.parameters, num_warps=configuration.num_warps, num_stages=configuration.num_stages,
-                        num_ctas=configuration.num_ctas, maxnreg=configuration.maxnreg), family,
-    )  # fmt: skip
+        SimpleNamespace(
+            kwargs=configuration.parameters,
+            num_warps=configuration.num_warps,
+            num_stages=configuration.num_stages,
+            num_ctas=configuration.num_ctas,
+            maxnreg=configuration.maxnreg,
+        ),
+        family,
+    )
 
 
 def predictable(named: Configuration, family: str) -> bool:
@@ -90,8 +96,14 @@ def _latency(timing: TunedTiming, origin: Origin) -> Latency:
     """A timing of the cache; its interval holds the middle 60 % of the runs. One of no width is none: the runs are not known apart."""
     assert timing.us is not None
     both = timing.low_us is not None and timing.high_us is not None and timing.low_us < timing.high_us
-    return Latency(us=timing.us, origin=origin, source="tuning cache", low_us=timing.low_us if both else None,
-                   high_us=timing.high_us if both else None, coverage=0.6 if both else None)  # fmt: skip
+    return Latency(
+        us=timing.us,
+        origin=origin,
+        source="tuning cache",
+        low_us=timing.low_us if both else None,
+        high_us=timing.high_us if both else None,
+        coverage=0.6 if both else None,
+    )
 
 
 def _cached(problem: Problem, tuned: TunedProblem, gpu: GpuSpec, cache: str | None) -> Problem:
@@ -166,8 +178,9 @@ def _untried(problem: Problem, known: Iterable[Configuration], current: Configur
     own = {name: np.array([float(int(current.parameters[name]))]) for name in left.parameters}
     return ConfigurationBatch(
         parameters={name: np.append(column, own[name]) for name, column in left.parameters.items()},
-        num_warps=np.append(left.num_warps, float(current.num_warps)), num_stages=np.append(left.num_stages, float(current.num_stages)),
-    )  # fmt: skip
+        num_warps=np.append(left.num_warps, float(current.num_warps)),
+        num_stages=np.append(left.num_stages, float(current.num_stages)),
+    )
 
 
 def _point(configuration: Configuration, names: Iterable[str]) -> tuple[int, ...]:
@@ -175,9 +188,7 @@ def _point(configuration: Configuration, names: Iterable[str]) -> tuple[int, ...
     return tuple(options[name] if name in options else int(configuration.parameters[name]) for name in names)
 
 
-def _with_faster(
-    report: LaunchReport, known: Sequence[_Known], origin: Origin, gpu: GpuSpec, predictor: Predictor
-) -> LaunchReport:
+def _with_faster(report: LaunchReport, known: Sequence[_Known], origin: Origin, gpu: GpuSpec, predictor: Predictor) -> LaunchReport:
     """Where another configuration was measured faster, that is the ceiling, and the advice: a measurement beats a prediction."""
     measured = [each for each in known if each.timing.us is not None and each.timing.us >= report.bound.us]
     best = min(measured, key=lambda each: each.timing.us or 0.0, default=None)
@@ -193,24 +204,40 @@ def _with_faster(
     return replace(
         report,
         recommendation=Recommendation(
-            configuration=best.named, latency=_latency(best.timing, origin), speedup=now / best.timing.us, p_speedup_10pct=None,
-            reason=f"the fastest {origin}; another was decided before", triton_config="",
+            configuration=best.named,
+            latency=_latency(best.timing, origin),
+            speedup=now / best.timing.us,
+            p_speedup_10pct=None,
+            reason=f"the fastest {origin}; another was decided before",
+            triton_config="",
         ),
-    )  # fmt: skip
+    )
 
 
-def _with_ceiling(
-    report: LaunchReport, ceiling: Latency, configuration: Configuration, gpu: GpuSpec, predictor: Predictor
-) -> LaunchReport:
+def _with_ceiling(report: LaunchReport, ceiling: Latency, configuration: Configuration, gpu: GpuSpec, predictor: Predictor) -> LaunchReport:
     assert report.measured is not None and report.configuration is not None
     analysis = pipelines.analyse(problem_batch([report.problem]), configuration_batch([report.configuration]), gpu)
     found = diagnose(
-        context(report.problem, report.configuration, gpu, analysis=analysis, ceiling_us=ceiling.us,
-                predicted_us=report.predicted.us if report.predicted else math.inf, measured_us=report.measured.us,
-                measured_origin=report.measured.origin, pricing=Pricing(predictor=predictor))
-    )  # fmt: skip
-    return replace(report, ceiling=ceiling, ceiling_configuration=configuration, gap=found.gap, findings=found.findings,
-                   headroom=report.measured.us / ceiling.us - 1)  # fmt: skip
+        context(
+            report.problem,
+            report.configuration,
+            gpu,
+            analysis=analysis,
+            ceiling_us=ceiling.us,
+            predicted_us=report.predicted.us if report.predicted else math.inf,
+            measured_us=report.measured.us,
+            measured_origin=report.measured.origin,
+            pricing=Pricing(predictor=predictor),
+        )
+    )
+    return replace(
+        report,
+        ceiling=ceiling,
+        ceiling_configuration=configuration,
+        gap=found.gap,
+        findings=found.findings,
+        headroom=report.measured.us / ceiling.us - 1,
+    )
 
 
 def _own_names(report: LaunchReport, configuration: Configuration, family: str) -> LaunchReport:
@@ -228,6 +255,8 @@ def _own_names(report: LaunchReport, configuration: Configuration, family: str) 
             reason = "best predicted of what was not tried: add it to configs="
         advice = replace(advice, configuration=changed, triton_config=triton_config(changed), reason=reason)
     return replace(
-        report, configuration=configuration, recommendation=advice,
+        report,
+        configuration=configuration,
+        recommendation=advice,
         ceiling_configuration=back(report.ceiling_configuration) if report.ceiling_configuration is not None else None,
-    )  # fmt: skip
+    )

@@ -11,10 +11,10 @@ from dataclasses import replace
 from typing import Any
 
 from advisor.autotuning.configurations import parameters as flat_parameters
-from advisor.autotuning.exchange import Entry
-from advisor.configs.names import SIZE_LIMIT
+from advisor.autotuning.decisions.exchange import Entry
 from advisor.pipelines import problem_batch
-from advisor.schema import FAMILIES, Configuration, Origin, Problem, TunedProblem, TunedTiming
+from advisor.result.schema import FAMILIES, Configuration, Origin, Problem, TunedProblem, TunedTiming
+from advisor.tables.names import SIZE_LIMIT
 
 ODD = (TypeError, ValueError, KeyError, AttributeError, ArithmeticError, RecursionError)
 """What a damaged or foreign row can make the parsing raise, besides our own errors."""
@@ -26,15 +26,26 @@ def tuned_problem(entry: Entry) -> TunedProblem:
     origin: Origin = "simulated" if entry.simulated else "measured"
     chosen = next((row for row in entry.rows if row.config == best), None)
     return TunedProblem(
-        kernel=entry.key.kernel, key=entry.key.key, triton=entry.key.triton, decided=origin if decided == "measured" else decided,
-        configuration=_configuration(best) if best is not None else None, latency_us=chosen.us if chosen else None,
+        kernel=entry.key.kernel,
+        key=entry.key.key,
+        triton=entry.key.triton,
+        decided=origin if decided == "measured" else decided,
+        configuration=_configuration(best) if best is not None else None,
+        latency_us=chosen.us if chosen else None,
         timings=tuple(
-            TunedTiming(configuration=_configuration(row.config), state=row.state, us=row.us, low_us=row.low_us, high_us=row.high_us,
-                        predicted_us=finite(row.predicted_us), reason=row.reason)
+            TunedTiming(
+                configuration=_configuration(row.config),
+                state=row.state,
+                us=row.us,
+                low_us=row.low_us,
+                high_us=row.high_us,
+                predicted_us=finite(row.predicted_us),
+                reason=row.reason,
+            )
             for row in entry.rows
         ),
         origin=origin,
-    )  # fmt: skip
+    )
 
 
 def _configuration(identity: str) -> Configuration:
@@ -64,10 +75,14 @@ def recognised_problem(entry: Entry) -> Problem:
         raise ValueError(f"no family {entry.key.family}")
     block = text.get("block_shape")
     found = Problem(
-        family=entry.key.family, op=str(text["op"]), sizes=sizes, dtype=str(text["dtype"]),  # type: ignore[arg-type]
-        weight_dtype=text.get("weight_dtype"), output_dtype=text.get("output_dtype"),
+        family=entry.key.family,  # type: ignore[arg-type]
+        op=str(text["op"]),
+        sizes=sizes,
+        dtype=str(text["dtype"]),  # type: ignore[arg-type]
+        weight_dtype=text.get("weight_dtype"),
+        output_dtype=text.get("output_dtype"),
         block_shape=(int(block[0]), int(block[1])) if block else None,
-    )  # fmt: skip
+    )
     problem_batch([found])  # raises where the model knows no such operator or type
     return found
 

@@ -12,10 +12,11 @@ import threading
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from typing import Any
 
-from advisor.autotuning import choosing, internals, keys
-from advisor.autotuning.decision import Decision
+from advisor.autotuning import choosing, internals
+from advisor.autotuning.decisions import keys
+from advisor.autotuning.decisions.decision import Decision
 from advisor.autotuning.tunable import Tunable, new_serial
-from advisor.errors import UsageError
+from advisor.system.errors import UsageError
 
 
 class Decided(dict):
@@ -226,7 +227,7 @@ class Tuner(Tunable):
         settled = set(self.arg_names).intersection(*(config.kwargs for config in self.configs))
         return keys.fast_reader(
             self.arg_names, self._names, self._buckets, frozenset(settled), always, self._sometimes, device, self.configs, self.keys
-        )  # fmt: skip
+        )
 
     def _forget(self) -> None:
         if hasattr(self, "_hot"):  # Triton's constructor sets the cache before ours is done
@@ -242,12 +243,18 @@ class Tuner(Tunable):
         tell = internals.listener()
         if tell is not None:
             tell(
-                fn=internals.jitted(self.fn), key=decision.key, best_config=decision.config, configs_timings=self.configs_timings,
-                duration=decision.duration_s if measured else None, cache_hit=decision.how in ("cached", "imported"),
-            )  # fmt: skip
+                fn=internals.jitted(self.fn),
+                key=decision.key,
+                best_config=decision.config,
+                configs_timings=self.configs_timings,
+                duration=decision.duration_s if measured else None,
+                cache_hit=decision.how in ("cached", "imported"),
+            )
         if internals.prints() and measured:
-            print(f"Triton autotuning for function {self.base_fn.__name__},\nwith key as {decision.key},\n"
-                  f"finished after {self.bench_time:.2f}s,\nbest config selected: {decision.config};")  # fmt: skip
+            print(
+                f"Triton autotuning for function {self.base_fn.__name__},\nwith key as {decision.key},\n"
+                f"finished after {self.bench_time:.2f}s,\nbest config selected: {decision.config};"
+            )
 
     @property
     def cache(self) -> MutableMapping[Any, Any]:

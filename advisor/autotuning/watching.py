@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from advisor.autotuning import internals
-from advisor.errors import MeasurementError
+from advisor.system.errors import MeasurementError
 
 HANG_FACTOR = 6.0
 HANG_LEAST_S = 30.0
@@ -56,11 +56,12 @@ def wait(limit_s: float | None, event: Callable[[], Any] | None, what: str) -> N
         if time.monotonic() > until:
             _hung.append(behind)
             raise NeverEndsError(
-                f"{what}: a run has not ended, and is given up", f"no end after {hang_limit_s(limit_s):g} s",
+                f"{what}: a run has not ended, and is given up",
+                f"no end after {hang_limit_s(limit_s):g} s",
                 f"an end within {HANG_FACTOR:g} times time_limit_s={limit_s:g} (raise it), and {HANG_LEAST_S:g} s at least",
                 "a running kernel cannot be stopped: the GPU stays blocked for this process, which may end on SIGKILL only, and what it "
                 "launches now waits behind it. The configuration is recorded and will not be tried again: restart",
-            )  # fmt: skip
+            )
         time.sleep(delay)
         delay = min(2 * delay, POLL_S[1])
 

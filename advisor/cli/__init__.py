@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from advisor import __version__
-from advisor.errors import AdvisorError, MissingDependencyError, printable, shorten
-from advisor.settings import read_settings
-from advisor.writing import remedy_for
+from advisor.system.errors import AdvisorError, MissingDependencyError, printable, shorten
+from advisor.system.settings import read_settings
+from advisor.system.writing import remedy_for
 
 COMMANDS = (
     "advise",
@@ -44,9 +44,18 @@ COMMANDS = (
 """Commands in the order in which help lists them; a command whose module is not installed is left out."""
 
 PACKAGES = {
-    "numpy": "numpy", "triton": "triton", "optuna": "optuna", "jinja2": "jinja2", "rich": "rich", "rich_argparse": "rich-argparse",
-    "plotly": "plotly", "tomli": "tomli", "torch": "torch", "sklearn": "scikit-learn", "lightgbm": "lightgbm",
-}  # fmt: skip
+    "numpy": "numpy",
+    "triton": "triton",
+    "optuna": "optuna",
+    "jinja2": "jinja2",
+    "rich": "rich",
+    "rich_argparse": "rich-argparse",
+    "plotly": "plotly",
+    "tomli": "tomli",
+    "torch": "torch",
+    "sklearn": "scikit-learn",
+    "lightgbm": "lightgbm",
+}
 """What pip calls the packages that are imported, by their modules' names."""
 SAYING = ("measure", "train")
 """Commands without `--format` that print nothing but what a person reads."""
@@ -143,8 +152,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         package = PACKAGES.get((error.name or "").partition(".")[0])
         if package is None or read_settings().debug:
             raise
-        missing = MissingDependencyError("a package that this needs is not installed", f"no module {error.name}", package,
-                                         f"pip install {package}")  # fmt: skip
+        missing = MissingDependencyError(
+            "a package that this needs is not installed", f"no module {error.name}", package, f"pip install {package}"
+        )
         return _fail(str(missing), missing.exit_code)
 
 
@@ -184,8 +194,7 @@ def _run(arguments: list[str]) -> int:
         if read_settings().debug:
             raise
         where = type(error).__name__
-        return _fail(f"internal failure ({where}: {error}); set ADVISOR_DEBUG=1 for the traceback, and please report it",
-                     INTERNAL_FAILURE)  # fmt: skip
+        return _fail(f"internal failure ({where}: {error}); set ADVISOR_DEBUG=1 for the traceback, and please report it", INTERNAL_FAILURE)
 
 
 def _open_streams() -> None:
@@ -238,7 +247,7 @@ def _json_escapes(error: UnicodeError) -> tuple[str, int]:
 def _place(error: OSError) -> str:
     """What could not be read or written. A failed write to something open does not say: then standard output, or a temporary file.
 
-    Files that were asked for name themselves (`advisor.writing`).
+    Files that were asked for name themselves (`advisor.system.writing`).
     """
     if isinstance(error.filename, (str, bytes)):
         return shorten(os.fsdecode(error.filename))

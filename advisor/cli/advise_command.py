@@ -43,15 +43,15 @@ from advisor.cli.advise_reports import (
 )
 from advisor.cli.kernel_options import add_kernel_arguments, given_for_a_kernel, launch_options
 from advisor.cli.progress import progress_bar
-from advisor.errors import AdvisorError, NothingMatchedError, UsageError, printable
-from advisor.hardware import GpuSpec, load_gpu, match_device_name
+from advisor.gpus.hardware import GpuSpec, load_gpu, match_device_name
+from advisor.system.errors import AdvisorError, NothingMatchedError, UsageError, printable
 
 if TYPE_CHECKING:
-    from advisor.advise.drafts import Measured
+    from advisor.advising.drafts import Measured
+    from advisor.advising.targets import Request, Target
     from advisor.learned.base import Predictor
     from advisor.rendering.overview import Row
-    from advisor.schema import Result
-    from advisor.targets import Request, Target
+    from advisor.result.schema import Result
 
 HELP = "how fast a launch could be, what holds it back, what to change"
 
@@ -59,32 +59,52 @@ HELP = "how fast a launch could be, what holds it back, what to change"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `advisor advise`."""
     parser.add_argument("target", metavar="TARGET", help="a table, a kernel, a record of launches, or a cache: see above")
-    parser.add_argument("--gpu", metavar="NAME", action="append", default=[],
-                        help="GPU, by any name `advisor gpus` knows, or a TOML file that describes one; repeat it, or separate with "
-                        "commas")  # fmt: skip
+    parser.add_argument(
+        "--gpu",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="GPU, by any name `advisor gpus` knows, or a TOML file that describes one; repeat it, or separate with commas",
+    )
     options.add_model_arguments(parser)
     add_kernel_arguments(parser)
     parser.add_argument("--tokens", type=options.positive_integers, nargs="+", metavar="M", help="token counts (default: the table's)")
     options.add_sizes_argument(parser, "sizes of a bundled kernel's problem")
-    parser.add_argument("--dtype", type=options.operand_type, metavar="TYPE",
-                        help="operand type, in place of the table's: bf16, fp16, fp32, tf32, fp8 or int8")  # fmt: skip
-    parser.add_argument("--routing", metavar="FILE", help="token slots per expert (JSON list, or one number per line), scaled to those of "
-                        "each launch; default uniform")  # fmt: skip
-    parser.add_argument("--cache", choices=("cold", "warm"),
-                        help="what the L2 holds at launch (default: warm; for a tuning cache as the timings suggest)")  # fmt: skip
-    parser.add_argument("--measured", metavar="FILE",
-                        help="measured latencies to compare with: rows (CSV), or a profile of Nsight Compute (ncu --csv) or torch's "
-                        "profiler, whose kernels are matched by name, threads and CTAs")  # fmt: skip
+    parser.add_argument(
+        "--dtype",
+        type=options.operand_type,
+        metavar="TYPE",
+        help="operand type, in place of the table's: bf16, fp16, fp32, tf32, fp8 or int8",
+    )
+    parser.add_argument(
+        "--routing",
+        metavar="FILE",
+        help="token slots per expert (JSON list, or one number per line), scaled to those of each launch; default uniform",
+    )
+    parser.add_argument(
+        "--cache", choices=("cold", "warm"), help="what the L2 holds at launch (default: warm; for a tuning cache as the timings suggest)"
+    )
+    parser.add_argument(
+        "--measured",
+        metavar="FILE",
+        help="measured latencies to compare with: rows (CSV), or a profile of Nsight Compute (ncu --csv) or torch's "
+        "profiler, whose kernels are matched by name, threads and CTAs",
+    )
     parser.add_argument("--weights", metavar="FILE", help="weights that `advisor train` wrote (default: those shipped)")
-    parser.add_argument("-o", "--output", metavar="DIR", default="advisor-out",
-                        help="folder for report.html and result.json; of several GPUs a folder in it each, and side-by-side.html")
+    parser.add_argument(
+        "-o",
+        "--output",
+        metavar="DIR",
+        default="advisor-out",
+        help="folder for report.html and result.json; of several GPUs a folder in it each, and side-by-side.html",
+    )
     parser.add_argument("--format", choices=options.FORMATS, default="text", help="what to print")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Advise, for every GPU asked for."""
-    from advisor.autotuning.exchange import cache_file
-    from advisor.targets.resolve import is_folder
+    from advisor.advising.targets.resolve import is_folder
+    from advisor.autotuning.decisions.exchange import cache_file
 
     if not arguments.target.strip():  # else it would be this folder
         raise UsageError("no target is named", repr(arguments.target), "a file, a folder, or a kernel", "see `advisor advise --help`")
@@ -111,15 +131,22 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _request(arguments: argparse.Namespace, gpu: str | None) -> Request:
     """What is asked besides the target, for one GPU."""
-    from advisor.configs.routing import read_routing
-    from advisor.targets import Request
+    from advisor.advising.targets import Request
+    from advisor.tables.routing import read_routing
 
     return Request(
-        gpu=gpu, model=arguments.model, hidden_size=arguments.hidden_size, top_k=arguments.top_k,
-        tensor_parallel=arguments.tensor_parallel, expert_parallel=arguments.expert_parallel,
-        tokens=options.token_counts(arguments.tokens, [arguments.sizes or {}]), dtype=arguments.dtype,
-        routing=read_routing(arguments.routing) if arguments.routing else None, cache=arguments.cache or "warm", sizes=arguments.sizes,
-    )  # fmt: skip
+        gpu=gpu,
+        model=arguments.model,
+        hidden_size=arguments.hidden_size,
+        top_k=arguments.top_k,
+        tensor_parallel=arguments.tensor_parallel,
+        expert_parallel=arguments.expert_parallel,
+        tokens=options.token_counts(arguments.tokens, [arguments.sizes or {}]),
+        dtype=arguments.dtype,
+        routing=read_routing(arguments.routing) if arguments.routing else None,
+        cache=arguments.cache or "warm",
+        sizes=arguments.sizes,
+    )
 
 
 def _for_gpu(arguments: argparse.Namespace, gpu: str | None, output: Path) -> tuple[str, Result]:
@@ -143,8 +170,12 @@ def _refuse_kernel_options(arguments: argparse.Namespace, *, table: bool) -> Non
         UsageError: One is given.
     """
     if given := given_for_a_kernel(arguments):
-        raise UsageError(f"{', '.join(given)} is for a kernel in a file", arguments.target, "FILE.py::KERNEL",
-                         f"give {'--tokens' if table else '--sizes'} instead")  # fmt: skip
+        raise UsageError(
+            f"{', '.join(given)} is for a kernel in a file",
+            arguments.target,
+            "FILE.py::KERNEL",
+            f"give {'--tokens' if table else '--sizes'} instead",
+        )
 
 
 def _is_code(text: str) -> bool:
@@ -165,7 +196,7 @@ def _is_triton_cache(text: str) -> bool:
             return False
     except (OSError, ValueError):  # no path at all: too long, a null byte
         return False
-    from advisor.compiled.triton_cache import is_cache_target
+    from advisor.compiled.launches.triton_cache import is_cache_target
 
     return is_cache_target(text)
 
@@ -174,8 +205,8 @@ def _cached_gpu(text: str) -> GpuSpec | None:
     """A GPU that the newest entry of a cache runs on; None: the target is none, or no such GPU is described."""
     if not _is_triton_cache(text):
         return None
-    from advisor.compiled.target import gpu_of
-    from advisor.compiled.triton_cache import cached_kernels
+    from advisor.compiled.launches.target import gpu_of
+    from advisor.compiled.launches.triton_cache import cached_kernels
 
     entry = cached_kernels(text)[0]
     gpu = gpu_of(entry.target)
@@ -186,11 +217,18 @@ def _cached_gpu(text: str) -> GpuSpec | None:
 
 def _compiled(arguments: argparse.Namespace, name: str | None, output: Path) -> tuple[str, Result]:
     """A kernel in source or a record of launches, by what the compiler makes of it."""
-    from advisor.advise.of_compiled import advise_compiled
+    from advisor.advising.of_compiled import advise_compiled
 
-    named = [("--model", arguments.model), ("--hidden-size", arguments.hidden_size), ("--top-k", arguments.top_k),
-             ("--tensor-parallel", arguments.tensor_parallel), ("--expert-parallel", arguments.expert_parallel),
-             ("--tokens", arguments.tokens), ("--measured", arguments.measured), ("--weights", arguments.weights)]  # fmt: skip
+    named = [
+        ("--model", arguments.model),
+        ("--hidden-size", arguments.hidden_size),
+        ("--top-k", arguments.top_k),
+        ("--tensor-parallel", arguments.tensor_parallel),
+        ("--expert-parallel", arguments.expert_parallel),
+        ("--tokens", arguments.tokens),
+        ("--measured", arguments.measured),
+        ("--weights", arguments.weights),
+    ]
     if unfit := [option for option, value in named if value]:
         raise UsageError(f"{', '.join(unfit)} is for tables and bundled kernels", arguments.target, None, "give --sizes, or --arg")
     gpu = load_gpu(name) if name is not None else _cached_gpu(arguments.target)
@@ -200,7 +238,7 @@ def _compiled(arguments: argparse.Namespace, name: str | None, output: Path) -> 
     with progress_bar("compiling") as advance:
         result = advise_compiled(
             arguments.target, gpu, cache=arguments.cache or "warm", command=command, asked=launch_options(arguments), progress=advance
-        )  # fmt: skip
+        )
     for warning in result.warnings:
         options.warn(warning)
     document = shown(result, arguments.format, str(write(result, output)))
@@ -211,7 +249,7 @@ def _compiled(arguments: argparse.Namespace, name: str | None, output: Path) -> 
 
 def _tuned(arguments: argparse.Namespace, file: Path, kernel: str | None) -> list[str]:
     """What `@advisor.autotune` found out: a report per GPU, and a table of several; their JSON documents, where those are asked for."""
-    from advisor.autotuning.exchange import read_cache_file
+    from advisor.autotuning.decisions.exchange import read_cache_file
     from advisor.autotuning.models import gpu_model
     from advisor.autotuning.report import advise_tuned
     from advisor.learned import load_predictor
@@ -219,8 +257,9 @@ def _tuned(arguments: argparse.Namespace, file: Path, kernel: str | None) -> lis
     said = ("model", "hidden_size", "top_k", "tensor_parallel", "expert_parallel", "tokens", "sizes", "dtype", "routing", "measured")
     given = [f"--{name.replace('_', '-')}" for name in said if getattr(arguments, name)]
     if given := [*given, *given_for_a_kernel(arguments)]:
-        raise UsageError("a tuning cache holds its own problems and latencies", ", ".join(given), "--gpu, --cache, --weights",
-                         "leave them out")  # fmt: skip
+        raise UsageError(
+            "a tuning cache holds its own problems and latencies", ", ".join(given), "--gpu, --cache, --weights", "leave them out"
+        )
     kept = read_cache_file(file)
     if not kept:
         raise NothingMatchedError(f"{file.name}: the cache is empty", None, None, "run a kernel with @advisor.autotune first")
@@ -228,16 +267,28 @@ def _tuned(arguments: argparse.Namespace, file: Path, kernel: str | None) -> lis
     wanted = [gpu_model(name) for name in arguments.gpu] or list(dict.fromkeys(entry.key.gpu for entry in everything))
     if not wanted or not any(entry.key.gpu in wanted for entry in everything):
         there = ", ".join(sorted({f"{entry.key.kernel} on {entry.key.gpu}" for entry in kept})[:8])
-        raise NothingMatchedError(f"{file.name}: nothing like it was tuned", " on ".join(filter(None, (kernel, ", ".join(wanted)))) or None,
-                                  there or "a cache with problems", "`advisor cache ls` shows what there is")  # fmt: skip
+        raise NothingMatchedError(
+            f"{file.name}: nothing like it was tuned",
+            " on ".join(filter(None, (kernel, ", ".join(wanted)))) or None,
+            there or "a cache with problems",
+            "`advisor cache ls` shows what there is",
+        )
     predictor = load_predictor(Path(arguments.weights) if arguments.weights else None)
     command = shlex.join(["advisor", *sys.argv[1:]])
     documents, reports = [], []
     for gpu, output in zip(wanted, report_folders(Path(arguments.output), wanted), strict=True):
         found = [entry for entry in everything if entry.key.gpu == gpu]
         with progress_bar("reading the tuning cache") as advance:
-            result = advise_tuned(found, gpu, match_device_name(gpu), predictor, title=arguments.target, command=command,
-                                  cache=arguments.cache, progress=advance)  # fmt: skip
+            result = advise_tuned(
+                found,
+                gpu,
+                match_device_name(gpu),
+                predictor,
+                title=arguments.target,
+                command=command,
+                cache=arguments.cache,
+                progress=advance,
+            )
         documents.append(shown(result, arguments.format, str(write(result, output))))
         reports.append((result, output))
     show_side_by_side(reports, arguments)
@@ -246,9 +297,9 @@ def _tuned(arguments: argparse.Namespace, file: Path, kernel: str | None) -> lis
 
 def _resolve(text: str, request: Request) -> Target:
     """The target; a table that fits several models asks, where there is someone to answer, and else says what it assumes."""
-    from advisor.configs.models import candidates
-    from advisor.configs.names import is_table_name, parse_table_name
-    from advisor.targets.resolve import resolve_target
+    from advisor.advising.targets.resolve import resolve_target
+    from advisor.tables.models import candidates
+    from advisor.tables.names import is_table_name, parse_table_name
 
     settled = request.model or (request.hidden_size and request.top_k)
     if not settled and sys.stdin.isatty() and sys.stderr.isatty() and is_table_name(text):
@@ -279,8 +330,8 @@ def _ask(text: str, labels: list[str]) -> int:
 
 
 def _advise(target: Target, predictor: Predictor, arguments: argparse.Namespace, command: str) -> Result:
-    from advisor.advise import advise
-    from advisor.measured.profiles import match_file
+    from advisor.advising import advise
+    from advisor.advising.measured.profiles import match_file
 
     measured: Mapping[str, Measured] = {}
     if arguments.measured:
@@ -316,15 +367,16 @@ def _folder_of_tables(arguments: argparse.Namespace) -> list[str]:
 def _tables(arguments: argparse.Namespace, request: Request, predictor: Predictor, output: Path, rows: list[Row]) -> str:
     """Advise on every table below the folder for one GPU, or its own: the report of each under `output`, what the overview shows of it
     added to `rows`, and the JSON document."""
+    from advisor.advising.targets.resolve import tables_in
+    from advisor.advising.targets.tables import table_target
     from advisor.rendering.overview import row_of
-    from advisor.targets.resolve import tables_in
-    from advisor.targets.tables import table_target
 
     path = Path(arguments.target)
     found = tables_in(path)
     if not found:
-        raise NothingMatchedError(f"{path}: no tables in this folder", None, "files named E=…,N=….json or N=…,K=….json",
-                                  "name a folder that has some")  # fmt: skip
+        raise NothingMatchedError(
+            f"{path}: no tables in this folder", None, "files named E=…,N=….json or N=…,K=….json", "name a folder that has some"
+        )
     done = 0
     lines: list[object] = []
     with progress_bar("advising on tables") as advance:
@@ -342,9 +394,16 @@ def _tables(arguments: argparse.Namespace, request: Request, predictor: Predicto
                 continue
             done += 1
             rows.append(row_of(result, str(relative), page.relative_to(arguments.output).as_posix()))
-            lines.append({"table": str(relative), "gpu": result.gpu, "verdict": result.verdict.sentence,
-                          "current_us": result.verdict.current_us, "ceiling_us": result.verdict.ceiling_us,
-                          "bound_us": result.verdict.bound_us})  # fmt: skip
+            lines.append(
+                {
+                    "table": str(relative),
+                    "gpu": result.gpu,
+                    "verdict": result.verdict.sentence,
+                    "current_us": result.verdict.current_us,
+                    "ceiling_us": result.verdict.ceiling_us,
+                    "bound_us": result.verdict.bound_us,
+                }
+            )
     print(f"advisor: {done} of {len(found)} tables advised on; reports in {output}", file=sys.stderr)
     if not done:
         raise NothingMatchedError(f"{path}: none of {len(found)} files could be advised on", None, None, "see the lines above")

@@ -15,7 +15,7 @@ from advisor.cli import options
 
 if TYPE_CHECKING:
     from advisor.rendering.overview import Row
-    from advisor.schema import Result
+    from advisor.result.schema import Result
 
 SIDE_BY_SIDE, OVERVIEW = "side-by-side.html", "overview.html"
 
@@ -34,7 +34,7 @@ def report_folders(output: Path, gpus: Sequence[str]) -> list[Path]:
 def write(result: Result, folder: Path) -> Path:
     """Write report.html and result.json; the path of the page."""
     from advisor.rendering.page import to_html
-    from advisor.result_json import to_json
+    from advisor.result.result_json import to_json
 
     options.write_text(folder / "result.json", to_json(result))
     options.write_text(folder / "report.html", to_html(result))
@@ -44,7 +44,7 @@ def write(result: Result, folder: Path) -> Path:
 def shown(result: Result, style: str, page: str) -> str:
     """The JSON document, if that is asked for; else nothing, and the result is printed."""
     if style == "json":
-        from advisor.result_json import to_json
+        from advisor.result.result_json import to_json
 
         return to_json(result)
     if style == "md":

@@ -20,15 +20,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from advisor.cli import options
-from advisor.configs.names import TableName, is_table_name, parse_table_name
-from advisor.counting import several
-from advisor.errors import UsageError
-from advisor.hardware import match_device_name
+from advisor.gpus.hardware import match_device_name
 from advisor.rendering.figures import clean
+from advisor.system.counting import several
+from advisor.system.errors import UsageError
+from advisor.tables.names import TableName, is_table_name, parse_table_name
 
 if TYPE_CHECKING:
-    from advisor.audit_regret import EntryRegret
-    from advisor.configs.audit import Audit, AuditIssue
+    from advisor.advising.audit_regret import EntryRegret
+    from advisor.tables.audit import Audit, AuditIssue
 
 HELP = "check tuned tables offline"
 
@@ -50,14 +50,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--format", choices=("text", "json"), default="text")
     parser.add_argument("--weights", metavar="FILE", help="weights that `advisor train` wrote (default: those shipped)")
     parser.add_argument("--no-regret", action="store_true", help="leave predictions out")
-    parser.add_argument("--fail-on", type=options.gate_conditions, default=(), metavar="LIST",
-                        help="checks or severities (error, warning) that make the exit code 1")  # fmt: skip
+    parser.add_argument(
+        "--fail-on",
+        type=options.gate_conditions,
+        default=(),
+        metavar="LIST",
+        help="checks or severities (error, warning) that make the exit code 1",
+    )
     parser.add_argument("--all", action="store_true", help="list advice and remarks too, not only errors, warnings and regret")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Check and print."""
-    from advisor.configs.audit import CHECKS, AuditIssue, audit
+    from advisor.tables.audit import CHECKS, AuditIssue, audit
 
     gates = arguments.fail_on
     known = {*CHECKS, "predicted-regret", *SEVERITIES}
@@ -71,7 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
     predicted = 0
     regrets: list[tuple[str, EntryRegret]] = []
     if not arguments.no_regret:
-        from advisor.audit_regret import regrets as predict_regrets
+        from advisor.advising.audit_regret import regrets as predict_regrets
         from advisor.learned import load_predictor
         from advisor.learned.caveats import unmeasured_vendor
 
@@ -87,14 +92,17 @@ def run(arguments: argparse.Namespace) -> int:
                     regrets.append((table.path, entry))
                     issues.append(
                         AuditIssue(
-                            path=table.path, key=str(entry.tokens), check="predicted-regret", severity="advice",
+                            path=table.path,
+                            key=str(entry.tokens),
+                            check="predicted-regret",
+                            severity="advice",
                             message=f"predicted {entry.predicted_us:.1f} µs, {100 * entry.regret:.0f} % over the "
                             f"{entry.ceiling_us:.1f} µs predicted for a better configuration "
                             f"(at least 10 % can be won with probability {entry.probability:.2f}{basis})"
                             + (f"; {entry.predicted_for}" if entry.predicted_for is not None else ""),
                             predicted_for=entry.predicted_for,
                         )
-                    )  # fmt: skip
+                    )
         for caveat in unmeasured_vendor(predicted_for):
             options.warn(caveat)
     failed = any(issue.check in gates or issue.severity in gates for issue in issues)
@@ -114,16 +122,17 @@ def run(arguments: argparse.Namespace) -> int:
 def _json(found: Audit, issues: list[AuditIssue], predicted: int) -> None:
     counts = Counter(issue.check for issue in issues)
     document = {
-        "files": found.files, "tables": len(found.tables), "tables_predicted": predicted, "counts": dict(counts.most_common()),
+        "files": found.files,
+        "tables": len(found.tables),
+        "tables_predicted": predicted,
+        "counts": dict(counts.most_common()),
         "issues": [dataclasses.asdict(issue) for issue in issues],
-    }  # fmt: skip
+    }
     print(json.dumps(document, indent=2, ensure_ascii=False))
 
 
-def _text(
-    found: Audit, issues: list[AuditIssue], predicted: int, regrets: list[tuple[str, EntryRegret]], *, everything: bool
-) -> None:
-    from advisor.configs.audit import CHECKS
+def _text(found: Audit, issues: list[AuditIssue], predicted: int, regrets: list[tuple[str, EntryRegret]], *, everything: bool) -> None:
+    from advisor.tables.audit import CHECKS
 
     shown = SEVERITIES if everything else ("error", "warning")
     by_path: dict[str, list[AuditIssue]] = {}
@@ -177,8 +186,10 @@ def _by_gpu(found: Audit, issues: list[AuditIssue], regrets: list[tuple[str, Ent
     if len(set(gpus.values())) < 2:
         return
     tables = Counter(gpus.values())
-    bad = {severity: Counter(gpus[path] for path in {each.path for each in issues if each.severity == severity} if path in gpus)
-           for severity in ("error", "warning")}  # fmt: skip
+    bad = {
+        severity: Counter(gpus[path] for path in {each.path for each in issues if each.severity == severity} if path in gpus)
+        for severity in ("error", "warning")
+    }
     slow = Counter(gpus[path] for path, _ in regrets)
     worst = {gpu: max((entry.regret for path, entry in regrets if gpus[path] == gpu), default=0.0) for gpu in tables}
     columns = ("tables", "with errors", "with warnings", "slow entries", "largest regret")
@@ -188,8 +199,10 @@ def _by_gpu(found: Audit, issues: list[AuditIssue], regrets: list[tuple[str, Ent
         counts = (tables[gpu], bad["error"][gpu] or "-", bad["warning"][gpu] or "-", slow[gpu] or "-", largest)
         shown.append((clean(gpu), [str(count) for count in counts]))
     width = max(map(len, tables))
-    lines = [f"  {name:<{width}}" + "".join(f"  {text:>{len(column)}}" for text, column in zip(cells, columns, strict=True))
-             for name, cells in [("by GPU", columns), *shown]]  # fmt: skip
+    lines = [
+        f"  {name:<{width}}" + "".join(f"  {text:>{len(column)}}" for text, column in zip(cells, columns, strict=True))
+        for name, cells in [("by GPU", columns), *shown]
+    ]
     terminal = width_of(sys.stdout)
     if terminal is not None and max(map(len, lines)) > terminal:  # a row in two lines would be no table
         lines = ["  by GPU:"]

@@ -19,13 +19,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from advisor.cli import options
-from advisor.counting import agree, several
-from advisor.errors import InputError, NothingMatchedError, NotOursError, UsageError
-from advisor.settings import read_settings
+from advisor.system.counting import agree, several
+from advisor.system.errors import InputError, NothingMatchedError, NotOursError, UsageError
+from advisor.system.settings import read_settings
 
 if TYPE_CHECKING:
-    from advisor.autotuning.cache import Cache, ProblemKey
-    from advisor.autotuning.exchange import Entry
+    from advisor.autotuning.decisions.cache import Cache, ProblemKey
+    from advisor.autotuning.decisions.exchange import Entry
 
 HELP = "the tuning cache of @advisor.autotune"
 DAY_S = 86400.0
@@ -59,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Do what was asked."""
-    from advisor.autotuning.cache import FILE_NAME, Cache, copy_of
+    from advisor.autotuning.decisions.cache import FILE_NAME, Cache, copy_of
 
     folder = Path(arguments.dir) if arguments.dir else read_settings().cache_dir
     if arguments.action == "prune" and arguments.damaged:
@@ -76,7 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _list(cache: Cache, arguments: argparse.Namespace) -> int:
-    from advisor.autotuning.exchange import entries
+    from advisor.autotuning.decisions.exchange import entries
     from advisor.rendering.figures import clean, microseconds
 
     found = list(entries(cache, arguments.kernel, arguments.gpu))
@@ -119,17 +119,22 @@ def _told(text: str | None) -> object:
 
 def _document(entry: Entry) -> dict[str, object]:
     return {
-        "kernel": entry.key.kernel, "gpu": entry.key.gpu, "key": entry.key.key, "constants": entry.key.constants,
-        "triton": entry.key.triton, "family": entry.key.family,
+        "kernel": entry.key.kernel,
+        "gpu": entry.key.gpu,
+        "key": entry.key.key,
+        "constants": entry.key.constants,
+        "triton": entry.key.triton,
+        "family": entry.key.family,
         "problem": _told(entry.key.problem),
         "decided": entry.decided[0][2] if entry.decided else None,
-        "configuration": _told(entry.best), "latency_us": entry.best_us,
+        "configuration": _told(entry.best),
+        "latency_us": entry.best_us,
         "timings": [{**asdict(row), "config": _told(row.config)} for row in entry.rows],
-    }  # fmt: skip
+    }
 
 
 def _export(cache: Cache, arguments: argparse.Namespace) -> int:
-    from advisor.autotuning.exchange import csv_rows, entries, rows_as_csv, to_json
+    from advisor.autotuning.decisions.exchange import csv_rows, entries, rows_as_csv, to_json
 
     found = list(entries(cache, arguments.kernel, arguments.gpu))
     if not found:
@@ -158,7 +163,7 @@ def _listed(names: list[str]) -> str:
 
 
 def _import(cache: Cache, arguments: argparse.Namespace) -> int:
-    from advisor.autotuning.exchange import files_below, import_path
+    from advisor.autotuning.decisions.exchange import files_below, import_path
 
     problems = files = 0
     for text in arguments.paths:
@@ -187,8 +192,12 @@ def _check_kept(cache: Cache) -> None:
         InputError: What was done is lost.
     """
     if cache.in_memory:
-        raise InputError(f"{cache.path}: cannot be written, and is as it was", None, "a tuning cache in a folder you may write to",
-                         "make room, or name another folder with --dir; the warning above says which")  # fmt: skip
+        raise InputError(
+            f"{cache.path}: cannot be written, and is as it was",
+            None,
+            "a tuning cache in a folder you may write to",
+            "make room, or name another folder with --dir; the warning above says which",
+        )
 
 
 def _prune(cache: Cache, arguments: argparse.Namespace) -> int:

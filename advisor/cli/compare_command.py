@@ -23,12 +23,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from advisor.cli import options
-from advisor.errors import InputError, UsageError, printable
+from advisor.system.errors import InputError, UsageError, printable
 
 if TYPE_CHECKING:
     from advisor.comparison import Options
-    from advisor.comparison_schema import ComparisonResult
     from advisor.learned.base import Predictor
+    from advisor.result.comparison_schema import ComparisonResult
 
 HELP = "two results or revisions: verdicts, a pull-request comment, an exit code"
 
@@ -43,16 +43,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--merge-base", metavar="REF", help="compare HEAD with the commit it has in common with REF")
     parser.add_argument("--baseline", metavar="DIR", help="compare one result or rows file with the one stored for its GPU and Triton")
     parser.add_argument("--update", action="store_true", help="store HEAD as the new baseline (only with --baseline)")
-    parser.add_argument("--gpu", metavar="NAME", action="append", default=[],
-                        help="GPU to predict kernels and two tables for (tables in folders and revisions are for that of their name); "
-                        "repeat it, or separate with commas")  # fmt: skip
     parser.add_argument(
-        "--fail-on", type=options.gate_conditions, metavar="LIST",
+        "--gpu",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="GPU to predict kernels and two tables for (tables in folders and revisions are for that of their name); "
+        "repeat it, or separate with commas",
+    )
+    parser.add_argument(
+        "--fail-on",
+        type=options.gate_conditions,
+        metavar="LIST",
         help="what makes the exit code 1: regressed, inconclusive, failed, cannot-launch, spills, predicted-regressed, ceiling<70, or none "
         "(default: regressed,failed,cannot-launch)",
-    )  # fmt: skip
-    parser.add_argument("--launches", metavar="FILE", action="append", default=[],
-                        help="a record of `advisor record`: changed kernels are compared on what they were launched with")  # fmt: skip
+    )
+    parser.add_argument(
+        "--launches",
+        metavar="FILE",
+        action="append",
+        default=[],
+        help="a record of `advisor record`: changed kernels are compared on what they were launched with",
+    )
     parser.add_argument("--format", choices=FORMATS, default="text", help="what to print")
     parser.add_argument("-o", "--output", metavar="DIR", help="also write comment.md, summary.md, comparison.html, .json and .sarif there")
     parser.add_argument("--render", metavar="FILE", help="show a comparison.json that was written before, and compare nothing")
@@ -94,32 +106,44 @@ def exit_code(result: ComparisonResult) -> int:
 
 def _render(arguments: argparse.Namespace) -> ComparisonResult:
     from advisor.comparison.of_files import OF_MODEL
-    from advisor.comparison_json import comparison_from_json
+    from advisor.result.comparison_json import comparison_from_json
 
     if arguments.sides or arguments.baseline or arguments.merge_base:
         raise UsageError("--render compares nothing: give it no sides", " ".join(arguments.sides) or None)
     unused = ("gpu", "fail_on", "launches", "update", "no_compile", "weights", *OF_MODEL)
     given = [f"--{name.replace('_', '-')}" for name in unused if getattr(arguments, name)]
     if given:
-        raise UsageError("--render shows what was compared, and what its gate said", ", ".join(given), None,
-                         "leave it out, or compare the two sides with it")  # fmt: skip
+        raise UsageError(
+            "--render shows what was compared, and what its gate said",
+            ", ".join(given),
+            None,
+            "leave it out, or compare the two sides with it",
+        )
     path = options.existing_file(arguments.render)
     return comparison_from_json(path.read_bytes(), name=path.name)
 
 
 def _compare(arguments: argparse.Namespace) -> ComparisonResult:
+    from advisor.advising.targets import Request
     from advisor.comparison import Options
     from advisor.learned import load_predictor
-    from advisor.targets import Request
 
     predictor = load_predictor(Path(arguments.weights) if arguments.weights else None)
     wanted = Options(
-        gpus=tuple(options.gpu_names(arguments.gpu)), fail_on=arguments.fail_on,
-        compiling=not arguments.no_compile, launches=tuple(options.existing_file(name) for name in arguments.launches),
+        gpus=tuple(options.gpu_names(arguments.gpu)),
+        fail_on=arguments.fail_on,
+        compiling=not arguments.no_compile,
+        launches=tuple(options.existing_file(name) for name in arguments.launches),
         command=shlex.join(["advisor", *sys.argv[1:]]),
-        request=Request(model=arguments.model, hidden_size=arguments.hidden_size, top_k=arguments.top_k,
-                        tensor_parallel=arguments.tensor_parallel, expert_parallel=arguments.expert_parallel, assume=True),
-    )  # fmt: skip
+        request=Request(
+            model=arguments.model,
+            hidden_size=arguments.hidden_size,
+            top_k=arguments.top_k,
+            tensor_parallel=arguments.tensor_parallel,
+            expert_parallel=arguments.expert_parallel,
+            assume=True,
+        ),
+    )
     if arguments.update and not arguments.baseline:
         raise UsageError("--update stores a baseline", None, "--baseline DIR", "say where with --baseline DIR")
     if arguments.baseline:
@@ -143,7 +167,7 @@ def _take_range(arguments: argparse.Namespace) -> None:
 def _two_sides(arguments: argparse.Namespace, wanted: Options, predictor: Predictor) -> ComparisonResult:
     from advisor.comparison import compare_files, compare_trees
     from advisor.comparison.of_files import folder_settings
-    from advisor.comparison.trees import FolderTree
+    from advisor.comparison.trees.trees import FolderTree
 
     sides = list(arguments.sides)
     if arguments.merge_base is None:
@@ -163,16 +187,19 @@ def _two_sides(arguments: argparse.Namespace, wanted: Options, predictor: Predic
 
 
 def _revisions(arguments: argparse.Namespace, sides: list[str], wanted: Options, predictor: Predictor) -> ComparisonResult:
-    from advisor.comparison import compare_trees, git
-    from advisor.comparison.trees import RevisionTree
+    from advisor.comparison import compare_trees
+    from advisor.comparison.trees import git
+    from advisor.comparison.trees.trees import RevisionTree
 
     folder = git.repository(Path(arguments.repository))
     if folder is None and sides and all(Path(side).exists() for side in sides):
         raise _one_path(sides[0], sides)
     if folder is None:
         missing = next((side for side in sides if not Path(side).exists()), arguments.repository)
-        raise InputError(f"{missing}: no such file, and {arguments.repository} is no git repository whose revision it could be",
-                         remedy="check the path, or name the repository with --repository DIR")  # fmt: skip
+        raise InputError(
+            f"{missing}: no such file, and {arguments.repository} is no git repository whose revision it could be",
+            remedy="check the path, or name the repository with --repository DIR",
+        )
     head_name = (sides[0] if sides else "HEAD") if arguments.merge_base else (sides[1] if len(sides) == 2 else "HEAD")
     base_name = arguments.merge_base or sides[0]
     found = {name: git.commit(folder, name) for name in (base_name, head_name)}
@@ -192,27 +219,36 @@ def _revisions(arguments: argparse.Namespace, sides: list[str], wanted: Options,
 
 def _lost(folder: Path, name: str) -> InputError:
     """That a name is no revision that is here; of a clone without all of its history, how it gets here."""
-    from advisor.comparison import git
+    from advisor.comparison.trees import git
 
     what = f"{name}: neither a path nor a revision of this repository"
     if not git.is_shallow(folder):
         return InputError(what, remedy="check the spelling, or fetch it")
-    return InputError(what, "a shallow clone, which lacks a part of the history", "a clone that has both commits",
-                      "run `git fetch --unshallow origin`, or clone all of it (actions/checkout: fetch-depth: 0)")  # fmt: skip
+    return InputError(
+        what,
+        "a shallow clone, which lacks a part of the history",
+        "a clone that has both commits",
+        "run `git fetch --unshallow origin`, or clone all of it (actions/checkout: fetch-depth: 0)",
+    )
 
 
 def _one_path(name: str, sides: list[str]) -> UsageError:
     """That a path has nothing of its kind beside it."""
-    return UsageError(f"{name} is a path, and is compared with another one", " ".join(sides), "two files, two folders or two revisions",
-                      "name the other side, or where its baseline lies with --baseline DIR")  # fmt: skip
+    return UsageError(
+        f"{name} is a path, and is compared with another one",
+        " ".join(sides),
+        "two files, two folders or two revisions",
+        "name the other side, or where its baseline lies with --baseline DIR",
+    )
 
 
 def _baseline(arguments: argparse.Namespace, wanted: Options, predictor: Predictor) -> ComparisonResult:
     """HEAD against what is stored for its GPU and Triton version; stored only where that is asked for."""
-    from advisor.comparison import baselines, compare_files, new_result
+    from advisor.comparison import compare_files, new_result
     from advisor.comparison.of_files import missing_baseline, refuse_unused
+    from advisor.comparison.trees import baselines
     from advisor.measurement.rows import read_measured
-    from advisor.result_json import from_json
+    from advisor.result.result_json import from_json
 
     if arguments.merge_base:
         raise UsageError("--baseline names the other side, and so does --merge-base", arguments.merge_base, None, "leave one of them out")
@@ -241,10 +277,10 @@ def _baseline(arguments: argparse.Namespace, wanted: Options, predictor: Predict
 
 
 def _write(result: ComparisonResult, folder: Path) -> None:
-    from advisor.comparison_json import comparison_to_json
     from advisor.rendering.comparison_markdown import to_comment, to_summary
     from advisor.rendering.comparison_page import to_page
     from advisor.rendering.comparison_sarif import to_sarif
+    from advisor.result.comparison_json import comparison_to_json
 
     options.write_text(folder / "comparison.json", comparison_to_json(result))
     options.write_text(folder / "comment.md", to_comment(result))
@@ -256,7 +292,7 @@ def _write(result: ComparisonResult, folder: Path) -> None:
 
 def _print(result: ComparisonResult, style: str) -> None:
     if style == "json":
-        from advisor.comparison_json import comparison_to_json
+        from advisor.result.comparison_json import comparison_to_json
 
         sys.stdout.write(comparison_to_json(result))
     elif style == "md":

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from advisor.cli.options import check_writable
-from advisor.errors import UsageError
+from advisor.system.errors import UsageError
 
 HELP = "errors, coverage, ranking and diagnosis quality on measured rows"
 
@@ -25,21 +25,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `advisor evaluate`."""
     parser.add_argument("data", nargs="+", metavar="DATA", help="CSV files of measured rows, or folders of them")
     parser.add_argument("--weights", metavar="FILE", help="weights that `advisor train` wrote (default: those shipped)")
-    parser.add_argument("--leave-out", choices=("model", "gpu", "sweep", "shape", "nk"),
-                        help="train anew with each group left out: models (of fused MoE), GPUs, the sweeps of one GPU (its launches as "
-                        "served kept), or for library kernels whole shapes, or all of a weight matrix (N, K) or row length")  # fmt: skip
-    parser.add_argument("--test-gpu", action="append", default=[], metavar="NAME",
-                        help="train anew without this GPU and judge on it (may be repeated: all are left out together)")  # fmt: skip
-    parser.add_argument("--baselines", action="store_true",
-                        help="with --leave-out or --test-gpu: also fit a linear model and PipeWeave's network (needs torch)")  # fmt: skip
+    parser.add_argument(
+        "--leave-out",
+        choices=("model", "gpu", "sweep", "shape", "nk"),
+        help="train anew with each group left out: models (of fused MoE), GPUs, the sweeps of one GPU (its launches as "
+        "served kept), or for library kernels whole shapes, or all of a weight matrix (N, K) or row length",
+    )
+    parser.add_argument(
+        "--test-gpu",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="train anew without this GPU and judge on it (may be repeated: all are left out together)",
+    )
+    parser.add_argument(
+        "--baselines",
+        action="store_true",
+        help="with --leave-out or --test-gpu: also fit a linear model and PipeWeave's network (needs torch)",
+    )
     parser.add_argument("--card", metavar="FILE", help="run all splits with their baselines, and write the weights' model card")
     parser.add_argument("--format", choices=("text", "json"), default="text")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Evaluate and print."""
-    from advisor.learned import evaluate as evaluation
     from advisor.learned import weights
+    from advisor.training import evaluate as evaluation
 
     said = set()
 
@@ -50,13 +61,20 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"advisor: {text}", file=sys.stderr, flush=True)
 
     workers = os.cpu_count() or 1
-    chosen = [name for name, value in (("--leave-out", arguments.leave_out), ("--test-gpu", arguments.test_gpu), ("--card", arguments.card))
-              if value]  # fmt: skip
+    chosen = [
+        name
+        for name, value in (("--leave-out", arguments.leave_out), ("--test-gpu", arguments.test_gpu), ("--card", arguments.card))
+        if value
+    ]
     if len(chosen) > 1:
         raise UsageError("each asks for splits of its own", " ".join(chosen), "one of them", "run one after the other")
     if arguments.baselines and chosen not in (["--leave-out"], ["--test-gpu"]):
-        raise UsageError("baselines are fitted to rows that are left in", "--baselines", "with --leave-out or --test-gpu",
-                         "add one of them (--card fits baselines anyway)")  # fmt: skip
+        raise UsageError(
+            "baselines are fitted to rows that are left in",
+            "--baselines",
+            "with --leave-out or --test-gpu",
+            "add one of them (--card fits baselines anyway)",
+        )
     if arguments.weights and chosen in (["--leave-out"], ["--test-gpu"]):
         raise UsageError(f"{chosen[0]} trains anew", "--weights", "one of the two", "leave one of them out")
     if arguments.leave_out:
@@ -103,18 +121,24 @@ def show(figures: dict[str, Any]) -> None:
     """The figures as tables."""
     if figures.get("in_sample"):
         print("the weights were trained on models and GPUs of these rows: the figures flatter them (--leave-out does not)\n")
-    print("errors are shares of the measured latency, bias the mean of log(predicted / measured): above 0, predicted too slow; "
-          "bound alone: the error of taking the bound for the latency\n")  # fmt: skip
+    print(
+        "errors are shares of the measured latency, bias the mean of log(predicted / measured): above 0, predicted too slow; "
+        "bound alone: the error of taking the bound for the latency\n"
+    )
     heads = f"{'task':<32}{'rows':>8}{'MAPE %':>9}{'median %':>10}{'bias %':>8}"
     print(f"{heads}{'in 80 % interval':>18}{'bound alone':>13}{'below bound':>13}{'learned %':>11}")
     for task, f in figures.get("tasks", {}).items():
-        print(f"{TITLES.get(task, task):<32}{_errors(f)}{f['bound_alone']['mape_percent']:>12.1f} {f['bound_violations']:>12}"
-              f"{f['learned_percent']:>11.1f}")  # fmt: skip
+        print(
+            f"{TITLES.get(task, task):<32}{_errors(f)}{f['bound_alone']['mape_percent']:>12.1f} {f['bound_violations']:>12}"
+            f"{f['learned_percent']:>11.1f}"
+        )
         for group in ("per_novelty", "per_gpu", "per_regime", "per_operator"):
             for name, g in f.get(group, {}).items():
                 print(f"  {name:<30}{_errors(g)}")
-    for title, key in (("ranking: share of problems with a configuration within 1 % of the best among the first k", "ranking"),
-                       ('"at least 10 % can be won", told from the measured latency of the default', "diagnosis")):  # fmt: skip
+    for title, key in (
+        ("ranking: share of problems with a configuration within 1 % of the best among the first k", "ranking"),
+        ('"at least 10 % can be won", told from the measured latency of the default', "diagnosis"),
+    ):
         found = figures.get(key)
         if not found:
             continue

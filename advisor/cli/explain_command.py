@@ -6,7 +6,7 @@ import argparse
 import difflib
 import sys
 
-from advisor.errors import UsageError
+from advisor.system.errors import UsageError
 
 HELP = "what a rule means and what to do about it"
 

@@ -6,7 +6,7 @@ import argparse
 import dataclasses
 import json
 
-from advisor.hardware import list_gpus, load_gpu
+from advisor.gpus.hardware import list_gpus, load_gpu
 
 HELP = "what GPUs are known, and their figures"
 
@@ -39,8 +39,10 @@ def run(arguments: argparse.Namespace) -> int:
     for gpu in gpus:
         rate = gpu.peak_tensor_flop_per_s("bf16") / 1e12 if gpu.supports("bf16") else 0.0
         shown = f"{rate:13.0f}" if rate else f"{'-':>13}"
-        print(f"{gpu.name:<24} {gpu.compute_capability:<8} {gpu.num_sms:>4} {gpu.max_clock_mhz:>8.0f} {shown}"
-              f" {gpu.dram_bytes_per_s / 1e9:>10.0f} {gpu.l2_bytes / 1e6:>7.1f}  {', '.join(gpu.device_names)}")  # fmt: skip
+        print(
+            f"{gpu.name:<24} {gpu.compute_capability:<8} {gpu.num_sms:>4} {gpu.max_clock_mhz:>8.0f} {shown}"
+            f" {gpu.dram_bytes_per_s / 1e9:>10.0f} {gpu.l2_bytes / 1e6:>7.1f}  {', '.join(gpu.device_names)}"
+        )
     return 0
 
 

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 
 from advisor.cli import options
 from advisor.cli.kernel_options import add_kernel_arguments, launch_options
-from advisor.errors import AdvisorError, InputError, UsageError
-from advisor.hardware import GpuSpec, load_gpu
+from advisor.gpus.hardware import GpuSpec, load_gpu
+from advisor.system.errors import AdvisorError, InputError, UsageError
 
 if TYPE_CHECKING:
-    from advisor.compiled.kernel import Target
-    from advisor.compiled.launch import Inspection
+    from advisor.compiled.compiler.kernel import Target
+    from advisor.compiled.launches.launch import Inspection
 
 HELP = "compiled resources and demand per source line of any kernel"
 
@@ -40,10 +40,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Compile, count, show."""
-    from advisor.compiled.launch import inspect_launch
-    from advisor.compiled.launch_options import one_launch
-    from advisor.compiled.target import compile_target, gpu_of, is_kernel_target, open_kernel
-    from advisor.compiled.triton_cache import is_cache_target
+    from advisor.compiled.launches.launch import inspect_launch
+    from advisor.compiled.launches.launch_options import one_launch
+    from advisor.compiled.launches.target import compile_target, gpu_of, is_kernel_target, open_kernel
+    from advisor.compiled.launches.triton_cache import is_cache_target
 
     gpu = load_gpu(arguments.gpu) if arguments.gpu else None
     target = compile_target(arguments.target) if arguments.target else None
@@ -61,7 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _agreed(target: Target | None, gpu: GpuSpec | None) -> Target | None:
     """What to compile for; None: neither is given."""
-    from advisor.compiled.kernel import Target
+    from advisor.compiled.compiler.kernel import Target
 
     if gpu is None:
         return target
@@ -74,9 +74,9 @@ def _agreed(target: Target | None, gpu: GpuSpec | None) -> Target | None:
 
 def _cached(arguments: argparse.Namespace, target: Target | None, gpu: GpuSpec | None) -> int:
     """Every entry of a cache that runs on the target, one after the other; the others are counted on stderr."""
-    from advisor.compiled.pool import borrowed
-    from advisor.compiled.target import gpu_of
-    from advisor.compiled.triton_cache import UNRECORDED, cached_kernels, cached_launch, inspect_cached, staleness
+    from advisor.compiled.compiler.pool import borrowed
+    from advisor.compiled.launches.target import gpu_of
+    from advisor.compiled.launches.triton_cache import UNRECORDED, cached_kernels, cached_launch, inspect_cached, staleness
 
     wanted = _agreed(target, gpu)
     shown: list[str] = []
@@ -117,7 +117,7 @@ def _cached(arguments: argparse.Namespace, target: Target | None, gpu: GpuSpec |
 def _shown(inspection: Inspection, gpu: GpuSpec | None, arguments: argparse.Namespace) -> str:
     """One inspection as text or as JSON."""
     from advisor.compiled.analysis import kernel_analysis
-    from advisor.compiled.assembly import read_facts
+    from advisor.compiled.demand.assembly import read_facts
     from advisor.compiled.report import as_json, as_text
     from advisor.diagnosis.compiled_rules import check_compiled
 

@@ -6,10 +6,10 @@ import argparse
 from typing import TYPE_CHECKING
 
 from advisor.cli import options
-from advisor.schema import LAUNCH_OPTIONS
+from advisor.result.schema import LAUNCH_OPTIONS
 
 if TYPE_CHECKING:
-    from advisor.compiled.launch_options import LaunchOptions
+    from advisor.compiled.launches.launch_options import LaunchOptions
 
 
 def add_kernel_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,25 +33,39 @@ def launch_options(arguments: argparse.Namespace) -> LaunchOptions:
     Raises:
         UsageError, InputError: It is malformed.
     """
-    from advisor.compiled import written_values
-    from advisor.compiled.launch_options import LaunchOptions
-    from advisor.configs.routing import read_routing
+    from advisor.compiled.launches import written_values
+    from advisor.compiled.launches.launch_options import LaunchOptions
+    from advisor.tables.routing import read_routing
 
     given = {name: getattr(arguments, name) for name in LAUNCH_OPTIONS}
     routing = getattr(arguments, "routing", None)
     return LaunchOptions(
-        signature=arguments.signature, constexprs=written_values.assignments(arguments.constexpr, "--constexpr"),
-        arguments=written_values.numbers(arguments.arg, "--arg"), contents=written_values.numbers(arguments.content, "--content"),
-        options={k: v for k, v in given.items() if v is not None}, grid=arguments.grid,
+        signature=arguments.signature,
+        constexprs=written_values.assignments(arguments.constexpr, "--constexpr"),
+        arguments=written_values.numbers(arguments.arg, "--arg"),
+        contents=written_values.numbers(arguments.content, "--content"),
+        options={k: v for k, v in given.items() if v is not None},
+        grid=arguments.grid,
         element=written_values.type_name(arguments.element) if arguments.element else None,
-        toml=written_values.read_toml(arguments.toml) if arguments.toml else {}, sizes=arguments.sizes or {}, op=arguments.op,
-        dtype=arguments.dtype, routing=read_routing(routing) if routing else None,
-    )  # fmt: skip
+        toml=written_values.read_toml(arguments.toml) if arguments.toml else {},
+        sizes=arguments.sizes or {},
+        op=arguments.op,
+        dtype=arguments.dtype,
+        routing=read_routing(routing) if routing else None,
+    )
 
 
 def given_for_a_kernel(arguments: argparse.Namespace) -> tuple[str, ...]:
     """Options given that only a kernel in a file has, as they are written."""
-    named = [("constexpr", "--constexpr"), ("arg", "--arg"), ("content", "--content"), ("signature", "--signature"),
-             ("element", "--element"), ("grid", "--grid"), ("op", "--op"), ("toml", "--toml")]  # fmt: skip
+    named = [
+        ("constexpr", "--constexpr"),
+        ("arg", "--arg"),
+        ("content", "--content"),
+        ("signature", "--signature"),
+        ("element", "--element"),
+        ("grid", "--grid"),
+        ("op", "--op"),
+        ("toml", "--toml"),
+    ]
     named += [(name, "--" + name.replace("_", "-")) for name in LAUNCH_OPTIONS]
     return tuple(option for name, option in named if getattr(arguments, name))

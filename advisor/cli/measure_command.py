@@ -34,13 +34,13 @@ from advisor.cli.options import (
     warn,
 )
 from advisor.cli.progress import StatusLine
-from advisor.errors import NothingMatchedError, UsageError
-from advisor.hardware import load_gpu, match_device_name
-from advisor.temporary import temporary_folder
+from advisor.gpus.hardware import load_gpu, match_device_name
+from advisor.system.errors import NothingMatchedError, UsageError
+from advisor.system.temporary import temporary_folder
 
 if TYPE_CHECKING:
     from advisor.measurement import Launch, Progress, Summary
-    from advisor.schema import Problem
+    from advisor.result.schema import Problem
 
 HELP = "time launches on this machine's GPU"
 PROGRESS_INTERVAL_S = 10.0
@@ -61,22 +61,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cache", choices=("warm", "cold"), help="what the L2 holds when a launch starts (default: warm)")
     parser.add_argument("--rounds", type=positive_integer, metavar="N", help="rounds that must count (default: 10)")
     parser.add_argument(
-        "--resume", action=argparse.BooleanOptionalAction, default=True,
+        "--resume",
+        action=argparse.BooleanOptionalAction,
+        default=True,
         help="go on with a file that has rows (--no-resume: refuse to)",
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "--configurations", type=_configurations, default=1, metavar="N|all",
+        "--configurations",
+        type=_configurations,
+        default=1,
+        metavar="N|all",
         help="per problem, most informative first; 1 is the kernel's default (default: 1)",
-    )  # fmt: skip
+    )
     parser.add_argument("--op", metavar="OP", help="operator of the kernel, e.g. w13, w2, prefill (default: all)")
     parser.add_argument("--sizes", type=_sizes, action="append", metavar="M=1,N=2,…", help="a problem; may be repeated")
     parser.add_argument("--tokens", type=positive_integers, nargs="+", metavar="M", help="token counts")
     parser.add_argument("--dtype", metavar="D", help="bf16, fp16, fp8, tf32, … (default: the kernel's first)")
     parser.add_argument("--routing", metavar="FILE", help="token slots per expert")
     parser.add_argument(
-        "--gpu", metavar="NAME",
+        "--gpu",
+        metavar="NAME",
         help="GPU of a table whose name does not say it, or whose model orders the configurations (default: the device's)",
-    )  # fmt: skip
+    )
     parser.add_argument("--timeout", type=duration_s, metavar="TIME", help="when a launch counts as hung (default: 60s)")
     parser.add_argument("--compile-workers", type=positive_integer, metavar="N", help="processes that compile ahead")
     parser.add_argument("--ceilings-dir", type=Path, metavar="DIR", help="where a campaign writes the GPU's own ceilings")
@@ -86,15 +92,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Measure; 0 where everything was measured or found in the file, 3 where nothing could be."""
-    from advisor.hardware import load_gpu
+    from advisor.gpus.hardware import load_gpu
     from advisor.measurement import Limits, measure, run_plan
-    from advisor.worker_processes import sigterm_as_interrupt
+    from advisor.system.worker_processes import sigterm_as_interrupt
 
     if (arguments.target is None) == (arguments.plan is None):
         raise UsageError("give a target or a campaign", "both" if arguments.target else "neither", "TARGET, or --plan FILE")
     if arguments.plan:
-        _refuse(arguments, {**PROBLEM_OPTIONS, "cache": None, "configurations": 1, "seed": 0}, "the campaign's file says what is measured",
-                "leave them out, or write them into the file")  # fmt: skip
+        _refuse(
+            arguments,
+            {**PROBLEM_OPTIONS, "cache": None, "configurations": 1, "seed": 0},
+            "the campaign's file says what is measured",
+            "leave them out, or write them into the file",
+        )
     else:
         _refuse(arguments, {"ceilings_dir": None}, "only a campaign measures the GPU's own ceilings", "leave it out, or give --plan FILE")
     named = load_gpu(arguments.gpu).name if arguments.gpu else None
@@ -102,10 +112,14 @@ def run(arguments: argparse.Namespace) -> int:
         existing_file(arguments.plan)
     watch = _Watch()
     common: dict[str, Any] = {
-        "device": arguments.device, "rounds": arguments.rounds or (None if arguments.plan else 10), "resume": arguments.resume,
-        "time_limit_s": arguments.time_limit, "limits": Limits.uniform(arguments.timeout) if arguments.timeout else None,
-        "compile_workers": arguments.compile_workers, "watch": watch,
-    }  # fmt: skip
+        "device": arguments.device,
+        "rounds": arguments.rounds or (None if arguments.plan else 10),
+        "resume": arguments.resume,
+        "time_limit_s": arguments.time_limit,
+        "limits": Limits.uniform(arguments.timeout) if arguments.timeout else None,
+        "compile_workers": arguments.compile_workers,
+        "watch": watch,
+    }
     try:
         with sigterm_as_interrupt():  # what batch systems send at the end of their time
             if arguments.plan:
@@ -146,7 +160,7 @@ def _report(summary: Summary) -> int:
 
 def _folder_for(target: str) -> contextlib.AbstractContextManager[Path | None]:
     """Where the kernels of a record are written, for as long as they are measured; other targets have files of their own."""
-    from advisor.configs.launches import is_launch_record
+    from advisor.rows.launches import is_launch_record
 
     return temporary_folder("measure") if is_launch_record(target.partition("::")[0]) else contextlib.nullcontext()
 
@@ -207,8 +221,8 @@ def _recorded_launches(arguments: argparse.Namespace, folder: Path) -> list[Laun
 
 def _table_launches(arguments: argparse.Namespace) -> list[Launch]:
     """What the serving stack launches by a tuned table."""
+    from advisor.advising.targets.resolve import resolve_target
     from advisor.measurement import Launch, find_kernels
-    from advisor.targets.resolve import resolve_target
 
     found = resolve_target(arguments.target, _request(arguments))
     for text in found.warnings:
@@ -224,20 +238,26 @@ def _table_launches(arguments: argparse.Namespace) -> list[Launch]:
 
 
 def _request(arguments: argparse.Namespace) -> Any:
-    from advisor.targets import Request
+    from advisor.advising.targets import Request
 
     return Request(
-        gpu=arguments.gpu, model=arguments.model, hidden_size=arguments.hidden_size, top_k=arguments.top_k,
-        tensor_parallel=arguments.tensor_parallel, expert_parallel=arguments.expert_parallel,
+        gpu=arguments.gpu,
+        model=arguments.model,
+        hidden_size=arguments.hidden_size,
+        top_k=arguments.top_k,
+        tensor_parallel=arguments.tensor_parallel,
+        expert_parallel=arguments.expert_parallel,
         tokens=token_counts(arguments.tokens, arguments.sizes or ()),
-        dtype=arguments.dtype, routing=_routing(arguments), cache=arguments.cache or "warm",
-    )  # fmt: skip
+        dtype=arguments.dtype,
+        routing=_routing(arguments),
+        cache=arguments.cache or "warm",
+    )
 
 
 def _routing(arguments: argparse.Namespace) -> tuple[int, ...] | None:
     if arguments.routing is None:
         return None
-    from advisor.configs.routing import read_routing
+    from advisor.tables.routing import read_routing
 
     return read_routing(arguments.routing)
 
@@ -297,8 +317,12 @@ def _refuse_unread_by_kernels(arguments: argparse.Namespace) -> None:
     table = ("hidden_size", "top_k")
     split = ("tensor_parallel", "expert_parallel")
     if all(kernel_entry(kernel)["family"] != "fused_moe" for kernel in find_kernels(arguments.target)):
-        _refuse(arguments, dict.fromkeys((*table, *split, "model", "routing")), f"{arguments.target} is not fused_moe, nor a table of it",
-                "leave them out, and give --sizes NAME=VALUE,…")  # fmt: skip
+        _refuse(
+            arguments,
+            dict.fromkeys((*table, *split, "model", "routing")),
+            f"{arguments.target} is not fused_moe, nor a table of it",
+            "leave them out, and give --sizes NAME=VALUE,…",
+        )
     _refuse(arguments, dict.fromkeys(table), "these sizes are asked for where a table does not say them", "give --model NAME, or --sizes")
     if arguments.model is None:
         _refuse(arguments, dict.fromkeys(split), "only a model is split over GPUs", "give --model NAME, or the sizes of one GPU's part")
@@ -306,11 +330,11 @@ def _refuse_unread_by_kernels(arguments: argparse.Namespace) -> None:
 
 def _problems(kernel: Any, arguments: argparse.Namespace) -> list[Problem]:
     """The problems of a kernel that the options name; its own example where they name no sizes."""
-    from advisor.configs.described import problem_dtype
-    from advisor.configs.models import find_model
-    from advisor.configs.routing import check_routing
     from advisor.measurement.kernel_file import block_shape_of, check_sizes, kernel_entry
-    from advisor.schema import Problem
+    from advisor.python_source.described import problem_dtype
+    from advisor.result.schema import Problem
+    from advisor.tables.models import find_model
+    from advisor.tables.routing import check_routing
 
     entry = kernel_entry(kernel)
     ops = [op for op in entry["ops"] if arguments.op in (None, op)]
@@ -336,8 +360,9 @@ def _problems(kernel: Any, arguments: argparse.Namespace) -> list[Problem]:
             check_routing(routing, each["E"], "--routing")
     return [
         Problem(family=entry["family"], op=op, sizes=each, dtype=dtype, block_shape=block_shape_of(entry, dtype), routing=routing)
-        for each in sizes for op in ops
-    ]  # fmt: skip
+        for each in sizes
+        for op in ops
+    ]
 
 
 def _ordering_gpu(arguments: argparse.Namespace) -> Any:

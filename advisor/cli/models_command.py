@@ -6,7 +6,7 @@ import argparse
 import dataclasses
 import json
 
-from advisor.configs.models import MODELS
+from advisor.tables.models import MODELS
 
 HELP = "what models are known, and the sizes of their experts"
 

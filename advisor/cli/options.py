@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
-from advisor.errors import UsageError, printable
-from advisor.hardware import GpuSpec, load_gpu
-from advisor.writing import replacing
+from advisor.gpus.hardware import GpuSpec, load_gpu
+from advisor.system.errors import UsageError, printable
+from advisor.system.writing import replacing
 
 FORMATS = ("text", "json", "md")
 LARGEST_SIZE = 2**31 - 1
@@ -98,7 +98,7 @@ def add_sizes_argument(parser: argparse.ArgumentParser, help_: str) -> None:
 
 def operand_type(text: str) -> str:
     """The name of a type from what people write: `bf16`, `float16`, `torch.bfloat16`, `fp8_w8a8`."""
-    from advisor.configs.rows import DTYPES
+    from advisor.rows.rows import DTYPES
 
     name = DTYPES.get(text.strip().lower().removeprefix("torch."))
     if name is None:
@@ -123,8 +123,9 @@ def token_counts(groups: list[list[int]] | None, sizes: Sequence[Mapping[str, in
     """
     tokens = tuple(sorted({token for group in groups for token in group})) if groups else None
     if tokens and (said := [each["M"] for each in sizes if "M" in each]):
-        raise UsageError("--tokens and --sizes both say M", f"--tokens {','.join(map(str, tokens))} and M={said[0]}", "one of them",
-                         "leave one out")  # fmt: skip
+        raise UsageError(
+            "--tokens and --sizes both say M", f"--tokens {','.join(map(str, tokens))} and M={said[0]}", "one of them", "leave one out"
+        )
     return tokens
 
 

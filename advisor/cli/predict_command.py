@@ -40,16 +40,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from advisor.cli import options
-from advisor.counting import several
-from advisor.hardware import GpuSpec, load_gpu
+from advisor.gpus.hardware import GpuSpec, load_gpu
+from advisor.system.counting import several
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from advisor.configs.rows import Rows
     from advisor.learned.base import Predictor
     from advisor.pipelines import Array, Demand
+    from advisor.rows.rows import Rows
 
 HELP = "predict the latency of every row of a CSV file"
 
@@ -90,9 +90,9 @@ class _Predicted:
 
 def run(arguments: argparse.Namespace) -> int:
     """Predict and write."""
-    from advisor.configs.rows import read_rows, write_rows
     from advisor.learned import load_predictor
-    from advisor.learned.data import settle_dtypes
+    from advisor.rows.rows import read_rows, write_rows
+    from advisor.training.data import settle_dtypes
 
     output = options.rows_output(arguments.output, arguments.rows)
     rows = read_rows(arguments.rows, defaults=True)
@@ -114,8 +114,8 @@ def _filled_in(rows: Rows) -> list[str]:
     """What configurations leave out and which value stands for it: a misspelt column passes through, and is otherwise missed unseen."""
     import numpy as np
 
-    from advisor.configs.row_configurations import CONFIG_DEFAULTS, OF_DEFAULTS
-    from advisor.configs.rows import is_tiled
+    from advisor.rows.row_configurations import CONFIG_DEFAULTS, OF_DEFAULTS
+    from advisor.rows.rows import is_tiled
 
     tiled = np.array([is_tiled(*kind) for kind in zip(rows.family, rows.op, strict=True)], dtype=bool)
     out = []
@@ -134,9 +134,9 @@ def _predict(rows: Rows, predictor: Predictor, gpu: str | None) -> _Predicted:
 
     from advisor import pipelines
     from advisor.learned.base import ANALYTICAL
-    from advisor.learned.reached import tunable_ceiling
+    from advisor.learned.tunable_ceiling import tunable_ceiling
     from advisor.pipelines.from_rows import batches
-    from advisor.schema import PIPELINES
+    from advisor.result.schema import PIPELINES
 
     out = _Predicted(columns={name: np.full(len(rows), np.nan) for name in _COLUMNS}, binding=np.full(len(rows), "", dtype=object))
     measured = rows.columns.get("latency_us", np.full(len(rows), np.nan))
@@ -168,9 +168,11 @@ def _predict(rows: Rows, predictor: Predictor, gpu: str | None) -> _Predicted:
                 p = np.where(known, predictor.p_speedup(problem, batch.gpu, now, prediction, calibrated, configuration), p)
             columns["p_speedup_10pct"] = np.where(launches, p, np.nan)  # what cannot launch has no speed to gain on
         columns |= {
-            "predicted_us": prediction.us, "predicted_low_us": prediction.low_us, "predicted_high_us": prediction.high_us,
+            "predicted_us": prediction.us,
+            "predicted_low_us": prediction.low_us,
+            "predicted_high_us": prediction.high_us,
             "ceiling_us": ceiling.us,
-        }  # fmt: skip
+        }
         for name, values in columns.items():  # a configuration that cannot launch has no latency: an empty cell, not infinity
             out.columns[name][index] = np.where(np.isfinite(values), values, np.nan)
         out.binding[index] = np.array(PIPELINES, dtype=object)[bound.binding]
@@ -187,18 +189,26 @@ def _tell(found: _Predicted, measured: Array | None) -> None:
     from advisor.learned.caveats import unmeasured_vendor
 
     if found.untunable:
-        options.note(f"p_speedup_10pct is left empty for {several(found.untunable, 'launch')} of library kernels: these choose their own "
-                     "configuration, so there is nothing to tune")  # fmt: skip
+        options.note(
+            f"p_speedup_10pct is left empty for {several(found.untunable, 'launch')} of library kernels: these choose their own "
+            "configuration, so there is nothing to tune"
+        )
     if found.extrapolated:
-        options.note(f"launches outside of what was learned: {found.extrapolated}; their latencies are extrapolated, "
-                     "their intervals a guess")  # fmt: skip
+        options.note(
+            f"launches outside of what was learned: {found.extrapolated}; their latencies are extrapolated, their intervals a guess"
+        )
     if found.analytical:
         options.note(f"launches far outside of what was learned: {found.analytical}; the analytical model answers for them")
     options.warn_of_rows(found.stuck)
     if measured is not None:
         bound = found.columns["bound_us"]
-        options.warn_of_rows([f"row {i + 1}: measured {measured[i]:.6g} µs is below the bound {bound[i]:.6g} µs: a fault of the "
-                              "model or of the measurement" for i in np.flatnonzero(measured < bound)])  # fmt: skip
+        options.warn_of_rows(
+            [
+                f"row {i + 1}: measured {measured[i]:.6g} µs is below the bound {bound[i]:.6g} µs: a fault of the "
+                "model or of the measurement"
+                for i in np.flatnonzero(measured < bound)
+            ]
+        )
     for caveat in unmeasured_vendor(found.gpus):
         options.warn(caveat)
 
@@ -208,8 +218,8 @@ def _stuck(rows: NDArray[np.int64], chosen: NDArray[np.bool_], demand: Demand, g
     import numpy as np
 
     from advisor import pipelines
-    from advisor.configs.launchability import least_block_k
     from advisor.pipelines.occupancy import LIMITERS, MAX_THREADS_PER_CTA
+    from advisor.tables.launchability import least_block_k
 
     if not chosen.any():
         return []

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from advisor.cli import options
-from advisor.hardware import load_gpu
+from advisor.gpus.hardware import load_gpu
 
 if TYPE_CHECKING:
     import numpy as np
@@ -43,12 +43,12 @@ def run(arguments: argparse.Namespace) -> int:
     """Rank and write."""
     import numpy as np
 
-    from advisor.configs.rows import read_rows, write_rows
     from advisor.learned import load_predictor
     from advisor.learned.caveats import unmeasured_vendor
-    from advisor.learned.data import settle_dtypes
     from advisor.pipelines.from_rows import batches, one_problem
     from advisor.pipelines.space import problem_space
+    from advisor.rows.rows import read_rows, write_rows
+    from advisor.training.data import settle_dtypes
 
     output = options.rows_output(arguments.output, arguments.shapes)
     rows = read_rows(arguments.shapes, problems_only=True)

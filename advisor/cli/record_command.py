@@ -15,10 +15,10 @@ import sys
 from pathlib import Path
 
 from advisor.cli.options import file_output
-from advisor.counting import agree, several
-from advisor.errors import UsageError
-from advisor.worker_processes import sigterm_as_interrupt
-from advisor.writing import unwritable
+from advisor.system.counting import agree, several
+from advisor.system.errors import UsageError
+from advisor.system.worker_processes import sigterm_as_interrupt
+from advisor.system.writing import unwritable
 
 SHOWN = 10
 """Warnings that are printed; all are in the record."""
@@ -31,15 +31,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-o", "--output", required=True, type=file_output, metavar="LAUNCHES.jsonl", help="file to write (replaced where it exists)"
     )
-    parser.add_argument("--contents", action="append", default=[], metavar="NAME",
-                        help="also write what this integer tensor holds, up to 65,536 elements (an argument's name; `all` for all): "
-                             "`advisor measure` needs it of indices, lengths and counts")  # fmt: skip
+    parser.add_argument(
+        "--contents",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="also write what this integer tensor holds, up to 65,536 elements (an argument's name; `all` for all): "
+        "`advisor measure` needs it of indices, lengths and counts",
+    )
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="the program and its arguments")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the program with the recorder on its path; its exit code is returned."""
-    from advisor.configs.launches import FORMAT, read_launches
+    from advisor.rows.launches import FORMAT, read_launches
 
     command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
     if not command:

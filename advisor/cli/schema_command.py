@@ -14,7 +14,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print it."""
-    from advisor.result_json import json_schema
+    from advisor.result.result_json import json_schema
 
     print(json.dumps(json_schema(), indent=2, ensure_ascii=False))
     return 0

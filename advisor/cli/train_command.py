@@ -11,7 +11,7 @@ import argparse
 import sys
 
 from advisor.cli.options import check_not_read, check_writable, file_output
-from advisor.hardware import load_gpu
+from advisor.gpus.hardware import load_gpu
 
 HELP = "fit the learned model to measured launches"
 
@@ -31,14 +31,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--output", required=True, type=file_output, metavar="WEIGHTS", help="where to write the weights (.npz)")
     parser.add_argument("--card", metavar="FILE", help="write what training itself held out as a model card (Markdown)")
     parser.add_argument("--exclude-gpu", action="append", default=[], metavar="NAME", help="leave a GPU out (may be repeated)")
-    parser.add_argument("--exclude-model", action="append", default=[], type=model, metavar="E,topk,H,N",
-                        help="leave a mixture-of-experts model out (may be repeated)")  # fmt: skip
+    parser.add_argument(
+        "--exclude-model",
+        action="append",
+        default=[],
+        type=model,
+        metavar="E,topk,H,N",
+        help="leave a mixture-of-experts model out (may be repeated)",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Train and write."""
     from advisor.learned import weights
-    from advisor.learned.training import train
+    from advisor.training.training import train
 
     check_writable(arguments.output)
     check_not_read(arguments.output, arguments.data)
@@ -46,12 +52,14 @@ def run(arguments: argparse.Namespace) -> int:
         check_writable(arguments.card)
     excluded = [load_gpu(name).name for name in arguments.exclude_gpu]
     fitted = train(
-        arguments.data, exclude_gpus=excluded, exclude_models=arguments.exclude_model,
+        arguments.data,
+        exclude_gpus=excluded,
+        exclude_models=arguments.exclude_model,
         progress=lambda text: print(f"advisor: {text}", file=sys.stderr, flush=True),
-    )  # fmt: skip
+    )
     weights.save(fitted, arguments.output)
     if arguments.card:
-        from advisor.learned.evaluate import write_card
+        from advisor.training.evaluate import write_card
 
         write_card(arguments.output, arguments.card)
     rows = sum(fitted.about.get("rows", {}).values())

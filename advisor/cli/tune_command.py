@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 from advisor.cli import options
 from advisor.cli.measure_command import _sizes, duration_s
 from advisor.cli.progress import StatusLine
-from advisor.errors import InputError, UsageError
+from advisor.system.errors import InputError, UsageError
 
 if TYPE_CHECKING:
     from advisor.tuning import Order, Row, Tuned
@@ -49,13 +49,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--gpu", metavar="NAME", help="GPU, by any name `advisor gpus` knows (default: the table's, or this machine's)")
     options.add_model_arguments(parser)
     parser.add_argument("--tokens", type=options.positive_integers, nargs="+", metavar="M", help="token counts (default: the table's)")
-    parser.add_argument("--sizes", type=_sizes, action="append", metavar="M=1,N=2,…",
-                        help="a problem of a kernel, may be repeated; for fused_moe its layer: E=128,topk=8,H=2048,N=768")  # fmt: skip
+    parser.add_argument(
+        "--sizes",
+        type=_sizes,
+        action="append",
+        metavar="M=1,N=2,…",
+        help="a problem of a kernel, may be repeated; for fused_moe its layer: E=128,topk=8,H=2048,N=768",
+    )
     parser.add_argument("--op", metavar="OP", help="only launches of this operator, e.g. w13")
-    parser.add_argument("--dtype", type=options.operand_type, metavar="TYPE",
-                        help="operand type of a layer or kernel, such as bf16 (a table is of its own)")  # fmt: skip
-    parser.add_argument("--routing", metavar="FILE", help="token slots per expert (JSON list, or one number per line), scaled to those of "
-                        "each launch; default uniform")  # fmt: skip
+    parser.add_argument(
+        "--dtype", type=options.operand_type, metavar="TYPE", help="operand type of a layer or kernel, such as bf16 (a table is of its own)"
+    )
+    parser.add_argument(
+        "--routing",
+        metavar="FILE",
+        help="token slots per expert (JSON list, or one number per line), scaled to those of each launch; default uniform",
+    )
     parser.add_argument("--cache", choices=("cold", "warm"), default="warm", help="what the L2 holds at launch (default: warm)")
     parser.add_argument("--weights", metavar="FILE", help="weights that `advisor train` wrote (default: those shipped)")
     parser.add_argument("-o", "--output", metavar="DIR", default="advisor-out", help="folder for report.html, result.json and the study")
@@ -65,11 +74,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Search, write and print; 3 where nothing could be measured."""
     from advisor.rendering.page import to_html
-    from advisor.result_json import to_json
+    from advisor.result.result_json import to_json
     from advisor.search.storage import opened_by_optuna, without_password
+    from advisor.system.worker_processes import sigterm_as_interrupt
     from advisor.tuning import tune
     from advisor.tuning.export import markdown, write_exports
-    from advisor.worker_processes import sigterm_as_interrupt
 
     order = _order(arguments)
     command = shlex.join(["advisor", *(without_password(each) for each in sys.argv[1:])])  # reports are passed on
@@ -78,8 +87,12 @@ def run(arguments: argparse.Namespace) -> int:
         with sigterm_as_interrupt():  # what batch systems send at the end of their time
             tuned = tune(order, workers=arguments.workers, command=command, watch=watch)
     except json.JSONDecodeError as error:  # Optuna's journal: a line of JSON for every step, read again whenever one is added
-        raise InputError(f"{without_password(order.storage)}: the study is damaged", error.doc.strip() or "an empty line",
-                         "lines of JSON, as Optuna writes", "remove that line, or start anew with another --storage") from None  # fmt: skip
+        raise InputError(
+            f"{without_password(order.storage)}: the study is damaged",
+            error.doc.strip() or "an empty line",
+            "lines of JSON, as Optuna writes",
+            "remove that line, or start anew with another --storage",
+        ) from None
     except KeyboardInterrupt:
         if "://" not in order.storage and not Path(order.storage).exists():
             raise KeyboardInterrupt("interrupted before anything was saved") from None
@@ -110,27 +123,43 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _order(arguments: argparse.Namespace) -> Order:
-    from advisor.configs.routing import read_routing
-    from advisor.targets import Request
+    from advisor.advising.targets import Request
+    from advisor.tables.routing import read_routing
     from advisor.tuning import Order
 
     request = Request(
-        gpu=arguments.gpu, model=arguments.model, hidden_size=arguments.hidden_size, top_k=arguments.top_k,
-        tensor_parallel=arguments.tensor_parallel, expert_parallel=arguments.expert_parallel,
-        tokens=options.token_counts(arguments.tokens, arguments.sizes or ()), dtype=arguments.dtype,
-        routing=read_routing(arguments.routing) if arguments.routing else None, cache=arguments.cache,
-    )  # fmt: skip
+        gpu=arguments.gpu,
+        model=arguments.model,
+        hidden_size=arguments.hidden_size,
+        top_k=arguments.top_k,
+        tensor_parallel=arguments.tensor_parallel,
+        expert_parallel=arguments.expert_parallel,
+        tokens=options.token_counts(arguments.tokens, arguments.sizes or ()),
+        dtype=arguments.dtype,
+        routing=read_routing(arguments.routing) if arguments.routing else None,
+        cache=arguments.cache,
+    )
     if arguments.recorded and arguments.device is not None:
-        raise UsageError("--recorded replays rows and --device measures", f"both, with --device {arguments.device}", "one of them",
-                         "leave one out")  # fmt: skip
+        raise UsageError(
+            "--recorded replays rows and --device measures", f"both, with --device {arguments.device}", "one of them", "leave one out"
+        )
     if arguments.recorded:
         options.existing_file(arguments.recorded)
     return Order(
-        target=arguments.target, request=request, recorded=arguments.recorded, device=arguments.device or "auto", op=arguments.op,
-        sizes=tuple(arguments.sizes or ()), trials=arguments.trials, time_limit_s=arguments.time_limit, margin=arguments.margin,
-        storage=arguments.storage or str(Path(arguments.output) / "study.journal"), study=arguments.study, export=arguments.export,
+        target=arguments.target,
+        request=request,
+        recorded=arguments.recorded,
+        device=arguments.device or "auto",
+        op=arguments.op,
+        sizes=tuple(arguments.sizes or ()),
+        trials=arguments.trials,
+        time_limit_s=arguments.time_limit,
+        margin=arguments.margin,
+        storage=arguments.storage or str(Path(arguments.output) / "study.journal"),
+        study=arguments.study,
+        export=arguments.export,
         weights=arguments.weights,
-    )  # fmt: skip
+    )
 
 
 def _print(tuned: Tuned, storage: str, files: list[str]) -> None:

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from advisor import __version__
+from advisor.advising.targets import Request
 from advisor.comparison import gate as gates
 from advisor.comparison.headline import counts, headline, means
 from advisor.comparison.settings import Settings
-from advisor.comparison_schema import Compared, ComparisonResult, Subject
-from advisor.hardware import GpuSpec, load_gpu
+from advisor.gpus.hardware import GpuSpec, load_gpu
 from advisor.learned.base import Predictor
-from advisor.targets import Request
+from advisor.result.comparison_schema import Compared, ComparisonResult, Subject
 
 DEFAULT_GPUS = ("H100", "H200")
 
@@ -53,9 +53,18 @@ def chosen_gpus(options: Options, settings: Settings) -> tuple[GpuSpec, ...]:
 
 
 def assemble(
-    base: Compared, head: Compared, subjects: Sequence[Subject], options: Options, settings: Settings, predictor: Predictor,
-    gpus: Sequence[GpuSpec], *, warnings: Sequence[str] = (), skipped: Sequence[str] = (), unjudged: int = 0,
-) -> ComparisonResult:  # fmt: skip
+    base: Compared,
+    head: Compared,
+    subjects: Sequence[Subject],
+    options: Options,
+    settings: Settings,
+    predictor: Predictor,
+    gpus: Sequence[GpuSpec],
+    *,
+    warnings: Sequence[str] = (),
+    skipped: Sequence[str] = (),
+    unjudged: int = 0,
+) -> ComparisonResult:
     """The result of the subjects: counts, headline and gate."""
     subjects = _told_apart(subjects)
     wanted = options.fail_on if options.fail_on is not None else settings.fail_on
@@ -66,13 +75,22 @@ def assemble(
         gpu for subject in subjects for gpu in (*(row.gpu for row in subject.measured), *(row.gpu for row in subject.static))
     )
     return ComparisonResult(
-        tool_version=__version__, command=options.command, base=base, head=head,
-        gpus=tuple(shown) or tuple(gpu.name for gpu in gpus), predictor="; ".join(_sources(subjects)) or predictor.name,
-        headline=headline(subjects, measured, static), measured_counts=measured, static_counts=static,
-        measured_mean=measured_mean, static_mean=static_mean, subjects=tuple(subjects),
+        tool_version=__version__,
+        command=options.command,
+        base=base,
+        head=head,
+        gpus=tuple(shown) or tuple(gpu.name for gpu in gpus),
+        predictor="; ".join(_sources(subjects)) or predictor.name,
+        headline=headline(subjects, measured, static),
+        measured_counts=measured,
+        static_counts=static,
+        measured_mean=measured_mean,
+        static_mean=static_mean,
+        subjects=tuple(subjects),
         gate=gates.gate(subjects, conditions, unjudged=unjudged),
-        warnings=tuple(warnings), skipped=tuple(skipped),
-    )  # fmt: skip
+        warnings=tuple(warnings),
+        skipped=tuple(skipped),
+    )
 
 
 def _told_apart(subjects: Sequence[Subject]) -> list[Subject]:

@@ -8,32 +8,32 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path, PurePosixPath
 
-from advisor import result_json
-from advisor.comparison import git
-from advisor.comparison.calling import CallingFile, CallingFiles
+from advisor.advising.targets import Request
 from advisor.comparison.failures import broken_source, is_kernel_source, unreadable
 from advisor.comparison.fallbacks import Fallback, fallback_entry, version_folders
 from advisor.comparison.files import result_subject, rows_subject
-from advisor.comparison.importers import LARGEST_IMPORTED
-from advisor.comparison.kernel_source import LARGEST_SOURCE_BYTES
-from advisor.comparison.kernels import kernel_subjects
-from advisor.comparison.launchers import Calls, LaunchedElsewhere, Launchers
+from advisor.comparison.kernels.calling import CallingFile, CallingFiles
+from advisor.comparison.kernels.importers import LARGEST_IMPORTED
+from advisor.comparison.kernels.kernel_source import LARGEST_SOURCE_BYTES
+from advisor.comparison.kernels.kernels import kernel_subjects
+from advisor.comparison.kernels.launchers import Calls, LaunchedElsewhere, Launchers
+from advisor.comparison.kernels.reading import Reading
+from advisor.comparison.kernels.resources import Compiling
+from advisor.comparison.kernels.undefined_names import launched_in_vain
 from advisor.comparison.moves import MovedKernels
-from advisor.comparison.reading import Reading
 from advisor.comparison.recorded import Recorded
-from advisor.comparison.resources import Compiling
 from advisor.comparison.settings import Settings
 from advisor.comparison.tables import named_like_table, read_version, table_request, table_subject
-from advisor.comparison.trees import LARGEST_FILE_BYTES, Entry, FileChange, FolderTree, RevisionTree, Tree
-from advisor.comparison.undefined_names import launched_in_vain
-from advisor.comparison_schema import Failure, Subject
-from advisor.configs.source import SourceFile
-from advisor.errors import InputError
-from advisor.hardware import GpuSpec
+from advisor.comparison.trees import git
+from advisor.comparison.trees.trees import LARGEST_FILE_BYTES, Entry, FileChange, FolderTree, RevisionTree, Tree
+from advisor.gpus.hardware import GpuSpec
 from advisor.learned.base import Predictor
 from advisor.measurement.rows import read_measured
-from advisor.schema import Finding
-from advisor.targets import Request
+from advisor.python_source.source import SourceFile
+from advisor.result import result_json
+from advisor.result.comparison_schema import Failure, Subject
+from advisor.result.schema import Finding
+from advisor.system.errors import InputError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,8 +70,18 @@ class ChangedFiles:
         base, head = (self._bytes(tree, entry) for tree, entry in ((self.base, change.base), (self.head, change.head)))
         former = change.base.path if change.base is not None else None
         request = table_request(self.request, self.settings, change.path, former)
-        return [table_subject(change.path, change.word, base, head, request=request, gpus=self.gpus, predictor=self.predictor,
-                              fallback=self._fallback(change))]  # fmt: skip
+        return [
+            table_subject(
+                change.path,
+                change.word,
+                base,
+                head,
+                request=request,
+                gpus=self.gpus,
+                predictor=self.predictor,
+                fallback=self._fallback(change),
+            )
+        ]
 
     @cached_property
     def _entries(self) -> tuple[dict[str, Entry], dict[str, Entry]]:
@@ -128,17 +138,33 @@ class ChangedFiles:
             before, after = Reading(self.base, Path(folder, "base")), Reading(self.head, Path(folder, "head"))
             sources = [reading.kernels(entry) for reading, entry in ((before, change.base), (after, change.head))]
             files = {entry.path: before.kernels(entry) for entry in {origin.entry for origin in came.values()}}
-            origins = {name: (origin.entry.path, source, origin.name) for name, origin in came.items()
-                       if (source := files[origin.entry.path]) is not None}  # fmt: skip
+            origins = {
+                name: (origin.entry.path, source, origin.name)
+                for name, origin in came.items()
+                if (source := files[origin.entry.path]) is not None
+            }
             if not any(sources):
                 return []
             former = {entry.path for entry in (*(each.entry for each in came.values()), change.base) if entry is not None}
             launchers = (self._launchers(before, self.launched.base, former), self._launchers(after, self.launched.head, {change.path}))
             calls = ((before, self.launched.base_calls, former), (after, self.launched.head_calls, {change.path}))
             calling = [self._calling(*each) for each in calls]
-            found = kernel_subjects(change.path, change.word, sources[0], sources[1], settings=self.settings, gpus=self.gpus,
-                                    predictor=self.predictor, compiling=self.compiling, recorded=self.recorded,
-                                    origins=origins, left=left, launchers=launchers, importing=self.importing, calling=calling)  # fmt: skip
+            found = kernel_subjects(
+                change.path,
+                change.word,
+                sources[0],
+                sources[1],
+                settings=self.settings,
+                gpus=self.gpus,
+                predictor=self.predictor,
+                compiling=self.compiling,
+                recorded=self.recorded,
+                origins=origins,
+                left=left,
+                launchers=launchers,
+                importing=self.importing,
+                calling=calling,
+            )
             found = [self._still_launched(each, after, change.head) for each in found]
             left_out = before.left_out or after.left_out
             note = (f"Its kernels need more than {LARGEST_IMPORTED} other files: the rest was not read.",) if left_out else ()
@@ -151,8 +177,14 @@ class ChangedFiles:
         if line is None:
             return subject
         reason = f"NameError as soon as it is launched: line {line} launches {kernel}, which nothing defines any more"
-        issue = Finding(rule="undefined-name", severity="error", title="A kernel that is gone is launched", evidence=reason,
-                        remedy="restore the kernel, import it, or launch another", scope="kernel")  # fmt: skip
+        issue = Finding(
+            rule="undefined-name",
+            severity="error",
+            title="A kernel that is gone is launched",
+            evidence=reason,
+            remedy="restore the kernel, import it, or launch another",
+            scope="kernel",
+        )
         failure = Failure(condition="failed", what="", reason=reason)
         return replace(subject, failures=(*subject.failures, failure), new_issues=(*subject.new_issues, issue))
 
@@ -180,8 +212,11 @@ class ChangedFiles:
                         called[entry.path] = reading.functions(entry)
                 source = called.get(each.caller.path) or reading.file(each.caller)
                 whole = partial(reading.calls, each.caller, each.names)
-                calling.append(CallingFile(where=each.caller.path, source=source, whole=whole, of=each.called.path, names=each.names,
-                                           compared=each.compared))  # fmt: skip
+                calling.append(
+                    CallingFile(
+                        where=each.caller.path, source=source, whole=whole, of=each.called.path, names=each.names, compared=each.compared
+                    )
+                )
             except git.PartialCloneError:
                 continue  # what its functions need is not here
         return CallingFiles(files=tuple(calling), called=called)

@@ -6,23 +6,23 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import PurePosixPath
 
-from advisor.comparison import git
+from advisor.advising.targets import Request
 from advisor.comparison.assembling import Options, assemble, chosen_gpus
 from advisor.comparison.changed_files import ChangedFiles, no_longer_readable
-from advisor.comparison.importers import reached
-from advisor.comparison.kernel_source import mentions_triton, parse
-from advisor.comparison.launchers import launched_elsewhere
-from advisor.comparison.lost_imports import lost_imports
+from advisor.comparison.kernels.importers import reached
+from advisor.comparison.kernels.kernel_source import mentions_triton, parse
+from advisor.comparison.kernels.launchers import launched_elsewhere
+from advisor.comparison.kernels.lost_imports import lost_imports
+from advisor.comparison.kernels.resources import Compiling
 from advisor.comparison.moves import moved_kernels, moved_tables
 from advisor.comparison.recorded import Recorded, read_recorded
-from advisor.comparison.resources import Compiling
 from advisor.comparison.settings import FILE_NAME, Settings, matches, read_settings
 from advisor.comparison.tables import named_like_table, table_subject
-from advisor.comparison.trees import Entry, FileChange, Tree, changes, sized
-from advisor.comparison_schema import Compared, ComparisonResult, Subject
-from advisor.errors import AdvisorError, NotOursError
+from advisor.comparison.trees import git
+from advisor.comparison.trees.trees import Entry, FileChange, Tree, changes, sized
 from advisor.learned.base import Predictor
-from advisor.targets import Request
+from advisor.result.comparison_schema import Compared, ComparisonResult, Subject
+from advisor.system.errors import AdvisorError, NotOursError
 
 LARGEST_CHANGES = 100
 """Changed tables and kernel files compared; of those that a pull request touches besides, only what is certain to fail is looked for."""
@@ -47,10 +47,19 @@ def compare_trees(base: Tree, head: Tree, options: Options, predictor: Predictor
     importing = reached(base, head, relevant)
     launched = launched_elsewhere(base, head, (*relevant, *importing.changes), importing.names)
     warnings += (*importing.left_out, *launched.left_out)
-    files = ChangedFiles(base=base, head=head, request=options.request, settings=settings, gpus=gpus, predictor=predictor,
-                         compiling=Compiling(wanted=options.compiling), moved=moved, launched=launched,
-                         importing={change.path: by for change, by in importing.changes.items()},
-                         recorded=_recorded(base, head, options, settings, warnings))  # fmt: skip
+    files = ChangedFiles(
+        base=base,
+        head=head,
+        request=options.request,
+        settings=settings,
+        gpus=gpus,
+        predictor=predictor,
+        compiling=Compiling(wanted=options.compiling),
+        moved=moved,
+        launched=launched,
+        importing={change.path: by for change, by in importing.changes.items()},
+        recorded=_recorded(base, head, options, settings, warnings),
+    )
     subjects: list[Subject] = []
     skipped: list[str] = []
     taken = unjudged = 0
@@ -63,8 +72,10 @@ def compare_trees(base: Tree, head: Tree, options: Options, predictor: Predictor
                 warnings.append(f"More than {LARGEST_CHANGES} changed tables and kernel files: {unjudged} were only audited, not judged.")
             subjects += failing
             if importers := len(looked_at) - max(number, len(relevant)):
-                warnings.append(f"{importers} unchanged files that import from changed ones, or whose kernels these launch, were left out, "
-                                "past the same limit.")  # fmt: skip
+                warnings.append(
+                    f"{importers} unchanged files that import from changed ones, or whose kernels these launch, were left out, "
+                    "past the same limit."
+                )
             break
         try:
             by = importing.changes.get(change)
@@ -86,9 +97,17 @@ def compare_trees(base: Tree, head: Tree, options: Options, predictor: Predictor
         subjects += found
     subjects = _with_lost_imports(subjects, base, head, relevant)
     return assemble(
-        Compared(label=base.label, revision=base.revision), Compared(label=head.label, revision=head.revision), subjects, options,
-        settings, predictor, gpus, warnings=warnings, skipped=skipped, unjudged=unjudged,
-    )  # fmt: skip
+        Compared(label=base.label, revision=base.revision),
+        Compared(label=head.label, revision=head.revision),
+        subjects,
+        options,
+        settings,
+        predictor,
+        gpus,
+        warnings=warnings,
+        skipped=skipped,
+        unjudged=unjudged,
+    )
 
 
 def _with_lost_imports(subjects: Sequence[Subject], base: Tree, head: Tree, changed: Sequence[FileChange]) -> list[Subject]:
@@ -131,8 +150,11 @@ def _audited(base: Tree, head: Tree, changed: Sequence[FileChange], predictor: P
 def _unmatched(settings: Settings, base: Tree, head: Tree) -> list[str]:
     """What advisor.toml says of tables and kernels that neither side has: most likely misspelled."""
     trees = [(tree, tree.entries()) for tree in (base, head)]
-    lost = [f'tables."{pattern}" matches no file of either side; a pattern is of the whole path'
-            for pattern in settings.tables if not any(matches(path, pattern) for _, entries in trees for path in entries)]  # fmt: skip
+    lost = [
+        f'tables."{pattern}" matches no file of either side; a pattern is of the whole path'
+        for pattern in settings.tables
+        if not any(matches(path, pattern) for _, entries in trees for path in entries)
+    ]
     for key in settings.kernels:
         path, _, name = key.partition("::")
         found = [(tree, entries[path]) for tree, entries in trees if path in entries]

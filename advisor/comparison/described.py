@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from advisor.configs.described import call_function, kernel_problem
-from advisor.configs.literals import NotLiteralError
-from advisor.configs.source import SourceFile
-from advisor.schema import Configuration, Problem
+from advisor.python_source.described import call_function, kernel_problem
+from advisor.python_source.literals import NotLiteralError
+from advisor.python_source.source import SourceFile
+from advisor.result.schema import Configuration, Problem
 
 
 def described_arguments(

@@ -7,18 +7,24 @@ import sys
 import warnings
 from collections.abc import Iterable
 
-from advisor.comparison.kernel_source import LARGEST_SOURCE_BYTES, mentions_triton
-from advisor.comparison_schema import CHANGES, Failure, FailureCondition, Subject
-from advisor.configs.audit import AuditIssue
-from advisor.configs.names import parse_table_name
-from advisor.configs.tables import Table, is_token_count, nearest_key, takes_triton_version
-from advisor.schema import Finding
+from advisor.comparison.kernels.kernel_source import LARGEST_SOURCE_BYTES, mentions_triton
+from advisor.result.comparison_schema import CHANGES, Failure, FailureCondition, Subject
+from advisor.result.schema import Finding
+from advisor.tables.audit import AuditIssue
+from advisor.tables.names import parse_table_name
+from advisor.tables.tables import Table, is_token_count, nearest_key, takes_triton_version
 
 CERTAIN: dict[str, FailureCondition] = {
-    "unreadable": "failed", "bad-entry": "failed", "wrong-scales": "failed",
-    "does-not-fit": "cannot-launch", "num-warps": "cannot-launch", "num-ctas": "cannot-launch", "shallow-dot": "cannot-launch",
-    "unknown-option": "cannot-launch", "split-k": "cannot-launch",
-}  # fmt: skip
+    "unreadable": "failed",
+    "bad-entry": "failed",
+    "wrong-scales": "failed",
+    "does-not-fit": "cannot-launch",
+    "num-warps": "cannot-launch",
+    "num-ctas": "cannot-launch",
+    "shallow-dot": "cannot-launch",
+    "unknown-option": "cannot-launch",
+    "split-k": "cannot-launch",
+}
 """Checks of the audit that a launch cannot survive. Errors that are none: the stacks take the last of two equal keys, and where a GPU
 refuses a table's operands (`refused-dtype`) vLLM runs another kernel, which asks for no table."""
 
@@ -82,16 +88,33 @@ def broken_source(path: str, change: CHANGES, head: bytes) -> Subject | None:
     if (why := _refused(head)) is None:
         return None
     reason = f"{why}, says Python {sys.version_info.major}.{sys.version_info.minor}"
-    return unreadable(path, change, "The file is no longer Python", reason,
-                      "correct the syntax; where it is that of a newer Python, compare with that one")  # fmt: skip
+    return unreadable(
+        path,
+        change,
+        "The file is no longer Python",
+        reason,
+        "correct the syntax; where it is that of a newer Python, compare with that one",
+    )
 
 
 def unreadable(path: str, change: CHANGES, title: str, reason: str, remedy: str) -> Subject:
     """A file that could be read and no longer can: whatever launches with it is not known any more, and that gates."""
-    issue = Finding(rule="unreadable", severity="error", title=title, evidence=reason, remedy=remedy,
-                    scope="kernel" if path.endswith(".py") else "table")  # fmt: skip
-    return Subject(kind="file", title=path, path=path, change=change, new_issues=(issue,),
-                   failures=(Failure(condition="failed", what="", reason=reason),))  # fmt: skip
+    issue = Finding(
+        rule="unreadable",
+        severity="error",
+        title=title,
+        evidence=reason,
+        remedy=remedy,
+        scope="kernel" if path.endswith(".py") else "table",
+    )
+    return Subject(
+        kind="file",
+        title=path,
+        path=path,
+        change=change,
+        new_issues=(issue,),
+        failures=(Failure(condition="failed", what="", reason=reason),),
+    )
 
 
 def _refused(data: bytes) -> str | None:

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
-from advisor.comparison.trees import Entry
-from advisor.configs.names import parse_table_name
+from advisor.comparison.trees.trees import Entry
+from advisor.tables.names import parse_table_name
 
 _VERSION = re.compile(r"triton_[0-9]+(?:_[0-9]+)*")
 

@@ -6,20 +6,20 @@ import itertools
 from collections.abc import Iterable, Sequence
 from pathlib import PurePath
 
-from advisor.advise import advise
-from advisor.advise.drafts import Measured
+from advisor.advising import advise
+from advisor.advising.drafts import Measured
+from advisor.advising.targets import PlannedLaunch, Target
 from advisor.comparison.measured import Context, Ran, by_id, measured_row, ran_of_report
 from advisor.comparison.static import static_row
-from advisor.comparison_schema import MeasuredRow, StaticRow, StaticVerdict, Subject
-from advisor.configs.row_origin import simulated
-from advisor.errors import AdvisorError, InputError
-from advisor.hardware import GpuSpec, match_device_name
+from advisor.gpus.hardware import GpuSpec, match_device_name
 from advisor.learned.base import Predictor
 from advisor.measurement.rows import MeasuredRow as Row
 from advisor.pipelines.space import SPACES, problem_space
 from advisor.rendering.figures import sizes_text, types_text
-from advisor.schema import Fingerprint, Latency, LaunchReport, Problem, Result
-from advisor.targets import PlannedLaunch, Target
+from advisor.result.comparison_schema import MeasuredRow, StaticRow, StaticVerdict, Subject
+from advisor.result.schema import Fingerprint, Latency, LaunchReport, Problem, Result
+from advisor.rows.row_origin import simulated
+from advisor.system.errors import AdvisorError, InputError
 
 LARGEST_ROWS = 4_000
 
@@ -54,10 +54,16 @@ def result_subject(title: str, base: Result, head: Result) -> Subject:
     known = {(item.rule, item.evidence) for item in base.table_findings}
     kept = {(item.rule, item.evidence) for item in head.table_findings}
     return Subject(
-        kind="result", title=title, path=title, change="compared", static=tuple(static), measured=tuple(measured),
+        kind="result",
+        title=title,
+        path=title,
+        change="compared",
+        static=tuple(static),
+        measured=tuple(measured),
         new_issues=tuple(item for item in head.table_findings if (item.rule, item.evidence) not in known),
-        cured_issues=tuple(item for item in base.table_findings if (item.rule, item.evidence) not in kept), notes=tuple(notes),
-    )  # fmt: skip
+        cured_issues=tuple(item for item in base.table_findings if (item.rule, item.evidence) not in kept),
+        notes=tuple(notes),
+    )
 
 
 def _by_problem(result: Result) -> dict[str, LaunchReport]:
@@ -114,8 +120,9 @@ def rows_subject(title: str, base: Sequence[Row], head: Sequence[Row], predictor
             measured.append(measured_row(identifier, label, before, after, context))
         elif silent:
             static.append(_without_figures(identifier, label, before, after, silent[0]))
-    return Subject(kind="rows", title=title, path=title, change="compared", static=tuple(static), measured=tuple(measured),
-                   notes=tuple(notes))  # fmt: skip
+    return Subject(
+        kind="rows", title=title, path=title, change="compared", static=tuple(static), measured=tuple(measured), notes=tuple(notes)
+    )
 
 
 def _other_gpus(what: str, base: Sequence[str], head: Sequence[str]) -> list[str]:
@@ -134,9 +141,22 @@ def _without_figures(identifier: str, label: str, before: Ran | None, after: Ran
         reason = "its GPU, operator or configuration has no model, and it names no latency"
     verdict: StaticVerdict = "new" if before is None else "missing" if after is None else "not comparable"
     return StaticRow(
-        id=identifier, label=label, kernel=silent.kernel, gpu=silent.gpu, problems=(silent.problem,), base=None, head=None, default=None,
-        compared_with="nothing", bound=None, ceiling=None, change=None, verdict=verdict, reason=reason, changed=False,
-    )  # fmt: skip
+        id=identifier,
+        label=label,
+        kernel=silent.kernel,
+        gpu=silent.gpu,
+        problems=(silent.problem,),
+        base=None,
+        head=None,
+        default=None,
+        compared_with="nothing",
+        bound=None,
+        ceiling=None,
+        change=None,
+        verdict=verdict,
+        reason=reason,
+        changed=False,
+    )
 
 
 def _runs(rows: Iterable[Row]) -> list[Ran]:
@@ -147,10 +167,21 @@ def _runs(rows: Iterable[Row]) -> list[Ran]:
         if row.latency_us is not None:
             latency = Latency(us=row.latency_us, origin="simulated" if faked else "measured", source="row")
         out.append(
-            Ran(kernel=row.kernel or row.problem.family, gpu=gpu.name if gpu else row.gpu, problem=row.problem,
-                configuration=row.configuration, rounds=row.rounds, latency=latency, failure=row.failure, fingerprint=row.fingerprint,
-                session=row.session, noise_floor=row.noise_floor, source="rows", simulated=faked)
-        )  # fmt: skip
+            Ran(
+                kernel=row.kernel or row.problem.family,
+                gpu=gpu.name if gpu else row.gpu,
+                problem=row.problem,
+                configuration=row.configuration,
+                rounds=row.rounds,
+                latency=latency,
+                failure=row.failure,
+                fingerprint=row.fingerprint,
+                session=row.session,
+                noise_floor=row.noise_floor,
+                source="rows",
+                simulated=faked,
+            )
+        )
     return out
 
 
@@ -178,7 +209,7 @@ def _report(run: Ran, predictor: Predictor) -> LaunchReport | None:
         return None
     launch = PlannedLaunch(
         id=run.kernel, kernel=run.kernel, problem=run.problem, configuration=run.configuration, source="row", share="row"
-    )  # fmt: skip
+    )
     measured = {run.kernel: Measured(latency=run.latency)} if run.latency is not None else {}
     try:
         target = Target(title=run.kernel, gpu=gpu, launches=(launch,), space=problem_space(run.problem, gpu.vendor))

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from advisor.comparison_schema import Gate, MeasuredRow, StaticRow, Subject
-from advisor.errors import UsageError
 from advisor.rendering.comparison_words import labels_text
 from advisor.rendering.figures import share_text
+from advisor.result.comparison_schema import Gate, MeasuredRow, StaticRow, Subject
+from advisor.system.errors import UsageError
 
 CONDITIONS: dict[str, str] = {
     "regressed": "a measured regression",

@@ -6,9 +6,9 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 
-from advisor.comparison.kernel_notes import SAME
-from advisor.comparison_schema import MEASURED_WORDS, STATIC_WORDS, Subject, evidence
+from advisor.comparison.kernels.kernel_notes import SAME
 from advisor.rendering import comparison_words as words
+from advisor.result.comparison_schema import MEASURED_WORDS, STATIC_WORDS, Subject, evidence
 
 MOST_NAMED = 2
 """Of what is worst; the rest is counted."""
@@ -48,8 +48,11 @@ def headline(subjects: Sequence[Subject], measured: dict[str, int], static: dict
     if lost:
         launches = f"{'its' if len(lost) == 1 else 'their'} launches ({_several([subject.title for subject in lost])})"
         rest = f"{len(lost)} {which} with what is known of {launches}; {rest}"
-    certain = [f"{' '.join(filter(None, (subject.title, failure.what)))} ({_short(failure.reason)})"
-               for subject in subjects for failure in subject.failures]  # fmt: skip
+    certain = [
+        f"{' '.join(filter(None, (subject.title, failure.what)))} ({_short(failure.reason)})"
+        for subject in subjects
+        for failure in subject.failures
+    ]
     if certain:
         rest = f"Certain to fail: {_several(certain)}; {rest}"
     named = "; ".join(f"{word}: {_several(worst)}" for word, worst in _worst(subjects).items())
@@ -115,8 +118,10 @@ def _listed(subjects: Sequence[Subject]) -> str:
     """What changed of which kind, "1 changed table, 2 new kernels"; kernels and tables apart all are files."""
     kinds = Counter((_word(each), each.kind if each.kind in ("kernel", "table") else "file") for each in subjects)
     phrases = {False: "{count} {word} {kind}{s}", True: "{count} unchanged {kind}{s} {word}"}
-    return ", ".join(phrases[word == LAUNCHED].format(count=count, word=word, kind=kind, s="s" if count > 1 else "")
-                     for (word, kind), count in kinds.items())  # fmt: skip
+    return ", ".join(
+        phrases[word == LAUNCHED].format(count=count, word=word, kind=kind, s="s" if count > 1 else "")
+        for (word, kind), count in kinds.items()
+    )
 
 
 def _word(subject: Subject) -> str:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from advisor.comparison_schema import MeasuredEffect, MeasuredRow
 from advisor.measurement.failures import Failure
 from advisor.measurement.statistics import Side, median_interval, verdict
-from advisor.schema import Configuration, Finding, Fingerprint, Latency, LaunchReport, Problem, Recommendation, Round
+from advisor.result.comparison_schema import MeasuredEffect, MeasuredRow
+from advisor.result.schema import Configuration, Finding, Fingerprint, Latency, LaunchReport, Problem, Recommendation, Round
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,10 +47,17 @@ def ran_of_report(report: LaunchReport, gpu: str, fingerprint: Fingerprint) -> R
     known = fingerprint.mode == "gpu" or fingerprint.simulated  # else of where the report was made, not of where this was measured
     simulated = fingerprint.simulated or (report.measured is not None and report.measured.origin == "simulated")
     return Ran(
-        kernel=report.kernel, gpu=gpu, problem=report.problem, configuration=report.configuration,
-        rounds=rounds.rounds if rounds else (), latency=report.measured, fingerprint=fingerprint if known else None,
-        noise_floor=rounds.noise_floor if rounds else None, source=rounds.source if rounds else "", simulated=simulated,
-    )  # fmt: skip
+        kernel=report.kernel,
+        gpu=gpu,
+        problem=report.problem,
+        configuration=report.configuration,
+        rounds=rounds.rounds if rounds else (),
+        latency=report.measured,
+        fingerprint=fingerprint if known else None,
+        noise_floor=rounds.noise_floor if rounds else None,
+        source=rounds.source if rounds else "",
+        simulated=simulated,
+    )
 
 
 def measured_row(identifier: str, label: str, base: Ran | None, head: Ran | None, context: Context | None = None) -> MeasuredRow:
@@ -65,15 +72,27 @@ def measured_row(identifier: str, label: str, base: Ran | None, head: Ran | None
         reason = "a latency without rounds says nothing of its noise: measure both sides with `advisor measure`"
     sides = [_latency(each) for each in (base, head)]
     return MeasuredRow(
-        id=identifier, label=label, kernel=shown.kernel, gpu=shown.gpu, problem=shown.problem, base=sides[0], head=sides[1],
-        base_configuration=base.configuration if base else None, head_configuration=head.configuration if head else None,
-        effect=MeasuredEffect(
-            relative=found.effect.relative, low=found.effect.low, high=found.effect.high, rounds=found.effect.rounds
-        ) if found.effect is not None else None,
-        tau=found.tau, verdict=found.verdict, reason=reason, bound=context.bound, ceiling=context.ceiling,
-        faults=_faults(sides, context.bound), likely_cause=context.cause if found.verdict == "regressed" else (),
+        id=identifier,
+        label=label,
+        kernel=shown.kernel,
+        gpu=shown.gpu,
+        problem=shown.problem,
+        base=sides[0],
+        head=sides[1],
+        base_configuration=base.configuration if base else None,
+        head_configuration=head.configuration if head else None,
+        effect=MeasuredEffect(relative=found.effect.relative, low=found.effect.low, high=found.effect.high, rounds=found.effect.rounds)
+        if found.effect is not None
+        else None,
+        tau=found.tau,
+        verdict=found.verdict,
+        reason=reason,
+        bound=context.bound,
+        ceiling=context.ceiling,
+        faults=_faults(sides, context.bound),
+        likely_cause=context.cause if found.verdict == "regressed" else (),
         advice=context.advice,
-    )  # fmt: skip
+    )
 
 
 def _has_rounds(*sides: Ran | None) -> bool:
@@ -96,7 +115,7 @@ def _latency(ran: Ran | None) -> Latency | None:
     source = ran.source or "measured rounds"
     return Latency(
         us=found[0], origin="simulated" if ran.simulated else "measured", source=source, low_us=found[1], high_us=found[2], coverage=0.99
-    )  # fmt: skip
+    )
 
 
 def _faults(sides: list[Latency | None], bound: Latency | None) -> tuple[str, ...]:

@@ -9,14 +9,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
-from advisor.comparison import git
-from advisor.comparison.kernel_source import LARGEST_SOURCE_BYTES, mentions_triton, parse
-from advisor.comparison.kernel_version import launched
-from advisor.comparison.kernels import LARGEST_KERNELS
-from advisor.comparison.renames import renamed
-from advisor.comparison.trees import Entry, FileChange, Tree
-from advisor.configs.names import TableName, is_table_name, parse_table_name
-from advisor.errors import AdvisorError
+from advisor.comparison.kernels.kernel_source import LARGEST_SOURCE_BYTES, mentions_triton, parse
+from advisor.comparison.kernels.kernel_version import launched
+from advisor.comparison.kernels.kernels import LARGEST_KERNELS
+from advisor.comparison.kernels.renames import renamed
+from advisor.comparison.trees import git
+from advisor.comparison.trees.trees import Entry, FileChange, Tree
+from advisor.system.errors import AdvisorError
+from advisor.tables.names import TableName, is_table_name, parse_table_name
 
 
 def moved_tables(differing: Sequence[FileChange]) -> list[FileChange]:
@@ -75,8 +75,9 @@ def moved_kernels(changed: Sequence[FileChange], base: Tree, head: Tree) -> Move
         for old, new in _pairs(lost[name], gained.get(name, ())):
             came[new.path][name] = Origin(entry=old, name=name)
             left[old.path].add(name)
-    gone, fresh = ({key: node for key, node in side.items() if key[1] not in known}
-                   for side, known in zip(bodies, (gained, lost), strict=True))  # fmt: skip
+    gone, fresh = (
+        {key: node for key, node in side.items() if key[1] not in known} for side, known in zip(bodies, (gained, lost), strict=True)
+    )
     for (file, name), (old, former) in renamed(_few(gone), _few(fresh)).items():
         came[file.path][name] = Origin(entry=old, name=former)
         left[old.path].add(former)

@@ -8,23 +8,23 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from advisor import result_json
 from advisor.comparison.assembling import Options, assemble, chosen_gpus
 from advisor.comparison.files import common_fingerprint, result_subject, rows_subject, title_of
-from advisor.comparison.kernel_source import parse
-from advisor.comparison.kernels import kernel_subjects
+from advisor.comparison.kernels.kernel_source import parse
+from advisor.comparison.kernels.kernels import kernel_subjects
+from advisor.comparison.kernels.resources import Compiling
 from advisor.comparison.recorded import read_recorded
-from advisor.comparison.resources import Compiling
 from advisor.comparison.settings import FILE_NAME, Settings, read_settings
 from advisor.comparison.tables import named_like_table, table_request, table_subject
-from advisor.comparison_json import comparison_from_json
-from advisor.comparison_schema import Compared, ComparisonResult, Subject
-from advisor.configs.names import parse_table_name
-from advisor.errors import InputError, UsageError
-from advisor.hardware import load_gpu, match_device_name
+from advisor.gpus.hardware import load_gpu, match_device_name
 from advisor.learned.base import Predictor
 from advisor.measurement.rows import read_measured
-from advisor.schema import Fingerprint, Result
+from advisor.result import result_json
+from advisor.result.comparison_json import comparison_from_json
+from advisor.result.comparison_schema import Compared, ComparisonResult, Subject
+from advisor.result.schema import Fingerprint, Result
+from advisor.system.errors import InputError, UsageError
+from advisor.tables.names import parse_table_name
 
 OF_MODEL = ("model", "hidden_size", "top_k", "tensor_parallel", "expert_parallel")
 """What a `Request` says of the model."""
@@ -41,8 +41,11 @@ def compare_files(base: Path, head: Path, options: Options, predictor: Predictor
     warnings: tuple[str, ...] = ()
     kinds = [_kind(path) for path in (base, head)]
     if kinds[0] != kinds[1]:
-        raise InputError("the two sides are not of a kind", f"{base.name} ({kinds[0]}) and {head.name} ({kinds[1]})",
-                         "two results, two files of rows, two tables, two Python files, two folders or two revisions")  # fmt: skip
+        raise InputError(
+            "the two sides are not of a kind",
+            f"{base.name} ({kinds[0]}) and {head.name} ({kinds[1]})",
+            "two results, two files of rows, two tables, two Python files, two folders or two revisions",
+        )
     refuse_unused(options, kinds[0])
     gpus = chosen_gpus(options, settings)
     subjects: Sequence[Subject]
@@ -61,15 +64,33 @@ def compare_files(base: Path, head: Path, options: Options, predictor: Predictor
         request = table_request(options.request, settings, place)
         other = _other_problem(base, head)
         as_head = other or not named_like_table(str(base))  # `git show HEAD~1:… > old.json`: what the other one is for
-        subjects = [table_subject(place, "compared", _bytes(base), _bytes(head), request=request, gpus=gpus, predictor=predictor,
-                                  base_path=str(base.with_name(named) if as_head else base), anywhere=bool(options.gpus))]  # fmt: skip
+        subjects = [
+            table_subject(
+                place,
+                "compared",
+                _bytes(base),
+                _bytes(head),
+                request=request,
+                gpus=gpus,
+                predictor=predictor,
+                base_path=str(base.with_name(named) if as_head else base),
+                anywhere=bool(options.gpus),
+            )
+        ]
         warnings = (*other, *(() if options.gpus else _other_gpu(base, head)))
     else:
         sources = [parse(_bytes(path), str(path)) for path in (base, head)]
         files = [(path, Path(path)) for path in settings.launches]
-        subjects = kernel_subjects(str(head), "compared", *sources, settings=settings, gpus=gpus, predictor=predictor,
-                                   compiling=Compiling(wanted=options.compiling),
-                                   recorded=read_recorded([*options.records, *files]))  # fmt: skip
+        subjects = kernel_subjects(
+            str(head),
+            "compared",
+            *sources,
+            settings=settings,
+            gpus=gpus,
+            predictor=predictor,
+            compiling=Compiling(wanted=options.compiling),
+            recorded=read_recorded([*options.records, *files]),
+        )
     sides = [Compared(label=str(path), fingerprint=mark) for path, mark in zip((base, head), fingerprints, strict=True)]
     return assemble(sides[0], sides[1], subjects, options, settings, predictor, gpus, warnings=warnings)
 
@@ -82,11 +103,19 @@ def refuse_unused(options: Options, kind: str) -> None:
         UsageError: It is asked for all the same.
     """
     if options.gpus and kind in ("result", "rows"):
-        raise UsageError("--gpu is for kernels and tables; results and rows say which GPU they are for", ", ".join(options.gpus), None,
-                         "leave it out, or make the results with `advisor advise --gpu NAME`")  # fmt: skip
+        raise UsageError(
+            "--gpu is for kernels and tables; results and rows say which GPU they are for",
+            ", ".join(options.gpus),
+            None,
+            "leave it out, or make the results with `advisor advise --gpu NAME`",
+        )
     if options.launches and kind != "kernels":
-        raise UsageError("--launches is for kernels that changed", ", ".join(map(str, options.launches)),
-                         "files of kernels, folders or revisions", "leave it out")  # fmt: skip
+        raise UsageError(
+            "--launches is for kernels that changed",
+            ", ".join(map(str, options.launches)),
+            "files of kernels, folders or revisions",
+            "leave it out",
+        )
     known = [f"--{name.replace('_', '-')}" for name in OF_MODEL if getattr(options.request, name) is not None]
     if known and kind != "table":
         raise UsageError(f"{', '.join(known)}: only said of tables", None, "two tables, folders or revisions", "leave it out")
@@ -118,8 +147,11 @@ def _other_problem(base: Path, head: Path) -> tuple[str, ...]:
     except InputError:  # told where the table is read
         return ()
     if names[0].kind != names[1].kind:
-        raise InputError("the two tables are for different kernels", f"{base.name} ({names[0].kind}) and {head.name} ({names[1].kind})",
-                         "two tables of fused MoE, or two of GEMMs")  # fmt: skip
+        raise InputError(
+            "the two tables are for different kernels",
+            f"{base.name} ({names[0].kind}) and {head.name} ({names[1].kind})",
+            "two tables of fused MoE, or two of GEMMs",
+        )
     said = [(name.E, name.N, name.K, name.dtype, name.block_shape, name.down) for name in names]
     if said[0] == said[1]:
         return ()
@@ -130,8 +162,14 @@ def new_result(head: Result, options: Options, predictor: Predictor, label: str)
     """A result that has no baseline: every launch is new."""
     subject = result_subject(head.target, replace(head, launches=(), table_findings=()), head)
     return assemble(
-        Compared(label=label), Compared(label="head", fingerprint=head.fingerprint), [subject], options, Settings(), predictor, (),
-    )  # fmt: skip
+        Compared(label=label),
+        Compared(label="head", fingerprint=head.fingerprint),
+        [subject],
+        options,
+        Settings(),
+        predictor,
+        (),
+    )
 
 
 def missing_baseline(head: Path, label: str, options: Options, predictor: Predictor) -> ComparisonResult:
@@ -175,8 +213,12 @@ def _result(path: Path) -> Result:
         comparison_from_json(data, name=path.name)
     except InputError:
         return result_json.from_json(data, name=path.name)
-    raise InputError(f"{path.name}: what `advisor compare` wrote, not a result", None, "a result.json of `advisor advise`",
-                     f"show it with `advisor compare --render {shlex.quote(str(path))}`")  # fmt: skip
+    raise InputError(
+        f"{path.name}: what `advisor compare` wrote, not a result",
+        None,
+        "a result.json of `advisor advise`",
+        f"show it with `advisor compare --render {shlex.quote(str(path))}`",
+    )
 
 
 def _bytes(path: Path) -> bytes:

@@ -14,10 +14,10 @@ from typing import Any
 
 from advisor.autotuning.recognise import canonical_problem, problem_of_record
 from advisor.comparison.settings import KernelSettings
-from advisor.configs.launches import RecordedLaunch, read_launches
-from advisor.errors import AdvisorError
 from advisor.pipelines import problem_batch
-from advisor.schema import Problem
+from advisor.result.schema import Problem
+from advisor.rows.launches import RecordedLaunch, read_launches
+from advisor.system.errors import AdvisorError
 
 # What a damaged record can make an expression raise, besides our own errors.
 _ODD = (TypeError, ValueError, KeyError, IndexError, AttributeError, ArithmeticError)
@@ -76,8 +76,10 @@ def recorded_problems(
         return [], []
     described = _described(entry, said, launches[0])
     if described is None:
-        return [], [f"{len(launches)} recorded launches were not used: neither a KERNELS literal nor `family` and `sizes` in advisor.toml "
-                    "say which problem a launch is."]  # fmt: skip
+        return [], [
+            f"{len(launches)} recorded launches were not used: neither a KERNELS literal nor `family` and `sizes` in advisor.toml "
+            "say which problem a launch is."
+        ]
     problems: dict[str, Problem] = {}
     reasons: list[str] = []
     for launch in launches:
@@ -90,8 +92,10 @@ def recorded_problems(
     notes = []
     if problems:
         words = "problem" if len(problems) == 1 else "problems"
-        notes.append(f"Compared on the {len(problems)} {words} of {sum(each.count for each in launches):,} recorded launches "
-                     f"({', '.join(recorded.files)}).")  # fmt: skip
+        notes.append(
+            f"Compared on the {len(problems)} {words} of {sum(each.count for each in launches):,} recorded launches "
+            f"({', '.join(recorded.files)})."
+        )
     if reasons:
         notes.append(f"{len(reasons)} of {len(launches)} recorded launches were not understood: {reasons[0]}")
     return list(problems.values()), notes

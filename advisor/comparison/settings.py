@@ -1,19 +1,19 @@
 """`advisor.toml`: which GPUs matter, what gates, and which problems each kernel is compared on.
 
-    gpus = ["H100", "H200", "MI300X"]
-    fail_on = ["regressed", "failed", "cannot-launch"]
-    launches = ["benchmarks/launches.jsonl"]        # records of `advisor record`: more problems of the kernels in them
+gpus = ["H100", "H200", "MI300X"]
+fail_on = ["regressed", "failed", "cannot-launch"]
+launches = ["benchmarks/launches.jsonl"]        # records of `advisor record`: more problems of the kernels in them
 
-    [kernels."kernels/gemm.py::gemm_kernel"]        # or "kernels/gemm.py": every kernel of the file
-    family = "gemm"                                 # where the file has no KERNELS literal
-    op = "gemm"
-    problems = [{M = 64, N = 4096, K = 4096, dtype = "bf16"}, {M = 4096, N = 4096, K = 4096, dtype = "fp8"}]
-    configuration = {BLOCK_M = "BLOCK_SIZE_M"}      # the kernel's names -> the family's, where they differ
-    sizes = {M = "m", N = "n", K = "a_ptr.shape[1]"}  # of launches, by the kernel's arguments; dtype = "a_ptr" of recorded ones
+[kernels."kernels/gemm.py::gemm_kernel"]        # or "kernels/gemm.py": every kernel of the file
+family = "gemm"                                 # where the file has no KERNELS literal
+op = "gemm"
+problems = [{M = 64, N = 4096, K = 4096, dtype = "bf16"}, {M = 4096, N = 4096, K = 4096, dtype = "fp8"}]
+configuration = {BLOCK_M = "BLOCK_SIZE_M"}      # the kernel's names -> the family's, where they differ
+sizes = {M = "m", N = "n", K = "a_ptr.shape[1]"}  # of launches, by the kernel's arguments; dtype = "a_ptr" of recorded ones
 
-    [tables."*/E=128,*.json"]                       # a pattern of the whole path, as the shell's; the first that matches counts
-    model = "Qwen3-30B-A3B"                         # or hidden_size and top_k
-    tokens = [1, 64, 4096]                          # token counts to compare, in place of the table's own
+[tables."*/E=128,*.json"]                       # a pattern of the whole path, as the shell's; the first that matches counts
+model = "Qwen3-30B-A3B"                         # or hidden_size and top_k
+tokens = [1, 64, 4096]                          # token counts to compare, in place of the table's own
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from advisor.comparison.gate import conditions
-from advisor.configs.models import find_model
-from advisor.configs.names import SIZE_LIMIT
-from advisor.errors import AdvisorError, InputError, UsageError
-from advisor.hardware import load_gpu
+from advisor.gpus.hardware import load_gpu
 from advisor.pipelines.batch import problem_batch
-from advisor.schema import FAMILIES, Problem
+from advisor.result.schema import FAMILIES, Problem
+from advisor.system.errors import AdvisorError, InputError, UsageError
+from advisor.tables.models import find_model
+from advisor.tables.names import SIZE_LIMIT
 
 FILE_NAME = "advisor.toml"
 LARGEST_BYTES = 256 * 1024
@@ -145,9 +145,13 @@ def _kernel(values: dict[str, Any], where: str) -> KernelSettings:
     if not isinstance(problems, list) or not all(isinstance(each, dict) for each in problems):
         raise InputError(f"{where}: problems", problems, "a list of {size = integer, dtype = text}")
     return KernelSettings(
-        family=family, op=values.get("op"), problems=tuple(problems), configuration={str(k): str(v) for k, v in names.items()},
-        sizes={str(k): str(v) for k, v in sizes.items()}, dtype=str(values["dtype"]) if "dtype" in values else None,
-    )  # fmt: skip
+        family=family,
+        op=values.get("op"),
+        problems=tuple(problems),
+        configuration={str(k): str(v) for k, v in names.items()},
+        sizes={str(k): str(v) for k, v in sizes.items()},
+        dtype=str(values["dtype"]) if "dtype" in values else None,
+    )
 
 
 def _of_table(values: dict[str, Any], where: str) -> dict[str, Any]:
@@ -189,9 +193,12 @@ def problem_of(values: Mapping[str, Any], family: str, op: str, where: str) -> P
     block = values.get("block_shape")
     try:
         problem = Problem(
-            family=family, op=op, sizes=sizes, block_shape=tuple(block) if block else None,  # type: ignore[arg-type]
+            family=family,  # type: ignore[arg-type]
+            op=op,
+            sizes=sizes,
+            block_shape=tuple(block) if block else None,  # type: ignore[arg-type]
             **{name: str(value) for name, value in options.items()},  # type: ignore[arg-type]
-        )  # fmt: skip
+        )
         problem_batch([problem])
     except AdvisorError as error:
         raise InputError(f"{where}: {error.what}", error.got, error.limit, error.remedy) from None

@@ -6,11 +6,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from advisor.advise.exports import triton_config
-from advisor.comparison_schema import BASE_IS_FASTER, Resources, StaticRow, StaticSide, StaticVerdict
-from advisor.configs.launchability import refused_warps
-from advisor.configs.tables import entry_of
-from advisor.schema import Finding, Latency, LaunchReport, Recommendation
+from advisor.advising.exports import triton_config
+from advisor.result.comparison_schema import BASE_IS_FASTER, Resources, StaticRow, StaticSide, StaticVerdict
+from advisor.result.schema import Finding, Latency, LaunchReport, Recommendation
+from advisor.tables.launchability import refused_warps
+from advisor.tables.tables import entry_of
 
 PREDICTED_TAU = 0.05
 """A predicted change counts from here on; smaller differences are shown, and called unchanged. Predictions of one problem share most
@@ -33,19 +33,24 @@ def latency_sum(latencies: Sequence[Latency | None]) -> Latency | None:
     whole = all(low is not None and high is not None for low, high in intervals)
     sources = list(dict.fromkeys(each.source for each in known))
     return Latency(
-        us=sum(each.us for each in known), origin=known[0].origin, source=", ".join(sources),
+        us=sum(each.us for each in known),
+        origin=known[0].origin,
+        source=", ".join(sources),
         low_us=sum(low or 0.0 for low, _ in intervals) if whole else None,
-        high_us=sum(high or 0.0 for _, high in intervals) if whole else None, coverage=known[0].coverage if whole else None,
-    )  # fmt: skip
+        high_us=sum(high or 0.0 for _, high in intervals) if whole else None,
+        coverage=known[0].coverage if whole else None,
+    )
 
 
 def side_of(group: Group) -> StaticSide:
     """One side of a row."""
     first = group[0]
     return StaticSide(
-        configuration=first.configuration, source=first.configuration_source,
-        predicted=latency_sum([report.predicted for report in group]), resources=estimated_resources(first),
-    )  # fmt: skip
+        configuration=first.configuration,
+        source=first.configuration_source,
+        predicted=latency_sum([report.predicted for report in group]),
+        resources=estimated_resources(first),
+    )
 
 
 def estimated_resources(report: LaunchReport) -> Resources | None:
@@ -54,15 +59,26 @@ def estimated_resources(report: LaunchReport) -> Resources | None:
     if found is None:
         return None
     return Resources(
-        origin=found.registers_origin, registers_per_thread=found.registers_per_thread, spill_bytes=found.spill_bytes,
-        shared_memory_bytes=found.shared_memory_bytes, resident_ctas_per_sm=found.resident_ctas_per_sm, limiter=found.limiter,
-    )  # fmt: skip
+        origin=found.registers_origin,
+        registers_per_thread=found.registers_per_thread,
+        spill_bytes=found.spill_bytes,
+        shared_memory_bytes=found.shared_memory_bytes,
+        resident_ctas_per_sm=found.resident_ctas_per_sm,
+        limiter=found.limiter,
+    )
 
 
 def static_row(
-    identifier: str, label: str, gpu: str, base: Group | None, head: Group | None, *, default: StaticSide | None = None,
-    removed: bool = False, failure: str = "",
-) -> StaticRow:  # fmt: skip
+    identifier: str,
+    label: str,
+    gpu: str,
+    base: Group | None,
+    head: Group | None,
+    *,
+    default: StaticSide | None = None,
+    removed: bool = False,
+    failure: str = "",
+) -> StaticRow:
     """One row from the reports of both sides; at least one side has some.
 
     Args:
@@ -85,22 +101,31 @@ def static_row(
     known = [each for each in ceilings if each is not None]
     old, new = _findings(base), _findings(head)
     return StaticRow(
-        id=identifier, label=label, kernel=shown[0].kernel, gpu=gpu, problems=tuple(report.problem for report in shown),
-        base=before, head=after, default=default,
+        id=identifier,
+        label=label,
+        kernel=shown[0].kernel,
+        gpu=gpu,
+        problems=tuple(report.problem for report in shown),
+        base=before,
+        head=after,
+        default=default,
         compared_with="base" if before is not None else "default" if default is not None else "nothing",
-        bound=latency_sum([report.bound for report in shown]), ceiling=min(known, key=lambda each: each.us) if known else None,
-        change=change, verdict=verdict, reason=reason,
+        bound=latency_sum([report.bound for report in shown]),
+        ceiling=min(known, key=lambda each: each.us) if known else None,
+        change=change,
+        verdict=verdict,
+        reason=reason,
         changed=before is None or after is None or before.configuration != after.configuration,
         # What cannot launch has hardly a finding besides: next to it the other side's are neither new nor cured.
         new_findings=tuple(new[key] for key in new if key not in old) if before and before.predicted else (),
         cured_findings=tuple(old[key] for key in old if key not in new) if head and after and after.predicted else (),
         advice=_advice(head, base) if head else None,
-    )  # fmt: skip
+    )
 
 
 def judge(
     against: StaticSide | None, head: StaticSide | None, *, in_base: bool, failure: str = ""
-) -> tuple[StaticVerdict, str, float | None]:  # fmt: skip
+) -> tuple[StaticVerdict, str, float | None]:
     """The one decision on static evidence: verdict, reason in words, relative change of the prediction.
 
     Args:
@@ -177,6 +202,11 @@ def _advice(group: Group, base: Group | None) -> Recommendation | None:
         return None
     entry = dict(entry_of(configuration)) if advice.table_entry is not None else None
     return replace(
-        advice, configuration=configuration, latency=before, speedup=now.us / before.us if now is not None else advice.speedup,
-        reason=BASE_IS_FASTER, triton_config=triton_config(configuration), table_entry=entry,
-    )  # fmt: skip
+        advice,
+        configuration=configuration,
+        latency=before,
+        speedup=now.us / before.us if now is not None else advice.speedup,
+        reason=BASE_IS_FASTER,
+        triton_config=triton_config(configuration),
+        table_entry=entry,
+    )

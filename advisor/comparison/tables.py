@@ -11,24 +11,24 @@ from typing import Any
 
 import numpy as np
 
-from advisor.advise import launch_reports
+from advisor.advising import launch_reports
+from advisor.advising.targets import PlannedLaunch, Request, Target
+from advisor.advising.targets.tables import fused_moe_table, gemm_table
 from advisor.comparison.failures import table_failures, why_it_fails
 from advisor.comparison.fallbacks import Fallback
 from advisor.comparison.settings import Settings
 from advisor.comparison.static import latency_sum, static_row
-from advisor.comparison_schema import CHANGES, StaticRow, StaticSide, Subject
-from advisor.configs import defaults
-from advisor.configs.audit import AuditIssue, audit_table
-from advisor.configs.names import TableName, parse_table_name
-from advisor.configs.tables import Table, clamp
 from advisor.diagnosis import table_findings
-from advisor.errors import AdvisorError, InputError, NotOursError
-from advisor.hardware import GpuSpec, match_device_name
+from advisor.gpus.hardware import GpuSpec, match_device_name
 from advisor.learned.base import Predictor
 from advisor.pipelines import configuration_batch, problem_batch
-from advisor.schema import Configuration, Finding, Latency, LaunchReport, Problem
-from advisor.targets import PlannedLaunch, Request, Target
-from advisor.targets.tables import fused_moe_table, gemm_table
+from advisor.result.comparison_schema import CHANGES, StaticRow, StaticSide, Subject
+from advisor.result.schema import Configuration, Finding, Latency, LaunchReport, Problem
+from advisor.system.errors import AdvisorError, InputError, NotOursError
+from advisor.tables import defaults
+from advisor.tables.audit import AuditIssue, audit_table
+from advisor.tables.names import TableName, parse_table_name
+from advisor.tables.tables import Table, clamp
 
 LARGEST_TOKEN_COUNTS = 64
 """Token counts compared per table; the rest is said to be left out."""
@@ -93,9 +93,19 @@ def read_version(data: bytes | None, path: str, folder: Path) -> _Version | None
 
 
 def table_subject(
-    path: str, change: CHANGES, base: bytes | None, head: bytes | None, *, request: Request, gpus: Sequence[GpuSpec],
-    predictor: Predictor, base_path: str | None = None, anywhere: bool = False, fallback: Fallback | None = None, predict: bool = True,
-) -> Subject:  # fmt: skip
+    path: str,
+    change: CHANGES,
+    base: bytes | None,
+    head: bytes | None,
+    *,
+    request: Request,
+    gpus: Sequence[GpuSpec],
+    predictor: Predictor,
+    base_path: str | None = None,
+    anywhere: bool = False,
+    fallback: Fallback | None = None,
+    predict: bool = True,
+) -> Subject:
     """Compare two versions of one table; either may be missing.
 
     A table that no launch asks for, or whose GPU is not described, has no rows: whatever was predicted of it would run nowhere.
@@ -140,12 +150,22 @@ def table_subject(
             rows += found
             notes += [each for each in said if each not in notes]
         return Subject(
-            kind="table", title=PurePosixPath(path).name, path=path, change=change, static=tuple(rows), notes=tuple(notes),
-            new_issues=_difference(new, old), cured_issues=_difference(old, new) if new is not None and new.table is not None else (),
-            failures=() if unasked or new is None else table_failures(
-                new.issues, old.issues if old is not None else (),
-                told=(row.id.removeprefix("M") for row in rows if row.verdict in ("failed", "cannot-launch", "never-launches"))),
-        )  # fmt: skip
+            kind="table",
+            title=PurePosixPath(path).name,
+            path=path,
+            change=change,
+            static=tuple(rows),
+            notes=tuple(notes),
+            new_issues=_difference(new, old),
+            cured_issues=_difference(old, new) if new is not None and new.table is not None else (),
+            failures=()
+            if unasked or new is None
+            else table_failures(
+                new.issues,
+                old.issues if old is not None else (),
+                told=(row.id.removeprefix("M") for row in rows if row.verdict in ("failed", "cannot-launch", "never-launches")),
+            ),
+        )
 
 
 def _is_unasked(version: _Version | None) -> bool:
@@ -197,8 +217,9 @@ def _rows(
         problems = [report.problem for report in (pair[1] or pair[0] or [])]
         default = _default(tables[-1].name, problems, gpu, predictor)
         failure = why_it_fails(new.table, new.issues, count) if new is not None else ""
-        rows.append(static_row(f"M{count}", f"M={count}", gpu.name, pair[0], pair[1], default=default, removed=new is None,
-                               failure=failure))  # fmt: skip
+        rows.append(
+            static_row(f"M{count}", f"M={count}", gpu.name, pair[0], pair[1], default=default, removed=new is None, failure=failure)
+        )
     return rows, notes
 
 
@@ -206,8 +227,10 @@ def _token_counts(old: _Version | None, new: _Version | None, wanted: Sequence[i
     """Those that are wanted, else the keys of both versions; where there are too many, those whose entry differs first."""
     entries: list[dict[int, Configuration | None]] = [
         {**dict.fromkeys(version.table.unreadable_keys), **dict(version.table.entries)}
-        if version is not None and version.table is not None else {} for version in (old, new)
-    ]  # fmt: skip
+        if version is not None and version.table is not None
+        else {}
+        for version in (old, new)
+    ]
     everything = sorted(wanted or {*entries[0], *entries[1]})
     if len(everything) <= LARGEST_TOKEN_COUNTS:
         return tuple(everything), []
@@ -239,8 +262,9 @@ def _sides(old: Target | None, new: Target | None, predictor: Predictor) -> tupl
     same = {count for count in after if before.get(count) == after[count]}
     shared = _groups(_of(new, same), predictor, diagnosing=False)
     return (
-        {**shared, **_groups(_of(old, before.keys() - same), predictor)}, {**shared, **_groups(_of(new, after.keys() - same), predictor)},
-    )  # fmt: skip
+        {**shared, **_groups(_of(old, before.keys() - same), predictor)},
+        {**shared, **_groups(_of(new, after.keys() - same), predictor)},
+    )
 
 
 def _alike(old: Target, new: Target) -> bool:
@@ -284,9 +308,15 @@ def _default(name: TableName, problems: Sequence[Problem], gpu: GpuSpec, predict
         if not np.isfinite(found.us[0]):
             return StaticSide(configuration=configuration, source=f"{_STACKS[stack]}'s default", predicted=None)
         latencies.append(
-            Latency(us=float(found.us[0]), origin="predicted", source=found.source(0, predictor.name),
-                    low_us=float(found.low_us[0]), high_us=float(found.high_us[0]), coverage=found.coverage)
-        )  # fmt: skip
+            Latency(
+                us=float(found.us[0]),
+                origin="predicted",
+                source=found.source(0, predictor.name),
+                low_us=float(found.low_us[0]),
+                high_us=float(found.high_us[0]),
+                coverage=found.coverage,
+            )
+        )
     return StaticSide(configuration=configuration, source=f"{_STACKS[stack]}'s default", predicted=latency_sum(latencies))
 
 
@@ -296,6 +326,10 @@ _STACKS = {"vllm": "vLLM", "sglang": "SGLang"}
 def _default_configuration(name: TableName, stack: str, problem: Problem, gpu: GpuSpec) -> Configuration:
     if name.kind == "gemm":
         return defaults.default_gemm_configuration(stack, name.block_shape)
-    options: dict[str, Any] = {"dtype": name.dtype, "block_shape": name.block_shape, "amd": gpu.vendor == "amd",
-                               "shared_memory_bytes_per_cta": gpu.smem_bytes_per_cta}  # fmt: skip
+    options: dict[str, Any] = {
+        "dtype": name.dtype,
+        "block_shape": name.block_shape,
+        "amd": gpu.vendor == "amd",
+        "shared_memory_bytes_per_cta": gpu.smem_bytes_per_cta,
+    }
     return defaults.default_configuration(stack, problem.sizes["M"], problem.sizes["E"], **options)

@@ -13,25 +13,25 @@ from typing import TypeVar
 
 import numpy as np
 
-from advisor.compiled.assembly import CodeFacts, read_facts
-from advisor.compiled.costs import PRODUCTS, input_type
-from advisor.compiled.counts import CertainDemand, KernelDemand
-from advisor.compiled.demand import programs_to_evaluate
-from advisor.compiled.footprints import likely_footprints
-from advisor.compiled.guessed_widths import certain_of_guesses
-from advisor.compiled.launch import Inspection, inputs_of, own_files
-from advisor.compiled.machine_work import machine_work, stages_that_run
-from advisor.compiled.passing import Passing, certain_passing, likely_passing
-from advisor.compiled.scaled_products import scales_blocks, unpacked_type
-from advisor.compiled.undecided import guessed_places, guessed_trips, if_distinct
-from advisor.hardware import FP16_ACCUMULATOR, GpuSpec
+from advisor.compiled.demand.assembly import CodeFacts, read_facts
+from advisor.compiled.demand.costs import PRODUCTS, input_type
+from advisor.compiled.demand.counts import CertainDemand, KernelDemand
+from advisor.compiled.demand.demand import programs_to_evaluate
+from advisor.compiled.demand.footprints import likely_footprints
+from advisor.compiled.demand.machine_work import machine_work, stages_that_run
+from advisor.compiled.demand.passing import Passing, certain_passing, likely_passing
+from advisor.compiled.demand.scaled_products import scales_blocks, unpacked_type
+from advisor.compiled.demand.undecided import guessed_places, guessed_trips, if_distinct
+from advisor.compiled.guesses.guessed_widths import certain_of_guesses
+from advisor.compiled.launches.launch import Inspection, inputs_of, own_files
+from advisor.gpus.hardware import FP16_ACCUMULATOR, GpuSpec
 from advisor.pipelines import cache as residency
 from advisor.pipelines import occupancy as residents
 from advisor.pipelines.bound import Bound, bound, config_bound, least_amounts, least_launch_us, share_of_least, throughput_per_us
 from advisor.pipelines.demand import Demand, Work, fma_gain, least_special
 from advisor.pipelines.schedule import gap, latency_us, schedule
 from advisor.pipelines.tile import MMA_SYNC_SHARE, compute_pipeline, product_count
-from advisor.schema import PIPELINE_UNITS, PIPELINES, UNCERTAIN, GapPart, Latency, Occupancy, PipelineTime
+from advisor.result.schema import PIPELINE_UNITS, PIPELINES, UNCERTAIN, GapPart, Latency, Occupancy, PipelineTime
 
 Amount = TypeVar("Amount", float, np.ndarray)
 
@@ -87,30 +87,40 @@ def kernel_analysis(inspection: Inspection, gpu: GpuSpec, cache: str = "warm", f
         if likely_us > CONSIDERABLE * bound_us:
             uncertain = np.minimum(likely_us - bound_us, split["efficiency"])
             split = {UNCERTAIN: uncertain, **split, "efficiency": split["efficiency"] - uncertain}
-        parts = tuple(
-            GapPart(cause=cause, us=float(np.atleast_1d(amount)[0]), origin="predicted") for cause, amount in split.items()
-        )
+        parts = tuple(GapPart(cause=cause, us=float(np.atleast_1d(amount)[0]), origin="predicted") for cause, amount in split.items())
     resources = inspection.compiled.resources
     times = _pipeline_times(least_amounts(needed, gpu, cache), asked, gpu, least, config)
     return KernelAnalysis(
-        gpu=gpu, cache=cache, inspection=inspection, facts=facts, work=needed, asked=asked,
+        gpu=gpu,
+        cache=cache,
+        inspection=inspection,
+        facts=facts,
+        work=needed,
+        asked=asked,
         pipelines=times,
         occupancy=Occupancy(
-            ctas=round(float(asked.launched_ctas[0])), resident_ctas_per_sm=int(np.atleast_1d(plan.resident)[0]),
-            limiter=plan.limiter_name, waves=float(np.atleast_1d(plan.waves)[0]),
+            ctas=round(float(asked.launched_ctas[0])),
+            resident_ctas_per_sm=int(np.atleast_1d(plan.resident)[0]),
+            limiter=plan.limiter_name,
+            waves=float(np.atleast_1d(plan.waves)[0]),
             last_wave_fill=float(np.atleast_1d(plan.last_wave_fill)[0]),
-            registers_per_thread=int(asked.resources.registers[0]), shared_memory_bytes=resources.shared_memory_bytes,
+            registers_per_thread=int(asked.resources.registers[0]),
+            shared_memory_bytes=resources.shared_memory_bytes,
             registers_origin="compiled" if resources.registers is not None else "estimated",
-            spill_bytes=resources.spill_bytes, k_iterations=round(float(asked.k_iterations[0])),
+            spill_bytes=resources.spill_bytes,
+            k_iterations=round(float(asked.k_iterations[0])),
         ),
         bound=Latency(us=bound_us, origin="predicted", source=SOURCE),
         likely_bound=Latency(us=likely_us, origin="predicted", source=SOURCE),
         config_bound=Latency(us=max(float(config.us.reshape(-1)[0]), bound_us), origin="predicted", source=SOURCE),
-        predicted=predicted, binding_pipeline=least.binding_pipeline(0), 
+        predicted=predicted,
+        binding_pipeline=least.binding_pipeline(0),
         # Not that of the bound, which leaves out what the L2 carries again and what is estimated of the machine code.
         config_binding_pipeline=max(times, key=lambda each: each.time_us).pipeline,
-        gap_parts=parts, unknowns=inspection.assumptions, guessed=_guessed(inspection, gpu, cache, likely_us),
-    )  # fmt: skip
+        gap_parts=parts,
+        unknowns=inspection.assumptions,
+        guessed=_guessed(inspection, gpu, cache, likely_us),
+    )
 
 
 def _guessed(inspection: Inspection, gpu: GpuSpec, cache: str, likely_us: float) -> frozenset[str]:
@@ -207,9 +217,14 @@ def _work(demand: KernelDemand, counted: KernelDemand | CertainDemand, passing: 
     flop += _fp64_as_fp32(gpu, counted.fp64_flop - padding.fp64)
     fma, xu = least_special(gpu, _column(counted.xu_op), _column(flop))
     return Work(
-        tensor_flop=_column(tensor), fma_flop=fma, xu_op=xu, compulsory_bytes=_column(passing.read + passing.written),
-        result_bytes=_column(passing.results), in_place_bytes=_column(passing.in_place), tensor_dtype=kind,
-    )  # fmt: skip
+        tensor_flop=_column(tensor),
+        fma_flop=fma,
+        xu_op=xu,
+        compulsory_bytes=_column(passing.read + passing.written),
+        result_bytes=_column(passing.results),
+        in_place_bytes=_column(passing.in_place),
+        tensor_dtype=kind,
+    )
 
 
 def _demand(inspection: Inspection, gpu: GpuSpec, facts: CodeFacts, cache: str) -> Demand:
@@ -224,8 +239,9 @@ def _demand(inspection: Inspection, gpu: GpuSpec, facts: CodeFacts, cache: str) 
     warp_group = residents.has_warp_group(gpu) and facts.matrix_instruction == "mma"
     resources = residents.Resources(
         registers=_column(compiled.resources.registers or 32),
-        shared_memory_bytes=_column(compiled.resources.shared_memory_bytes), num_warps=_column(compiled.resources.num_warps),
-    )  # fmt: skip
+        shared_memory_bytes=_column(compiled.resources.shared_memory_bytes),
+        num_warps=_column(compiled.resources.num_warps),
+    )
     slots = gpu.num_sms * max(float(residents.resident_ctas(gpu, resources)[0][0]), 1.0)
     in_place = _column(demand.likely_in_place_bytes)
     compulsory = _column(sum(demand.likely_read_footprints.values()) + sum(demand.likely_written_footprints.values()))
@@ -235,9 +251,13 @@ def _demand(inspection: Inspection, gpu: GpuSpec, facts: CodeFacts, cache: str) 
     scattered = sum(a.unused_bytes for a in demand.accesses if a.kind == "load")
     issue = (fma / 1.5 + demand.xu_op + demand.alu_op) / gpu.warp_size + extra.access_instructions + tensor / instruction_flop
     per_cta = {
-        "tensor": tensor, "fma": fma, "xu": demand.xu_op, "alu": demand.alu_op, "issue": issue,
+        "tensor": tensor,
+        "fma": fma,
+        "xu": demand.xu_op,
+        "alu": demand.alu_op,
+        "issue": issue,
         "smem": demand.smem_bytes + extra.conversion_bytes + extra.spill_bytes,
-    }  # fmt: skip
+    }
     rate = MMA_SYNC_SHARE if warp_group else 1.0
     if kind is not None and (unpacked := unpacked_type(compiled)) is not None and gpu.supports(unpacked):
         # Another kernel might use the narrow instruction, so the bound does.
@@ -247,16 +267,23 @@ def _demand(inspection: Inspection, gpu: GpuSpec, facts: CodeFacts, cache: str) 
     trips = rows["trips"][working].mean() if working.size else 0.0
     return Demand(
         per_cta={name: _column(amount / ctas) for name, amount in per_cta.items()},
-        ctas=_column(ctas), launched_ctas=_column(max(demand.programs, 1) * cluster),
-        cta_load_bytes=_column((requested + scattered) / ctas), cta_store_bytes=_column(stored / ctas),
+        ctas=_column(ctas),
+        launched_ctas=_column(max(demand.programs, 1) * cluster),
+        cta_load_bytes=_column((requested + scattered) / ctas),
+        cta_store_bytes=_column(stored / ctas),
         l2_bytes=_column(requested + stored + extra.sector_bytes + extra.spill_l2_bytes),
         dram_bytes=residency.likely_dram_bytes(compulsory + demand.likely_unused_bytes, gpu, cache, in_place) + missed,
-        compulsory_bytes=compulsory, useful_fraction=_column(_useful_fraction(demand)), k_iterations=_column(max(trips, 1.0)),
-        tensor_dtype=kind, tensor_rate=_column(rate),
-        num_stages=_column(stages_that_run(compiled, facts)), resources=resources,
+        compulsory_bytes=compulsory,
+        useful_fraction=_column(_useful_fraction(demand)),
+        k_iterations=_column(max(trips, 1.0)),
+        tensor_dtype=kind,
+        tensor_rate=_column(rate),
+        num_stages=_column(stages_that_run(compiled, facts)),
+        resources=resources,
         useful=_useful(demand, gpu, per_cta, instruction_flop),
-        largest_cta_ratio=largest, in_turn=0 < tensor < demand.xu_op * FLOP_PER_EXPONENTIAL,
-    )  # fmt: skip
+        largest_cta_ratio=largest,
+        in_turn=0 < tensor < demand.xu_op * FLOP_PER_EXPONENTIAL,
+    )
 
 
 def _useful_fraction(demand: KernelDemand) -> float:
@@ -269,9 +296,12 @@ def _useful(demand: KernelDemand, gpu: GpuSpec, done: Mapping[str, float], instr
     padding, beside = demand.padding, demand.padding_beside
     _, tensor, rest = _tensor(demand.main_tensor_type, padding.tensor_flop, gpu)
     padded = {
-        "tensor": tensor, "fma": padding.fma + beside.fma + rest + _fp64_as_fp32(gpu, padding.fp64 + beside.fp64),
-        "xu": beside.xu, "alu": beside.alu, "smem": padding.smem + beside.smem,
-    }  # fmt: skip
+        "tensor": tensor,
+        "fma": padding.fma + beside.fma + rest + _fp64_as_fp32(gpu, padding.fp64 + beside.fp64),
+        "xu": beside.xu,
+        "alu": beside.alu,
+        "smem": padding.smem + beside.smem,
+    }
     padded["issue"] = (padded["fma"] / 1.5 + padded["xu"] + padded["alu"]) / gpu.warp_size + tensor / instruction_flop
     return {name: _column(1 - min(padded[name] / amount, 1.0) if amount else 1.0) for name, amount in done.items()}
 
@@ -295,9 +325,11 @@ def _certain(asked: Demand, inspection: Inspection, gpu: GpuSpec) -> Demand:
     fma = _unpacked(gpu, certain.fma_flop, certain.packed_flop) + rest + _fp64_as_fp32(gpu, certain.fp64_flop)
     totals = {"tensor": tensor, "fma": fma, "xu": certain.xu_op, "smem": certain.smem_bytes}
     per_program: dict[str, np.ndarray] = {
-        "tensor": rows["tensor"], "fma": _unpacked(gpu, rows["fma"], rows["packed"]) + _fp64_as_fp32(gpu, rows["fp64"]),
-        "xu": rows["xu"], "smem": rows["smem"],
-    }  # fmt: skip
+        "tensor": rows["tensor"],
+        "fma": _unpacked(gpu, rows["fma"], rows["packed"]) + _fp64_as_fp32(gpu, rows["fp64"]),
+        "xu": rows["xu"],
+        "smem": rows["smem"],
+    }
     # Of a sum of unlike parts the largest of one part says nothing.
     alike = {"tensor": len(certain.tensor_flop) > 1, "fma": rest > 0}
     ratios = {name: 1.0 if alike.get(name) else _largest(amounts[busy]) for name, amounts in per_program.items()}
@@ -309,10 +341,12 @@ def _certain(asked: Demand, inspection: Inspection, gpu: GpuSpec) -> Demand:
         most = max(ctas / gpu.num_sms, largest)
         totals = {name: total * max(ctas / gpu.num_sms, ratios[name]) / most for name, total in totals.items()}
     return replace(
-        asked, per_cta={**asked.per_cta, **{name: _column(total / ctas) for name, total in totals.items()}}, ctas=_column(ctas),
+        asked,
+        per_cta={**asked.per_cta, **{name: _column(total / ctas) for name, total in totals.items()}},
+        ctas=_column(ctas),
         cta_load_bytes=_column(_one_programs_loads(inspection) / cluster if ctas <= gpu.num_sms else 0.0),
         largest_cta_ratio=None if largest is None else _column(largest),
-    )  # fmt: skip
+    )
 
 
 def _largest(amounts: np.ndarray) -> float:
@@ -348,8 +382,9 @@ def _wave_loads(inspection: Inspection, slots: float, working: float) -> float:
     return min(demand.requested_load_bytes, waves * sum(reads.values()))
 
 
-def _pipeline_times(amounts: Mapping[str, np.ndarray], asked: Demand, gpu: GpuSpec, least: Bound,
-                    config: Bound) -> tuple[PipelineTime, ...]:  # fmt: skip
+def _pipeline_times(
+    amounts: Mapping[str, np.ndarray], asked: Demand, gpu: GpuSpec, least: Bound, config: Bound
+) -> tuple[PipelineTime, ...]:
     rates = throughput_per_us(gpu, asked.tensor_dtype)
     busiest = asked.busiest_sm(gpu.num_sms)
     totals = asked.totals()
@@ -358,8 +393,16 @@ def _pipeline_times(amounts: Mapping[str, np.ndarray], asked: Demand, gpu: GpuSp
         if name == "launch":
             launch = least_launch_us(gpu)
             found.append(
-                PipelineTime(pipeline=name, unit="launch", demand=1.0, problem_demand=1.0, busiest_sm_demand=None,
-                             throughput_per_s=0.0, time_us=launch, problem_time_us=launch)
+                PipelineTime(
+                    pipeline=name,
+                    unit="launch",
+                    demand=1.0,
+                    problem_demand=1.0,
+                    busiest_sm_demand=None,
+                    throughput_per_s=0.0,
+                    time_us=launch,
+                    problem_time_us=launch,
+                )
             )
             continue
         rate = rates[name]
@@ -372,9 +415,14 @@ def _pipeline_times(amounts: Mapping[str, np.ndarray], asked: Demand, gpu: GpuSp
         share = share_of_least(name, of_problem, demand)
         found.append(
             PipelineTime(
-                pipeline=name, unit=PIPELINE_UNITS[name], demand=demand, problem_demand=of_problem * share,
-                busiest_sm_demand=float(busiest[name][0]) if name in busiest else None, throughput_per_s=rate * 1e6,
-                time_us=time, problem_time_us=float(np.atleast_1d(least.times_us[name])[0]) * share,
+                pipeline=name,
+                unit=PIPELINE_UNITS[name],
+                demand=demand,
+                problem_demand=of_problem * share,
+                busiest_sm_demand=float(busiest[name][0]) if name in busiest else None,
+                throughput_per_s=rate * 1e6,
+                time_us=time,
+                problem_time_us=float(np.atleast_1d(least.times_us[name])[0]) * share,
             )
-        )  # fmt: skip
+        )
     return tuple(found)

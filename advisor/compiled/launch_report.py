@@ -8,25 +8,25 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from advisor.compiled.analysis import KernelAnalysis, kernel_analysis
-from advisor.compiled.costs import input_type
-from advisor.compiled.counted import Counted
-from advisor.compiled.file_kernels import options_by_kernel
-from advisor.compiled.inductor import inductor_launches
-from advisor.compiled.inference import UNKNOWN_STAGES
-from advisor.compiled.kernel import AMD_OPTIONS, OPTION_NAMES, Target
-from advisor.compiled.launch import Inspection, KernelLaunch, inspect_launch
-from advisor.compiled.launch_options import LaunchOptions, launches
-from advisor.compiled.pool import Pool
-from advisor.compiled.recorded_space import with_spaces
-from advisor.compiled.records import RecordedKernel, record_target
+from advisor.compiled.compiler.kernel import AMD_OPTIONS, OPTION_NAMES, Target
+from advisor.compiled.compiler.pool import Pool
+from advisor.compiled.demand.costs import input_type
+from advisor.compiled.demand.counted import Counted
+from advisor.compiled.guesses.inference import UNKNOWN_STAGES
+from advisor.compiled.launches.file_kernels import options_by_kernel
+from advisor.compiled.launches.inductor import inductor_launches
+from advisor.compiled.launches.launch import Inspection, KernelLaunch, inspect_launch
+from advisor.compiled.launches.launch_options import LaunchOptions, launches
+from advisor.compiled.launches.recorded_space import with_spaces
+from advisor.compiled.launches.records import RecordedKernel, record_target
+from advisor.compiled.launches.target import is_kernel_target, open_kernel
+from advisor.compiled.launches.triton_cache import CachedKernel, cached_kernels, cached_launch, inspect_cached, is_cache_target
 from advisor.compiled.source_lines import source_lines
-from advisor.compiled.target import is_kernel_target, open_kernel
-from advisor.compiled.triton_cache import CachedKernel, cached_kernels, cached_launch, inspect_cached, is_cache_target
-from advisor.configs.launches import is_launch_record
-from advisor.configs.source import SourceFile, read_source
-from advisor.errors import AdvisorError, InputError, UsageError
-from advisor.hardware import GpuSpec
-from advisor.schema import Configuration, Family, Finding, Latency, LaunchReport, Problem
+from advisor.gpus.hardware import GpuSpec
+from advisor.python_source.source import SourceFile, read_source
+from advisor.result.schema import Configuration, Family, Finding, Latency, LaunchReport, Problem
+from advisor.rows.launches import is_launch_record
+from advisor.system.errors import AdvisorError, InputError, UsageError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +84,7 @@ def targets_from(text: str, asked: LaunchOptions | None = None, gpu: GpuSpec | N
         return [
             KernelTarget(id=entry.id, launch=cached_launch(entry, asked), source="Triton's cache", cached=entry)
             for entry in cached_kernels(text)
-        ]  # fmt: skip
+        ]
     if text.endswith(".py") and not is_launch_record(text):
         return _of_file(text, asked, gpu)
     if asked != LaunchOptions():
@@ -93,12 +93,22 @@ def targets_from(text: str, asked: LaunchOptions | None = None, gpu: GpuSpec | N
         return [
             KernelTarget(id=each.id, launch=each.launch, space=each.space, chosen=each.chosen, source=each.source)
             if each.id != r.id
-            else KernelTarget(id=each.id, launch=each.launch, space=each.space, chosen=each.chosen, source=_recorded(r, each.source),
-                              count=r.count, measured_us=r.time_us, device=r.device)
-            for r, space in with_spaces(record_target(text), gpu) for each in space
-        ]  # fmt: skip
-    raise UsageError("not a kernel", text,
-                     "FILE.py::KERNEL, a file TorchInductor generated, a record of `advisor record`, or a cache of Triton")  # fmt: skip
+            else KernelTarget(
+                id=each.id,
+                launch=each.launch,
+                space=each.space,
+                chosen=each.chosen,
+                source=_recorded(r, each.source),
+                count=r.count,
+                measured_us=r.time_us,
+                device=r.device,
+            )
+            for r, space in with_spaces(record_target(text), gpu)
+            for each in space
+        ]
+    raise UsageError(
+        "not a kernel", text, "FILE.py::KERNEL, a file TorchInductor generated, a record of `advisor record`, or a cache of Triton"
+    )
 
 
 def _of_kernel(source: SourceFile, kernel: str, asked: LaunchOptions, gpu: GpuSpec | None) -> list[KernelTarget]:
@@ -178,7 +188,7 @@ def _compiled_for(target: KernelTarget) -> str | None:
 
 def analyse_targets(
     targets: Sequence[KernelTarget], gpu: GpuSpec, cache: str = "warm", progress: Callable[[int, int], None] | None = None
-) -> list[tuple[KernelTarget, KernelAnalysis | Unreadable]]:  # fmt: skip
+) -> list[tuple[KernelTarget, KernelAnalysis | Unreadable]]:
     """Compile and count every target for one GPU, as many at a time as the pool has workers; failures are values, the order is kept.
 
     Args:
@@ -208,8 +218,9 @@ def _analyse(target: KernelTarget, gpu: GpuSpec, cache: str, workers: Pool, coun
         if target.cached is None:
             return _that_launches(target.launch, gpu, cache, workers, counted)
         if target.cached.target != Target.of(gpu):
-            raise InputError(f"compiled for {target.cached.target.name}", gpu.name, f"code for {Target.of(gpu).name}",
-                             "name a GPU it runs on with --gpu")  # fmt: skip
+            raise InputError(
+                f"compiled for {target.cached.target.name}", gpu.name, f"code for {Target.of(gpu).name}", "name a GPU it runs on with --gpu"
+            )
         return kernel_analysis(inspect_cached(target.cached, target.launch, workers), gpu, cache)
     except AdvisorError as error:
         if error.exit_code != 2 or type(error).__name__ == "MissingDependencyError":
@@ -242,9 +253,10 @@ def problem_of(inspection: Inspection, cache: str = "warm") -> Problem:
         return replace(inspection.launch.problem, cache="cold" if cache == "cold" else "warm")
     family: Family = "gemm" if demand.total_tensor_flop else "elementwise"
     sizes = {
-        n: v for n, v in inspection.launch.given.scalars.items()
+        n: v
+        for n, v in inspection.launch.given.scalars.items()
         if isinstance(v, int) and not isinstance(v, bool) and v > 0 and "stride" not in n
-    }  # fmt: skip
+    }
     sizes = sizes or {"programs": max(demand.programs, 1)}
     kinds = [t[1:] for t in inspection.compiled.signature.values() if t.startswith(("*fp", "*bf"))]
     dtype = input_type(demand.main_tensor_type or (kinds[0] if kinds else "fp32"))
@@ -258,15 +270,19 @@ def configuration_of(inspection: Inspection) -> Configuration:
     tunable = inspection.launch.tunable
     folded = {n for n, v in inspection.launch.given.scalars.items() if type(v) is int and v == 1}
     parameters = {
-        n: v for n, v in inspection.compiled.constexprs.items()
+        n: v
+        for n, v in inspection.compiled.constexprs.items()
         if isinstance(v, (bool, int, str)) and n not in folded and n not in OPTION_NAMES and (tunable is None or n in tunable)
-    }  # fmt: skip
+    }
     parameters |= {n: v for n, v in inspection.launch.given.options.items() if n in AMD_OPTIONS and isinstance(v, int)}
     options = inspection.compiled.options
     return Configuration(
-        parameters=parameters, num_warps=int(options.get("num_warps") or inspection.compiled.num_warps),
-        num_stages=inspection.compiled.num_stages, num_ctas=int(options.get("num_ctas") or 1), maxnreg=options.get("maxnreg"),
-    )  # fmt: skip
+        parameters=parameters,
+        num_warps=int(options.get("num_warps") or inspection.compiled.num_warps),
+        num_stages=inspection.compiled.num_stages,
+        num_ctas=int(options.get("num_ctas") or 1),
+        maxnreg=options.get("maxnreg"),
+    )
 
 
 def _source(target: KernelTarget) -> str:
@@ -286,16 +302,34 @@ def launch_report(
     current = measured or analysis.predicted
     faults: tuple[str, ...] = ()
     if measured is not None and measured.us < analysis.config_bound.us:
-        faults = (f"measured {measured.us:.3g} us is below the bound {analysis.config_bound.us:.3g} us: "
-                  "a fault of the model or of the measurement",)  # fmt: skip
+        faults = (
+            f"measured {measured.us:.3g} us is below the bound {analysis.config_bound.us:.3g} us: "
+            "a fault of the model or of the measurement",
+        )
     return LaunchReport(
-        id=target.id, kernel=analysis.inspection.compiled.name, problem=problem_of(analysis.inspection, analysis.cache),
+        id=target.id,
+        kernel=analysis.inspection.compiled.name,
+        problem=problem_of(analysis.inspection, analysis.cache),
         configuration=configuration_of(analysis.inspection),
-        configuration_source=_source(target), pipelines=analysis.pipelines,
-        binding_pipeline=analysis.binding_pipeline, config_binding_pipeline=analysis.config_binding_pipeline,
-        bound=analysis.bound, config_bound=analysis.config_bound, predicted=analysis.predicted, ceiling=None,
-        ceiling_configuration=None, measured=measured, measured_rounds=None, occupancy=analysis.occupancy,
-        efficiency=analysis.bound.us / current.us if current else None, headroom=None, p_speedup_10pct=None,
-        gap=analysis.gap_parts, findings=findings, passed_rules=passed, recommendation=None, faults=faults,
+        configuration_source=_source(target),
+        pipelines=analysis.pipelines,
+        binding_pipeline=analysis.binding_pipeline,
+        config_binding_pipeline=analysis.config_binding_pipeline,
+        bound=analysis.bound,
+        config_bound=analysis.config_bound,
+        predicted=analysis.predicted,
+        ceiling=None,
+        ceiling_configuration=None,
+        measured=measured,
+        measured_rounds=None,
+        occupancy=analysis.occupancy,
+        efficiency=analysis.bound.us / current.us if current else None,
+        headroom=None,
+        p_speedup_10pct=None,
+        gap=analysis.gap_parts,
+        findings=findings,
+        passed_rules=passed,
+        recommendation=None,
+        faults=faults,
         source_lines=source_lines(analysis),
-    )  # fmt: skip
+    )

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from advisor.compiled.analysis import CONSIDERABLE, PROBLEM_NOTE, KernelAnalysis
-from advisor.compiled.assembly import CodeFacts
-from advisor.compiled.counts import KernelDemand
-from advisor.compiled.launch import Inspection, author_file
+from advisor.compiled.demand.assembly import CodeFacts
+from advisor.compiled.demand.counts import KernelDemand
+from advisor.compiled.launches.launch import Inspection, author_file
+from advisor.compiled.launches.written_values import symbol_text
 from advisor.compiled.source_lines import source_text
-from advisor.compiled.written_values import symbol_text
-from advisor.schema import Finding
+from advisor.result.schema import Finding
 
 BAR = 12
 ESTIMATED = ("alu", "issue")
@@ -22,9 +22,20 @@ LEAST_ALU = 0.1
 """Share of the line with most integer work below which a line is not shown for that alone: nearly every line computes some address."""
 LINE_FIELDS = ("tensor_flop", "fma_flop", "fp64_flop", "xu_op", "alu_op", "smem_bytes", "load_bytes", "store_bytes", "atomic_bytes")
 ACCESS_FIELDS = (
-    "kind", "argument", "element", "line", "executions", "issued_bytes", "requested_bytes", "extent_bytes", "lanes", "masked",
-    "active_fraction", "contiguous", "in_loop",
-)  # fmt: skip
+    "kind",
+    "argument",
+    "element",
+    "line",
+    "executions",
+    "issued_bytes",
+    "requested_bytes",
+    "extent_bytes",
+    "lanes",
+    "masked",
+    "active_fraction",
+    "contiguous",
+    "in_loop",
+)
 
 
 def quantity(value: float) -> str:
@@ -35,9 +46,7 @@ def quantity(value: float) -> str:
     return f"{value:.3g} "
 
 
-def as_json(
-    inspection: Inspection, facts: CodeFacts, analysis: KernelAnalysis | None, findings: Sequence[Finding]
-) -> dict[str, Any]:
+def as_json(inspection: Inspection, facts: CodeFacts, analysis: KernelAnalysis | None, findings: Sequence[Finding]) -> dict[str, Any]:
     """The inspection as a JSON object; amounts are of the whole launch, in FLOP, operations and bytes."""
     compiled, demand = inspection.compiled, inspection.demand
     found: dict[str, Any] = {
@@ -46,8 +55,9 @@ def as_json(
         "target": compiled.target.name,
         "triton": compiled.triton_version,
         "signature": dict(compiled.signature),
-        "constexprs": {k: v if isinstance(v, (int, float, str, bool, type(None))) else symbol_text(v)
-                       for k, v in compiled.constexprs.items()},
+        "constexprs": {
+            k: v if isinstance(v, (int, float, str, bool, type(None))) else symbol_text(v) for k, v in compiled.constexprs.items()
+        },
         "options": dict(compiled.options),
         "resources": dataclasses.asdict(compiled.resources),
         "grid": list(demand.grid),
@@ -55,8 +65,10 @@ def as_json(
         "classes": [dataclasses.asdict(c) for c in demand.classes],
         "loops": [{**dataclasses.asdict(loop), "reasons": list(loop.reasons)} for loop in demand.loops],
         "accesses": [
-            {**{name: getattr(access, name) for name in ACCESS_FIELDS},
-             "bytes_per_thread": list(facts.widths.get((access.kind, access.line or 0), ()))[:16]}
+            {
+                **{name: getattr(access, name) for name in ACCESS_FIELDS},
+                "bytes_per_thread": list(facts.widths.get((access.kind, access.line or 0), ()))[:16],
+            }
             for access in demand.accesses
         ],
         "lines": [
@@ -66,27 +78,46 @@ def as_json(
         "instructions": _instructions(facts),
         "assumptions": list(inspection.assumptions),
         "findings": [dataclasses.asdict(f) for f in findings],
-    }  # fmt: skip
+    }
     return found if analysis is None else {**found, **_on_gpu(analysis)}
 
 
 def _totals(demand: KernelDemand) -> dict[str, Any]:
     return {
-        "programs": demand.programs, "exact": demand.exact, "tensor_flop": dict(demand.tensor_flop),
-        "fma_flop": demand.fma_flop, "fp64_flop": demand.fp64_flop, "xu_op": demand.xu_op, "alu_op": demand.alu_op,
-        "smem_bytes": demand.smem_bytes, "load_bytes": demand.load_bytes, "store_bytes": demand.store_bytes,
-        "atomic_bytes": demand.atomic_bytes, "requested_load_bytes": demand.requested_load_bytes,
-        "requested_store_bytes": demand.requested_store_bytes, "distinct_bytes": dict(demand.footprint_bytes),
-    }  # fmt: skip
+        "programs": demand.programs,
+        "exact": demand.exact,
+        "tensor_flop": dict(demand.tensor_flop),
+        "fma_flop": demand.fma_flop,
+        "fp64_flop": demand.fp64_flop,
+        "xu_op": demand.xu_op,
+        "alu_op": demand.alu_op,
+        "smem_bytes": demand.smem_bytes,
+        "load_bytes": demand.load_bytes,
+        "store_bytes": demand.store_bytes,
+        "atomic_bytes": demand.atomic_bytes,
+        "requested_load_bytes": demand.requested_load_bytes,
+        "requested_store_bytes": demand.requested_store_bytes,
+        "distinct_bytes": dict(demand.footprint_bytes),
+    }
 
 
 def _instructions(facts: CodeFacts) -> dict[str, Any]:
     return {
-        "static": facts.instructions, "mix": dict(facts.mix), "matrix_instruction": facts.matrix_instruction,
+        "static": facts.instructions,
+        "mix": dict(facts.mix),
+        "matrix_instruction": facts.matrix_instruction,
         "async_copies": facts.async_copies,
-        "loops": [{"line": loop.first_line, "depth": loop.depth, "instructions": loop.instructions, "mix": dict(loop.mix),
-                   "wide_integer": loop.wide_integer} for loop in facts.loops],
-    }  # fmt: skip
+        "loops": [
+            {
+                "line": loop.first_line,
+                "depth": loop.depth,
+                "instructions": loop.instructions,
+                "mix": dict(loop.mix),
+                "wide_integer": loop.wide_integer,
+            }
+            for loop in facts.loops
+        ],
+    }
 
 
 def _on_gpu(analysis: KernelAnalysis) -> dict[str, Any]:
@@ -103,9 +134,7 @@ def _on_gpu(analysis: KernelAnalysis) -> dict[str, Any]:
     }
 
 
-def as_text(
-    inspection: Inspection, facts: CodeFacts, analysis: KernelAnalysis | None, findings: Sequence[Finding]
-) -> str:
+def as_text(inspection: Inspection, facts: CodeFacts, analysis: KernelAnalysis | None, findings: Sequence[Finding]) -> str:
     """The inspection for a terminal."""
     compiled = inspection.compiled
     constants = " ".join(f"{k}={symbol_text(v)}" for k, v in compiled.constexprs.items())
@@ -126,10 +155,15 @@ def as_text(
 
 def _resources(inspection: Inspection, facts: CodeFacts, analysis: KernelAnalysis | None) -> list[str]:
     resources = inspection.compiled.resources
-    rows = [("registers per thread", resources.registers), ("spilled bytes per thread", resources.spill_bytes),
-            ("shared memory", f"{resources.shared_memory_bytes:,} bytes"), ("warps", resources.num_warps),
-            ("matrix instruction", facts.matrix_instruction or "none"), ("async copies", facts.async_copies or None),
-            ("instructions", facts.instructions or None)]  # fmt: skip
+    rows = [
+        ("registers per thread", resources.registers),
+        ("spilled bytes per thread", resources.spill_bytes),
+        ("shared memory", f"{resources.shared_memory_bytes:,} bytes"),
+        ("warps", resources.num_warps),
+        ("matrix instruction", facts.matrix_instruction or "none"),
+        ("async copies", facts.async_copies or None),
+        ("instructions", facts.instructions or None),
+    ]
     if facts.mix:
         rows.append(("mix", _mix(facts.mix)))
     rows += [(f"loop at line {code.first_line}", f"{code.instructions} instructions a trip: {_mix(code.mix)}") for code in facts.loops]
@@ -149,18 +183,26 @@ def _amounts(demand: KernelDemand) -> list[str]:
     many = "s" if demand.programs != 1 else ""
     out = ["", f"Demand of {demand.programs:,} program{many}{_how(demand)}, grid {'x'.join(map(str, demand.grid))}"]
     rows = [(f"tensor, {kind}", f"{quantity(flop)}FLOP") for kind, flop in demand.tensor_flop.items()]
-    rows += [("fma", f"{quantity(demand.fma_flop)}FLOP"), ("xu", f"{quantity(demand.xu_op)}op"),
-             ("alu", f"{quantity(demand.alu_op)}op"), ("loads", f"{quantity(demand.load_bytes)}B"),
-             ("stores", f"{quantity(demand.store_bytes)}B")]  # fmt: skip
+    rows += [
+        ("fma", f"{quantity(demand.fma_flop)}FLOP"),
+        ("xu", f"{quantity(demand.xu_op)}op"),
+        ("alu", f"{quantity(demand.alu_op)}op"),
+        ("loads", f"{quantity(demand.load_bytes)}B"),
+        ("stores", f"{quantity(demand.store_bytes)}B"),
+    ]
     if demand.atomic_bytes:
         rows.append(("atomics", f"{quantity(demand.atomic_bytes)}B"))
     for loop in demand.loops:
         why = f", not known: {'; '.join(loop.reasons)}" if loop.reasons else ""
         rows.append((f"loop at line {loop.line}", f"{loop.mean_trips:.4g} trips{why}"))
     for kind in demand.classes:
-        rows.append((f"{kind.programs:,.0f} program{'s' if round(kind.programs) != 1 else ''}, {kind.label}",
-                     f"{quantity(kind.tensor_flop + kind.fma_flop)}FLOP, {quantity(kind.load_bytes)}B loaded, "
-                     f"{quantity(kind.store_bytes)}B stored, {kind.trips:.4g} trips"))  # fmt: skip
+        rows.append(
+            (
+                f"{kind.programs:,.0f} program{'s' if round(kind.programs) != 1 else ''}, {kind.label}",
+                f"{quantity(kind.tensor_flop + kind.fma_flop)}FLOP, {quantity(kind.load_bytes)}B loaded, "
+                f"{quantity(kind.store_bytes)}B stored, {kind.trips:.4g} trips",
+            )
+        )
     return out + [f"  {name:<26}{value}" for name, value in rows]
 
 
@@ -169,8 +211,7 @@ def _findings(findings: Sequence[Finding]) -> list[str]:
     for finding in findings:
         where = f" (line {finding.source_line})" if finding.source_line else ""
         where += f", saves about {finding.saving_us:.2f} µs ({finding.saving_origin})" if finding.saving_us is not None else ""
-        out += [f"  {finding.severity}: {finding.title} [{finding.rule}]{where}", f"      {finding.evidence}",
-                f"      -> {finding.remedy}"]  # fmt: skip
+        out += [f"  {finding.severity}: {finding.title} [{finding.rule}]{where}", f"      {finding.evidence}", f"      -> {finding.remedy}"]
     return out
 
 
@@ -184,8 +225,11 @@ def _how(demand: KernelDemand) -> str:
 def _accesses(inspection: Inspection, facts: CodeFacts) -> list[str]:
     if not inspection.demand.accesses:
         return []
-    out = ["", f"  {'line':>5} {'access':<7} {'argument':<24} {'type':<6} {'issued':>10} {'distinct':>10} {'active':>7} "
-               f"{'in a row':>8} {'bytes/thread':>12}"]  # fmt: skip
+    out = [
+        "",
+        f"  {'line':>5} {'access':<7} {'argument':<24} {'type':<6} {'issued':>10} {'distinct':>10} {'active':>7} "
+        f"{'in a row':>8} {'bytes/thread':>12}",
+    ]
     for access in inspection.demand.accesses:
         widths = facts.widths.get((access.kind, access.line or 0), ())
         shown = "/".join(str(w) for w in sorted(set(widths), reverse=True)) or "-"
@@ -208,8 +252,10 @@ def _times(analysis: KernelAnalysis) -> list[str]:
         estimated = "estimated" if pipeline.pipeline in ESTIMATED else ""
         out.append(f"  {pipeline.pipeline:<8} {pipeline.time_us:>12.3f} µs  {bar:<{BAR}} {estimated}".rstrip())
     predicted = f"{analysis.predicted.us:.2f} µs" if analysis.predicted else "cannot launch"
-    out.append(f"  bound of this work {analysis.bound.us:.2f} µs ({analysis.binding_pipeline}), of this configuration "
-               f"{analysis.config_bound.us:.2f} µs, predicted {predicted}")  # fmt: skip
+    out.append(
+        f"  bound of this work {analysis.bound.us:.2f} µs ({analysis.binding_pipeline}), of this configuration "
+        f"{analysis.config_bound.us:.2f} µs, predicted {predicted}"
+    )
     out.append(f"  {PROBLEM_NOTE}")
     if any(p.time_us > analysis.config_bound.us for p in analysis.pipelines if p.pipeline in (*ESTIMATED, "l2")):
         out.append("  The bounds count neither alu and issue, which are estimates of the machine code, nor what the L2 carries again.")
@@ -224,8 +270,17 @@ def _source_lines(inspection: Inspection) -> list[str]:
     texts: dict[str, list[str]] = {}
     most = {n: max((getattr(line, n) for line in demand.lines), default=0.0) for n in LINE_FIELDS}
     names = [n for n in LINE_FIELDS if most[n] > 0]
-    shown = {"tensor_flop": "tensor", "fma_flop": "fma", "fp64_flop": "fp64", "xu_op": "xu", "alu_op": "alu", "smem_bytes": "smem",
-             "load_bytes": "loads", "store_bytes": "stores", "atomic_bytes": "atomics"}  # fmt: skip
+    shown = {
+        "tensor_flop": "tensor",
+        "fma_flop": "fma",
+        "fp64_flop": "fp64",
+        "xu_op": "xu",
+        "alu_op": "alu",
+        "smem_bytes": "smem",
+        "load_bytes": "loads",
+        "store_bytes": "stores",
+        "atomic_bytes": "atomics",
+    }
     if not names:
         return []
     out = ["", "Source lines", "  " + f"{'line':>5} " + " ".join(f"{shown[n]:<8}" for n in names)]

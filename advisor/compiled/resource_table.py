@@ -19,29 +19,41 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from advisor.compiled.assembly import read_facts
-from advisor.compiled.described import described_launch
-from advisor.compiled.errors import CompileError
-from advisor.compiled.launch import compile_launch
-from advisor.compiled.pool import Pool
-from advisor.compiled.target import compile_target
-from advisor.configs.launchability import shared_memory_bytes
-from advisor.configs.source import SourceFile, read_source
+from advisor.compiled.compiler.errors import CompileError
+from advisor.compiled.compiler.pool import Pool
+from advisor.compiled.demand.assembly import read_facts
+from advisor.compiled.launches.described import described_launch
+from advisor.compiled.launches.launch import compile_launch
+from advisor.compiled.launches.target import compile_target
 from advisor.pipelines.space import SPACES
-from advisor.resources import folder
+from advisor.python_source.source import SourceFile, read_source
+from advisor.system.resources import folder
+from advisor.tables.launchability import shared_memory_bytes
 
 TARGETS = ("sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
 LARGEST_SHARED_MEMORY_BYTES = {
-    "sm_80": 163 * 1024, "sm_86": 99 * 1024, "sm_89": 99 * 1024, "sm_90": 227 * 1024, "sm_100": 227 * 1024, "sm_120": 99 * 1024,
-}  # fmt: skip
+    "sm_80": 163 * 1024,
+    "sm_86": 99 * 1024,
+    "sm_89": 99 * 1024,
+    "sm_90": 227 * 1024,
+    "sm_100": 227 * 1024,
+    "sm_120": 99 * 1024,
+}
 """The most one CTA may have. Source: CUDA C++ Programming Guide, technical specifications per compute capability."""
 
 CONFIGURATION = ("BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K", "num_warps", "num_stages")
 CLASSES = ("tensor", "shared", "global", "alu", "fma", "xu", "synchronisation", "conversion")
 COLUMNS = (
-    "target", *CONFIGURATION, "registers", "spill_bytes", "shared_memory_bytes", "matrix_instruction", "loop_instructions",
-    *(f"loop_{name}" for name in CLASSES), "triton",
-)  # fmt: skip
+    "target",
+    *CONFIGURATION,
+    "registers",
+    "spill_bytes",
+    "shared_memory_bytes",
+    "matrix_instruction",
+    "loop_instructions",
+    *(f"loop_{name}" for name in CLASSES),
+    "triton",
+)
 EXAMPLE = {"M": 4096, "E": 64, "topk": 8, "H": 2048, "N": 1024}
 """bf16 w13 at these sizes, which only decide divisibility (all multiples of 16) and EVEN_K; no size is compiled in."""
 
@@ -54,9 +66,15 @@ def space(target: str) -> Iterator[dict[str, int]]:
     for row in product(*(values[name] for name in CONFIGURATION)):
         chosen = dict(zip(CONFIGURATION, row, strict=True))
         need = shared_memory_bytes(
-            chosen["BLOCK_SIZE_M"], chosen["BLOCK_SIZE_N"], chosen["BLOCK_SIZE_K"], chosen["num_stages"],
-            compute_capability=capability, num_warps=chosen["num_warps"], a_bytes=2, b_bytes=2,
-        )  # fmt: skip
+            chosen["BLOCK_SIZE_M"],
+            chosen["BLOCK_SIZE_N"],
+            chosen["BLOCK_SIZE_K"],
+            chosen["num_stages"],
+            compute_capability=capability,
+            num_warps=chosen["num_warps"],
+            a_bytes=2,
+            b_bytes=2,
+        )
         if need <= LARGEST_SHARED_MEMORY_BYTES[target]:
             found.append(chosen)
     stride = 7
@@ -69,13 +87,37 @@ def arguments(config: Mapping[str, int]) -> dict[str, Any]:
     n, k = 2 * EXAMPLE["N"], EXAMPLE["H"]
     slots = EXAMPLE["M"] * EXAMPLE["topk"]
     return {
-        "a_ptr": "*bf16", "b_ptr": "*bf16", "c_ptr": "*bf16", "a_scale_ptr": None, "b_scale_ptr": None,
-        "topk_weights_ptr": "*fp32", "sorted_token_ids_ptr": "*i32", "expert_ids_ptr": "*i32", "num_tokens_post_padded_ptr": "*i32",
-        "N": n, "K": k, "EM": slots, "num_slots": slots, "stride_am": k, "stride_ak": 1, "stride_be": n * k, "stride_bn": k,
-        "stride_bk": 1, "stride_cm": n, "stride_cn": 1, "stride_asm": 0, "stride_ask": 0, "stride_bse": 0, "stride_bsn": 0,
-        "stride_bsk": 0, "SLOTS_PER_ROW": EXAMPLE["topk"], "MUL_ROUTED_WEIGHT": False, "GROUP_N": 0, "GROUP_K": 0,
+        "a_ptr": "*bf16",
+        "b_ptr": "*bf16",
+        "c_ptr": "*bf16",
+        "a_scale_ptr": None,
+        "b_scale_ptr": None,
+        "topk_weights_ptr": "*fp32",
+        "sorted_token_ids_ptr": "*i32",
+        "expert_ids_ptr": "*i32",
+        "num_tokens_post_padded_ptr": "*i32",
+        "N": n,
+        "K": k,
+        "EM": slots,
+        "num_slots": slots,
+        "stride_am": k,
+        "stride_ak": 1,
+        "stride_be": n * k,
+        "stride_bn": k,
+        "stride_bk": 1,
+        "stride_cm": n,
+        "stride_cn": 1,
+        "stride_asm": 0,
+        "stride_ask": 0,
+        "stride_bse": 0,
+        "stride_bsn": 0,
+        "stride_bsk": 0,
+        "SLOTS_PER_ROW": EXAMPLE["topk"],
+        "MUL_ROUTED_WEIGHT": False,
+        "GROUP_N": 0,
+        "GROUP_K": 0,
         "EVEN_K": k % config["BLOCK_SIZE_K"] == 0,
-    }  # fmt: skip
+    }
 
 
 def compiled_row(source: SourceFile, target: str, config: Mapping[str, int], pool: Pool) -> dict[str, Any]:
@@ -89,10 +131,12 @@ def compiled_row(source: SourceFile, target: str, config: Mapping[str, int], poo
     facts = read_facts(compiled)
     hottest = max(facts.loops, key=lambda loop: (loop.mix.get("tensor", 0), loop.instructions), default=None)
     row |= {
-        "registers": compiled.resources.registers, "spill_bytes": compiled.resources.spill_bytes,
-        "shared_memory_bytes": compiled.resources.shared_memory_bytes, "matrix_instruction": facts.matrix_instruction,
+        "registers": compiled.resources.registers,
+        "spill_bytes": compiled.resources.spill_bytes,
+        "shared_memory_bytes": compiled.resources.shared_memory_bytes,
+        "matrix_instruction": facts.matrix_instruction,
         "triton": compiled.triton_version,
-    }  # fmt: skip
+    }
     if hottest is not None:
         row["loop_instructions"] = hottest.instructions
         row |= {f"loop_{name}": hottest.mix.get(name, 0) for name in CLASSES}
@@ -127,8 +171,12 @@ def main() -> int:
     rows: list[dict[str, Any]] = list(read_table(options.output))
     known = {(str(row["target"]), *(int(row[name]) for name in CONFIGURATION)) for row in rows}
     targets = options.targets.split(",")
-    todo = [(target, config) for target in targets for config in space(target)
-            if (target, *(config[name] for name in CONFIGURATION)) not in known]  # fmt: skip
+    todo = [
+        (target, config)
+        for target in targets
+        for config in space(target)
+        if (target, *(config[name] for name in CONFIGURATION)) not in known
+    ]
     source = read_source(folder("triton_kernels") / "fused_moe.py")
     with Pool(options.workers) as pool:
         try:

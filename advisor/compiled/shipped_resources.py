@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from advisor.hardware import GpuSpec
-from advisor.resources import folder
+from advisor.gpus.hardware import GpuSpec
+from advisor.system.resources import folder
 
 TABLE = "compiled/fused_moe.csv.gz"
 CONFIGURATION = ("BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K", "num_warps", "num_stages")

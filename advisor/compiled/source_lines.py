@@ -7,17 +7,21 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from advisor.compiled.analysis import KernelAnalysis
-from advisor.compiled.launch import Inspection, author_file
-from advisor.configs.source import MAX_FILE_BYTES, SourceFile
+from advisor.compiled.launches.launch import Inspection, author_file
 from advisor.pipelines.bound import throughput_per_us
-from advisor.schema import SourceLine, SourceText
+from advisor.python_source.source import MAX_FILE_BYTES, SourceFile
+from advisor.result.schema import SourceLine, SourceText
 
 LONGEST_LINES = 3_000
 """Lines of source that one kernel may bring along."""
 
 COLUMNS: dict[str, tuple[str, ...]] = {
-    "tensor": ("tensor_flop",), "fma": ("fma_flop",), "xu": ("xu_op",), "alu": ("alu_op",), "smem": ("smem_bytes",),
-}  # fmt: skip
+    "tensor": ("tensor_flop",),
+    "fma": ("fma_flop",),
+    "xu": ("xu_op",),
+    "alu": ("alu_op",),
+    "smem": ("smem_bytes",),
+}
 """Pipeline -> columns of `LineDemand` that it serves; the l2 is counted in the accesses, which know their distinct bytes."""
 
 
@@ -42,11 +46,14 @@ def source_lines(analysis: KernelAnalysis) -> tuple[SourceLine, ...]:
     waits = _exposed(analysis)
     return tuple(
         SourceLine(
-            file=file, line=line, demand=amounts, exposed_us=waits.get((file, line), 0.0),
+            file=file,
+            line=line,
+            demand=amounts,
+            exposed_us=waits.get((file, line), 0.0),
             time_us={name: amount / rates[name] for name, amount in amounts.items() if rates.get(name)},
         )
         for (file, line), amounts in sorted(demand.items())
-    )  # fmt: skip
+    )
 
 
 def _exposed(analysis: KernelAnalysis) -> Mapping[tuple[str, int], float]:

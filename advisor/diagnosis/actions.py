@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from advisor.diagnosis.rule import LEAST_SHOWN_US, microseconds
-from advisor.schema import Action, Finding, LaunchReport, Origin
+from advisor.result.schema import Action, Finding, LaunchReport, Origin
 
 WORTH_CHANGING = 1.02
 """A speedup below this is no reason to change anything: the noise floor of a good measurement (report-spec: 2 %)."""
@@ -84,13 +84,27 @@ def actions(launches: Sequence[LaunchReport], settled: Collection[str] = ()) -> 
         if sum(gain.us for gain in won) > 0:
             gains += won
         else:
-            cures += _best([_Cure(launch=each, finding=f, us=f.net_saving_us) for each in group if not _faulty(each)
-                            for f in each.findings if f.net_saving_us is not None and each.id not in settled], group)  # fmt: skip
+            cures += _best(
+                [
+                    _Cure(launch=each, finding=f, us=f.net_saving_us)
+                    for each in group
+                    if not _faulty(each)
+                    for f in each.findings
+                    if f.net_saving_us is not None and each.id not in settled
+                ],
+                group,
+            )
         for launch in group:
             if _faulty(launch):
                 continue
-            cures += _best([_Cure(launch=launch, finding=f, us=f.saving_us) for f in launch.findings
-                            if f.saving_us is not None and f.net_saving_us is None], [launch])  # fmt: skip
+            cures += _best(
+                [
+                    _Cure(launch=launch, finding=f, us=f.saving_us)
+                    for f in launch.findings
+                    if f.saving_us is not None and f.net_saving_us is None
+                ],
+                [launch],
+            )
     found: list[Action] = []
     broken = [(launch, f) for launch in launches for f in launch.findings if f.rule == "cannot-launch" and f.severity == "error"]
     if broken:
@@ -171,9 +185,14 @@ def _measured_against_predicted(gains: list[_Gain]) -> str:
 
     Says what it is where every prediction lies at an end of its interval, and what of predictions alone.
     """
-    mixed = [(gain, now, gain.launch.predicted, then.latency) for gain in gains
-             if (now := gain.launch.measured) is not None and (then := gain.launch.recommendation) is not None
-             and then.latency.origin == "predicted" and gain.launch.predicted is not None]  # fmt: skip
+    mixed = [
+        (gain, now, gain.launch.predicted, then.latency)
+        for gain in gains
+        if (now := gain.launch.measured) is not None
+        and (then := gain.launch.recommendation) is not None
+        and then.latency.origin == "predicted"
+        and gain.launch.predicted is not None
+    ]
     if not mixed:
         return ""
     rest = sum(gain.us for gain in gains) - sum(gain.us for gain, *_ in mixed)

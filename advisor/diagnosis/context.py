@@ -17,9 +17,9 @@ from advisor import pipelines
 from advisor.diagnosis.columns import first, take_row
 from advisor.diagnosis.neighbours import Change, Limits, Neighbourhood, change, neighbourhood
 from advisor.diagnosis.pricing import Pricing, now_us
-from advisor.hardware import GpuSpec
+from advisor.gpus.hardware import GpuSpec
 from advisor.pipelines import Analysis, Bound, Demand, Schedule
-from advisor.schema import Configuration, Origin, Problem
+from advisor.result.schema import Configuration, Origin, Problem
 
 Need = Literal["configuration", "runs", "tiles", "experts", "measured", "entry", "entry_m", "dot"]
 """What a rule needs: a known configuration; a launch that fits the GPU; a tiled product (BLOCK_SIZE_M, N, K); a product over
@@ -206,9 +206,15 @@ class LaunchContext:
                 raise ValueError("no configuration: a rule that looks at neighbours must need 'configuration'")
             now = self.now_us if self.runs else math.inf
             self._memory.neighbours = neighbourhood(
-                self.problem, self.configuration, self.gpu, scale=self.scale, excess=self.excess, now_us=now, limits=self.limits,
+                self.problem,
+                self.configuration,
+                self.gpu,
+                scale=self.scale,
+                excess=self.excess,
+                now_us=now,
+                limits=self.limits,
                 pricing=self.pricing,
-            )  # fmt: skip
+            )
         return self._memory.neighbours
 
     @property

@@ -10,8 +10,8 @@ from advisor.diagnosis.context import LaunchContext
 from advisor.diagnosis.gap import gap_parts
 from advisor.diagnosis.rule import Rule, scope_of
 from advisor.diagnosis.rules import RULES
-from advisor.errors import shorten
-from advisor.schema import Finding, GapPart
+from advisor.result.schema import Finding, GapPart
+from advisor.system.errors import shorten
 
 _SEVERITIES = ("error", "warning", "advice", "info")
 

@@ -6,7 +6,7 @@ import math
 
 from advisor.diagnosis.context import LaunchContext
 from advisor.pipelines.schedule import CAUSES
-from advisor.schema import UNCERTAIN, GapPart
+from advisor.result.schema import UNCERTAIN, GapPart
 
 NOTES: dict[str, str] = {
     UNCERTAIN: "work that is likely, not certain: it hangs on data that are not given, or is that of programs not looked at",

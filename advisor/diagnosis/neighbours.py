@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from advisor import pipelines
 from advisor.diagnosis.columns import take_rows
 from advisor.diagnosis.pricing import Pricing
-from advisor.hardware import GpuSpec
+from advisor.gpus.hardware import GpuSpec
 from advisor.pipelines import Array, ConfigurationBatch, Demand, Schedule
 from advisor.pipelines.space import block_k_range
-from advisor.schema import LAUNCH_OPTIONS, Configuration, Problem
+from advisor.result.schema import LAUNCH_OPTIONS, Configuration, Problem
 
 _TILES = {"BLOCK_SIZE_M": (16, 256), "BLOCK_SIZE_N": (32, 256), "BLOCK_SIZE_K": (32, 256)}
 """Least and largest value of each block: the space of vLLM's and SGLang's fused-MoE tuners, and BLOCK_SIZE_K = 32."""
@@ -220,9 +220,16 @@ def _alternatives(problem: Problem, configuration: Configuration, gpu: GpuSpec) 
 
 
 def neighbourhood(
-    problem: Problem, configuration: Configuration, gpu: GpuSpec, *, scale: float, excess: float, now_us: float, limits: Limits,
+    problem: Problem,
+    configuration: Configuration,
+    gpu: GpuSpec,
+    *,
+    scale: float,
+    excess: float,
+    now_us: float,
+    limits: Limits,
     pricing: Pricing | None = None,
-) -> Neighbourhood:  # fmt: skip
+) -> Neighbourhood:
     """All single changes, and the pairs of changes that tuners usually make together, in one call of each model.
 
     `scale` takes the analytical latency to the shown one, and `excess` what of it lies above the bound; `now_us` is what the launch takes,

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from advisor import pipelines
-from advisor.hardware import GpuSpec
+from advisor.gpus.hardware import GpuSpec
 from advisor.learned.base import Predictor
 from advisor.pipelines import Array, ConfigurationBatch
-from advisor.schema import Problem
+from advisor.result.schema import Problem
 
 
 def now_us(predicted_us: float, measured_us: float | None, bound_us: float) -> float:
@@ -61,4 +61,3 @@ class Pricing:
             else:  # it cannot launch as it is, and has nothing to lose; but it must launch afterwards
                 slower[other.id] = np.where(np.isfinite(after), 0.0, np.inf)
         return slower
-

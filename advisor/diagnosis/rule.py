@@ -7,7 +7,7 @@ from typing import Protocol
 
 from advisor.diagnosis.context import LaunchContext, Need
 from advisor.diagnosis.neighbours import Change
-from advisor.schema import Finding, Severity
+from advisor.result.schema import Finding, Severity
 
 LEAST_SHOWN_US = 0.005
 """Latencies are shown to a hundredth of a microsecond: less is no difference."""
@@ -94,8 +94,9 @@ def remedy_of(better: Change) -> str:
     """`BLOCK_SIZE_N=64: 12.3 µs predicted`, and what that does to the others that run with it."""
     others = [
         f"{name}, which runs with it too, takes {microseconds(abs(us))} {'longer' if us > 0 else 'less'}"
-        for name, us in better.slower_us.items() if abs(us) >= LEAST_SHOWN_US
-    ]  # fmt: skip
+        for name, us in better.slower_us.items()
+        if abs(us) >= LEAST_SHOWN_US
+    ]
     return "; ".join([f"{better.text()}: {promised(better)}", *others])
 
 

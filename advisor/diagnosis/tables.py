@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from advisor.configs.audit import CHECKS, AuditIssue
 from advisor.diagnosis.diagnose import order
-from advisor.schema import Finding, Severity
+from advisor.result.schema import Finding, Severity
+from advisor.tables.audit import CHECKS, AuditIssue
 
 REMEDIES: dict[str, str] = {
     "unreadable": "restore the file or tune it again",

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from advisor import pipelines
-from advisor.hardware import GpuSpec
+from advisor.gpus.hardware import GpuSpec
 from advisor.learned.base import ANALYTICAL, Prediction
 from advisor.learned.calibration import CERTAIN
 from advisor.learned.served import stack_configuration
@@ -61,9 +61,10 @@ class AnalyticalPredictor:
         at_once = max(LAUNCHES_AT_ONCE // len(members) // groups, 1)
         found = [
             _of_configurations(problem.take(np.repeat(some, len(members))), members.take(np.tile(np.arange(len(members)), some.size)), gpu)
-            .us.reshape(some.size, len(members)).min(axis=1)
+            .us.reshape(some.size, len(members))
+            .min(axis=1)
             for some in np.split(problems, np.arange(at_once, problems.size, at_once))
-        ]  # fmt: skip
+        ]
         return _with_interval(np.concatenate(found), pipelines.bound(pipelines.work(problem, gpu), gpu, problem.cache).us)
 
     def scores(self, problems: ProblemBatch | Sequence[ProblemBatch], configuration: ConfigurationBatch, gpu: GpuSpec) -> Array:
@@ -71,8 +72,16 @@ class AnalyticalPredictor:
         each = [problems] if isinstance(problems, ProblemBatch) else problems
         return np.log(sum(pipelines.latency_us(pipelines.demand(problem, configuration, gpu), gpu) for problem in each))
 
-    def p_speedup(self, problem: ProblemBatch, gpu: GpuSpec, latency_us: Array | None, prediction: Prediction,
-                  ceiling: Prediction, configuration: ConfigurationBatch | None = None, at_least: float = 1.1) -> Array:  # fmt: skip
+    def p_speedup(
+        self,
+        problem: ProblemBatch,
+        gpu: GpuSpec,
+        latency_us: Array | None,
+        prediction: Prediction,
+        ceiling: Prediction,
+        configuration: ConfigurationBatch | None = None,
+        at_least: float = 1.1,
+    ) -> Array:
         """Normal in log latency; a measured latency has no uncertainty of its own.
 
         Errors of two configurations count as independent. Of fused-MoE sweeps they correlate by 0.8, but reckoned with that more than a
@@ -116,9 +125,11 @@ def _columns(prediction: Prediction) -> tuple[Array, Array, Array]:
 def _with_interval(us: Array, floor: Array) -> Prediction:
     us = column(us)
     return Prediction(
-        us=us, low_us=np.maximum(us * np.exp(-SPREAD), np.minimum(floor, us)), high_us=us * np.exp(SPREAD),
+        us=us,
+        low_us=np.maximum(us * np.exp(-SPREAD), np.minimum(floor, us)),
+        high_us=us * np.exp(SPREAD),
         learned=np.zeros(us.shape, dtype=bool),
-    )  # fmt: skip
+    )
 
 
 def normal_cdf(x: Array) -> Array:

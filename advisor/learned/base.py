@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.hardware import GpuSpec
+from advisor.gpus.hardware import GpuSpec
 from advisor.pipelines import Array, ConfigurationBatch, ProblemBatch
 
 ANALYTICAL, EXTRAPOLATED = "analytical model", "extrapolated"
@@ -72,8 +72,16 @@ class Predictor(Protocol):
         first ones may come later than it would alone, for whoever tries several."""
         ...
 
-    def p_speedup(self, problem: ProblemBatch, gpu: GpuSpec, latency_us: Array | None, prediction: Prediction,
-                  ceiling: Prediction, configuration: ConfigurationBatch | None = None, at_least: float = 1.1) -> Array:  # fmt: skip
+    def p_speedup(
+        self,
+        problem: ProblemBatch,
+        gpu: GpuSpec,
+        latency_us: Array | None,
+        prediction: Prediction,
+        ceiling: Prediction,
+        configuration: ConfigurationBatch | None = None,
+        at_least: float = 1.1,
+    ) -> Array:
         """Probability that the best configuration is `at_least` times faster than the launch.
 
         `latency_us` is measured, or None; `prediction` is of the same launch, with the same `configuration` (None: as served)."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from advisor.counting import part
-from advisor.hardware import GpuSpec
+from advisor.gpus.hardware import GpuSpec
 from advisor.pipelines.tile import compute_pipeline
-from advisor.schema import LaunchReport, Problem
+from advisor.result.schema import LaunchReport, Problem
+from advisor.system.counting import part
 
 PRODUCTS = ("gemm", "attention", "w13", "w2")
 """Families and operators that multiply matrices."""
@@ -27,8 +27,10 @@ def exact_products(problems: Iterable[Problem], gpu: GpuSpec) -> tuple[str, ...]
     types = {p.dtype for p in problems if p.op in PRODUCTS or p.family in PRODUCTS}
     said: list[str] = []
     if "fp32" in types and compute_pipeline(gpu, "tf32") is not None:
-        said.append("fp32 means exact products here: their bound is that of the vector units, and input_precision tf32 or tf32x3 "
-                    "(--dtype tf32) can go below it.")  # fmt: skip
+        said.append(
+            "fp32 means exact products here: their bound is that of the vector units, and input_precision tf32 or tf32x3 "
+            "(--dtype tf32) can go below it."
+        )
     if "fp16" in types and "fp16" in (gpu.fp16_accumulator_flop_per_clock_per_sm or {}):
         said.append(f"fp16 means products summed up in fp32 here: on {gpu.name}, out_dtype=tl.float16 can go below their bound.")
     return tuple(said)
@@ -42,10 +44,14 @@ def held_by_power(launches: Sequence[LaunchReport], gpu: GpuSpec) -> tuple[str, 
     """A sentence where the board's power limit, which no configuration gets around, takes much of the latency; else nothing."""
     held = sum(
         piece.us > HELD_SHARE * report.predicted.us
-        for report in launches for piece in report.gap if piece.cause == "power" and report.predicted is not None
-    )  # fmt: skip
+        for report in launches
+        for piece in report.gap
+        if piece.cause == "power" and report.predicted is not None
+    )
     if not held:
         return ()
     where = part(held, len(launches), "launch")
-    return (f"The board's {gpu.board_power_w:g} W hold the clock down in {where}, whatever the configuration: bounds are those of the "
-            "highest clock.",)  # fmt: skip
+    return (
+        f"The board's {gpu.board_power_w:g} W hold the clock down in {where}, whatever the configuration: bounds are those of the "
+        "highest clock.",
+    )

@@ -10,15 +10,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor import pipelines
-from advisor.hardware import GpuSpec
-from advisor.learned import calibration, direct, evidence
+from advisor.gpus.hardware import GpuSpec
+from advisor.learned import calibration
 from advisor.learned.analytical import SPREAD, Z_80, AnalyticalPredictor, normal_cdf, within_bound
 from advisor.learned.base import Prediction, Predictor
 from advisor.learned.calibration import WIDEST
-from advisor.learned.features import BEST
-from advisor.learned.launch import Launch
+from advisor.learned.library import direct
 from advisor.learned.machine import Machine, machine
-from advisor.learned.moe import DOMAIN_END, DOMAIN_FADES, DOMAIN_MARGIN, Estimate, MoeModel, covers
+from advisor.learned.moe import measured_posterior
+from advisor.learned.moe.features import BEST
+from advisor.learned.moe.launch import Launch
+from advisor.learned.moe.model import DOMAIN_END, DOMAIN_FADES, DOMAIN_MARGIN, Estimate, MoeModel, covers
 from advisor.learned.weights import Weights
 from advisor.pipelines import Array, ConfigurationBatch, ProblemBatch
 from advisor.pipelines.power import least_sustained_us, sustained_us
@@ -79,8 +81,9 @@ class LearnedPredictor:
         share = np.where(np.isfinite(us), learned.learned if learned.share is None else learned.share, 0.0)
         return Prediction(us=us, low_us=low, high_us=high, learned=np.zeros(us.shape, dtype=bool), share=share)
 
-    def _outside(self, learned: Prediction, far: Array, problem: ProblemBatch, configuration: ConfigurationBatch | None,
-                 gpu: GpuSpec) -> Prediction:  # fmt: skip
+    def _outside(
+        self, learned: Prediction, far: Array, problem: ProblemBatch, configuration: ConfigurationBatch | None, gpu: GpuSpec
+    ) -> Prediction:
         """Learned values as they are within what was learned, and as far as they count elsewhere (`Domain.far` [n])."""
         rows = np.flatnonzero(far > DOMAIN_MARGIN)
         some = None if configuration is None else configuration.take(rows)
@@ -110,20 +113,36 @@ class LearnedPredictor:
             return self._analytical.scores(each, configuration, gpu)
         return moe.ranker.scores(moe.core, each, configuration, machine(gpu, each[0].dtype))
 
-    def p_speedup(self, problem: ProblemBatch, gpu: GpuSpec, latency_us: Array | None, prediction: Prediction,
-                  ceiling: Prediction, configuration: ConfigurationBatch | None = None, at_least: float = 1.1) -> Array:  # fmt: skip
+    def p_speedup(
+        self,
+        problem: ProblemBatch,
+        gpu: GpuSpec,
+        latency_us: Array | None,
+        prediction: Prediction,
+        ceiling: Prediction,
+        configuration: ConfigurationBatch | None = None,
+        at_least: float = 1.1,
+    ) -> Array:
         """Probability that the best configuration is `at_least` times faster than the launch.
 
         With a measured latency: the share of held-out errors of the ceiling that leave the best below latency / at_least, after what
-        the launch says of them (`evidence`: it took longer than `prediction`, so will the best). Without: the launch's own uncertainty
-        is added to the ceiling's (as if independent). NaN for a launch of a library kernel that this model predicted: the library
-        chooses its configuration, no space was searched, and nobody knows what could be won.
+        the launch says of them (`measured_posterior`: it took longer than `prediction`, so will the best). Without: the launch's own
+        uncertainty is added to the ceiling's (as if independent). NaN for a launch of a library kernel that this model predicted: the
+        library chooses its configuration, no space was searched, and nobody knows what could be won.
         """
         p = self._p_speedup(problem, gpu, latency_us, prediction, ceiling, configuration, at_least)
         return within_bound(p, problem, gpu, latency_us, at_least)
 
-    def _p_speedup(self, problem: ProblemBatch, gpu: GpuSpec, latency_us: Array | None, prediction: Prediction,
-                   ceiling: Prediction, configuration: ConfigurationBatch | None, at_least: float) -> Array:  # fmt: skip
+    def _p_speedup(
+        self,
+        problem: ProblemBatch,
+        gpu: GpuSpec,
+        latency_us: Array | None,
+        prediction: Prediction,
+        ceiling: Prediction,
+        configuration: ConfigurationBatch | None,
+        at_least: float,
+    ) -> Array:
         plain = _p_of_intervals(latency_us, prediction, ceiling, at_least)
         moe = self._moe(problem)
         if moe is None or not moe.core.winners.size:
@@ -133,10 +152,12 @@ class LearnedPredictor:
         size = calibration.scale(moe.scale, estimate.features)
         task, seen = self._errors(moe, "best", problem, gpu)
         now, told = _middle(prediction) if latency_us is None else latency_us, np.zeros(1)
-        name = evidence.given(task, "served" if configuration is None else "exact")
+        name = measured_posterior.given(task, "served" if configuration is None else "exact")
         if latency_us is not None and (name, seen) in moe.shares:
-            launched = evidence.blocks(moe.launch(problem, configuration, known))
-            told = moe.shares[(name, seen)] * evidence.signal(latency_us, prediction.us, launched, evidence.blocks(launch))
+            launched = measured_posterior.blocks(moe.launch(problem, configuration, known))
+            told = moe.shares[(name, seen)] * measured_posterior.signal(
+                latency_us, prediction.us, launched, measured_posterior.blocks(launch)
+            )
             task = name
         with np.errstate(invalid="ignore", divide="ignore"):
             best = np.maximum(estimate.log_us, np.log(_least_sustained_us(problem, gpu)))
@@ -170,8 +191,9 @@ class LearnedPredictor:
         return _joined(fallback, _above(_widened(found, far), problem, gpu), far <= DOMAIN_MARGIN, _share(far))
 
 
-def _launchable(found: tuple[Array, Array, Array], problem: ProblemBatch, configuration: ConfigurationBatch | None,
-                gpu: GpuSpec) -> Prediction:  # fmt: skip
+def _launchable(
+    found: tuple[Array, Array, Array], problem: ProblemBatch, configuration: ConfigurationBatch | None, gpu: GpuSpec
+) -> Prediction:
     """Learned values, none below the bound, of the configuration where one is given; infinite where that cannot launch."""
     if configuration is None:
         us, low, high = _above(_slowed(found, _least_sustained_us(problem, gpu)), problem, gpu)

@@ -78,11 +78,15 @@ class Forest:
         """The forest as named arrays, to be stored."""
         counts = np.array([e.size for e in self.edges], dtype=np.int32)
         return {
-            f"{prefix}/feature": self.feature, f"{prefix}/code": self.code, f"{prefix}/ruled_out": self.ruled_out,
-            f"{prefix}/leaf": self.leaf, f"{prefix}/edges": np.concatenate([*self.edges, np.zeros(0, np.float32)]),
-            f"{prefix}/edge_counts": counts, f"{prefix}/base": np.array(self.base),
+            f"{prefix}/feature": self.feature,
+            f"{prefix}/code": self.code,
+            f"{prefix}/ruled_out": self.ruled_out,
+            f"{prefix}/leaf": self.leaf,
+            f"{prefix}/edges": np.concatenate([*self.edges, np.zeros(0, np.float32)]),
+            f"{prefix}/edge_counts": counts,
+            f"{prefix}/base": np.array(self.base),
             f"{prefix}/names": np.array(self.names, dtype="U32"),
-        }  # fmt: skip
+        }
 
 
 def from_arrays(stored: Mapping[str, NDArray[Any]], prefix: str) -> Forest:
@@ -90,10 +94,14 @@ def from_arrays(stored: Mapping[str, NDArray[Any]], prefix: str) -> Forest:
     counts = stored[f"{prefix}/edge_counts"]
     edges = np.split(stored[f"{prefix}/edges"], np.cumsum(counts)[:-1])
     return Forest(
-        feature=stored[f"{prefix}/feature"], code=stored[f"{prefix}/code"], ruled_out=stored[f"{prefix}/ruled_out"],
-        leaf=stored[f"{prefix}/leaf"], edges=tuple(edges), base=float(stored[f"{prefix}/base"]),
+        feature=stored[f"{prefix}/feature"],
+        code=stored[f"{prefix}/code"],
+        ruled_out=stored[f"{prefix}/ruled_out"],
+        leaf=stored[f"{prefix}/leaf"],
+        edges=tuple(edges),
+        base=float(stored[f"{prefix}/base"]),
         names=tuple(str(n) for n in stored[f"{prefix}/names"]),
-    )  # fmt: skip
+    )
 
 
 def average(forests: list[Forest]) -> Forest:
@@ -121,5 +129,7 @@ def average(forests: list[Forest]) -> Forest:
         code=np.concatenate([wide(c, nodes, 255) for c in codes]).astype(np.uint8),
         ruled_out=np.concatenate([wide(f.ruled_out, nodes) for f in forests]),
         leaf=(np.concatenate([wide(f.leaf, nodes + 1) for f in forests]) / len(forests)).astype(np.float32),
-        edges=merged, base=float(np.mean([f.base for f in forests])), names=forests[0].names,
-    )  # fmt: skip
+        edges=merged,
+        base=float(np.mean([f.base for f in forests])),
+        names=forests[0].names,
+    )

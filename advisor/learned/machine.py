@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from advisor.hardware import GpuSpec
+from advisor.gpus.hardware import GpuSpec
 from advisor.pipelines.dram import READ_SHARE, sustained_bytes_per_us
 from advisor.pipelines.power import sustained_flop_per_us
 from advisor.pipelines.tile import compute_pipeline, product_count
@@ -24,7 +24,7 @@ RTX 5090, the RTX PRO 6000 of workstations) give the rate at the highest clock, 
 FMA_PRODUCT_SHARE = {8.6: 0.72, 8.9: 0.72, 9.0: 0.92, 12.0: 0.72}
 """Of what the vector units give to products on other GPUs, relative to their peak, by compute capability. Where an SM has as many lanes as
 its schedulers issue instructions for, every load from shared memory takes the slot of an FMA. Source: torch.mm in fp32 on boards that power
-does not hold down (`tests/learned/published_products.csv`): RTX 4090 0.65 of the peak at the boost clock, RTX 5090 0.64, RTX 3090 0.69,
+does not hold down (`tests/training/published_products.csv`): RTX 4090 0.65 of the peak at the boost clock, RTX 5090 0.64, RTX 3090 0.69,
 H100 0.84, H20 0.87; but A100 0.98, V100 0.96, B200 0.94."""
 
 TENSOR_MEMORY = (10.0, 10.3)

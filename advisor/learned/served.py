@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from advisor.configs.defaults import default_fields
-from advisor.hardware import GpuSpec
+from advisor.gpus.hardware import GpuSpec
 from advisor.learned.machine import Machine, machine
 from advisor.pipelines import ConfigurationBatch, ProblemBatch
+from advisor.tables.defaults import default_fields
 
 SMALL_SMEM_BYTES = 128 * 1024
 LARGE_SMEM_BYTES = 200 * 1024
@@ -55,7 +55,8 @@ def stack_configuration(problem: ProblemBatch, gpu: GpuSpec) -> ConfigurationBat
     if not quantised:
         return served_configuration(problem, machine(gpu, problem.dtype))
     dtype = problem.dtype if problem.weight_dtype in (None, problem.dtype) else WEIGHT_ONLY.get(problem.weight_dtype, problem.dtype)
-    fields = default_fields("vllm", problem.sizes["M"], problem.sizes["E"], dtype=dtype, block_shape=problem.block_shape,
-                            amd=gpu.vendor == "amd")  # fmt: skip
+    fields = default_fields(
+        "vllm", problem.sizes["M"], problem.sizes["E"], dtype=dtype, block_shape=problem.block_shape, amd=gpu.vendor == "amd"
+    )
     columns = {name: column.astype(np.float64) for name, column in fields.items()}
     return ConfigurationBatch(num_warps=columns.pop("num_warps"), num_stages=columns.pop("num_stages"), parameters=columns)

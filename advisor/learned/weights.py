@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.errors import InputError
-from advisor.learned import direct, moe
-from advisor.learned.direct import DirectModel
-from advisor.learned.moe import MoeModel
-from advisor.resources import folder
-from advisor.writing import replacing
+from advisor.learned.library import direct
+from advisor.learned.library.direct import DirectModel
+from advisor.learned.moe import model as moe
+from advisor.learned.moe.model import MoeModel
+from advisor.system.errors import InputError
+from advisor.system.resources import folder
+from advisor.system.writing import replacing
 
 # 2: gemm has a fitted physics; 3: split L2s, launch in clocks, forests of sweeps; 4: physics of the order; 5: listwise forests;
 # 6: evidence of measured launches; 7: buffers of small tiles on Hopper, more forests for GPUs never swept
@@ -95,11 +96,19 @@ def load(path: Path | str) -> Weights:
     except InputError:
         raise
     except OSError as error:
-        raise InputError(f"{name}: cannot be read ({error.strerror or type(error).__name__})", os.fspath(path),
-                         "weights that `advisor train` wrote", "check the path") from None  # fmt: skip
+        raise InputError(
+            f"{name}: cannot be read ({error.strerror or type(error).__name__})",
+            os.fspath(path),
+            "weights that `advisor train` wrote",
+            "check the path",
+        ) from None
     except (ValueError, KeyError, TypeError, IndexError, EOFError, AssertionError, zipfile.BadZipFile) as error:
-        raise InputError(f"{name}: cannot be read as weights ({type(error).__name__})", os.fspath(path),
-                         "a file that `advisor train` wrote", "train it anew") from None  # fmt: skip
+        raise InputError(
+            f"{name}: cannot be read as weights ({type(error).__name__})",
+            os.fspath(path),
+            "a file that `advisor train` wrote",
+            "train it anew",
+        ) from None
 
 
 def shipped() -> Path | None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from advisor.measurement.comparison import compare_launches
-    from advisor.measurement.device import DeviceSpec, find_device, open_device, parse_device
+    from advisor.measurement.devices.device import DeviceSpec, find_device, open_device, parse_device
     from advisor.measurement.failures import FAILURE_KINDS, NotRecordedError
     from advisor.measurement.kernel_file import KernelRef, configurations, find_kernels, read_kernels
     from advisor.measurement.launch import Batch, Launch, Outcome
@@ -22,13 +22,35 @@ if TYPE_CHECKING:
     from advisor.measurement.statistics import Side, verdict
 
 _HOMES = {
-    "FAILURE_KINDS": "failures", "Batch": "launch", "DeviceSpec": "device", "KernelRef": "kernel_file", "Launch": "launch",
-    "Limits": "scheduler", "NotRecordedError": "failures", "Outcome": "launch", "Progress": "measuring", "Recording": "recorded",
-    "Scheduler": "scheduler", "Side": "statistics", "Summary": "measuring", "compare_launches": "comparison",
-    "configurations": "kernel_file", "find_device": "device", "find_kernels": "kernel_file", "launches_of": "plan",
-    "measure": "measuring", "open_device": "device", "parse_device": "device", "read_kernels": "kernel_file", "read_measured": "rows",
-    "read_plan": "plan", "read_recording": "recorded", "run_plan": "measuring", "skewed_routing": "plan", "verdict": "statistics",
-}  # fmt: skip
+    "FAILURE_KINDS": "failures",
+    "Batch": "launch",
+    "DeviceSpec": "devices.device",
+    "KernelRef": "kernel_file",
+    "Launch": "launch",
+    "Limits": "scheduler",
+    "NotRecordedError": "failures",
+    "Outcome": "launch",
+    "Progress": "measuring",
+    "Recording": "recorded",
+    "Scheduler": "scheduler",
+    "Side": "statistics",
+    "Summary": "measuring",
+    "compare_launches": "comparison",
+    "configurations": "kernel_file",
+    "find_device": "devices.device",
+    "find_kernels": "kernel_file",
+    "launches_of": "plan",
+    "measure": "measuring",
+    "open_device": "devices.device",
+    "parse_device": "devices.device",
+    "read_kernels": "kernel_file",
+    "read_measured": "rows",
+    "read_plan": "plan",
+    "read_recording": "recorded",
+    "run_plan": "measuring",
+    "skewed_routing": "plan",
+    "verdict": "statistics",
+}
 
 __all__ = [
     "FAILURE_KINDS",

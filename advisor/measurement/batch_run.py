@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from advisor.measurement.device import Bench, Device
+from advisor.measurement.devices.device import Bench, Device
 from advisor.measurement.failures import Failure, classify, is_fatal
 from advisor.measurement.kernel_file import KernelRef
 from advisor.measurement.launch import Batch, Outcome
@@ -154,9 +154,15 @@ def _time(run: _Run) -> list[Outcome]:
 
         try:
             taken = measure_rounds(
-                time_side, len(owners), rounds=batch.rounds, max_rounds=batch.max_rounds, seed=batch.seed,
-                default_clock_mhz=run.device.default_clock_mhz, together=batch.together, before=before,
-            )  # fmt: skip
+                time_side,
+                len(owners),
+                rounds=batch.rounds,
+                max_rounds=batch.max_rounds,
+                seed=batch.seed,
+                default_clock_mhz=run.device.default_clock_mhz,
+                together=batch.together,
+                before=before,
+            )
         except Exception as error:
             failure = classify(error, "rounds")
             if is_fatal(error, failure):
@@ -176,7 +182,10 @@ def _outcome(run: _Run, index: int, timings: dict[int, SideTimings], floor: floa
         return Outcome(failure=run.failures[index])
     taken = timings[index]
     return Outcome(
-        rounds=taken.rounds, noise_floor=floor, timer=run.bench(index).timer(run.launched[index]), throttle=taken.throttle,
-        temperature_c=taken.temperature_c, power_w=taken.power_w,
-    )  # fmt: skip
-
+        rounds=taken.rounds,
+        noise_floor=floor,
+        timer=run.bench(index).timer(run.launched[index]),
+        throttle=taken.throttle,
+        temperature_c=taken.temperature_c,
+        power_w=taken.power_w,
+    )

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from advisor.errors import MeasurementError
-from advisor.measurement.device import DeviceSpec, find_device
+from advisor.measurement.devices.device import DeviceSpec, find_device
 from advisor.measurement.launch import Batch, Launch, Outcome
 from advisor.measurement.scheduler import Limits, Scheduler
 from advisor.measurement.statistics import MAX_ROUNDS, MIN_ROUNDS, Comparison, Side, verdict
-from advisor.schema import Fingerprint
+from advisor.result.schema import Fingerprint
+from advisor.system.errors import MeasurementError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,9 +23,15 @@ class MeasuredComparison:
 
 
 def compare_launches(
-    base: Launch, head: Launch, *, device: str | DeviceSpec = "auto", seed: int = 0, floor: bool = True, limits: Limits | None = None,
+    base: Launch,
+    head: Launch,
+    *,
+    device: str | DeviceSpec = "auto",
+    seed: int = 0,
+    floor: bool = True,
+    limits: Limits | None = None,
     scheduler: Scheduler | None = None,
-) -> MeasuredComparison:  # fmt: skip
+) -> MeasuredComparison:
     """Measures two launches in the same rounds (of two revisions of a kernel, or two configurations) and gives the verdict.
 
     At least 10 rounds; 30 where 10 do not settle it.
@@ -59,6 +65,4 @@ def compare_launches(
 def _verdict(scheduler: Scheduler, batch: Batch, fingerprint: Fingerprint) -> MeasuredComparison:
     (_, (base, head)) = next(iter(scheduler.run([batch])))
     sides = [Side(rounds=o.rounds, failure=o.failure, fingerprint=fingerprint, session="interleaved") for o in (base, head)]
-    return MeasuredComparison(
-        comparison=verdict(sides[0], sides[1], floor=base.noise_floor), base=base, head=head, fingerprint=fingerprint
-    )
+    return MeasuredComparison(comparison=verdict(sides[0], sides[1], floor=base.noise_floor), base=base, head=head, fingerprint=fingerprint)

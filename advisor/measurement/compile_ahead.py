@@ -10,15 +10,25 @@ import re
 from functools import lru_cache
 from typing import Any
 
-from advisor.compiled.worker import answer_for
-from advisor.configs.described import kernel_problem
+from advisor.compiled.compiler.worker import answer_for
 from advisor.measurement.kernel_file import KernelRef, function_of, load_module
-from advisor.schema import Configuration, Problem
+from advisor.python_source.described import kernel_problem
+from advisor.result.schema import Configuration, Problem
 
 _TORCH_NAMES = {
-    "bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "fp64": "float64", "fp8e4nv": "float8_e4m3fn", "fp8e5": "float8_e5m2",
-    "i1": "bool", "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64", "u8": "uint8",
-}  # fmt: skip
+    "bf16": "bfloat16",
+    "fp16": "float16",
+    "fp32": "float32",
+    "fp64": "float64",
+    "fp8e4nv": "float8_e4m3fn",
+    "fp8e5": "float8_e5m2",
+    "i1": "bool",
+    "i8": "int8",
+    "i16": "int16",
+    "i32": "int32",
+    "i64": "int64",
+    "u8": "uint8",
+}
 _DESCRIPTOR = re.compile(r"tensordesc<(\w+)\[([\d, ]+)\]>")
 
 

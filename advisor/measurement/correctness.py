@@ -56,8 +56,9 @@ def compare(got: Any, want: Any, relative: float, absolute: float, what: str) ->
     if wrong:
         raise WrongOutputError(
             f"{what}: {wrong} of {got.numel()} elements differ from the reference",
-            f"{worst[2]:.6g} at {worst[1]}", f"{worst[3]:.6g} ± {relative:g} relative, {absolute:g} of the rms",
-        )  # fmt: skip
+            f"{worst[2]:.6g} at {worst[1]}",
+            f"{worst[3]:.6g} ± {relative:g} relative, {absolute:g} of the rms",
+        )
 
 
 def _parts(tensor: Any) -> Iterator[Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from advisor.errors import AdvisorError, MeasurementError, shorten
+from advisor.system.errors import AdvisorError, MeasurementError, shorten
 
 FAILURE_KINDS = (
     "illegal-access",  # the kernel touched memory it may not; the CUDA context is lost
@@ -72,9 +72,17 @@ _TEXTS: tuple[tuple[str, str], ...] = (
     ("failed to translate module", "compile-error"),
 )
 _MACHINE_TEXTS = (
-    "failed to find c compiler", "no space left on device", "disk quota exceeded", "permission denied", "read-only file system",
-    "too many open files", "cannot allocate memory", "0 active drivers", "ecc error", "unable to determine the device handle",
-)  # fmt: skip
+    "failed to find c compiler",
+    "no space left on device",
+    "disk quota exceeded",
+    "permission denied",
+    "read-only file system",
+    "too many open files",
+    "cannot allocate memory",
+    "0 active drivers",
+    "ecc error",
+    "unable to determine the device handle",
+)
 """Of the machine, whatever raised it: ptxas says so too where the disk is full."""
 _TYPES: dict[str, str] = {
     "OutOfMemoryError": "out-of-memory",  # torch

@@ -30,7 +30,7 @@ STEERED: dict[str, tuple[tuple[int, ...], tuple[str, ...]]] = {
     "atomic_cas": ((0,), ("pointer",)),
     **{f"atomic_{name}": ((0, 2), ("pointer", "mask")) for name in ("add", "and", "max", "min", "or", "xor", "xchg")},
     **dict.fromkeys(("make_block_ptr", "advance", "make_tensor_descriptor"), ((0, 1, 2, 3, 4), ("base", "shape", "strides", "offsets"))),
-}  # fmt: skip
+}
 """Operations that go where they are told: positions and names of the arguments that tell."""
 
 
@@ -47,9 +47,10 @@ def deciding(modules: Iterable[str], kernel: str, tensors: Iterable[str]) -> lis
     # A counter that is put back to zero rests at zero, as a lock does.
     of_counters = _Reader(functions, imported, LOADS - COUNTS)
     return [
-        name for name in tensors
+        name
+        for name in tensors
         if (of_counters if reader.resets(kernel, frozenset({name})) else reader).decides(kernel, frozenset({name}), frozenset())
-    ]  # fmt: skip
+    ]
 
 
 def holding_addresses(modules: Iterable[str], kernel: str, tensors: Iterable[str]) -> list[str]:
@@ -157,10 +158,13 @@ class _Reader:
         if _called(node) in self.functions:
             name = _called(node)
             return any(
-                self.decides(name, frozenset(_given(node, each, lambda value: self._is_pointer(value, pointers))),
-                             frozenset(_given(node, each, lambda value: self._is_value(value, pointers, values))))
+                self.decides(
+                    name,
+                    frozenset(_given(node, each, lambda value: self._is_pointer(value, pointers))),
+                    frozenset(_given(node, each, lambda value: self._is_value(value, pointers, values))),
+                )
                 for each in self.functions[name]
-            )  # fmt: skip
+            )
         return self._goes_by(node, pointers, values)
 
     def _goes_by(self, node: ast.Call, pointers: set[str], values: set[str]) -> bool:

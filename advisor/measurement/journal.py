@@ -17,9 +17,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
-from advisor.errors import AdvisorError, InputError, UsageError
 from advisor.measurement.rows import HEADER, MeasuredRow, line_of, read_measured
-from advisor.writing import unwritable
+from advisor.system.errors import AdvisorError, InputError, UsageError
+from advisor.system.writing import unwritable
 
 _HEADER_LINE = ",".join(HEADER) + "\n"
 

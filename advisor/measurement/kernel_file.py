@@ -20,13 +20,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from advisor.configs.described import kernel_problem, problem_dtype
-from advisor.errors import InputError, NothingMatchedError, UsageError
-from advisor.gpu_description import FMA_DTYPES, TENSOR_DTYPES
-from advisor.hardware import GpuSpec
+from advisor.gpus.gpu_description import FMA_DTYPES, TENSOR_DTYPES
+from advisor.gpus.hardware import GpuSpec
 from advisor.pipelines.batch import SIZES
-from advisor.resources import folder
-from advisor.schema import FAMILIES, Configuration, Problem
+from advisor.python_source.described import kernel_problem, problem_dtype
+from advisor.result.schema import FAMILIES, Configuration, Problem
+from advisor.system.errors import InputError, NothingMatchedError, UsageError
+from advisor.system.resources import folder
 
 MAX_FILE_BYTES = 8_000_000
 _REQUIRED = ("family", "ops")
@@ -216,8 +216,9 @@ def kernels_made_for(kernels: Sequence[KernelRef], op: str | None, dtype: str | 
     made, refused = [], []
     known = dict.fromkeys(each for kernel in kernels for each in kernel_entry(kernel)["ops"])
     if op is not None and op not in known:
-        raise NothingMatchedError(f"{', '.join(kernel.label for kernel in kernels)}: no such operator", op, f"one of {', '.join(known)}",
-                                  "check --op")  # fmt: skip
+        raise NothingMatchedError(
+            f"{', '.join(kernel.label for kernel in kernels)}: no such operator", op, f"one of {', '.join(known)}", "check --op"
+        )
     for kernel in kernels:
         entry = kernel_entry(kernel)
         if op is not None and op not in entry["ops"]:
@@ -305,8 +306,12 @@ def check_sizes(kernel: KernelRef, op: str, sizes: Mapping[str, int]) -> None:
         if value < (0 if name == "causal" else 1):
             raise UsageError(f"{kernel.label}: size {name} is too small", value, "at least 1", "correct --sizes")
     if sizes.get("topk", 0) > sizes.get("E", sys.maxsize):
-        raise UsageError(f"{kernel.label}: a token cannot take more experts than there are", f"topk={sizes['topk']}",
-                         f"at most E = {sizes['E']}", "correct --sizes")  # fmt: skip
+        raise UsageError(
+            f"{kernel.label}: a token cannot take more experts than there are",
+            f"topk={sizes['topk']}",
+            f"at most E = {sizes['E']}",
+            "correct --sizes",
+        )
 
 
 def configurations(kernel: KernelRef, problem: Problem, gpu: GpuSpec | None = None) -> tuple[Configuration, ...]:

@@ -9,8 +9,8 @@ from typing import Any
 
 from advisor.measurement.failures import Failure
 from advisor.measurement.kernel_file import KernelRef
-from advisor.result_json import codec_of
-from advisor.schema import Configuration, Problem, Round
+from advisor.result.result_json import codec_of
+from advisor.result.schema import Configuration, Problem, Round
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,9 +23,7 @@ class Launch:
 
     def key(self) -> str:
         """What makes two launches the same launch, on whatever machine: the kernel's name, not where its file lies."""
-        return json.dumps(
-            [self.kernel.function, problem_key(self.problem), self.configuration.flat()], sort_keys=True
-        )
+        return json.dumps([self.kernel.function, problem_key(self.problem), self.configuration.flat()], sort_keys=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,10 +12,9 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
 
-from advisor.errors import AdvisorError, MeasurementError, NoGpuError, NothingMatchedError
-from advisor.hardware import GpuSpec, match_device_name
-from advisor.measurement.ceilings import file_name, write_ceilings
-from advisor.measurement.device import DeviceSpec, find_device
+from advisor.gpus.hardware import GpuSpec, match_device_name
+from advisor.measurement.devices.ceilings import file_name, write_ceilings
+from advisor.measurement.devices.device import DeviceSpec, find_device
 from advisor.measurement.failures import Failure
 from advisor.measurement.journal import Journal
 from advisor.measurement.launch import Batch, Launch, Outcome, problem_key
@@ -23,8 +22,9 @@ from advisor.measurement.plan import batches_of, read_plan
 from advisor.measurement.rows import OK, bound_us, row_key, row_of
 from advisor.measurement.scheduler import Limits, Scheduler
 from advisor.measurement.statistics import MAX_ROUNDS, MIN_ROUNDS
-from advisor.schema import Fingerprint
-from advisor.writing import unwritable
+from advisor.result.schema import Fingerprint
+from advisor.system.errors import AdvisorError, MeasurementError, NoGpuError, NothingMatchedError
+from advisor.system.writing import unwritable
 
 SAME_FAILURES = 3
 """Batches in a row without a latency, all failing for one and the same reason that need not last: then it is the machine, and
@@ -76,10 +76,18 @@ Watch = Callable[[Progress], None]
 
 
 def measure(
-    launches: Sequence[Launch], output: str | os.PathLike[str], *, device: str | DeviceSpec = "auto", rounds: int = MIN_ROUNDS,
-    time_limit_s: float | None = None, resume: bool = True, limits: Limits | None = None, compile_workers: int | None = None,
-    seed: int = 0, watch: Watch | None = None,
-) -> Summary:  # fmt: skip
+    launches: Sequence[Launch],
+    output: str | os.PathLike[str],
+    *,
+    device: str | DeviceSpec = "auto",
+    rounds: int = MIN_ROUNDS,
+    time_limit_s: float | None = None,
+    resume: bool = True,
+    limits: Limits | None = None,
+    compile_workers: int | None = None,
+    seed: int = 0,
+    watch: Watch | None = None,
+) -> Summary:
     """Times launches and appends a row for each, as they come.
 
     Args:
@@ -115,10 +123,18 @@ def measure(
 
 
 def run_plan(
-    path: str | Path, output: str | os.PathLike[str], time_limit_s: float | None = None, *,
-    device: str | DeviceSpec = "auto", rounds: int | None = None, resume: bool = True, limits: Limits | None = None,
-    compile_workers: int | None = None, ceilings_folder: Path | None = None, watch: Watch | None = None,
-) -> Summary:  # fmt: skip
+    path: str | Path,
+    output: str | os.PathLike[str],
+    time_limit_s: float | None = None,
+    *,
+    device: str | DeviceSpec = "auto",
+    rounds: int | None = None,
+    resume: bool = True,
+    limits: Limits | None = None,
+    compile_workers: int | None = None,
+    ceilings_folder: Path | None = None,
+    watch: Watch | None = None,
+) -> Summary:
     """Measures a campaign, most informative first, until it is done or the time is up; resumable on any machine.
 
     The GPU's own ceilings are measured first, once, where the plan names a folder for them (a fake device's are written beside the
@@ -190,9 +206,17 @@ def _batches(launches: Iterable[Launch], rounds: int, seed: int) -> Iterator[Bat
 
 
 def _run(
-    batches: Iterable[Batch], scheduler: Scheduler, journal: Journal, summary: Summary, start: float, time_limit_s: float | None,
-    total: int | None, watch: Watch | None, *, skip_unfit: bool = False,
-) -> None:  # fmt: skip
+    batches: Iterable[Batch],
+    scheduler: Scheduler,
+    journal: Journal,
+    summary: Summary,
+    start: float,
+    time_limit_s: float | None,
+    total: int | None,
+    watch: Watch | None,
+    *,
+    skip_unfit: bool = False,
+) -> None:
     """The loop: a batch, its rows to the disk, the next. `skip_unfit`: problems whose inputs find no memory get no rows."""
     gpu = match_device_name(summary.gpu)
     deadline = None if time_limit_s is None else start + time_limit_s
@@ -234,9 +258,11 @@ def _run(
         if len(stuck) == SAME_FAILURES and same is not None and set(stuck) == {same}:
             reason = same.message if without_memory else f"{same.kind} ({same.stage}): {same.message}"
             raise MeasurementError(
-                f"the last {SAME_FAILURES} batches of launches failed, all for one reason", reason, "a launch that runs",
+                f"the last {SAME_FAILURES} batches of launches failed, all for one reason",
+                reason,
+                "a launch that runs",
                 "see to the machine (driver, compiler, disk, memory), then run it again: these launches are then measured again",
-            )  # fmt: skip
+            )
     summary.finished = summary.finished and came_back == expected
 
 

@@ -14,9 +14,9 @@ from functools import lru_cache
 import numpy as np
 
 from advisor import pipelines
-from advisor.errors import AdvisorError
-from advisor.hardware import GpuSpec
-from advisor.schema import Configuration, Problem
+from advisor.gpus.hardware import GpuSpec
+from advisor.result.schema import Configuration, Problem
+from advisor.system.errors import AdvisorError
 
 
 def low_discrepancy(lengths: Sequence[int]) -> list[tuple[int, ...]]:
@@ -76,9 +76,7 @@ def predicted_latency_us(problem: Problem, configurations: Sequence[Configuratio
         return None
 
     try:
-        analysis = pipelines.analyse(
-            pipelines.problem_batch([problem]), pipelines.configuration_batch(list(configurations)), gpu
-        )
+        analysis = pipelines.analyse(pipelines.problem_batch([problem]), pipelines.configuration_batch(list(configurations)), gpu)
     except (AdvisorError, KeyError):
         return None
     return np.broadcast_to(analysis.latency_us, (len(configurations),)).astype(np.float64)

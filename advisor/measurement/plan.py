@@ -27,13 +27,13 @@ from typing import Any
 import numpy as np
 
 from advisor import pipelines
-from advisor.errors import AdvisorError, InputError
-from advisor.hardware import GpuSpec
+from advisor.gpus.hardware import GpuSpec
 from advisor.measurement.kernel_file import KernelRef, block_shape_of, check_runnable, configurations, find_kernels, kernel_entry
 from advisor.measurement.launch import Batch, Launch
 from advisor.measurement.ordering import low_discrepancy, visiting_order
 from advisor.pipelines.batch import ELEMENT_BYTES, SIZES
-from advisor.schema import Problem
+from advisor.result.schema import Problem
+from advisor.system.errors import AdvisorError, InputError
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -131,10 +131,13 @@ def read_plan(path: str | Path) -> Plan:
     _known(ceilings, {"folder"}, file.name, "ceilings.")
     found = tuple(_sweep(each, i, file) for i, each in enumerate(sweeps or ()))
     return Plan(
-        path=file, sweeps=found, seed=_count(data, "seed", 0, file.name, 0), rounds=_count(data, "rounds", 10, file.name, 3),
+        path=file,
+        sweeps=found,
+        seed=_count(data, "seed", 0, file.name, 0),
+        rounds=_count(data, "rounds", 10, file.name, 3),
         configurations_per_visit=_count(data, "configurations_per_visit", 8, file.name, 1),
         ceilings_folder=file.resolve().parent / ceilings["folder"] if "folder" in ceilings else None,
-    )  # fmt: skip
+    )
 
 
 def _reject(file: str, key: str, got: object, limit: str) -> None:
@@ -177,9 +180,13 @@ def _sweep(data: Any, index: int, file: Path) -> Sweep:
             axes[key] = tuple(values)
     if "problems" in data:
         rows = data["problems"]
-        good = isinstance(rows, list) and bool(rows) and all(
-            isinstance(row, dict) and row and all(k in _SIZES and type(v) is int and v >= 0 for k, v in row.items()) for row in rows
-        )  # fmt: skip
+        good = (
+            isinstance(rows, list)
+            and bool(rows)
+            and all(
+                isinstance(row, dict) and row and all(k in _SIZES and type(v) is int and v >= 0 for k, v in row.items()) for row in rows
+            )
+        )
         if not good:
             reject(where + "problems", rows, "a list of {SIZE = integer, …}")
         axes["problems"] = tuple(rows)
@@ -231,10 +238,15 @@ def problems_of(sweep: Sweep) -> Iterator[Problem]:
         dtype = chosen.get("dtype", "bf16")
         block = sweep.fixed.get("block_shape") or block_shape_of(entry, dtype)
         problem = Problem(
-            family=entry["family"], op=chosen.get("op", next(iter(entry["ops"]))), sizes=sizes, dtype=dtype,
-            output_dtype=sweep.fixed.get("output_dtype"), block_shape=None if block is None else tuple(block), routing=routing,
+            family=entry["family"],
+            op=chosen.get("op", next(iter(entry["ops"]))),
+            sizes=sizes,
+            dtype=dtype,
+            output_dtype=sweep.fixed.get("output_dtype"),
+            block_shape=None if block is None else tuple(block),
+            routing=routing,
             cache=chosen.get("cache", "warm"),
-        )  # fmt: skip
+        )
         key = (problem.op, problem.dtype, problem.cache, tuple(sorted(sizes.items())), routing)
         if key not in seen:
             seen.add(key)

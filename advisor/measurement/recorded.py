@@ -11,12 +11,12 @@ import os
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from advisor.errors import InputError, UsageError
-from advisor.hardware import GpuSpec, match_device_name
+from advisor.gpus.hardware import GpuSpec, match_device_name
 from advisor.measurement.failures import NotRecordedError
 from advisor.measurement.kernel_file import KernelRef
 from advisor.measurement.rounds import Timing
-from advisor.schema import Configuration, Fingerprint, Problem, result_dtype
+from advisor.result.schema import Configuration, Fingerprint, Problem, result_dtype
+from advisor.system.errors import InputError, UsageError
 
 ConfigurationKey = tuple[tuple[str, object], ...]
 ProblemKey = tuple[object, ...]
@@ -31,8 +31,9 @@ def _problem_key(problem: Problem, said: Collection[str]) -> ProblemKey:
     optional = {
         "weight_dtype": problem.weight_dtype or problem.dtype,
         "output_dtype": result_dtype(problem.dtype, problem.output_dtype),
-        "block_shape": problem.block_shape, "cache": problem.cache,
-    }  # fmt: skip
+        "block_shape": problem.block_shape,
+        "cache": problem.cache,
+    }
     sizes = tuple(sorted(problem.sizes.items()))
     return (problem.family, problem.op, problem.dtype, sizes, problem.routing, *(optional[name] for name in said))
 
@@ -141,8 +142,12 @@ def read_recording(path: str | os.PathLike[str], gpu: str | None = None) -> Reco
         expected = f"one of {', '.join(sorted(gpus.values()))}" if gpus else "rows with a configuration and a latency"
         raise UsageError(f"{source}: has no rows of this GPU", gpu, expected)
     if wanted is None and len(gpus) > 1:
-        raise UsageError(f"{source}: has rows of several GPUs", ", ".join(sorted(gpus.values())), "one",
-                         "say which with --gpu NAME; of a recorded device, with recorded:FILE,gpu=NAME")  # fmt: skip
+        raise UsageError(
+            f"{source}: has rows of several GPUs",
+            ", ".join(sorted(gpus.values())),
+            "one",
+            "say which with --gpu NAME; of a recorded device, with recorded:FILE,gpu=NAME",
+        )
     if not latencies:
         raise InputError(f"{source}: has no latency of a known configuration", None, "rows with configuration columns and latency_us")
     name = wanted if wanted is not None else next(iter(gpus))
@@ -216,4 +221,3 @@ class RecordedBench:
 
     def close(self) -> None:
         """Nothing is held."""
-

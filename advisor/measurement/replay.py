@@ -1,7 +1,7 @@
 """Recorded launches as launches that can be measured: the kernel rebuilt from its parsed source, the arguments made anew.
 
 Nothing of the recorded program is run: a kernel is rebuilt from its own syntax tree, literals and triton imports
-(`advisor.configs.rebuild`). Its tensors get the recorded shapes, strides, types and alignment, and random values (integers: what the
+(`advisor.python_source.rebuild`). Its tensors get the recorded shapes, strides, types and alignment, and random values (integers: what the
 record holds of them, else zeros). A launch that such zeros would make another is left out (`advisor.measurement.index_tensors`), unless
 they are a routing, which is made anew. A record has no reference, so what a replayed launch writes is not checked.
 """
@@ -19,18 +19,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from advisor.compiled.compiler.worker import checked, decode
 from advisor.compiled.recorder.hook import MAX_CONTENT
-from advisor.compiled.worker import checked, decode
-from advisor.configs.launches import LaunchRecords, RecordedLaunch, read_launches
-from advisor.configs.literal_values import Passed, Symbol, passed_in
-from advisor.configs.rebuild import MODULE_PREFIX, rebuild
-from advisor.configs.rows import RECORDED_OPERATOR
-from advisor.configs.source import SourceFile, parse_source
-from advisor.errors import AdvisorError, InputError, NothingMatchedError
 from advisor.measurement.index_tensors import deciding, holding_addresses
 from advisor.measurement.kernel_file import KernelRef
 from advisor.measurement.launch import Launch
-from advisor.schema import LAUNCH_OPTIONS, Configuration, Problem
+from advisor.python_source.literal_values import Passed, Symbol, passed_in
+from advisor.python_source.rebuild import MODULE_PREFIX, rebuild
+from advisor.python_source.source import SourceFile, parse_source
+from advisor.result.schema import LAUNCH_OPTIONS, Configuration, Problem
+from advisor.rows.launches import LaunchRecords, RecordedLaunch, read_launches
+from advisor.rows.rows import RECORDED_OPERATOR
+from advisor.system.errors import AdvisorError, InputError, NothingMatchedError
 
 SHOWN = 5
 """Reasons that are shown where no launch can be measured."""
@@ -98,8 +98,12 @@ def recorded_launches(path: str | Path, folder: Path, problem_of: ProblemOf) -> 
         except (AdvisorError, *_ODD) as error:
             reasons.append(f"{launch.kernel}: {error}")
     if not found and records.damaged:
-        raise InputError(f"{path}: a damaged record, with no launch left that can be measured", "; ".join([*records.problems, *reasons]),
-                         "a whole file of `advisor record`", "record again")  # fmt: skip
+        raise InputError(
+            f"{path}: a damaged record, with no launch left that can be measured",
+            "; ".join([*records.problems, *reasons]),
+            "a whole file of `advisor record`",
+            "record again",
+        )
     if not found:
         said = list(dict.fromkeys([*reasons, *records.problems])) or ["no launch was recorded"]
         more = f"; and {len(said) - SHOWN} more reasons" if len(said) > SHOWN else ""
@@ -141,16 +145,26 @@ def _launch(source: SourceFile, launch: RecordedLaunch, folder: Path, problem_of
     configuration = _configuration(entry, launch)
     literal: dict[str, dict[str, Any]] = {
         launch.kernel: {
-            "family": problem.family, "ops": {problem.op: {"sizes": {}}}, "make_inputs": "make_inputs", "prepare": "prepare",
+            "family": problem.family,
+            "ops": {problem.op: {"sizes": {}}},
+            "make_inputs": "make_inputs",
+            "prepare": "prepare",
             "reference": "reference",
         }
-    }  # fmt: skip
+    }
     said = {
-        "kernel": launch.kernel, "module": rebuilt.entry, "signature": dict(launch.signature), "arguments": dict(launch.arguments),
-        "constexprs": {key: _plain(value) for key, value in launch.constexprs.items()}, "grid": list(launch.grid),
-        "tensors": {key: dict(value) for key, value in launch.tensors.items()}, "contents": dict(launch.contents),
-        "options": dict(launch.options), "routing": routing, "problem": dict(problem.sizes),
-    }  # fmt: skip
+        "kernel": launch.kernel,
+        "module": rebuilt.entry,
+        "signature": dict(launch.signature),
+        "arguments": dict(launch.arguments),
+        "constexprs": {key: _plain(value) for key, value in launch.constexprs.items()},
+        "grid": list(launch.grid),
+        "tensors": {key: dict(value) for key, value in launch.tensors.items()},
+        "contents": dict(launch.contents),
+        "options": dict(launch.options),
+        "routing": routing,
+        "problem": dict(problem.sizes),
+    }
     file = place / f"{name}.py"
     text = _FILE.format(kernel=name, kernels=pprint.pformat(literal, width=120), launch=repr(json.dumps(said)))
     file.write_text(text, encoding="utf-8", errors="backslashreplace")
@@ -169,9 +183,10 @@ def _missing(launch: RecordedLaunch, modules: Iterable[str], entry: Mapping[str,
     if cast := holding_addresses(modules, launch.kernel, wide) if wide else []:
         raise InputError(f"{', '.join(cast)} holds addresses of the recorded program's memory, so that the launch cannot be replayed")
     unknown = [
-        name for name, tensor in launch.tensors.items()
+        name
+        for name, tensor in launch.tensors.items()
         if _INTEGER.fullmatch(str(tensor.get("dtype"))) and all(tensor.get("shape", ())) and not isinstance(launch.contents.get(name), list)
-    ]  # fmt: skip
+    ]
     missing = deciding(modules, launch.kernel, unknown) if unknown else []
     if not missing:
         return None
@@ -203,11 +218,14 @@ def _remedy(names: Iterable[str]) -> str:
 
 
 def _uniform_routing(
-    names: Mapping[str, str], sizes: Mapping[str, int], constexprs: Mapping[str, Any], arguments: Mapping[str, Any],
+    names: Mapping[str, str],
+    sizes: Mapping[str, int],
+    constexprs: Mapping[str, Any],
+    arguments: Mapping[str, Any],
     tensors: Mapping[str, Mapping[str, Any]],
-) -> dict[str, list[int]]:  # fmt: skip
+) -> dict[str, list[int]]:
     """What the launcher's alignment makes of uniform routing, in tensors as large as recorded; empty where it finds no room in them."""
-    from advisor.compiled.described import aligned_routing
+    from advisor.compiled.launches.described import aligned_routing
 
     if "BLOCK_SIZE_M" not in constexprs or not all(name in tensors for name in names.values()):
         return {}
@@ -225,9 +243,11 @@ def _uniform_routing(
 def _stand_in(launch: RecordedLaunch) -> Problem:
     elements = [math.prod(int(size) for size in tensor.get("shape", ())) for tensor in launch.tensors.values()]
     return Problem(
-        family="elementwise", op=f"{RECORDED_OPERATOR}{launch.kernel}",
-        sizes={"B": max(1, math.prod(launch.grid)), "H": min(max([1, *elements]), 2**31 - 1)}, dtype=_dtype(launch),
-    )  # fmt: skip
+        family="elementwise",
+        op=f"{RECORDED_OPERATOR}{launch.kernel}",
+        sizes={"B": max(1, math.prod(launch.grid)), "H": min(max([1, *elements]), 2**31 - 1)},
+        dtype=_dtype(launch),
+    )
 
 
 def _dtype(launch: RecordedLaunch) -> str:
@@ -240,9 +260,10 @@ def _configuration(entry: Mapping[str, Any], launch: RecordedLaunch) -> Configur
     space = entry.get("space")
     tuned = set(space) if isinstance(space, dict) else None
     parameters: dict[str, int | bool | str] = {
-        name: value for name, value in launch.constexprs.items()
+        name: value
+        for name, value in launch.constexprs.items()
         if isinstance(value, int) and (name in tuned if tuned is not None else True)
-    }  # fmt: skip
+    }
     options: dict[str, Any] = {name: value for name, value in launch.options.items() if name in LAUNCH_OPTIONS and value}
     return Configuration(parameters={**parameters, "launch": launch.id}, **options)
 
@@ -269,9 +290,7 @@ def make_inputs(launch: Mapping[str, Any], device: str, generator: Any) -> dict[
     random = torch.Generator(device=device).manual_seed(seed)
     contents = dict(launch["contents"])
     if launch["routing"] is not None:
-        contents |= _uniform_routing(
-            launch["routing"], launch["problem"], launch["constexprs"], launch["arguments"], launch["tensors"]
-        )
+        contents |= _uniform_routing(launch["routing"], launch["problem"], launch["constexprs"], launch["arguments"], launch["tensors"])
     tensors = {
         name: _tensor(name, said, contents.get(name), str(launch["signature"].get(name, "")), device, random)
         for name, said in launch["tensors"].items()

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from advisor.measurement import statistics
-from advisor.schema import Round
+from advisor.result.schema import Round
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from advisor.configs.names import SIZE_LIMIT
-from advisor.configs.rows import FAMILY_PARAMETERS
 from advisor.measurement.row_source import RowSource
-from advisor.schema import LAUNCH_OPTIONS, Configuration
+from advisor.result.schema import LAUNCH_OPTIONS, Configuration
+from advisor.rows.rows import FAMILY_PARAMETERS
+from advisor.tables.names import SIZE_LIMIT
 
 PARAMETER_COLUMNS = ("BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K", "GROUP_SIZE_M")
 OPTION_COLUMNS = ("num_warps", "num_stages")

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from advisor.configs.cells import is_nothing
-from advisor.errors import InputError
+from advisor.rows.cells import is_nothing
+from advisor.system.errors import InputError
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """Measured launches as rows of a CSV file, and back.
 
-The columns are those of the published measurements (`advisor.configs.rows`), then what was measured: samples by round
+The columns are those of the published measurements (`advisor.rows.rows`), then what was measured: samples by round
 (rounds separated by `;`, samples by blanks), clocks, what was discarded and why, the A/A floor, the bound, and the fingerprint.
 Configuration parameters that have no column of their own are in `parameters`, as JSON.
 """
@@ -20,26 +20,43 @@ from typing import Any
 import numpy as np
 
 from advisor import pipelines
-from advisor.configs.cells import LATENCY_LIMIT, is_latency
-from advisor.configs.routing import check_routing
-from advisor.configs.row_status import failed
-from advisor.configs.rows import SIZE_COLUMNS, Rows
-from advisor.configs.rows import read_rows as read_columns
-from advisor.configs.stored_types import read_stored_types
-from advisor.errors import AdvisorError, InputError
-from advisor.hardware import GpuSpec
+from advisor.gpus.hardware import GpuSpec
 from advisor.measurement.failures import FAILURE_KINDS, MESSAGE_LIMIT, Failure
 from advisor.measurement.launch import Launch, Outcome
 from advisor.measurement.row_configuration import CONFIGURATION_COLUMNS, OPTION_COLUMNS, PARAMETER_COLUMNS, read_configuration
 from advisor.measurement.row_source import RowSource
 from advisor.measurement.statistics import median_interval, outliers
-from advisor.schema import Configuration, Fingerprint, Problem, Round
+from advisor.result.schema import Configuration, Fingerprint, Problem, Round
+from advisor.rows.cells import LATENCY_LIMIT, is_latency
+from advisor.rows.row_status import failed
+from advisor.rows.rows import SIZE_COLUMNS, Rows
+from advisor.rows.rows import read_rows as read_columns
+from advisor.rows.stored_types import read_stored_types
+from advisor.system.errors import AdvisorError, InputError
+from advisor.tables.routing import check_routing
 
 PROBLEM_COLUMNS = ("gpu", "family", "op", "gemm", "dtype", "weight_dtype", "output_dtype", "block_shape", "cache", "routing", "kernel")
 MEASURED_COLUMNS = (
-    "latency_us", "low_us", "high_us", "status", "reason", "rounds", "outliers", "noise_floor", "bound_us", "fault", "timer",
-    "throttle", "temperature_c", "power_w", "samples_us", "clocks_mhz", "discarded", "session", "fingerprint",
-)  # fmt: skip
+    "latency_us",
+    "low_us",
+    "high_us",
+    "status",
+    "reason",
+    "rounds",
+    "outliers",
+    "noise_floor",
+    "bound_us",
+    "fault",
+    "timer",
+    "throttle",
+    "temperature_c",
+    "power_w",
+    "samples_us",
+    "clocks_mhz",
+    "discarded",
+    "session",
+    "fingerprint",
+)
 HEADER = (*PROBLEM_COLUMNS, *SIZE_COLUMNS, *PARAMETER_COLUMNS, *OPTION_COLUMNS, "parameters", *MEASURED_COLUMNS)
 _PROBLEM_CELLS = (*(name for name in PROBLEM_COLUMNS if name not in ("gpu", "kernel")), *SIZE_COLUMNS)
 """All that says what problem a row is of."""
@@ -99,12 +116,20 @@ def row_of(launch: Launch, outcome: Outcome, *, gpu: str, fingerprint: Fingerpri
     """The cells of one outcome, by column."""
     problem, configuration = launch.problem, launch.configuration
     cells: dict[str, Any] = {
-        "gpu": gpu, "family": problem.family, "op": problem.op, "gemm": problem.op if problem.family == "fused_moe" else "",
-        "dtype": problem.dtype, "weight_dtype": problem.weight_dtype, "output_dtype": problem.output_dtype, "cache": problem.cache,
+        "gpu": gpu,
+        "family": problem.family,
+        "op": problem.op,
+        "gemm": problem.op if problem.family == "fused_moe" else "",
+        "dtype": problem.dtype,
+        "weight_dtype": problem.weight_dtype,
+        "output_dtype": problem.output_dtype,
+        "cache": problem.cache,
         "block_shape": None if problem.block_shape is None else " ".join(map(str, problem.block_shape)),
         "routing": None if problem.routing is None else " ".join(map(str, problem.routing)),
-        "kernel": launch.kernel.function, "num_warps": configuration.num_warps, "num_stages": configuration.num_stages,
-    }  # fmt: skip
+        "kernel": launch.kernel.function,
+        "num_warps": configuration.num_warps,
+        "num_stages": configuration.num_stages,
+    }
     rest = dict(configuration.parameters)
     cells |= {name: rest.pop(name, None) for name in PARAMETER_COLUMNS}
     if configuration.num_ctas != 1:
@@ -129,13 +154,17 @@ def _measured_cells(outcome: Outcome, bound: float | None) -> dict[str, Any]:
         cells |= {"status": outcome.failure.kind, "reason": f"{outcome.failure.stage}: {outcome.failure.message}"[:MESSAGE_LIMIT]}
         return cells
     cells |= {
-        "status": OK, "rounds": sum(r.discarded is None for r in outcome.rounds), "outliers": outliers(outcome.rounds),
-        "noise_floor": outcome.noise_floor, "throttle": " ".join(outcome.throttle), "temperature_c": outcome.temperature_c,
+        "status": OK,
+        "rounds": sum(r.discarded is None for r in outcome.rounds),
+        "outliers": outliers(outcome.rounds),
+        "noise_floor": outcome.noise_floor,
+        "throttle": " ".join(outcome.throttle),
+        "temperature_c": outcome.temperature_c,
         "power_w": outcome.power_w,
         "samples_us": ";".join(" ".join(f"{s:.6g}" for s in r.samples_us) for r in outcome.rounds),
         "clocks_mhz": ";".join("" if r.sm_clock_mhz is None else f"{r.sm_clock_mhz:g}" for r in outcome.rounds),
         "discarded": json.dumps({i: r.discarded for i, r in enumerate(outcome.rounds) if r.discarded}),
-    }  # fmt: skip
+    }
     if cells["discarded"] == "{}":
         cells["discarded"] = None
     if interval is None:
@@ -206,11 +235,19 @@ class _Reader:
         if key not in self._configurations:
             self._configurations[key] = read_configuration(source, self._prefix)
         return MeasuredRow(
-            gpu=source.get("gpu"), kernel=source.get("kernel"), problem=problem, configuration=self._configurations[key],
-            latency_us=latency, status=status, rounds=read_rounds(source) if failure is None else (),
-            noise_floor=source.number("noise_floor"), session=source.get("session") or None,
-            fingerprint=_read_fingerprint(source), failure=failure, cells=source.cells,
-        )  # fmt: skip
+            gpu=source.get("gpu"),
+            kernel=source.get("kernel"),
+            problem=problem,
+            configuration=self._configurations[key],
+            latency_us=latency,
+            status=status,
+            rounds=read_rounds(source) if failure is None else (),
+            noise_floor=source.number("noise_floor"),
+            session=source.get("session") or None,
+            fingerprint=_read_fingerprint(source),
+            failure=failure,
+            cells=source.cells,
+        )
 
     def _problem(self, source: RowSource, i: int) -> Problem:
         rows = self.rows
@@ -226,10 +263,16 @@ class _Reader:
         if cache not in ("warm", "cold"):
             raise source.error("cache", "warm or cold")
         return Problem(
-            family=str(rows.family[i]), op=str(rows.op[i]), sizes=sizes, dtype=str(rows.dtype[i]),  # type: ignore[arg-type]
-            weight_dtype=stored.weight_dtype, output_dtype=stored.output_dtype,  # type: ignore[arg-type]
-            block_shape=stored.block_shape, routing=routing, cache=cache,  # type: ignore[arg-type]
-        )  # fmt: skip
+            family=str(rows.family[i]),  # type: ignore[arg-type]
+            op=str(rows.op[i]),
+            sizes=sizes,
+            dtype=str(rows.dtype[i]),  # type: ignore[arg-type]
+            weight_dtype=stored.weight_dtype,
+            output_dtype=stored.output_dtype,  # type: ignore[arg-type]
+            block_shape=stored.block_shape,
+            routing=routing,
+            cache=cache,  # type: ignore[arg-type]
+        )
 
 
 def _read_failure(source: RowSource) -> Failure | None:
@@ -258,11 +301,12 @@ def read_rounds(source: RowSource) -> tuple[Round, ...]:
     try:
         rounds = tuple(
             Round(
-                samples_us=tuple(float(s) for s in group.split()), sm_clock_mhz=float(clock) if clock else None,
+                samples_us=tuple(float(s) for s in group.split()),
+                sm_clock_mhz=float(clock) if clock else None,
                 discarded=discarded.get(str(i)),
             )
             for i, (group, clock) in enumerate(zip(groups, clocks, strict=True))
-        )  # fmt: skip
+        )
     except ValueError:
         raise source.error("samples_us", "numbers: samples separated by blanks, rounds by semicolons") from None
     if not all(is_latency(sample) for each in rounds for sample in each.samples_us):

@@ -14,20 +14,26 @@ from dataclasses import asdict, dataclass, field, replace
 from multiprocessing.connection import wait
 from typing import Any
 
-from advisor.errors import MeasurementError, NoGpuError
 from advisor.measurement.batch_run import run_batch
-from advisor.measurement.device import DeviceSpec, open_device
+from advisor.measurement.devices.device import DeviceSpec, open_device
 from advisor.measurement.failures import Failure
 from advisor.measurement.launch import Batch, Launch, Outcome, outcome_from_json
 from advisor.measurement.worker import WorkerProcess
-from advisor.schema import Fingerprint
+from advisor.result.schema import Fingerprint
+from advisor.system.errors import MeasurementError, NoGpuError
 
 MAX_COMPILE_WORKERS = 16
 LOOKAHEAD_PER_WORKER = 4  # launches compiling or compiled ahead, per compiling worker
 MAX_LOST_WORKERS = 3  # without a launch to blame, before the run gives up on a batch
 
-_STAGES = {"open": "starting up the GPU", "inputs": "making the inputs", "compile": "compiling a launch", "launch": "the first run",
-           "check": "checking the output", "rounds": "one side of a round"}  # fmt: skip
+_STAGES = {
+    "open": "starting up the GPU",
+    "inputs": "making the inputs",
+    "compile": "compiling a launch",
+    "launch": "the first run",
+    "check": "checking the output",
+    "rounds": "one side of a round",
+}
 _BY_TIMEOUT = ("launch", "check", "rounds")
 """Stages whose limit `advisor measure --timeout` sets: those that run kernels."""
 
@@ -104,9 +110,13 @@ class Scheduler:
     """Measures batches on one device. Use as a context manager: workers end with it."""
 
     def __init__(
-        self, device: DeviceSpec, *, limits: Limits | None = None, compile_workers: int | None = None,
+        self,
+        device: DeviceSpec,
+        *,
+        limits: Limits | None = None,
+        compile_workers: int | None = None,
         clock: Callable[[], float] = time.monotonic,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.spec, self.limits, self.clock = device, limits or Limits(), clock
         self._device = open_device(device) if device.in_process else None
         wanted = max(1, min((os.cpu_count() or 2) - 2, MAX_COMPILE_WORKERS)) if compile_workers is None else compile_workers
@@ -158,9 +168,12 @@ class Scheduler:
         while True:
             if not wait([worker.connection], max(0.0, deadline - self.clock())):
                 self._drop_worker()
-                raise MeasurementError(f"the device did not answer ({what})", f"nothing within {timeout_s:g} s",
-                                       "an answer by then, a limit that no option raises",
-                                       "see with nvidia-smi whether another program holds the GPU, then run it again")  # fmt: skip
+                raise MeasurementError(
+                    f"the device did not answer ({what})",
+                    f"nothing within {timeout_s:g} s",
+                    "an answer by then, a limit that no option raises",
+                    "see with nvidia-smi whether another program holds the GPU, then run it again",
+                )
             answer = worker.receive()
             if answer is None:
                 failure = worker.death(what)
@@ -330,10 +343,15 @@ class Scheduler:
                     return
                 idle = WorkerProcess()
             task = self._queue.popleft()
-            idle.send({
-                "do": "compile", "target": self.description.target, "kernel": asdict(task.launch.kernel),
-                "problem": asdict(task.launch.problem), "configuration": asdict(task.launch.configuration),
-            })  # fmt: skip
+            idle.send(
+                {
+                    "do": "compile",
+                    "target": self.description.target,
+                    "kernel": asdict(task.launch.kernel),
+                    "problem": asdict(task.launch.problem),
+                    "configuration": asdict(task.launch.configuration),
+                }
+            )
             self._compilers[idle] = (task, self.clock() + self.limits.compile_s)
 
     def _on_compiled(self, worker: WorkerProcess, message: dict[str, Any] | None) -> None:

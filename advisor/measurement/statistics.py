@@ -14,9 +14,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.errors import UsageError
 from advisor.measurement.failures import Failure
-from advisor.schema import Fingerprint, Round
+from advisor.result.schema import Fingerprint, Round
+from advisor.system.errors import UsageError
 
 MIN_ROUNDS = 10
 MAX_ROUNDS = 30
@@ -75,9 +75,7 @@ class Comparison:
 
 def round_latencies(rounds: Sequence[Round]) -> Array:
     """The median of every round's samples in microseconds, [rounds]; NaN where the round does not count."""
-    return np.array(
-        [np.median(r.samples_us) if r.samples_us and r.discarded is None else np.nan for r in rounds], dtype=np.float64
-    )
+    return np.array([np.median(r.samples_us) if r.samples_us and r.discarded is None else np.nan for r in rounds], dtype=np.float64)
 
 
 @lru_cache(maxsize=128)

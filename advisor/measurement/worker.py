@@ -17,14 +17,14 @@ from dataclasses import asdict
 from multiprocessing.connection import Connection, Pipe
 from typing import IO, Any
 
-from advisor.errors import AdvisorError, shorten
 from advisor.measurement.batch_run import FatalFailure, run_batch
 from advisor.measurement.child_python import python_command
-from advisor.measurement.device import Device, DeviceSpec, open_device
+from advisor.measurement.devices.device import Device, DeviceSpec, open_device
 from advisor.measurement.failures import Failure, classify
 from advisor.measurement.kernel_file import KernelRef
 from advisor.measurement.launch import batch_from_json, problem_from_json
-from advisor.schema import Configuration
+from advisor.result.schema import Configuration
+from advisor.system.errors import AdvisorError, shorten
 
 _START = "from advisor.measurement.worker import main; main(int(sys.argv[1]))"
 STDERR_TAIL_BYTES = 2000
@@ -39,9 +39,13 @@ class WorkerProcess:
         self._stderr: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the worker
         try:
             self.process = subprocess.Popen(
-                python_command(_START, str(theirs.fileno())), stdin=subprocess.DEVNULL, stdout=self._stderr, stderr=self._stderr,
-                pass_fds=(theirs.fileno(),), close_fds=True,
-            )  # fmt: skip
+                python_command(_START, str(theirs.fileno())),
+                stdin=subprocess.DEVNULL,
+                stdout=self._stderr,
+                stderr=self._stderr,
+                pass_fds=(theirs.fileno(),),
+                close_fds=True,
+            )
         finally:
             theirs.close()
 
@@ -137,8 +141,12 @@ def main(descriptor: int) -> None:
 
 def _describe(device: Device) -> dict[str, Any]:
     gpu = device.gpu
-    return {"is": "described", "gpu": device.gpu_name, "fingerprint": asdict(device.fingerprint()),
-            "target": list(gpu.triton_target) if gpu is not None else None}  # fmt: skip
+    return {
+        "is": "described",
+        "gpu": device.gpu_name,
+        "fingerprint": asdict(device.fingerprint()),
+        "target": list(gpu.triton_target) if gpu is not None else None,
+    }
 
 
 def _compile(request: dict[str, Any]) -> dict[str, Any]:

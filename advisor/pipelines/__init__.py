@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from advisor.hardware import GpuSpec
+from advisor.gpus.hardware import GpuSpec
 from advisor.pipelines import attention, elementwise, fused_moe, gemm, normalization
 from advisor.pipelines.batch import ConfigurationBatch, ProblemBatch, configuration_batch, problem_batch
 from advisor.pipelines.bound import LEAST_LAUNCH_US, Bound, bound, config_bound, least_launch_us

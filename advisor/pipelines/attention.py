@@ -9,12 +9,12 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from advisor.hardware import GpuSpec
+from advisor.gpus.hardware import GpuSpec
 from advisor.pipelines import cache, elementwise, occupancy, tile
 from advisor.pipelines.batch import ConfigurationBatch, ProblemBatch
 from advisor.pipelines.columns import Array, column
 from advisor.pipelines.demand import Demand, Work, fma_gain, least_special
-from advisor.schema import result_dtype
+from advisor.result.schema import result_dtype
 
 
 def scored_pairs(queries: Array, keys: Array, causal: Array) -> Array:
@@ -42,9 +42,13 @@ def work(problem: ProblemBatch, gpu: GpuSpec) -> Work:
     fma, xu = least_special(gpu, pairs, np.zeros_like(flop) if tensor else flop / fma_gain(gpu, problem.dtype, dot=True))
     q, kv, out = _bytes(problem)
     return Work(
-        tensor_flop=flop * tile.product_count(gpu, problem.dtype) if tensor else np.zeros_like(flop), fma_flop=fma, xu_op=xu,
-        compulsory_bytes=q + kv + out, result_bytes=out, tensor_dtype=tensor,
-    )  # fmt: skip
+        tensor_flop=flop * tile.product_count(gpu, problem.dtype) if tensor else np.zeros_like(flop),
+        fma_flop=fma,
+        xu_op=xu,
+        compulsory_bytes=q + kv + out,
+        result_bytes=out,
+        tensor_dtype=tensor,
+    )
 
 
 def _prefill_steps(s: Mapping[str, Array], block_m: Array, block_n: Array, tiles: Array) -> tuple[Array, Array, Array]:
@@ -86,8 +90,10 @@ def _resources(
     return occupancy.Resources(
         registers=np.where(warp_group, with_warp_group, 60 + 1.6 * held),
         shared_memory_bytes=block_m * block_d * problem.operand_bytes + staged + probabilities + np.where(tcgen05, 1024, 0),
-        num_warps=warps, tensor_memory_columns=columns, accumulators=np.where(tcgen05, 0.0, held),
-    )  # fmt: skip
+        num_warps=warps,
+        tensor_memory_columns=columns,
+        accumulators=np.where(tcgen05, 0.0, held),
+    )
 
 
 def demand(problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpec) -> Demand:
@@ -139,18 +145,29 @@ def demand(problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpe
     return Demand(
         per_cta={
             # At least: scale and subtract in one FMA, add to the sum; the maximum runs on the alu.
-            "tensor": matrix_flop if tensor else zero, "fma": 3 * pairs + rescaled * block_d + (0 if tensor else flop),
-            "xu": pairs + rescaled, "alu": pairs + zero,
-            "issue": pairs * 8 / gpu.warp_size + matrix_flop / np.where(warp_group, 262144, 4096), "smem": smem,
+            "tensor": matrix_flop if tensor else zero,
+            "fma": 3 * pairs + rescaled * block_d + (0 if tensor else flop),
+            "xu": pairs + rescaled,
+            "alu": pairs + zero,
+            "issue": pairs * 8 / gpu.warp_size + matrix_flop / np.where(warp_group, 262144, 4096),
+            "smem": smem,
         },
-        ctas=ctas, launched_ctas=ctas, cta_load_bytes=loads / ctas, cta_store_bytes=stores / ctas,
+        ctas=ctas,
+        launched_ctas=ctas,
+        cta_load_bytes=loads / ctas,
+        cta_store_bytes=stores / ctas,
         l2_bytes=loads + stores,
         dram_bytes=cache.likely_dram_bytes(compulsory + stores - out_bytes, gpu, problem.cache) + missed,
-        compulsory_bytes=compulsory, useful_fraction=useful / np.maximum(flop * ctas, 1),
+        compulsory_bytes=compulsory,
+        useful_fraction=useful / np.maximum(flop * ctas, 1),
         certain_fma=1.0 if tensor else 1 / fma_gain(gpu, problem.dtype, dot=True),
-        k_iterations=mean_steps, tensor_dtype=tensor, tensor_rate=tile.tensor_rate(gpu, tensor or "", warp_group) + zero,
-        num_stages=stages, parts=splits,
+        k_iterations=mean_steps,
+        tensor_dtype=tensor,
+        tensor_rate=tile.tensor_rate(gpu, tensor or "", warp_group) + zero,
+        num_stages=stages,
+        parts=splits,
         then=elementwise.sum_of_parts(s["B"] * s["H"] * s["M"], s["D"], splits, result_dtype(problem.dtype, problem.output_dtype), gpu),
-        largest_cta_ratio=longest / np.maximum(mean_steps, 1e-9), in_turn=True,
+        largest_cta_ratio=longest / np.maximum(mean_steps, 1e-9),
+        in_turn=True,
         resources=_resources(problem, gpu, block_m, block_n, block_d, warps + zero, stages + zero, warp_group),
-    )  # fmt: skip
+    )

@@ -13,14 +13,21 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.errors import UsageError
 from advisor.pipelines import routing
 from advisor.pipelines.columns import Array, column
-from advisor.schema import Configuration, Problem, result_dtype
+from advisor.result.schema import Configuration, Problem, result_dtype
+from advisor.system.errors import UsageError
 
 ELEMENT_BYTES: dict[str, float] = {
-    "fp64": 8, "fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "int8": 1, "int4": 0.5,
-}  # fmt: skip
+    "fp64": 8,
+    "fp32": 4,
+    "tf32": 4,
+    "bf16": 2,
+    "fp16": 2,
+    "fp8": 1,
+    "int8": 1,
+    "int4": 0.5,
+}
 """Bytes per element as stored. tf32 is stored as fp32."""
 
 SIZES: dict[tuple[str, str], tuple[str, ...]] = {
@@ -62,12 +69,16 @@ class ProblemBatch:
         if needed is None:
             own = sorted(op for family, op in SIZES if family == self.family)
             known = own or sorted({f"{family}/{op}" for family, op in SIZES} | {"elementwise/*"})
-            raise UsageError(f"no such operator{f' of {self.family}' if own else ''}", self.op if own else f"{self.family}/{self.op}",
-                             "one of " + ", ".join(known))  # fmt: skip
+            raise UsageError(
+                f"no such operator{f' of {self.family}' if own else ''}",
+                self.op if own else f"{self.family}/{self.op}",
+                "one of " + ", ".join(known),
+            )
         missing = [name for name in needed if name not in self.sizes]
         if missing:
-            raise UsageError(f"{self.family}/{self.op} needs the sizes {', '.join(needed)}",
-                             f"no {', '.join(missing)}", remedy="give every size")  # fmt: skip
+            raise UsageError(
+                f"{self.family}/{self.op} needs the sizes {', '.join(needed)}", f"no {', '.join(missing)}", remedy="give every size"
+            )
         for name in (self.dtype, self.weight_dtype, self.output_dtype):
             if name is not None and name not in ELEMENT_BYTES:
                 raise UsageError("unknown data type", name, "one of " + ", ".join(ELEMENT_BYTES))
@@ -147,10 +158,17 @@ def problem_batch(problems: Sequence[Problem]) -> ProblemBatch:
         rows, count = routing.stack([routing.of_problem(p) for p in problems])
     sizes = {name: column([p.sizes[name] for p in problems]) for name in first.sizes}
     return ProblemBatch(
-        family=first.family, op=first.op, sizes=sizes, dtype=first.dtype, weight_dtype=first.weight_dtype,
-        output_dtype=first.output_dtype, block_shape=first.block_shape, cache=first.cache,
-        expert_rows=rows, expert_count=count,
-    )  # fmt: skip
+        family=first.family,
+        op=first.op,
+        sizes=sizes,
+        dtype=first.dtype,
+        weight_dtype=first.weight_dtype,
+        output_dtype=first.output_dtype,
+        block_shape=first.block_shape,
+        cache=first.cache,
+        expert_rows=rows,
+        expert_count=count,
+    )
 
 
 def configuration_batch(configurations: Sequence[Configuration]) -> ConfigurationBatch:

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.hardware import GpuSpec
+from advisor.gpus.hardware import GpuSpec
 from advisor.pipelines import cache
 from advisor.pipelines.columns import Array
 from advisor.pipelines.demand import SM_PIPELINES, Demand, Work
-from advisor.schema import PIPELINES
+from advisor.result.schema import PIPELINES
 
 L2_PORT_BYTES_PER_CLOCK = 64.0
 """Bytes per clock one SM can take from the L2. Source: NVIDIA A100 whitepaper (5,120 B/clk for 80 ports of 64 B) and

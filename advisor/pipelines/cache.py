@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from advisor.hardware import GpuSpec
+from advisor.gpus.hardware import GpuSpec
 from advisor.pipelines.columns import Array
 
 SPLIT_L2 = ("8.0", "9.0", "10.0", "10.3")
@@ -13,7 +13,7 @@ cache"): data that all SMs read fill it before their bytes reach its size."""
 RESIDENT_SHARE, RESIDENT_SLOPE = 1.02, 60.0
 SPLIT_RESIDENT_SHARE, SPLIT_RESIDENT_SLOPE = 0.75, 10.0
 """Of an L2 in one and in two parts, the size of a set of which half is still there in the next launch, and how sharply that ends, by the
-logarithm of the size: where the learned model of fused MoE starts from (`learned/reach.py`), and nearly what it finds on 11 GPUs. With
+logarithm of the size: where the learned model of fused MoE starts from (`moe_physics.py`), and nearly what it finds on 11 GPUs. With
 what exceeds the L2 as all that misses, best configurations of the published sweeps were predicted 4 to 14 % wrong, with this 1 to 5 %."""
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from advisor.hardware import GpuSpec
+from advisor.gpus.hardware import GpuSpec
 from advisor.pipelines.columns import Array
 from advisor.pipelines.occupancy import Resources
 
@@ -38,9 +38,15 @@ class Work:
         zero = np.zeros_like(self.compulsory_bytes)
         one_way = np.maximum(self.compulsory_bytes - self.result_bytes, self.result_bytes)
         return {
-            "tensor": self.tensor_flop, "fma": self.fma_flop, "xu": self.xu_op, "alu": zero, "issue": zero,
-            "smem": zero, "l2": one_way, "dram": self.compulsory_bytes,
-        }  # fmt: skip
+            "tensor": self.tensor_flop,
+            "fma": self.fma_flop,
+            "xu": self.xu_op,
+            "alu": zero,
+            "issue": zero,
+            "smem": zero,
+            "l2": one_way,
+            "dram": self.compulsory_bytes,
+        }
 
 
 EMULATED_SPECIAL_FLOP = 6.0

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from advisor.errors import UsageError
-from advisor.hardware import GpuSpec
+from advisor.gpus.hardware import GpuSpec
 from advisor.pipelines import cache, occupancy
 from advisor.pipelines.batch import ConfigurationBatch, ProblemBatch
 from advisor.pipelines.columns import Array, column
 from advisor.pipelines.demand import Demand, Work, fma_gain, least_special
+from advisor.system.errors import UsageError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,21 +115,34 @@ def demand(problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpe
     result = elements * problem.result_bytes
     return Demand(
         per_cta={
-            "tensor": zero, "fma": flop + zero, "xu": xu + zero, "alu": block * 1.0 + zero,
-            "issue": accesses + flop / 2 / gpu.warp_size + xu / gpu.warp_size + 16 * warps + zero, "smem": zero,
+            "tensor": zero,
+            "fma": flop + zero,
+            "xu": xu + zero,
+            "alu": block * 1.0 + zero,
+            "issue": accesses + flop / 2 / gpu.warp_size + xu / gpu.warp_size + 16 * warps + zero,
+            "smem": zero,
         },
-        ctas=ctas + zero, launched_ctas=ctas + zero,
-        cta_load_bytes=(w.compulsory_bytes - result) / ctas + zero, cta_store_bytes=result / ctas + zero,
+        ctas=ctas + zero,
+        launched_ctas=ctas + zero,
+        cta_load_bytes=(w.compulsory_bytes - result) / ctas + zero,
+        cta_store_bytes=result / ctas + zero,
         l2_bytes=w.compulsory_bytes + zero,
         dram_bytes=cache.likely_dram_bytes(w.compulsory_bytes, gpu, problem.cache) + zero,
-        compulsory_bytes=w.compulsory_bytes + zero, useful_fraction=elements / (ctas * block) + zero,
-        k_iterations=np.ones_like(zero), tensor_dtype=None, tensor_rate=np.ones_like(zero),
-        num_stages=configuration.num_stages, certain_xu=op.certain_xu, certain_fma=1 / fma_gain(gpu, problem.dtype),
+        compulsory_bytes=w.compulsory_bytes + zero,
+        useful_fraction=elements / (ctas * block) + zero,
+        k_iterations=np.ones_like(zero),
+        tensor_dtype=None,
+        tensor_rate=np.ones_like(zero),
+        num_stages=configuration.num_stages,
+        certain_xu=op.certain_xu,
+        certain_fma=1 / fma_gain(gpu, problem.dtype),
         resources=occupancy.Resources(
-            registers=np.minimum(24 + 2 * block / (gpu.warp_size * warps), 255), shared_memory_bytes=zero, num_warps=warps,
+            registers=np.minimum(24 + 2 * block / (gpu.warp_size * warps), 255),
+            shared_memory_bytes=zero,
+            num_warps=warps,
             accumulators=block / (gpu.warp_size * warps),
         ),
-    )  # fmt: skip
+    )
 
 
 def sum_of_parts(rows: Array, width: Array, parts: Array, dtype: str, gpu: GpuSpec) -> Demand | None:

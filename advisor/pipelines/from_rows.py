@@ -10,18 +10,18 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.configs.launchability import refused_dtype
-from advisor.configs.routing import check_routing
-from advisor.configs.row_configurations import BLOCK_COLUMNS, CONFIG_COLUMNS
-from advisor.configs.rows import FAMILY_PARAMETERS, RECORDED_OPERATOR, SIZE_COLUMNS, Rows, is_tiled
-from advisor.configs.stored_types import STORED_TYPE_COLUMNS, read_stored_types
-from advisor.counting import several
-from advisor.errors import InputError, NothingMatchedError, UnknownGpuError
-from advisor.hardware import GpuSpec
+from advisor.gpus.hardware import GpuSpec
 from advisor.pipelines import routing
 from advisor.pipelines.batch import SIZES, ConfigurationBatch, ProblemBatch
 from advisor.pipelines.columns import Array
 from advisor.pipelines.elementwise import OPERATORS
+from advisor.rows.row_configurations import BLOCK_COLUMNS, CONFIG_COLUMNS
+from advisor.rows.rows import FAMILY_PARAMETERS, RECORDED_OPERATOR, SIZE_COLUMNS, Rows, is_tiled
+from advisor.rows.stored_types import STORED_TYPE_COLUMNS, read_stored_types
+from advisor.system.counting import several
+from advisor.system.errors import InputError, NothingMatchedError, UnknownGpuError
+from advisor.tables.launchability import refused_dtype
+from advisor.tables.routing import check_routing
 
 LAUNCH_COLUMNS = ("num_warps", "num_stages")
 CACHES = ("cold", "warm")
@@ -107,9 +107,17 @@ def batches(rows: Rows, find_gpu: Callable[[str], GpuSpec], gpu: str | None = No
             where = f"{rows.path}: row {chosen[0] + 1}"
             expert_rows, expert_count = _routings(rows, chosen, sizes) if routed[chosen[0]] else (None, None)
             problem = ProblemBatch(
-                family=family, op=op, dtype=dtype, weight_dtype=stored.weight_dtype, output_dtype=stored.output_dtype,
-                block_shape=stored.block_shape, sizes=sizes, cache=cache, expert_rows=expert_rows, expert_count=expert_count,
-            )  # fmt: skip
+                family=family,
+                op=op,
+                dtype=dtype,
+                weight_dtype=stored.weight_dtype,
+                output_dtype=stored.output_dtype,
+                block_shape=stored.block_shape,
+                sizes=sizes,
+                cache=cache,
+                expert_rows=expert_rows,
+                expert_count=expert_count,
+            )
             configuration = None
             if rows.has_configuration[chosen[0]]:
                 parameters = {

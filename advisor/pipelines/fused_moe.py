@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from advisor.hardware import GpuSpec
+from advisor.gpus.hardware import GpuSpec
 from advisor.pipelines import elementwise, tile
 from advisor.pipelines.batch import ConfigurationBatch, ProblemBatch
 from advisor.pipelines.columns import Array
 from advisor.pipelines.demand import Demand, Work
-from advisor.schema import result_dtype
+from advisor.result.schema import result_dtype
 
 GEMM_OPS = ("w13", "w2")
 
@@ -37,13 +37,24 @@ def product(problem: ProblemBatch, block_m: Array | None = None) -> tile.Product
     if block_m is not None:  # every active expert pads its last block, and at most one expert is active per slot
         launched = np.ceil(np.minimum(slots + sizes["E"] * (block_m - 1), slots * block_m) / block_m)
     return tile.Product(
-        rows=rows, count=count, width=width, depth=depth,
-        distinct_a_bytes=distinct_rows * a_row, distinct_b_bytes=active * b_group, a_row_bytes=a_row, b_group_bytes=b_group,
+        rows=rows,
+        count=count,
+        width=width,
+        depth=depth,
+        distinct_a_bytes=distinct_rows * a_row,
+        distinct_b_bytes=active * b_group,
+        a_row_bytes=a_row,
+        b_group_bytes=b_group,
         output_bytes=slots * width * problem.result_bytes,
-        a_bytes=problem.operand_bytes, b_bytes=problem.weight_bytes, c_dtype=result_dtype(problem.dtype, problem.output_dtype),
-        dtype=problem.dtype, l2_resident=problem.cache, launched_row_tiles=launched,
-        block_scaled=problem.block_shape is not None, kind=problem.family,
-    )  # fmt: skip
+        a_bytes=problem.operand_bytes,
+        b_bytes=problem.weight_bytes,
+        c_dtype=result_dtype(problem.dtype, problem.output_dtype),
+        dtype=problem.dtype,
+        l2_resident=problem.cache,
+        launched_row_tiles=launched,
+        block_scaled=problem.block_shape is not None,
+        kind=problem.family,
+    )
 
 
 def _row_operator(problem: ProblemBatch) -> ProblemBatch:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from advisor.hardware import GpuSpec
+from advisor.gpus.hardware import GpuSpec
 from advisor.pipelines import tile
 from advisor.pipelines.batch import ConfigurationBatch, ProblemBatch
 from advisor.pipelines.columns import column
 from advisor.pipelines.demand import Demand, Work
-from advisor.schema import result_dtype
+from advisor.result.schema import result_dtype
 
 
 def product(problem: ProblemBatch) -> tile.Product:
@@ -23,12 +23,22 @@ def product(problem: ProblemBatch) -> tile.Product:
         b_group = b_group + 4 * np.ceil(n / block_n) * np.ceil(k / block_k)
     shape = np.broadcast_shapes(m.shape, batch.shape)
     return tile.Product(
-        rows=np.broadcast_to(m, shape)[:, None], count=np.broadcast_to(batch, shape)[:, None], width=n, depth=k,
-        distinct_a_bytes=batch * m * a_row, distinct_b_bytes=batch * b_group, a_row_bytes=a_row, b_group_bytes=b_group,
+        rows=np.broadcast_to(m, shape)[:, None],
+        count=np.broadcast_to(batch, shape)[:, None],
+        width=n,
+        depth=k,
+        distinct_a_bytes=batch * m * a_row,
+        distinct_b_bytes=batch * b_group,
+        a_row_bytes=a_row,
+        b_group_bytes=b_group,
         output_bytes=batch * m * n * problem.result_bytes,
-        a_bytes=problem.operand_bytes, b_bytes=problem.weight_bytes, c_dtype=result_dtype(problem.dtype, problem.output_dtype),
-        dtype=problem.dtype, l2_resident=problem.cache, block_scaled=problem.block_shape is not None,
-    )  # fmt: skip
+        a_bytes=problem.operand_bytes,
+        b_bytes=problem.weight_bytes,
+        c_dtype=result_dtype(problem.dtype, problem.output_dtype),
+        dtype=problem.dtype,
+        l2_resident=problem.cache,
+        block_scaled=problem.block_shape is not None,
+    )
 
 
 def work(problem: ProblemBatch, gpu: GpuSpec) -> Work:

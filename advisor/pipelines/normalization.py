@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from advisor.hardware import GpuSpec
+from advisor.gpus.hardware import GpuSpec
 from advisor.pipelines import cache, occupancy
 from advisor.pipelines.batch import ConfigurationBatch, ProblemBatch
 from advisor.pipelines.demand import Demand, Work, fma_gain, least_special
@@ -61,22 +61,36 @@ def demand(problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpe
     vector = 16.0 / problem.operand_bytes
     again = np.where(passes > 1, elements * problem.operand_bytes, 0.0)
     resources = occupancy.Resources(
-        registers=np.minimum(24 + 2 * block * per_cta_rows / (gpu.warp_size * warps), 255), shared_memory_bytes=128 + zero,
-        num_warps=warps, accumulators=block * per_cta_rows / (gpu.warp_size * warps),
-    )  # fmt: skip
+        registers=np.minimum(24 + 2 * block * per_cta_rows / (gpu.warp_size * warps), 255),
+        shared_memory_bytes=128 + zero,
+        num_warps=warps,
+        accumulators=block * per_cta_rows / (gpu.warp_size * warps),
+    )
     at_once = np.minimum(gpu.num_sms * np.maximum(occupancy.resident_ctas(gpu, resources)[0], 1), ctas)
     in_flight = at_once * per_cta_rows * length * problem.operand_bytes  # read between a row's first and its second reading
     return Demand(
         per_cta={
-            "tensor": zero, "fma": flop + zero, "xu": xu + zero, "alu": padded * 1.0 + zero,
+            "tensor": zero,
+            "fma": flop + zero,
+            "xu": xu + zero,
+            "alu": padded * 1.0 + zero,
             "issue": (flop / 2 + xu) / gpu.warp_size + padded * (reads + 1) / (gpu.warp_size * vector) + 64 * warps + zero,
             "smem": per_cta_rows * warps * 8.0 + zero,
         },
-        ctas=ctas + zero, launched_ctas=ctas + zero, cta_load_bytes=loads / ctas + zero, cta_store_bytes=stores / ctas + zero,
+        ctas=ctas + zero,
+        launched_ctas=ctas + zero,
+        cta_load_bytes=loads / ctas + zero,
+        cta_store_bytes=stores / ctas + zero,
         l2_bytes=loads + stores + zero,
         dram_bytes=cache.likely_dram_bytes(w.compulsory_bytes, gpu, problem.cache)
-        + again * cache.re_read_fraction(in_flight, gpu.l2_bytes) + zero,
-        compulsory_bytes=w.compulsory_bytes + zero, useful_fraction=elements / (ctas * padded) + zero,
-        k_iterations=passes * reads + zero, tensor_dtype=None, tensor_rate=np.ones_like(zero),
-        num_stages=configuration.num_stages, resources=resources, certain_fma=1 / fma_gain(gpu, problem.dtype),
-    )  # fmt: skip
+        + again * cache.re_read_fraction(in_flight, gpu.l2_bytes)
+        + zero,
+        compulsory_bytes=w.compulsory_bytes + zero,
+        useful_fraction=elements / (ctas * padded) + zero,
+        k_iterations=passes * reads + zero,
+        tensor_dtype=None,
+        tensor_rate=np.ones_like(zero),
+        num_stages=configuration.num_stages,
+        resources=resources,
+        certain_fma=1 / fma_gain(gpu, problem.dtype),
+    )

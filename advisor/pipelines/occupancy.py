@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.hardware import GpuSpec
+from advisor.gpus.hardware import GpuSpec
 from advisor.pipelines.columns import Array
 
 LIMITERS = ("none", "registers", "shared-memory", "warps", "slots", "grid", "tensor-memory")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from advisor.hardware import FP16_ACCUMULATOR, GpuSpec
+from advisor.gpus.hardware import FP16_ACCUMULATOR, GpuSpec
 from advisor.pipelines.columns import Array
 from advisor.pipelines.demand import Demand, Work
 
@@ -16,10 +16,21 @@ STATIC_SHARE = 0.25
 
 PICOJOULES_PER_FLOP: dict[str, tuple[float, float]] = {
     # compute capability: (vector units in fp32, matrix units in 16 bits)
-    "6.0": (12.0, 0.0), "6.1": (11.8, 0.0), "7.0": (12.5, 2.0), "7.5": (12.5, 1.24), "8.0": (11.0, 0.90), "8.6": (9.2, 1.85),
-    "8.9": (5.2, 0.97), "9.0": (7.2, 0.55), "10.0": (7.0, 0.44), "10.3": (7.0, 0.44), "12.0": (5.8, 1.10), "12.1": (5.8, 1.10),
-    "gfx942": (0.0, 0.87), "gfx950": (0.0, 0.64),
-}  # fmt: skip
+    "6.0": (12.0, 0.0),
+    "6.1": (11.8, 0.0),
+    "7.0": (12.5, 2.0),
+    "7.5": (12.5, 1.24),
+    "8.0": (11.0, 0.90),
+    "8.6": (9.2, 1.85),
+    "8.9": (5.2, 0.97),
+    "9.0": (7.2, 0.55),
+    "10.0": (7.0, 0.44),
+    "10.3": (7.0, 0.44),
+    "12.0": (5.8, 1.10),
+    "12.1": (5.8, 1.10),
+    "gfx942": (0.0, 0.87),
+    "gfx950": (0.0, 0.64),
+}
 """Energy of an operation, by compute capability; 0: unknown. It is (1 - `STATIC_SHARE`) x board power / the rate of big torch.mm of random
 numbers, on boards that the limit holds down. Source of the rates: github.com/zzc0721/torch-performance-test-data, `database.md` and issues
 95, 108, 120, 185 (L4 11.1 and 55 TFLOP/s in fp32 and 16 bits, T4 4.2 and 42, A100-PCIE-40GB 17 and 208, A40 23.3 and 116, RTX A6000 23.9

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from advisor.errors import UsageError
 from advisor.pipelines.columns import Array, column
-from advisor.schema import Problem
+from advisor.result.schema import Problem
+from advisor.system.errors import UsageError
 
 
 def uniform(tokens: Array, experts: Array, topk: Array) -> tuple[Array, Array]:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.pipelines.columns import Array
-from advisor.schema import Problem
+from advisor.result.schema import Problem
 
 GROUPED = ("gemm", "fused_moe")
 """Families whose kernels walk GROUP_SIZE_M blocks of rows before the next block of columns."""

@@ -10,13 +10,13 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.configs.launchability import least_block_k, most_block_k, raised_block_k
-from advisor.errors import UsageError
-from advisor.hardware import GpuSpec
+from advisor.gpus.hardware import GpuSpec
 from advisor.pipelines.batch import ELEMENT_BYTES, ConfigurationBatch, ProblemBatch
 from advisor.pipelines.columns import column
 from advisor.pipelines.occupancy import has_warp_group
-from advisor.schema import Configuration, Problem
+from advisor.result.schema import Configuration, Problem
+from advisor.system.errors import UsageError
+from advisor.tables.launchability import least_block_k, most_block_k, raised_block_k
 
 LAUNCH_OPTIONS = ("num_warps", "num_stages")
 
@@ -57,35 +57,78 @@ SPLITS: dict[tuple[str, str], dict[str, tuple[int, ...]]] = {
 """What kernels that divide the depth among CTAs may be tried with besides 1, by family and operator. cuBLAS and FlashDecoding do."""
 
 _SPLIT_SPACE: dict[str, tuple[int, ...]] = {
-    "BLOCK_SIZE_M": (16, 32, 64, 128), "BLOCK_SIZE_N": (32, 64, 128), "BLOCK_SIZE_K": (32, 64, 128), "GROUP_SIZE_M": (1,),
-    "num_warps": (4,), "num_stages": (2, 4),
-}  # fmt: skip
+    "BLOCK_SIZE_M": (16, 32, 64, 128),
+    "BLOCK_SIZE_N": (32, 64, 128),
+    "BLOCK_SIZE_K": (32, 64, 128),
+    "GROUP_SIZE_M": (1,),
+    "num_warps": (4,),
+    "num_stages": (2, 4),
+}
 """Of a product that is split: small tiles, for large ones fill the GPU by themselves; and few, to rank them in milliseconds."""
 
 _Tiles = tuple[tuple[int, ...], ...]
 _TILES: _Tiles = (
     # M, N, K, group, warps, stages: small, medium and large tiles with the depth that suits them.
-    (16, 32, 128, 1, 4, 4), (16, 64, 128, 1, 4, 4), (16, 128, 128, 1, 4, 3), (16, 128, 64, 1, 4, 4), (32, 64, 128, 1, 4, 3),
-    (32, 128, 64, 1, 4, 4), (64, 64, 64, 1, 4, 3), (64, 128, 64, 8, 4, 3), (64, 256, 64, 8, 8, 3), (128, 128, 64, 8, 8, 3),
-    (128, 128, 32, 8, 4, 4), (128, 256, 64, 8, 8, 3), (256, 128, 64, 8, 8, 3), (128, 64, 64, 8, 4, 3), (64, 32, 64, 1, 4, 3),
-)  # fmt: skip
+    (16, 32, 128, 1, 4, 4),
+    (16, 64, 128, 1, 4, 4),
+    (16, 128, 128, 1, 4, 3),
+    (16, 128, 64, 1, 4, 4),
+    (32, 64, 128, 1, 4, 3),
+    (32, 128, 64, 1, 4, 4),
+    (64, 64, 64, 1, 4, 3),
+    (64, 128, 64, 8, 4, 3),
+    (64, 256, 64, 8, 8, 3),
+    (128, 128, 64, 8, 8, 3),
+    (128, 128, 32, 8, 4, 4),
+    (128, 256, 64, 8, 8, 3),
+    (256, 128, 64, 8, 8, 3),
+    (128, 64, 64, 8, 4, 3),
+    (64, 32, 64, 1, 4, 3),
+)
 """For operands of two bytes."""
 _LARGE_TILES: _Tiles = ((128, 256, 32, 8, 8, 4), (256, 128, 32, 8, 8, 4))
 """Of plain products besides: they fit the shared memory of smaller parts (A40, T4), where cuBLAS takes them."""
 _COVERING: dict[str, _Tiles] = {
     "fused_moe": (
-        (256, 256, 128, 1, 4, 2), (128, 128, 256, 1, 4, 2), (128, 256, 256, 1, 4, 2), (16, 32, 256, 1, 4, 2), (64, 128, 256, 1, 4, 2),
-        (32, 256, 128, 8, 4, 5), (16, 128, 256, 1, 4, 2), (256, 256, 64, 8, 4, 2), (16, 16, 256, 1, 4, 2), (128, 128, 128, 1, 8, 2),
-        (128, 256, 128, 1, 4, 2), (16, 64, 256, 1, 4, 2), (16, 128, 32, 8, 4, 2), (256, 256, 32, 8, 4, 3), (16, 16, 64, 1, 4, 2),
-        (256, 128, 32, 8, 8, 4), (128, 256, 32, 8, 8, 2),
+        (256, 256, 128, 1, 4, 2),
+        (128, 128, 256, 1, 4, 2),
+        (128, 256, 256, 1, 4, 2),
+        (16, 32, 256, 1, 4, 2),
+        (64, 128, 256, 1, 4, 2),
+        (32, 256, 128, 8, 4, 5),
+        (16, 128, 256, 1, 4, 2),
+        (256, 256, 64, 8, 4, 2),
+        (16, 16, 256, 1, 4, 2),
+        (128, 128, 128, 1, 8, 2),
+        (128, 256, 128, 1, 4, 2),
+        (16, 64, 256, 1, 4, 2),
+        (16, 128, 32, 8, 4, 2),
+        (256, 256, 32, 8, 4, 3),
+        (16, 16, 64, 1, 4, 2),
+        (256, 128, 32, 8, 8, 4),
+        (128, 256, 32, 8, 8, 2),
     ),
     "gemm": (
-        (128, 128, 128, 1, 4, 2), (256, 256, 128, 1, 4, 2), (16, 32, 128, 1, 4, 5), (128, 64, 128, 1, 4, 2), (64, 64, 128, 8, 4, 5),
-        (32, 32, 128, 8, 4, 5), (128, 128, 128, 8, 4, 4), (64, 128, 128, 8, 4, 5), (64, 64, 128, 8, 4, 2), (256, 256, 64, 8, 4, 2),
-        (256, 256, 32, 8, 4, 3), (16, 32, 128, 1, 4, 2), (32, 32, 128, 8, 4, 2), (64, 32, 128, 8, 4, 2), (16, 64, 128, 1, 4, 5),
-        (64, 32, 128, 1, 4, 5), (128, 256, 128, 1, 4, 2), (32, 64, 128, 8, 4, 2),
+        (128, 128, 128, 1, 4, 2),
+        (256, 256, 128, 1, 4, 2),
+        (16, 32, 128, 1, 4, 5),
+        (128, 64, 128, 1, 4, 2),
+        (64, 64, 128, 8, 4, 5),
+        (32, 32, 128, 8, 4, 5),
+        (128, 128, 128, 8, 4, 4),
+        (64, 128, 128, 8, 4, 5),
+        (64, 64, 128, 8, 4, 2),
+        (256, 256, 64, 8, 4, 2),
+        (256, 256, 32, 8, 4, 3),
+        (16, 32, 128, 1, 4, 2),
+        (32, 32, 128, 8, 4, 2),
+        (64, 32, 128, 8, 4, 2),
+        (16, 64, 128, 1, 4, 5),
+        (64, 32, 128, 1, 4, 5),
+        (128, 256, 128, 1, 4, 2),
+        (32, 64, 128, 8, 4, 2),
     ),
-}  # fmt: skip
+}
 """What the tiles above lack for other types than they are for, and for GPUs with more or less memory per SM: chosen one after another, each
 for what it takes from the mean of least predicted latency / that over the whole space (`tests/bench/covering.py` prints both)."""
 _BYTE_TILES: _Tiles = tuple((m, n, 128, *rest) for m, n, k, *rest in _TILES if k == 64)
@@ -137,9 +180,10 @@ def _split_space(family: str, op: str) -> ConfigurationBatch:
     split = combinations({**(_SPLIT_SPACE if family == "gemm" else SPACES[family]), name: values})
     both = {each: np.concatenate([space.get(each, 1) + np.zeros(len(space)), split.parameters[each]]) for each in split.parameters}
     return ConfigurationBatch(
-        parameters=both, num_warps=np.concatenate([space.num_warps, split.num_warps]),
+        parameters=both,
+        num_warps=np.concatenate([space.num_warps, split.num_warps]),
         num_stages=np.concatenate([space.num_stages, split.num_stages]),
-    )  # fmt: skip
+    )
 
 
 def block_k_range(problem: Problem | ProblemBatch, vendor: str = "nvidia", stack: str | None = None) -> tuple[int, int | None]:
@@ -163,8 +207,9 @@ def block_k_range(problem: Problem | ProblemBatch, vendor: str = "nvidia", stack
     return max(least_block_k(problem.dtype, vendor), raised), most
 
 
-def sound_depths(space: ConfigurationBatch, problem: Problem | ProblemBatch, vendor: str = "nvidia",
-                 stack: str | None = None) -> NDArray[np.bool_]:  # fmt: skip
+def sound_depths(
+    space: ConfigurationBatch, problem: Problem | ProblemBatch, vendor: str = "nvidia", stack: str | None = None
+) -> NDArray[np.bool_]:
     """Which configurations of a space have a BLOCK_SIZE_K that launches of the problem may have (`block_k_range`), [c]."""
     depth = space.parameters.get("BLOCK_SIZE_K")
     if depth is None:
@@ -173,8 +218,9 @@ def sound_depths(space: ConfigurationBatch, problem: Problem | ProblemBatch, ven
     return np.broadcast_to((depth >= least) & (depth <= (np.inf if most is None else most)), (len(space),))
 
 
-def problem_space(problem: Problem | ProblemBatch, vendor: str = "nvidia", stack: str | None = None, *,
-                  splits: bool = False) -> ConfigurationBatch:  # fmt: skip
+def problem_space(
+    problem: Problem | ProblemBatch, vendor: str = "nvidia", stack: str | None = None, *, splits: bool = False
+) -> ConfigurationBatch:
     """The space of a problem: its family's, less what gives wrong results or does not compile (`sound_depths`).
 
     Args:
@@ -195,9 +241,12 @@ def problem_space(problem: Problem | ProblemBatch, vendor: str = "nvidia", stack
         least, most = block_k_range(problem, vendor, stack)
         depth = space.parameters["BLOCK_SIZE_K"]
         got = f"BLOCK_SIZE_K from {depth.min():.0f} to {depth.max():.0f}"
-        raise UsageError("no configuration of the space is right for the problem", got,
-                         f"from {least} for operands of {problem.dtype} to {most} for the quantization block",
-                         "correct the block shape, or describe another space")  # fmt: skip
+        raise UsageError(
+            "no configuration of the space is right for the problem",
+            got,
+            f"from {least} for operands of {problem.dtype} to {most} for the quantization block",
+            "correct the block shape, or describe another space",
+        )
     return space.take(np.flatnonzero(sound & tried))
 
 
@@ -266,13 +315,16 @@ def _tiles(rows: _Tiles, element_bytes: float, vendor: str, most_block_k: int | 
     return tuple(
         ConfigurationBatch(
             parameters={
-                "BLOCK_SIZE_M": column(m), "BLOCK_SIZE_N": column(n), "BLOCK_SIZE_K": column(min(k * narrower, most)),
+                "BLOCK_SIZE_M": column(m),
+                "BLOCK_SIZE_N": column(n),
+                "BLOCK_SIZE_K": column(min(k * narrower, most)),
                 "GROUP_SIZE_M": column(group),
             },
-            num_warps=column(warps), num_stages=column(min(stages, MOST_STAGES.get(vendor, stages))),
+            num_warps=column(warps),
+            num_stages=column(min(stages, MOST_STAGES.get(vendor, stages))),
         )
         for m, n, k, group, warps, stages in rows
-    )  # fmt: skip
+    )
 
 
 def _with(configurations: Sequence[ConfigurationBatch], name: str, values: Sequence[int]) -> tuple[ConfigurationBatch, ...]:

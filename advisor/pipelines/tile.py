@@ -10,12 +10,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from advisor.configs.launchability import least_block_k, swaps_operands
-from advisor.hardware import GpuSpec
+from advisor.gpus.hardware import GpuSpec
 from advisor.pipelines import cache, elementwise, occupancy
 from advisor.pipelines.batch import ELEMENT_BYTES, ConfigurationBatch
 from advisor.pipelines.columns import Array
 from advisor.pipelines.demand import Demand, Work, fma_gain
+from advisor.tables.launchability import least_block_k, swaps_operands
 
 MMA_SYNC_SHARE = 0.66
 """Share of a Hopper or data-centre Blackwell SM's dense rate that mma.sync reaches (wgmma / tcgen05 reach all of it).
@@ -65,9 +65,11 @@ def compute_pipeline(gpu: GpuSpec, dtype: str) -> str | None:
     Quantised operands are widened where the GPU has no instruction for them, as kernels do.
     """
     wider = {
-        "fp8": ("fp8", "bf16", "fp16"), "fp4": ("fp4", "fp8", "bf16", "fp16"),
-        "int8": ("int8", "bf16", "fp16"), "int4": ("int4", "bf16", "fp16"),
-    }  # fmt: skip
+        "fp8": ("fp8", "bf16", "fp16"),
+        "fp4": ("fp4", "fp8", "bf16", "fp16"),
+        "int8": ("int8", "bf16", "fp16"),
+        "int4": ("int4", "bf16", "fp16"),
+    }
     for candidate in wider.get(dtype, (dtype,)):
         if gpu.tensor_flop_per_clock_per_sm.get(candidate):
             return candidate
@@ -103,10 +105,13 @@ def work(product: Product, dtype: str, gpu: GpuSpec) -> Work:
     tensor = compute_pipeline(gpu, dtype)
     zero = np.zeros_like(flop)
     return Work(
-        tensor_flop=flop if tensor else zero, fma_flop=zero if tensor else flop / fma_gain(gpu, dtype, dot=True), xu_op=zero,
-        compulsory_bytes=product.distinct_a_bytes + product.distinct_b_bytes + product.output_bytes, result_bytes=product.output_bytes,
+        tensor_flop=flop if tensor else zero,
+        fma_flop=zero if tensor else flop / fma_gain(gpu, dtype, dot=True),
+        xu_op=zero,
+        compulsory_bytes=product.distinct_a_bytes + product.distinct_b_bytes + product.output_bytes,
+        result_bytes=product.output_bytes,
         tensor_dtype=tensor,
-    )  # fmt: skip
+    )
 
 
 SCALING_FLOP = 4
@@ -199,12 +204,23 @@ def _tiling(product: Product, configuration: ConfigurationBatch, gpu: GpuSpec) -
     )
     rows, columns = np.where(swapped, block_n, block_m), np.where(swapped, block_m, block_n)
     return _Tiling(
-        block_m=block_m, block_n=block_n, block_k=block_k, group=configuration.get("GROUP_SIZE_M", 1), split=split,
-        warps=configuration.num_warps, expert_row_tiles=expert_row_tiles, row_tiles=(product.count * expert_row_tiles).sum(-1),
-        total_rows=(product.count * product.rows).sum(-1), column_tiles=np.ceil(product.width / block_n), steps=steps,
-        flop=2 * block_m * block_n * steps * block_k, rows=rows, columns=columns,
-        warp_group=occupancy.wants_wgmma(gpu, rows, configuration.num_warps, product.dtype), sharing=configuration.get("MULTICAST", 1),
-    )  # fmt: skip
+        block_m=block_m,
+        block_n=block_n,
+        block_k=block_k,
+        group=configuration.get("GROUP_SIZE_M", 1),
+        split=split,
+        warps=configuration.num_warps,
+        expert_row_tiles=expert_row_tiles,
+        row_tiles=(product.count * expert_row_tiles).sum(-1),
+        total_rows=(product.count * product.rows).sum(-1),
+        column_tiles=np.ceil(product.width / block_n),
+        steps=steps,
+        flop=2 * block_m * block_n * steps * block_k,
+        rows=rows,
+        columns=columns,
+        warp_group=occupancy.wants_wgmma(gpu, rows, configuration.num_warps, product.dtype),
+        sharing=configuration.get("MULTICAST", 1),
+    )
 
 
 def _right_share(cut: _Tiling, gpu: GpuSpec) -> Array:
@@ -246,16 +262,22 @@ def _per_cta(product: Product, cut: _Tiling, gpu: GpuSpec, zero: Array) -> dict[
     }
 
 
-def _resources(
-    product: Product, cut: _Tiling, configuration: ConfigurationBatch, gpu: GpuSpec
-) -> tuple[occupancy.Resources, Array]:  # fmt: skip
+def _resources(product: Product, cut: _Tiling, configuration: ConfigurationBatch, gpu: GpuSpec) -> tuple[occupancy.Resources, Array]:
     """What one CTA holds of an SM, and whether its loads are pipelined, [n]."""
     shape = occupancy.Tile(
-        block_m=cut.rows, block_n=cut.columns, block_k=cut.block_k, num_warps=cut.warps, num_stages=configuration.num_stages,
-        a_bytes=product.a_bytes, b_bytes=product.b_bytes, c_bytes=product.c_bytes, block_scaled=product.block_scaled,
+        block_m=cut.rows,
+        block_n=cut.columns,
+        block_k=cut.block_k,
+        num_warps=cut.warps,
+        num_stages=configuration.num_stages,
+        a_bytes=product.a_bytes,
+        b_bytes=product.b_bytes,
+        c_bytes=product.c_bytes,
+        block_scaled=product.block_scaled,
         # Kernels that store through a tensor descriptor have this parameter (triton_kernels/gemm.py, Triton's own tutorial).
-        stored_parts=configuration.parameters.get("EPILOGUE_SUBTILE"), flattened=configuration.parameters.get("FLATTEN"),
-    )  # fmt: skip
+        stored_parts=configuration.parameters.get("EPILOGUE_SUBTILE"),
+        flattened=configuration.parameters.get("FLATTEN"),
+    )
     descriptors = shape.stored_parts is not None
     pipelined = np.logical_or(occupancy.asynchronous(product.depth, min(product.a_bytes, product.b_bytes)), descriptors)
     tcgen05 = cut.warp_group & np.asarray(gpu.architecture == "blackwell")  # accumulates in tensor memory

@@ -9,10 +9,9 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from advisor.schema import LaunchReport, PipelineTime, SearchReport
-
-from . import figures
-from .grouping import Group
+from advisor.rendering import figures
+from advisor.rendering.grouping import Group
+from advisor.result.schema import LaunchReport, PipelineTime, SearchReport
 
 Kind = Literal["line", "band", "points"]
 Dash = Literal["solid", "dash", "dot"]

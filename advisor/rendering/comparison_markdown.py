@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Container, Sequence
 
-from advisor.comparison_schema import BASE_IS_FASTER, ComparisonResult, MeasuredRow, ResourceRow, StaticRow, Subject, evidence
-from advisor.schema import Finding, Recommendation
-
-from . import comparison_words as words
-from . import figures
-from .markdown import LIMIT, block, code, details, environment, escape
+from advisor.rendering import comparison_words as words
+from advisor.rendering import figures
+from advisor.rendering.markdown import LIMIT, block, code, details, environment, escape
+from advisor.result.comparison_schema import BASE_IS_FASTER, ComparisonResult, MeasuredRow, ResourceRow, StaticRow, Subject, evidence
+from advisor.result.schema import Finding, Recommendation
 
 MARKER = "<!-- triton-advisor: compare -->"
 """Hidden first line: whoever posts the comment looks for it, and edits the comment that begins with it."""
@@ -56,8 +55,9 @@ def _head(comparison: ComparisonResult) -> str:
         f"### {escape(comparison.headline, longest=400)}\n",
         f"{mark} **Gate.** {escape(comparison.gate.sentence, longest=900)}\n",
         f"{code(words.compared_text(comparison.base))} → {code(words.compared_text(comparison.head))}"
-        + (f" on {escape(', '.join(comparison.gpus), longest=200)}" if comparison.gpus else "") + "\n",
-    ]  # fmt: skip
+        + (f" on {escape(', '.join(comparison.gpus), longest=200)}" if comparison.gpus else "")
+        + "\n",
+    ]
     means = []
     if comparison.measured_mean is not None:
         rows = (row for subject in comparison.subjects for row in subject.measured)
@@ -179,12 +179,18 @@ def _static_line(row: StaticRow, reason: str, table: bool, gpu: bool) -> str:
     delta = words.change_text(row.change) + (" (to default)" if row.compared_with == "default" and row.change is not None else "")
     mark = words.MARKS[row.verdict]
     cells = [
-        escape(row.label), *([escape(row.gpu)] if gpu else []), *([words.side_text(row.default)] if table else []),
-        words.side_text(row.base), words.side_text(row.head), words.interval_text(head), delta, words.latency_text(row.ceiling),
+        escape(row.label),
+        *([escape(row.gpu)] if gpu else []),
+        *([words.side_text(row.default)] if table else []),
+        words.side_text(row.base),
+        words.side_text(row.head),
+        words.interval_text(head),
+        delta,
+        words.latency_text(row.ceiling),
         f"{words.share_text(row.ceiling, before)} → {words.share_text(row.ceiling, head)}",
         f"{mark} **{words.verdict_word(row.verdict)}**".strip() + (f": {escape(reason)}" if reason else ""),
         code(", ".join(words.configuration_change(row)) or "none") if row.changed else "",
-    ]  # fmt: skip
+    ]
     return "| " + " | ".join(cells) + " |\n"
 
 

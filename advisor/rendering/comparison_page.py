@@ -8,14 +8,13 @@ from typing import Any
 
 from markupsafe import Markup
 
-from advisor.comparison_json import comparison_to_json
-from advisor.comparison_schema import ComparisonResult, MeasuredRow, StaticRow, Subject, evidence
-from advisor.resources import folder
-
-from . import comparison_words as words
-from . import figures
-from .markdown import environment as fingerprint_rows
-from .page import _environment
+from advisor.rendering import comparison_words as words
+from advisor.rendering import figures
+from advisor.rendering.markdown import environment as fingerprint_rows
+from advisor.rendering.page import _environment
+from advisor.result.comparison_json import comparison_to_json
+from advisor.result.comparison_schema import ComparisonResult, MeasuredRow, StaticRow, Subject, evidence
+from advisor.system.resources import folder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,24 +47,30 @@ def to_page(comparison: ComparisonResult) -> str:
         "evidence_of": lambda view: evidence(view.measured),
         "fingerprints": [
             (name, fingerprint_rows(side.fingerprint))
-            for name, side in (("base", comparison.base), ("head", comparison.head)) if side.fingerprint is not None
+            for name, side in (("base", comparison.base), ("head", comparison.head))
+            if side.fingerprint is not None
         ],
         "download": Markup(f"data:application/json;base64,{packed}"),
         "w": words,
         "scale": _scale,
         "config_lines": lambda configuration: list(figures.fields_of(configuration).items()) if configuration is not None else [],
-    }  # fmt: skip
+    }
     return _environment(str(templates)).get_template("comparison.html.jinja").render(context)
 
 
 def _view(subject: Subject, number: int) -> SubjectView:
     static = words.static_order(subject.static)
     return SubjectView(
-        subject=subject, anchor=f"subject-{number}", sentence=words.subject_sentence(subject),
-        measured=words.measured_order(subject.measured), static=static, reasoned=list(zip(static, words.reasons(static), strict=True)),
+        subject=subject,
+        anchor=f"subject-{number}",
+        sentence=words.subject_sentence(subject),
+        measured=words.measured_order(subject.measured),
+        static=static,
+        reasoned=list(zip(static, words.reasons(static), strict=True)),
         several_gpus=words.gpu_count(subject) > 1,
-        has_default=any(row.default is not None for row in subject.static), has_rows=bool(subject.static or subject.measured),
-    )  # fmt: skip
+        has_default=any(row.default is not None for row in subject.static),
+        has_rows=bool(subject.static or subject.measured),
+    )
 
 
 def _scale(row: StaticRow) -> float:
@@ -79,8 +84,16 @@ def _evidence(comparison: ComparisonResult) -> str:
 
 def _tiles(comparison: ComparisonResult) -> list[tuple[str, str, int, str]]:
     """(kind of evidence, word, count, class) of every verdict that occurs."""
-    classes = {"regressed": "far", "failed": "far", "cannot-launch": "far", "predicted-regressed": "room", "inconclusive": "room",
-               "improved": "near", "predicted-improved": "near", "launches-again": "near"}  # fmt: skip
+    classes = {
+        "regressed": "far",
+        "failed": "far",
+        "cannot-launch": "far",
+        "predicted-regressed": "room",
+        "inconclusive": "room",
+        "improved": "near",
+        "predicted-improved": "near",
+        "launches-again": "near",
+    }
     measured = _evidence(comparison)
     tiles = [(measured, word, count, classes.get(word, "")) for word, count in comparison.measured_counts.items()]
     tiles += [("predicted", words.verdict_word(word), count, classes.get(word, "")) for word, count in comparison.static_counts.items()]

@@ -7,18 +7,22 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-from advisor.comparison_schema import ComparisonResult, StaticRow, Subject
-from advisor.schema import Finding
-
-from . import comparison_words as words
-from . import figures
+from advisor.rendering import comparison_words as words
+from advisor.rendering import figures
+from advisor.result.comparison_schema import ComparisonResult, StaticRow, Subject
+from advisor.result.schema import Finding
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/os/schemas/sarif-schema-2.1.0.json"
 LEVELS = {"error": "error", "warning": "warning", "advice": "note", "info": "note"}
 VERDICT_LEVELS = {
-    "regressed": "error", "failed": "error", "cannot-launch": "error", "inconclusive": "warning", "predicted-regressed": "warning",
-    "not comparable": "note", "spills": "warning",
-}  # fmt: skip
+    "regressed": "error",
+    "failed": "error",
+    "cannot-launch": "error",
+    "inconclusive": "warning",
+    "predicted-regressed": "warning",
+    "not comparable": "note",
+    "spills": "warning",
+}
 LARGEST_RESULTS = 5_000
 """GitHub takes 25,000 results per run, and shows 5,000."""
 
@@ -46,23 +50,29 @@ def to_sarif(comparison: ComparisonResult) -> str:
     run: dict[str, Any] = {
         "tool": {
             "driver": {
-                "name": "triton-advisor", "version": comparison.tool_version,
+                "name": "triton-advisor",
+                "version": comparison.tool_version,
                 "rules": [{"id": rule, "shortDescription": {"text": words.verdict_word(rule)}} for rule in rules],
             }
         },
         "columnKind": "unicodeCodePoints",
         "results": [
             {
-                "ruleId": each.rule, "ruleIndex": numbers[each.rule], "level": each.level, "message": {"text": figures.clean(each.text)},
-                "locations": [{
-                    "physicalLocation": {"artifactLocation": {"uri": _uri(each.path)}, "region": {"startLine": each.line or 1}},
-                }],
+                "ruleId": each.rule,
+                "ruleIndex": numbers[each.rule],
+                "level": each.level,
+                "message": {"text": figures.clean(each.text)},
+                "locations": [
+                    {
+                        "physicalLocation": {"artifactLocation": {"uri": _uri(each.path)}, "region": {"startLine": each.line or 1}},
+                    }
+                ],
                 # Without the message: its figures change from one comparison to the next, and an alert would close and open anew.
                 "partialFingerprints": {"advisor/v2": f"{each.rule}:{_uri(each.path)}:{figures.clean(each.where)[:120]}"},
             }
             for each in found
         ],
-    }  # fmt: skip
+    }
     return json.dumps({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}, indent=1, ensure_ascii=False) + "\n"
 
 
@@ -93,8 +103,11 @@ def _results(subject: Subject) -> list[Reported]:
             change = f", {words.change_text(static.change)}" if static.change is not None else ""
             text = f"{where}: {words.verdict_word(static.verdict)}{change} ({static.reason})"
             add(static.verdict, text + _to_try(static), f"{name} {where}")
-        out += [_finding(item, f"{where}: ", path, f"{name} {where}") for item in static.new_findings
-                if item.severity != "info" and item.rule != static.verdict]  # fmt: skip
+        out += [
+            _finding(item, f"{where}: ", path, f"{name} {where}")
+            for item in static.new_findings
+            if item.severity != "info" and item.rule != static.verdict
+        ]
     for (gpu, reason), labels in failed.items():
         add("failed", f"{words.labels_text(labels)} on {gpu}: {words.verdict_word('failed')} ({reason})", f"{name} {labels[0]} on {gpu}")
     for compiled in subject.resources:
@@ -115,5 +128,6 @@ def _to_try(row: StaticRow) -> str:
 
 def _finding(item: Finding, prefix: str, path: str, where: str) -> Reported:
     text = f"{prefix}{item.title}: {item.evidence}. {item.remedy[:1].upper()}{item.remedy[1:]}"
-    return Reported(rule=item.rule, level=LEVELS[item.severity], text=text, path=item.source_file or path, where=where,
-                    line=item.source_line)  # fmt: skip
+    return Reported(
+        rule=item.rule, level=LEVELS[item.severity], text=text, path=item.source_file or path, where=where, line=item.source_line
+    )

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import groupby
 
-from advisor.comparison_schema import ComparisonResult, StaticRow, StaticSide, Subject, evidence
-from advisor.schema import Latency
-
-from . import comparison_words as words
-from . import figures
+from advisor.rendering import comparison_words as words
+from advisor.rendering import figures
+from advisor.result.comparison_schema import ComparisonResult, StaticRow, StaticSide, Subject, evidence
+from advisor.result.schema import Latency
 
 
 def to_text(comparison: ComparisonResult) -> str:
@@ -55,9 +54,15 @@ def _static(rows: Sequence[StaticRow]) -> str:
         why = row.reason if row.verdict == "failed" else "the same configurations on both sides"
         return f"{verdict} {words.labels_text([each.label for each in rows])}  {row.gpu}  ({why})"
     against, before = ("default", row.default) if row.compared_with == "default" else ("base", row.base)
-    parts = [f"{verdict} {row.label}", row.gpu, f"{_side(before)} ({against}) -> {_side(row.head)}",
-             words.change_text(row.change), f"ceiling {_with_unit(row.ceiling)}", ", ".join(words.configuration_change(row)),
-             f"({row.reason})" if row.verdict in words.REASONED else ""]  # fmt: skip
+    parts = [
+        f"{verdict} {row.label}",
+        row.gpu,
+        f"{_side(before)} ({against}) -> {_side(row.head)}",
+        words.change_text(row.change),
+        f"ceiling {_with_unit(row.ceiling)}",
+        ", ".join(words.configuration_change(row)),
+        f"({row.reason})" if row.verdict in words.REASONED else "",
+    ]
     return "  ".join(filter(None, parts))
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from advisor.comparison_schema import (
+from advisor.rendering import figures
+from advisor.result.comparison_schema import (
     MEASURED_WORDS,
     STATIC_WORDS,
     Compared,
@@ -16,15 +17,24 @@ from advisor.comparison_schema import (
     StaticSide,
     Subject,
 )
-from advisor.schema import Latency, Recommendation
-
-from . import figures
+from advisor.result.schema import Latency, Recommendation
 
 MARKS = {
-    "regressed": "🔴", "failed": "🔴", "cannot-launch": "🔴", "predicted-regressed": "🟠", "inconclusive": "🟡", "not comparable": "⚪",
-    "improved": "🟢", "predicted-improved": "🟢", "launches-again": "🟢", "new": "🔵", "missing": "⚪", "unchanged": "",
-    "predicted-unchanged": "", "never-launches": "⚪",
-}  # fmt: skip
+    "regressed": "🔴",
+    "failed": "🔴",
+    "cannot-launch": "🔴",
+    "predicted-regressed": "🟠",
+    "inconclusive": "🟡",
+    "not comparable": "⚪",
+    "improved": "🟢",
+    "predicted-improved": "🟢",
+    "launches-again": "🟢",
+    "new": "🔵",
+    "missing": "⚪",
+    "unchanged": "",
+    "predicted-unchanged": "",
+    "never-launches": "⚪",
+}
 """A sign beside each verdict's word; never without it."""
 
 QUIET = frozenset({"unchanged", "predicted-unchanged", "never-launches"})

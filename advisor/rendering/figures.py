@@ -9,7 +9,7 @@ import unicodedata
 from collections.abc import Sequence
 from dataclasses import replace
 
-from advisor.schema import Configuration, Finding, Latency, LaunchReport, Problem, Result
+from advisor.result.schema import Configuration, Finding, Latency, LaunchReport, Problem, Result
 
 SEVERITIES = ("error", "warning", "advice", "info")
 MEMORY_PIPELINES = ("dram", "l2", "smem")

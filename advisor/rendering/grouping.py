@@ -6,9 +6,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from advisor.schema import LaunchReport
-
-from . import figures
+from advisor.rendering import figures
+from advisor.result.schema import LaunchReport
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

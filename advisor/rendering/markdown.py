@@ -8,10 +8,9 @@ from __future__ import annotations
 import html
 import re
 
-from advisor.schema import Finding, Fingerprint, LaunchReport, Result, SearchReport
-
-from . import figures, tuned
-from .grouping import Group, group
+from advisor.rendering import figures, tuned
+from advisor.rendering.grouping import Group, group
+from advisor.result.schema import Finding, Fingerprint, LaunchReport, Result, SearchReport
 
 LIMIT = 60_000
 LONGEST_CELL = 300

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 
 from rich.text import Text
 
-from advisor.schema import Origin, Result
-
-from . import figures
-from .markdown import escape
+from advisor.rendering import figures
+from advisor.rendering.markdown import escape
+from advisor.result.schema import Origin, Result
 
 COLUMNS = ("GPU", "of ceiling", "latency", "ceiling", "binds", "cannot launch", "table")
 GPU_COLUMNS = ("GPU", "tables", "of ceiling", "cannot launch", "worst table")
@@ -38,10 +37,17 @@ def row_of(result: Result, table: str, page: str) -> Row:
     """The row of one table's result."""
     verdict = result.verdict
     return Row(
-        table=table, page=page, gpu=result.gpu, share=verdict.percent_of_ceiling / 100, current_us=verdict.current_us,
-        ceiling_us=verdict.ceiling_us, origin=verdict.origin, binding=verdict.binding_pipeline,
-        stuck=sum(map(figures.stuck, result.launches)), launches=len(result.launches),
-    )  # fmt: skip
+        table=table,
+        page=page,
+        gpu=result.gpu,
+        share=verdict.percent_of_ceiling / 100,
+        current_us=verdict.current_us,
+        ceiling_us=verdict.ceiling_us,
+        origin=verdict.origin,
+        binding=verdict.binding_pipeline,
+        stuck=sum(map(figures.stuck, result.launches)),
+        launches=len(result.launches),
+    )
 
 
 def ordered(rows: Sequence[Row]) -> list[Row]:
@@ -53,11 +59,14 @@ def cells(row: Row) -> tuple[str, ...]:
     """The cells of a row, one for each of `COLUMNS`."""
     runs = row.stuck < row.launches
     return (
-        row.gpu, (figures.share_text(row.share or None) if runs else "") or "-",
+        row.gpu,
+        (figures.share_text(row.share or None) if runs else "") or "-",
         f"{figures.microseconds(row.current_us)} {row.origin}" if runs else "-",
-        figures.microseconds(row.ceiling_us) if runs and row.ceiling_us else "-", row.binding,
-        f"{row.stuck} of {row.launches}" if row.stuck else "-", row.table,
-    )  # fmt: skip
+        figures.microseconds(row.ceiling_us) if runs and row.ceiling_us else "-",
+        row.binding,
+        f"{row.stuck} of {row.launches}" if row.stuck else "-",
+        row.table,
+    )
 
 
 def gpu_cells(rows: Sequence[Row]) -> list[tuple[str, ...]]:
@@ -99,7 +108,9 @@ def lines(rows: Sequence[Row]) -> list[Text]:
         shown = [columns, *(tuple(map(figures.clean, line)) for line in body)]
         widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
         for number, line in enumerate(shown):
-            padded = (cell.rjust(width) if column in RIGHT else cell.ljust(width)
-                      for cell, width, column in zip(line, widths, columns, strict=True))  # fmt: skip
+            padded = (
+                cell.rjust(width) if column in RIGHT else cell.ljust(width)
+                for cell, width, column in zip(line, widths, columns, strict=True)
+            )
             out.append(Text(f"  {'  '.join(padded)}".rstrip(), style="bold" if number == 0 else ""))
     return out

@@ -10,15 +10,14 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from advisor import result_json
-from advisor.resources import folder
-from advisor.schema import Result, SearchReport
-
-from . import charts, figures, plots, source_view, svg, tuned, views
-from .charts import Chart
-from .grouping import group
-from .markdown import environment as fingerprint_rows
-from .prose import prose
+from advisor.rendering import charts, figures, plots, source_view, svg, tuned, views
+from advisor.rendering.charts import Chart
+from advisor.rendering.grouping import group
+from advisor.rendering.markdown import environment as fingerprint_rows
+from advisor.rendering.prose import prose
+from advisor.result import result_json
+from advisor.result.schema import Result, SearchReport
+from advisor.system.resources import folder
 
 SHOWN_AT_ONCE = 8
 """Launches listed in "Where the time goes" before the rest is folded."""

@@ -11,8 +11,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-from . import figures, svg
-from .charts import Chart, Series
+from advisor.rendering import figures, svg
+from advisor.rendering.charts import Chart, Series
 
 _TAGS = re.compile(r"<(?!/?(?:br|b|i|extra)>)")
 TWIN_ROWS = 200

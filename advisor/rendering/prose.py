@@ -10,7 +10,7 @@ import re
 
 from markupsafe import Markup, escape
 
-from . import figures
+from advisor.rendering import figures
 
 # Both are short, whatever a text from outside holds: what is kept together must fit a phone.
 _TOGETHER = re.compile(

@@ -7,11 +7,10 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
-from advisor.schema import LaunchReport, Result
-
-from . import figures
-from .grouping import told_apart
-from .markdown import escape
+from advisor.rendering import figures
+from advisor.rendering.grouping import told_apart
+from advisor.rendering.markdown import escape
+from advisor.result.schema import LaunchReport, Result
 
 _Key = tuple[str, str, int]  # kernel and problem, configuration, how many before it are alike
 MOST_ROWS = 60
@@ -138,5 +137,6 @@ def _cells(launch: LaunchReport | None) -> tuple[str, ...]:
     return (
         "cannot launch" if figures.stuck(launch) else latency,
         figures.microseconds(launch.ceiling.us) if launch.ceiling is not None else "-",
-        figures.microseconds(launch.bound.us), figures.clean(launch.binding_pipeline),
-    )  # fmt: skip
+        figures.microseconds(launch.bound.us),
+        figures.clean(launch.binding_pipeline),
+    )

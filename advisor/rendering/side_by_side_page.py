@@ -7,11 +7,10 @@ from typing import Any
 
 from markupsafe import Markup
 
-from advisor.resources import folder
-from advisor.schema import Result
-
-from . import side_by_side
-from .page import _environment
+from advisor.rendering import side_by_side
+from advisor.rendering.page import _environment
+from advisor.result.schema import Result
+from advisor.system.resources import folder
 
 MOST_BESIDE = 2
 """GPUs whose columns stand beside each other; of more the last would lie out of sight, and each has a line of its own."""

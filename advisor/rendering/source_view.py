@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from advisor.schema import PIPELINE_UNITS, PIPELINES, Finding, Result, SourceLine, SourceText
-
-from . import figures
-from .views import Anchors, FindingView, LaunchView, RuleView
+from advisor.rendering import figures
+from advisor.rendering.views import Anchors, FindingView, LaunchView, RuleView
+from advisor.result.schema import PIPELINE_UNITS, PIPELINES, Finding, Result, SourceLine, SourceText
 
 EXPOSED = "waiting"
 """Name of the column of load latency that nothing hides: no pipeline, but time all the same."""
@@ -97,13 +96,16 @@ def _source_view(view: LaunchView, texts: list[SourceText], others: int, rules: 
     pieces = sorted((_piece(text, lines, names, longest, marks) for text in texts), key=lambda piece: -piece.us)
     return SourceView(
         view=view, anchor=anchors.make("source", view.launch.kernel), columns=columns, totals=totals, pieces=tuple(pieces), others=others
-    )  # fmt: skip
+    )
 
 
 def _piece(
-    text: SourceText, lines: Mapping[tuple[str, int], SourceLine], names: list[str], longest: float,
+    text: SourceText,
+    lines: Mapping[tuple[str, int], SourceLine],
+    names: list[str],
+    longest: float,
     marks: Mapping[tuple[str, int], list[FindingView]],
-) -> Piece:  # fmt: skip
+) -> Piece:
     rows: list[Row] = []
     us = 0.0
     for number, row in enumerate(text.lines, text.first_line):
@@ -111,9 +113,14 @@ def _piece(
         cells = tuple(_cell(line, name, longest) for name in names)
         us += sum(_time(line, name) for name in names) if line is not None else 0.0
         rows.append(
-            Row(number=number, text=figures.clean(row.expandtabs(4)), cells=cells, findings=tuple(marks.get((text.file, number), ())),
-                busy=any(cell is not None and cell.text for cell in cells))
-        )  # fmt: skip
+            Row(
+                number=number,
+                text=figures.clean(row.expandtabs(4)),
+                cells=cells,
+                findings=tuple(marks.get((text.file, number), ())),
+                busy=any(cell is not None and cell.text for cell in cells),
+            )
+        )
     return Piece(file=text.file, first=text.first_line, last=text.first_line + len(text.lines) - 1, rows=_folded(rows), us=us)
 
 

@@ -6,8 +6,8 @@ import html
 import math
 from collections.abc import Callable
 
-from . import figures
-from .charts import Chart, Series
+from advisor.rendering import figures
+from advisor.rendering.charts import Chart, Series
 
 WIDTH, HEIGHT = 880, 380
 LEFT, RIGHT, TOP, BOTTOM = 68, 18, 34, 48

@@ -10,11 +10,10 @@ from typing import TextIO
 from rich.console import Console
 from rich.text import Text
 
-from advisor.schema import Action, Finding, Latency, LaunchReport, Result
-
-from . import figures, overview, side_by_side, tuned
-from .folding import fold, width_of
-from .grouping import Group, group
+from advisor.rendering import figures, overview, side_by_side, tuned
+from advisor.rendering.folding import fold, width_of
+from advisor.rendering.grouping import Group, group
+from advisor.result.schema import Action, Finding, Latency, LaunchReport, Result
 
 FINDINGS_OF_ONE_LAUNCH = 3
 MOST_ACTIONS = 3

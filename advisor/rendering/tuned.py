@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from advisor.schema import TunedProblem, TunedTiming
-
-from . import figures
+from advisor.rendering import figures
+from advisor.result.schema import TunedProblem, TunedTiming
 
 STATES = {
     "measured": "measured",

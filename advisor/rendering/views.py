@@ -7,20 +7,9 @@ import re
 import statistics
 from dataclasses import dataclass
 
-from advisor.schema import (
-    UNCERTAIN,
-    Configuration,
-    Finding,
-    Latency,
-    LaunchReport,
-    MeasuredRounds,
-    PipelineTime,
-    Result,
-    Round,
-)
-
-from . import figures
-from .grouping import Group, group
+from advisor.rendering import figures
+from advisor.rendering.grouping import Group, group
+from advisor.result.schema import UNCERTAIN, Configuration, Finding, Latency, LaunchReport, MeasuredRounds, PipelineTime, Result, Round
 
 _CAUSES = {
     UNCERTAIN: "Uncertain work",

@@ -20,9 +20,16 @@ if TYPE_CHECKING:
     from advisor.search.study import Decision, Tuner
 
 _HOMES = {
-    "AdvisorSampler": "sampler", "Backend": "backend", "Decision": "study", "Measurement": "backend", "RoundsPruner": "pruner",
-    "SearchSpace": "space", "StoppingRule": "stopping", "Tuner": "study", "Versus": "backend",
-}  # fmt: skip
+    "AdvisorSampler": "sampler",
+    "Backend": "backend",
+    "Decision": "study",
+    "Measurement": "backend",
+    "RoundsPruner": "pruner",
+    "SearchSpace": "space",
+    "StoppingRule": "stopping",
+    "Tuner": "study",
+    "Versus": "backend",
+}
 
 __all__ = [
     "AdvisorSampler",

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from advisor.schema import Configuration, MeasuredRounds
+from advisor.result.schema import Configuration, MeasuredRounds
 
 Watch = Callable[[int, float], bool]
 """Told (rounds so far, latency so far in microseconds, of all launches together); True: it loses already, stop."""
@@ -124,5 +124,3 @@ def recorded_versus(before: float | None, after: float | None, least_gain: float
     gain = before / after - 1
     verdict = "improved" if gain > least_gain else "regressed" if gain < -least_gain else "unchanged"
     return Versus(better=gain > least_gain, base_us=before, head_us=after, verdict=verdict, reason=BY_RECORD, measured=False)
-
-

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any
 import optuna
 from optuna.trial import FrozenTrial, TrialState
 
-from advisor import processes
 from advisor.search.sampler import CHOICE, DIED, INTERRUPTED, LOST
-from advisor.worker_processes import undisturbed
+from advisor.system import processes
+from advisor.system.worker_processes import undisturbed
 
 if TYPE_CHECKING:
     from optuna.study import Study

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from optuna.storages.journal import JournalFileOpenLock
 
-from advisor import processes
+from advisor.system import processes
 
 ABANDONED_S = 30
 """A lock that does not say whose it is, or whose process cannot be seen from here, is taken for abandoned after so long without a change;

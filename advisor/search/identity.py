@@ -9,8 +9,10 @@ import ast
 import re
 from dataclasses import dataclass
 
-_LAUNCH = re.compile(r"(?P<op>\S+) (?P<sizes>\[.*?\]) (?P<dtype>\S+) (?P<cache>cold|warm) (?P<blocks>None|\(.*?\)) "
-                     r"(?P<routing>None|\(.*\))")  # fmt: skip
+_LAUNCH = re.compile(
+    r"(?P<op>\S+) (?P<sizes>\[.*?\]) (?P<dtype>\S+) (?P<cache>cold|warm) (?P<blocks>None|\(.*?\)) "
+    r"(?P<routing>None|\(.*\))"
+)
 _RECORDED = re.compile(r"recorded rows (?P<rows>[0-9a-f]+), (?P<how>.*)")
 _KERNEL = re.compile(r"(?P<kernel>\S+) (?P<file>[0-9a-f]+) on (?P<device>.*)")
 

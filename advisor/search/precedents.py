@@ -13,7 +13,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.schema import Problem
+from advisor.result.schema import Problem
 
 Array = NDArray[np.float64]
 
@@ -67,8 +67,9 @@ def place_among_problems(problem: Problem) -> tuple[float, ...]:
     return tuple(np.log2([max(sizes[name], 1) for name in sorted(sizes)]).tolist())
 
 
-def after_precedents(mean: Array, features: Array, where: Sequence[float], precedents: Iterable[Precedent],
-                     tried: Iterable[int] = ()) -> Array:  # fmt: skip
+def after_precedents(
+    mean: Array, features: Array, where: Sequence[float], precedents: Iterable[Precedent], tried: Iterable[int] = ()
+) -> Array:
     """The same expectations, dealt out anew in the order that the precedents leave, [c].
 
     Args:

@@ -9,15 +9,15 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.errors import NothingMatchedError
-from advisor.hardware import GpuSpec
+from advisor.gpus.hardware import GpuSpec
 from advisor.learned.base import Predictor
-from advisor.learned.reached import tunable_ceiling
+from advisor.learned.tunable_ceiling import tunable_ceiling
 from advisor.pipelines import ProblemBatch, problem_batch
 from advisor.pipelines.same_launch import launch_numbers, most_row_blocks
-from advisor.schema import Problem
+from advisor.result.schema import Problem
 from advisor.search.precedents import Precedent, after_precedents, place_among_problems
 from advisor.search.space import Feasibility, SearchSpace, feasibility
+from advisor.system.errors import NothingMatchedError
 
 Array = NDArray[np.float64]
 
@@ -160,8 +160,12 @@ def prior_of(problems: Sequence[Problem], space: SearchSpace, gpu: GpuSpec, pred
         found, prediction = feasibility(space, problem, gpu), predictor.predict(batch, space.batch, gpu)
         launches &= found.launches
         if not launches.any():
-            raise NothingMatchedError(f"no configuration of the space can launch {problem.family} {problem.op} on {gpu.name}", None,
-                                      None, "describe a smaller space")  # fmt: skip
+            raise NothingMatchedError(
+                f"no configuration of the space can launch {problem.family} {problem.op} on {gpu.name}",
+                None,
+                None,
+                "describe a smaller space",
+            )
         scores = _scores(predictor, batch, space, gpu)
         best = int(np.argmin(np.where(launches, scores, np.inf)))
         us, low, high = (np.broadcast_to(v, (len(space),)) for v in (prediction.us, prediction.low_us, prediction.high_us))
@@ -182,11 +186,18 @@ def prior_of(problems: Sequence[Problem], space: SearchSpace, gpu: GpuSpec, pred
     sizes = problems[0].sizes
     amount = sizes.get("M", sizes.get("B", 1)) * (sizes.get("topk", 1) if problems[0].family == "fused_moe" else 1)
     return Prior(
-        mean=mean, sigma=max(float(np.mean(sigmas)), LEAST_SIGMA), features=coordinates, place=float(np.log2(max(amount, 1))),
-        where=place_among_problems(problems[0]), bound_us=bound, ceiling_us=(float(ceilings[0]), float(ceilings[1]), float(ceilings[2])),
-        stopped_by=stopped, predicted_us=total, shares=LEARNED if learned else ANALYTICAL,
+        mean=mean,
+        sigma=max(float(np.mean(sigmas)), LEAST_SIGMA),
+        features=coordinates,
+        place=float(np.log2(max(amount, 1))),
+        where=place_among_problems(problems[0]),
+        bound_us=bound,
+        ceiling_us=(float(ceilings[0]), float(ceilings[1]), float(ceilings[2])),
+        stopped_by=stopped,
+        predicted_us=total,
+        shares=LEARNED if learned else ANALYTICAL,
         launch=launch_numbers(space.columns, problems),
-    )  # fmt: skip
+    )
 
 
 def _scores(predictor: Predictor, problems: ProblemBatch | Sequence[ProblemBatch], space: SearchSpace, gpu: GpuSpec) -> Array:

@@ -13,7 +13,7 @@ import optuna
 from optuna.trial import FrozenTrial, TrialState
 
 from advisor.pipelines.same_launch import repeats
-from advisor.schema import SearchReport, SearchTrial
+from advisor.result.schema import SearchReport, SearchTrial
 from advisor.search.memory import HEARD
 from advisor.search.sampler import DIED, LOST, MAX_LOST, SKIPPED, SLOWER
 from advisor.search.study import FAILURE, PARTS, PREDICTED, STOPPED, Decision, Tuner
@@ -62,17 +62,24 @@ def search_reports(tuner: Tuner, decision: Decision, predictor: str) -> tuple[Se
             us = share if share is not None else trial.value if only else None
             rows.append(
                 SearchTrial(
-                    number=trial.number, configuration=tuner.space.configurations[index], state=state_of(trial),
+                    number=trial.number,
+                    configuration=tuner.space.configurations[index],
+                    state=state_of(trial),
                     latency_us=us if trial.state == TrialState.COMPLETE else None,
                     predicted_us=trial.user_attrs.get(PREDICTED) if only else None,
                 )
-            )  # fmt: skip
+            )
         found.append(
             SearchReport(
-                launch=launch, sampler=how, stopped_because=reason, trials=tuple(rows),
-                failures=dict(failures), study_name=study.study_name, plots=figures if number == 0 else {},
+                launch=launch,
+                sampler=how,
+                stopped_because=reason,
+                trials=tuple(rows),
+                failures=dict(failures),
+                study_name=study.study_name,
+                plots=figures if number == 0 else {},
             )
-        )  # fmt: skip
+        )
     return tuple(found)
 
 

@@ -24,18 +24,18 @@ from optuna.samplers import BaseSampler, RandomSampler
 from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
-from advisor.errors import UsageError
-from advisor.hardware import load_gpu
+from advisor.gpus.hardware import load_gpu
 from advisor.learned import load_predictor
 from advisor.search.precedents import Precedent
 from advisor.search.prior import Array, Prior, Shares, prior_of
 from advisor.search.space import SearchSpace
 from advisor.search.surrogate import Observation, posterior, propose
+from advisor.system.errors import UsageError
 
 if TYPE_CHECKING:
-    from advisor.hardware import GpuSpec
+    from advisor.gpus.hardware import GpuSpec
     from advisor.learned.base import Predictor
-    from advisor.schema import Problem
+    from advisor.result.schema import Problem
 
 CHOICE = "advisor:choice"  # trial attribute: index of the configuration the sampler settled on
 SLOWER = "advisor:slower"  # trial attribute: no latency, but known to lose
@@ -65,10 +65,16 @@ class AdvisorSampler(BaseSampler):
     """
 
     def __init__(
-        self, space: SearchSpace, prior: Prior, *, neighbours: Callable[[], Sequence[Observation]] | None = None,
-        precedents: Callable[[], Sequence[Precedent]] | None = None, unit_us: float = 1.0, seed: int | None = None,
+        self,
+        space: SearchSpace,
+        prior: Prior,
+        *,
+        neighbours: Callable[[], Sequence[Observation]] | None = None,
+        precedents: Callable[[], Sequence[Precedent]] | None = None,
+        unit_us: float = 1.0,
+        seed: int | None = None,
         shares: Shares | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         if len(prior.mean) != len(space):
             raise UsageError("the prior belongs to another space", f"{len(prior.mean)} configurations", f"{len(space)}")
         self.space, self.prior = space, prior
@@ -78,8 +84,15 @@ class AdvisorSampler(BaseSampler):
         self._warned = False
 
     @classmethod
-    def for_problem(cls, problem: Problem, *, gpu: GpuSpec | str, space: SearchSpace | None = None, predictor: Predictor | None = None,
-                    unit_us: float = 1.0) -> AdvisorSampler:  # fmt: skip
+    def for_problem(
+        cls,
+        problem: Problem,
+        *,
+        gpu: GpuSpec | str,
+        space: SearchSpace | None = None,
+        predictor: Predictor | None = None,
+        unit_us: float = 1.0,
+    ) -> AdvisorSampler:
         """A sampler for one problem on a GPU, by any name of it; the family's space and the shipped predictor unless others are given."""
         gpu = load_gpu(gpu) if isinstance(gpu, str) else gpu
         space = space or SearchSpace.of_problem(problem, gpu.vendor)
@@ -109,8 +122,12 @@ class AdvisorSampler(BaseSampler):
         allowed = self._allowed(param_name, param_distribution)
         if not allowed.any():
             values = ", ".join(map(str, self.space.choices(param_name)))
-            raise UsageError(f"{param_name}: the trial's distribution holds no value of the space", str(param_distribution),
-                             f"at least one of {values}", "suggest with space.suggest(trial), or describe the space as it is")  # fmt: skip
+            raise UsageError(
+                f"{param_name}: the trial's distribution holds no value of the space",
+                str(param_distribution),
+                f"at least one of {values}",
+                "suggest with space.suggest(trial), or describe the space as it is",
+            )
         index = trial.system_attrs.get(CHOICE)
         fixed = {**trial.system_attrs.get("fixed_params", {}), **trial.params}
         if index is None or not (self.space.matching(fixed) & allowed)[index]:
@@ -127,8 +144,11 @@ class AdvisorSampler(BaseSampler):
         absent = [name for name in self.space.names if name not in trial.params]
         if state == TrialState.COMPLETE and others and absent and not self._warned:
             self._warned = True
-            warnings.warn(f"the space does not name {', '.join(others)}, which get random values, and the study did not ask for "
-                          f"{', '.join(absent)}: suggest with space.suggest(trial), or by the space's names", stacklevel=2)  # fmt: skip
+            warnings.warn(
+                f"the space does not name {', '.join(others)}, which get random values, and the study did not ask for "
+                f"{', '.join(absent)}: suggest with space.suggest(trial), or by the space's names",
+                stacklevel=2,
+            )
 
     def _allowed(self, name: str, distribution: BaseDistribution) -> np.ndarray:
         """Which configurations [c] have a value of one parameter that a distribution holds."""
@@ -249,9 +269,7 @@ class AdvisorSampler(BaseSampler):
             return np.zeros(len(self.space), dtype=bool)
         return self.prior.bound_us >= min(us for _, us in seen)
 
-    def choose(
-        self, study: Study, trial: FrozenTrial, *, fixed: Mapping[str, Any] | None = None, allowed: np.ndarray | None = None
-    ) -> int:
+    def choose(self, study: Study, trial: FrozenTrial, *, fixed: Mapping[str, Any] | None = None, allowed: np.ndarray | None = None) -> int:
         """The configuration to try next.
 
         Args:
@@ -281,8 +299,12 @@ class AdvisorSampler(BaseSampler):
 
 def _check_minimises_one(study: Study) -> None:
     if study.directions != [StudyDirection.MINIMIZE]:
-        raise UsageError("the study must minimise a latency", ", ".join(each.name.lower() for each in study.directions), "minimize",
-                         "create it with direction='minimize', and have the objective return the latency alone")  # fmt: skip
+        raise UsageError(
+            "the study must minimise a latency",
+            ", ".join(each.name.lower() for each in study.directions),
+            "minimize",
+            "create it with direction='minimize', and have the objective return the latency alone",
+        )
 
 
 def _holds(distribution: BaseDistribution, value: Any) -> bool:

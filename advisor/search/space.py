@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 
 from advisor import pipelines
 from advisor.compiled.shipped_resources import CONFIGURATION, shipped_resources, target_of
-from advisor.errors import InputError, UsageError
-from advisor.hardware import GpuSpec
+from advisor.gpus.hardware import GpuSpec
 from advisor.pipelines import ConfigurationBatch, column, configuration_batch, problem_batch
 from advisor.pipelines.occupancy import LIMITERS
 from advisor.pipelines.space import configuration_at, problem_space
-from advisor.schema import LAUNCH_OPTIONS, Configuration, Problem
+from advisor.result.schema import LAUNCH_OPTIONS, Configuration, Problem
+from advisor.system.errors import InputError, UsageError
 
 if TYPE_CHECKING:
     import optuna
@@ -84,8 +84,12 @@ class SearchSpace:
         chosen = {name: trial.suggest_categorical(name, self.choices(name)) for name in self.names}
         index = self.find(chosen)
         if index is None:
-            raise UsageError("the trial's values are no configuration of the space", chosen, "a configuration of it",
-                             "use AdvisorSampler, or prune the trial")  # fmt: skip
+            raise UsageError(
+                "the trial's values are no configuration of the space",
+                chosen,
+                "a configuration of it",
+                "use AdvisorSampler, or prune the trial",
+            )
         return self.configurations[index]
 
     def fingerprint(self) -> str:
@@ -197,8 +201,9 @@ def _batch(configurations: Sequence[Configuration]) -> ConfigurationBatch:
         return configuration_batch(configurations)
     return ConfigurationBatch(
         parameters={name: column([float(c.parameters[name]) for c in configurations]) for name in numeric},
-        num_warps=column([c.num_warps for c in configurations]), num_stages=column([c.num_stages for c in configurations]),
-    )  # fmt: skip
+        num_warps=column([c.num_warps for c in configurations]),
+        num_stages=column([c.num_stages for c in configurations]),
+    )
 
 
 def _kernels_literal(path: Path) -> dict[str, Any]:
@@ -268,7 +273,10 @@ def feasibility(space: SearchSpace, problem: Problem, gpu: GpuSpec) -> Feasibili
         stopped["spills"] = int(spills.sum())
     waves = np.broadcast_to(found.schedule.waves, shape)[launches]
     return Feasibility(
-        launches=launches, stopped_by=stopped, bound_us=np.broadcast_to(found.config_bound.us, shape).astype(np.float64),
-        problem_bound_us=float(found.bound.us[0]), binding=found.bound.binding_pipeline(0),
+        launches=launches,
+        stopped_by=stopped,
+        bound_us=np.broadcast_to(found.config_bound.us, shape).astype(np.float64),
+        problem_bound_us=float(found.bound.us[0]),
+        binding=found.bound.binding_pipeline(0),
         tail=bool(waves.size and np.median(waves) < 2),
-    )  # fmt: skip
+    )

@@ -52,8 +52,16 @@ class StoppingRule:
     least_gain: float = LEAST_GAIN
     least_trials: int = LEAST_TRIALS
 
-    def reason(self, *, best_us: float | None, ceiling_us: tuple[float, float, float], mean: Array, deviation: Array, usable: np.ndarray,
-               tried: int) -> Stop | None:  # fmt: skip
+    def reason(
+        self,
+        *,
+        best_us: float | None,
+        ceiling_us: tuple[float, float, float],
+        mean: Array,
+        deviation: Array,
+        usable: np.ndarray,
+        tried: int,
+    ) -> Stop | None:
         """Why to stop now; None: go on.
 
         Args:

@@ -12,8 +12,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from advisor.errors import AdvisorError, InputError, MissingDependencyError, UsageError
-from advisor.writing import unwritable
+from advisor.system.errors import AdvisorError, InputError, MissingDependencyError, UsageError
+from advisor.system.writing import unwritable
 
 if TYPE_CHECKING:
     from optuna.storages import BaseStorage
@@ -59,13 +59,20 @@ def open_storage(where: str | os.PathLike[str]) -> BaseStorage:
         raise
     except ImportError as error:
         driver = getattr(error.__cause__ or error, "name", None)  # Optuna's own words do not name it
-        raise MissingDependencyError(f"the storage needs a package: {error}" if driver is None else f"the storage needs {driver}, which "
-                                     "is not installed", text.partition("://")[0], None, "install the database's driver" if driver is None
-                                     else f"pip install {_PACKAGES.get(driver, driver)}") from None  # fmt: skip
+        raise MissingDependencyError(
+            f"the storage needs a package: {error}" if driver is None else f"the storage needs {driver}, which is not installed",
+            text.partition("://")[0],
+            None,
+            "install the database's driver" if driver is None else f"pip install {_PACKAGES.get(driver, driver)}",
+        ) from None
     except Exception as error:  # drivers raise whatever they like
         reason = str(error).partition("\n")[0] or type(error).__name__
-        raise InputError(f"the storage cannot be opened: {reason}", without_password(text), "a file, or a URL such as "
-                         "postgresql://user@host/database", "check that it is there and may be written") from None  # fmt: skip
+        raise InputError(
+            f"the storage cannot be opened: {reason}",
+            without_password(text),
+            "a file, or a URL such as postgresql://user@host/database",
+            "check that it is there and may be written",
+        ) from None
 
 
 def _database(url: str) -> BaseStorage:
@@ -128,8 +135,12 @@ def database_errors_named(where: str) -> Iterator[None]:
         yield
     except optuna.exceptions.StorageInternalError as error:
         reason = str(error.__cause__ or error).partition("\n")[0]
-        raise UsageError(f"{without_password(where)}: the storage failed ({reason})", None, "a storage that can be written to, with room",
-                         "see to it, then run the same command again: what was finished is kept") from None  # fmt: skip
+        raise UsageError(
+            f"{without_password(where)}: the storage failed ({reason})",
+            None,
+            "a storage that can be written to, with room",
+            "see to it, then run the same command again: what was finished is kept",
+        ) from None
 
 
 def _lock(path: Path) -> JournalFileOpenLock:
@@ -162,8 +173,9 @@ def _check_is_journal(path: Path) -> None:
         begins = file.read(len(_SQLITE))
     if not begins.startswith(_JOURNAL[: len(begins)]):
         remedy = f"name a database by its URL: --storage sqlite:///{path}" if begins == _SQLITE else _ANOTHER
-        raise UsageError(f"{path}: a study cannot be kept there", "a file that is no journal", "a journal of Optuna's, or a new file",
-                         remedy)  # fmt: skip
+        raise UsageError(
+            f"{path}: a study cannot be kept there", "a file that is no journal", "a journal of Optuna's, or a new file", remedy
+        )
 
 
 def _repair(path: Path) -> None:

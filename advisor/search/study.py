@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING
 import optuna
 from optuna.trial import FrozenTrial, TrialState
 
-from advisor.errors import UsageError
-from advisor.schema import Configuration
+from advisor.result.schema import Configuration
 from advisor.search import claims, memory
 from advisor.search.backend import Backend, Measurement, Task
 from advisor.search.identity import differences
@@ -29,6 +28,7 @@ from advisor.search.space import SearchSpace
 from advisor.search.stopping import Stop, StoppingRule
 from advisor.search.storage import open_storage
 from advisor.search.surrogate import Observation, nearest
+from advisor.system.errors import UsageError
 
 if TYPE_CHECKING:
     from optuna.storages import BaseStorage
@@ -123,9 +123,13 @@ class Tuner:
             self.space, decision.prior, neighbours=lambda: self._elsewhere(task), precedents=lambda: self.precedents(task), seed=0
         )
         study = optuna.create_study(
-            storage=self.storage, study_name=f"{self.name}/{task}", sampler=sampler, pruner=RoundsPruner(), direction="minimize",
+            storage=self.storage,
+            study_name=f"{self.name}/{task}",
+            sampler=sampler,
+            pruner=RoundsPruner(),
+            direction="minimize",
             load_if_exists=True,
-        )  # fmt: skip
+        )
         known, own = study.user_attrs.get(SPACE), f"{self.space.fingerprint()} {decision.identity}".strip()
         if known is None:
             study.set_user_attr(SPACE, own)
@@ -148,8 +152,11 @@ class Tuner:
     def precedents(self, task: str) -> list[Precedent]:
         """What won in the other decisions of this search, and in earlier searches of its kind that the storage keeps."""
         kind = self._kinds[task]
-        found = [memory.precedent(self._studies[each].get_trials(deepcopy=False), self._samplers[each].prior.where, self.space)
-                 for each in self._studies if each != task and self._kinds[each] == kind]  # fmt: skip
+        found = [
+            memory.precedent(self._studies[each].get_trials(deepcopy=False), self._samplers[each].prior.where, self.space)
+            for each in self._studies
+            if each != task and self._kinds[each] == kind
+        ]
         return [*self._remembered.get(kind, ()), *(each for each in found if each is not None)]
 
     def study(self, task: str) -> Study:
@@ -249,8 +256,9 @@ class Tuner:
         if self._incumbent_index(decision, trials) is not None:
             return None
         best_us = None if best is None else math.exp(best)
-        return rule.reason(best_us=best_us, ceiling_us=decision.prior.ceiling_us, mean=mean, deviation=deviation, usable=usable,
-                           tried=tried)  # fmt: skip
+        return rule.reason(
+            best_us=best_us, ceiling_us=decision.prior.ceiling_us, mean=mean, deviation=deviation, usable=usable, tried=tried
+        )
 
     def _incumbent_index(self, decision: Decision, trials: Sequence[FrozenTrial]) -> int | None:
         """What runs today, where it is in the space and must be tried first."""

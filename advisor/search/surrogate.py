@@ -50,8 +50,9 @@ SLOWER_BY = 0.01
 """A configuration that is known only to lose is slower than the best by more than this (recorded near-optimal rows: 1 %)."""
 
 
-def posterior(prior: Prior, observations: Sequence[Observation], shares: Shares | None = None,
-              expected: Array | None = None) -> tuple[Array, Array]:  # fmt: skip
+def posterior(
+    prior: Prior, observations: Sequence[Observation], shares: Shares | None = None, expected: Array | None = None
+) -> tuple[Array, Array]:
     """Mean and standard deviation of the log latency of every configuration, columns [c]; mean inf where it cannot launch.
 
     Where this decision measured a configuration, the mean is what was measured. Observations of configurations that were predicted
@@ -109,9 +110,13 @@ def _error(prior: Prior, observations: Sequence[Observation], best: Mapping[int,
             cov = cov - np.outer(gain, cov[i])
     count = len(prior.mean)
     space = _Points(
-        sigma=np.full(count, prior.sigma), place=np.full(count, prior.place), features=prior.features, index=np.arange(float(count)),
-        decision=np.full(count, id(prior)), common=np.ones(count),
-    )  # fmt: skip
+        sigma=np.full(count, prior.sigma),
+        place=np.full(count, prior.place),
+        features=prior.features,
+        index=np.arange(float(count)),
+        decision=np.full(count, id(prior)),
+        common=np.ones(count),
+    )
     across = _covariance(space, points, shares)
     inverse = np.linalg.inv(among + np.eye(len(observations)) * (1e-8 + 1e-6 * among.trace() / len(observations)))
     weights = across @ inverse
@@ -126,8 +131,14 @@ def nearest(prior: Prior, observations: Sequence[Observation], shares: Shares | 
     return near[:most]
 
 
-def propose(prior: Prior, elsewhere: Sequence[Observation], own: Sequence[Observation], usable: NDArray[np.bool_],
-            shares: Shares | None = None, precedents: Sequence[Precedent] = ()) -> int:  # fmt: skip
+def propose(
+    prior: Prior,
+    elsewhere: Sequence[Observation],
+    own: Sequence[Observation],
+    usable: NDArray[np.bool_],
+    shares: Shares | None = None,
+    precedents: Sequence[Precedent] = (),
+) -> int:
     """The configuration to try next.
 
     Args:
@@ -178,9 +189,13 @@ def _points(observations: Sequence[Observation], common: Array) -> _Points:
         raise ValueError("observations of different spaces")
     columns = np.array([(o.prior.sigma, o.prior.place, o.index) for o in observations])
     return _Points(
-        sigma=columns[:, 0], place=columns[:, 1], features=np.stack(features), index=columns[:, 2],
-        decision=np.array([id(o.prior) for o in observations]), common=common,
-    )  # fmt: skip
+        sigma=columns[:, 0],
+        place=columns[:, 1],
+        features=np.stack(features),
+        index=columns[:, 2],
+        decision=np.array([id(o.prior) for o in observations]),
+        common=common,
+    )
 
 
 def _covariance(rows: _Points, columns: _Points, shares: Shares) -> Array:

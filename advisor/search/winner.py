@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from advisor.schema import Configuration
+from advisor.result.schema import Configuration
 from advisor.search.backend import Backend, Versus
 from advisor.search.sampler import MAX_LOST
 from advisor.search.study import Decision, Tuner, measured_latencies
@@ -86,18 +86,55 @@ def decide(tuner: Tuner, decision: Decision, backend: Backend, deadline: float |
     if today is None:
         return Winner(configuration=best, changed=True, us=us, parts_us=parts, best=best, note="nothing ran before")
     if decision.incumbent_fails is not None:
-        return Winner(configuration=best, changed=True, us=us, parts_us=parts, best=best, fastest_us=fastest,
-                      fails=decision.incumbent_fails, note=f"what runs today fails: {decision.incumbent_fails}")  # fmt: skip
+        return Winner(
+            configuration=best,
+            changed=True,
+            us=us,
+            parts_us=parts,
+            best=best,
+            fastest_us=fastest,
+            fails=decision.incumbent_fails,
+            note=f"what runs today fails: {decision.incumbent_fails}",
+        )
     if best == today or tuner.space.index_of(best) == tuner.space.index_of(today):
-        return Winner(configuration=today, changed=False, us=us, parts_us=parts, best=today,
-                      note="nothing that was measured beats what runs today by more than the noise")  # fmt: skip
+        return Winner(
+            configuration=today,
+            changed=False,
+            us=us,
+            parts_us=parts,
+            best=today,
+            note="nothing that was measured beats what runs today by more than the noise",
+        )
     if tuner.space.index_of(today) in tuner.sampler(decision.task.id).deadly(tuner.study(decision.task.id).get_trials(deepcopy=False)):
-        return Winner(configuration=today, changed=False, us=None, best=best, best_us=us,
-                      note=f"kept, and not compared with the search's best: the worker that measured it died {MAX_LOST} times")  # fmt: skip
+        return Winner(
+            configuration=today,
+            changed=False,
+            us=None,
+            best=best,
+            best_us=us,
+            note=f"kept, and not compared with the search's best: the worker that measured it died {MAX_LOST} times",
+        )
     versus = backend.compare(decision.task, today, best, deadline)
     best_us = versus.head_us if versus.head_us is not None else us
     if versus.better:
-        return Winner(configuration=best, changed=True, us=best_us, best=best, best_us=best_us, parts_us=versus.head_parts_us or parts,
-                      versus=versus, fastest_us=fastest, note=versus.reason)  # fmt: skip
-    return Winner(configuration=today, changed=False, us=versus.base_us, parts_us=versus.base_parts_us, best=best, best_us=best_us,
-                  versus=versus, note=f"the search's best did not win ({versus.reason})")  # fmt: skip
+        return Winner(
+            configuration=best,
+            changed=True,
+            us=best_us,
+            best=best,
+            best_us=best_us,
+            parts_us=versus.head_parts_us or parts,
+            versus=versus,
+            fastest_us=fastest,
+            note=versus.reason,
+        )
+    return Winner(
+        configuration=today,
+        changed=False,
+        us=versus.base_us,
+        parts_us=versus.base_parts_us,
+        best=best,
+        best_us=best_us,
+        versus=versus,
+        note=f"the search's best did not win ({versus.reason})",
+    )

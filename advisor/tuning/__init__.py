@@ -14,19 +14,19 @@ from dataclasses import dataclass, replace
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-from advisor.errors import AdvisorError, NoGpuError, UsageError
-from advisor.hardware import match_device_name
-from advisor.measured.file import holds_simulated
+from advisor.advising.measured.file import holds_simulated
+from advisor.gpus.hardware import match_device_name
 from advisor.measurement import find_device
 from advisor.search.stopping import StoppingRule
 from advisor.search.storage import database_errors_named, open_storage
 from advisor.search.study import Budget, Tuner
+from advisor.system.errors import AdvisorError, NoGpuError, UsageError
+from advisor.system.worker_processes import end_with_parent, hear_interrupts, sigterm_as_interrupt, starting_workers
 from advisor.tuning.backends import MeasuringBackend, RecordedBackend
 from advisor.tuning.export import Row
 from advisor.tuning.order import Order
 from advisor.tuning.plan import Plan, make_plan
 from advisor.tuning.report import Tuned, report
-from advisor.worker_processes import end_with_parent, hear_interrupts, sigterm_as_interrupt, starting_workers
 
 Watch = Callable[[str, int, float | None], None]
 """Told (decision, trials so far, best so far in microseconds)."""
@@ -122,17 +122,26 @@ def _check_gpu(plan: Plan, measured: str) -> None:
     """A GPU that is not described may be taken for the one that --gpu or the table names; another one that is described may not."""
     found = match_device_name(measured)
     if found is not None and found.name != plan.target.gpu.name:
-        raise UsageError("the GPU that measures is not the one that is tuned for", found.name, plan.target.gpu.name,
-                         f"tune on that GPU, or for this one with --gpu '{found.name}'")  # fmt: skip
+        raise UsageError(
+            "the GPU that measures is not the one that is tuned for",
+            found.name,
+            plan.target.gpu.name,
+            f"tune on that GPU, or for this one with --gpu '{found.name}'",
+        )
 
 
 def make_tuner(plan: Plan, watch: Watch | None = None) -> Tuner:
     """The search over a plan's decisions, on its storage."""
     order = plan.order
     return Tuner(
-        space=plan.space, decisions=plan.decisions, storage=order.storage, name=plan.name, watch=watch,
-        stopping=StoppingRule(margin=order.margin), budget=Budget(trials=order.trials, time_limit_s=order.time_limit_s),
-    )  # fmt: skip
+        space=plan.space,
+        decisions=plan.decisions,
+        storage=order.storage,
+        name=plan.name,
+        watch=watch,
+        stopping=StoppingRule(margin=order.margin),
+        budget=Budget(trials=order.trials, time_limit_s=order.time_limit_s),
+    )
 
 
 INTERRUPTED = 130
@@ -170,8 +179,12 @@ def _run_workers(order: Order, workers: int, deadlines: Deadlines) -> tuple[str,
     """
     cuda = order.recorded is None and find_device(order.device, look=False).kind == "cuda"
     if cuda and (found := _count_gpus()) < workers:
-        raise UsageError("more workers than GPUs", workers, f"at most {found}", "several workers on one GPU disturb each other's "
-                         "timings; start workers on other machines with the same --storage and --study")  # fmt: skip
+        raise UsageError(
+            "more workers than GPUs",
+            workers,
+            f"at most {found}",
+            "several workers on one GPU disturb each other's timings; start workers on other machines with the same --storage and --study",
+        )
     context = multiprocessing.get_context("spawn")  # a forked CUDA or database connection is of no use
     running = [context.Process(target=work, args=(order, number, deadlines), name=f"tune-{number}") for number in range(workers)]
     try:
@@ -188,8 +201,12 @@ def _run_workers(order: Order, workers: int, deadlines: Deadlines) -> tuple[str,
         _wait(begun, 10.0)
         raise
     codes = [process.exitcode or 0 for process in running]
-    return tuple(f"worker {number} of {workers} was killed by {signal.Signals(-code).name}: what it measured is kept, and the search went "
-                 "on without it" for number, code in enumerate(codes, 1) if code < 0)  # fmt: skip
+    return tuple(
+        f"worker {number} of {workers} was killed by {signal.Signals(-code).name}: what it measured is kept, and the search went "
+        "on without it"
+        for number, code in enumerate(codes, 1)
+        if code < 0
+    )
 
 
 def _wait(running: Sequence[BaseProcess], seconds: float) -> None:

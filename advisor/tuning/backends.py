@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from advisor.measured.file import holds_simulated
+from advisor.advising.measured.file import holds_simulated
 from advisor.measurement import (
     Batch,
     DeviceSpec,
@@ -22,7 +22,7 @@ from advisor.measurement import (
 )
 from advisor.measurement.statistics import MAX_ROUNDS, MIN_ROUNDS, median_interval
 from advisor.rendering.figures import microseconds
-from advisor.schema import Configuration, MeasuredRounds, Problem
+from advisor.result.schema import Configuration, MeasuredRounds, Problem
 from advisor.search.backend import NOT_COMPARED, Measurement, Task, Versus, Watch, not_recorded, recorded_versus
 
 FIRST_ROUNDS = 3
@@ -109,8 +109,13 @@ class MeasuringBackend:
         search_until: On `time.monotonic`; a measurement that has not ended then is left.
     """
 
-    def __init__(self, device: str | DeviceSpec, subjects: Mapping[str, Subject], launched: Callable[[Configuration, str], Configuration],
-                 search_until: float | None = None) -> None:  # fmt: skip
+    def __init__(
+        self,
+        device: str | DeviceSpec,
+        subjects: Mapping[str, Subject],
+        launched: Callable[[Configuration, str], Configuration],
+        search_until: float | None = None,
+    ) -> None:
 
         self.subjects, self.launched, self.search_until = subjects, launched, search_until
         found = find_device(device, look=False)  # the worker that opens it finds out
@@ -196,26 +201,41 @@ class MeasuringBackend:
         else:
             better = "improved" in verdicts and "regressed" not in verdicts and head_us < base_us
             word = "improved" if better else next((v for v in ("regressed", "inconclusive") if v in verdicts), "unchanged")
-        return Versus(better=better, base_us=base_us, head_us=head_us, verdict=word, reason=", ".join(reasons), base_parts_us=before,
-                      head_parts_us=after, base_rounds=base_rounds)  # fmt: skip
+        return Versus(
+            better=better,
+            base_us=base_us,
+            head_us=head_us,
+            verdict=word,
+            reason=", ".join(reasons),
+            base_parts_us=before,
+            head_parts_us=after,
+            base_rounds=base_rounds,
+        )
 
     def _too_slow(self, task: Task, configuration: Configuration, rounds: int) -> Measurement:
         """What to make of a measurement none of whose rounds counts."""
         slow = (task.id, configuration.label())
         self._slow[slow] += 1
-        return Measurement(failure="no-round-counts", again=self._slow[slow] < MAX_SLOW,
-                           message=f"the clock was too low in all of {rounds} rounds")  # fmt: skip
+        return Measurement(
+            failure="no-round-counts", again=self._slow[slow] < MAX_SLOW, message=f"the clock was too low in all of {rounds} rounds"
+        )
 
     def _launch(self, name: str, configuration: Configuration) -> Launch:
         subject = self.subjects[name]
         assert subject.kernel is not None
         return Launch(kernel=subject.kernel, problem=subject.problem, configuration=self.launched(configuration, name))
 
-    def _run(self, launches: tuple[Launch, ...], rounds: int, *, floor: bool, together: bool = False,
-             deadline: float | None) -> list[Outcome] | None:  # fmt: skip
+    def _run(
+        self, launches: tuple[Launch, ...], rounds: int, *, floor: bool, together: bool = False, deadline: float | None
+    ) -> list[Outcome] | None:
         """What became of the launches; None: the deadline passed first."""
         if deadline is not None and self.scheduler.clock() >= deadline:  # not worth a worker's start
             return None
-        batch = Batch(launches=launches, rounds=rounds, max_rounds=rounds if together or rounds < MIN_ROUNDS else MAX_ROUNDS,
-                      together=together, floor=floor)  # fmt: skip
+        batch = Batch(
+            launches=launches,
+            rounds=rounds,
+            max_rounds=rounds if together or rounds < MIN_ROUNDS else MAX_ROUNDS,
+            together=together,
+            floor=floor,
+        )
         return next((outcomes for _, outcomes in self.scheduler.run([batch], deadline=deadline)), None)

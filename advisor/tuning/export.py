@@ -12,19 +12,19 @@ from typing import Any
 
 import numpy as np
 
-from advisor.advise.exports import triton_config
-from advisor.configs.audit import AuditIssue, entry_errors
-from advisor.configs.defaults import default_configuration, default_fields
-from advisor.configs.names import TableName
-from advisor.configs.neighbourhood import STANDARD_TOKENS, restated, running
-from advisor.configs.tables import Table, merge, new_table, read_table, render_table
-from advisor.hardware import GpuSpec
+from advisor.advising.exports import triton_config
+from advisor.gpus.hardware import GpuSpec
 from advisor.rendering.figures import microseconds
-from advisor.schema import Configuration, Export
+from advisor.result.schema import Configuration, Export
 from advisor.search.winner import Winner
+from advisor.system.writing import replacing, unwritable
+from advisor.tables.audit import AuditIssue, entry_errors
+from advisor.tables.defaults import default_configuration, default_fields
+from advisor.tables.names import TableName
+from advisor.tables.neighbourhood import STANDARD_TOKENS, restated, running
+from advisor.tables.tables import Table, merge, new_table, read_table, render_table
 from advisor.tuning.plan import Plan
 from advisor.tuning.tables import table_name
-from advisor.writing import replacing, unwritable
 
 ANOTHER = "choose another --export"
 
@@ -98,9 +98,15 @@ def cells(row: Row) -> tuple[str, ...]:
 def markdown(rows: Sequence[Row], title: str, source: str, warnings: Sequence[str] = ()) -> str:
     """The before/after table for a pull request, losses included, and what to warn of in what is exported."""
     changed = sum(row.changed for row in rows)
-    lines = [f"### {title}", "", f"{changed} of {len(rows)} decisions changed ({source}). A search's best that did not win against what "
-             "runs today is listed with its latency, and not used.", "", "| " + " | ".join(HEADER) + " |",
-             "|" + " --- |" * len(HEADER)]  # fmt: skip
+    lines = [
+        f"### {title}",
+        "",
+        f"{changed} of {len(rows)} decisions changed ({source}). A search's best that did not win against what "
+        "runs today is listed with its latency, and not used.",
+        "",
+        "| " + " | ".join(HEADER) + " |",
+        "|" + " --- |" * len(HEADER),
+    ]
     lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in cells(row)) + " |" for row in rows]
     return "\n".join(lines) + "\n" + "".join(f"\n{warning}\n" for warning in warnings)
 
@@ -125,10 +131,15 @@ class TunedTable:
         added = [each for each in self.before.keys if each not in self.winners] if self.new else sorted(self.restated)
         kept = ", ".join(map(str, added))
         if self.new:
-            return (f"{name}: new; beside what won it has what runs without a table, at M = {kept}: token counts that are nearest to one "
-                    "of those run as before")  # fmt: skip
-        return (f"{name}: beside what won it now says what ran at M = {kept}: token counts that are nearest to one of those run as "
-                "before") if kept else ""  # fmt: skip
+            return (
+                f"{name}: new; beside what won it has what runs without a table, at M = {kept}: token counts that are nearest to one "
+                "of those run as before"
+            )
+        return (
+            (f"{name}: beside what won it now says what ran at M = {kept}: token counts that are nearest to one of those run as before")
+            if kept
+            else ""
+        )
 
     @property
     def restated(self) -> Mapping[int, Configuration]:
@@ -155,8 +166,7 @@ class TunedTable:
         return merge(now, {**restated(now, kept, self.gpu, self.tuned), **kept}), tuple(left)
 
 
-def tuned_table(plan: Plan, winners: Mapping[str, Winner],
-                earlier: Collection[str] = ()) -> tuple[TunedTable | None, tuple[str, ...]]:  # fmt: skip
+def tuned_table(plan: Plan, winners: Mapping[str, Winner], earlier: Collection[str] = ()) -> tuple[TunedTable | None, tuple[str, ...]]:
     """The table with every entry that won, and what to warn of in it.
 
     None: the target is no table, or nothing won that one would have to be made for. No entry goes in that `advisor audit` finds an error
@@ -186,8 +196,10 @@ def tuned_table(plan: Plan, winners: Mapping[str, Winner],
     for ops, entries in unjudged.items():
         if ops:
             listed = ", ".join(map(str, entries))
-            warnings.append(f"{name.file_name()}: {' and '.join(ops)} will run with what won for M = {listed} as well, and was not "
-                            "measured with it: it may be slower; tune both together before this is used")  # fmt: skip
+            warnings.append(
+                f"{name.file_name()}: {' and '.join(ops)} will run with what won for M = {listed} as well, and was not "
+                "measured with it: it may be slower; tune both together before this is used"
+            )
     if plan.base_table is None:
         if not updates:
             return None, tuple(warnings)
@@ -239,8 +251,9 @@ def exports(plan: Plan, winners: Mapping[str, Winner], earlier: Collection[str])
     return tuple(found), warnings
 
 
-def write_exports(folder: Path, found: Sequence[Export], before_after: str,
-                  tuned: TunedTable | None = None) -> tuple[list[Path], tuple[str, ...]]:  # fmt: skip
+def write_exports(
+    folder: Path, found: Sequence[Export], before_after: str, tuned: TunedTable | None = None
+) -> tuple[list[Path], tuple[str, ...]]:
     """Writes the artefacts and `before-after.md`; the paths, and what to warn of.
 
     Args:
@@ -262,8 +275,10 @@ def write_exports(folder: Path, found: Sequence[Export], before_after: str,
             _write(path, render_table(table))
         paths.append(path)
         if left:
-            warnings.append(f"{path.name}: what won for M = {', '.join(map(str, left))} is not written: the table was changed in the "
-                            "meantime, and it was not measured against what runs there now; run it again")  # fmt: skip
+            warnings.append(
+                f"{path.name}: what won for M = {', '.join(map(str, left))} is not written: the table was changed in the "
+                "meantime, and it was not measured against what runs there now; run it again"
+            )
     names = {"triton-configs": "triton_configs.txt"}
     files = {names[export.kind]: export.content for export in found if export.kind in names}
     files["before-after.md"] = before_after + "".join(f"\n{warning}\n" for warning in warnings)

@@ -6,7 +6,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from advisor.schema import Configuration
+from advisor.result.schema import Configuration
 from advisor.tuning.export import Row
 
 if TYPE_CHECKING:
@@ -26,27 +26,47 @@ def since_the_first_run(study: Study, row: Row, export: str | None) -> Row:
             return _repeated(earlier, row)
         row = _both(earlier, row)
     if row.changed and row.after is not None:
-        study.set_user_attr(CHANGED, {
-            "folder": folder, "before": None if row.before is None else asdict(row.before), "before_us": row.before_us,
-            "after": asdict(row.after), "after_us": row.after_us, "verdict": row.verdict, "note": row.note,
-            "beside": row.beside,
-        })  # fmt: skip
+        study.set_user_attr(
+            CHANGED,
+            {
+                "folder": folder,
+                "before": None if row.before is None else asdict(row.before),
+                "before_us": row.before_us,
+                "after": asdict(row.after),
+                "after_us": row.after_us,
+                "verdict": row.verdict,
+                "note": row.note,
+                "beside": row.beside,
+            },
+        )
     return row
 
 
 def _repeated(earlier: dict[str, Any], row: Row) -> Row:
     """The earlier row, and what this run says besides."""
     since = "an earlier run" if row.verdict == "unchanged" else f"an earlier run; since then {row.verdict}: {row.note}"
-    return replace(row, before=_configuration(earlier["before"]), before_us=earlier["before_us"], after_us=earlier["after_us"],
-                   verdict=earlier["verdict"], note=f"{earlier['note']} ({since})", beside=_beside(earlier))  # fmt: skip
+    return replace(
+        row,
+        before=_configuration(earlier["before"]),
+        before_us=earlier["before_us"],
+        after_us=earlier["after_us"],
+        verdict=earlier["verdict"],
+        note=f"{earlier['note']} ({since})",
+        beside=_beside(earlier),
+    )
 
 
 def _both(earlier: dict[str, Any], row: Row) -> Row:
     """Both changes as one. Latencies of one run are comparable, those of two are not: speedups multiply."""
     known = earlier["before_us"] and earlier["after_us"] and row.before_us
     before_us = earlier["before_us"] / earlier["after_us"] * row.before_us if known else None
-    both = replace(row, before=_configuration(earlier["before"]), before_us=before_us, verdict=earlier["verdict"],
-                   beside=(*_beside(earlier), *row.beside))  # fmt: skip
+    both = replace(
+        row,
+        before=_configuration(earlier["before"]),
+        before_us=before_us,
+        verdict=earlier["verdict"],
+        beside=(*_beside(earlier), *row.beside),
+    )
     return both if both.changed else replace(both, verdict="unchanged", note=f"back to what ran at first: {row.note}")
 
 

@@ -6,17 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from advisor.configs.described import problem_dtype
-from advisor.errors import UsageError
-from advisor.hardware import GpuSpec, load_gpu, match_device_name
+from advisor.advising.targets import PlannedLaunch, Request, Target
+from advisor.advising.targets.resolve import resolve_target
+from advisor.gpus.hardware import GpuSpec, load_gpu, match_device_name
 from advisor.measurement import DeviceSpec, KernelRef, Scheduler, find_device, find_kernels, read_kernels
 from advisor.measurement.kernel_file import block_shape_of, check_sizes, kernels_made_for
 from advisor.measurement.recorded import read_recording
-from advisor.schema import Problem
+from advisor.python_source.described import problem_dtype
+from advisor.result.schema import Problem
 from advisor.search.space import SearchSpace
 from advisor.search.stopping import MARGIN
-from advisor.targets import PlannedLaunch, Request, Target
-from advisor.targets.resolve import resolve_target
+from advisor.system.errors import UsageError
 from advisor.tuning.tables import check_dtype, with_kernels_scales
 
 
@@ -82,8 +82,13 @@ def target_of(order: Order) -> tuple[Target, KernelRef | None]:
     if Path(text).is_dir():
         raise UsageError("tune one table at a time", f"the folder {text}", "a table in it", "name the table's file")
     kernels = find_kernels(text)
-    named = {"--model": order.request.model, "--hidden-size": order.request.hidden_size, "--top-k": order.request.top_k,
-             "--tensor-parallel": order.request.tensor_parallel, "--expert-parallel": order.request.expert_parallel}  # fmt: skip
+    named = {
+        "--model": order.request.model,
+        "--hidden-size": order.request.hidden_size,
+        "--top-k": order.request.top_k,
+        "--tensor-parallel": order.request.tensor_parallel,
+        "--expert-parallel": order.request.expert_parallel,
+    }
     if given := [name for name, value in named.items() if value is not None]:
         raise UsageError(f"{', '.join(given)} is for fused_moe and its tables", text, None, "give --sizes NAME=VALUE,…")
     made, left_out = kernels_made_for(kernels, order.op, order.request.dtype)
@@ -99,10 +104,21 @@ def target_of(order: Order) -> tuple[Target, KernelRef | None]:
             for each in sizes if order.sizes or order.request.tokens else ():
                 check_sizes(kernel, op, each)
             problems += [
-                (kernel, Problem(family=entry["family"], op=op, sizes=each, dtype=dtype, block_shape=block_shape_of(entry, dtype),
-                                 routing=order.request.routing, cache="cold" if order.request.cache == "cold" else "warm"))
-                for each in sizes if each
-            ]  # fmt: skip
+                (
+                    kernel,
+                    Problem(
+                        family=entry["family"],
+                        op=op,
+                        sizes=each,
+                        dtype=dtype,
+                        block_shape=block_shape_of(entry, dtype),
+                        routing=order.request.routing,
+                        cache="cold" if order.request.cache == "cold" else "warm",
+                    ),
+                )
+                for each in sizes
+                if each
+            ]
     if not problems:
         raise UsageError(f"{text}: which problem?", order.op, "--sizes NAME=VALUE,…, and an operator of the kernel's with --op")
     if len({kernel for kernel, _ in problems}) != 1:
@@ -112,8 +128,9 @@ def target_of(order: Order) -> tuple[Target, KernelRef | None]:
     launches: dict[str, PlannedLaunch] = {}  # a problem that is named twice is one
     for _, problem in problems:
         label = f"{problem.op}-" + "-".join(f"{name}{value}" for name, value in problem.sizes.items())
-        launches[label] = PlannedLaunch(id=label, kernel=kernel.function, problem=problem, configuration=None,
-                                        source="kernel's default", share=label)  # fmt: skip
+        launches[label] = PlannedLaunch(
+            id=label, kernel=kernel.function, problem=problem, configuration=None, source="kernel's default", share=label
+        )
     space = SearchSpace.from_kernel_file(kernel.file, kernel.function).batch
     return Target(title=kernel.function, gpu=_gpu(order), launches=tuple(launches.values()), space=space, warnings=left_out), kernel
 

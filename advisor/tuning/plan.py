@@ -11,20 +11,20 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from advisor.configs.audit import entry_errors
-from advisor.configs.replacing import replacement
-from advisor.configs.tables import Table, clamp, read_table, select
-from advisor.errors import NothingMatchedError
-from advisor.hardware import GpuSpec
+from advisor.advising.targets import PlannedLaunch, Target
+from advisor.gpus.hardware import GpuSpec
 from advisor.learned import load_predictor
 from advisor.measurement import KernelRef, find_device
 from advisor.measurement.recorded import Recording, read_recording
-from advisor.schema import Configuration, Problem
+from advisor.result.schema import Configuration, Problem
 from advisor.search.backend import Task
 from advisor.search.prior import prior_of
 from advisor.search.space import SearchSpace
 from advisor.search.study import Decision
-from advisor.targets import PlannedLaunch, Target
+from advisor.system.errors import NothingMatchedError
+from advisor.tables.audit import entry_errors
+from advisor.tables.replacing import replacement
+from advisor.tables.tables import Table, clamp, read_table, select
 from advisor.tuning.backends import Subject, holds_only_best
 from advisor.tuning.order import Order, target_of
 from advisor.tuning.shared_rows import may_be_tried, of_own_table, restricted, with_fixed
@@ -110,22 +110,37 @@ def make_plan(order: Order) -> Plan:
             prior = restricted(prior, valid[share], "not recorded" if recording is not None else "refused by the kernel's file")
         prior = restricted(prior, may_be_tried(space, group[0]), f"another {', '.join(group[0].fixed)} than w13 and w2 share")
         today = group[0].configuration
-        identity = "; ".join(f"{launch.problem.op} {sorted(launch.problem.sizes.items())} {launch.problem.dtype} {launch.problem.cache} "
-                             f"{launch.problem.block_shape} {launch.problem.routing}" for launch in group)  # fmt: skip
+        identity = "; ".join(
+            f"{launch.problem.op} {sorted(launch.problem.sizes.items())} {launch.problem.dtype} {launch.problem.cache} "
+            f"{launch.problem.block_shape} {launch.problem.routing}"
+            for launch in group
+        )
         decisions.append(
             Decision(
-                task=Task(id=share, launches=tuple(launch.id for launch in group)), prior=prior,
-                incumbent=None if today is None else within(space, today), identity=f"{target.gpu.name}; {sources[share]}; {identity}",
-                kind=_kind(target.gpu, group), incumbent_fails=_why_today_fails(target, group[0]),
+                task=Task(id=share, launches=tuple(launch.id for launch in group)),
+                prior=prior,
+                incumbent=None if today is None else within(space, today),
+                identity=f"{target.gpu.name}; {sources[share]}; {identity}",
+                kind=_kind(target.gpu, group),
+                incumbent_fails=_why_today_fails(target, group[0]),
             )
-        )  # fmt: skip
+        )
     about = _about(target)
     return Plan(
-        order=order, target=target, predictor=predictor, space=space, decisions=tuple(decisions), subjects=subjects, recording=recording,
-        base_table=base, about=about, name=order.study or about, warnings=tuple(warnings),
+        order=order,
+        target=target,
+        predictor=predictor,
+        space=space,
+        decisions=tuple(decisions),
+        subjects=subjects,
+        recording=recording,
+        base_table=base,
+        about=about,
+        name=order.study or about,
+        warnings=tuple(warnings),
         tokens={share: group[0].tokens for share, group in shares.items() if group[0].tokens is not None},
         unjudged={share: ops for share, group in shares.items() if (ops := _unjudged(whole, group))},
-    )  # fmt: skip
+    )
 
 
 def _unjudged(whole: Target, group: Sequence[PlannedLaunch]) -> tuple[str, ...]:
@@ -135,8 +150,9 @@ def _unjudged(whole: Target, group: Sequence[PlannedLaunch]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(each.problem.op for each in others))
 
 
-def _sources(order: Order, kernel: KernelRef | None, recording: Recording | None,
-             shares: Mapping[str, list[PlannedLaunch]]) -> dict[str, str]:  # fmt: skip
+def _sources(
+    order: Order, kernel: KernelRef | None, recording: Recording | None, shares: Mapping[str, list[PlannedLaunch]]
+) -> dict[str, str]:
     """Where each decision's latencies come from: another kernel's, another device's or other rows say nothing of it.
 
     By content: a file that was edited is another one, one that was copied or given more rows of other problems is the same.
@@ -153,8 +169,7 @@ def _sources(order: Order, kernel: KernelRef | None, recording: Recording | None
         how = "absent ones slower than the best" if holds_only_best(recording) else "absent ones not known"
     found = {}
     for share, group in shares.items():
-        rows = [sorted(repr((key, us)) for key, (us, _) in recording.rows(launch.problem).items())
-                for launch in group]  # fmt: skip
+        rows = [sorted(repr((key, us)) for key, (us, _) in recording.rows(launch.problem).items()) for launch in group]
         found[share] = f"recorded rows {_digest(repr(rows).encode())}, {how}"
     return found
 
@@ -225,9 +240,14 @@ def _with_incumbents(target: Target, base: Table) -> Target:
             continue
         configuration = clamp(chosen.configuration, base.name)
         launches.append(
-            replace(launch, configuration=with_fixed(configuration, launch) if base.name.down else configuration,
-                    entry=chosen.configuration, entry_key=chosen.key, source=f"table entry {chosen.key}")
-        )  # fmt: skip
+            replace(
+                launch,
+                configuration=with_fixed(configuration, launch) if base.name.down else configuration,
+                entry=chosen.configuration,
+                entry_key=chosen.key,
+                source=f"table entry {chosen.key}",
+            )
+        )
     return replace(target, launches=tuple(launches), table=target.table)
 
 
@@ -240,9 +260,12 @@ def _only_recorded(target: Target, recording: Recording) -> tuple[Target, list[s
         told = partial(_told, wanted=wanted, cache=nearest.cache != wanted.cache)
         others = f", and {len(target.launches) - 1} more" if len(target.launches) > 1 else ""
         none = f"none of the {len(target.launches)} problems" if others else "no rows of the problem"
-        raise NothingMatchedError(f"{recording.source}: has {none} of {target.title}",
-                                  f"{told(wanted)}{others}", f"a problem that has rows; the nearest is {told(nearest)}",
-                                  "check --model, --tokens, --dtype, --gpu and --cache")  # fmt: skip
+        raise NothingMatchedError(
+            f"{recording.source}: has {none} of {target.title}",
+            f"{told(wanted)}{others}",
+            f"a problem that has rows; the nearest is {told(nearest)}",
+            "check --model, --tokens, --dtype, --gpu and --cache",
+        )
     if len(found) == len(target.launches):
         return target, []
     gone = [launch.id for launch in target.launches if launch not in found]

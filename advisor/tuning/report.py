@@ -9,17 +9,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from advisor.advise import advise
-from advisor.advise.beyond_reach import beyond_reach
-from advisor.advise.drafts import Measured
-from advisor.advise.exports import triton_config
-from advisor.advise.verdict import verdict
-from advisor.configs.tables import entry_of
+from advisor.advising import advise
+from advisor.advising.doubtful_ceiling import beyond_reach
+from advisor.advising.drafts import Measured
+from advisor.advising.exports import triton_config
+from advisor.advising.targets import PlannedLaunch, Target
+from advisor.advising.verdict import verdict
 from advisor.diagnosis import actions
 from advisor.measurement.statistics import CONFIDENCE, median_interval
 from advisor.pipelines import configuration_batch, problem_batch
 from advisor.rendering.figures import microseconds
-from advisor.schema import (
+from advisor.result.schema import (
     Action,
     Configuration,
     Finding,
@@ -35,7 +35,7 @@ from advisor.search.backend import NOT_COMPARED, NOT_RECORDED, Backend
 from advisor.search.report import can_be_tried, search_reports, stopped_because
 from advisor.search.study import STOPPED_CAUSE, Decision, Tuner, counts, measured_latencies
 from advisor.search.winner import Winner, decide
-from advisor.targets import PlannedLaunch, Target
+from advisor.tables.tables import entry_of
 from advisor.tuning import history
 from advisor.tuning.backends import MeasuringBackend, RecordedBackend
 from advisor.tuning.export import Row, TunedTable, exports, tuned_table
@@ -94,17 +94,21 @@ def report(plan: Plan, tuner: Tuner, backend: Backend, command: str, deadline: f
     )
     any_measured = any(trial.latency_us is not None for search in searches for trial in search.trials)
     answered = beyond_reach(result.launches, measured)  # for what the model does not know to change, the search was made
-    unknowns = tuple(each for each in result.verdict.unknowns
-                     if each not in answered and not (any_measured and each.startswith("Nothing was measured")))  # fmt: skip
+    unknowns = tuple(
+        each for each in result.verdict.unknowns if each not in answered and not (any_measured and each.startswith("Nothing was measured"))
+    )
     settled = {launch.id for launch in plan.target.launches if winners[launch.share].best is not None}
     result = replace(
-        result, launches=launches, verdict=verdict(launches, unknowns), exports=found, searches=tuple(searches),
+        result,
+        launches=launches,
+        verdict=verdict(launches, unknowns),
+        exports=found,
+        searches=tuple(searches),
         actions=(*actions(launches, settled), *_first_choices(launches, winners, plan.target.launches, origin)),
         fingerprint=backend.scheduler.description.fingerprint if isinstance(backend, MeasuringBackend) else result.fingerprint,
         warnings=(*result.warnings, *warnings, *_not_compared(plan, winners), *_found_before(earlier)),
-    )  # fmt: skip
-    return Tuned(result=result, rows=tuple(rows), source=backend.name, about=plan.about, study=plan.name,
-                 table=table, warnings=warnings)  # fmt: skip
+    )
+    return Tuned(result=result, rows=tuple(rows), source=backend.name, about=plan.about, study=plan.name, table=table, warnings=warnings)
 
 
 def _not_compared(plan: Plan, winners: Mapping[str, Winner]) -> tuple[str, ...]:
@@ -119,8 +123,10 @@ def _found_before(earlier: Sequence[Row]) -> tuple[str, ...]:
     """A sentence on the decisions that run with what an earlier run won: the report has nothing to change left, and its `now` is theirs."""
     if not earlier:
         return ()
-    won = [f"{row.task} {microseconds(row.before_us)} -> {microseconds(row.after_us)} µs" if row.before_us and row.after_us else row.task
-           for row in earlier]  # fmt: skip
+    won = [
+        f"{row.task} {microseconds(row.before_us)} -> {microseconds(row.after_us)} µs" if row.before_us and row.after_us else row.task
+        for row in earlier
+    ]
     shown = ", ".join(won[:6]) + (f" and {len(won) - 6} more" if len(won) > 6 else "")
     return (f"What an earlier run of this study won runs now, and is left as it is: {shown}",)
 
@@ -138,15 +144,19 @@ def _row(plan: Plan, tuner: Tuner, decision: Decision, winner: Winner) -> Row:
     better = "improved" if decision.incumbent is not None else "new"
     left = versus is not None and versus.verdict in (NOT_RECORDED, NOT_COMPARED)
     return Row(
-        task=decision.task.id, tokens=plan.tokens.get(decision.task.id), before=decision.incumbent,
+        task=decision.task.id,
+        tokens=plan.tokens.get(decision.task.id),
+        before=decision.incumbent,
         before_us=versus.base_us if versus is not None else None if winner.changed else winner.us,
-        after=winner.configuration, after_us=winner.us,
+        after=winner.configuration,
+        after_us=winner.us,
         verdict=better if winner.changed else versus.verdict if versus is not None else "unchanged",
         note=f"{versus.reason}; what runs today is kept" if versus is not None and left else winner.note,
         tried=sum(counts(t) for t in study.get_trials(deepcopy=False)),
         stopped=f"{stopped_because(study)}; {can_be_tried(tuner, decision)} of {len(tuner.space)} configurations can be tried",
-        candidate=None if winner.best == winner.configuration else winner.best, candidate_us=winner.best_us,
-    )  # fmt: skip
+        candidate=None if winner.best == winner.configuration else winner.best,
+        candidate_us=winner.best_us,
+    )
 
 
 def _as_it_runs(plan: Plan, winners: Mapping[str, Winner]) -> Target:
@@ -196,15 +206,23 @@ def _best_of_all(tuner: Tuner, decision: Decision) -> float | None:
     return min((us for _, us, _ in measured_latencies(study)), default=None)
 
 
-def _searched(plan: Plan, launch: PlannedLaunch, report: LaunchReport, winner: Winner, exhausted_us: float | None,
-              source: str, origin: Origin) -> LaunchReport:  # fmt: skip
+def _searched(
+    plan: Plan, launch: PlannedLaunch, report: LaunchReport, winner: Winner, exhausted_us: float | None, source: str, origin: Origin
+) -> LaunchReport:
     """A launch's report with what the search found in place of what was predicted of other configurations."""
     if winner.best is None:
         return replace(report, recommendation=None)  # whatever is predicted best was tried, or is not what gets written
     report = replace(report, findings=tuple(_settled(finding, winner) for finding in report.findings))
     if winner.fails is not None:
-        report = replace(report, predicted=None, efficiency=None, headroom=None, p_speedup_10pct=1.0, gap=(),
-                         findings=(_failing(launch, winner.fails), *(f for f in report.findings if f.rule != "cannot-launch")))  # fmt: skip
+        report = replace(
+            report,
+            predicted=None,
+            efficiency=None,
+            headroom=None,
+            p_speedup_10pct=1.0,
+            gap=(),
+            findings=(_failing(launch, winner.fails), *(f for f in report.findings if f.rule != "cannot-launch")),
+        )
     elif report.measured is not None and exhausted_us is not None:
         us = min(exhausted_us, report.measured.us)
         ceiling = Latency(us=us, origin=origin, source=f"best of an exhaustive search, {source}")
@@ -216,8 +234,12 @@ def _searched(plan: Plan, launch: PlannedLaunch, report: LaunchReport, winner: W
         won = _recommendation(plan, launch, report, winner, Latency(us=us_then, origin=origin, source=source))
     if won is not None and report.ceiling is not None and won.latency.us < report.ceiling.us:  # what was measured is reached
         now = report.measured or report.predicted
-        report = replace(report, ceiling=won.latency, ceiling_configuration=won.configuration,
-                         headroom=now.us / won.latency.us - 1 if now is not None else None)  # fmt: skip
+        report = replace(
+            report,
+            ceiling=won.latency,
+            ceiling_configuration=won.configuration,
+            headroom=now.us / won.latency.us - 1 if now is not None else None,
+        )
     if report.measured is not None:  # the search has answered it, as far as anybody knows
         report = replace(report, p_speedup_10pct=1.0 if won is not None and won.speedup >= WORTH_NAMING else None)
     return replace(report, recommendation=won)
@@ -242,10 +264,14 @@ def _recommendation(plan: Plan, launch: PlannedLaunch, report: LaunchReport, win
         speedup = 1.0  # nothing to compare with
     table = plan.target.table is not None or plan.base_table is not None
     return Recommendation(
-        configuration=configuration, latency=reached, speedup=speedup, p_speedup_10pct=None, reason=reason,
+        configuration=configuration,
+        latency=reached,
+        speedup=speedup,
+        p_speedup_10pct=None,
+        reason=reason,
         triton_config=triton_config(configuration),
         table_entry=dict(entry_of(configuration, entry_of(launch.entry) if launch.entry else None)) if table else None,
-    )  # fmt: skip
+    )
 
 
 def _predicted_us(plan: Plan, launch: PlannedLaunch, configuration: Configuration) -> float:
@@ -257,9 +283,13 @@ def _predicted_us(plan: Plan, launch: PlannedLaunch, configuration: Configuratio
 def _failing(launch: PlannedLaunch, why: str) -> Finding:
     """The finding of an entry that nothing could be measured of."""
     return Finding(
-        rule="cannot-launch", severity="error", title="The table's entry cannot be launched", evidence=why,
-        remedy="take what the search found", scope="launch" if launch.entry_key is None else f"entry M={launch.entry_key}",
-    )  # fmt: skip
+        rule="cannot-launch",
+        severity="error",
+        title="The table's entry cannot be launched",
+        evidence=why,
+        remedy="take what the search found",
+        scope="launch" if launch.entry_key is None else f"entry M={launch.entry_key}",
+    )
 
 
 def _settled(finding: Finding, winner: Winner) -> Finding:
@@ -276,11 +306,15 @@ def _settled(finding: Finding, winner: Winner) -> Finding:
     return replace(finding, remedy=f"the search has tried other configurations: {found}", saving_us=None, net_saving_us=None)
 
 
-def _first_choices(launches: Sequence[LaunchReport], winners: Mapping[str, Winner], planned: Sequence[PlannedLaunch],
-                   origin: Origin) -> tuple[Action, ...]:  # fmt: skip
+def _first_choices(
+    launches: Sequence[LaunchReport], winners: Mapping[str, Winner], planned: Sequence[PlannedLaunch], origin: Origin
+) -> tuple[Action, ...]:
     """Where nothing ran before there is nothing to save, and all the same something to do."""
-    new = [report for report, launch in zip(launches, planned, strict=True)
-           if launch.configuration is None and winners[launch.share].changed and report.configuration is not None]  # fmt: skip
+    new = [
+        report
+        for report, launch in zip(launches, planned, strict=True)
+        if launch.configuration is None and winners[launch.share].changed and report.configuration is not None
+    ]
     if not new:
         return ()
     configs = list(dict.fromkeys(triton_config(report.configuration) for report in new if report.configuration is not None))
@@ -288,6 +322,9 @@ def _first_choices(launches: Sequence[LaunchReport], winners: Mapping[str, Winne
         Action(
             title="Use the configuration" + ("s" if len(configs) > 1 else "") + " that the search found",
             detail=f"nothing ran before to compare with; {new[0].id}: {new[0].configuration.label() if new[0].configuration else ''}",
-            saving_us=0.0, origin=origin, launches=tuple(report.id for report in new), snippet=",\n".join(configs),
+            saving_us=0.0,
+            origin=origin,
+            launches=tuple(report.id for report in new),
+            snippet=",\n".join(configs),
         ),
-    )  # fmt: skip
+    )

@@ -1,4 +1,4 @@
-"""w13 and w2 with a table each (`configs.down_tables`): which of them a run tunes, and what the other's table decides for it."""
+"""w13 and w2 with a table each (`tables.down_tables`): which of them a run tunes, and what the other's table decides for it."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.configs.down_tables import SHARED
-from advisor.configs.tables import down_configuration
-from advisor.errors import NothingMatchedError
-from advisor.schema import Configuration
+from advisor.advising.targets import PlannedLaunch, Target
+from advisor.result.schema import Configuration
 from advisor.search.prior import Prior
 from advisor.search.space import SearchSpace
-from advisor.targets import PlannedLaunch, Target
+from advisor.system.errors import NothingMatchedError
+from advisor.tables.down_tables import SHARED
+from advisor.tables.tables import down_configuration
 
 
 def of_own_table(target: Target, op: str | None) -> tuple[Target, tuple[str, ...]]:
@@ -32,9 +32,12 @@ def of_own_table(target: Target, op: str | None) -> tuple[Target, tuple[str, ...
     name, ops = others[0].table.name.file_name(), "+".join(dict.fromkeys(launch.problem.op for launch in others))
     kept = tuple(launch for launch in target.launches if launch.table is None)
     if not kept:
-        raise NothingMatchedError(f"{target.title}: nothing of this table runs for the operator that was asked for", op,
-                                  f"an operator other than {ops}, which runs with the entries of {name}",
-                                  f"tune that table: `advisor tune {name}`, by the path beside this one")  # fmt: skip
+        raise NothingMatchedError(
+            f"{target.title}: nothing of this table runs for the operator that was asked for",
+            op,
+            f"an operator other than {ops}, which runs with the entries of {name}",
+            f"tune that table: `advisor tune {name}`, by the path beside this one",
+        )
     said = f"{ops} runs with the entries of {name}: left out here, and tuned by naming that table"
     if op is None and any(launch.fixed for launch in kept):
         said += f"; {'+'.join(dict.fromkeys(launch.problem.op for launch in kept))} keeps its {SHARED}, which {ops} runs with as well "

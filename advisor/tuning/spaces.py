@@ -6,26 +6,31 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from advisor.errors import InputError
+from advisor.advising.targets import PlannedLaunch, Target
 from advisor.measurement import KernelRef, configurations
 from advisor.measurement.recorded import Recording
 from advisor.pipelines.space import sound_depths
-from advisor.schema import Configuration, Problem
+from advisor.result.schema import Configuration, Problem
 from advisor.search.space import SearchSpace
-from advisor.targets import PlannedLaunch, Target
+from advisor.system.errors import InputError
 from advisor.tuning.backends import holds_only_best
 
 
-def space_of(target: Target, kernel: KernelRef | None, shares: Mapping[str, list[PlannedLaunch]], *,
-           measuring: bool) -> tuple[SearchSpace, dict[str, np.ndarray]]:  # fmt: skip
+def space_of(
+    target: Target, kernel: KernelRef | None, shares: Mapping[str, list[PlannedLaunch]], *, measuring: bool
+) -> tuple[SearchSpace, dict[str, np.ndarray]]:
     """The space, and per decision which of it the kernel's file accepts.
 
     What runs today is not added to it: an export changes that, and a study's space stays the same for as long as it is gone on with.
     """
     if measuring and kernel is not None:
         accepted = {share: set.intersection(*(_keys(kernel, launch.problem) for launch in group)) for share, group in shares.items()}
-        listed = {key: configuration for group in shares.values() for launch in group
-                  for key, configuration in _keyed(kernel, launch.problem).items()}  # fmt: skip
+        listed = {
+            key: configuration
+            for group in shares.values()
+            for launch in group
+            for key, configuration in _keyed(kernel, launch.problem).items()
+        }
         if not listed:
             raise InputError(f"{kernel.label}: has no space", None, "KERNELS[…]['space']", "see triton_kernels/README.md")
         space = SearchSpace.of(listed.values())
@@ -37,8 +42,9 @@ def space_of(target: Target, kernel: KernelRef | None, shares: Mapping[str, list
     return space, {}
 
 
-def recorded_space(recording: Recording, space: SearchSpace, shares: Mapping[str, list[PlannedLaunch]]) -> tuple[SearchSpace,
-                    dict[str, np.ndarray]]:  # fmt: skip
+def recorded_space(
+    recording: Recording, space: SearchSpace, shares: Mapping[str, list[PlannedLaunch]]
+) -> tuple[SearchSpace, dict[str, np.ndarray]]:
     """The space with what was recorded beyond it; where a sweep was recorded, nothing but that can be tried."""
     problems = {share: [launch.problem for launch in group] for share, group in shares.items()}
     recorded = {share: [{_key(c): c for c in recording.configurations(p)} for p in each] for share, each in problems.items()}

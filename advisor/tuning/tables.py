@@ -5,16 +5,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from advisor.advise.exports import table_name_on
-from advisor.configs.defaults import default_configuration
-from advisor.configs.names import FLOAT32, TableName, row_dtypes, table_dtype
-from advisor.configs.reachability import unreachable_reasons
-from advisor.errors import InputError, UsageError
+from advisor.advising.exports import table_name_on
+from advisor.advising.targets import Target
 from advisor.measurement import KernelRef, find_kernels
 from advisor.measurement.kernel_file import block_shape_of, kernel_entry
 from advisor.measurement.recorded import Recording
-from advisor.schema import Problem
-from advisor.targets import Target
+from advisor.result.schema import Problem
+from advisor.system.errors import InputError, UsageError
+from advisor.tables.defaults import default_configuration
+from advisor.tables.names import FLOAT32, TableName, row_dtypes, table_dtype
+from advisor.tables.reachability import unreachable_reasons
 
 _16_BIT = {"bf16", "fp16"}
 """Types that both stacks look up under one name, without a dtype."""
@@ -34,9 +34,14 @@ def _derived(target: Target) -> TableName | None:
     if problem.family != "fused_moe" or target.stack is None:
         return None
     return TableName(
-        stack="vllm", kind="fused_moe", E=problem.sizes["E"], N=problem.sizes["N"], dtype=table_dtype(problem.dtype, problem.weight_dtype),
-        block_shape=problem.block_shape, device_name=target.gpu.vllm_device_name(),
-    )  # fmt: skip
+        stack="vllm",
+        kind="fused_moe",
+        E=problem.sizes["E"],
+        N=problem.sizes["N"],
+        dtype=table_dtype(problem.dtype, problem.weight_dtype),
+        block_shape=problem.block_shape,
+        device_name=target.gpu.vllm_device_name(),
+    )
 
 
 def check_exported(target: Target) -> None:
@@ -47,8 +52,12 @@ def check_exported(target: Target) -> None:
     """
     name = _derived(target) if target.table is None else None
     if name is not None and (reasons := unreachable_reasons(name)):
-        raise UsageError(f"{target.title}: there is no table to export to", name.file_name(), f"a name that vLLM asks for: {reasons[0]}",
-                         "leave out --export, or tune for operands that have one, such as --dtype bf16")  # fmt: skip
+        raise UsageError(
+            f"{target.title}: there is no table to export to",
+            name.file_name(),
+            f"a name that vLLM asks for: {reasons[0]}",
+            "leave out --export, or tune for operands that have one, such as --dtype bf16",
+        )
 
 
 def check_dtype(name: TableName, dtype: str | None) -> None:
@@ -62,8 +71,12 @@ def check_dtype(name: TableName, dtype: str | None) -> None:
     except InputError:  # --dtype is there to say it
         return
     if dtype not in (None, own) and {dtype, own} not in (_16_BIT, FLOAT32):
-        raise UsageError(f"{name.file_name()}: --dtype contradicts the table", dtype, f"{own}, which its name says", "leave out --dtype; "
-                         "a layer has a table for each type: `advisor tune fused_moe --dtype` finds the other's name")  # fmt: skip
+        raise UsageError(
+            f"{name.file_name()}: --dtype contradicts the table",
+            dtype,
+            f"{own}, which its name says",
+            "leave out --dtype; a layer has a table for each type: `advisor tune fused_moe --dtype` finds the other's name",
+        )
 
 
 def with_tables_types(recording: Recording, target: Target) -> Recording:
@@ -92,8 +105,12 @@ def kernel_of(target: Target, *, launches: bool) -> KernelRef:
     dtypes = entry["dtypes"]
     runs = problem.dtype in dtypes and problem.weight_dtype is None and problem.block_shape == block_shape_of(entry, problem.dtype)
     if launches and not (runs and _is_known(target)):
-        limit = ", ".join(_operands(Problem(family="fused_moe", op=problem.op, sizes=problem.sizes, dtype=dtype,
-                                            block_shape=block_shape_of(entry, dtype))) for dtype in dtypes)  # fmt: skip
+        limit = ", ".join(
+            _operands(
+                Problem(family="fused_moe", op=problem.op, sizes=problem.sizes, dtype=dtype, block_shape=block_shape_of(entry, dtype))
+            )
+            for dtype in dtypes
+        )
         got = _operands(problem) if _is_known(target) else "operands of a type that is not known"
         raise UsageError(f"{target.title}: the bundled kernel is another than its launches'", got, f"one of {limit}", remedy)
     return kernel
@@ -107,12 +124,19 @@ def with_kernels_scales(target: Target) -> Target:
         return target
     launches = tuple(
         replace(
-            launch, problem=replace(launch.problem, block_shape=block),
-            configuration=default_configuration("vllm", launch.tokens or 1, launch.problem.sizes["E"], dtype=launch.problem.dtype,
-                                                block_shape=block, amd=target.gpu.vendor == "amd"),
+            launch,
+            problem=replace(launch.problem, block_shape=block),
+            configuration=default_configuration(
+                "vllm",
+                launch.tokens or 1,
+                launch.problem.sizes["E"],
+                dtype=launch.problem.dtype,
+                block_shape=block,
+                amd=target.gpu.vendor == "amd",
+            ),
         )
         for launch in target.launches
-    )  # fmt: skip
+    )
     said = f"{_operands(launches[0].problem)}: so the bundled kernel has its operands, and so the table is named"
     return replace(target, launches=launches, warnings=(*target.warnings, said))
 

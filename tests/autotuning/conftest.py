@@ -8,7 +8,8 @@ import pytest
 @pytest.fixture(autouse=True)
 def fresh_cache(tmp_path, monkeypatch):
     """An empty cache folder."""
-    from advisor.autotuning import cache, lookup
+    from advisor.autotuning import lookup
+    from advisor.autotuning.decisions import cache
 
     folder = tmp_path / "cache"
     monkeypatch.setenv("ADVISOR_CACHE_DIR", str(folder))

@@ -23,9 +23,9 @@ def main() -> None:
 
     from advisor.autotuning.ranking import predictor
     from advisor.cli import main as advisor
-    from advisor.hardware import load_gpu
+    from advisor.gpus.hardware import load_gpu
     from advisor.pipelines import configuration_batch, problem_batch
-    from advisor.schema import Configuration, Problem
+    from advisor.result.schema import Configuration, Problem
     from autotuning import kernels
     from autotuning.fakes import FakeDriver
 
@@ -33,8 +33,9 @@ def main() -> None:
 
     def latency_ms(launch: dict) -> float:
         names = ("BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K", "GROUP_SIZE_M")
-        configuration = Configuration(parameters={name: launch[name] for name in names}, num_warps=launch["num_warps"],
-                                      num_stages=launch["num_stages"])  # fmt: skip
+        configuration = Configuration(
+            parameters={name: launch[name] for name in names}, num_warps=launch["num_warps"], num_stages=launch["num_stages"]
+        )
         problem = Problem(family="gemm", op="gemm", sizes={name: launch[name] for name in "MNK"}, cache="cold")
         us = float(predictor().predict(problem_batch([problem]), configuration_batch([configuration]), load_gpu("H200")).us[0])
         if launch["M"] == 16 and launch["num_stages"] == 4 and launch["BLOCK_SIZE_M"] == 32:

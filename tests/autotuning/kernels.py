@@ -20,9 +20,13 @@ KERNELS = {
 }
 
 GEMM_SPACE = {
-    "BLOCK_SIZE_M": [16, 32, 64, 128], "BLOCK_SIZE_N": [32, 64, 128, 256], "BLOCK_SIZE_K": [32, 64], "GROUP_SIZE_M": [1, 8],
-    "num_warps": [4, 8], "num_stages": [2, 3, 4],
-}  # fmt: skip
+    "BLOCK_SIZE_M": [16, 32, 64, 128],
+    "BLOCK_SIZE_N": [32, 64, 128, 256],
+    "BLOCK_SIZE_K": [32, 64],
+    "GROUP_SIZE_M": [1, 8],
+    "num_warps": [4, 8],
+    "num_stages": [2, 3, 4],
+}
 
 
 def configs(*blocks: int) -> list[Any]:
@@ -33,7 +37,7 @@ def configs(*blocks: int) -> list[Any]:
 
 def tuned(latencies_ms: dict[int, float] | Any, fn: Any = scale, space: Any = None, **options: Any) -> tuple[Any, Bench]:
     """A tuned fake kernel and its benchmark; `latencies_ms` by BLOCK, or a function of the launch."""
-    from advisor.autotune import autotune
+    from advisor.autotuning.decorator import autotune
 
     kernel = FakeKernel(fn)
     bench = Bench(kernel, latencies_ms if callable(latencies_ms) else lambda launch: latencies_ms[launch["BLOCK"]])

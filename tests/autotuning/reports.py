@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from advisor.cli import main
-from advisor.result_json import from_json
+from advisor.result.result_json import from_json
 
 EXPORT = Path(__file__).resolve().parents[1] / "data" / "tuned-cache.json"
 

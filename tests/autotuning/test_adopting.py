@@ -6,9 +6,10 @@ import json
 
 import pytest
 
-from advisor.autotuning import foreign, internals
-from advisor.autotuning.cache import default_cache
-from advisor.autotuning.exchange import import_path
+from advisor.autotuning import internals
+from advisor.autotuning.decisions import foreign
+from advisor.autotuning.decisions.cache import default_cache
+from advisor.autotuning.decisions.exchange import import_path
 
 from .kernels import call, configs, tuned
 
@@ -69,10 +70,13 @@ def test_the_name_of_tritons_file_is_tritons(tmp_path, monkeypatch):
 
 
 DEJAVU = {
-    "signature": "JITFunction(module:scale)", "total_bench_time_s": 1.5, "evaluated_configs": 3, "keys": ["n"],
+    "signature": "JITFunction(module:scale)",
+    "total_bench_time_s": 1.5,
+    "evaluated_configs": 3,
+    "keys": ["n"],
     "cache": {"(1024, 'torch.bfloat16')": "BLOCK: 128, num_warps: 4, num_ctas: 1, num_stages: 3, maxnreg: None"},
     "timings": {"(1024, 'torch.bfloat16')": [0.5, 0.4, 0.6]},
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("older", [False, True])

@@ -18,7 +18,7 @@ def autotune(request):
     """Either decorator."""
     import triton
 
-    from advisor.autotune import autotune
+    from advisor.autotuning.decorator import autotune
 
     return {"triton": triton.autotune, "advisor": autotune}[request.param]
 

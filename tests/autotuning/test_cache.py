@@ -14,9 +14,9 @@ from dataclasses import replace
 
 import pytest
 
-from advisor.autotuning.cache import FILE_NAME, Cache, ProblemKey, Row
-from advisor.autotuning.exchange import csv_rows, entries, import_path, rows_as_csv, to_json
-from advisor.errors import InputError, NotOursError, UsageError
+from advisor.autotuning.decisions.cache import FILE_NAME, Cache, ProblemKey, Row
+from advisor.autotuning.decisions.exchange import csv_rows, entries, import_path, rows_as_csv, to_json
+from advisor.system.errors import InputError, NotOursError, UsageError
 
 from . import kernels
 from .fakes import Tensor
@@ -31,7 +31,7 @@ KEY = ProblemKey(kernel="k", source="s", triton="3.9.0", gpu="H200", key="(1,)")
 
 def test_decisions_survive_the_process(fresh_cache):
     call(tuned(LATENCIES)[0])
-    from advisor.autotuning import cache
+    from advisor.autotuning.decisions import cache
 
     cache._caches.clear()
     kernel, bench = tuned(LATENCIES)
@@ -41,7 +41,7 @@ def test_decisions_survive_the_process(fresh_cache):
 
 def test_another_process_does_not_decide_for_other_constants(fresh_cache):
     """Constants make another kernel, though no other tuning key: what fits with some need not fit with others."""
-    from advisor.autotuning import cache
+    from advisor.autotuning.decisions import cache
 
     def latency(launch):
         if launch["BLOCK"] * launch["WIDTH"] > 4096:
@@ -63,7 +63,7 @@ def test_options_of_a_call_are_told_apart_as_its_constants_are(fresh_cache):
     """A configuration may leave num_warps open, for the call to say."""
     import triton
 
-    from advisor.autotuning import cache
+    from advisor.autotuning.decisions import cache
 
     def decided(warps):
         cache._caches.clear()
@@ -76,7 +76,7 @@ def test_options_of_a_call_are_told_apart_as_its_constants_are(fresh_cache):
 
 def test_what_another_assembler_made_of_a_kernel_is_not_taken(fresh_cache, monkeypatch, tmp_path):
     """A configuration that one cannot assemble may run with the next, or with other options."""
-    from advisor.autotuning import cache
+    from advisor.autotuning.decisions import cache
 
     tool = tmp_path / "ptxas"
     tool.write_text("#!/bin/sh\necho 'Cuda compilation tools, release 99.1, V99.1.0'\n")
@@ -101,8 +101,8 @@ def test_other_heuristics_and_hooks_are_other_kernels(changed, fresh_cache):
     """The one computes what is compiled; the other may set what the launch depends on, as the block of a descriptor."""
     import triton
 
-    from advisor.autotune import autotune
-    from advisor.autotuning import cache
+    from advisor.autotuning.decisions import cache
+    from advisor.autotuning.decorator import autotune
 
     from .fakes import Bench, FakeKernel, Tensor
 
@@ -122,7 +122,7 @@ def test_other_heuristics_and_hooks_are_other_kernels(changed, fresh_cache):
 def test_what_is_called_otherwise_in_every_process_is_not_written_down(fresh_cache):
     import triton
 
-    from advisor.autotuning.cache import default_cache
+    from advisor.autotuning.decisions.cache import default_cache
 
     space = [triton.Config({"BLOCK": block, "ACTIVATION": object()}) for block in (32, 64)]
     kernel, bench = tuned(LATENCIES | {}, lambda x, n, BLOCK, ACTIVATION: None, space=space)
@@ -164,7 +164,7 @@ def test_a_kernel_without_a_known_source_is_not_kept(tmp_path, monkeypatch):
 @pytest.mark.parametrize("options", [{"key": ["N", "K"]}, {"key": ["M", "N", "K"], "key_buckets": {"M": lambda tokens: 0}}])
 def test_timings_stay_of_the_problem_they_were_measured_on(options, fresh_cache):
     """The key does not tell 16 tokens from 8192: the second call is served by what the first one measured, and measures nothing."""
-    from advisor.autotuning.cache import default_cache
+    from advisor.autotuning.decisions.cache import default_cache
 
     for tokens, mode in ((4, "cached"), (16, "measure"), (8192, "measure")):
         kernel, bench = tuned(lambda launch: 1.0, kernels.gemm_kernel, GEMM_SPACE, mode=mode, **options)
@@ -177,9 +177,10 @@ def test_timings_stay_of_the_problem_they_were_measured_on(options, fresh_cache)
 @pytest.mark.parametrize("options", [{"key": ["M", "N", "K"]}, {"key": ["N", "K"]}, {"key": ["M", "N", "K"], "key_buckets": {"M": "pow2"}}])
 def test_a_hint_that_was_wrong_can_be_put_right_where_the_key_names_every_size(options, fresh_cache):
     """Elsewhere a call of another size has the same key, and what is stored may be right."""
-    from advisor.autotuning.cache import default_cache
+    from advisor.autotuning.decisions.cache import default_cache
 
     for factor in (2, 1):
+
         def hint(args, factor=factor):
             return {"M": args["M"], "N": args["N"], "K": factor * args["K"]}
 
@@ -192,11 +193,17 @@ def test_a_hint_that_was_wrong_can_be_put_right_where_the_key_names_every_size(o
 
 @pytest.mark.parametrize("read", ["a_ptr", "b_ptr"])
 def test_a_size_that_a_tensor_has_is_not_in_the_key(read, fresh_cache):
-    from advisor.autotuning.cache import default_cache
+    from advisor.autotuning.decisions.cache import default_cache
 
     for tokens in (16, 8192):
-        kernel, _ = tuned(lambda launch: 1.0, kernels.gemm_kernel, GEMM_SPACE, key=["M", "N", "K"], family="gemm",
-                          problem=lambda args: {"M": args[read].shape[0], "N": args["N"], "K": args["K"]})  # fmt: skip
+        kernel, _ = tuned(
+            lambda launch: 1.0,
+            kernels.gemm_kernel,
+            GEMM_SPACE,
+            key=["M", "N", "K"],
+            family="gemm",
+            problem=lambda args: {"M": args[read].shape[0], "N": args["N"], "K": args["K"]},
+        )
         kernel[(1,)](Tensor(shape=(tokens, 1)), Tensor(shape=(tokens, 1)), Tensor(), 512, 1024, 1024)
     (key,) = default_cache().problems()
     assert key.problem is not None and json.loads(key.problem)["sizes"]["M"] == 16
@@ -225,7 +232,7 @@ def test_a_damaged_file_is_a_warning(content, fresh_cache, caplog):
 def test_damage_in_the_middle_is_a_warning(fresh_cache, caplog):
     kernel, _ = tuned(LATENCIES)
     call(kernel)
-    from advisor.autotuning.cache import default_cache
+    from advisor.autotuning.decisions.cache import default_cache
 
     default_cache()._do(lambda connection: connection.execute("DROP TABLE timings"))
     with caplog.at_level(logging.WARNING):
@@ -242,7 +249,7 @@ def test_a_folder_that_cannot_be_made(fresh_cache, caplog):
 
 def test_a_read_only_file_is_read(fresh_cache, caplog, monkeypatch):
     call(tuned(LATENCIES)[0])
-    from advisor.autotuning import cache, cache_file
+    from advisor.autotuning.decisions import cache, cache_file
 
     for each in cache._caches.values():
         each.close()
@@ -261,7 +268,7 @@ def test_a_read_only_file_is_read(fresh_cache, caplog, monkeypatch):
 
 def test_a_later_version_is_left_alone(fresh_cache, caplog):
     call(tuned(LATENCIES)[0])
-    from advisor.autotuning import cache
+    from advisor.autotuning.decisions import cache
 
     cache.default_cache().close()
     connection = sqlite3.connect(fresh_cache / FILE_NAME)
@@ -275,7 +282,7 @@ def test_a_later_version_is_left_alone(fresh_cache, caplog):
 
 
 def test_an_earlier_version_is_read_and_brought_up_to_date(fresh_cache):
-    from advisor.autotuning import cache as module
+    from advisor.autotuning.decisions import cache as module
 
     call(tuned(LATENCIES)[0])
     module.default_cache().close()
@@ -300,7 +307,7 @@ TOO_SLOW = "one run takes too long: left out; got 0.4 s; expected at most 0.1 s;
 
 @pytest.mark.parametrize(("reason", "took_s"), [(TOO_SLOW, 0.4), (TOO_SLOW.replace("0.4", "1.2e+03"), 1200.0), ("it never ends", None)])
 def test_what_an_earlier_version_left_out_for_its_time_is_measured_under_a_longer_limit(reason, took_s, fresh_cache, tmp_path):
-    from advisor.autotuning.cache import copy_of
+    from advisor.autotuning.decisions.cache import copy_of
 
     cache = Cache(fresh_cache)
     cache.add_problem(KEY)
@@ -404,7 +411,7 @@ def test_the_first_decision_stands(fresh_cache):
 
 
 def test_export_and_import(fresh_cache, tmp_path):
-    from advisor.autotuning.cache import default_cache
+    from advisor.autotuning.decisions.cache import default_cache
 
     call(tuned(LATENCIES)[0])
     gemm, _ = tuned(lambda launch: 1.0, kernels.gemm_kernel, GEMM_SPACE, key=["M", "N", "K"])
@@ -440,14 +447,17 @@ def test_importing_overwrites_nothing(fresh_cache, tmp_path):
 @pytest.mark.parametrize(
     "text, error",
     [
-        ("{", InputError), ("[]", NotOursError), ('{"a": 1}', NotOursError),
+        ("{", InputError),
+        ("[]", NotOursError),
+        ('{"a": 1}', NotOursError),
         ('{"format": "triton-advisor tuning cache", "version": 2}', InputError),
         ('{"format": "triton-advisor tuning cache", "version": 1, "problems": [{}]}', InputError),
         ('{"format": "triton-advisor tuning cache", "version": 1, "problems": 3}', InputError),
-        ('{"configs_timings": [[1, 2]]}', InputError), ('{"signature": "f", "cache": {"(1,)": 3}, "timings": 5}', InputError),
+        ('{"configs_timings": [[1, 2]]}', InputError),
+        ('{"signature": "f", "cache": {"(1,)": 3}, "timings": 5}', InputError),
         ('{"configs_timings": [[{"kwargs": {}}, [1, 1, 1]]], "key": [1]}', UsageError),
     ],
-)  # fmt: skip
+)
 def test_files_that_cannot_be_imported(text, error, fresh_cache, tmp_path):
     path = tmp_path / "f.json"
     path.write_text(text)

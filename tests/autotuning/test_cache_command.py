@@ -8,7 +8,7 @@ import sqlite3
 
 import pytest
 
-from advisor.autotuning.cache import FILE_NAME, Cache, ProblemKey, Row
+from advisor.autotuning.decisions.cache import FILE_NAME, Cache, ProblemKey, Row
 from advisor.cli import main
 from advisor.measurement.rows import read_measured
 
@@ -168,8 +168,15 @@ def test_a_csv_says_what_it_leaves_out(filled, tmp_path, capsys):
     error = capsys.readouterr().err
     assert not file.exists() and "1 problem left out" in error and "scale (1024" in error and "JSON" in error
     cache = Cache(filled)
-    key = ProblemKey(kernel="soft", source="s", triton="3.9.0", gpu="H200", key="(1,)", family="normalization",
-                     problem=json.dumps({"op": "softmax", "dtype": "bf16", "sizes": {"B": 64, "H": 512}}))  # fmt: skip
+    key = ProblemKey(
+        kernel="soft",
+        source="s",
+        triton="3.9.0",
+        gpu="H200",
+        key="(1,)",
+        family="normalization",
+        problem=json.dumps({"op": "softmax", "dtype": "bf16", "sizes": {"B": 64, "H": 512}}),
+    )
     cache.add_problem(key)
     cache.record_all(key.id, [Row(config='{"BLOCK_SIZE":512,"num_warps":4}', state="measured", us=3.0, at=1.0)])
     cache.close()
@@ -183,8 +190,15 @@ def test_a_csv_has_the_types_and_names_that_rows_have(fresh_cache, tmp_path, cap
     """`predict` reads it, `measured` rows find their problem again, and what cannot be written so is counted."""
     cache = Cache(fresh_cache)
     types = {"dtype": "bf16", "weight_dtype": "fp8", "output_dtype": "fp32", "block_shape": [128, 64]}
-    key = ProblemKey(kernel="other", source="s", triton="3.9.0", gpu="H200", key="(1,)", family="gemm",
-                     problem=json.dumps({"op": "gemm", "sizes": {"M": 16, "N": 4096, "K": 4096}, **types}))  # fmt: skip
+    key = ProblemKey(
+        kernel="other",
+        source="s",
+        triton="3.9.0",
+        gpu="H200",
+        key="(1,)",
+        family="gemm",
+        problem=json.dumps({"op": "gemm", "sizes": {"M": 16, "N": 4096, "K": 4096}, **types}),
+    )
     cache.add_problem(key)
     tile = {"BLOCK_M": 16, "BLOCK_N": 64, "BLOCK_K": 128, "num_warps": 4, "num_stages": 3}
     configs = [{**tile, "EVEN": True, "maxnreg": 128}, {**tile, "BLOCK_N": 48}, {"BM": 16, "BN": 64, "num_warps": 4, "num_stages": 3}]

@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from advisor.autotuning import internals
-from advisor.errors import UsageError
+from advisor.system.errors import UsageError
 
 from . import kernels
 from .kernels import GEMM_SPACE, call, call_gemm, configs, tuned
@@ -156,10 +156,12 @@ def test_hints_name_the_problem(hint):
 
 @pytest.mark.parametrize(
     "options, said",
-    [({"problem": lambda args: args["nothing"]}, "KeyError: 'nothing'"),
-     ({"problem": lambda args: {"X": 1}, "family": "gemm"}, "gemm/gemm needs the sizes M, N, K"),
-     ({"problem": lambda args: {"M": 1, "N": 1, "K": 1}}, "name no family")],
-)  # fmt: skip
+    [
+        ({"problem": lambda args: args["nothing"]}, "KeyError: 'nothing'"),
+        ({"problem": lambda args: {"X": 1}, "family": "gemm"}, "gemm/gemm needs the sizes M, N, K"),
+        ({"problem": lambda args: {"M": 1, "N": 1, "K": 1}}, "name no family"),
+    ],
+)
 def test_a_hint_that_fails_is_no_reason_to_stop_and_said_once(options, said, caplog):
     kernel, _ = tuned(LATENCIES, **options)
     assert call(kernel) == 64 and "problem= failed" in kernel.decision.ranked_by
@@ -312,7 +314,8 @@ def test_hot_calls_do_not_look_again(monkeypatch):
 
 def test_warmup_decides_ahead():
     import advisor.autotune as face
-    from advisor.autotuning.decision import Decision
+
+    from advisor.autotuning.decisions.decision import Decision
 
     from .fakes import Tensor
 

@@ -45,7 +45,7 @@ def test_what_was_compiled_ahead_is_launched(monkeypatch):
 
     from triton.runtime.errors import PTXASError
 
-    from advisor.autotune import autotune
+    from advisor.autotuning.decorator import autotune
 
     compiled, launched = [], []
 
@@ -55,9 +55,11 @@ def test_what_was_compiled_ahead_is_launched(monkeypatch):
         if constants["BLOCK"] == 32:
             raise PTXASError("too many registers")
         return SimpleNamespace(
-            run=lambda *arguments: launched.append((constants["BLOCK"], options["num_warps"])), function=0, packed_metadata=(),
+            run=lambda *arguments: launched.append((constants["BLOCK"], options["num_warps"])),
+            function=0,
+            packed_metadata=(),
             launch_metadata=lambda *arguments: None,
-        )  # fmt: skip
+        )
 
     monkeypatch.setattr("triton.compiler.compile", compile)
     scale.device_caches.clear()
@@ -94,7 +96,7 @@ def row_sum(out, x, M, N, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
 
 def test_an_unknown_kernel_is_predicted_from_its_code():
     torch = pytest.importorskip("torch")
-    from advisor.autotune import autotune
+    from advisor.autotuning.decorator import autotune
 
     space = {"ROWS": [1, 32], "COLUMNS": [32, 256], "num_warps": [4]}
     kernel = autotune(space, ["M", "N"], mode="predict")(row_sum)

@@ -89,7 +89,7 @@ def test_a_benchmark_without_a_time():
 def test_a_benchmark_without_any_time(time, monkeypatch):
     """In the interpreter the first that runs is taken, as of triton.autotune; on a GPU something is wrong."""
     from advisor.autotuning import internals
-    from advisor.errors import MeasurementError
+    from advisor.system.errors import MeasurementError
 
     kernel, _ = tuned({16: time, 32: time})
     with pytest.raises(MeasurementError, match="none of 2 configurations works"):
@@ -101,7 +101,7 @@ def test_a_benchmark_without_any_time(time, monkeypatch):
 
 
 def test_deciding_asks_for_no_more_than_a_launch():
-    from advisor.errors import UsageError
+    from advisor.system.errors import UsageError
 
     kernel, bench = tuned({16: 1.0, 32: 0.5})
     with pytest.raises(UsageError, match=r"decide: the call has no grid; expected grid= among its keywords"):
@@ -111,7 +111,7 @@ def test_deciding_asks_for_no_more_than_a_launch():
 
 
 def test_a_benchmark_may_give_one_number():
-    from advisor.autotune import autotune
+    from advisor.autotuning.decorator import autotune
 
     kernel = FakeKernel(lambda n, BLOCK: None)
     tuner = autotune(configs(16, 32), ["n"], do_bench=lambda run, quantiles: (run(), kernel.launches[-1]["BLOCK"])[1])(kernel)
@@ -122,7 +122,7 @@ def test_a_benchmark_may_give_one_number():
 def test_a_slow_configuration_is_left_out():
     import time
 
-    from advisor.autotune import autotune
+    from advisor.autotuning.decorator import autotune
 
     def slow(n, BLOCK):
         if BLOCK == 16:
@@ -145,7 +145,7 @@ def test_a_longer_limit_measures_again_what_a_shorter_one_left_out(fresh_cache):
     """And decides again, unless nothing may be measured."""
     import time
 
-    from advisor.autotune import autotune
+    from advisor.autotuning.decorator import autotune
 
     def slow(n, BLOCK):
         if BLOCK == 16:
@@ -172,7 +172,7 @@ def test_a_longer_limit_measures_again_what_a_shorter_one_left_out(fresh_cache):
 
 def test_a_longer_limit_tries_again_what_few_measurements_would_not_reach():
     """A ranked list measures eight of 192; what an exhaustive run left out for its time is tried all the same."""
-    from advisor.autotuning.failures import TooSlowError
+    from advisor.autotuning.decisions.failures import TooSlowError
 
     from . import kernels
 
@@ -249,7 +249,7 @@ def test_an_option_that_the_configurations_set_too_is_told_before_anything_is_me
 @pytest.mark.parametrize("decided", [False, True])
 @pytest.mark.parametrize("wrong", [{"num_warps": 8}, {"n": 8}])
 def test_an_argument_given_twice_gets_pythons_own_error(decided, wrong):
-    from advisor.autotune import autotune
+    from advisor.autotuning.decorator import autotune
 
     def plain(x, n, BLOCK):
         pass
@@ -304,7 +304,7 @@ def plain_bench(kernel):
 
 @pytest.mark.parametrize("positional", [True, False])
 def test_restored_and_reset_outputs(torch, positional):
-    from advisor.autotune import autotune
+    from advisor.autotuning.decorator import autotune
 
     for options, want in (({"restore_value": ["out"]}, 6.0), ({"reset_to_zero": ["out"]}, 1.0)):
         kernel = FakeKernel(accumulate)
@@ -327,7 +327,7 @@ def test_an_output_that_is_none_is_left_alone(parameter):
 
 
 def test_restored_after_a_failure(torch):
-    from advisor.autotune import autotune
+    from advisor.autotuning.decorator import autotune
 
     def half(out, n, BLOCK):
         out += 1
@@ -356,7 +356,7 @@ def test_the_users_hooks_come_in_pairs_and_see_failures():
         if BLOCK == 16:
             raise out_of_resources()
 
-    from advisor.autotune import autotune
+    from advisor.autotuning.decorator import autotune
 
     kernel = FakeKernel(failing_kernel)
     tuner = autotune(configs(16, 32), ["n"], do_bench=plain_bench(kernel), pre_hook=before, post_hook=after)(kernel)
@@ -366,7 +366,7 @@ def test_the_users_hooks_come_in_pairs_and_see_failures():
 
 @pytest.mark.parametrize("check, chosen", [(None, 64), (True, 32), ((0.0, 100.0), 64)])
 def test_what_writes_something_else_is_left_out(torch, check, chosen):
-    from advisor.autotune import autotune
+    from advisor.autotuning.decorator import autotune
 
     kernel = FakeKernel(accumulate)
     bench = lambda run, quantiles: (run(), [1e3 / kernel.launches[-1]["BLOCK"]] * 3)[1]  # noqa: E731
@@ -382,7 +382,7 @@ def test_what_writes_something_else_is_left_out(torch, check, chosen):
 
 def checked(fn, *blocks, **options):
     """A kernel whose later configurations are faster, checked."""
-    from advisor.autotune import autotune
+    from advisor.autotuning.decorator import autotune
 
     kernel = FakeKernel(fn)
     times = {block: 1.0 / (1 + place) for place, block in enumerate(blocks)}
@@ -480,7 +480,7 @@ def test_locks_and_addresses_are_never_overwritten(torch):
 
 
 def test_a_misspelt_output_is_refused(torch):
-    from advisor.errors import UsageError
+    from advisor.system.errors import UsageError
 
     with pytest.raises(UsageError, match="outputs= names no argument of the kernel; got z; expected among x, y, n, BLOCK"):
         checked(twice, 64, 16, outputs=["z"])
@@ -501,7 +501,7 @@ def test_a_check_that_can_find_nothing_says_so(torch, caplog, what):
 def test_pruning_is_tritons():
     from triton.runtime.errors import AutotunerError
 
-    from advisor.errors import UsageError
+    from advisor.system.errors import UsageError
 
     asked = []
 
@@ -628,7 +628,7 @@ def blocks(kernel):
 
 
 def hanging(seconds, space=(16, 32, 64), **options):
-    from advisor.autotune import autotune
+    from advisor.autotuning.decorator import autotune
 
     SECONDS.update(seconds)
     kernel = FakeKernel(busy)
@@ -740,8 +740,12 @@ def test_where_no_gpu_is_the_launch_says_what_to_do(monkeypatch):
     monkeypatch.setattr(type(driver), "active", property(none))
     kernel, bench = tuned({16: 1.0, 32: 2.0})
     only, _ = tuned({16: 1.0}, space=[triton.Config({"BLOCK": 16})])
-    for launch in (lambda: call(kernel), lambda: kernel.run(None, 8, grid=(1,), warmup=False), lambda: kernel.decide(None, 8, grid=(1,)),
-                   lambda: call(only)):  # fmt: skip
+    for launch in (
+        lambda: call(kernel),
+        lambda: kernel.run(None, 8, grid=(1,), warmup=False),
+        lambda: kernel.decide(None, 8, grid=(1,)),
+        lambda: call(only),
+    ):
         with pytest.raises(RuntimeError, match=r"scale cannot be launched: .*; got 0 active drivers .*; TRITON_INTERPRET=1 ") as caught:
             launch()
         assert caught.value.exit_code == 4 and str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)

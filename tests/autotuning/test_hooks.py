@@ -56,14 +56,16 @@ def slow_hook(*_, **__):
 
 
 HOOKS = {
-    "restored": {"restore_value": ["kv"]}, "zeroed": {"reset_to_zero": ["kv"]}, "own": {"pre_hook": slow_hook, "post_hook": slow_hook},
-}  # fmt: skip
+    "restored": {"restore_value": ["kv"]},
+    "zeroed": {"reset_to_zero": ["kv"]},
+    "own": {"pre_hook": slow_hook, "post_hook": slow_hook},
+}
 
 
 @pytest.mark.parametrize("bench", [whole_call, None], ids=["own benchmark", "the driver's"])
 @pytest.mark.parametrize("hooks", HOOKS.values(), ids=HOOKS)
 def test_the_kernel_alone_is_timed(hooks, bench):
-    from advisor.autotune import autotune
+    from advisor.autotuning.decorator import autotune
 
     kernel = autotune(configs(16, 32), ["n"], do_bench=bench, noise=NOISE, **hooks)(FakeKernel(update))
     kernel[(1,)](Cache(), 1024)
@@ -77,7 +79,7 @@ def test_the_kernel_alone_is_timed(hooks, bench):
 def test_a_configurations_own_hook_counts_for_it_runs_with_every_launch():
     import triton
 
-    from advisor.autotune import autotune
+    from advisor.autotuning.decorator import autotune
 
     space = [triton.Config({"BLOCK": 32}, pre_hook=slow_hook), triton.Config({"BLOCK": 16})]
     kernel = autotune(space, ["n"], reset_to_zero=["kv"])(FakeKernel(update))
@@ -114,12 +116,12 @@ def brief(kv, n, BLOCK):
 @pytest.mark.parametrize("bench", [first_runs_count, groups_of_three])
 def test_hooks_that_jitter_by_more_than_the_launch_takes_are_not_in_its_time(bench):
     """The runs that a benchmark counts may have had the shorter hooks: then all of the hooks together are more than it gives."""
-    from advisor.autotune import autotune
+    from advisor.autotuning.decorator import autotune
 
     hooks_s = itertools.cycle([HOOK_S] * 7 + [2 * HOOK_S] * 5)
-    kernel = autotune(
-        configs(16, 32), ["n"], do_bench=bench, noise=NOISE, pre_hook=lambda *_, **__: time.sleep(next(hooks_s))
-    )(FakeKernel(brief))  # fmt: skip
+    kernel = autotune(configs(16, 32), ["n"], do_bench=bench, noise=NOISE, pre_hook=lambda *_, **__: time.sleep(next(hooks_s)))(
+        FakeKernel(brief)
+    )
     kernel[(1,)](Cache(), 1024)
     assert kernel.best_config.kwargs["BLOCK"] == 32
     for timing in kernel.decision.timings:
@@ -127,7 +129,7 @@ def test_hooks_that_jitter_by_more_than_the_launch_takes_are_not_in_its_time(ben
 
 
 def test_a_benchmark_with_figures_of_its_own_is_taken_at_its_word():
-    from advisor.autotune import autotune
+    from advisor.autotuning.decorator import autotune
 
     told = {16: 0.1, 32: 0.2}
     launched = FakeKernel(update)
@@ -179,8 +181,8 @@ def test_within_a_graph_the_hooks_count_and_the_timings_are_those_of_before():
 @pytest.mark.parametrize("origin", ["imported", "found"])
 def test_what_another_tuner_found_best_is_taken_and_not_its_latencies_which_hold_the_hooks(origin, tmp_path, monkeypatch):
     from advisor.autotuning import internals
-    from advisor.autotuning.cache import default_cache
-    from advisor.autotuning.exchange import import_path
+    from advisor.autotuning.decisions.cache import default_cache
+    from advisor.autotuning.decisions.exchange import import_path
 
     timings = [[{**config.__dict__}, [math.inf if config.kwargs["BLOCK"] == 32 else 5.0] * 3] for config in configs(*BARE)]
     path = tmp_path / "scale.autotune.json"

@@ -7,11 +7,12 @@ import sys
 
 import pytest
 
-from advisor.autotuning import configurations, keys
+from advisor.autotuning import configurations
+from advisor.autotuning.decisions import keys
 from advisor.autotuning.recognise import evaluate, problem_of_call, recognise
 from advisor.autotuning.source import code_hash, passed_constants, source_hash
-from advisor.errors import UsageError
-from advisor.schema import Problem
+from advisor.result.schema import Problem
+from advisor.system.errors import UsageError
 
 from .fakes import FakeKernel, Tensor
 
@@ -57,10 +58,13 @@ def test_identities():
     one = configurations.identity(triton.Config(values, num_warps=8))
     assert one == configurations.identity(triton.Config({"B": True, "A": 1}, num_warps=8, num_ctas=1))
     others = [
-        triton.Config({"A": 1, "B": 1}, num_warps=8), triton.Config(values), triton.Config(values, num_warps=8, maxnreg=64),
-        triton.Config(values, num_warps=8, pre_hook=print), triton.Config(values, num_warps=8, ir_override="x.ttir"),
+        triton.Config({"A": 1, "B": 1}, num_warps=8),
+        triton.Config(values),
+        triton.Config(values, num_warps=8, maxnreg=64),
+        triton.Config(values, num_warps=8, pre_hook=print),
+        triton.Config(values, num_warps=8, ir_override="x.ttir"),
         triton.Config(values, num_warps=8, ir_override="y.ttir"),
-    ]  # fmt: skip
+    ]
     assert len({one, *map(configurations.identity, others)}) == 7
     assert configurations.parameters(one) == {"A": 1, "B": True, "num_warps": 8, "num_stages": 3}
 
@@ -95,8 +99,13 @@ def hash_of(tmp_path, **changes):
     path = tmp_path / "source_kernel.py"
     path.write_text(SOURCE.format(**values))
     code = "import source_kernel; from advisor.autotuning.source import source_hash; print(source_hash(source_kernel.kernel))"
-    done = subprocess.run([sys.executable, "-B", "-c", code], capture_output=True, text=True, check=True,
-                          env={**__import__("os").environ, "PYTHONPATH": f"{tmp_path}:."})  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-B", "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**__import__("os").environ, "PYTHONPATH": f"{tmp_path}:."},
+    )
     return done.stdout.strip()
 
 
@@ -138,8 +147,13 @@ def test_the_hash_of_a_function_is_of_what_it_does(tmp_path):
     def hash_of(above="", **changes):
         (tmp_path / "hooks.py").write_text(above + HOOKS.format(**{"size": 1, "helped": 2, "default": 3, "outer": 4, "given": 5} | changes))
         code = "import hooks; from advisor.autotuning.source import code_hash; print(code_hash(hooks.hook), code_hash(hooks.hook))"
-        done = subprocess.run([sys.executable, "-B", "-c", code], capture_output=True, text=True, check=True,
-                              env={**__import__("os").environ, "PYTHONPATH": f"{tmp_path}:."})  # fmt: skip
+        done = subprocess.run(
+            [sys.executable, "-B", "-c", code],
+            capture_output=True,
+            text=True,
+            check=True,
+            env={**__import__("os").environ, "PYTHONPATH": f"{tmp_path}:."},
+        )
         first, second = done.stdout.split()
         assert first == second
         return first
@@ -178,9 +192,11 @@ def test_expressions():
 
 def test_operators_are_told_apart():
     entry = {
-        "family": "fused_moe", "dtype": "a", "weight_dtype": "b",
+        "family": "fused_moe",
+        "dtype": "a",
+        "weight_dtype": "b",
         "ops": {"w13": {"when": "not LAST", "sizes": {"M": "m"}}, "w2": {"sizes": {"M": "m * 2"}}},
-    }  # fmt: skip
+    }
     named = {"a": Tensor("torch.bfloat16"), "b": Tensor("torch.float8_e4m3fn"), "m": 3, "LAST": False}
     problem = problem_of_call(entry, named)
     assert (problem.op, problem.sizes, problem.dtype, problem.weight_dtype) == ("w13", {"M": 3}, "bf16", "fp8")
@@ -203,9 +219,14 @@ def test_operands_with_scales_in_blocks_are_known_by_their_entry(dtype, block):
 
     (kernel,) = find_kernels("fused_moe::fused_moe_kernel")
     named = {
-        "topk_weights_ptr": Tensor(shape=(16, 2)), "a_ptr": Tensor(f"torch.{dtype}"), "c_ptr": Tensor("torch.bfloat16"),
-        "b_ptr": Tensor(f"torch.{dtype}", shape=(8, 512, 512)), "N": 512, "K": 512, "MUL_ROUTED_WEIGHT": False,
-    }  # fmt: skip
+        "topk_weights_ptr": Tensor(shape=(16, 2)),
+        "a_ptr": Tensor(f"torch.{dtype}"),
+        "c_ptr": Tensor("torch.bfloat16"),
+        "b_ptr": Tensor(f"torch.{dtype}", shape=(8, 512, 512)),
+        "N": 512,
+        "K": 512,
+        "MUL_ROUTED_WEIGHT": False,
+    }
     assert problem_of_call(kernel_entry(kernel), named).block_shape == block
 
 

@@ -6,9 +6,9 @@ import weakref
 
 import pytest
 
-from advisor.autotune import best_config
 from advisor.autotuning import lookup
-from advisor.errors import NoGpuError, UnknownGpuError, UsageError
+from advisor.autotuning.decorator import best_config
+from advisor.system.errors import NoGpuError, UnknownGpuError, UsageError
 
 MOE = {"M": 64, "E": 128, "topk": 8, "H": 2048, "N": 768}
 
@@ -77,10 +77,17 @@ def test_other_families():
 
 @pytest.mark.parametrize(
     "family, problem",
-    [("convolution", {}), ("gemm", {"M": 1, "N": 1}), ("gemm", {"M": 0, "N": 1, "K": 1}), ("gemm", {"M": 1.5, "N": 1, "K": 1}),
-     ("attention", {"M": 1}), ("gemm", {"M": 1, "N": 1, "K": 1, "dtype": "fp3"}),
-     ("gemm", {"M": 1, "N": 1, "K": 1, "dtyp": "fp8"}), ("fused_moe", {**MOE, "foo": 1})],
-)  # fmt: skip
+    [
+        ("convolution", {}),
+        ("gemm", {"M": 1, "N": 1}),
+        ("gemm", {"M": 0, "N": 1, "K": 1}),
+        ("gemm", {"M": 1.5, "N": 1, "K": 1}),
+        ("attention", {"M": 1}),
+        ("gemm", {"M": 1, "N": 1, "K": 1, "dtype": "fp3"}),
+        ("gemm", {"M": 1, "N": 1, "K": 1, "dtyp": "fp8"}),
+        ("fused_moe", {**MOE, "foo": 1}),
+    ],
+)
 def test_refuses(family, problem):
     with pytest.raises(UsageError):
         best_config(family, **problem, gpu="H200")
@@ -102,7 +109,7 @@ def test_nothing_is_predicted_of_operands_that_the_gpu_does_not_take():
 
     from advisor.autotuning.ranking import rank
     from advisor.autotuning.recognise import Recognised
-    from advisor.schema import Problem
+    from advisor.result.schema import Problem
 
     configs = [Config({"BLOCK_SIZE_M": 64, "BLOCK_SIZE_N": n, "BLOCK_SIZE_K": 64, "GROUP_SIZE_M": 1}) for n in (64, 128)]
     problem = Problem(family="gemm", op="gemm", sizes={"M": 512, "N": 512, "K": 512}, dtype="fp8")
@@ -137,9 +144,12 @@ def test_what_was_measured_comes_first():
     from . import kernels
 
     kernel, _ = kernels.tuned(
-        lambda launch: launch["BLOCK_SIZE_M"] + launch["num_stages"], kernels.gemm_kernel, kernels.GEMM_SPACE, key=["M", "N", "K"],
+        lambda launch: launch["BLOCK_SIZE_M"] + launch["num_stages"],
+        kernels.gemm_kernel,
+        kernels.GEMM_SPACE,
+        key=["M", "N", "K"],
         mode="exhaustive",
-    )  # fmt: skip
+    )
     kernels.call_gemm(kernel, 300, 512, 512)
     found = best_config("gemm", M=300, N=512, K=512, gpu="H200")
     assert found["BLOCK_SIZE_M"] == 16 and found["num_stages"] == 2
@@ -176,26 +186,39 @@ LAUNCH = {"num_warps": 4, "num_stages": 3}
 
 @pytest.mark.parametrize(
     "fn, space, answer",
-    [(ungrouped, {"BLOCK_M": [16, 32], "BLOCK_N": [32], "BLOCK_K": [32]}, {**TILE, "GROUP_SIZE_M": 1, **LAUNCH}),
-     (split, {"BM": [16, 32], "BN": [32], "BK": [32], "GROUP_M": [8], "SPLIT_K": [2]}, {**TILE, "GROUP_SIZE_M": 8, **LAUNCH, "SPLIT_K": 2}),
-     (flat, {"BM": [16, 32], "BN": [32]}, None)],
-)  # fmt: skip
+    [
+        (ungrouped, {"BLOCK_M": [16, 32], "BLOCK_N": [32], "BLOCK_K": [32]}, {**TILE, "GROUP_SIZE_M": 1, **LAUNCH}),
+        (
+            split,
+            {"BM": [16, 32], "BN": [32], "BK": [32], "GROUP_M": [8], "SPLIT_K": [2]},
+            {**TILE, "GROUP_SIZE_M": 8, **LAUNCH, "SPLIT_K": 2},
+        ),
+        (flat, {"BM": [16, 32], "BN": [32]}, None),
+    ],
+)
 def test_what_was_measured_has_the_familys_names(fn, space, answer):
     from . import kernels
     from .fakes import Tensor
 
     predicted = best_config("gemm", **GEMM)
     kernel, _ = kernels.tuned(
-        lambda launch: launch[next(iter(space))], fn, space, key=["M", "N", "K"], family="gemm",
+        lambda launch: launch[next(iter(space))],
+        fn,
+        space,
+        key=["M", "N", "K"],
+        family="gemm",
         problem=lambda args: {name: args[name] for name in "MNK"},
-    )  # fmt: skip
+    )
     kernel[(1,)](Tensor(), 300, 512, 512)
     assert list(best_config("gemm", **GEMM).items()) == list((answer or predicted).items())
 
 
-@pytest.mark.parametrize(("family", "sizes", "gpu", "block"), [
-    ("fused_moe", {"M": 64, "E": 256, "topk": 8, "H": 7168, "N": 256}, "B200", 128),
-    ("gemm", {"M": 65, "N": 576, "K": 5120}, "H200", 32),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("family", "sizes", "gpu", "block"),
+    [
+        ("fused_moe", {"M": 64, "E": 256, "topk": 8, "H": 7168, "N": 256}, "B200", 128),
+        ("gemm", {"M": 65, "N": 576, "K": 5120}, "H200", 32),
+    ],
+)
 def test_no_step_spans_two_quantization_blocks(family, sizes, gpu, block):
     assert best_config(family, **sizes, gpu=gpu, dtype="fp8", block_shape=(block, block))["BLOCK_SIZE_K"] <= block

@@ -46,7 +46,7 @@ def grid(meta):
 
 
 def test_tunes_restores_and_remembers():
-    from advisor.autotune import autotune
+    from advisor.autotuning.decorator import autotune
 
     x = torch.zeros(1 << 20, device="cuda")
     kernel = autotune(SPACE, ["n"], restore_value=["x"])(add_one)
@@ -59,7 +59,7 @@ def test_tunes_restores_and_remembers():
 
 
 def test_nothing_is_measured_in_a_capture():
-    from advisor.autotune import autotune, warmup
+    from advisor.autotuning.decorator import autotune, warmup
 
     x = torch.zeros(1 << 16, device="cuda")
     kernel = autotune(SPACE, ["n"], restore_value=["x"], cache_results=False)(add_two)  # none of it is loaded yet
@@ -77,7 +77,7 @@ def test_nothing_is_measured_in_a_capture():
 
 
 def test_what_does_not_fit_is_left_out():
-    from advisor.autotune import autotune
+    from advisor.autotuning.decorator import autotune
 
     x = torch.zeros(4096, device="cuda")
     kernel = autotune([triton.Config({"BLOCK": 32}), triton.Config({"BLOCK": 32}, num_warps=128)], ["n"], cache_results=False)(greedy)
@@ -86,14 +86,16 @@ def test_what_does_not_fit_is_left_out():
 
 
 def test_print_the_cost_of_a_decided_call():
-    from advisor.autotune import autotune
+    from advisor.autotuning.decorator import autotune
 
     x = torch.zeros(256, device="cuda")
     ours = autotune(SPACE, ["n"], cache_results=False)(add_one)
     theirs = triton.autotune([triton.Config({"BLOCK": 256}), triton.Config({"BLOCK": 1024})], ["n"])(add_one)
     launches = {
-        "plain": lambda: add_one[(1,)](x, 256, BLOCK=256), "triton": lambda: theirs[(1,)](x, 256), "advisor": lambda: ours[(1,)](x, 256),
-    }  # fmt: skip
+        "plain": lambda: add_one[(1,)](x, 256, BLOCK=256),
+        "triton": lambda: theirs[(1,)](x, 256),
+        "advisor": lambda: ours[(1,)](x, 256),
+    }
     taken: dict[str, list[float]] = {name: [] for name in launches}
     for launch in launches.values():
         launch()
@@ -105,5 +107,7 @@ def test_print_the_cost_of_a_decided_call():
                 launch()
             taken[name].append((time.perf_counter() - start) / 200 * 1e6)
     middle = {name: statistics.median(values) for name, values in taken.items()}
-    print(f"\nplain launch {middle['plain']:.2f} us; added by triton.autotune {middle['triton'] - middle['plain']:.2f} us, "
-          f"by advisor.autotune {middle['advisor'] - middle['plain']:.2f} us")  # fmt: skip
+    print(
+        f"\nplain launch {middle['plain']:.2f} us; added by triton.autotune {middle['triton'] - middle['plain']:.2f} us, "
+        f"by advisor.autotune {middle['advisor'] - middle['plain']:.2f} us"
+    )

@@ -55,8 +55,8 @@ def test_eight_processes_some_killed(tmp_path):
 
 
 def test_claims_of_the_dead_are_taken_over(fresh_cache):
-    from advisor.autotuning import leases
-    from advisor.autotuning.cache import Cache
+    from advisor.autotuning.decisions import leases
+    from advisor.autotuning.decisions.cache import Cache
 
     cache = Cache(fresh_cache)
     assert cache.claim("p", "c")
@@ -72,8 +72,8 @@ def test_claims_of_the_dead_are_taken_over(fresh_cache):
 
 
 def test_leases_run_out_and_are_extended(fresh_cache, monkeypatch):
-    from advisor.autotuning import cache as module
-    from advisor.autotuning import leases
+    from advisor.autotuning.decisions import cache as module
+    from advisor.autotuning.decisions import leases
 
     cache = module.Cache(fresh_cache)
     monkeypatch.setattr(module, "LEASE_S", 0.05)
@@ -89,7 +89,7 @@ def test_leases_run_out_and_are_extended(fresh_cache, monkeypatch):
 
 
 def test_another_machine_is_believed_until_its_lease_ends():
-    from advisor.autotuning import leases
+    from advisor.autotuning.decisions import leases
 
     assert leases.is_alive("elsewhere|1|1") is None
     assert not leases.may_take_over("elsewhere|1|1", 10.0, 5.0)
@@ -98,8 +98,8 @@ def test_another_machine_is_believed_until_its_lease_ends():
 
 
 def test_the_dead_are_told_without_proc(monkeypatch):
-    from advisor import processes
-    from advisor.autotuning import leases
+    from advisor.autotuning.decisions import leases
+    from advisor.system import processes
 
     monkeypatch.setattr(processes, "namespace", lambda: None)
     monkeypatch.setattr(processes, "_stat", lambda pid: None)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from advisor.autotuning.cache import FILE_NAME, Cache, ProblemKey, Row
+from advisor.autotuning.decisions.cache import FILE_NAME, Cache, ProblemKey, Row
 from advisor.cli import main
 
 from .reports import EXPORT, advised, edited
@@ -116,12 +116,24 @@ def test_damaged_and_hostile_caches(tmp_path, capsys, fresh_cache):
     assert "cannot be read as a tuning cache" in capsys.readouterr().err
     assert main(["advise", "cache"]) == 5
     cache = Cache(fresh_cache)
-    for number, (family, problem) in enumerate([
-        ("gemm", '{"op":"gemm","sizes":{"M":0,"N":1,"K":1},"dtype":"bf16"}'), ("gemm", "[" * 5000), ("<script>", "{}"),
-        ("gemm", '{"op":"gemm","sizes":{"M":1e400},"dtype":"bf16"}'), ("gemm", '{"op":"x","sizes":{"M":8},"dtype":"bf16"}'),
-    ]):  # fmt: skip
-        key = ProblemKey(kernel="<script>alert(1)</script>", source=str(number), triton="", gpu="H200", key=f"({number},)",
-                         family=family, problem=problem)  # fmt: skip
+    for number, (family, problem) in enumerate(
+        [
+            ("gemm", '{"op":"gemm","sizes":{"M":0,"N":1,"K":1},"dtype":"bf16"}'),
+            ("gemm", "[" * 5000),
+            ("<script>", "{}"),
+            ("gemm", '{"op":"gemm","sizes":{"M":1e400},"dtype":"bf16"}'),
+            ("gemm", '{"op":"x","sizes":{"M":8},"dtype":"bf16"}'),
+        ]
+    ):
+        key = ProblemKey(
+            kernel="<script>alert(1)</script>",
+            source=str(number),
+            triton="",
+            gpu="H200",
+            key=f"({number},)",
+            family=family,
+            problem=problem,
+        )
         cache.add_problem(key)
         names = ["not json", '{"BLOCK_SIZE_M":16,"BLOCK_SIZE_N":1e999,"BLOCK_SIZE_K":16}', '{"num_warps":"x"}']
         cache.record_all(key.id, [Row(config=each, state="measured", us=1.0) for each in names])
@@ -131,11 +143,27 @@ def test_damaged_and_hostile_caches(tmp_path, capsys, fresh_cache):
     assert "<script>alert" not in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize(("field", "value"), [
-    ("us", -5), ("us", 0), ("us", 1e-300), ("us", 1e300), ("us", float("nan")), ("us", float("inf")), ("us", None), ("high_us", 1.0),
-    pytest.param("us", 10**400, id="us-beyond floats"),
-    ("low_us", 1e9), ("at", float("nan")), ("config", "[1]"), ("config", "3"), ("family", {}), ("problem", []), ("state", float("inf")),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("us", -5),
+        ("us", 0),
+        ("us", 1e-300),
+        ("us", 1e300),
+        ("us", float("nan")),
+        ("us", float("inf")),
+        ("us", None),
+        ("high_us", 1.0),
+        pytest.param("us", 10**400, id="us-beyond floats"),
+        ("low_us", 1e9),
+        ("at", float("nan")),
+        ("config", "[1]"),
+        ("config", "3"),
+        ("family", {}),
+        ("problem", []),
+        ("state", float("inf")),
+    ],
+)
 def test_what_no_cache_holds_is_damage(field, value, tmp_path, capsys):
     assert main(["advise", str(edited(tmp_path, field, value)), "--output", str(tmp_path / "out")]) == 2
     error = capsys.readouterr().err
@@ -166,8 +194,9 @@ def test_a_cache_that_eight_processes_wrote(tmp_path, fresh_cache):
     from .race import BLOCKS, KEYS
 
     log = tmp_path / "log"
-    started = [subprocess.Popen([sys.executable, str(RACE), str(log)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-               for _ in range(8)]  # fmt: skip
+    started = [
+        subprocess.Popen([sys.executable, str(RACE), str(log)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(8)
+    ]
     try:
         winners = [json.loads(each.communicate("go\n", timeout=120)[0].splitlines()[-1]) for each in started]
     finally:

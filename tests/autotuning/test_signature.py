@@ -8,10 +8,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import advisor.autotune as face
 import pytest
 
-import advisor.autotune as face
-from advisor.errors import UsageError
+from advisor.system.errors import UsageError
 
 from .kernels import call, configs, tuned
 
@@ -44,13 +44,32 @@ def test_a_tuner_passes_for_tritons():
 @pytest.mark.parametrize(
     "options",
     [
-        {"mode": "fastest"}, {"top_k": 0}, {"top_k": 2.0}, {"noise": 1.5}, {"key_buckets": {"m": "pow2"}}, {"key_buckets": {"n": "log"}},
-        {"key_buckets": {"n": [4, 2]}}, {"check_output": "close"}, {"check_output": (-1, 0)}, {"space": {"BLOCK": []}},
-        {"noise": "a"}, {"noise": float("nan")}, {"noise": True}, {"time_limit_s": -5}, {"time_limit_s": 0}, {"time_limit_s": "10"},
-        {"time_limit_s": float("nan")}, {"family": "nonsense"}, {"problem": "gemm"}, {"default": "x"}, {"default": {"BLOCK": 16}},
-        {"space": [{"BLOCK": 16}, {"BLOCK": 32}]}, {"space": 3}, {"mode": None},
+        {"mode": "fastest"},
+        {"top_k": 0},
+        {"top_k": 2.0},
+        {"noise": 1.5},
+        {"key_buckets": {"m": "pow2"}},
+        {"key_buckets": {"n": "log"}},
+        {"key_buckets": {"n": [4, 2]}},
+        {"check_output": "close"},
+        {"check_output": (-1, 0)},
+        {"space": {"BLOCK": []}},
+        {"noise": "a"},
+        {"noise": float("nan")},
+        {"noise": True},
+        {"time_limit_s": -5},
+        {"time_limit_s": 0},
+        {"time_limit_s": "10"},
+        {"time_limit_s": float("nan")},
+        {"family": "nonsense"},
+        {"problem": "gemm"},
+        {"default": "x"},
+        {"default": {"BLOCK": 16}},
+        {"space": [{"BLOCK": 16}, {"BLOCK": 32}]},
+        {"space": 3},
+        {"mode": None},
     ],
-)  # fmt: skip
+)
 def test_refuses(options):
     with pytest.raises(UsageError):
         tuned({32: 1.0, 64: 2.0}, **options)
@@ -86,7 +105,14 @@ def test_a_space_is_all_its_combinations():
 
 
 HEAVY = {"torch", "triton", "numpy", "optuna", "plotly", "jinja2", "rich", "multiprocessing"}
-OURS = {"advisor.measurement.measuring", "advisor.pipelines", "advisor.learned", "advisor.compiled", "advisor.search", "advisor.hardware"}
+OURS = {
+    "advisor.measurement.measuring",
+    "advisor.pipelines",
+    "advisor.learned",
+    "advisor.compiled",
+    "advisor.search",
+    "advisor.gpus.hardware",
+}
 """What a kernel that is not launched yet needs nothing of."""
 
 
@@ -100,7 +126,10 @@ def loaded_by(tmp_path, code, names):
 
 
 def test_nothing_heavy_is_loaded_by_the_face(tmp_path):
-    assert loaded_by(tmp_path, "import advisor.autotune", HEAVY | OURS | {"sqlite3", "advisor.configs"}) == "[]"
+    assert (
+        loaded_by(tmp_path, "import advisor; advisor.autotune", HEAVY | OURS | {"sqlite3", "advisor.tables", "advisor.python_source"})
+        == "[]"
+    )
 
 
 def test_decorating_a_kernel_loads_nothing_heavy_but_triton(tmp_path):
@@ -113,4 +142,4 @@ import triton.language as tl
 def kernel(x_ptr, n, BLOCK: tl.constexpr):
     tl.store(x_ptr, n)
 """
-    assert loaded_by(tmp_path, code, OURS | {"optuna", "plotly", "jinja2", "rich", "advisor.configs.source"}) == "[]"
+    assert loaded_by(tmp_path, code, OURS | {"optuna", "plotly", "jinja2", "rich", "advisor.python_source.source"}) == "[]"

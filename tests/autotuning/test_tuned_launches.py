@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from advisor.autotuning import tuned_launches
-from advisor.autotuning.cache import Cache, Row
+from advisor.autotuning.decisions.cache import Cache, Row
 
 from . import kernels
 from .kernels import GEMM_SPACE, call_gemm, tuned
@@ -62,9 +62,9 @@ def test_a_faster_measurement_beats_what_was_decided(produced, tmp_path):
 
 
 def test_a_latency_too_short_for_an_empty_l2_is_taken_as_warm(tmp_path, fresh_cache):
-    from advisor.hardware import load_gpu
+    from advisor.gpus.hardware import load_gpu
     from advisor.pipelines import analyse, configuration_batch, problem_batch
-    from advisor.schema import Configuration, Problem
+    from advisor.result.schema import Configuration, Problem
 
     problem = Problem(family="gemm", op="gemm", sizes={"M": 16, "N": 4096, "K": 1024}, cache="warm")
     batch = configuration_batch([Configuration(parameters={"BLOCK_SIZE_M": 16, "BLOCK_SIZE_N": 64, "BLOCK_SIZE_K": 64, "GROUP_SIZE_M": 1})])

@@ -17,11 +17,11 @@ import numpy as np
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[2])]
 
-from advisor.hardware import load_gpu  # noqa: E402
+from advisor.gpus.hardware import load_gpu  # noqa: E402
 from advisor.learned.analytical import AnalyticalPredictor  # noqa: E402
 from advisor.pipelines import problem_batch  # noqa: E402
 from advisor.pipelines.space import configuration_at, problem_space  # noqa: E402
-from advisor.schema import Problem  # noqa: E402
+from advisor.result.schema import Problem  # noqa: E402
 
 GPUS = ("H200", "A100", "L40S", "B200", "MI300X", "MI355X", "A40", "T4", "H20", "RTX 4090")
 TYPES = (("fp8", "int8"), ("bf16",), ("tf32", "fp32"))
@@ -67,8 +67,10 @@ def main() -> None:
         for dtypes in TYPES:
             found, more = ratios(family, dtypes, asked.problems)
             best = max(more, key=lambda name: sum(more[name]), default="nothing")
-            print(f"{family} {'/'.join(dtypes)}: mean {np.mean(found):.3f}, 95 % {np.quantile(found, 0.95):.3f}, most {max(found):.3f}; "
-                  f"next: {best}, {sum(more.get(best, [])) / len(found):.4f} less")  # fmt: skip
+            print(
+                f"{family} {'/'.join(dtypes)}: mean {np.mean(found):.3f}, 95 % {np.quantile(found, 0.95):.3f}, most {max(found):.3f}; "
+                f"next: {best}, {sum(more.get(best, [])) / len(found):.4f} less"
+            )
 
 
 if __name__ == "__main__":

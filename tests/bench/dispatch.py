@@ -41,24 +41,36 @@ def kernels() -> tuple[Any, Callable[[], Any]]:
 
     def make() -> Any:
         @triton.jit
-        def kernel(a_ptr, b_ptr, c_ptr, bias_ptr, M, N, K, stride_am, stride_bk, stride_cm, scale,
-                   ACTIVATION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr):  # fmt: skip
+        def kernel(
+            a_ptr,
+            b_ptr,
+            c_ptr,
+            bias_ptr,
+            M,
+            N,
+            K,
+            stride_am,
+            stride_bk,
+            stride_cm,
+            scale,
+            ACTIVATION: tl.constexpr,
+            BLOCK_M: tl.constexpr,
+            BLOCK_N: tl.constexpr,
+            BLOCK_K: tl.constexpr,
+        ):
             pass
 
         return kernel
 
-    configs = [
-        triton.Config({"BLOCK_M": m, "BLOCK_N": n, "BLOCK_K": 32}, num_warps=4, num_stages=3) for m in (32, 64) for n in (32, 64)
-    ]
+    configs = [triton.Config({"BLOCK_M": m, "BLOCK_N": n, "BLOCK_K": 32}, num_warps=4, num_stages=3) for m in (32, 64) for n in (32, 64)]
     return configs, make
 
 
 def measure(device: str = "fake") -> dict[str, float]:
     """Cost per call in microseconds: `plain`, and what `advisor` and `triton` add."""
+    import advisor.autotune as ours
     import torch
     import triton
-
-    import advisor.autotune as ours
 
     configs, make = kernels()
     bench = lambda call, quantiles: [1.0, 1.0, 1.0]  # noqa: E731
@@ -115,7 +127,7 @@ def with_fake_driver() -> dict[str, float]:
 
 def lookup_us() -> float:
     """Cost of a repeated `best_config`."""
-    from advisor.autotune import best_config
+    from advisor.autotuning.decorator import best_config
 
     def call() -> None:
         best_config("fused_moe", M=64, E=128, topk=8, H=2048, N=768, dtype="bf16", gpu="H200")
@@ -133,8 +145,10 @@ def lookup_us() -> float:
 def test_print_dispatch_cost() -> None:
     pytest.importorskip("torch")
     found = with_fake_driver()
-    print(f"\nplain launch {found['plain']:.2f} us; added by triton.autotune {found['triton']:.2f} us, "
-          f"by advisor.autotune {found['advisor']:.2f} us; best_config, repeated {lookup_us():.2f} us")  # fmt: skip
+    print(
+        f"\nplain launch {found['plain']:.2f} us; added by triton.autotune {found['triton']:.2f} us, "
+        f"by advisor.autotune {found['advisor']:.2f} us; best_config, repeated {lookup_us():.2f} us"
+    )
 
 
 if __name__ == "__main__":

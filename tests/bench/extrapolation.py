@@ -18,16 +18,23 @@ import numpy as np
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[n]) for n in (1, 2)]
 
-from advisor.learned import data as measured_data  # noqa: E402
 from advisor.learned.analytical import AnalyticalPredictor  # noqa: E402
-from advisor.learned.data import Measured  # noqa: E402
-from advisor.learned.moe_tables import tables, winning_configurations  # noqa: E402
-from advisor.learned.moe_training import GROWTH, SOURCES, fit_core  # noqa: E402
 from advisor.pipelines import Array  # noqa: E402
+from advisor.training import data as measured_data  # noqa: E402
+from advisor.training.data import Measured  # noqa: E402
+from advisor.training.moe_tables import tables, winning_configurations  # noqa: E402
+from advisor.training.moe_training import GROWTH, SOURCES, fit_core  # noqa: E402
 
 KINDS = {"served": "as served", "exact": "known configuration"}
-LIMITS = (("slots", "<=", 4096), ("slots", "<=", 16384), ("N", "<=", 768), ("N", "<=", 1536), ("N", ">=", 2048), ("N", ">=", 1024),
-          ("E", "<=", 32))  # fmt: skip
+LIMITS = (
+    ("slots", "<=", 4096),
+    ("slots", "<=", 16384),
+    ("N", "<=", 768),
+    ("N", "<=", 1536),
+    ("N", ">=", 2048),
+    ("N", ">=", 1024),
+    ("E", "<=", 32),
+)
 TIMES = ((1, 2), (2, 4), (4, 8), (8, 64))
 LEAST_ROWS = 20
 
@@ -61,8 +68,11 @@ def judge(measured: Sequence[Measured], name: str, relation: str, limit: float) 
             launches = found[kind].launches(core.physics, np.flatnonzero(some))
             learned, us = np.exp(core.estimate(launches, SOURCES[kind]).log_us), found[kind].latency_us[some]
             errors = [100 * np.abs(each / us - 1).mean() for each in (learned, analytical[some])]
-            print(f"{name} {relation} {limit:<6} {KINDS[kind]:<20} {least:>2} to {most:<2} times {some.sum():>6} rows  MAPE: "
-                  f"learned {errors[0]:5.1f} %  analytical {errors[1]:5.1f} %", flush=True)  # fmt: skip
+            print(
+                f"{name} {relation} {limit:<6} {KINDS[kind]:<20} {least:>2} to {most:<2} times {some.sum():>6} rows  MAPE: "
+                f"learned {errors[0]:5.1f} %  analytical {errors[1]:5.1f} %",
+                flush=True,
+            )
 
 
 def main() -> int:

@@ -24,13 +24,13 @@ import numpy as np
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[n]) for n in (1, 2)]
 
-from advisor.configs.rows import read_rows  # noqa: E402
-from advisor.hardware import load_gpu  # noqa: E402
-from advisor.learned.configurations import as_configuration  # noqa: E402
-from advisor.learned.launch import moe_launch  # noqa: E402
+from advisor.gpus.hardware import load_gpu  # noqa: E402
 from advisor.learned.machine import machine  # noqa: E402
+from advisor.learned.moe.configurations import as_configuration  # noqa: E402
+from advisor.learned.moe.launch import moe_launch  # noqa: E402
 from advisor.pipelines import problem_batch  # noqa: E402
-from advisor.schema import Problem  # noqa: E402
+from advisor.result.schema import Problem  # noqa: E402
+from advisor.rows.rows import read_rows  # noqa: E402
 from tests.bench.sweeps import NAMES, SIZES  # noqa: E402
 
 Blocks = tuple[int, ...]
@@ -74,8 +74,11 @@ def repeats(sweeps: Sweeps) -> Iterator[tuple[str, Mapping[Blocks, Mapping[int, 
         for blocks, groups in near.items():
             swept.setdefault((gpu, blocks), set()).update(groups)
     for (gpu, *sizes), near in sweeps.items():
-        yield gpu, near, {blocks: sorted(g for g in swept[(gpu, blocks)] if g > 1 and g >= row_tiles(gpu, tuple(sizes), blocks))
-                          for blocks in near}  # fmt: skip
+        yield (
+            gpu,
+            near,
+            {blocks: sorted(g for g in swept[(gpu, blocks)] if g > 1 and g >= row_tiles(gpu, tuple(sizes), blocks)) for blocks in near},
+        )
 
 
 def best_of(near: Mapping[Blocks, Mapping[int, float]]) -> tuple[float, Blocks, int]:

@@ -53,8 +53,9 @@ FIXED_BUDGET = 20
 def observed(case: Case, index: int) -> Observation:
     """What a trial of a configuration says."""
     us = case.latency_us(index)
-    return Observation(prior=case.prior, index=index, kind="slower" if us is None else "measured",
-                       log_us=None if us is None else float(np.log(us)))  # fmt: skip
+    return Observation(
+        prior=case.prior, index=index, kind="slower" if us is None else "measured", log_us=None if us is None else float(np.log(us))
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +78,9 @@ class Searched:
         return min([float(np.exp(o.log_us)) for o in self.seen if o.log_us is not None] + [self.case.default_us or np.inf])
 
 
-def guided(case: Case, cap: int, known: list[Observation], rule: StoppingRule | None = None,
-           precedents: Sequence[Precedent] = ()) -> Searched:  # fmt: skip
+def guided(
+    case: Case, cap: int, known: list[Observation], rule: StoppingRule | None = None, precedents: Sequence[Precedent] = ()
+) -> Searched:
     """Our search of one problem, until the first success, or where a rule is given until that says so.
 
     What runs today is measured first where the sweep is simulated, and is none of the trials until success.
@@ -94,8 +96,14 @@ def guided(case: Case, cap: int, known: list[Observation], rule: StoppingRule | 
         if rule is not None and best is not None:
             expected = case.prior.after(precedents, (o.index for o in seen))
             mean, deviation = posterior(case.prior, [*known, *seen], expected=expected)
-            stop = rule.reason(best_us=float(np.exp(best)), ceiling_us=case.prior.ceiling_us, mean=mean, deviation=deviation,
-                               usable=usable, tried=len(seen))  # fmt: skip
+            stop = rule.reason(
+                best_us=float(np.exp(best)),
+                ceiling_us=case.prior.ceiling_us,
+                mean=mean,
+                deviation=deviation,
+                usable=usable,
+                tried=len(seen),
+            )
             if stop is not None:
                 break
         if not usable.any():
@@ -189,8 +197,11 @@ def show(name: str, results: Mapping[str, list[int]], cap: int) -> None:
         for quantile in (0.5, 0.9):
             middle, low, high = (f">{cap}" if each > cap else f"{each:.1f}" for each in interval(values, quantile))
             shown.append(f"{middle:>5s} [{low:>5s}, {high:>5s}]")
-        print(f"{name:28s} {gpu:6s} {len(values):4d}  median {shown[0]}  p90 {shown[1]}  first {np.mean(values <= 1):.2f}  "
-              f"8 {np.mean(values <= 8):.2f}", flush=True)  # fmt: skip
+        print(
+            f"{name:28s} {gpu:6s} {len(values):4d}  median {shown[0]}  p90 {shown[1]}  first {np.mean(values <= 1):.2f}  "
+            f"8 {np.mean(values <= 8):.2f}",
+            flush=True,
+        )
 
 
 def left_out(path: Path | None) -> set[object] | None:
@@ -235,12 +246,14 @@ def run(arguments: list[str]) -> None:
 
     def every(name: str, count: int, trials: Callable[[Case, int], int]) -> None:
         if count:
-            show(name, {gpu: [trials(case, seed) for seed, case in enumerate(each[:count])] for gpu, each in by_gpu.items()},
-                 options.cap)  # fmt: skip
+            show(name, {gpu: [trials(case, seed) for seed, case in enumerate(each[:count])] for gpu, each in by_gpu.items()}, options.cap)
 
     for name, forgets in (("ours, a table at a time", True), ("ours, all tables in turn", False)):
-        show(name, {gpu: [one.first for one in in_tables(each[: options.ours], options.cap, forgets=forgets)]
-                    for gpu, each in by_gpu.items()}, options.cap)  # fmt: skip
+        show(
+            name,
+            {gpu: [one.first for one in in_tables(each[: options.ours], options.cap, forgets=forgets)] for gpu, each in by_gpu.items()},
+            options.cap,
+        )
     every("ours, one problem alone", options.ours, lambda case, seed: guided(case, options.cap, []).first)
     every("ranking without feedback", 10**9, lambda case, seed: ranked(case))
     every("exhaustive order", 10**9, lambda case, seed: in_order(case))
@@ -278,10 +291,13 @@ def stopping(by_gpu: Mapping[str, list[Case]]) -> None:
             chosen = np.array([row[1:] for row in rows if gpu in (row[0], "all")], dtype=float)
             if len(chosen):
                 kept, fixed, available, spent = chosen.mean(0)
-                print(f"{gpu:6s} {len(chosen):4d} problems: {100 * kept / fixed:5.1f} % of what the budget wins, with "
-                      f"{100 * spent / FIXED_BUDGET:4.1f} % of its trials; {100 * kept / available:5.1f} % of all there is to win (the "
-                      f"budget {100 * fixed / available:5.1f} %); speedup {np.exp(kept):.3f}, budget {np.exp(fixed):.3f}, all "
-                      f"{np.exp(available):.3f}", flush=True)  # fmt: skip
+                print(
+                    f"{gpu:6s} {len(chosen):4d} problems: {100 * kept / fixed:5.1f} % of what the budget wins, with "
+                    f"{100 * spent / FIXED_BUDGET:4.1f} % of its trials; {100 * kept / available:5.1f} % of all there is to win (the "
+                    f"budget {100 * fixed / available:5.1f} %); speedup {np.exp(kept):.3f}, budget {np.exp(fixed):.3f}, all "
+                    f"{np.exp(available):.3f}",
+                    flush=True,
+                )
 
 
 def test_search_figures(data_dir: Path) -> None:

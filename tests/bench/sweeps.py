@@ -8,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 
-from advisor.configs.rows import read_rows
-from advisor.hardware import load_gpu
+from advisor.gpus.hardware import load_gpu
 from advisor.learned.base import Predictor
 from advisor.pipelines import problem_batch
-from advisor.schema import Problem
+from advisor.result.schema import Problem
+from advisor.rows.rows import read_rows
 from advisor.search.prior import Array, Prior, prior_of
 from advisor.search.space import SearchSpace
 
@@ -87,10 +87,17 @@ def read_cases(data: Path, space: SearchSpace, predictor: Predictor, models: set
         place, default_us = index.get(tuple(default.values())), float(summary.columns["latency_us"][i])
         runs = np.isfinite(default_us) and place is not None and np.isfinite(prior.mean[place])
         cases.append(
-            Case(gpu=gpu, sizes=sizes, good=good[key], best_us=float(summary.columns["best_us"][i]), prior=prior,
-                 default=place if runs else None, default_us=default_us if np.isfinite(default_us) else None,
-                 median_us=float(summary.columns["median_us"][i]))
-        )  # fmt: skip
+            Case(
+                gpu=gpu,
+                sizes=sizes,
+                good=good[key],
+                best_us=float(summary.columns["best_us"][i]),
+                prior=prior,
+                default=place if runs else None,
+                default_us=default_us if np.isfinite(default_us) else None,
+                median_us=float(summary.columns["median_us"][i]),
+            )
+        )
     return cases
 
 

@@ -51,9 +51,9 @@ def test_print_first_calls(data_dir: Path, tmp_path: Path, monkeypatch: pytest.M
     from autotuning.fakes import Bench, FakeDriver, FakeKernel, Tensor
     from triton.runtime.driver import driver
 
-    from advisor.autotune import autotune
     from advisor.autotuning import ranking
-    from advisor.hardware import load_gpu
+    from advisor.autotuning.decorator import autotune
+    from advisor.gpus.hardware import load_gpu
     from advisor.learned import load_predictor
     from advisor.pipelines.space import SPACES
 
@@ -88,9 +88,14 @@ def test_print_first_calls(data_dir: Path, tmp_path: Path, monkeypatch: pytest.M
 
         bench = Bench(kernel, latency)
         tuner = autotune(
-            space, list(SIZES), do_bench=bench, compile_ahead=False, cache_results=False, noise=0.0,
+            space,
+            list(SIZES),
+            do_bench=bench,
+            compile_ahead=False,
+            cache_results=False,
+            noise=0.0,
             problem=lambda args: {"family": "fused_moe", "op": "w13", **{name: args[name] for name in SIZES}},
-        )(kernel)  # fmt: skip
+        )(kernel)
         for problem in chosen:
             near = known[problem]
             bench.measured.clear()
@@ -102,19 +107,23 @@ def test_print_first_calls(data_dir: Path, tmp_path: Path, monkeypatch: pytest.M
             hits += (*(best.kwargs[name] for name in NAMES[:4]), best.num_warps, best.num_stages) in near
         swept = SWEPT[gpu] * len(chosen)
         share, middle = 100 * hits / len(chosen), 1e3 * sorted(seconds)[len(seconds) // 2]
-        print(f"{gpu:>6}: {len(chosen)} problems, {swept / measured:.0f} times fewer measurements, regret <= 1 % for {share:.0f} %, "
-              f"deciding took {middle:.0f} ms (median, without measuring)")  # fmt: skip
+        print(
+            f"{gpu:>6}: {len(chosen)} problems, {swept / measured:.0f} times fewer measurements, regret <= 1 % for {share:.0f} %, "
+            f"deciding took {middle:.0f} ms (median, without measuring)"
+        )
         hits_of_all, measured_of_all, swept_of_all = hits_of_all + hits, measured_of_all + measured, swept_of_all + swept
         count += len(chosen)
-    print(f"   all: {count} problems, {swept_of_all / measured_of_all:.0f} times fewer measurements, "
-          f"regret <= 1 % for {100 * hits_of_all / count:.0f} %")  # fmt: skip
+    print(
+        f"   all: {count} problems, {swept_of_all / measured_of_all:.0f} times fewer measurements, "
+        f"regret <= 1 % for {100 * hits_of_all / count:.0f} %"
+    )
 
 
 def test_print_share_by_top_k(data_dir: Path) -> None:
     """How the share within 1 % grows with top_k, over every sweep, by the ranking alone."""
     import numpy as np
 
-    from advisor.hardware import load_gpu
+    from advisor.gpus.hardware import load_gpu
     from advisor.learned import load_predictor
     from advisor.pipelines import ProblemBatch, column
     from advisor.pipelines.space import family_space

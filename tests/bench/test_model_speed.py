@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from advisor.hardware import load_gpu
+from advisor.gpus.hardware import load_gpu
 from advisor.pipelines import ProblemBatch, analyse, bound, column, demand, gap, latency_us, work
 from advisor.pipelines.space import family_space
 

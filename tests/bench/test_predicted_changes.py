@@ -13,11 +13,11 @@ import pytest
 
 from advisor import load_predictor
 from advisor.comparison.static import judge
-from advisor.comparison_schema import StaticSide
-from advisor.hardware import match_device_name
+from advisor.gpus.hardware import match_device_name
 from advisor.measurement.rows import read_measured
 from advisor.pipelines import configuration_batch, problem_batch
-from advisor.schema import Latency
+from advisor.result.comparison_schema import StaticSide
+from advisor.result.schema import Latency
 
 BINS = ((0.0, 0.02), (0.02, 0.1), (0.1, 0.3), (0.3, 1.0), (1.0, 100.0))
 EVERY = 7

@@ -18,8 +18,20 @@ def test_a_file_without_a_kernel_matches_nothing(tmp_path, monkeypatch, capsys, 
     assert "no Triton kernel" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("kernel", ["gemm", "gemm::gemm_persistent_kernel", "attention", "attention::decode_kernel", "rms_norm",
-                                    "layer_norm", "softmax", "silu_and_mul", "fused_moe::combine_kernel"])  # fmt: skip
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        "gemm",
+        "gemm::gemm_persistent_kernel",
+        "attention",
+        "attention::decode_kernel",
+        "rms_norm",
+        "layer_norm",
+        "softmax",
+        "silu_and_mul",
+        "fused_moe::combine_kernel",
+    ],
+)
 def test_every_bundled_kernel_gets_a_report(tmp_path, capsys, kernel):
     assert main(["advise", kernel, "--gpu", "H200", "--output", str(tmp_path)]) == 0
     result = json.loads((tmp_path / "result.json").read_text())

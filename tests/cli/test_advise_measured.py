@@ -10,11 +10,11 @@ import threading
 import pytest
 
 from advisor import Request, resolve_target
+from advisor.advising.measured.profiles import match_file
 from advisor.cli import main
-from advisor.errors import NothingMatchedError
-from advisor.measured.profiles import match_file
 from advisor.measurement import KernelRef, Launch
 from advisor.measurement.importers.matching import launched_ctas
+from advisor.system.errors import NothingMatchedError
 from tests.cli.command_line import EXAMPLE, ROOT, advise
 
 
@@ -60,10 +60,14 @@ def test_measurements_come_through_a_pipe(tmp_path, capsys, rows):
     assert ("1 of 2 launches has a measurement" if rows else "12288 CTAs, the launches asked for have") in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("target", "name", "words"), [
-    (FUSED_MOE, "ncu_raw.csv", "12288 CTAs"), (FUSED_MOE, "proton.hatchet", "neither threads per CTA nor CTAs"),
-    (("gemm", "--gpu", "H200", "--sizes", "M=64,N=64,K=64"), "ncu_raw.csv", "which configuration"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("target", "name", "words"),
+    [
+        (FUSED_MOE, "ncu_raw.csv", "12288 CTAs"),
+        (FUSED_MOE, "proton.hatchet", "neither threads per CTA nor CTAs"),
+        (("gemm", "--gpu", "H200", "--sizes", "M=64,N=64,K=64"), "ncu_raw.csv", "which configuration"),
+    ],
+)
 def test_a_profile_without_a_launch_says_why(tmp_path, capsys, target, name, words):
     profile = ROOT / "tests" / "measurement" / "fixtures" / name
     assert main(["advise", *target, "--measured", str(profile), "--output", str(tmp_path / "out")]) == 5
@@ -77,8 +81,10 @@ def test_a_kernel_known_by_its_name_alone_is_no_launch(tmp_path):
     with pytest.raises(NothingMatchedError, match=r"neither threads per CTA nor CTAs.*got a profile of proton.*ncu --csv"):
         match_file(target, ROOT / "tests" / "measurement" / "fixtures" / "proton.hatchet")
     trace = tmp_path / "trace.json"
-    kernels = [{"cat": "kernel", "name": name, "dur": 60, "args": arguments} for name, arguments in
-               (("fused_moe_kernel", {}), ("combine_kernel", {"grid": [1, 1, 1], "block": [128, 1, 1]}))]  # fmt: skip
+    kernels = [
+        {"cat": "kernel", "name": name, "dur": 60, "args": arguments}
+        for name, arguments in (("fused_moe_kernel", {}), ("combine_kernel", {"grid": [1, 1, 1], "block": [128, 1, 1]}))
+    ]
     trace.write_text(json.dumps({"traceEvents": kernels}))
     with pytest.raises(NothingMatchedError, match="fused_moe_kernel: neither its threads per CTA nor its CTAs are known"):
         match_file(target, trace)

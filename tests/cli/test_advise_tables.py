@@ -117,8 +117,10 @@ def test_two_descriptions_of_one_file_name_make_two_reports(tmp_path, capsys):
 
 def test_tokens_take_the_nearest_entry(tmp_path):
     assert advise(EXAMPLE, tmp_path, "--tokens", "70,5000") == 0
-    sources = {launch["problem"]["sizes"]["M"]: launch["configuration_source"] for launch in
-               json.loads((tmp_path / "result.json").read_text())["launches"]}  # fmt: skip
+    sources = {
+        launch["problem"]["sizes"]["M"]: launch["configuration_source"]
+        for launch in json.loads((tmp_path / "result.json").read_text())["launches"]
+    }
     assert sources == {70: "table entry 64", 5000: "table entry 4096"}
 
 
@@ -172,10 +174,15 @@ def test_a_bad_table_gets_one_line_and_exit_code_2(tmp_path, capsys, body, words
 MISSING = {key: value for key, value in ENTRY.items() if key != "BLOCK_SIZE_K"}
 
 
-@pytest.mark.parametrize(("key", "entry", "words"), [
-    ("64", MISSING, "entry 64: BLOCK_SIZE_K is missing"), ("64", {**ENTRY, "BLOCK_SIZE_K": "64"}, "entry 64: BLOCK_SIZE_K"),
-    ("64", [], "entry 64"), ("x", ENTRY, "key 'x' is not a token count"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("key", "entry", "words"),
+    [
+        ("64", MISSING, "entry 64: BLOCK_SIZE_K is missing"),
+        ("64", {**ENTRY, "BLOCK_SIZE_K": "64"}, "entry 64: BLOCK_SIZE_K"),
+        ("64", [], "entry 64"),
+        ("x", ENTRY, "key 'x' is not a token count"),
+    ],
+)
 def test_a_bad_entry_is_named_and_the_others_are_diagnosed(tmp_path, capsys, key, entry, words):
     bad = table(tmp_path, {"1": ENTRY, key: entry, "1024": ENTRY})
     assert advise(bad, tmp_path / "out") == 0
@@ -223,9 +230,18 @@ def test_many_bad_entries_are_one_line(tmp_path, capsys):
     assert printed.err.count("\n") == 1 and "and 30 more" in printed.err and "entries 2, 3, " in printed.out
 
 
-@pytest.mark.parametrize("name", ["E=0,N=768,device_name=NVIDIA_H20.json", "E=-1,N=768,device_name=NVIDIA_H20.json",
-                                  "E=1.5,N=768,device_name=NVIDIA_H20.json", "E=99999999999999,N=1,device_name=NVIDIA_H20.json",
-                                  "N=768.json", "hello.json", "E=8,N=768,device_name=NO_SUCH_GPU.json"])  # fmt: skip
+@pytest.mark.parametrize(
+    "name",
+    [
+        "E=0,N=768,device_name=NVIDIA_H20.json",
+        "E=-1,N=768,device_name=NVIDIA_H20.json",
+        "E=1.5,N=768,device_name=NVIDIA_H20.json",
+        "E=99999999999999,N=1,device_name=NVIDIA_H20.json",
+        "N=768.json",
+        "hello.json",
+        "E=8,N=768,device_name=NO_SUCH_GPU.json",
+    ],
+)
 def test_a_bad_name_gets_one_line_and_exit_code_2(tmp_path, capsys, name):
     assert advise(table(tmp_path, {"1": ENTRY}, name), tmp_path / "out") == 2
     assert capsys.readouterr().err.count("\n") == 1
@@ -281,8 +297,10 @@ def test_the_verdict_and_the_sum_say_the_same_share(tmp_path, capsys):
     rows = tmp_path / "rows.csv"
     assert main(["advise", str(EXAMPLE), "--model", "Qwen3-30B-A3B", "--tokens", "64", "--output", str(tmp_path)]) == 0
     ceilings = [launch["ceiling"]["us"] for launch in json.loads((tmp_path / "result.json").read_text())["launches"]]
-    rows.write_text("gemm,M,E,topk,H,N,latency_us\n"
-                    + "".join(f"{op},64,128,8,2048,768,{us / 0.996}\n" for op, us in zip(("w13", "w2"), ceilings, strict=True)))
+    rows.write_text(
+        "gemm,M,E,topk,H,N,latency_us\n"
+        + "".join(f"{op},64,128,8,2048,768,{us / 0.996}\n" for op, us in zip(("w13", "w2"), ceilings, strict=True))
+    )
     capsys.readouterr()
     assert advise(EXAMPLE, tmp_path, "--tokens", "64", "--measured", str(rows)) == 0
     printed = capsys.readouterr().out
@@ -331,8 +349,11 @@ def test_every_command_that_predicts_for_amd_says_so(tmp_path, capsys, gpu, said
     device = {"MI300X": "AMD_Instinct_MI300X", "H200": "NVIDIA_H200"}[gpu]
     tuned = tmp_path / f"E=8,N=14336,device_name={device}.json"
     tuned.write_text(json.dumps({"64": ENTRY}))
-    for command in (["predict", str(rows), "-o", str(tmp_path / "o.csv")], ["rank", str(rows), "-o", str(tmp_path / "o.csv")],
-                    ["audit", str(tuned)]):  # fmt: skip
+    for command in (
+        ["predict", str(rows), "-o", str(tmp_path / "o.csv")],
+        ["rank", str(rows), "-o", str(tmp_path / "o.csv")],
+        ["audit", str(tuned)],
+    ):
         assert main(command) == 0
         assert ("No AMD measurement is behind this" in capsys.readouterr().err) == said, command
 

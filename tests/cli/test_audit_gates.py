@@ -46,8 +46,9 @@ def test_audit_gates(tmp_path, capsys):
     assert json.loads(capsys.readouterr().out)["counts"]["does-not-fit"] == 1
 
 
-@pytest.mark.parametrize(("name", "text"), [("moe.csv", "gpu,M\nA100,1\n"), ("config.json", '{"a": 1}'), (NAME, "{}"),
-                                            (NAME, '{"1": {"BLOCK_SIZE_M": 3}}')])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "text"), [("moe.csv", "gpu,M\nA100,1\n"), ("config.json", '{"a": 1}'), (NAME, "{}"), (NAME, '{"1": {"BLOCK_SIZE_M": 3}}')]
+)
 def test_an_audit_that_can_read_nothing_says_so(tmp_path, capsys, name, text):
     path = tmp_path / name
     path.write_text(text)
@@ -60,14 +61,23 @@ def test_an_audit_that_can_read_nothing_says_so(tmp_path, capsys, name, text):
     assert main(["audit", str(tmp_path / "headdim=64,device_name=X.json")]) == 0  # of another kernel: skipped
 
 
-@pytest.mark.parametrize(("name", "said", "model"), [
-    ("E=17,N=801,device_name=NVIDIA_H100_80GB_HBM3.json", "H=4096, top-k=8 are assumed; E=17, N=801 fits no known model", None),
-    ("E=16,N=800,device_name=NVIDIA_H100_80GB_HBM3.json", "for Phi-3.5-MoE, tensor-parallel 8 (H=4096, top-k=2)",
-     "Phi-3.5-MoE, tensor-parallel 8"),
-    (NAME, "Qwen3-30B-A3B (H=2048, top-k=8) is assumed; E=128, N=768 fits 1 other shape too (Qwen3-235B-A22B, tensor-parallel 2)",
-     "Qwen3-30B-A3B"),
-    ("N=4096,K=4096,device_name=NVIDIA_H100_80GB_HBM3,dtype=fp8_w8a8,block_shape=[128,128].json", "probability", None),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "said", "model"),
+    [
+        ("E=17,N=801,device_name=NVIDIA_H100_80GB_HBM3.json", "H=4096, top-k=8 are assumed; E=17, N=801 fits no known model", None),
+        (
+            "E=16,N=800,device_name=NVIDIA_H100_80GB_HBM3.json",
+            "for Phi-3.5-MoE, tensor-parallel 8 (H=4096, top-k=2)",
+            "Phi-3.5-MoE, tensor-parallel 8",
+        ),
+        (
+            NAME,
+            "Qwen3-30B-A3B (H=2048, top-k=8) is assumed; E=128, N=768 fits 1 other shape too (Qwen3-235B-A22B, tensor-parallel 2)",
+            "Qwen3-30B-A3B",
+        ),
+        ("N=4096,K=4096,device_name=NVIDIA_H100_80GB_HBM3,dtype=fp8_w8a8,block_shape=[128,128].json", "probability", None),
+    ],
+)
 def test_predicted_regret_says_which_model_it_is_for(tmp_path, capsys, name, said, model):
     path = table(tmp_path, {"4096": {**ENTRY, "BLOCK_SIZE_K": 128, "num_stages": 2}}, name)
     assert main(["audit", str(path), "--all"]) == 0

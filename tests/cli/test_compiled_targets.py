@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from advisor.advise import of_compiled
+from advisor.advising import of_compiled
 from advisor.cli import main
 
 ROOT = Path(__file__).resolve().parents[2]
 
-SCALE = '''
+SCALE = """
 import triton
 import triton.language as tl
 
@@ -27,9 +27,9 @@ raise SystemExit("this file must never run")
 def scale_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
     offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     tl.store(y_ptr + offsets, 2 * tl.load(x_ptr + offsets, mask=offsets < n), mask=offsets < n)
-'''
+"""
 
-PROGRAM = '''
+PROGRAM = """
 import torch
 import triton
 import triton.language as tl
@@ -65,7 +65,7 @@ a, b, c = torch.randn(16, 64), torch.randn(64, 16), torch.empty(16, 16)
 product_kernel[(1,)](a, b, c, 64, BLOCK=16)
 assert torch.allclose(c, a @ b, atol=1e-3)
 print("done")
-'''
+"""
 
 
 def test_a_kernel_in_source(tmp_path, capsys):
@@ -107,7 +107,7 @@ def test_configurations_are_one_launch_where_the_grid_is_known(tmp_path, capsys)
 
 def test_the_first_configuration_that_compiles_stands_for_all_without_a_grid(tmp_path, capsys):
     file = tmp_path / "kernels.py"
-    file.write_text(SCALE.replace("triton.Config({\"BLOCK\": 64}", "triton.Config({\"BLOCK\": 65}"))  # no power of two
+    file.write_text(SCALE.replace('triton.Config({"BLOCK": 64}', 'triton.Config({"BLOCK": 65}'))  # no power of two
     assert main(["advise", f"{file}::scale_kernel", "--gpu", "H200", "--output", str(tmp_path / "out")]) == 0
     result = json.loads((tmp_path / "out" / "result.json").read_text())
     assert [launch["configuration"]["parameters"] for launch in result["launches"]] == [{"BLOCK": 1024}]
@@ -179,8 +179,25 @@ def test_the_page_shows_the_source_with_its_demand(tmp_path, capsys):
     first = "offsets = tl.program_id(0)"
     text = file.read_text().replace(first, f'tl.static_assert(BLOCK > 0, "<b>&amp;</b>")\n    {first}')
     file.write_text(text)
-    assert main(["advise", f"{file}::scale_kernel", "--gpu", "H200", "--grid", "1000", "--arg", "n=100000", "--constexpr", "BLOCK=64",
-                 "--output", str(tmp_path / "out")]) == 0  # fmt: skip
+    assert (
+        main(
+            [
+                "advise",
+                f"{file}::scale_kernel",
+                "--gpu",
+                "H200",
+                "--grid",
+                "1000",
+                "--arg",
+                "n=100000",
+                "--constexpr",
+                "BLOCK=64",
+                "--output",
+                str(tmp_path / "out"),
+            ]
+        )
+        == 0
+    )
     result = json.loads((tmp_path / "out" / "result.json").read_text())
     lines = {line["line"]: line for line in result["launches"][0]["source_lines"]}
     number = next(i for i, line in enumerate(text.splitlines(), 1) if "tl.store" in line)
@@ -260,7 +277,9 @@ def test_what_a_guess_settles_is_not_asked_for(tmp_path, capsys):
     assert "POW2 = 1024" in shown and "Say what was guessed" not in shown
 
 
-TWO = SCALE + """
+TWO = (
+    SCALE
+    + """
 
 @triton.jit
 def other_kernel(x_ptr, y_ptr, m, BLOCK: tl.constexpr):
@@ -276,6 +295,7 @@ def larger(a, b):
 def scale(x, y, n):
     scale_kernel[(triton.cdiv(n, 1024),)](x, y, n)
 """
+)
 
 
 def test_a_file_stands_for_all_its_kernels(tmp_path, capsys, monkeypatch):
@@ -300,10 +320,14 @@ def test_a_file_stands_for_all_its_kernels(tmp_path, capsys, monkeypatch):
     assert command.partition("::")[2].startswith("other_kernel") and "n=4096" not in command and shown.endswith(f"\n{command}\n")
 
 
-@pytest.mark.parametrize(("more", "words"), [
-    (["--arg", "k=1"], "no kernel of kernels.py has an argument of that name (for --arg); got k; expected one of "),
-    (["--grid", "4"], "--grid is for one kernel of a file"), (["--signature", "*fp16"], "--signature is for one kernel of a file"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        (["--arg", "k=1"], "no kernel of kernels.py has an argument of that name (for --arg); got k; expected one of "),
+        (["--grid", "4"], "--grid is for one kernel of a file"),
+        (["--signature", "*fp16"], "--signature is for one kernel of a file"),
+    ],
+)
 def test_what_is_no_option_of_all_kernels_of_a_file_is_refused(tmp_path, capsys, more, words):
     file = tmp_path / "kernels.py"
     file.write_text(TWO)
@@ -329,12 +353,18 @@ def test_commands_of_a_notebook_are_told_from_bad_python(tmp_path, capsys):
         assert ("take out the notebook's commands" in capsys.readouterr().err) is told
 
 
-@pytest.mark.parametrize(("more", "words"), [
-    (["--arg", "n=abc"], "NAME=NUMBER"), (["--arg", "n=nan", "--grid", "cdiv(n, BLOCK)"], "cdiv(n, BLOCK) = nan"),
-    (["--arg", "n=-5", "--grid", "cdiv(n, BLOCK)"], "cdiv(n, BLOCK) = 0"), (["--arg", "n=tl.float32"], "NAME=NUMBER"),
-    (["--tensor-parallel", "2"], "--tensor-parallel is for tables"), (["--weights", "w.npz"], "--weights is for tables"),
-    (["--constexpr", "BLOCK=100"], "line 2 from `def scale_kernel`: ValueError: arange's range must be a power of 2"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        (["--arg", "n=abc"], "NAME=NUMBER"),
+        (["--arg", "n=nan", "--grid", "cdiv(n, BLOCK)"], "cdiv(n, BLOCK) = nan"),
+        (["--arg", "n=-5", "--grid", "cdiv(n, BLOCK)"], "cdiv(n, BLOCK) = 0"),
+        (["--arg", "n=tl.float32"], "NAME=NUMBER"),
+        (["--tensor-parallel", "2"], "--tensor-parallel is for tables"),
+        (["--weights", "w.npz"], "--weights is for tables"),
+        (["--constexpr", "BLOCK=100"], "line 2 from `def scale_kernel`: ValueError: arange's range must be a power of 2"),
+    ],
+)
 def test_what_is_given_wrongly_is_said_whole(tmp_path, capsys, more, words):
     file = tmp_path / "kernels.py"
     file.write_text(SCALE)
@@ -398,8 +428,25 @@ def test_of_configurations_that_cannot_be_told_apart_the_usual_one_is_recommende
     """Memory decides alike for all numbers of warps: one warp for a row of 4,096 elements is nobody's choice."""
     path = tmp_path / "centre.py"
     path.write_text(CENTRE)
-    assert main(["advise", str(path), "--gpu", "H100", "--arg", "n=4096", "--constexpr", "BLOCK=4096", "--grid", "8192",
-                 "--output", str(tmp_path / "out")]) == 0  # fmt: skip
+    assert (
+        main(
+            [
+                "advise",
+                str(path),
+                "--gpu",
+                "H100",
+                "--arg",
+                "n=4096",
+                "--constexpr",
+                "BLOCK=4096",
+                "--grid",
+                "8192",
+                "--output",
+                str(tmp_path / "out"),
+            ]
+        )
+        == 0
+    )
     launch = json.loads((tmp_path / "out" / "result.json").read_text())["launches"][0]
     assert launch["recommendation"]["configuration"]["num_warps"] == 4
 

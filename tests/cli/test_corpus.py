@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import time
 
+from advisor.advising.targets import Request
+from advisor.advising.targets.resolve import tables_in
+from advisor.advising.targets.tables import table_target
 from advisor.cli import main
 from advisor.cli.advise_command import _advise
 from advisor.cli.advise_reports import write
-from advisor.errors import AdvisorError
 from advisor.learned import load_predictor
-from advisor.targets import Request
-from advisor.targets.resolve import tables_in
-from advisor.targets.tables import table_target
+from advisor.system.errors import AdvisorError
 
 
 class _Arguments:

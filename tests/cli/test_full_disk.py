@@ -122,8 +122,8 @@ def test_a_study_that_found_no_room_goes_on_later(tmp_path, capsys):
 def test_a_database_that_fails_is_named_without_its_password():
     import optuna
 
-    from advisor.errors import UsageError
     from advisor.search.storage import database_errors_named
+    from advisor.system.errors import UsageError
 
     said = r"postgresql://me@host/db: the storage failed \(disk full\)"
     with pytest.raises(UsageError, match=said) as caught, database_errors_named("postgresql://me:secret@host/db"):
@@ -142,8 +142,8 @@ def test_standard_output_on_a_full_device(command):
 
 
 def test_weights_that_find_no_room(tmp_path, small_files):
-    from advisor.errors import UsageError
     from advisor.learned import weights
+    from advisor.system.errors import UsageError
 
     shipped = weights.shipped()
     assert shipped is not None

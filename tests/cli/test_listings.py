@@ -7,7 +7,7 @@ import json
 import pytest
 
 from advisor.cli import main
-from advisor.configs.models import MODELS
+from advisor.tables.models import MODELS
 from tests.cli.command_line import EXAMPLE, advise
 
 

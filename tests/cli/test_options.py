@@ -12,9 +12,16 @@ from advisor.cli import PLACES, build_parser, main, options
 GEMM = ["advise", "gemm", "--gpu", "H100"]
 
 
-@pytest.mark.parametrize("sizes", [
-    ["M=64,N=4096,K=512"], ["M=64 N=4096 K=512"], ["M=64, N = 4096  K=512"], ["M=64,N=4096", "K=512"], ["M=64,K=512", "N=4096,K=512"],
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        ["M=64,N=4096,K=512"],
+        ["M=64 N=4096 K=512"],
+        ["M=64, N = 4096  K=512"],
+        ["M=64,N=4096", "K=512"],
+        ["M=64,K=512", "N=4096,K=512"],
+    ],
+)
 @pytest.mark.parametrize(("dtype", "name"), [("torch.float16", "fp16"), ("BF16", "bf16"), ("fp8_w8a8", "fp8")])
 def test_sizes_and_types_as_people_write_them(tmp_path, capsys, sizes, dtype, name):
     given = [part for each in sizes for part in ("--sizes", each)]
@@ -23,10 +30,15 @@ def test_sizes_and_types_as_people_write_them(tmp_path, capsys, sizes, dtype, na
     assert launch["problem"]["sizes"] == {"M": 64, "N": 4096, "K": 512} and launch["problem"]["dtype"] == name
 
 
-@pytest.mark.parametrize(("given", "words"), [
-    (["--sizes", "M=64,M=65,N=4096,K=512"], "says M twice, 64 and 65"), (["--sizes", "M=64,N=4096", "--sizes", "N=1"], "says N twice"),
-    (["--sizes", "M=64,,N=4096"], "NAME=NUMBER"), (["--dtype", "int4"], "one of bf16, fp16, fp32, tf32, fp8, int8 (got 'int4')"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (["--sizes", "M=64,M=65,N=4096,K=512"], "says M twice, 64 and 65"),
+        (["--sizes", "M=64,N=4096", "--sizes", "N=1"], "says N twice"),
+        (["--sizes", "M=64,,N=4096"], "NAME=NUMBER"),
+        (["--dtype", "int4"], "one of bf16, fp16, fp32, tf32, fp8, int8 (got 'int4')"),
+    ],
+)
 def test_what_contradicts_itself_is_refused(tmp_path, capsys, given, words):
     """The last of two values would count, and nobody would know."""
     assert main([*GEMM, *given, "--output", str(tmp_path / "out")]) == 2
@@ -46,11 +58,20 @@ def test_zero_is_a_size_of_one_option_alone():
 def test_an_empty_name_of_a_file_or_folder_is_refused(tmp_path, capsys, monkeypatch):
     """`-o ""` would write into the current folder, and `--weights ""` take the weights shipped."""
     monkeypatch.chdir(tmp_path)
-    for given in (["advise", "fused_moe", "-o", ""], ["advise", "fused_moe", "--output="], ["compare", "a", "b", "--output", ""],
-                  ["tune", "fused_moe", "--export", ""], ["predict", "rows.csv", "-o", ""], ["rank", "shapes.csv", "-o", ""],
-                  ["train", "rows.csv", "-o", ""], ["measure", "softmax", "-o", ""], ["record", "-o", "", "--", "python"],
-                  ["evaluate", "rows.csv", "--card", ""], ["advise", "fused_moe", "--weights", ""],
-                  ["compare", "a", "b", "--launches", "a.jsonl", "--launches", ""]):  # fmt: skip
+    for given in (
+        ["advise", "fused_moe", "-o", ""],
+        ["advise", "fused_moe", "--output="],
+        ["compare", "a", "b", "--output", ""],
+        ["tune", "fused_moe", "--export", ""],
+        ["predict", "rows.csv", "-o", ""],
+        ["rank", "shapes.csv", "-o", ""],
+        ["train", "rows.csv", "-o", ""],
+        ["measure", "softmax", "-o", ""],
+        ["record", "-o", "", "--", "python"],
+        ["evaluate", "rows.csv", "--card", ""],
+        ["advise", "fused_moe", "--weights", ""],
+        ["compare", "a", "b", "--launches", "a.jsonl", "--launches", ""],
+    ):
         assert main(given) == 2
         error = capsys.readouterr().err
         assert "must name a f" in error and "(got '')" in error and error.count("\n") == 1, given

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from advisor import Request, load_predictor, resolve_target
-from advisor.advise import advise
-from advisor.advise.drafts import Measured
+from advisor.advising import advise
+from advisor.advising.drafts import Measured
+from advisor.advising.targets import Target
 from advisor.diagnosis.neighbours import change
 from advisor.learned.base import Predictor
 from advisor.pipelines import configuration_batch, problem_batch
-from advisor.schema import Configuration, Latency, LaunchReport, Result
-from advisor.targets import Target
+from advisor.result.schema import Configuration, Latency, LaunchReport, Result
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "reports" / "examples" / "E=128,N=768,device_name=NVIDIA_H20.json"
 H100 = Path("vllm") / "fused_moe" / "E=8,N=14336,device_name=NVIDIA_H100_80GB_HBM3,dtype=fp8_w8a8.json"
@@ -57,8 +57,11 @@ def test_remedies_are_the_predictors_own_and_no_net_loss(target: Target, predict
             assert won > 0 and finding.net_saving_us <= won * (1 + 1e-6), finding
     for action in result.actions:
         if action.rule is None:
-            saved = [now.us - now.us / each.recommendation.speedup for i in action.launches
-                     if (each := by_id[i]).recommendation and (now := each.measured or each.predicted)]  # fmt: skip
+            saved = [
+                now.us - now.us / each.recommendation.speedup
+                for i in action.launches
+                if (each := by_id[i]).recommendation and (now := each.measured or each.predicted)
+            ]
             assert action.saving_us == pytest.approx(sum(saved)), "losses included"
 
 

@@ -44,8 +44,18 @@ def test_rows_that_were_simulated_are_told(tmp_path, capsys):
     rows, measured = tmp_path / "rows.csv", tmp_path / "measured.csv"
     header, line = "gpu,gemm,M,E,topk,H,N,latency_us,{}", "H200,w13,{},128,8,2048,768,{},{}"
     fake = '"{""gpu_uuid"": ""fake""}"'
-    rows.write_text("\n".join([header.format("origin,fingerprint"), line.format(16, 200, "simulated,"), line.format(32, 210, "measured,"),
-                               line.format(64, 220, f",{fake}"), line.format(128, "", "simulated,"), ""]))  # fmt: skip
+    rows.write_text(
+        "\n".join(
+            [
+                header.format("origin,fingerprint"),
+                line.format(16, 200, "simulated,"),
+                line.format(32, 210, "measured,"),
+                line.format(64, 220, f",{fake}"),
+                line.format(128, "", "simulated,"),
+                "",
+            ]
+        )
+    )
     measured.write_text("\n".join([header.format("origin"), line.format(16, 200, "measured"), ""]))
     note = "simulated, not measured: 2 of 3 rows of rows.csv"  # one has no latency, and is no row of theirs
     assert main(["evaluate", str(rows), str(measured), "--format", "json"]) == 0
@@ -85,8 +95,10 @@ def test_predict_says_what_cannot_be(tmp_path, capsys):
     """A latency below the bound, and configurations that cannot launch: named on stderr, with no chance of a gain made up for them."""
     rows, out = tmp_path / "rows.csv", tmp_path / "out.csv"
     problem = "H200,w13,64,128,8,2048,768"
-    rows.write_text("gpu,gemm,M,E,topk,H,N,BLOCK_SIZE_M,BLOCK_SIZE_N,BLOCK_SIZE_K,num_warps,num_stages,latency_us\n"
-                    f"{problem},16,128,128,4,3,50\n{problem},256,256,256,4,8,\n{problem},64,64,64,64,3,\n{problem},16,128,128,4,3,300\n")
+    rows.write_text(
+        "gpu,gemm,M,E,topk,H,N,BLOCK_SIZE_M,BLOCK_SIZE_N,BLOCK_SIZE_K,num_warps,num_stages,latency_us\n"
+        f"{problem},16,128,128,4,3,50\n{problem},256,256,256,4,8,\n{problem},64,64,64,64,3,\n{problem},16,128,128,4,3,300\n"
+    )
     assert main(["predict", str(rows), "-o", str(out)]) == 0
     note, *told = capsys.readouterr().err.splitlines()
     assert note == "advisor: GROUP_SIZE_M is not given by 4 configurations: 1 is assumed"
@@ -100,8 +112,10 @@ def test_predict_says_what_cannot_be(tmp_path, capsys):
 
 def test_predict_says_which_depth_does_not_compile(tmp_path, capsys):
     rows = tmp_path / "rows.csv"
-    rows.write_text("gpu,M,E,topk,H,N,dtype,BLOCK_SIZE_M,BLOCK_SIZE_N,BLOCK_SIZE_K,num_warps\n"
-                    "H200,64,128,8,2048,768,fp8,16,64,16,4\nH200,64,128,8,2048,768,fp8,16,64,32,4\n")
+    rows.write_text(
+        "gpu,M,E,topk,H,N,dtype,BLOCK_SIZE_M,BLOCK_SIZE_N,BLOCK_SIZE_K,num_warps\n"
+        "H200,64,128,8,2048,768,fp8,16,64,16,4\nH200,64,128,8,2048,768,fp8,16,64,32,4\n"
+    )
     assert main(["predict", str(rows), "-o", str(tmp_path / "out.csv")]) == 0
     (told,) = [line for line in capsys.readouterr().err.splitlines() if "cannot launch" in line]
     assert "row 1 cannot launch on H200: tl.dot takes a BLOCK_SIZE_K of 32 or more of fp8 operands" in told
@@ -124,9 +138,14 @@ def test_rows_go_to_standard_output_and_never_over_what_is_read(command, name, t
     assert Path(name).read_bytes() == given
 
 
-@pytest.mark.parametrize("line", [
-    ["measure", "softmax", "--device", "fake", "-o", "-"], ["record", "-o", "-", "--", "true"], ["train", "rows.csv", "-o", "-"],
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "line",
+    [
+        ["measure", "softmax", "--device", "fake", "-o", "-"],
+        ["record", "-o", "-", "--", "true"],
+        ["train", "rows.csv", "-o", "-"],
+    ],
+)
 def test_what_is_no_text_or_is_read_again_does_not_go_to_standard_output(line, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(line) == 2
@@ -207,8 +226,10 @@ def test_rows_that_cannot_launch_are_left_out(tmp_path, capsys, caplog, command)
 @pytest.mark.parametrize("command", ["predict", "rank"])
 def test_a_problem_that_no_configuration_fits_is_named(tmp_path, capsys, command):
     rows, out = tmp_path / "rows.csv", tmp_path / "out.csv"
-    rows.write_text("gpu,family,op,dtype,B,H,H_kv,M,N,D\nH200,attention,prefill,bf16,2,16,2,314,314,128\n"
-                    "P4,attention,prefill,fp32,128,16,2,314,157,192\n")
+    rows.write_text(
+        "gpu,family,op,dtype,B,H,H_kv,M,N,D\nH200,attention,prefill,bf16,2,16,2,314,314,128\n"
+        "P4,attention,prefill,fp32,128,16,2,314,157,192\n"
+    )
     assert main([command, str(rows), "-o", str(out)]) == 0
     error = capsys.readouterr().err
     assert "warning: row 2: nothing is predicted: no configuration known for it can launch on P4" in error and "row 1" not in error
@@ -230,8 +251,15 @@ def test_rank_lists_the_best_first(tmp_path):
     assert main(["rank", str(ROOT / "tests/data/shapes.csv"), "-o", str(out), "--top", "5"]) == 0
     rows = list(csv.DictReader(out.read_text().splitlines()))
     assert [row["rank"] for row in rows] == ["1", "2", "3", "4", "5"] * 2
-    assert len({tuple(row[n] for n in ("BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K", "GROUP_SIZE_M", "num_warps", "num_stages"))
-                for row in rows[:5]}) == 5  # fmt: skip
+    assert (
+        len(
+            {
+                tuple(row[n] for n in ("BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K", "GROUP_SIZE_M", "num_warps", "num_stages"))
+                for row in rows[:5]
+            }
+        )
+        == 5
+    )
 
 
 def test_a_ranking_of_whole_spaces_takes_memory_for_its_numbers_alone(tmp_path):
@@ -277,8 +305,9 @@ def test_bf16_that_nobody_named_is_told(tmp_path, capsys, command):
     assert "bf16" not in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("field", "value", "words"), [("num_stages", 9, "shared memory"), ("num_warps", 64, "threads"),
-                                                       ("num_warps", 3, "power of two")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("field", "value", "words"), [("num_stages", 9, "shared memory"), ("num_warps", 64, "threads"), ("num_warps", 3, "power of two")]
+)
 def test_a_configuration_that_cannot_launch_has_no_latency(tmp_path, capsys, field, value, words):
     entry = {**ENTRY, "BLOCK_SIZE_M": 128, "BLOCK_SIZE_K": 128, field: value}
     assert advise(table(tmp_path, {"1": entry}), tmp_path / "out") == 0
@@ -308,10 +337,14 @@ def test_odd_rows_are_named(tmp_path, capsys, header, line, words):
     assert not (tmp_path / "out.csv").exists()
 
 
-@pytest.mark.parametrize(("name", "text", "dtype"), [
-    ("library.csv", "gpu,op,B,M,N,K,H\nT4,softmax,4096,,,,1024\nT4,bmm,8,512,512,512,\n", "fp32"),
-    ("gemm_fp8.csv", "gpu,M,N,K\nH100,64,4096,4096\n", "fp8"), ("gemm.csv", "gpu,M,N,K\nH100,64,4096,4096\n", "bf16"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "text", "dtype"),
+    [
+        ("library.csv", "gpu,op,B,M,N,K,H\nT4,softmax,4096,,,,1024\nT4,bmm,8,512,512,512,\n", "fp32"),
+        ("gemm_fp8.csv", "gpu,M,N,K\nH100,64,4096,4096\n", "fp8"),
+        ("gemm.csv", "gpu,M,N,K\nH100,64,4096,4096\n", "bf16"),
+    ],
+)
 def test_rank_writes_the_type_that_it_took(tmp_path, name, text, dtype):
     """Which followed from the file's name or columns, and no longer does from those of the ranked rows."""
     (tmp_path / name).write_text(text)
@@ -325,8 +358,10 @@ def test_rank_writes_the_type_that_it_took(tmp_path, name, text, dtype):
 
 def test_what_rank_writes_predict_reads(tmp_path):
     shapes = tmp_path / "shapes.csv"
-    shapes.write_text("gpu,op,M,N,K,B,H,D\nA100,gemm,128,256,512,,,\nH100,prefill,1024,1024,,2,16,128\n"
-                      "H100,rms_norm,,,,1024,4096,\nH100,gelu,,,,1024,4096,\n")  # fmt: skip
+    shapes.write_text(
+        "gpu,op,M,N,K,B,H,D\nA100,gemm,128,256,512,,,\nH100,prefill,1024,1024,,2,16,128\n"
+        "H100,rms_norm,,,,1024,4096,\nH100,gelu,,,,1024,4096,\n"
+    )
     assert main(["rank", str(shapes), "-o", str(tmp_path / "ranked.csv"), "--top", "2"]) == 0
     assert main(["predict", str(tmp_path / "ranked.csv"), "-o", str(tmp_path / "predicted.csv")]) == 0
     ranked, predicted = (list(csv.DictReader((tmp_path / f"{name}.csv").read_text().splitlines())) for name in ("ranked", "predicted"))
@@ -341,11 +376,14 @@ def test_predict_says_what_it_extrapolates(tmp_path, capsys):
     assert "launches outside of what was learned: 1; their latencies are extrapolated" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("header", "said"), [
-    ("num_warps,num_stages", None),
-    ("num_warp,num_stages", "num_warps is not given by 2 configurations: 4 is assumed"),
-    ("num_warps,stages", "num_stages is not given by 2 configurations: 3 is assumed"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("header", "said"),
+    [
+        ("num_warps,num_stages", None),
+        ("num_warp,num_stages", "num_warps is not given by 2 configurations: 4 is assumed"),
+        ("num_warps,stages", "num_stages is not given by 2 configurations: 3 is assumed"),
+    ],
+)
 def test_predict_says_what_stands_for_a_field_left_out(tmp_path, capsys, header, said):
     """A misspelt column passes through as any other, and a default would be predicted in its place unseen."""
     rows = tmp_path / "rows.csv"

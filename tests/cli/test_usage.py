@@ -44,7 +44,7 @@ def test_gpus_are_checked_before_anything_is_written(tmp_path, capsys, gpus, wor
         (["frobnicate"], ["frobnicate"]),
         (["audit", "nowhere"], ["nowhere"]),
     ],
-)  # fmt: skip
+)
 def test_usage_errors(tmp_path, monkeypatch, capsys, arguments, words):
     monkeypatch.chdir(tmp_path)
     assert main(arguments) == 2
@@ -131,9 +131,10 @@ def test_a_damaged_record_is_called_one_and_steers_no_terminal(tmp_path, capsys,
     record = tmp_path / "launches.jsonl"
     record.write_bytes(content)
     arguments = {
-        "advise": [str(record), "--gpu", "H200"], "measure": [str(record), "--device", "fake", "-o", str(tmp_path / "rows.csv")],
+        "advise": [str(record), "--gpu", "H200"],
+        "measure": [str(record), "--device", "fake", "-o", str(tmp_path / "rows.csv")],
         "compare": [str(EXAMPLE.parent), str(EXAMPLE.parent), "--launches", str(record)],
-    }  # fmt: skip
+    }
     assert main([command, *arguments[command]]) == 2
     error = capsys.readouterr().err
     assert "launch record" in error and error.count("\n") == 1 and error.strip("\n").isprintable()

@@ -15,8 +15,14 @@ TABLE = "E=128,N=768,device_name=NVIDIA_H200.json"
 
 def entry(block_m: int = 16, block_n: int = 64, block_k: int = 64, stages: int = 4, warps: int = 4, group: int = 1) -> dict[str, int]:
     """A table entry."""
-    return {"BLOCK_SIZE_M": block_m, "BLOCK_SIZE_N": block_n, "BLOCK_SIZE_K": block_k, "GROUP_SIZE_M": group, "num_warps": warps,
-            "num_stages": stages}  # fmt: skip
+    return {
+        "BLOCK_SIZE_M": block_m,
+        "BLOCK_SIZE_N": block_n,
+        "BLOCK_SIZE_K": block_k,
+        "GROUP_SIZE_M": group,
+        "num_warps": warps,
+        "num_stages": stages,
+    }
 
 
 def table(**entries: dict[str, int]) -> str:
@@ -24,7 +30,7 @@ def table(**entries: dict[str, int]) -> str:
     return json.dumps({name.removeprefix("M"): value for name, value in entries.items()})
 
 
-KERNEL = '''
+KERNEL = """
 import triton
 import triton.language as tl
 
@@ -34,7 +40,7 @@ import triton.language as tl
 def matmul(a, b, c, M, N, K, BLOCK_SIZE_M: tl.constexpr, BLOCK_SIZE_N: tl.constexpr, BLOCK_SIZE_K: tl.constexpr,
            GROUP_SIZE_M: tl.constexpr):
     tl.store(c + tl.arange(0, BLOCK_SIZE_M), tl.load(a + tl.arange(0, BLOCK_SIZE_M)))
-'''
+"""
 
 
 @pytest.fixture

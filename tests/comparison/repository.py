@@ -9,17 +9,21 @@ from pathlib import Path
 from typing import Any
 
 from advisor.comparison import Options, compare_trees
-from advisor.comparison.trees import RevisionTree
-from advisor.comparison_schema import ComparisonResult
+from advisor.comparison.trees.trees import RevisionTree
 from advisor.learned.base import Predictor
+from advisor.result.comparison_schema import ComparisonResult
 
 Content = bytes | str | Path | None
 """What a path becomes: bytes or text of a file, the target of a symbolic link (a Path), or nothing (None removes it)."""
 
 ENVIRONMENT = {
-    "GIT_AUTHOR_NAME": "a", "GIT_AUTHOR_EMAIL": "a@example.org", "GIT_COMMITTER_NAME": "a", "GIT_COMMITTER_EMAIL": "a@example.org",
-    "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull,
-}  # fmt: skip
+    "GIT_AUTHOR_NAME": "a",
+    "GIT_AUTHOR_EMAIL": "a@example.org",
+    "GIT_COMMITTER_NAME": "a",
+    "GIT_COMMITTER_EMAIL": "a@example.org",
+    "GIT_CONFIG_GLOBAL": os.devnull,
+    "GIT_CONFIG_SYSTEM": os.devnull,
+}
 
 
 class Repository:
@@ -32,8 +36,9 @@ class Repository:
 
     def git(self, *arguments: str) -> str:
         """Runs git, and gives what it prints."""
-        done = subprocess.run(["git", "-C", str(self.folder), *arguments], capture_output=True, text=True, check=True,
-                              env={**os.environ, **ENVIRONMENT})  # fmt: skip
+        done = subprocess.run(
+            ["git", "-C", str(self.folder), *arguments], capture_output=True, text=True, check=True, env={**os.environ, **ENVIRONMENT}
+        )
         return done.stdout.strip()
 
     def commit(self, files: Mapping[str, Content], message: str = "change") -> str:
@@ -60,7 +65,8 @@ def compared(repository: Repository, base: str, head: str, predictor: Predictor,
     return compare_trees(*trees, Options(**{"compiling": False, **options}), predictor)
 
 
-def compared_files(repository: Repository, predictor: Predictor, base: Mapping[str, Content], head: Mapping[str, Content],
-                   **options: Any) -> ComparisonResult:  # fmt: skip
+def compared_files(
+    repository: Repository, predictor: Predictor, base: Mapping[str, Content], head: Mapping[str, Content], **options: Any
+) -> ComparisonResult:
     """What two commits of these files come to, on one GPU unless others are asked for."""
     return compared(repository, repository.commit(base), repository.commit(head), predictor, **{"gpus": ("H100",), **options})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from advisor.comparison import Options, compare_trees
-from advisor.comparison.trees import RevisionTree
+from advisor.comparison.trees.trees import RevisionTree
 
 FUNCTION = """import triton
 import triton.language as tl
@@ -24,9 +24,13 @@ other = triton.autotune([triton.Config({}, num_warps=8)], [])(near)
 
 @pytest.mark.parametrize(
     ("base", "old", "new"),
-    [(FUNCTION + MADE, "BLOCK), n", "BLOCK), n + 1"), (FUNCTION + MADE, "a: 64", "a: 128"), (FUNCTION + SEVERAL, "a: 64", "a: 128"),
-     (FUNCTION + SEVERAL, "num_warps=8", "num_warps=2")],
-)  # fmt: skip
+    [
+        (FUNCTION + MADE, "BLOCK), n", "BLOCK), n + 1"),
+        (FUNCTION + MADE, "a: 64", "a: 128"),
+        (FUNCTION + SEVERAL, "a: 64", "a: 128"),
+        (FUNCTION + SEVERAL, "num_warps=8", "num_warps=2"),
+    ],
+)
 def test_what_is_made_a_kernel_further_down_is_compared(repository, predictor, base, old, new):
     assert old in base
     commits = [repository.commit({"k.py": text}) for text in (base, base.replace(old, new), "# a comment\n" + base.replace(old, new))]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from advisor.comparison import launchers, reading
+from advisor.comparison.kernels import launchers, reading
 
 from .repository import compared, compared_files
 
@@ -74,11 +74,17 @@ def edited(base, old, new, path="serve/model.py"):
         ("import pkg.kernels", "pkg.kernels.invoke", {}),
         ("import pkg.kernels as k", "k.invoke", {}),
         ("from pkg.handed import invoke", "invoke", {"pkg__handed": "from .kernels import invoke\n"}),
-        ("from pkg.ops import invoke", "invoke", {"pkg__ops": KERNELS.partition("@triton")[0] + "from .jit import scale\n\ndef invoke"
-                                                  + KERNELS.partition("def invoke")[2],
-                                                  "pkg__jit": KERNELS.partition("def invoke")[0], "pkg__kernels": ""}),
+        (
+            "from pkg.ops import invoke",
+            "invoke",
+            {
+                "pkg__ops": KERNELS.partition("@triton")[0] + "from .jit import scale\n\ndef invoke" + KERNELS.partition("def invoke")[2],
+                "pkg__jit": KERNELS.partition("def invoke")[0],
+                "pkg__kernels": "",
+            },
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_another_file_passes_to_the_function_is_a_change_of_the_kernel(repository, predictor, statement, call, more):
     base = files(statement, call, **more)
     (subject,) = compared_files(repository, predictor, base, edited(base, '"BLOCK": 1024', '"BLOCK": 512')).subjects
@@ -113,11 +119,13 @@ def test_all_that_comes_to_the_launch_counts(repository, predictor, path, old, n
 @pytest.mark.parametrize(
     ("path", "old", "new"),
     [
-        ("serve/model.py", "torch.relu", "torch.sigmoid"), ("serve/model.py", "x.contiguous()", "x.clone()"),
-        ("serve/model.py", "name_of(3)", "name_of(4)"), ("pkg/tools.py", "str(n)", "repr(n)"),
+        ("serve/model.py", "torch.relu", "torch.sigmoid"),
+        ("serve/model.py", "x.contiguous()", "x.clone()"),
+        ("serve/model.py", "name_of(3)", "name_of(4)"),
+        ("pkg/tools.py", "str(n)", "repr(n)"),
         ("pkg/kernels.py", "x.shape", "tuple(x.shape)"),
     ],
-)  # fmt: skip
+)
 def test_what_does_not_come_to_the_launch_is_none(repository, predictor, path, old, new):
     base = files()
     assert not compared_files(repository, predictor, base, edited(base, old, new, path)).subjects
@@ -147,7 +155,8 @@ def test_what_a_limit_leaves_out_is_said(repository, predictor, monkeypatch):
     base = {**files(), "serve/a.py": "x = 1\n"}
     found = compared_files(repository, predictor, base, {**edited(base, "1024", "512"), "serve/a.py": "x = 2\n"})
     assert not found.subjects and found.warnings == (
-        "1 files were not looked through for calls of functions that launch other files' kernels: there are more than 1.",)  # fmt: skip
+        "1 files were not looked through for calls of functions that launch other files' kernels: there are more than 1.",
+    )
 
 
 def test_what_many_files_import_is_read_once_for_all(repository, predictor, monkeypatch):

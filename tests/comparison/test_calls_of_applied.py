@@ -64,7 +64,7 @@ SAID = "The kernel is the same; how serve/model.py launches it by {function} cha
         ("from pkg import ops", "ops.Scale.apply(x, 8, TAG)", "scale", {}),
         ("from pkg.handed import Scale", "Scale.apply(x, 8, TAG)", "scale", {"pkg/handed.py": "from .ops import Scale\n"}),
     ],
-)  # fmt: skip
+)
 def test_what_apply_is_given_is_a_change_of_the_kernel(repository, predictor, statement, call, kernel, more):
     base = files(statement, call, **more)
     said = SAID.format(function=f"{kernel.title()}.forward", change="num_warps=8 → num_warps=16")
@@ -85,7 +85,7 @@ def test_a_default_of_what_apply_calls_counts_where_it_is_left_out(repository, p
         ("from pkg.ops import run", "partial(run, block=64, num_warps=8, tag=TAG)(x)"),
         ("from pkg import ops", "functools.partial(ops.run, x, 64, num_warps=8, tag=TAG)()"),
     ],
-)  # fmt: skip
+)
 def test_what_a_partial_is_given_is_a_change_of_the_kernel(repository, predictor, statement, call):
     base = files(statement, call)
     said = SAID.format(function="run", change="num_warps=8 → num_warps=16")

@@ -59,14 +59,17 @@ INNER = "from ..kernels.moe import invoke as run\n\ndef invoke(x, num_warps, tag
         {"pkg/ops/moe.py": "import pkg.kernels.moe as kernels\n" + OPS.partition("invoke\n")[2].replace("invoke", "kernels.invoke")},
         {"pkg/ops/moe.py": OPS.replace("num_warps=num_warps, tag=tag", "64, num_warps")},
         {"pkg/ops/moe.py": OPS.replace("fused", "_run") + "\ndef fused(x, num_warps, tag):\n    warps = num_warps\n    _run(x, warps)\n"},
-        {"pkg/kernels/moe.py": HEAD, "pkg/ops/moe.py": OPS.replace("kernels.moe", "kernels.invoking"),
-         "pkg/kernels/invoking.py": "import triton\nfrom .moe import scale\n\ndef invoke" + INVOKE},
+        {
+            "pkg/kernels/moe.py": HEAD,
+            "pkg/ops/moe.py": OPS.replace("kernels.moe", "kernels.invoking"),
+            "pkg/kernels/invoking.py": "import triton\nfrom .moe import scale\n\ndef invoke" + INVOKE,
+        },
         {"pkg/ops/moe.py": OPS.replace("..kernels.moe", ".inner"), "pkg/ops/inner.py": INNER},
         {"pkg/ops/moe.py": OPS.replace("..kernels.moe", "..kernels"), "pkg/kernels/__init__.py": "from .moe import *\n"},
         {"pkg/ops/moe.py": OPS + "\ndef other(x, num_warps):\n    from pkg.layer import tuned\n    return tuned(x)\n"},
     ],
     ids=["by name", "module", "by place", "in the file too", "kernel in a third", "helper in a third", "star", "circle"],
-)  # fmt: skip
+)
 def test_what_helpers_of_several_files_hand_on_is_a_change_of_the_kernel(repository, predictor, more):
     base = BASE | more
     (subject,) = compared_files(repository, predictor, base, edited(base, "num_warps=8", "num_warps=4")).subjects
@@ -139,8 +142,11 @@ def test_a_default_is_told_once(repository, predictor):
 
 
 def test_what_is_given_as_the_default_was_is_no_change(repository, predictor):
-    base = {**LEFT, "pkg/plain.py": LEFT["pkg/plain.py"].replace("fused(x)", "fused(x, 4)"),
-            "pkg/ops/moe.py": LEFT["pkg/ops/moe.py"].replace("=WARPS", "=4")}  # fmt: skip
+    base = {
+        **LEFT,
+        "pkg/plain.py": LEFT["pkg/plain.py"].replace("fused(x)", "fused(x, 4)"),
+        "pkg/ops/moe.py": LEFT["pkg/ops/moe.py"].replace("=WARPS", "=4"),
+    }
     assert not compared_files(repository, predictor, base, edited(base, "fused(x, 4)", "fused(x)", "pkg/plain.py")).subjects
 
 
@@ -152,8 +158,10 @@ def test_a_file_that_moved_is_compared_with_what_it_was(repository, predictor):
 
 
 def test_a_function_that_is_called_something_else_is_given_what_it_was(repository, predictor):
-    head = {"pkg/layer.py": LAYER.replace("fused", "fused_moe").replace("num_warps=8", "num_warps=16"),
-            "pkg/ops/moe.py": OPS.replace("fused", "fused_moe")}  # fmt: skip
+    head = {
+        "pkg/layer.py": LAYER.replace("fused", "fused_moe").replace("num_warps=8", "num_warps=16"),
+        "pkg/ops/moe.py": OPS.replace("fused", "fused_moe"),
+    }
     (subject,) = compared_files(repository, predictor, BASE, head).subjects
     assert subject.notes[0].startswith("The kernel is the same; how pkg/layer.py launches it by fused_moe changed: num_warps=")
 

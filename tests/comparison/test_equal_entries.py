@@ -6,11 +6,11 @@ from collections import Counter
 
 import pytest
 
-from advisor.advise import of_target
+from advisor.advising import of_target
+from advisor.advising.targets import Request
 from advisor.comparison import tables
 from advisor.comparison.tables import table_subject
 from advisor.diagnosis import diagnose
-from advisor.targets import Request
 
 from .conftest import TABLE, entry, table
 
@@ -23,8 +23,16 @@ with another entry on the other side."""
 
 
 def compared(predictor, name, base_name=None):
-    return table_subject(name, "modified", BASE.encode(), HEAD.encode(), request=Request(hidden_size=2048, top_k=8), gpus=(),
-                         predictor=predictor, base_path=base_name)  # fmt: skip
+    return table_subject(
+        name,
+        "modified",
+        BASE.encode(),
+        HEAD.encode(),
+        request=Request(hidden_size=2048, top_k=8),
+        gpus=(),
+        predictor=predictor,
+        base_path=base_name,
+    )
 
 
 @pytest.mark.parametrize("name", [TABLE, GEMM])

@@ -10,7 +10,7 @@ import pytest
 
 from advisor.cli.compare_command import exit_code
 from advisor.comparison import Options, compare, compare_trees
-from advisor.comparison.trees import LARGEST_FILE_BYTES, FolderTree
+from advisor.comparison.trees.trees import LARGEST_FILE_BYTES, FolderTree
 from advisor.rendering.comparison_markdown import to_comment
 from advisor.rendering.comparison_page import to_page
 from advisor.rendering.comparison_sarif import to_sarif
@@ -32,7 +32,7 @@ def changed(repository, predictor, before, after, path=TABLE, **options):
 @pytest.mark.parametrize(
     ("content", "reason"),
     [('<<<<<<< HEAD\n{"64": {}}', "not valid JSON"), ("{}", "no entries"), ('{"64": {"BLOCK_SIZE_M": 16}}', "BLOCK_SIZE_N is missing")],
-)  # fmt: skip
+)
 def test_a_table_that_cannot_be_read_fails(repository, predictor, content, reason):
     found = changed(repository, predictor, SOUND, content)
     (subject,) = found.subjects
@@ -78,12 +78,15 @@ def test_two_reasons_are_both_said(repository, predictor):
 @pytest.mark.parametrize("limit", [100, 0])
 @pytest.mark.parametrize(
     ("path", "before", "after", "reason"),
-    [(TABLE, SOUND, Path("elsewhere.json"), "a symbolic link"), ("matmul.py", KERNEL.format(m=16), Path("elsewhere.py"), "a symbolic link"),
-     ("matmul.py", KERNEL.format(m=16), KERNEL.format(m=16) + "# padding\n" * 110_000, "too large"),
-     ("matmul.py", KERNEL.format(m=16), KERNEL.format(m=16) + "def f(:\n", "invalid syntax"),
-     (TABLE, SOUND, SOUND + " " * (LARGEST_FILE_BYTES + 1), "too large")],
+    [
+        (TABLE, SOUND, Path("elsewhere.json"), "a symbolic link"),
+        ("matmul.py", KERNEL.format(m=16), Path("elsewhere.py"), "a symbolic link"),
+        ("matmul.py", KERNEL.format(m=16), KERNEL.format(m=16) + "# padding\n" * 110_000, "too large"),
+        ("matmul.py", KERNEL.format(m=16), KERNEL.format(m=16) + "def f(:\n", "invalid syntax"),
+        (TABLE, SOUND, SOUND + " " * (LARGEST_FILE_BYTES + 1), "too large"),
+    ],
     ids=["link to a table", "link to a kernel", "large kernel", "no Python", "large table"],
-)  # fmt: skip
+)
 def test_a_file_that_can_no_longer_be_read_fails(repository, predictor, monkeypatch, limit, path, before, after, reason):
     monkeypatch.setattr(compare, "LARGEST_CHANGES", limit)  # past it, files are audited only
     base = repository.commit({path: before})
@@ -112,9 +115,9 @@ def test_a_link_in_place_of_what_could_not_be_read_does_not_gate(repository, pre
 
 
 @pytest.mark.parametrize(
-    ("broken", "reason"), [({"BLOCK_SIZE_M": 48}, "BLOCK_SIZE_M; got 48"), ({"num_warps": "4"}, 'num_warps; got "4"'),
-                           ({"BLOCK_SIZE_N": None}, "BLOCK_SIZE_N")],
-)  # fmt: skip
+    ("broken", "reason"),
+    [({"BLOCK_SIZE_M": 48}, "BLOCK_SIZE_M; got 48"), ({"num_warps": "4"}, 'num_warps; got "4"'), ({"BLOCK_SIZE_N": None}, "BLOCK_SIZE_N")],
+)
 def test_an_entry_that_cannot_be_read_fails(repository, predictor, broken, reason):
     content = table(M1=entry(), M64={**entry(), **broken}, M256=entry())
     found = changed(repository, predictor, SOUND, content)

@@ -6,7 +6,7 @@ import pytest
 
 from advisor.comparison import Options, compare_trees
 from advisor.comparison.fallbacks import fallback_entry, version_folders
-from advisor.comparison.trees import Entry, FolderTree
+from advisor.comparison.trees.trees import Entry, FolderTree
 from advisor.rendering.comparison_markdown import to_comment
 
 from .conftest import TABLE, entry, table
@@ -90,9 +90,12 @@ def test_a_fallback_that_cannot_be_read_is_said(repository, predictor):
         (f"c/triton_3_6_0/{DOWN}", (f"c/triton_3_6_0/{TABLE}",), f"c/triton_3_6_0/{TABLE}"),
         (f"c/triton_3_6_0/{TABLE}", (f"d/triton_3_5_1/{TABLE}", f"c/triton_new/{TABLE}", f"c/{TABLE}"), None),
         (f"vllm/{TABLE}", (f"vllm/triton_3_5_1/{TABLE}",), None),
-        ("triton_3_6_0/N=64,K=64,device_name=NVIDIA_H200,dtype=fp8_w8a8,block_shape=[128, 128].json",
-         ("triton_3_5_1/N=64,K=64,device_name=NVIDIA_H200,dtype=fp8_w8a8,block_shape=[128, 128].json",), None),
+        (
+            "triton_3_6_0/N=64,K=64,device_name=NVIDIA_H200,dtype=fp8_w8a8,block_shape=[128, 128].json",
+            ("triton_3_5_1/N=64,K=64,device_name=NVIDIA_H200,dtype=fp8_w8a8,block_shape=[128, 128].json",),
+            None,
+        ),
     ],
-)  # fmt: skip
+)
 def test_the_order_is_that_of_sglang(path, others, expected):
     assert found(path, *others) == expected

@@ -7,8 +7,8 @@ import shutil
 import pytest
 
 from advisor.cli import main
-from advisor.comparison import blobs, git
-from advisor.errors import InputError
+from advisor.comparison.trees import blobs, git
+from advisor.system.errors import InputError
 
 from .conftest import TABLE, entry, table
 
@@ -69,8 +69,10 @@ def owned_by_another(history, tmp_path, monkeypatch):
     trusted, fake = tmp_path / "gitconfig", tmp_path / "bin/git"
     trusted.write_text(f"[safe]\n\tdirectory = {history.folder}\n")
     fake.parent.mkdir()
-    fake.write_text(f"#!/bin/sh\nGIT_CONFIG_NOSYSTEM=1 GIT_CONFIG_GLOBAL='{trusted}' GIT_TEST_ASSUME_DIFFERENT_OWNER=1 "
-                    f"exec '{shutil.which('git')}' \"$@\"\n")  # fmt: skip
+    fake.write_text(
+        f"#!/bin/sh\nGIT_CONFIG_NOSYSTEM=1 GIT_CONFIG_GLOBAL='{trusted}' GIT_TEST_ASSUME_DIFFERENT_OWNER=1 "
+        f"exec '{shutil.which('git')}' \"$@\"\n"
+    )
     fake.chmod(0o755)
     monkeypatch.setenv("PATH", str(fake.parent), prepend=":")
     return trusted
@@ -110,8 +112,10 @@ def test_where_there_is_no_repository(tmp_path):
 
 def test_advice_of_git_is_the_remedy(tmp_path, monkeypatch):
     fake = tmp_path / "git"
-    fake.write_text("#!/bin/sh\nprintf \"fatal: detected dubious ownership in '/r'\\nTo add an exception, call:\\n\\n"
-                    "\\tgit config --global --add safe.directory /r\\n\" >&2\nexit 128\n")  # fmt: skip
+    fake.write_text(
+        "#!/bin/sh\nprintf \"fatal: detected dubious ownership in '/r'\\nTo add an exception, call:\\n\\n"
+        '\\tgit config --global --add safe.directory /r\\n" >&2\nexit 128\n'
+    )
     fake.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     with pytest.raises(InputError, match=r"dubious ownership in '/r'; run `git config --global --add safe\.directory /r`"):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from advisor.comparison.headline import counts, headline
-from advisor.comparison.kernel_notes import SAME
-from advisor.comparison_schema import Failure, StaticRow, Subject
+from advisor.comparison.kernels.kernel_notes import SAME
+from advisor.result.comparison_schema import Failure, StaticRow, Subject
 
 NOTHING = "nothing could be predicted, and nothing was measured"
 
@@ -26,8 +26,23 @@ def test_what_has_no_row_is_said_by_kind(changed, told):
 
 
 def row(label: str, verdict: str, gpu: str = "H200", change: float | None = None, reason: str = "") -> StaticRow:
-    return StaticRow(id=label, label=label, gpu=gpu, kernel="k", problems=(), base=None, head=None, default=None, bound=None,
-                     ceiling=None, verdict=verdict, change=change, compared_with="base", reason=reason, changed=True)  # fmt: skip
+    return StaticRow(
+        id=label,
+        label=label,
+        gpu=gpu,
+        kernel="k",
+        problems=(),
+        base=None,
+        head=None,
+        default=None,
+        bound=None,
+        ceiling=None,
+        verdict=verdict,
+        change=change,
+        compared_with="base",
+        reason=reason,
+        changed=True,
+    )
 
 
 def said(*subjects: Subject) -> str:
@@ -45,16 +60,24 @@ ONLY = "predictions only, nothing was measured"
     ("rows", "told"),
     [
         ([row("M=1", "predicted-unchanged")], f"1 predicted unchanged: {ONLY}"),
-        ([row("M=1", "failed", reason="not valid JSON"), row("M=2", "failed", reason="not valid JSON")],
-         f"2 failed: {ONLY}. Failed: M=1, M=2 (not valid JSON)"),
-        ([row("M=1", "cannot-launch", reason="num_warps 3"), row("M=2", "predicted-regressed", change=0.2)],
-         f"1 predicted slower, 1 cannot launch: {ONLY}. Cannot launch: M=1 (num_warps 3)"),
-        ([row(f"M={n}", "predicted-regressed", change=n / 100) for n in (10, 30, 20, 11)],
-         f"4 predicted slower: {ONLY}. Predicted slower: M=30 (+30.0 %), M=20 (+20.0 %), and 2 more"),
-        ([row("M=1", "predicted-regressed", "A100", 0.1), row("M=1", "predicted-unchanged")],
-         f"1 predicted slower, 1 predicted unchanged: {ONLY}. Predicted slower: M=1 on A100 (+10.0 %)"),
+        (
+            [row("M=1", "failed", reason="not valid JSON"), row("M=2", "failed", reason="not valid JSON")],
+            f"2 failed: {ONLY}. Failed: M=1, M=2 (not valid JSON)",
+        ),
+        (
+            [row("M=1", "cannot-launch", reason="num_warps 3"), row("M=2", "predicted-regressed", change=0.2)],
+            f"1 predicted slower, 1 cannot launch: {ONLY}. Cannot launch: M=1 (num_warps 3)",
+        ),
+        (
+            [row(f"M={n}", "predicted-regressed", change=n / 100) for n in (10, 30, 20, 11)],
+            f"4 predicted slower: {ONLY}. Predicted slower: M=30 (+30.0 %), M=20 (+20.0 %), and 2 more",
+        ),
+        (
+            [row("M=1", "predicted-regressed", "A100", 0.1), row("M=1", "predicted-unchanged")],
+            f"1 predicted slower, 1 predicted unchanged: {ONLY}. Predicted slower: M=1 on A100 (+10.0 %)",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_is_worst_is_named(rows, told):
     parts = sorted(told.partition(":")[0].split(", "))
     assert sorted(said(a_table(*rows)).partition(":")[0].split(", ")) == parts
@@ -67,14 +90,24 @@ def test_of_several_subjects_the_name_is_said():
 
 
 def test_what_is_certain_to_fail_comes_first():
-    lost = Subject(kind="kernel", title="k.py::k", path="k.py", change="modified",
-                   failures=(Failure(condition="failed", what="", reason="NameError: " + "very " * 40 + "long"),))  # fmt: skip
+    lost = Subject(
+        kind="kernel",
+        title="k.py::k",
+        path="k.py",
+        change="modified",
+        failures=(Failure(condition="failed", what="", reason="NameError: " + "very " * 40 + "long"),),
+    )
     text = said(lost, a_table(row("M=1", "predicted-unchanged")))
     assert text.startswith("Certain to fail: k.py::k (NameError: very") and text.endswith(f"…); 1 predicted unchanged: {ONLY}")
 
 
 def test_a_launch_that_changed_is_no_kernel_that_did():
-    launched = Subject(kind="kernel", title="k.py::k", path="k.py", change="modified",
-                       notes=(f"{SAME} ops.py launches it changed: num_warps=4 → num_warps=8.",))  # fmt: skip
+    launched = Subject(
+        kind="kernel",
+        title="k.py::k",
+        path="k.py",
+        change="modified",
+        notes=(f"{SAME} ops.py launches it changed: num_warps=4 → num_warps=8.",),
+    )
     changed = Subject(kind="kernel", title="k.py::other", path="k.py", change="modified")
     assert said(launched, launched, changed) == f"2 unchanged kernels launched otherwise, 1 changed kernel: {NOTHING}"

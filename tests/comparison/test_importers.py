@@ -6,17 +6,20 @@ import ast
 
 import pytest
 
-from advisor.comparison import Options, compare_trees, importers
-from advisor.comparison.changed_names import changed_names
-from advisor.comparison.importers import located
-from advisor.comparison.trees import FolderTree, RevisionTree
-from advisor.configs.imports import Import
-from advisor.configs.module_names import ModuleNames
+from advisor.comparison import Options, compare_trees
+from advisor.comparison.kernels import importers
+from advisor.comparison.kernels.changed_names import changed_names
+from advisor.comparison.kernels.importers import located
+from advisor.comparison.trees.trees import FolderTree, RevisionTree
+from advisor.python_source.imports import Import
+from advisor.python_source.module_names import ModuleNames
 
 from .repository import compared
 
 HEAD = "import triton\nimport triton.language as tl\n"
-HELPERS = HEAD + """
+HELPERS = (
+    HEAD
+    + """
 CHUNK = tl.constexpr(FACTOR * 64)
 
 
@@ -34,7 +37,10 @@ def other(x):
 def configs():
     return [triton.Config({"BLOCK": FACTOR * 32})]
 """
-KERNELS = HEAD + """IMPORT
+)
+KERNELS = (
+    HEAD
+    + """IMPORT
 
 
 @triton.jit
@@ -57,6 +63,7 @@ def tuned(x, BLOCK: tl.constexpr):
 def apart(x):
     tl.store(x, OTHER(tl.load(x)))
 """
+)
 SETTINGS = '[kernels."pkg/k.py::body"]\nfamily = "gemm"\nproblems = [{M = 64, N = 512, K = 512}]\n'
 
 
@@ -81,10 +88,13 @@ def titles(comparison) -> set[str]:
         ("from .helpers import *", "", {}),
         ("from . import helpers", "helpers.", {}),
         ("import pkg.helpers as h", "h.", {}),
-        ("from lib import scale, other, CHUNK, configs", "", {"lib/__init__.py": "from .inner import *\n",
-                                                               "lib/inner.py": "from pkg.helpers import scale, other, CHUNK, configs\n"}),
+        (
+            "from lib import scale, other, CHUNK, configs",
+            "",
+            {"lib/__init__.py": "from .inner import *\n", "lib/inner.py": "from pkg.helpers import scale, other, CHUNK, configs\n"},
+        ),
     ],
-)  # fmt: skip
+)
 def test_kernels_that_import_what_changed_are_compared(repository, predictor, statement, prefix, files):
     base = repository.commit({"pkg/__init__.py": "", "pkg/helpers.py": helpers(2), "pkg/k.py": kernels(statement, prefix), **files})
     head = repository.commit({"pkg/helpers.py": helpers(4)})
@@ -187,9 +197,16 @@ def test_hostile_imports_are_not_followed_out_of_the_tree(repository, predictor,
 
 @pytest.mark.parametrize(
     ("module", "level", "found"),
-    [("b", 0, "a/c/b.py"), ("b", 1, "a/c/b.py"), ("b", 2, "a/b/__init__.py"), ("a.b", 0, "a/b/__init__.py"), ("", 2, "a/__init__.py"),
-     ("b", 4, None), ("x", 0, None)],
-)  # fmt: skip
+    [
+        ("b", 0, "a/c/b.py"),
+        ("b", 1, "a/c/b.py"),
+        ("b", 2, "a/b/__init__.py"),
+        ("a.b", 0, "a/b/__init__.py"),
+        ("", 2, "a/__init__.py"),
+        ("b", 4, None),
+        ("x", 0, None),
+    ],
+)
 def test_where_an_import_leads(module, level, found):
     paths = {"a/__init__.py", "a/b/__init__.py", "a/c/b.py", "a/c/k.py"}
     assert located(paths, "a/c/k.py", Import(alias="n", module=module, name="n", level=level)) == found

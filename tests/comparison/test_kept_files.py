@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.comparison.kept_files import KeptFiles
-from advisor.errors import InputError
+from advisor.comparison.trees.kept_files import KeptFiles
+from advisor.system.errors import InputError
 
 
 def test_a_file_is_parsed_once() -> None:

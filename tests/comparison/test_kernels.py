@@ -8,16 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from advisor.advise import advise
-from advisor.comparison import Options, compare_files, compare_trees, resources
-from advisor.comparison.kernel_source import parse
-from advisor.comparison.kernels import kernel_subjects
-from advisor.comparison.resources import Attempt, Compiling
+from advisor.advising import advise
+from advisor.advising.targets import Request
+from advisor.advising.targets.kernels import closed_form_kernel
+from advisor.comparison import Options, compare_files, compare_trees
+from advisor.comparison.kernels import resources
+from advisor.comparison.kernels.kernel_source import parse
+from advisor.comparison.kernels.kernels import kernel_subjects
+from advisor.comparison.kernels.resources import Attempt, Compiling
 from advisor.comparison.settings import KernelSettings, Settings
-from advisor.comparison.trees import RevisionTree
-from advisor.hardware import load_gpu
-from advisor.targets import Request
-from advisor.targets.kernels import closed_form_kernel
+from advisor.comparison.trees.trees import RevisionTree
+from advisor.gpus.hardware import load_gpu
 
 from .conftest import KERNEL
 
@@ -39,8 +40,15 @@ def only(**values: int) -> str:
 
 def row_of(base, head, predictor, settings=None):
     sources = [parse(text.encode(), "k.py") for text in (base, head)]
-    (subject,) = kernel_subjects("k.py", "modified", *sources, settings=settings or Settings(), gpus=[load_gpu("H100")],
-                                 predictor=predictor, compiling=Compiling(wanted=False))  # fmt: skip
+    (subject,) = kernel_subjects(
+        "k.py",
+        "modified",
+        *sources,
+        settings=settings or Settings(),
+        gpus=[load_gpu("H100")],
+        predictor=predictor,
+        compiling=Compiling(wanted=False),
+    )
     (row,) = subject.static
     return row
 
@@ -48,16 +56,22 @@ def row_of(base, head, predictor, settings=None):
 @pytest.mark.parametrize(
     ("block_k", "kept", "told"),
     [(128, True, ["H100, MI300X"]), (64, True, ["MI300X"]), (32, True, []), (128, False, [])],
-)  # fmt: skip
+)
 def test_what_a_list_got_that_cannot_launch_is_said(predictor, block_k, kept, told):
     """Autotuning passes over it, and rows are of the best: where it is alone, they say it."""
     first, last = "triton.Config(", "num_warps=8, num_stages=3)"
     listed = GOOD[GOOD.index(first) : GOOD.index(last) + len(last)]
     large = listed.replace("128", "256").replace('"BLOCK_SIZE_K": 64', f'"BLOCK_SIZE_K": {block_k}')
     head = GOOD.replace(listed, f"{listed}, {large}" if kept else large)
-    (subject,) = kernel_subjects("k.py", "modified", *(parse(text.encode(), "k.py") for text in (GOOD, head)),
-                                 settings=Settings(kernels={"k.py": MATMUL}), gpus=[load_gpu("H100"), load_gpu("MI300X")],
-                                 predictor=predictor, compiling=Compiling(wanted=False))  # fmt: skip
+    (subject,) = kernel_subjects(
+        "k.py",
+        "modified",
+        *(parse(text.encode(), "k.py") for text in (GOOD, head)),
+        settings=Settings(kernels={"k.py": MATMUL}),
+        gpus=[load_gpu("H100"), load_gpu("MI300X")],
+        predictor=predictor,
+        compiling=Compiling(wanted=False),
+    )
     label = f"BLOCK_SIZE_M=256 BLOCK_SIZE_N=256 BLOCK_SIZE_K={block_k} GROUP_SIZE_M=8 num_warps=8 num_stages=3"
     assert label in subject.configurations_added
     notes = [note for note in subject.notes if note.startswith("Added")]
@@ -110,8 +124,9 @@ def compared_lists(folder, base, head, predictor, *, settings=None):
     for name, text in (("old", base), ("new", head)):
         (folder / name).mkdir()
         (folder / name / "matmul.py").write_text(text)
-    found = compare_files(folder / "old/matmul.py", folder / "new/matmul.py", Options(gpus=("A100", "H100"), compiling=False), predictor,
-                          settings)  # fmt: skip
+    found = compare_files(
+        folder / "old/matmul.py", folder / "new/matmul.py", Options(gpus=("A100", "H100"), compiling=False), predictor, settings
+    )
     return found, found.subjects[0]
 
 
@@ -172,8 +187,15 @@ def renamed(text):
 def test_a_kernel_with_names_of_its_own_is_advised_and_compiled_in_these(predictor):
     said = KernelSettings(family="gemm", configuration=NAMES, problems=({"M": 64, "N": 4096, "K": 4096},))
     sources = [parse(renamed(KERNEL.format(m=m)).encode(), "k.py") for m in (128, 16)]
-    (subject,) = kernel_subjects("k.py", "modified", *sources, settings=Settings(kernels={"k.py": said}), gpus=[load_gpu("H100")],
-                                 predictor=predictor, compiling=Compiling())  # fmt: skip
+    (subject,) = kernel_subjects(
+        "k.py",
+        "modified",
+        *sources,
+        settings=Settings(kernels={"k.py": said}),
+        gpus=[load_gpu("H100")],
+        predictor=predictor,
+        compiling=Compiling(),
+    )
     (row,) = subject.static
     assert [set(side.configuration.parameters) for side in (row.base, row.head, row.advice)] == [set(NAMES)] * 3
     assert row.advice.triton_config.startswith('triton.Config({"BM": ') and "GROUP_SIZE_M" not in row.advice.triton_config
@@ -202,8 +224,15 @@ def test_the_names_that_most_kernels_use_need_no_description(predictor):
 def test_names_that_say_nothing_are_no_prediction(predictor):
     said = KernelSettings(family="gemm", problems=({"M": 64, "N": 4096, "K": 4096},))
     sources = [parse(with_names(KERNEL.format(m=m), {"BLOCK_SIZE_": "TILE_"}).encode(), "k.py") for m in (128, 16)]
-    (subject,) = kernel_subjects("k.py", "modified", *sources, settings=Settings(kernels={"k.py": said}), gpus=[load_gpu("H100")],
-                                 predictor=predictor, compiling=Compiling(wanted=False))  # fmt: skip
+    (subject,) = kernel_subjects(
+        "k.py",
+        "modified",
+        *sources,
+        settings=Settings(kernels={"k.py": said}),
+        gpus=[load_gpu("H100")],
+        predictor=predictor,
+        compiling=Compiling(wanted=False),
+    )
     (note,) = subject.notes
     assert not subject.static and "do not name BLOCK_SIZE_M, BLOCK_SIZE_N, BLOCK_SIZE_K; got TILE_M" in note
     assert 'configuration = {TILE_M = "BLOCK_SIZE_M", …}' in note
@@ -214,8 +243,15 @@ def test_the_remedy_suggests_a_name_that_is_not_read(predictor):
     texts = [with_names(KERNEL.format(m=m), {"BLOCK_SIZE_M": "TILE", "GROUP_SIZE_M": "GROUP_M"}) for m in (128, 16)]
     texts = [re.sub(r'("TILE": \d+), (.*?)"GROUP_M": 8', r'"GROUP_M": 8, \2\1', text) for text in texts]
     sources = [parse(text.encode(), "k.py") for text in texts]
-    (subject,) = kernel_subjects("k.py", "modified", *sources, settings=Settings(kernels={"k.py": said}), gpus=[load_gpu("H100")],
-                                 predictor=predictor, compiling=Compiling(wanted=False))  # fmt: skip
+    (subject,) = kernel_subjects(
+        "k.py",
+        "modified",
+        *sources,
+        settings=Settings(kernels={"k.py": said}),
+        gpus=[load_gpu("H100")],
+        predictor=predictor,
+        compiling=Compiling(wanted=False),
+    )
     assert "got GROUP_M" in subject.notes[0] and 'configuration = {TILE = "BLOCK_SIZE_M", …}' in subject.notes[0]
 
 
@@ -248,8 +284,15 @@ def test_what_is_not_tiled_or_has_a_default_need_not_be_named(predictor, family,
 def test_parameters_that_no_prediction_reads_are_named(predictor):
     text = KERNEL.format(m=128).replace('"GROUP_SIZE_M": 8', '"GROUP_SIZE_M": 8, "STAGGER": 1')
     sources = [parse(each.encode(), "k.py") for each in (text, text.replace('"STAGGER": 1', '"STAGGER": 2'))]
-    (subject,) = kernel_subjects("k.py", "modified", *sources, settings=Settings(kernels={"k.py": MATMUL}), gpus=[load_gpu("H100")],
-                                 predictor=predictor, compiling=Compiling(wanted=False))  # fmt: skip
+    (subject,) = kernel_subjects(
+        "k.py",
+        "modified",
+        *sources,
+        settings=Settings(kernels={"k.py": MATMUL}),
+        gpus=[load_gpu("H100")],
+        predictor=predictor,
+        compiling=Compiling(wanted=False),
+    )
     assert any("does not read STAGGER" in note for note in subject.notes)
 
 
@@ -259,8 +302,15 @@ def test_a_kernel_is_compiled_with_the_type_of_its_problem(predictor, monkeypatc
     for dtype in (None, "fp8"):
         said = replace(MATMUL, problems=({**MATMUL.problems[0], **({"dtype": dtype} if dtype else {})},))
         sources = [parse(KERNEL.format(m=m).encode(), "k.py") for m in (128, 16)]
-        kernel_subjects("k.py", "modified", *sources, settings=Settings(kernels={"k.py": said}), gpus=[load_gpu("H100")],
-                        predictor=predictor, compiling=Compiling())  # fmt: skip
+        kernel_subjects(
+            "k.py",
+            "modified",
+            *sources,
+            settings=Settings(kernels={"k.py": said}),
+            gpus=[load_gpu("H100")],
+            predictor=predictor,
+            compiling=Compiling(),
+        )
     assert asked == ["bf16"] * 2 + ["fp8e4nv"] * 2
 
 
@@ -269,8 +319,15 @@ def test_the_type_of_a_problem_that_cannot_be_predicted_counts(predictor, monkey
     monkeypatch.setattr(resources, "_compile", lambda version, configuration, gpu, element, *_: asked.append(element) or Attempt())
     said = KernelSettings(problems=({"M": 64, "N": 128, "K": 128, "dtype": "fp8"},))  # of no family
     sources = [parse(KERNEL.format(m=m).encode(), "k.py") for m in (128, 16)]
-    (subject,) = kernel_subjects("k.py", "modified", *sources, settings=Settings(kernels={"k.py": said}), gpus=[load_gpu("H100")],
-                                 predictor=predictor, compiling=Compiling())  # fmt: skip
+    (subject,) = kernel_subjects(
+        "k.py",
+        "modified",
+        *sources,
+        settings=Settings(kernels={"k.py": said}),
+        gpus=[load_gpu("H100")],
+        predictor=predictor,
+        compiling=Compiling(),
+    )
     assert not subject.static and asked == ["fp8e4nv"] * 2
 
 
@@ -281,7 +338,8 @@ def test_a_body_that_changed_beside_the_configurations_is_said_to_be_unread(pred
     head = KERNEL.format(m=16).replace("tl.load(a + tl.arange(0, BLOCK_SIZE_M))", f"tl.load(a + tl.arange(0, BLOCK_SIZE_M)){factor}")
     settings = Settings(kernels={"k.py": KernelSettings(family="gemm", problems=({"M": 64, "N": 4096, "K": 4096},))})
     sources = [parse(text.encode(), "k.py") for text in (base, head)]
-    (subject,) = kernel_subjects("k.py", "modified", *sources, settings=settings, gpus=[load_gpu("H200")], predictor=predictor,
-                                 compiling=Compiling(wanted=False))  # fmt: skip
+    (subject,) = kernel_subjects(
+        "k.py", "modified", *sources, settings=settings, gpus=[load_gpu("H200")], predictor=predictor, compiling=Compiling(wanted=False)
+    )
     assert any(row.changed for row in subject.static)
     assert any(note.startswith("The body changed too, and the model does not read a kernel's body") for note in subject.notes) is told

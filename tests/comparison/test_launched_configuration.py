@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from advisor.comparison import Options, compare_trees
-from advisor.comparison.trees import RevisionTree
+from advisor.comparison.trees.trees import RevisionTree
 
 GEMM = """
 import triton

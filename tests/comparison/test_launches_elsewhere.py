@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.comparison import Options, compare_trees, launchers
-from advisor.comparison.trees import FolderTree, RevisionTree
+from advisor.comparison import Options, compare_trees
+from advisor.comparison.kernels import launchers
+from advisor.comparison.trees.trees import FolderTree, RevisionTree
 from advisor.rendering.comparison_markdown import to_comment
 from advisor.rendering.comparison_page import to_page
 from advisor.rendering.comparison_text import to_text
@@ -81,10 +82,14 @@ def test_another_launch_in_another_file_is_a_change_of_the_kernel(repository, pr
 
 @pytest.mark.parametrize(
     ("statement", "kernel"),
-    [("from .kernels import scale", "scale"), ("from . import kernels", "kernels.scale"), ("import pkg.kernels as k", "k.scale"),
-     ("try:\n        from .kernels import scale as k\n    except ImportError:\n        raise", "k"),
-     ("from .kernels import scale\n    k = scale if n else None", "k")],
-)  # fmt: skip
+    [
+        ("from .kernels import scale", "scale"),
+        ("from . import kernels", "kernels.scale"),
+        ("import pkg.kernels as k", "k.scale"),
+        ("try:\n        from .kernels import scale as k\n    except ImportError:\n        raise", "k"),
+        ("from .kernels import scale\n    k = scale if n else None", "k"),
+    ],
+)
 def test_what_a_function_imports_is_followed(repository, predictor, statement, kernel):
     base = files("", kernel)
     base["pkg/ops.py"] = base["pkg/ops.py"].replace("    block = 1024\n", f"    block = 1024\n    {statement}\n")
@@ -118,10 +123,13 @@ def test_what_a_subscript_is_short_for_is_a_launch_elsewhere_too(repository, pre
 
 @pytest.mark.parametrize(
     ("old", "new", "change"),
-    [("num_warps=4)", "num_warps=8)", "what **options comes from"),
-     ("**options", "**options, num_stages=2", "no num_stages → num_stages=2"),
-     ("**options", "**dict(options)", "**options → **dict(options)"), (", **options", "", "**options → no **options")],
-)  # fmt: skip
+    [
+        ("num_warps=4)", "num_warps=8)", "what **options comes from"),
+        ("**options", "**options, num_stages=2", "no num_stages → num_stages=2"),
+        ("**options", "**dict(options)", "**options → **dict(options)"),
+        (", **options", "", "**options → no **options"),
+    ],
+)
 def test_options_that_are_spread_count(repository, predictor, old, new, change):
     base = files()
     ops = base["pkg/ops.py"].replace("BLOCK=block, num_warps=4, num_stages=warps_for(n))", "**options)")
@@ -184,9 +192,14 @@ def again(x):
 
 @pytest.mark.parametrize(
     ("path", "old", "new"),
-    [("pkg/ops.py", "else 128", "else 256"), ("pkg/ops.py", '["num_warps"] = 4', '["num_warps"] = 8'), ("pkg/tools.py", "4096", "8192"),
-     ("pkg/ops.py", "num_ctas=1", "num_ctas=2"), ("pkg/ops.py", "config = chosen(x.numel())", "config = chosen(64)")],
-)  # fmt: skip
+    [
+        ("pkg/ops.py", "else 128", "else 256"),
+        ("pkg/ops.py", '["num_warps"] = 4', '["num_warps"] = 8'),
+        ("pkg/tools.py", "4096", "8192"),
+        ("pkg/ops.py", "num_ctas=1", "num_ctas=2"),
+        ("pkg/ops.py", "config = chosen(x.numel())", "config = chosen(64)"),
+    ],
+)
 def test_what_functions_hand_on_to_the_launch_counts(repository, predictor, path, old, new):
     base = files() | {"pkg/ops.py": SERVING}
     (subject,) = compared_files(repository, predictor, base, edited(base, old, new, path)).subjects
@@ -195,10 +208,13 @@ def test_what_functions_hand_on_to_the_launch_counts(repository, predictor, path
 
 @pytest.mark.parametrize(
     ("old", "new"),
-    [("x.contiguous()", "x.clone()"), ("config, activation=abs", "config, activation=round"), 
-     ("def prepared", "def unused():\n    pass\n\n\ndef prepared"),
-     ("def again(x):", "def third(x):\n    return invoke(x, chosen(x.numel()), abs)\n\n\ndef again(x):")],
-)  # fmt: skip
+    [
+        ("x.contiguous()", "x.clone()"),
+        ("config, activation=abs", "config, activation=round"),
+        ("def prepared", "def unused():\n    pass\n\n\ndef prepared"),
+        ("def again(x):", "def third(x):\n    return invoke(x, chosen(x.numel()), abs)\n\n\ndef again(x):"),
+    ],
+)
 def test_what_functions_hand_on_besides_does_not(repository, predictor, old, new):
     """What makes the tensor, other arguments, and one more function that passes what another passes."""
     base = files() | {"pkg/ops.py": SERVING}
@@ -258,23 +274,31 @@ def test_functions_that_call_each_other_are_followed_once(repository, predictor,
 @pytest.mark.parametrize(
     ("path", "old", "new", "added", "note"),
     [
-        ("pkg/lists.py", "(128, 256)", "(128, 256, 512)", ("BLOCK=512 num_warps=4 num_stages=3",),
-         "triton.autotune(blocks(), key=['n']) comes from"),
+        (
+            "pkg/lists.py",
+            "(128, 256)",
+            "(128, 256, 512)",
+            ("BLOCK=512 num_warps=4 num_stages=3",),
+            "triton.autotune(blocks(), key=['n']) comes from",
+        ),
         ("pkg/tuned.py", "key=['n']", "key=[]", (), "The key of its autotuning changed: n → none."),
         ("pkg/kernels.py", "* 2", "* 3", (), "Both versions may be launched with the same configurations"),
     ],
-)  # fmt: skip
+)
 def test_a_kernel_is_tuned_by_the_file_that_imports_it(repository, predictor, path, old, new, added, note, handed):
     base = files("from .tuned import tuned", "tuned") if handed else {"pkg/__init__.py": "", "pkg/kernels.py": KERNELS}
     run = "" if handed else "\ndef run(x):\n    tuned[(1,)](x, x.numel())\n"
     base |= {
         "pkg/lists.py": "import triton\n\ndef blocks():\n    return [triton.Config({'BLOCK': b}) for b in (128, 256)]\n",
         "pkg/tuned.py": "import triton\nfrom .lists import blocks\nfrom .kernels import scale\n"
-                        "tuned = triton.autotune(blocks(), key=['n'])(scale)\n" + run,
+        "tuned = triton.autotune(blocks(), key=['n'])(scale)\n" + run,
         "advisor.toml": '[kernels."pkg/kernels.py::scale"]\nfamily = "elementwise"\nop = "add"\nproblems = [{B = 1, H = 4096}]\n',
-    }  # fmt: skip
-    subject = next(each for each in compared_files(repository, predictor, base, edited(base, old, new, path)).subjects
-                   if each.title == "pkg/kernels.py::scale")  # fmt: skip
+    }
+    subject = next(
+        each
+        for each in compared_files(repository, predictor, base, edited(base, old, new, path)).subjects
+        if each.title == "pkg/kernels.py::scale"
+    )
     assert subject.configurations_added == added and not subject.configurations_removed
     assert any(note in each for each in subject.notes), subject.notes
 
@@ -302,9 +326,13 @@ def test_an_unchanged_file_whose_launch_changed_says_with_what(repository, predi
 
 @pytest.mark.parametrize(
     ("old", "new"),
-    [("relu", "sigmoid"), ("return torch", "x += 1\n    return torch"), ("def run(x):", "def scaled(x):"),
-     ("def run(x):\n", "def run(x, scale):\n")],
-)  # fmt: skip
+    [
+        ("relu", "sigmoid"),
+        ("return torch", "x += 1\n    return torch"),
+        ("def run(x):", "def scaled(x):"),
+        ("def run(x):\n", "def run(x, scale):\n"),
+    ],
+)
 def test_what_has_no_part_in_the_launch_is_none(repository, predictor, old, new):
     """The last one launches its argument from now on, which is no kernel of the file as far as is known."""
     base = files()
@@ -334,8 +362,11 @@ def test_a_kernel_whose_file_moved_is_launched_as_before(repository, predictor):
     assert not compared_files(repository, predictor, base, moved).subjects
     again = {"pkg/jit.py": None, "pkg/kernels.py": KERNELS, "pkg/ops.py": base["pkg/ops.py"].replace("num_warps=4", "num_warps=8")}
     (subject,) = compared_files(repository, predictor, {}, again).subjects
-    assert subject.notes == ("Moved here from pkg/jit.py.", SAID.format(file="pkg/ops.py", change="num_warps=4 → num_warps=8"),
-                             *subject.notes[2:])  # fmt: skip
+    assert subject.notes == (
+        "Moved here from pkg/jit.py.",
+        SAID.format(file="pkg/ops.py", change="num_warps=4 → num_warps=8"),
+        *subject.notes[2:],
+    )
 
 
 @pytest.mark.parametrize("other", ["tests/test_ops.py", "pkg/bench.py"])
@@ -351,8 +382,10 @@ def test_each_file_is_compared_with_what_it_was(repository, predictor):
     base["pkg/more.py"] = base["pkg/ops.py"].replace("num_warps=4", "num_warps=2")
     head = {path: base[path].replace("num_warps=", "num_warps=2 * ") for path in ("pkg/ops.py", "pkg/more.py")}
     (subject,) = compared_files(repository, predictor, base, head).subjects
-    assert {SAID.format(file="pkg/ops.py", change="num_warps=4 → num_warps=2 * 4"),
-            SAID.format(file="pkg/more.py", change="num_warps=2 → num_warps=2 * 2")} <= set(subject.notes)  # fmt: skip
+    assert {
+        SAID.format(file="pkg/ops.py", change="num_warps=4 → num_warps=2 * 4"),
+        SAID.format(file="pkg/more.py", change="num_warps=2 → num_warps=2 * 2"),
+    } <= set(subject.notes)
 
 
 def test_folders_are_compared_alike(tmp_path, predictor):
@@ -400,7 +433,8 @@ def test_what_a_limit_leaves_out_is_said(repository, predictor, monkeypatch):
     base = {**files(), "pkg/a.py": "x = 1\n"}
     found = compared_files(repository, predictor, base, {**edited(base, "num_warps=4", "num_warps=8"), "pkg/a.py": "x = 2\n"})
     assert not found.subjects and found.warnings == (
-        "1 files were not looked through for launches of other files' kernels: there are more than 1.",)  # fmt: skip
+        "1 files were not looked through for launches of other files' kernels: there are more than 1.",
+    )
 
 
 def test_what_a_partial_clone_lacks_is_said(repository, predictor, tmp_path):

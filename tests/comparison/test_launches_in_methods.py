@@ -6,10 +6,10 @@ import ast
 
 import pytest
 
-from advisor.comparison.callers import passed
-from advisor.comparison.launch_meaning import changed_launches
-from advisor.comparison.launching import own_launches
-from advisor.configs.source import parse_source
+from advisor.comparison.kernels.callers import passed
+from advisor.comparison.kernels.launch_digest import changed_launches
+from advisor.comparison.kernels.launching import own_launches
+from advisor.python_source.source import parse_source
 
 KERNEL = """
 import torch
@@ -142,9 +142,15 @@ def test_what_a_method_does_besides_does_not(text, old, new):
 
 @pytest.mark.parametrize(
     ("call", "given"),
-    [("self.launch(a, b)", ["b"]), ("Op.launch(self, a, b)", ["b"]), ("Op.launch(a, b)", ["b"]), ("self.launch(a, block=b)", ["b"]),
-     ("launch(a, b)", []), ("launch(a, b, c)", ["c"])],
-)  # fmt: skip
+    [
+        ("self.launch(a, b)", ["b"]),
+        ("Op.launch(self, a, b)", ["b"]),
+        ("Op.launch(a, b)", ["b"]),
+        ("self.launch(a, block=b)", ["b"]),
+        ("launch(a, b)", []),
+        ("launch(a, b, c)", ["c"]),
+    ],
+)
 def test_the_object_of_a_method_is_not_passed(call, given):
     (function,) = ast.parse("def launch(self, x, block):\n    pass\n").body
     values = passed(function, ast.parse(call, mode="eval").body, "block")

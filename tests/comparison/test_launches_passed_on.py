@@ -99,9 +99,13 @@ def test_what_a_configuration_of_another_file_holds_counts(repository, predictor
 @pytest.mark.parametrize(
     ("text", "old", "new"),
     [
-        (WITHIN, '"last"', '"first"'), (LAMBDA, "64, 3", "64, 4"), (OBJECT, '"run"', '"walk"'),
-        (TUNED, "torch.empty(3)", "torch.zeros(4)"), (TUNED, '"up"', '"down"'), (HELD, "Layer(1)", "Layer(2)"),
+        (WITHIN, '"last"', '"first"'),
+        (LAMBDA, "64, 3", "64, 4"),
+        (OBJECT, '"run"', '"walk"'),
+        (TUNED, "torch.empty(3)", "torch.zeros(4)"),
+        (TUNED, '"up"', '"down"'),
+        (HELD, "Layer(1)", "Layer(2)"),
     ],
-)  # fmt: skip
+)
 def test_what_has_no_part_in_the_launch_is_none(repository, predictor, text, old, new):
     assert not compared(repository, predictor, text, (old, new))

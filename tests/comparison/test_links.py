@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from advisor.comparison import Options, compare_trees
-from advisor.comparison.trees import FolderTree
+from advisor.comparison.trees.trees import FolderTree
 
 from .conftest import KERNEL, TABLE, entry, table
 from .repository import compared_files

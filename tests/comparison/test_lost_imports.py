@@ -38,10 +38,12 @@ def failures(repository, predictor, user, change, path="pkg/model.py", head_user
 @pytest.mark.parametrize(
     ("path", "user"),
     [
-        ("pkg/model.py", "from .sub.ops import scale\n"), ("pkg/model.py", "from .sub.ops import scale as other\n"),
-        ("bench.py", "from pkg.sub.ops import scale\n"), ("tests/unit/test_ops.py", "from pkg.sub.ops import (\n    scale,\n)\n"),
+        ("pkg/model.py", "from .sub.ops import scale\n"),
+        ("pkg/model.py", "from .sub.ops import scale as other\n"),
+        ("bench.py", "from pkg.sub.ops import scale\n"),
+        ("tests/unit/test_ops.py", "from pkg.sub.ops import (\n    scale,\n)\n"),
     ],
-)  # fmt: skip
+)
 def test_an_import_of_what_is_gone_gates(repository, predictor, change, path, user):
     found = failures(repository, predictor, user, change, path)
     reason = "ImportError as soon as it is imported: line 1 imports scale, which pkg/sub/ops.py no longer defines"
@@ -71,7 +73,7 @@ def test_a_function_that_launches_counts_as_well_and_all_of_a_file_is_told_once(
         ("from triton.ops import scale\n", MOVED),
     ],
     ids=["kept", "same", "handed on", "all handed on", "getattr", "package", "try", "late", "elsewhere", "installed"],
-)  # fmt: skip
+)
 def test_what_is_there_or_may_be_does_not_gate(repository, predictor, user, change):
     assert not failures(repository, predictor, user, change).gate.failed
 
@@ -87,7 +89,7 @@ def test_a_file_that_follows_does_not_gate(repository, predictor):
         ("pkg/sub/model.py", "from ops import scale\n", {"pkg/sub/ops.py": RENAMED}),  # another ops, unless it is run as a script
         ("bench.py", "from pkg.sub.ops import scale\n", dict.fromkeys(BASE)),  # an installed pkg
     ],
-)  # fmt: skip
+)
 def test_an_absolute_import_may_mean_another_file(repository, predictor, path, user, change):
     assert not failures(repository, predictor, user, change, path).gate.failed
 

@@ -13,9 +13,13 @@ from .repository import compared
 
 @pytest.mark.parametrize(
     ("last", "reason"),
-    [({f"z/{TABLE}": table(M64=entry(block_k=256, stages=9))}, "entry 64 (needs"), ({f"z/{TABLE}": "{"}, "not valid JSON"),
-     ({"z.py": KERNEL.format(m=16) + "\n("}, "z.py (line"), ({f"z/{TABLE}": table(M64=entry())}, None)],
-)  # fmt: skip
+    [
+        ({f"z/{TABLE}": table(M64=entry(block_k=256, stages=9))}, "entry 64 (needs"),
+        ({f"z/{TABLE}": "{"}, "not valid JSON"),
+        ({"z.py": KERNEL.format(m=16) + "\n("}, "z.py (line"),
+        ({f"z/{TABLE}": table(M64=entry())}, None),
+    ],
+)
 def test_past_the_limit_what_is_certain_to_fail_still_gates(repository, predictor, monkeypatch, last, reason):
     monkeypatch.setattr(compare, "LARGEST_CHANGES", 2)
     base = repository.commit({"z.py": KERNEL.format(m=16), **{f"{name}/{TABLE}": table(M64=entry(32)) for name in "abyz"}})

@@ -16,17 +16,17 @@ from advisor.comparison.gate import conditions
 from advisor.comparison.measured import Ran, measured_row
 from advisor.comparison.of_files import compare_files
 from advisor.comparison.settings import Settings
-from advisor.comparison_json import comparison_from_json, comparison_to_json
-from advisor.comparison_schema import Compared, Subject
-from advisor.errors import InputError, UsageError
 from advisor.learned import load_predictor
 from advisor.measurement.failures import Failure
 from advisor.rendering.comparison_markdown import MARKER, to_comment, to_summary
 from advisor.rendering.comparison_page import to_page
 from advisor.rendering.comparison_sarif import to_sarif
 from advisor.rendering.comparison_text import to_text
-from advisor.result_json import from_json
-from advisor.schema import Fingerprint, Problem, Round
+from advisor.result.comparison_json import comparison_from_json, comparison_to_json
+from advisor.result.comparison_schema import Compared, Subject
+from advisor.result.result_json import from_json
+from advisor.result.schema import Fingerprint, Problem, Round
+from advisor.system.errors import InputError, UsageError
 
 DATA = Path(__file__).parent.parent / "data" / "compare"
 PROBLEM = Problem(family="gemm", op="gemm", sizes={"M": 64, "N": 4096, "K": 4096})
@@ -35,8 +35,15 @@ PRINT = Fingerprint(mode="gpu", gpu="NVIDIA H200", driver="570", cuda="12.8", tr
 
 def ran(us: float, *, seed: int = 0, rounds: int = 12, **changes) -> Ran:
     noise = 1 + 0.002 * np.random.default_rng(seed).standard_normal(rounds)
-    base = Ran(kernel="gemm_kernel", gpu="H200", problem=PROBLEM, configuration=None, session="one", fingerprint=PRINT,
-               rounds=tuple(Round(samples_us=(us * float(each),)) for each in noise))  # fmt: skip
+    base = Ran(
+        kernel="gemm_kernel",
+        gpu="H200",
+        problem=PROBLEM,
+        configuration=None,
+        session="one",
+        fingerprint=PRINT,
+        rounds=tuple(Round(samples_us=(us * float(each),)) for each in noise),
+    )
     return replace(base, **changes)
 
 
@@ -142,8 +149,12 @@ def test_two_results(capsys, tmp_path):
     assert main(["compare", before, after, "--output", str(tmp_path)]) == 0
     assert "4 predicted faster" in capsys.readouterr().out
     assert sorted(path.name for path in tmp_path.iterdir()) == [
-        "comment.md", "comparison.html", "comparison.json", "comparison.sarif", "summary.md",
-    ]  # fmt: skip
+        "comment.md",
+        "comparison.html",
+        "comparison.json",
+        "comparison.sarif",
+        "summary.md",
+    ]
     assert main(["compare", after, before, "--fail-on", "predicted-regressed"]) == 1
     assert main(["compare", before, before]) == 0
     capsys.readouterr()
@@ -264,9 +275,21 @@ def test_a_model_says_nothing_of_kernels(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    "option", [*OF_TABLES, ["--fail-on", "predicted-regressed"], ["--fail-on", "none"], ["--gpu", "H100"], ["--update"], ["--no-compile"],
-               ["--launches", "x"], ["--weights", "x"], ["--merge-base", "main"], ["--baseline", "x"], ["side"]],
-)  # fmt: skip
+    "option",
+    [
+        *OF_TABLES,
+        ["--fail-on", "predicted-regressed"],
+        ["--fail-on", "none"],
+        ["--gpu", "H100"],
+        ["--update"],
+        ["--no-compile"],
+        ["--launches", "x"],
+        ["--weights", "x"],
+        ["--merge-base", "main"],
+        ["--baseline", "x"],
+        ["side"],
+    ],
+)
 def test_what_is_shown_again_takes_no_other_word(tmp_path, capsys, option):
     main(["compare", str(DATA / "before.json"), str(DATA / "after.json"), "--output", str(tmp_path)])
     written = str(tmp_path / "comparison.json")

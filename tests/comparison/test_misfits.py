@@ -7,12 +7,15 @@ import pytest
 from .repository import compared_files
 
 HEAD = "import triton\nimport triton.language as tl\n"
-KERNEL = HEAD + """
+KERNEL = (
+    HEAD
+    + """
 @triton.jit
 def scale(x_ptr, n, factor, BLOCK: tl.constexpr, EVEN: tl.constexpr = False):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     tl.store(x_ptr + at, factor * tl.load(x_ptr + at, mask=at < n), mask=at < n)
 """
+)
 RUN = """
 
 def run(x, n):

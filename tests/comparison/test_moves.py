@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from advisor.comparison import Options, compare_trees
-from advisor.comparison.trees import RevisionTree
+from advisor.comparison.trees.trees import RevisionTree
 
 from .conftest import KERNEL, TABLE, entry, table
 
@@ -106,10 +106,13 @@ def test_a_kernel_that_has_another_name_in_a_new_file_is_compared_with_what_it_w
     assert found.gate.failed and [each.change for each in found.subjects[1:]] == ["added"] * len(beside)
 
 
-@pytest.mark.parametrize("after", [
-    {"kernels/tiles.py": RENAMED, "kernels/twin.py": RENAMED.replace("_tiles", "_twin")},
-    {"kernels/tiles.py": RENAMED.replace("tl.store(c", "x = 1\n    y = 2\n    z = x + y\n    x = z\n    tl.store(c")},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "after",
+    [
+        {"kernels/tiles.py": RENAMED, "kernels/twin.py": RENAMED.replace("_tiles", "_twin")},
+        {"kernels/tiles.py": RENAMED.replace("tl.store(c", "x = 1\n    y = 2\n    z = x + y\n    x = z\n    tl.store(c")},
+    ],
+)
 def test_what_may_be_another_kernel_is_not_paired_by_its_body(repository, predictor, after):
     found = compared(repository, predictor, {PATH: GOOD}, after)
     assert sorted(each.change for each in found.subjects) == ["added"] * len(after) + ["removed"]

@@ -11,8 +11,8 @@ from advisor.cli import main
 from advisor.comparison import Options, compare_trees
 from advisor.comparison.recorded import read_recorded
 from advisor.comparison.settings import read_settings
-from advisor.comparison.trees import RevisionTree
-from advisor.errors import InputError
+from advisor.comparison.trees.trees import RevisionTree
+from advisor.system.errors import InputError
 
 from .conftest import KERNEL as TEMPLATE
 
@@ -30,12 +30,24 @@ dtype = "a"
 
 def launch(number, M=64, N=256, K=512, dtype="bfloat16", **more):
     """One line of a record: of the kernel `matmul`."""
-    tensors = {"a": {"shape": [M, K], "strides": [K, 1], "dtype": dtype}, "b": {"shape": [K, N], "strides": [N, 1], "dtype": dtype},
-               "c": {"shape": [M, N], "strides": [N, 1], "dtype": dtype}}  # fmt: skip
+    tensors = {
+        "a": {"shape": [M, K], "strides": [K, 1], "dtype": dtype},
+        "b": {"shape": [K, N], "strides": [N, 1], "dtype": dtype},
+        "c": {"shape": [M, N], "strides": [N, 1], "dtype": dtype},
+    }
     return {
-        "launch": f"l{number}", "kernel": "matmul", "line": 1, "source": "s", "signature": {}, "constexprs": {"BLOCK_M": 64},
-        "arguments": {"M": M, "N": N, "K": K}, "tensors": tensors, "options": {"num_warps": 4}, "grid": [1], **more,
-    }  # fmt: skip
+        "launch": f"l{number}",
+        "kernel": "matmul",
+        "line": 1,
+        "source": "s",
+        "signature": {},
+        "constexprs": {"BLOCK_M": 64},
+        "arguments": {"M": M, "N": N, "K": K},
+        "tensors": tensors,
+        "options": {"num_warps": 4},
+        "grid": [1],
+        **more,
+    }
 
 
 def record(*launches, counts=(), path=f"/home/somebody/project/{PATH}"):

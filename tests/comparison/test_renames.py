@@ -7,7 +7,7 @@ import ast
 import pytest
 
 from advisor.comparison import Options, compare_files
-from advisor.comparison.renames import renamed
+from advisor.comparison.kernels.renames import renamed
 
 from .conftest import KERNEL
 from .test_moves import BAD, GOOD, OTHER, PATH, SETTINGS, compared
@@ -68,7 +68,7 @@ def test_both_versions_are_compiled_under_their_own_names(tmp_path, predictor):
         ({"a": BODY}, {"b": BODY.replace("x7)", "x6)"), "c": BODY}, {"c": "a"}),  # the more alike
         ({"a": BODY}, {"b": f'"""What it does."""\n    {BODY}'}, {"b": "a"}),
     ],
-)  # fmt: skip
+)
 def test_kernels_are_paired_by_their_bodies(lost, gained, pairs):
     trees = [{name: function(name, body) for name, body in side.items()} for side in (lost, gained)]
     assert renamed(*trees) == pairs

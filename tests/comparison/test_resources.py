@@ -8,17 +8,18 @@ from types import SimpleNamespace
 
 import pytest
 
-from advisor.comparison import Options, assemble, compare_files, resources
+from advisor.comparison import Options, assemble, compare_files
 from advisor.comparison.described import described_arguments
+from advisor.comparison.kernels import resources
 from advisor.comparison.settings import Settings
-from advisor.comparison_schema import Compared, ResourceRow, Resources, Subject
-from advisor.compiled.kernel import Resources as Held
-from advisor.configs.source import parse_source
-from advisor.hardware import load_gpu
+from advisor.compiled.compiler.kernel import Resources as Held
+from advisor.gpus.hardware import load_gpu
 from advisor.learned.analytical import AnalyticalPredictor
+from advisor.python_source.source import parse_source
 from advisor.rendering.comparison_markdown import to_comment
 from advisor.rendering.comparison_text import to_text
-from advisor.schema import Configuration, Problem
+from advisor.result.comparison_schema import Compared, ResourceRow, Resources, Subject
+from advisor.result.schema import Configuration, Problem
 
 
 @pytest.fixture
@@ -39,9 +40,14 @@ def run(warps: int) -> resources.Run:
 
 @pytest.mark.parametrize(
     ("warps", "left", "compiled", "all_of_them"),
-    [([4, 4, 4], 24, [4], True), ([1, 2, 4], 24, [1, 4, 2], True), ([1, 2, 1, 4, 8, 16], 24, [1, 16, 4], False),
-     ([1, 2], 14, [1], False), ([1, 2], 16, [1, 2], True)],
-)  # fmt: skip
+    [
+        ([4, 4, 4], 24, [4], True),
+        ([1, 2, 4], 24, [1, 4, 2], True),
+        ([1, 2, 1, 4, 8, 16], 24, [1, 16, 4], False),
+        ([1, 2], 14, [1], False),
+        ([1, 2], 16, [1, 2], True),
+    ],
+)
 def test_problems_that_run_with_other_configurations_are_compiled_too(compile_of_warps, warps, left, compiled, all_of_them):
     """As long as enough compilations are left for the kernels to come."""
     version = SimpleNamespace(configurations=())
@@ -55,8 +61,9 @@ def test_problems_that_run_with_other_configurations_are_compiled_too(compile_of
 def test_of_many_compiled_configurations_a_comment_folds_those_that_decide_nothing(spills, shown):
     rows = []
     for number, count in enumerate(spills):
-        before, after = (Resources(origin="compiled", registers_per_thread=30 + number, spill_bytes=each, shared_memory_bytes=0)
-                         for each in (0, count))  # fmt: skip
+        before, after = (
+            Resources(origin="compiled", registers_per_thread=30 + number, spill_bytes=each, shared_memory_bytes=0) for each in (0, count)
+        )
         rows.append(ResourceRow(kernel="k", gpu="H100", label=f"BLOCK={number}", base=before, head=after, reason=""))
     subject = Subject(kind="kernel", title="k", path="k.py", change="modified", resources=tuple(rows))
     found = assemble(Compared(label="a"), Compared(label="b"), [subject], Options(), Settings(), AnalyticalPredictor(), ())
@@ -82,8 +89,16 @@ def test_every_gpu_gets_its_own_configuration(compile_of_warps, predictor, warps
 def test_a_file_is_told_all_of_the_problem():
     asked = ("weight_dtype", "output_dtype", "block_shape", "routing", "compute_capability", "capability")
     text = "def arguments(problem, config):\n    return {" + ", ".join(f"'{name}': problem['{name}']" for name in asked) + "}\n"
-    problem = Problem(family="fused_moe", op="w13", sizes={"M": 8, "E": 2, "topk": 1, "H": 64, "N": 64}, dtype="fp8", weight_dtype="fp8",
-                      output_dtype="bf16", block_shape=(128, 128), routing=(7, 1))  # fmt: skip
+    problem = Problem(
+        family="fused_moe",
+        op="w13",
+        sizes={"M": 8, "E": 2, "topk": 1, "H": 64, "N": 64},
+        dtype="fp8",
+        weight_dtype="fp8",
+        output_dtype="bf16",
+        block_shape=(128, 128),
+        routing=(7, 1),
+    )
     found = described_arguments(parse_source(text, "k.py"), {"arguments": "arguments"}, problem, Configuration(parameters={}), "9.0")
     assert found == dict(zip(asked, ("fp8", "bf16", (128, 128), [7, 1], "9.0", 90), strict=True))
 
@@ -112,11 +127,16 @@ def scale_kernel(x_ptr, n, TWICE: tl.constexpr, BLOCK: tl.constexpr):
 
 @pytest.mark.parametrize(
     ("line", "fails"),
-    [("x = tl.no_such_thing(x)", True), ("for i in range(n):\n        x += tl.no_such_thing(i)", True),
-     ("if TWICE:\n        x = tl.no_such_thing(x)", False), ("x = x if TWICE else tl.no_such_thing(x)", False),
-     ("for i in tl.static_range(TWICE):\n        x = tl.no_such_thing(x)", False),
-     ("if TWICE:\n        return\n    x = tl.no_such_thing(x)", False), ("x = x << 1", False)],
-)  # fmt: skip
+    [
+        ("x = tl.no_such_thing(x)", True),
+        ("for i in range(n):\n        x += tl.no_such_thing(i)", True),
+        ("if TWICE:\n        x = tl.no_such_thing(x)", False),
+        ("x = x if TWICE else tl.no_such_thing(x)", False),
+        ("for i in tl.static_range(TWICE):\n        x = tl.no_such_thing(x)", False),
+        ("if TWICE:\n        return\n    x = tl.no_such_thing(x)", False),
+        ("x = x << 1", False),
+    ],
+)
 def test_a_name_that_triton_lacks_fails_where_every_launch_comes_to_it(tmp_path, predictor, line, fails):
     """Only what no type, constant or configuration can mend is certain: the float that is shifted may be an integer."""
     pytest.importorskip("triton")
@@ -238,8 +258,11 @@ def test_configurations_that_took_the_place_of_others_are_compiled(compile_of_wa
 def test_what_autotuning_passes_over_does_not_gate(monkeypatch, warps, passed_over):
     def compiled(version, configuration, gpu, element, problem, *_):
         resident = 0 if configuration.num_warps == 16 else 2
-        return resources.Attempt(resources=Resources(origin="compiled", registers_per_thread=9, spill_bytes=0, shared_memory_bytes=0,
-                                                     resident_ctas_per_sm=resident))  # fmt: skip
+        return resources.Attempt(
+            resources=Resources(
+                origin="compiled", registers_per_thread=9, spill_bytes=0, shared_memory_bytes=0, resident_ctas_per_sm=resident
+            )
+        )
 
     monkeypatch.setattr(resources, "_compile", compiled)
     given = tuned(4, 8), tuned(*warps), {}, [load_gpu("H100")], resources.Compiling(), "bf16"

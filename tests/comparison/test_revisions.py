@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from advisor.cli import main
-from advisor.comparison import git
-from advisor.errors import InputError
+from advisor.comparison.trees import git
 from advisor.rendering import figures
 from advisor.rendering.comparison_markdown import MARKER, to_comment
 from advisor.rendering.comparison_page import to_page
 from advisor.rendering.comparison_sarif import to_sarif
 from advisor.rendering.comparison_text import to_text
+from advisor.system.errors import InputError
 
 from .conftest import KERNEL, TABLE, entry, table
 from .repository import compared
@@ -173,9 +173,20 @@ def test_a_table_is_compared_at_the_token_counts_that_are_named(repository, pred
 
 
 @pytest.mark.parametrize(
-    "text", ["gpu = ['H100']", "gpus = 'H100'", "gpus = ['/etc/passwd']", "gpus = ['x.toml']", "[kernels.a]\nfamly = 'gemm'", "=",
-             "[tables.a]\ntokens = 64", "[tables.a]\ntokens = [0]", "[tables.a]\ntop_k = '8'", "[tables.a]\nmodel = 8"],
-)  # fmt: skip
+    "text",
+    [
+        "gpu = ['H100']",
+        "gpus = 'H100'",
+        "gpus = ['/etc/passwd']",
+        "gpus = ['x.toml']",
+        "[kernels.a]\nfamly = 'gemm'",
+        "=",
+        "[tables.a]\ntokens = 64",
+        "[tables.a]\ntokens = [0]",
+        "[tables.a]\ntop_k = '8'",
+        "[tables.a]\nmodel = 8",
+    ],
+)
 def test_settings_that_are_off_are_refused_with_what_is_known(repository, predictor, text):
     base = repository.commit({"advisor.toml": text})
     head = repository.commit({"advisor.toml": text, "x": "y"})
@@ -194,10 +205,16 @@ def test_import_time_side_effects_do_not_happen(repository, predictor, tmp_path)
     base = repository.commit({"kernels/matmul.py": KERNEL.format(m=16), "kernels/__init__.py": "", "conftest.py": "", "setup.py": ""})
     literal = f"\nKERNELS = {{'matmul': {{'family': __import__('os').system('touch {witness}')}}}}\n"
     bomb = attack + KERNEL.format(m=128) + literal
-    head = repository.commit({
-        "kernels/matmul.py": bomb, "kernels/__init__.py": attack, "conftest.py": attack, "setup.py": attack, "sitecustomize.py": attack,
-        ".gitattributes": "*.py diff=evil filter=evil\n",
-    })  # fmt: skip
+    head = repository.commit(
+        {
+            "kernels/matmul.py": bomb,
+            "kernels/__init__.py": attack,
+            "conftest.py": attack,
+            "setup.py": attack,
+            "sitecustomize.py": attack,
+            ".gitattributes": "*.py diff=evil filter=evil\n",
+        }
+    )
     repository.git("config", "filter.evil.smudge", f"touch {witness}")
     repository.git("config", "diff.evil.textconv", f"touch {witness}")
     repository.git("config", "core.fsmonitor", f"touch {witness}")
@@ -327,12 +344,15 @@ def test_revisions_and_merge_base_from_the_command_line(history, capsys):
     assert "one of regressed" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("written", "sides", "label"), [
-    ("main..feature", ["main", "feature"], "main"),
-    ("main..", ["main", "HEAD"], "main"),
-    ("main...feature", ["--merge-base", "main", "feature"], "merge base with main"),
-    ("main...", ["--merge-base", "main"], "merge base with main"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("written", "sides", "label"),
+    [
+        ("main..feature", ["main", "feature"], "main"),
+        ("main..", ["main", "HEAD"], "main"),
+        ("main...feature", ["--merge-base", "main", "feature"], "merge base with main"),
+        ("main...", ["--merge-base", "main"], "merge base with main"),
+    ],
+)
 def test_a_range_is_read_as_git_diff_does(history, capsys, written, sides, label):
     assert main(["compare", *sides, "--no-compile", "--format", "json"]) == 0
     expected = json.loads(capsys.readouterr().out)
@@ -342,10 +362,15 @@ def test_a_range_is_read_as_git_diff_does(history, capsys, written, sides, label
     assert {**found, "command": "", "created_at": ""} == {**expected, "command": "", "created_at": ""}
 
 
-@pytest.mark.parametrize(("written", "named"), [
-    ("no-such-thing..HEAD", "no-such-thing: neither"), ("HEAD...no-such-thing", "no-such-thing: neither"),
-    ("../no-such-thing.json", "../no-such-thing.json: neither"), ("no-such/../thing", "no-such/../thing: neither"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("written", "named"),
+    [
+        ("no-such-thing..HEAD", "no-such-thing: neither"),
+        ("HEAD...no-such-thing", "no-such-thing: neither"),
+        ("../no-such-thing.json", "../no-such-thing.json: neither"),
+        ("no-such/../thing", "no-such/../thing: neither"),
+    ],
+)
 def test_what_is_no_range_is_named_as_it_was_written(history, capsys, written, named):
     assert main(["compare", written]) == 2
     assert capsys.readouterr().err.startswith(f"advisor: error: {named}")

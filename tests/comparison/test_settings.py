@@ -7,11 +7,11 @@ import re
 import pytest
 
 from advisor.comparison import Options, compare_trees
-from advisor.comparison.kernels import EXAMPLES
+from advisor.comparison.kernels.kernels import EXAMPLES
 from advisor.comparison.settings import matches, problem_of, read_settings
-from advisor.comparison.trees import RevisionTree
-from advisor.errors import InputError, UsageError
-from advisor.schema import FAMILIES
+from advisor.comparison.trees.trees import RevisionTree
+from advisor.result.schema import FAMILIES
+from advisor.system.errors import InputError, UsageError
 
 from .conftest import KERNEL, TABLE, entry, table
 from .repository import compared, compared_files
@@ -28,20 +28,28 @@ def warnings(repository, predictor, settings):
 
 @pytest.mark.parametrize(
     ("pattern", "matched"),
-    [("*/E=128,*,block_shape=[128,128].json", True), ("*,block_shape=[[]128,128].json", True), ("*/E=[1-9]*", True), (BLOCKED, True),
-     ("*/E=128,*,block_shape=[64,128].json", False), ("configs/E=128,*.json", False)],
-)  # fmt: skip
+    [
+        ("*/E=128,*,block_shape=[128,128].json", True),
+        ("*,block_shape=[[]128,128].json", True),
+        ("*/E=[1-9]*", True),
+        (BLOCKED, True),
+        ("*/E=128,*,block_shape=[64,128].json", False),
+        ("configs/E=128,*.json", False),
+    ],
+)
 def test_the_bracket_of_a_block_shape_is_one(pattern, matched):
     assert matches(BLOCKED, pattern) is matched
 
 
 @pytest.mark.parametrize(
     ("settings", "said"),
-    [('[tables."configs/E=128,*.json"]\nmodel = "Qwen3-30B-A3B"', r'tables\."configs/E=128.*matches no file'),
-     ('[kernels."kernel/matmul.py::matmul"]\nfamily = "gemm"', r"neither side has a file kernel/matmul\.py$"),
-     ('[kernels."*matmul.py::matmul"]\nfamily = "gemm"', r"a file \*matmul\.py; kernels are said by path, not by pattern$"),
-     ('[kernels."k/matmul.py::matmull"]\nfamily = "gemm"', "neither side has a kernel matmull")],
-)  # fmt: skip
+    [
+        ('[tables."configs/E=128,*.json"]\nmodel = "Qwen3-30B-A3B"', r'tables\."configs/E=128.*matches no file'),
+        ('[kernels."kernel/matmul.py::matmul"]\nfamily = "gemm"', r"neither side has a file kernel/matmul\.py$"),
+        ('[kernels."*matmul.py::matmul"]\nfamily = "gemm"', r"a file \*matmul\.py; kernels are said by path, not by pattern$"),
+        ('[kernels."k/matmul.py::matmull"]\nfamily = "gemm"', "neither side has a kernel matmull"),
+    ],
+)
 def test_what_matches_nothing_is_said(repository, predictor, settings, said):
     (warning,) = warnings(repository, predictor, settings)
     assert re.search(said, warning)

@@ -8,12 +8,12 @@ from dataclasses import replace
 import pytest
 
 from advisor import Request, resolve_target
-from advisor.advise import advise
+from advisor.advising import advise
 from advisor.cli import main
 from advisor.comparison.static import static_row
 from advisor.rendering.comparison_markdown import _finding
 from advisor.rendering.markdown import escape
-from advisor.schema import LaunchReport
+from advisor.result.schema import LaunchReport
 
 from .conftest import TABLE, entry, table
 

@@ -6,7 +6,7 @@ import pytest
 
 from advisor.cli import main
 from advisor.comparison import Options, compare_files
-from advisor.errors import InputError
+from advisor.system.errors import InputError
 
 from .conftest import TABLE, entry, table
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.comparison.undefined_names import undefined_names
-from advisor.configs.source import parse_source
+from advisor.comparison.kernels.undefined_names import undefined_names
+from advisor.python_source.source import parse_source
 from advisor.rendering.comparison_markdown import to_comment
 from advisor.rendering.comparison_page import to_page
 from advisor.rendering.comparison_sarif import to_sarif
@@ -54,7 +54,7 @@ def compared(repository, predictor, changed, base=BASE):
         ("ops/helpers.py", "x * SCALE", "x * SCALES", "SCALES (ops/helpers.py:9)"),
         ("ops/scale.py", "if EXTRA:", "if ENLARGED:", "ENLARGED (line 11)"),
     ],
-)  # fmt: skip
+)
 def test_a_name_that_nothing_defines_any_more_gates(repository, predictor, path, old, new, told):
     text = BASE[path]
     assert text.count(old) == 1
@@ -117,11 +117,15 @@ def test_a_kernel_that_is_gone_and_still_launched_gates(repository, predictor):
 @pytest.mark.parametrize(
     "head",
     [
-        "from other import scale\n" + GONE, "from other import *\n" + GONE, GONE.partition("def run")[0],
-        GONE.replace("def run(x", "def run(x, scale"), "try:\n    from fast import scale\nexcept ImportError:\n    scale = None\n" + GONE,
-        GONE.replace("    scale[", "    from other import scale\n    scale["), None,
+        "from other import scale\n" + GONE,
+        "from other import *\n" + GONE,
+        GONE.partition("def run")[0],
+        GONE.replace("def run(x", "def run(x, scale"),
+        "try:\n    from fast import scale\nexcept ImportError:\n    scale = None\n" + GONE,
+        GONE.replace("    scale[", "    from other import scale\n    scale["),
+        None,
     ],
-)  # fmt: skip
+)
 def test_a_kernel_that_is_gone_and_launched_no_more_does_not(repository, predictor, head):
     found = compared_files(repository, predictor, {"ops.py": KERNEL + "\n\n" + GONE}, {"ops.py": head})
     assert not found.gate.failed and [subject.change for subject in found.subjects] == ["removed"]

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from advisor.measurement.statistics import Side, verdict
-from advisor.schema import Round
+from advisor.result.schema import Round
 
 _SPEC = importlib.util.spec_from_file_location("verdicts", Path(__file__).parent.parent / "bench" / "verdicts.py")
 assert _SPEC is not None and _SPEC.loader is not None

@@ -42,8 +42,18 @@ def ran(step: str, folder: Path, **environment: str) -> list[str]:
     (folder / "gh").chmod(0o755)
     (folder / "comment.md").write_text("text")
     (folder / "calls").write_text("")
-    given = {"PATH": f"{folder}:{os.environ['PATH']}", "REPOSITORY": "o/r", "RUN": "1", "HEAD_SHA": "a", "HEAD_LABEL": "o:b",
-             "RUNNER_TEMP": str(folder), "GITHUB_OUTPUT": str(folder / "output"), "MINE": "", "CODE": "0", **environment}  # fmt: skip
+    given = {
+        "PATH": f"{folder}:{os.environ['PATH']}",
+        "REPOSITORY": "o/r",
+        "RUN": "1",
+        "HEAD_SHA": "a",
+        "HEAD_LABEL": "o:b",
+        "RUNNER_TEMP": str(folder),
+        "GITHUB_OUTPUT": str(folder / "output"),
+        "MINE": "",
+        "CODE": "0",
+        **environment,
+    }
     subprocess.run(["bash", "-e", "-c", script(step)], check=True, env=given, cwd=folder, capture_output=True)
     return (folder / "calls").read_text().splitlines()
 
@@ -83,9 +93,19 @@ def compared(folder: Path, output: str = "advisor-compare", base: str = "main", 
     advisor.parent.mkdir(parents=True)
     advisor.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m advisor "$@"\n')
     advisor.chmod(0o755)
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "RUNNER_TEMP": str(temporary), "GITHUB_OUTPUT": str(folder / "outputs"),
-                   "GITHUB_WORKSPACE": str(folder / "checkout"), "GITHUB_STEP_SUMMARY": str(folder / "summary"), "BASE": base, "HEAD": head,
-                   "GPUS": "H200", "FAIL_ON": "none", "OUTPUT": output}  # fmt: skip
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "RUNNER_TEMP": str(temporary),
+        "GITHUB_OUTPUT": str(folder / "outputs"),
+        "GITHUB_WORKSPACE": str(folder / "checkout"),
+        "GITHUB_STEP_SUMMARY": str(folder / "summary"),
+        "BASE": base,
+        "HEAD": head,
+        "GPUS": "H200",
+        "FAIL_ON": "none",
+        "OUTPUT": output,
+    }
     (folder / "summary").touch()
     done = subprocess.run(["bash", "-e", "-c", script("Compare", ACTION)], env=environment, cwd=folder / "checkout", capture_output=True)
     return done.returncode, temporary
@@ -120,9 +140,22 @@ def test_what_the_pull_request_brings_is_no_result(tmp_path):
 
 @pytest.mark.parametrize(
     "output",
-    [".", "..", "a/../../triton-advisor", "./a", "/", "{folder}", "{folder}/", "{folder}/checkout", "{folder}//checkout/",
-     "{folder}/temporary", "{folder}/temporary/triton-advisor", "{folder}/checkout/../checkout", "{folder}/link"],
-)  # fmt: skip
+    [
+        ".",
+        "..",
+        "a/../../triton-advisor",
+        "./a",
+        "/",
+        "{folder}",
+        "{folder}/",
+        "{folder}/checkout",
+        "{folder}//checkout/",
+        "{folder}/temporary",
+        "{folder}/temporary/triton-advisor",
+        "{folder}/checkout/../checkout",
+        "{folder}/link",
+    ],
+)
 def test_the_action_deletes_neither_the_checkout_nor_itself(tmp_path, output, monkeypatch):
     """Exit code 1 would say that the gate failed."""
     stand_in = tmp_path / "commands" / "rm"  # `/` is among the folders: whatever the step does, nothing is deleted, nor written

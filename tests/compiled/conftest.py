@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.compiled.pool import Pool
+from advisor.compiled.compiler.pool import Pool
 
 from .shared_pool import POOL
 

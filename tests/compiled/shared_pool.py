@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import atexit
 
-from advisor.compiled.pool import Pool
+from advisor.compiled.compiler.pool import Pool
 
 POOL = Pool(1)  # its process starts with the first request
 atexit.register(POOL.close)

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from advisor.compiled.access_widths import access_widths
-from advisor.compiled.assembly import read_facts
-from advisor.compiled.launch import inspect_launch
-from advisor.compiled.target import compile_target, make_launch
-from advisor.configs.source import read_source
+from advisor.compiled.demand.access_widths import access_widths
+from advisor.compiled.demand.assembly import read_facts
+from advisor.compiled.launches.launch import inspect_launch
+from advisor.compiled.launches.target import compile_target, make_launch
+from advisor.python_source.source import read_source
 
 from .shared_pool import POOL
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from advisor.compiled import values
-from advisor.compiled.accesses import AccessCounter, request
-from advisor.compiled.environment import Environment
-from advisor.compiled.execution import Access, Execution, Running
-from advisor.compiled.ir import Operation, parse
-from advisor.compiled.places import PlaceRecorder
-from advisor.compiled.remembered import Remembered
-from advisor.compiled.values import Value
+from advisor.compiled.demand.accesses import AccessCounter, request
+from advisor.compiled.ir import values
+from advisor.compiled.ir.environment import Environment
+from advisor.compiled.ir.execution import Access, Execution, Running
+from advisor.compiled.ir.ir import Operation, parse
+from advisor.compiled.ir.places import PlaceRecorder
+from advisor.compiled.ir.remembered import Remembered
+from advisor.compiled.ir.values import Value
 
 LOAD = """
 module {

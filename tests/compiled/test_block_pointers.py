@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from advisor.compiled.inference import Given, guesses
-from advisor.compiled.kernel import Target
-from advisor.compiled.launch import Inspection, KernelLaunch, inspect_launch
-from advisor.compiled.pool import Pool
-from advisor.configs.source import parse_source
+from advisor.compiled.compiler.kernel import Target
+from advisor.compiled.compiler.pool import Pool
+from advisor.compiled.guesses.inference import Given, guesses
+from advisor.compiled.launches.launch import Inspection, KernelLaunch, inspect_launch
+from advisor.python_source.source import parse_source
 
 HEAD = """import triton
 import triton.language as tl

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from advisor.compiled import values
-from advisor.compiled.carried import advance
-from advisor.compiled.values import Value
+from advisor.compiled.ir import values
+from advisor.compiled.ir.carried import advance
+from advisor.compiled.ir.values import Value
 
 ROWS, COLUMNS = np.arange(3).reshape(3, 1, 1) * 100, np.arange(4).reshape(1, 4, 1)
 POINTER = Value((ROWS, COLUMNS), (4, 8), False, "x")

@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from advisor.advise.of_compiled import advise_compiled
+from advisor.advising.of_compiled import advise_compiled
 from advisor.compiled.analysis import KernelAnalysis, kernel_analysis
-from advisor.compiled.counts import KernelDemand
-from advisor.compiled.launch import Inspection, inspect_launch
-from advisor.compiled.launch_options import LaunchOptions
+from advisor.compiled.demand.counts import KernelDemand
+from advisor.compiled.launches.launch import Inspection, inspect_launch
+from advisor.compiled.launches.launch_options import LaunchOptions
+from advisor.compiled.launches.target import compile_target, make_launch
 from advisor.compiled.report import as_text
-from advisor.compiled.target import compile_target, make_launch
-from advisor.configs.source import read_source
-from advisor.hardware import load_gpu
-from advisor.schema import UNCERTAIN
+from advisor.gpus.hardware import load_gpu
+from advisor.python_source.source import read_source
+from advisor.result.schema import UNCERTAIN
 
 from .shared_pool import POOL
 
@@ -140,14 +140,21 @@ CASES: dict[str, tuple[str, Touched]] = {
     "trips": (TRIPS, trips),
     "while": (UNTIL, lambda pid, value: trips(pid, value)[:-1]),
     "helper": (HELPER, lambda pid, value: [("out", pid * BLOCK + LANES), *([("x", pid * BLOCK + LANES)] if value > 5 else [])]),
-    "carried": (CARRIED, lambda pid, value: [("out", pid * BLOCK + LANES),
-                                             *(("x", pid * BLOCK + LANES + t * (value > 5)) for t in range(1, 201))]),
-}  # fmt: skip
+    "carried": (
+        CARRIED,
+        lambda pid, value: [("out", pid * BLOCK + LANES), *(("x", pid * BLOCK + LANES + t * (value > 5)) for t in range(1, 201))],
+    ),
+}
 ALL = PROGRAMS * BLOCK
 CERTAIN = {  # elements of x and out that any data have touched; where only the address hangs on them, those of one execution
-    "early return": (0, ALL), "mask": (0, ALL), "both sides": (ALL, BLOCK), "trips": (0, ALL), "while": (0, ALL), "helper": (0, ALL),
+    "early return": (0, ALL),
+    "mask": (0, ALL),
+    "both sides": (ALL, BLOCK),
+    "trips": (0, ALL),
+    "while": (0, ALL),
+    "helper": (0, ALL),
     "carried": (0, ALL),
-}  # fmt: skip
+}
 
 
 def listed(touched: Touched, data: list[int]) -> dict[str, int]:

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from advisor.compiled.analysis import KernelAnalysis, kernel_analysis
-from advisor.compiled.kernel import Target
-from advisor.compiled.launch import inspect_launch
-from advisor.compiled.target import make_launch
-from advisor.configs.source import read_source
-from advisor.hardware import GpuSpec, load_gpu
+from advisor.compiled.compiler.kernel import Target
+from advisor.compiled.launches.launch import inspect_launch
+from advisor.compiled.launches.target import make_launch
+from advisor.gpus.hardware import GpuSpec, load_gpu
 from advisor.pipelines.bound import L2_PORT_BYTES_PER_CLOCK, least_launch_us
+from advisor.python_source.source import read_source
 
 from .shared_pool import POOL
 
@@ -189,12 +189,19 @@ PRODUCTS = """
 @pytest.mark.parametrize(
     ("name", "kind", "half", "rate"),
     [
-        ("RTX 4090", "fp16", True, 1024), ("RTX 4090", "fp16", False, 512), ("RTX 4090", "fp8e5", True, 2048),
-        ("RTX 4090", "fp8e5", False, 1024), ("RTX 3090", "fp8e5", True, 1024), ("RTX 3090", "fp8e5", False, 512),
-        ("RTX 5090", "fp16", True, 1024), ("RTX 5090", "fp8e5", True, 2048), ("L40S", "fp16", True, 1024), ("L40S", "fp16", False, 1024),
+        ("RTX 4090", "fp16", True, 1024),
+        ("RTX 4090", "fp16", False, 512),
+        ("RTX 4090", "fp8e5", True, 2048),
+        ("RTX 4090", "fp8e5", False, 1024),
+        ("RTX 3090", "fp8e5", True, 1024),
+        ("RTX 3090", "fp8e5", False, 512),
+        ("RTX 5090", "fp16", True, 1024),
+        ("RTX 5090", "fp8e5", True, 2048),
+        ("L40S", "fp16", True, 1024),
+        ("L40S", "fp16", False, 1024),
         ("A100", "fp16", True, 2048),
     ],
-)  # fmt: skip
+)
 def test_sums_in_fp16_take_half_the_time_on_geforce(name: str, kind: str, half: bool, rate: float, tmp_path: Path) -> None:
     """The 3090 multiplies no fp8: it is widened to fp16."""
     gpu = load_gpu(name)
@@ -236,10 +243,13 @@ OF_FP32 = """
 @pytest.mark.parametrize(
     ("name", "precision", "rate", "own"),
     [
-        ("RTX 4090", "tf32x3", 256, 256 / 3), ("RTX 4090", "bf16x6", 256, 512 / 6), ("T4", "bf16x3", 128, 128),
-        ("A100", "tf32x3", 1024 / 3, 1024 / 3), ("A100", "bf16x3", 2048 / 3, 2048 / 3),
+        ("RTX 4090", "tf32x3", 256, 256 / 3),
+        ("RTX 4090", "bf16x6", 256, 512 / 6),
+        ("T4", "bf16x3", 128, 128),
+        ("A100", "tf32x3", 1024 / 3, 1024 / 3),
+        ("A100", "bf16x3", 2048 / 3, 2048 / 3),
     ],
-)  # fmt: skip
+)
 def test_a_bound_does_products_of_fp32_themselves_where_that_is_faster(
     name: str, precision: str, rate: float, own: float, tmp_path: Path
 ) -> None:
@@ -250,9 +260,7 @@ def test_a_bound_does_products_of_fp32_themselves_where_that_is_faster(
     assert found.config_bound.us == pytest.approx(us(flop / own, gpu), rel=1e-3)
 
 
-@pytest.mark.parametrize(
-    ("name", "rate"), [("A100", 128), ("H100", 256), ("V100", 64), ("B200", 128), ("RTX 4090", 4), ("L40S", 4)]
-)
+@pytest.mark.parametrize(("name", "rate"), [("A100", 128), ("H100", 256), ("V100", 64), ("B200", 128), ("RTX 4090", 4), ("L40S", 4)])
 def test_products_of_fp64_run_at_the_rate_of_fp64(name: str, rate: float, tmp_path: Path) -> None:
     """The matrix units of A100 and H100 do twice what the vector units do; others are bound by these (Ada: at 1/64 of fp32)."""
     gpu = load_gpu(name)

@@ -10,14 +10,14 @@ import pytest
 
 from advisor import pipelines
 from advisor.compiled.analysis import work_of
-from advisor.compiled.counts import KernelDemand
-from advisor.compiled.described import described_launch
-from advisor.compiled.kernel import Target
-from advisor.compiled.launch import inspect_launch
-from advisor.compiled.pool import Pool
-from advisor.configs.source import read_source
-from advisor.hardware import load_gpu
-from advisor.schema import Configuration, Problem
+from advisor.compiled.compiler.kernel import Target
+from advisor.compiled.compiler.pool import Pool
+from advisor.compiled.demand.counts import KernelDemand
+from advisor.compiled.launches.described import described_launch
+from advisor.compiled.launches.launch import inspect_launch
+from advisor.gpus.hardware import load_gpu
+from advisor.python_source.source import read_source
+from advisor.result.schema import Configuration, Problem
 from tests.compiled.bundled import FOLDER, load
 
 pytest.importorskip("triton")
@@ -42,9 +42,7 @@ def closed(family: str, op: str, sizes: dict, config: dict, **more: Any) -> Any:
     problem = Problem(family=family, op=op, sizes=sizes, **more)  # type: ignore[arg-type]
     parameters = {k: v for k, v in config.items() if k not in OPTIONS}
     configuration = Configuration(parameters=parameters, **{k: config[k] for k in OPTIONS})
-    return pipelines.demand(
-        pipelines.problem_batch([problem]), pipelines.configuration_batch([configuration]), load_gpu("H200")
-    )
+    return pipelines.demand(pipelines.problem_batch([problem]), pipelines.configuration_batch([configuration]), load_gpu("H200"))
 
 
 def total(column: Any) -> float:
@@ -64,7 +62,7 @@ GEMM = [
     ({"M": 256, "N": 384, "K": 777}, {"BLOCK_SIZE_M": 128, "BLOCK_SIZE_N": 64, "BLOCK_SIZE_K": 32, "GROUP_SIZE_M": 1, "SPLIT_K": 1}),
     ({"M": 64, "N": 256, "K": 2048}, {"BLOCK_SIZE_M": 32, "BLOCK_SIZE_N": 64, "BLOCK_SIZE_K": 128, "GROUP_SIZE_M": 8, "SPLIT_K": 4}),
     ({"M": 333, "N": 517, "K": 1001}, {"BLOCK_SIZE_M": 64, "BLOCK_SIZE_N": 64, "BLOCK_SIZE_K": 64, "GROUP_SIZE_M": 8, "SPLIT_K": 1}),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("sizes", "config"), GEMM)
@@ -85,8 +83,17 @@ def test_gemm(sizes: dict, config: dict, pool: Pool) -> None:
 
 def test_persistent_gemm(pool: Pool) -> None:
     sizes = {"M": 333, "N": 512, "K": 776}
-    config = {"BLOCK_SIZE_M": 64, "BLOCK_SIZE_N": 128, "BLOCK_SIZE_K": 64, "GROUP_SIZE_M": 8, "EPILOGUE_SUBTILE": 1,
-              "FLATTEN": False, "WARP_SPECIALIZE": False, "num_warps": 4, "num_stages": 3}  # fmt: skip
+    config = {
+        "BLOCK_SIZE_M": 64,
+        "BLOCK_SIZE_N": 128,
+        "BLOCK_SIZE_K": 64,
+        "GROUP_SIZE_M": 8,
+        "EPILOGUE_SUBTILE": 1,
+        "FLATTEN": False,
+        "WARP_SPECIALIZE": False,
+        "num_warps": 4,
+        "num_stages": 3,
+    }
     m, n, k = sizes["M"], sizes["N"], sizes["K"]
     shapes = {"a_desc": (m, k), "b_desc": (n, k), "c_desc": (m, n)}
     got = read("gemm", "gemm_persistent_kernel", {**sizes, "op": "gemm", "dtype": "bf16"}, config, (7,), pool, shapes=shapes)
@@ -133,9 +140,14 @@ def test_fused_moe(op: str, sizes: dict, blocks: tuple[int, ...], pool: Pool) ->
     assert width % blocks[1] == 0  # columns past the end wrap around, and their loads would be issued too
     grid = (worst // blocks[0] * cdiv(width, blocks[1]),)
     got = read(
-        "fused_moe", "fused_moe_kernel", {**sizes, "op": op, "dtype": "bf16"}, config, grid, pool,
+        "fused_moe",
+        "fused_moe_kernel",
+        {**sizes, "op": op, "dtype": "bf16"},
+        config,
+        grid,
+        pool,
         contents={"sorted_token_ids_ptr": sorted_ids, "expert_ids_ptr": owners, "num_tokens_post_padded_ptr": used},
-    )  # fmt: skip
+    )
     routing = tuple(int(n) for n in np.bincount(ids, minlength=sizes["E"]))
     want = closed("fused_moe", op, sizes, config, routing=routing)
     assert got.tensor_flop == {"bf16": total(want.per_cta["tensor"] * want.ctas)}

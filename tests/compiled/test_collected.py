@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from advisor.compiled.collected import NOWHERE, AccessTotals, Collected
-from advisor.compiled.execution import Access, Execution
-from advisor.compiled.ir import Block, Operation, parse
+from advisor.compiled.demand.collected import NOWHERE, AccessTotals, Collected
+from advisor.compiled.ir.execution import Access, Execution
+from advisor.compiled.ir.ir import Block, Operation, parse
 
 KERNEL = """
 module {

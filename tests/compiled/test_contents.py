@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from advisor.compiled import values
-from advisor.compiled.contents import loaded, not_given
-from advisor.compiled.values import Value
+from advisor.compiled.ir import values
+from advisor.compiled.ir.contents import loaded, not_given
+from advisor.compiled.ir.values import Value
 
 
 def pointer(*offsets: int, base: str = "data") -> Value:

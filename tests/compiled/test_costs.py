@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.compiled.costs import cost
-from advisor.compiled.ir import parse
-from advisor.compiled.staged import spared_bytes
+from advisor.compiled.demand.costs import cost
+from advisor.compiled.demand.staged import spared_bytes
+from advisor.compiled.ir.ir import parse
 
 ASSEMBLY = """
 module {{

@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from advisor.compiled import counted as module
-from advisor.compiled.counted import Counted
-from advisor.compiled.demand import read_demand
-from advisor.compiled.execution import Inputs
-from advisor.compiled.launch_options import LaunchOptions
+from advisor.compiled.demand import counted as module
+from advisor.compiled.demand.counted import Counted
+from advisor.compiled.demand.demand import read_demand
+from advisor.compiled.ir.execution import Inputs
 from advisor.compiled.launch_report import Unreadable, analyse_targets, targets_from
-from advisor.hardware import load_gpu
+from advisor.compiled.launches.launch_options import LaunchOptions
+from advisor.gpus.hardware import load_gpu
 
 COPY = """module {
   tt.func public @copy(%x: !tt.ptr<f32>, %n: i32) {

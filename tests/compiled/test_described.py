@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 
 from advisor.cli import main
-from advisor.compiled.described import Described, described_launch, launch_from_description
-from advisor.compiled.launch_options import LaunchOptions, launches, one_launch
-from advisor.configs.described import call_function, expression
-from advisor.configs.literals import NotLiteralError
-from advisor.configs.source import SourceFile, parse_source, read_source
-from advisor.errors import UsageError
-from advisor.hardware import load_gpu
+from advisor.compiled.launches.described import Described, described_launch, launch_from_description
+from advisor.compiled.launches.launch_options import LaunchOptions, launches, one_launch
+from advisor.gpus.hardware import load_gpu
+from advisor.python_source.described import call_function, expression
+from advisor.python_source.literals import NotLiteralError
+from advisor.python_source.source import SourceFile, parse_source, read_source
+from advisor.system.errors import UsageError
 from tests.compiled.bundled import FOLDER, load
 
 FILES = sorted(FOLDER.glob("*.py"))
@@ -97,8 +97,9 @@ def test_sizes_follow_from_arguments() -> None:
 @pytest.mark.parametrize("routing", [None, [9, 0, 1, 0, 0, 0, 2, 4]])
 @pytest.mark.parametrize(("tokens", "experts", "block"), [(64, 8, 16), (5, 8, 64), (1, 8, 16)])
 def test_routing_is_aligned_as_on_the_device(tokens: int, experts: int, block: int, routing: list[int] | None) -> None:
-    asked = LaunchOptions(sizes={"M": tokens, "E": experts, "topk": 2, "H": 256, "N": 128}, constexprs={"BLOCK_SIZE_M": block},
-                          op="w13", routing=routing)  # fmt: skip
+    asked = LaunchOptions(
+        sizes={"M": tokens, "E": experts, "topk": 2, "H": 256, "N": 128}, constexprs={"BLOCK_SIZE_M": block}, op="w13", routing=routing
+    )
     launch = one_launch(source_of("fused_moe"), "fused_moe_kernel", asked, H200)
     slots, owners = launch.contents["sorted_token_ids_ptr"], launch.contents["expert_ids_ptr"]
     used, count = launch.contents["num_tokens_post_padded_ptr"], tokens * 2
@@ -150,9 +151,14 @@ def test_every_function_of_a_file_is_told_of_the_gpu(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "asked",
-    [LaunchOptions(sizes={"Q": 1}), LaunchOptions(op="nothing"), LaunchOptions(constexprs={"NOTHING": 1}),
-     LaunchOptions(arguments={"q": 1}), LaunchOptions(sizes={"M": 0})],
-)  # fmt: skip
+    [
+        LaunchOptions(sizes={"Q": 1}),
+        LaunchOptions(op="nothing"),
+        LaunchOptions(constexprs={"NOTHING": 1}),
+        LaunchOptions(arguments={"q": 1}),
+        LaunchOptions(sizes={"M": 0}),
+    ],
+)
 def test_mistakes_are_named(asked: LaunchOptions) -> None:
     with pytest.raises(UsageError):
         one_launch(source_of("gemm"), "gemm_kernel", asked, H200)

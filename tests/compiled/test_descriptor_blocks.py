@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from advisor.compiled import values
-from advisor.compiled.descriptor_blocks import block_addresses, block_elements
-from advisor.compiled.ir import Operation, parse
-from advisor.compiled.kernel import Target
-from advisor.compiled.launch import inspect_launch
-from advisor.compiled.target import make_launch
-from advisor.compiled.values import Value
-from advisor.configs.source import parse_source
+from advisor.compiled.compiler.kernel import Target
+from advisor.compiled.demand.descriptor_blocks import block_addresses, block_elements
+from advisor.compiled.ir import values
+from advisor.compiled.ir.ir import Operation, parse
+from advisor.compiled.ir.values import Value
+from advisor.compiled.launches.launch import inspect_launch
+from advisor.compiled.launches.target import make_launch
+from advisor.python_source.source import parse_source
 
 from .shared_pool import POOL
 
@@ -85,9 +85,13 @@ def test_a_descriptor_is_the_same_with_and_without_a_copy_engine(arch: int) -> N
     """Without one, Triton makes arguments of its extents and strides, and compares with them."""
     pytest.importorskip("triton")
     launch = make_launch(
-        parse_source(COPY, "k.py"), "k", types=dict.fromkeys("xy", "tensordesc<fp16[16,64]>"), constexprs={"B": 16},
-        shapes=dict.fromkeys("xy", (40, 64)), grid=(4,),
-    )  # fmt: skip
+        parse_source(COPY, "k.py"),
+        "k",
+        types=dict.fromkeys("xy", "tensordesc<fp16[16,64]>"),
+        constexprs={"B": 16},
+        shapes=dict.fromkeys("xy", (40, 64)),
+        grid=(4,),
+    )
     demand = inspect_launch(launch, Target(backend="cuda", arch=arch), POOL, sass=False).demand
     assert not demand.unknown and demand.footprint_bytes == {"x": 40 * 64 * 2, "y": 40 * 64 * 2}
 
@@ -97,8 +101,12 @@ def test_a_loop_over_a_descriptors_extent_has_its_trips(arch: int) -> None:
     """`x.shape[1]` is an argument behind the descriptor where there is a copy engine, and behind the base where there is none."""
     pytest.importorskip("triton")
     launch = make_launch(
-        parse_source(LOOP, "k.py"), "k", types={"x": "tensordesc<fp16[16,64]>", "y": "*fp16"}, constexprs={"B": 16},
-        shapes={"x": (64, 512)}, grid=(4,),
-    )  # fmt: skip
+        parse_source(LOOP, "k.py"),
+        "k",
+        types={"x": "tensordesc<fp16[16,64]>", "y": "*fp16"},
+        constexprs={"B": 16},
+        shapes={"x": (64, 512)},
+        grid=(4,),
+    )
     demand = inspect_launch(launch, Target(backend="cuda", arch=arch), POOL, sass=False).demand
     assert not demand.unknown and demand.footprint_bytes["x"] == 64 * 512 * 2

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from advisor.compiled.counts import KernelDemand
-from advisor.compiled.launch import inspect_launch
-from advisor.compiled.pool import Pool
-from advisor.compiled.target import compile_target, make_launch
-from advisor.configs.source import read_source
+from advisor.compiled.compiler.pool import Pool
+from advisor.compiled.demand.counts import KernelDemand
+from advisor.compiled.launches.launch import inspect_launch
+from advisor.compiled.launches.target import compile_target, make_launch
+from advisor.python_source.source import read_source
 
 pytest.importorskip("triton")
 HEAD = "import triton\nimport triton.language as tl\n\n@triton.jit\n"

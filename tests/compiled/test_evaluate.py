@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from advisor.compiled import loops, values
-from advisor.compiled.demand import read_demand
-from advisor.compiled.errors import IrError
-from advisor.compiled.execution import Inputs
-from advisor.compiled.ir import parse
-from advisor.compiled.values import Value, distinct, lanes, of
+from advisor.compiled.compiler.errors import IrError
+from advisor.compiled.demand import loops
+from advisor.compiled.demand.demand import read_demand
+from advisor.compiled.ir import values
+from advisor.compiled.ir.execution import Inputs
+from advisor.compiled.ir.ir import parse
+from advisor.compiled.ir.values import Value, distinct, lanes, of
 
 LOOP = """
 #loc = loc("k.py":1:1)
@@ -79,7 +80,7 @@ def test_an_unsigned_argument_wraps_around_as_the_ir_has_it(n: int) -> None:
 def test_sampled_loops_agree_with_walked_ones(n: int, monkeypatch: pytest.MonkeyPatch) -> None:
     sampled = read_demand(LOOP, (4,), Inputs(scalars={"n": n}), ("k.py",))
     assert sampled.loops[0].sampled
-    monkeypatch.setattr("advisor.compiled.loops.EXACT_TRIPS", 10**9)
+    monkeypatch.setattr("advisor.compiled.demand.loops.EXACT_TRIPS", 10**9)
     walked = read_demand(LOOP, (4,), Inputs(scalars={"n": n}), ("k.py",))
     assert not walked.loops[0].sampled
     assert sampled.load_bytes == walked.load_bytes == sum(4 * n * pid for pid in range(4))
@@ -159,8 +160,9 @@ def test_large_grids_are_sampled() -> None:
     assert got.store_bytes == pytest.approx(200_000 * 256)
 
 
-@pytest.mark.parametrize("text", ["", "module {\n}\n", "tt.func public @k(%x: i32) {\n",
-                                  "tt.func public @k(%x: i32) {\n  %y = = \n}\n", "\x00"])  # fmt: skip
+@pytest.mark.parametrize(
+    "text", ["", "module {\n}\n", "tt.func public @k(%x: i32) {\n", "tt.func public @k(%x: i32) {\n  %y = = \n}\n", "\x00"]
+)
 def test_other_texts_are_input_errors(text: str) -> None:
     with pytest.raises(IrError):
         read_demand(text, (1,), Inputs(scalars={}))
@@ -169,7 +171,7 @@ def test_other_texts_are_input_errors(text: str) -> None:
 def test_lanes_of_separable_and_dense_masks() -> None:
     rows, columns = np.arange(8)[None, :, None], np.arange(6)[None, None, :]
     separable = of(rows < 5, (8, 6))
-    from advisor.compiled.values import conjunction
+    from advisor.compiled.ir.values import conjunction
 
     both = conjunction(separable, of(columns < 4, (8, 6)), (8, 6))
     assert lanes(both, (8, 6), 1).tolist() == [20]
@@ -181,7 +183,7 @@ def test_lanes_of_separable_and_dense_masks() -> None:
 def test_distinct_addresses() -> None:
     rows = of((np.arange(8) // 2)[None, :, None] * 100, (8, 6))
     assert distinct(rows, None, (8, 6), 1).tolist() == [4]
-    from advisor.compiled.values import add
+    from advisor.compiled.ir.values import add
 
     both = add(rows, of(np.arange(6)[None, None, :], (8, 6)), (8, 6))
     assert distinct(both, None, (8, 6), 1).tolist() == [24]

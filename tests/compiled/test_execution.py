@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from advisor.compiled.execution import Active, Execution, Running
-from advisor.compiled.ir import parse
+from advisor.compiled.ir.execution import Active, Execution, Running
+from advisor.compiled.ir.ir import parse
 
 
 def programs(text: str) -> Active:

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from advisor.compiled.analysis import kernel_analysis
-from advisor.compiled.assembly import read_facts
-from advisor.compiled.launch import Inspection, inspect_launch
-from advisor.compiled.target import compile_target, make_launch
-from advisor.configs.source import read_source
+from advisor.compiled.demand.assembly import read_facts
+from advisor.compiled.launches.launch import Inspection, inspect_launch
+from advisor.compiled.launches.target import compile_target, make_launch
 from advisor.diagnosis.compiled_rules import check_compiled
-from advisor.hardware import load_gpu
-from advisor.schema import Finding, PipelineTime
+from advisor.gpus.hardware import load_gpu
+from advisor.python_source.source import read_source
+from advisor.result.schema import Finding, PipelineTime
 
 from .shared_pool import POOL
 
@@ -213,18 +213,24 @@ def test_a_compiled_kernel_may_end_with_its_results_in_the_l2(tmp_path: Path) ->
 def test_a_warm_l2_holds_what_is_overwritten_once(tmp_path: Path) -> None:
     """Of 60 MB read and written in place an L2 of 50 MB can keep 50: the rest at least is read, and written back, and likely all."""
     path, gpu, elements = tmp_path / "k.py", load_gpu("H100"), 60 * 1024 * 1024 // 4
-    path.write_text(HEAD + """
+    path.write_text(
+        HEAD
+        + """
 def k(x_ptr, n, BLOCK: tl.constexpr):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     tl.store(x_ptr + at, 2 * tl.load(x_ptr + at, mask=at < n), mask=at < n)
-""")
+"""
+    )
 
     def of_dram(count: int) -> PipelineTime:
         launch = make_launch(
             read_source(path), "k", types={"x_ptr": "*fp32"}, arguments={"n": count}, constexprs={"BLOCK": 1024}, grid=(-(-count // 1024),)
         )
-        (dram,) = (each for each in kernel_analysis(inspect_launch(launch, compile_target("sm_90"), POOL), gpu, "warm").pipelines
-                   if each.pipeline == "dram")  # fmt: skip
+        (dram,) = (
+            each
+            for each in kernel_analysis(inspect_launch(launch, compile_target("sm_90"), POOL), gpu, "warm").pipelines
+            if each.pipeline == "dram"
+        )
         return dram
 
     small, large = of_dram(int(gpu.l2_bytes * 0.4) // 4), of_dram(elements)
@@ -235,11 +241,14 @@ def k(x_ptr, n, BLOCK: tl.constexpr):
 
 def test_the_bound_of_guessed_integers_in_place_is_that_of_the_narrower_type(tmp_path: Path) -> None:
     path = tmp_path / "k.py"
-    path.write_text(HEAD + """
+    path.write_text(
+        HEAD
+        + """
 def k(counts_ptr, n, BLOCK: tl.constexpr):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     tl.store(counts_ptr + at, tl.load(counts_ptr + at, mask=at < n) + 1, mask=at < n)
-""")
+"""
+    )
 
     def bound_us(types: dict[str, str]) -> float:
         launch = make_launch(read_source(path), "k", types=types, arguments={"n": 60_000_000}, constexprs={"BLOCK": 1024}, grid=(58594,))
@@ -251,11 +260,12 @@ def k(counts_ptr, n, BLOCK: tl.constexpr):
 @pytest.mark.parametrize(
     ("update", "certain"),
     [
-        ("tl.atomic_add(out_ptr + at, tl.load(x_ptr + at))", 2), ("tl.atomic_xchg(out_ptr + at, tl.load(x_ptr + at))", 1),
+        ("tl.atomic_add(out_ptr + at, tl.load(x_ptr + at))", 2),
+        ("tl.atomic_xchg(out_ptr + at, tl.load(x_ptr + at))", 1),
         ("tl.store(out_ptr + at, tl.load(x_ptr + at) + tl.load(out_ptr + at))", 2),
         ("tl.store(out_ptr + at, 1.0)\n    tl.atomic_add(out_ptr + at, tl.load(x_ptr + at))", 1),
     ],
-)  # fmt: skip
+)
 def test_a_cold_launch_reads_what_it_updates(update: str, certain: int, tmp_path: Path) -> None:
     """By atomic operations or in place: of the old values nothing is in the L2. What is overwritten needs none."""
     kernel = f"""

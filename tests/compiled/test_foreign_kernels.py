@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from advisor.compiled.kernel import Target
-from advisor.compiled.launch import KernelLaunch, inspect_launch
-from advisor.compiled.pool import Pool
-from advisor.configs.rebuild import rebuild
-from advisor.configs.source import SourceFile, read_source
-from advisor.errors import AdvisorError
+from advisor.compiled.compiler.kernel import Target
+from advisor.compiled.compiler.pool import Pool
+from advisor.compiled.launches.launch import KernelLaunch, inspect_launch
+from advisor.python_source.rebuild import rebuild
+from advisor.python_source.source import SourceFile, read_source
+from advisor.system.errors import AdvisorError
 
 pytest.importorskip("triton")
 SAMPLE = 10

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from advisor.compiled.errors import CompileError
-from advisor.compiled.guess_errors import with_guess
-from advisor.compiled.inference import Given, Guess, guesses
-from advisor.compiled.kernel import Target
-from advisor.compiled.launch import compile_launch
-from advisor.compiled.pool import Pool
-from advisor.compiled.target import make_launch
-from advisor.configs.source import parse_source
+from advisor.compiled.compiler.errors import CompileError
+from advisor.compiled.compiler.kernel import Target
+from advisor.compiled.compiler.pool import Pool
+from advisor.compiled.guesses.guess_errors import with_guess
+from advisor.compiled.guesses.inference import Given, Guess, guesses
+from advisor.compiled.launches.launch import compile_launch
+from advisor.compiled.launches.target import make_launch
+from advisor.python_source.source import parse_source
 
 HEAD = "import triton\nimport triton.language as tl\n"
 JIT = HEAD + "@triton.jit\n"

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from advisor.compiled.demand import read_demand
-from advisor.compiled.execution import Inputs
-from advisor.compiled.inference import Given
-from advisor.compiled.kernel import Target
-from advisor.compiled.launch import KernelLaunch, inspect_launch
+from advisor.compiled.compiler.kernel import Target
+from advisor.compiled.compiler.pool import Pool
+from advisor.compiled.demand.demand import read_demand
+from advisor.compiled.guesses.inference import Given
+from advisor.compiled.ir.execution import Inputs
 from advisor.compiled.launch_report import KernelTarget, analyse_targets
-from advisor.compiled.pool import Pool
-from advisor.configs.source import SourceFile, parse_source
-from advisor.hardware import load_gpu
+from advisor.compiled.launches.launch import KernelLaunch, inspect_launch
+from advisor.gpus.hardware import load_gpu
+from advisor.python_source.source import SourceFile, parse_source
 
 PRODUCT = """import triton
 import triton.language as tl

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from advisor.compiled.analysis import KernelAnalysis, kernel_analysis
-from advisor.compiled.launch import inspect_launch
-from advisor.compiled.target import compile_target, make_launch
-from advisor.configs.source import parse_source
-from advisor.hardware import load_gpu
+from advisor.compiled.launches.launch import inspect_launch
+from advisor.compiled.launches.target import compile_target, make_launch
+from advisor.gpus.hardware import load_gpu
+from advisor.python_source.source import parse_source
 
 from .shared_pool import POOL
 
@@ -35,9 +35,7 @@ def analysed(narrow: str = "", **types: str) -> KernelAnalysis:
     ("narrow", "types", "certain", "likely"),
     [("", {}, 4, 8), ("", {"codes": "*i64"}, 8, 8), ("", {"codes": "*i32"}, 4, 4), (".to(tl.uint8)", {}, 1, 1)],
 )
-def test_a_bound_counts_an_index_of_a_guessed_type_in_its_narrowest(
-    narrow: str, types: dict[str, str], certain: int, likely: int
-) -> None:
+def test_a_bound_counts_an_index_of_a_guessed_type_in_its_narrowest(narrow: str, types: dict[str, str], certain: int, likely: int) -> None:
     got = analysed(narrow, **types)
     demand = got.inspection.demand
     assert demand.read_footprints["codes"] == certain * N and demand.likely_read_footprints["codes"] == likely * N

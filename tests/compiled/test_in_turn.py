@@ -6,11 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from advisor.compiled.analysis import KernelAnalysis, kernel_analysis
-from advisor.compiled.launch import inspect_launch
-from advisor.compiled.target import compile_target, make_launch
-from advisor.configs.source import read_source
-from advisor.hardware import load_gpu
+from advisor.compiled.launches.launch import inspect_launch
+from advisor.compiled.launches.target import compile_target, make_launch
+from advisor.gpus.hardware import load_gpu
 from advisor.pipelines import latency_us
+from advisor.python_source.source import read_source
 
 from .shared_pool import POOL
 

@@ -8,16 +8,16 @@ from types import SimpleNamespace
 
 import pytest
 
-from advisor.compiled.inductor import inductor_launches
-from advisor.compiled.inference import guesses
-from advisor.compiled.kernel import Target
-from advisor.compiled.launch import inspect_launch
-from advisor.compiled.launch_options import LaunchOptions
+from advisor.compiled.compiler.kernel import Target
+from advisor.compiled.guesses.inference import guesses
 from advisor.compiled.launch_report import targets_from
-from advisor.configs import imported
-from advisor.configs.kernel_names import RebuildError
-from advisor.configs.rebuild import rebuild
-from advisor.errors import NothingMatchedError
+from advisor.compiled.launches.inductor import inductor_launches
+from advisor.compiled.launches.launch import inspect_launch
+from advisor.compiled.launches.launch_options import LaunchOptions
+from advisor.python_source import imported
+from advisor.python_source.kernel_names import RebuildError
+from advisor.python_source.rebuild import rebuild
+from advisor.system.errors import NothingMatchedError
 
 from .shared_pool import POOL
 
@@ -107,19 +107,33 @@ def doubled(x):
 
 def looped(folder: Path) -> Path:
     file = folder / "looped.py"
-    file.write_text(GENERATED.format(
-        kind="reduction", hints="{'x': 4096, 'r0_': 8192}", extra="\n    reduction_hint=ReductionHint.INNER,", signature=ROWS,
-        grid="Grid1D", arguments="in_ptr0, out_ptr0, xnumel, r0_numel, XBLOCK: tl.constexpr, R0_BLOCK: tl.constexpr", body=LOOPED,
-    ))  # fmt: skip
+    file.write_text(
+        GENERATED.format(
+            kind="reduction",
+            hints="{'x': 4096, 'r0_': 8192}",
+            extra="\n    reduction_hint=ReductionHint.INNER,",
+            signature=ROWS,
+            grid="Grid1D",
+            arguments="in_ptr0, out_ptr0, xnumel, r0_numel, XBLOCK: tl.constexpr, R0_BLOCK: tl.constexpr",
+            body=LOOPED,
+        )
+    )
     return file
 
 
 def pointwise(folder: Path, hints: str = "{'x': 131072}") -> Path:
     file = folder / "pointwise.py"
-    file.write_text(GENERATED.format(
-        kind="pointwise", hints=hints, extra="", signature="{'in_ptr0': '*bf16', 'out_ptr0': '*bf16', 'xnumel': 'i32'}", grid="Grid1D",
-        arguments="in_ptr0, out_ptr0, xnumel, XBLOCK: tl.constexpr", body=POINTWISE,
-    ))  # fmt: skip
+    file.write_text(
+        GENERATED.format(
+            kind="pointwise",
+            hints=hints,
+            extra="",
+            signature="{'in_ptr0': '*bf16', 'out_ptr0': '*bf16', 'xnumel': 'i32'}",
+            grid="Grid1D",
+            arguments="in_ptr0, out_ptr0, xnumel, XBLOCK: tl.constexpr",
+            body=POINTWISE,
+        )
+    )
     return file
 
 
@@ -141,11 +155,21 @@ def test_hints_stand_for_sizes_that_vary(hints: str, tmp_path: Path) -> None:
     assert any(text.startswith("xnumel=131072, the hint") for text in launch.assumed)
 
 
-@pytest.mark.parametrize(("argument", "value"), [
-    ("triton_meta", "None"), ("triton_meta", "cfg.META"), ("triton_meta", "5"), ("triton_meta", "{'signature': 5, 'constants': 5}"),
-    ("inductor_meta", "cfg.META"), ("inductor_meta", "None"), ("inductor_meta", "{'grid_type': ['Grid1D']}"),
-    ("size_hints", "5"), ("size_hints", "cfg.HINTS"), ("size_hints", "None"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("argument", "value"),
+    [
+        ("triton_meta", "None"),
+        ("triton_meta", "cfg.META"),
+        ("triton_meta", "5"),
+        ("triton_meta", "{'signature': 5, 'constants': 5}"),
+        ("inductor_meta", "cfg.META"),
+        ("inductor_meta", "None"),
+        ("inductor_meta", "{'grid_type': ['Grid1D']}"),
+        ("size_hints", "5"),
+        ("size_hints", "cfg.HINTS"),
+        ("size_hints", "None"),
+    ],
+)
 def test_an_argument_of_another_kind_says_nothing(argument: str, value: str, tmp_path: Path) -> None:
     pytest.importorskip("triton")
     file = looped(tmp_path)
@@ -170,7 +194,7 @@ def test_what_is_given_counts(tmp_path: Path) -> None:
 def test_one_kernel_of_those_held_as_strings(tmp_path: Path) -> None:
     file = tmp_path / "output_code.py"
     text = looped(tmp_path).read_text()
-    file.write_text(f"first = 1\nkernel = async_compile.triton('generated', \'\'\'\n{text}\'\'\', device_str='cuda')\n")
+    file.write_text(f"first = 1\nkernel = async_compile.triton('generated', '''\n{text}''', device_str='cuda')\n")
     launch = targets_from(f"{file}::generated")[0].launch
     assert launch.grid == (3000,)
     line = launch.source.kernel("generated").line

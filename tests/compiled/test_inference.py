@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from advisor.compiled.inference import Given, Guess, guesses
-from advisor.compiled.launch_options import LaunchOptions, launches, one_launch
-from advisor.configs.source import parse_source, read_source
-from advisor.hardware import load_gpu
+from advisor.compiled.guesses.inference import Given, Guess, guesses
+from advisor.compiled.launches.launch_options import LaunchOptions, launches, one_launch
+from advisor.gpus.hardware import load_gpu
+from advisor.python_source.source import parse_source, read_source
 
 HEAD = "import triton\nimport triton.language as tl\n"
 JIT = HEAD + "@triton.jit\n"
@@ -41,9 +41,18 @@ def test_helpers_that_import_each_other_end(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "first"),
-    [("cu_seqlens", "*i32"), ("cu_seqlens_q", "*i32"), ("block_tables_ptr", "*i32"), ("seq_lens", "*i32"), ("expert_ids", "*i32"),
-     ("sorted_token_ids_ptr", "*i32"), ("labels", "*i64"), ("indices", "*i64"), ("lengths_of_labels", "*i64")],
-)  # fmt: skip
+    [
+        ("cu_seqlens", "*i32"),
+        ("cu_seqlens_q", "*i32"),
+        ("block_tables_ptr", "*i32"),
+        ("seq_lens", "*i32"),
+        ("expert_ids", "*i32"),
+        ("sorted_token_ids_ptr", "*i32"),
+        ("labels", "*i64"),
+        ("indices", "*i64"),
+        ("lengths_of_labels", "*i64"),
+    ],
+)
 def test_index_pointers_are_tried_in_both_widths(name: str, first: str) -> None:
     text = JIT + f"def k(x, {name}):\n    start = tl.load({name} + tl.program_id(0))\n    tl.store(x + start, 1.0)\n"
     kinds = [guess.signature[name] for guess in guessed(text)]
@@ -75,13 +84,16 @@ def test_the_step_of_an_unrolled_loop_is_a_tile() -> None:
 
 @pytest.mark.parametrize(
     ("tensor", "block"),
-    [("tl.zeros((A, B, C), tl.float32)", 16), ("tl.zeros((A, B), tl.float32)", 64), ("tl.zeros((A, 2, B), tl.float32)", 64),
-     ("tl.arange(0, A)[:, None, None] + tl.arange(0, B)[None, :, None] * tl.arange(0, C)[None, None, :]", 16)],
-)  # fmt: skip
+    [
+        ("tl.zeros((A, B, C), tl.float32)", 16),
+        ("tl.zeros((A, B), tl.float32)", 64),
+        ("tl.zeros((A, 2, B), tl.float32)", 64),
+        ("tl.arange(0, A)[:, None, None] + tl.arange(0, B)[None, :, None] * tl.arange(0, C)[None, None, :]", 16),
+    ],
+)
 def test_guessed_tensors_stay_small(tensor: str, block: int) -> None:
     text = JIT + (
-        "def k(x, A: tl.constexpr, B: tl.constexpr, C: tl.constexpr):\n"
-        f"    t = {tensor}\n    tl.store(x + tl.arange(0, C), tl.sum(t))\n"
+        f"def k(x, A: tl.constexpr, B: tl.constexpr, C: tl.constexpr):\n    t = {tensor}\n    tl.store(x + tl.arange(0, C), tl.sum(t))\n"
     )
     found = guessed(text)
     assert found[0].constexprs["A"] == found[0].constexprs["C"] == block
@@ -101,14 +113,20 @@ def test_a_question_about_blocks_is_a_flag() -> None:
 @pytest.mark.parametrize(
     ("body", "kinds"),
     [
-        ("s = tl.load(q)\n    v = tl.load(p)\n    v = (v >> shift) & 0xF\n    v = ((v - 8) * s).to(tl.float16)\n    tl.store(o, v)",
-         {"p": "*i32", "q": "*fp16", "o": "*fp16"}),
+        (
+            "s = tl.load(q)\n    v = tl.load(p)\n    v = (v >> shift) & 0xF\n    v = ((v - 8) * s).to(tl.float16)\n    tl.store(o, v)",
+            {"p": "*i32", "q": "*fp16", "o": "*fp16"},
+        ),
         ("v = tl.load(p)\n    tl.store(o, (v & 0xF) * tl.load(q) + (v >> 4))", {"p": "*u8", "q": "*fp16", "o": "*fp16"}),
         ("v = tl.load(p + tl.load(q))\n    tl.atomic_add(o + v, 1)", {"p": "*i64", "q": "*i64", "o": "*i32"}),
-        ("acc = tl.zeros((16, 16), dtype=tl.int32)\n    acc += tl.dot(tl.load(p), tl.load(q))\n    tl.store(o, acc * tl.load(shift))",
-         {"p": "*i8", "q": "*i8", "o": "*fp16", "shift": "*fp16"}),
-        ("a = tl.load(p)\n    acc = tl.zeros([16, 16], tl.float32)\n    tl.store(o, tl.dot(a, tl.load(q), acc))",
-         {"p": "*fp16", "q": "*fp16"}),
+        (
+            "acc = tl.zeros((16, 16), dtype=tl.int32)\n    acc += tl.dot(tl.load(p), tl.load(q))\n    tl.store(o, acc * tl.load(shift))",
+            {"p": "*i8", "q": "*i8", "o": "*fp16", "shift": "*fp16"},
+        ),
+        (
+            "a = tl.load(p)\n    acc = tl.zeros([16, 16], tl.float32)\n    tl.store(o, tl.dot(a, tl.load(q), acc))",
+            {"p": "*fp16", "q": "*fp16"},
+        ),
         ("tl.atomic_add(o, tl.load(p) * tl.load(q))", {"p": "*fp16", "q": "*fp16", "o": "*fp16"}),
     ],
 )
@@ -190,8 +208,7 @@ def test_options_of_launches_that_are_not_known_are_said(times: int) -> None:
 
 
 ROW = JIT + (
-    "def k(x, n, m, BLOCK: tl.constexpr):\n    o = {0}\n    v = tl.load(x + o, mask={1} < n)\n"
-    "    tl.store(x + o, v, mask={1} < n)\n"
+    "def k(x, n, m, BLOCK: tl.constexpr):\n    o = {0}\n    v = tl.load(x + o, mask={1} < n)\n    tl.store(x + o, v, mask={1} < n)\n"
 )
 
 
@@ -201,16 +218,20 @@ ROW = JIT + (
         ("tl.arange(0, BLOCK)", "o", 16_000, 16_384, ""),
         ("tl.arange(0, BLOCK)", "tl.arange(0, BLOCK)", 100, 128, ""),
         ("tl.arange(0, BLOCK)", "o", None, 64, ""),
-        ("tl.arange(0, BLOCK)", "o", 2**20, 64,
-         ", which covers only 64 of n = 1,048,576, so that the work of the others is not counted"),
+        ("tl.arange(0, BLOCK)", "o", 2**20, 64, ", which covers only 64 of n = 1,048,576, so that the work of the others is not counted"),
         ("tl.arange(0, BLOCK)[:, None] + 0 * tl.arange(0, 16)[None, :]", "tl.arange(0, BLOCK)[:, None]", 256, 256, ""),
-        ("tl.arange(0, BLOCK)[:, None] + 0 * tl.arange(0, 16)[None, :]", "tl.arange(0, BLOCK)[:, None]", 1000, 64,
-         ", which covers only 64 of n = 1,000, so that the work of the others is not counted"),
+        (
+            "tl.arange(0, BLOCK)[:, None] + 0 * tl.arange(0, 16)[None, :]",
+            "tl.arange(0, BLOCK)[:, None]",
+            1000,
+            64,
+            ", which covers only 64 of n = 1,000, so that the work of the others is not counted",
+        ),
         # What a program's number or a loop is added to need not cover the row by itself.
         ("tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)", "o", 16_000, 64, ""),
         ("tl.arange(0, BLOCK)\n    o += tl.program_id(0) * BLOCK", "o", 16_000, 64, ""),
     ],
-)  # fmt: skip
+)
 def test_a_block_that_is_masked_against_a_row_covers_it(range_: str, mask: str, n: int | None, block: int, said: str) -> None:
     source = parse_source(ROW.format(range_, mask), "k.py")
     found = next(guesses(source, source.kernel("k"), Given(scalars={"n": n} if n else {})))
@@ -230,7 +251,9 @@ def test_flags_are_not_set_unless_their_default_is(name: str) -> None:
     assert guessed(text.format(name, " = True"))[0].constexprs[name] is True
 
 
-MADE = JIT + """
+MADE = (
+    JIT
+    + """
 def make(p, shape, block_shape):
     return tl.make_tensor_descriptor(p, shape=shape, strides=[shape[1], 1], block_shape=block_shape)
 
@@ -244,6 +267,7 @@ def k(q, v, o, n, BM: tl.constexpr, D: tl.constexpr, FP8: tl.constexpr):
     y = tl.program_id(0) * BM
     o.store([y, 0], q.load([y, 0]) + v.load([y, 0]))
 """
+)
 
 
 @pytest.mark.parametrize(("fp8", "block"), [(False, "32,64"), (True, "128,32")])
@@ -258,14 +282,21 @@ def test_blocks_of_descriptors_are_those_that_the_kernel_says(fp8: bool, block: 
     ("body", "kinds"),
     [
         # Floats that only decide: what was loaded is no index.
-        ("v = tl.load(p, other=0.0).to(tl.float32)\n    a = tl.max(tl.abs(v))\n    if a > 1.0:\n        v = v / a\n    tl.store(o, v)",
-         {"p": "*bf16", "o": "*bf16"}),
+        (
+            "v = tl.load(p, other=0.0).to(tl.float32)\n    a = tl.max(tl.abs(v))\n    if a > 1.0:\n        v = v / a\n    tl.store(o, v)",
+            {"p": "*bf16", "o": "*bf16"},
+        ),
         ("v = tl.load(p)\n    if v.dtype == tl.bfloat16:\n        v = v.to(tl.float32)\n    tl.store(o, v)", {"p": "*bf16"}),
-        ("a = tl.load(p)\n    b = tl.load(q)\n    if a.dtype != b.dtype:\n        b = b.to(a.dtype)\n    tl.store(o, tl.dot(a, b))",
-         {"p": "*bf16", "q": "*bf16"}),
+        (
+            "a = tl.load(p)\n    b = tl.load(q)\n    if a.dtype != b.dtype:\n        b = b.to(a.dtype)\n    tl.store(o, tl.dot(a, b))",
+            {"p": "*bf16", "q": "*bf16"},
+        ),
         ("s = tl.max(tl.abs(tl.load(p).to(tl.float32))) / 448.0\n    s = 1.0 if s == 0 else s\n    tl.store(o, s)", {"p": "*bf16"}),
-        ("v = tl.load(p).cast(tl.float32)\n    i = tl.where(v == tl.max(v), tl.arange(0, 16), n)\n    i = tl.min(i)\n"
-         "    tl.store(o, 1.0 if i == tl.load(q) else 0.0)", {"p": "*bf16", "q": "*i64"}),
+        (
+            "v = tl.load(p).cast(tl.float32)\n    i = tl.where(v == tl.max(v), tl.arange(0, 16), n)\n    i = tl.min(i)\n"
+            "    tl.store(o, 1.0 if i == tl.load(q) else 0.0)",
+            {"p": "*bf16", "q": "*i64"},
+        ),
         ("tl.store(o + tl.floor(tl.load(p) * 3).to(tl.int32), 1.0)", {"p": "*bf16"}),
         # Integers that only decide, or are only compared with an index.
         ("if tl.load(p) == 0:\n        return\n    tl.store(o, tl.load(q))", {"p": "*i64", "q": "*bf16"}),
@@ -273,7 +304,7 @@ def test_blocks_of_descriptors_are_those_that_the_kernel_says(fp8: bool, block: 
         ("r = tl.arange(0, 16)\n    tl.store(o + r, tl.load(q + r, mask=r < tl.load(p)))", {"p": "*i64", "q": "*bf16", "o": "*bf16"}),
         ("tl.store(o + tl.where(tl.load(p) == 0, 1, 2), 1.0)", {"p": "*i64", "o": "*bf16"}),
     ],
-)  # fmt: skip
+)
 def test_what_decides_is_an_integer_unless_it_is_used_as_a_float(body: str, kinds: dict[str, str]) -> None:
     source = parse_source(JIT + f"def k(p, q, o, n):\n    {body}\n", "k.py")
     found = next(guesses(source, source.kernel("k"), Given(element="bf16")))
@@ -289,7 +320,9 @@ def test_an_element_that_is_given_holds_where_a_branch_only_hints_at_an_integer(
     assert kinds[0] == "*i64" and "*bf16" in kinds  # which is tried where the integer does not compile
 
 
-HANDED = HEAD + """
+HANDED = (
+    HEAD
+    + """
 @triton.jit
 def tree(v):
     return tl.where((v & 0b1000) == 0b1000, -1.0, 1.0)
@@ -306,6 +339,7 @@ def k(p, o, q, n, BLOCK: tl.constexpr):
     a = tl.load(p + offsets, offsets < n)
     tl.store(o + offsets, body(a=a, offsets=offsets, scales=q))
 """
+)
 
 
 def test_bits_are_seen_where_a_helper_takes_them_apart() -> None:
@@ -409,9 +443,7 @@ def test_a_constant_that_is_given_for_a_text_is_one(use: str) -> None:
     assert guessed(text)[0].constexprs == {"P": "ieee"}
 
 
-@pytest.mark.parametrize(
-    "start", ["0.0", "tl.zeros((16,), tl.float32)", "tl.full((16,), 0, dtype=tl.float32)", "-1.0"]
-)
+@pytest.mark.parametrize("start", ["0.0", "tl.zeros((16,), tl.float32)", "tl.full((16,), 0, dtype=tl.float32)", "-1.0"])
 @pytest.mark.parametrize("step", ["acc += tl.load({p})", "acc = acc + tl.load({p})", "acc = tl.load({p}) * acc"])
 def test_what_is_added_to_a_float_is_one(start: str, step: str) -> None:
     body = f"    acc = {start}\n    for i in range(4):\n        {step.format(p='labels + i')}\n    tl.store(x, acc)\n"
@@ -435,10 +467,23 @@ def test_what_is_made_a_pointer_is_an_address_in_every_guess() -> None:
 
 @pytest.mark.parametrize(
     "body",
-    ["y = x * s", "y = s * x", "y = x + s", "y = x - s", "x += s\n    y = x", "y = tl.where(x > 0, x, s)", "y = tl.where(x > s, x, 0)",
-     "y = tl.maximum(x, s)", "y = tl.exp(x) + s", "y = tl.rsqrt(tl.sum(x * x, axis=0) / n + s)", "y = x.to(tl.float32)[:, None] * s",
-     "y = x\n    y = y * 2\n    y *= s", "y = tl.zeros((64,), tl.float32) + s", "z = (x if n > 4 else -x)\n    y = z * s"],
-)  # fmt: skip
+    [
+        "y = x * s",
+        "y = s * x",
+        "y = x + s",
+        "y = x - s",
+        "x += s\n    y = x",
+        "y = tl.where(x > 0, x, s)",
+        "y = tl.where(x > s, x, 0)",
+        "y = tl.maximum(x, s)",
+        "y = tl.exp(x) + s",
+        "y = tl.rsqrt(tl.sum(x * x, axis=0) / n + s)",
+        "y = x.to(tl.float32)[:, None] * s",
+        "y = x\n    y = y * 2\n    y *= s",
+        "y = tl.zeros((64,), tl.float32) + s",
+        "z = (x if n > 4 else -x)\n    y = z * s",
+    ],
+)
 def test_a_number_beside_floats_is_a_float(body: str) -> None:
     loaded = "def k(p, q, s, n):\n    o = tl.arange(0, 64)\n    x = tl.load(p + o, mask=o < n)\n"
     text = JIT + f"{loaded}    {body}\n    tl.store(q + o, y, mask=o < n)\n"
@@ -448,10 +493,17 @@ def test_a_number_beside_floats_is_a_float(body: str) -> None:
 
 @pytest.mark.parametrize(
     "body",
-    ["i = tl.load(ids + o)\n    tl.store(q + i * s, x)",  # what is loaded is an index
-     "tl.store(q + o * s, x)", "tl.store(q + o, x * s, mask=o < s)", "tl.store(q + o, x / s)", "tl.store(q + o, x * s + o // s)",
-     "for i in range(s):\n        x = x * s\n    tl.store(q + o, x)", "tl.store(q + o, o + s)", "tl.store(q + o, x.to(tl.int32) * s)"],
-)  # fmt: skip
+    [
+        "i = tl.load(ids + o)\n    tl.store(q + i * s, x)",  # what is loaded is an index
+        "tl.store(q + o * s, x)",
+        "tl.store(q + o, x * s, mask=o < s)",
+        "tl.store(q + o, x / s)",
+        "tl.store(q + o, x * s + o // s)",
+        "for i in range(s):\n        x = x * s\n    tl.store(q + o, x)",
+        "tl.store(q + o, o + s)",
+        "tl.store(q + o, x.to(tl.int32) * s)",
+    ],
+)
 def test_a_number_that_counts_is_none(body: str) -> None:
     text = JIT + f"def k(p, q, ids, s):\n    o = tl.arange(0, 64)\n    x = tl.load(p + o)\n    {body}\n"
     assert guessed(text)[0].signature["s"] == "i32"

@@ -12,26 +12,28 @@ from pathlib import Path
 import pytest
 
 from advisor.cli import main
-from advisor.compiled import cache
 from advisor.compiled.analysis import KernelAnalysis, kernel_analysis
-from advisor.compiled.assembly import read_facts
-from advisor.compiled.compile import compile_kernels, version
-from advisor.compiled.inference import guesses
-from advisor.compiled.kernel import Target
-from advisor.compiled.launch import inspect_launch, request_for
+from advisor.compiled.compiler import cache
+from advisor.compiled.compiler.compile import compile_kernels, version
+from advisor.compiled.compiler.kernel import Target
+from advisor.compiled.compiler.pool import Pool
+from advisor.compiled.demand.assembly import read_facts
+from advisor.compiled.guesses.inference import guesses
 from advisor.compiled.launch_report import problem_of
-from advisor.compiled.pool import Pool
-from advisor.compiled.target import compile_target, make_launch
-from advisor.configs.source import SourceFile, parse_source
+from advisor.compiled.launches.launch import inspect_launch, request_for
+from advisor.compiled.launches.target import compile_target, make_launch
 from advisor.diagnosis.compiled_rules import COMPILED_RULES, check_compiled
-from advisor.errors import MissingDependencyError
-from advisor.hardware import load_gpu
+from advisor.gpus.hardware import load_gpu
+from advisor.python_source.source import SourceFile, parse_source
+from advisor.system.errors import MissingDependencyError
 
 pytest.importorskip("triton")
 HEAD = "import triton\nimport triton.language as tl\n"
 SM_90 = Target(backend="cuda", arch=90)
 
-GEMM = HEAD + """
+GEMM = (
+    HEAD
+    + """
 @triton.jit
 def gemm(a_ptr, b_ptr, c_ptr, M, N, K, sa, sb, sc, lock_ptr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
          ATOMIC: tl.constexpr, DIVIDE: tl.constexpr, PRECISION: tl.constexpr):
@@ -49,6 +51,7 @@ def gemm(a_ptr, b_ptr, c_ptr, M, N, K, sa, sb, sc, lock_ptr, BM: tl.constexpr, B
             tl.atomic_add(lock_ptr, 1)
     tl.store(c_ptr + m[:, None] * sc + n[None, :], acc)
 """
+)
 
 
 @pytest.fixture(scope="module")
@@ -62,9 +65,14 @@ def rules(source: SourceFile, pool: Pool, *, element: str = "bf16", warps: int =
     arguments |= {k: v for k, v in changes.items() if k in arguments}
     constants |= {k: v for k, v in changes.items() if k in constants}
     launch = make_launch(
-        source, "gemm", types={"a_ptr": f"*{element}", "b_ptr": f"*{element}", "c_ptr": "*fp32", "lock_ptr": "*i32"},
-        constexprs=constants, arguments=arguments, options={"num_warps": warps, "num_stages": 3}, grid=(2, 2),
-    )  # fmt: skip
+        source,
+        "gemm",
+        types={"a_ptr": f"*{element}", "b_ptr": f"*{element}", "c_ptr": "*fp32", "lock_ptr": "*i32"},
+        constexprs=constants,
+        arguments=arguments,
+        options={"num_warps": warps, "num_stages": 3},
+        grid=(2, 2),
+    )
     inspection = inspect_launch(launch, SM_90, pool)
     found = check_compiled(inspection, read_facts(inspection.compiled), load_gpu("H200"))
     assert all(f.severity != "error" for f in found), found
@@ -74,7 +82,9 @@ def rules(source: SourceFile, pool: Pool, *, element: str = "bf16", warps: int =
 @pytest.mark.parametrize(("capability", "stored"), [(90, 4096), (80, 0)])
 def test_a_kernel_that_asks_for_its_gpu_is_told_the_target(pool, capability, stored):
     """Triton would ask the driver of this machine."""
-    text = HEAD + """from triton.language.target_info import cuda_capability_geq
+    text = (
+        HEAD
+        + """from triton.language.target_info import cuda_capability_geq
 
 @triton.jit
 def newer(x_ptr, BLOCK: tl.constexpr):
@@ -82,8 +92,16 @@ def newer(x_ptr, BLOCK: tl.constexpr):
     if cuda_capability_geq(9, 0):
         tl.store(x_ptr + o, tl.load(x_ptr + o) * 2.0)
 """
-    launch = make_launch(parse_source(text, "newer.py"), "newer", types={"x_ptr": "*fp32"}, constexprs={"BLOCK": 1024}, arguments={},
-                         options={"num_warps": 4}, grid=(1,))  # fmt: skip
+    )
+    launch = make_launch(
+        parse_source(text, "newer.py"),
+        "newer",
+        types={"x_ptr": "*fp32"},
+        constexprs={"BLOCK": 1024},
+        arguments={},
+        options={"num_warps": 4},
+        grid=(1,),
+    )
     inspection = inspect_launch(launch, Target(backend="cuda", arch=capability), pool)
     assert ("st.global" in inspection.compiled.ptx) == (stored > 0)
 
@@ -129,9 +147,13 @@ def k(a_ptr, b_ptr, c_ptr, M, N, K, SMS: tl.constexpr, BM: tl.constexpr, BN: tl.
 
 def test_what_costs_nothing_in_a_loop_over_tiles_is_no_finding(pool: Pool) -> None:
     launch = make_launch(
-        parse_source(PERSISTENT, "k.py"), "k", arguments={"M": 4096, "N": 4096, "K": 4096}, grid=(132,),
-        constexprs={"SMS": 132, "BM": 128, "BN": 128, "BK": 64}, options={"num_warps": 8},
-    )  # fmt: skip
+        parse_source(PERSISTENT, "k.py"),
+        "k",
+        arguments={"M": 4096, "N": 4096, "K": 4096},
+        grid=(132,),
+        constexprs={"SMS": 132, "BM": 128, "BN": 128, "BK": 64},
+        options={"num_warps": 8},
+    )
     inspection = inspect_launch(launch, compile_target("sm_90"), pool)
     gpu, facts = load_gpu("H100"), read_facts(inspection.compiled)
     unpriced = {f.rule for f in check_compiled(inspection, facts)}
@@ -184,9 +206,14 @@ def savings(source: SourceFile, pool: Pool, size: int = 2048, **changes: object)
     element = changes.get("element", "bf16")
     grid = (size // constants["BM"], size // constants["BN"]) if changes.get("grid", True) else None  # type: ignore[operator]
     launch = make_launch(
-        source, "gemm", types={"a_ptr": f"*{element}", "b_ptr": f"*{element}", "c_ptr": "*fp32", "lock_ptr": "*i32"},
-        constexprs=constants, arguments=arguments, options={"num_warps": 4, "num_stages": 3}, grid=grid,
-    )  # fmt: skip
+        source,
+        "gemm",
+        types={"a_ptr": f"*{element}", "b_ptr": f"*{element}", "c_ptr": "*fp32", "lock_ptr": "*i32"},
+        constexprs=constants,
+        arguments=arguments,
+        options={"num_warps": 4, "num_stages": 3},
+        grid=grid,
+    )
     inspection = inspect_launch(launch, SM_90, pool)
     analysis = kernel_analysis(inspection, load_gpu("H200"))
     found = check_compiled(inspection, analysis.facts, analysis.gpu, analysis)
@@ -201,9 +228,7 @@ def savings(source: SourceFile, pool: Pool, size: int = 2048, **changes: object)
         ("dot-without-tensor-instruction", {"element": "fp32", "PRECISION": "ieee"}, 0.3),
     ],
 )
-def test_savings_are_what_is_predicted_without_the_cause(
-    rule: str, changes: dict, least: float, source: SourceFile, pool: Pool
-) -> None:
+def test_savings_are_what_is_predicted_without_the_cause(rule: str, changes: dict, least: float, source: SourceFile, pool: Pool) -> None:
     found, analysis = savings(source, pool, **changes)
     saving = found[rule]
     assert analysis.predicted is not None and saving is not None
@@ -257,10 +282,13 @@ def test_scattered_accesses_cost_their_sectors(pool: Pool) -> None:
 def test_registers_are_those_of_the_machine_code(tile: tuple[int, int], target: int, source: SourceFile, pool: Pool) -> None:
     """Also where ptxas gives up on keeping a tile in registers and leaves few of them beside huge spills."""
     launch = make_launch(
-        source, "gemm", types={"a_ptr": "*bf16", "b_ptr": "*bf16", "c_ptr": "*fp32", "lock_ptr": "*i32"},
+        source,
+        "gemm",
+        types={"a_ptr": "*bf16", "b_ptr": "*bf16", "c_ptr": "*fp32", "lock_ptr": "*i32"},
         constexprs={"BM": tile[0], "BN": tile[1], "BK": 32, "ATOMIC": False, "DIVIDE": False, "PRECISION": "tf32"},
-        arguments={"K": 256}, options={"num_warps": 4, "num_stages": 3},
-    )  # fmt: skip
+        arguments={"K": 256},
+        options={"num_warps": 4, "num_stages": 3},
+    )
     compiled = inspect_launch(launch, Target(backend="cuda", arch=target), pool).compiled
     used = max(int(n) for n in re.findall(r"\bR(\d+)\b", compiled.sass))
     assert compiled.resources.registers is not None and used < compiled.resources.registers <= used + 9
@@ -280,9 +308,36 @@ def test_every_rule_explains_itself() -> None:
 def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "gemm.py"
     file.write_text(GEMM)
-    arguments = ["inspect", f"{file}::gemm", "--gpu", "H200", "--arg", "M=128", "--arg", "N=128", "--arg", "K=100", "--arg", "sa=100",
-                 "--arg", "sb=128", "--arg", "sc=128", "--constexpr", "BM=64", "--constexpr", "BN=64", "--constexpr", "BK=32",
-                 "--constexpr", "PRECISION=tf32", "--grid", "cdiv(M, BM), cdiv(N, BN)", "--element", "bf16"]  # fmt: skip
+    arguments = [
+        "inspect",
+        f"{file}::gemm",
+        "--gpu",
+        "H200",
+        "--arg",
+        "M=128",
+        "--arg",
+        "N=128",
+        "--arg",
+        "K=100",
+        "--arg",
+        "sa=100",
+        "--arg",
+        "sb=128",
+        "--arg",
+        "sc=128",
+        "--constexpr",
+        "BM=64",
+        "--constexpr",
+        "BN=64",
+        "--constexpr",
+        "BK=32",
+        "--constexpr",
+        "PRECISION=tf32",
+        "--grid",
+        "cdiv(M, BM), cdiv(N, BN)",
+        "--element",
+        "bf16",
+    ]
     assert main([*arguments, "--format", "json"]) == 0
     result = json.loads(capsys.readouterr().out)
     assert result["demand"]["tensor_flop"] == {"bf16": 2 * 128 * 128 * 128}
@@ -320,11 +375,18 @@ def test_pipelines_above_the_bounds_are_told(capsys: pytest.CaptureFixture[str])
 
 @pytest.mark.parametrize(
     "arguments",
-    [["{f}::nothing", "--target", "sm_90"], ["{f}::gemm"], ["{f}::gemm", "--target", "vax"],
-     ["{f}::gemm", "--target", "sm_90", "--arg", "q=1"], ["{f}::gemm", "--target", "sm_90", "--arg", "M=99999999999999999999"],
-     ["{f}::gemm", "--target", "sm_90", "--signature", "*fp13"], ["{f}::gemm", "--target", "sm_90", "--constexpr", "BM=100"],
-     ["missing.py::gemm", "--target", "sm_90"], ["{f}::gemm", "--target", "sm_90", "--grid", "0"]],
-)  # fmt: skip
+    [
+        ["{f}::nothing", "--target", "sm_90"],
+        ["{f}::gemm"],
+        ["{f}::gemm", "--target", "vax"],
+        ["{f}::gemm", "--target", "sm_90", "--arg", "q=1"],
+        ["{f}::gemm", "--target", "sm_90", "--arg", "M=99999999999999999999"],
+        ["{f}::gemm", "--target", "sm_90", "--signature", "*fp13"],
+        ["{f}::gemm", "--target", "sm_90", "--constexpr", "BM=100"],
+        ["missing.py::gemm", "--target", "sm_90"],
+        ["{f}::gemm", "--target", "sm_90", "--grid", "0"],
+    ],
+)
 def test_mistakes_are_one_line(arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "gemm.py"
     file.write_text(GEMM)
@@ -411,7 +473,7 @@ def test_a_slow_compile_says_that_it_is_at_work(
     source: SourceFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("ADVISOR_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr("advisor.compiled.pool.SLOW_S", 0.01)
+    monkeypatch.setattr("advisor.compiled.compiler.pool.SLOW_S", 0.01)
     launch = make_launch(source, "gemm", constexprs={"PRECISION": "tf32"})
     guess = next(guesses(source, source.kernel("gemm"), launch.given))
     with Pool(1, timeout_s=0.5) as pool:
@@ -431,7 +493,7 @@ def test_without_triton(source: SourceFile, tmp_path: Path, monkeypatch: pytest.
         with pytest.raises(MissingDependencyError, match=f"ADVISOR_TRITON_PYTHON: .* got {named}; .* correct or unset it"):
             inspect_launch(launch, SM_90)
     monkeypatch.delenv("ADVISOR_TRITON_PYTHON")
-    monkeypatch.setattr("advisor.triton_install._installed", lambda python: {})
+    monkeypatch.setattr("advisor.system.triton_install._installed", lambda python: {})
     with pytest.raises(MissingDependencyError, match="not installed; pip install triton"):
         inspect_launch(launch, SM_90)
 
@@ -439,14 +501,22 @@ def test_without_triton(source: SourceFile, tmp_path: Path, monkeypatch: pytest.
 @pytest.mark.parametrize(
     ("left", "name", "runs_in", "share"),
     [
-        ("e2m1", "RTX 5090", "fp4", 1.0), ("e4m3", "RTX 5090", "fp8", 0.25),
-        ("e2m1", "B200", "fp4", 1.0), ("e2m1", "H200", "fp8", 0.5), ("e2m1", "A100", "bf16", 1.0),
-        ("e4m3", "B200", "fp8", 1.0), ("bf16", "B200", "bf16", 1.0), ("e4m3", "H200", "fp8", 0.5), ("bf16", "H200", "bf16", 1.0),
+        ("e2m1", "RTX 5090", "fp4", 1.0),
+        ("e4m3", "RTX 5090", "fp8", 0.25),
+        ("e2m1", "B200", "fp4", 1.0),
+        ("e2m1", "H200", "fp8", 0.5),
+        ("e2m1", "A100", "bf16", 1.0),
+        ("e4m3", "B200", "fp8", 1.0),
+        ("bf16", "B200", "bf16", 1.0),
+        ("e4m3", "H200", "fp8", 0.5),
+        ("bf16", "H200", "bf16", 1.0),
     ],
-)  # fmt: skip
+)
 def test_a_scaled_product_runs_on_the_matrix_units(pool: Pool, left: str, name: str, runs_in: str, share: float) -> None:
     """4-bit operands too, in a wider type where the GPU has no instruction for them; the wider operand decides."""
-    text = HEAD + """
+    text = (
+        HEAD
+        + """
 @triton.jit
 def mx(a_ptr, b_ptr, sb_ptr, c_ptr, K, BK: tl.constexpr, LEFT: tl.constexpr, PACK: tl.constexpr):
     m = tl.arange(0, 128)
@@ -458,15 +528,20 @@ def mx(a_ptr, b_ptr, sb_ptr, c_ptr, K, BK: tl.constexpr, LEFT: tl.constexpr, PAC
         acc = tl.dot_scaled(a, None if LEFT == "bf16" else s, LEFT, b, s, "e2m1", acc)
     tl.store(c_ptr + m[:, None] * 128 + m[None, :], acc)
 """
+    )
     if name == "B200" and left != "bf16" and version().startswith("3.6."):
         pytest.skip("Triton 3.6 does not compile it: an assertion of its pass NVWSInsertTmemAref fails")
     gpu = load_gpu(name)
     element = {"e2m1": "u8", "e4m3": "fp8e4nv", "bf16": "bf16"}[left]
     launch = make_launch(
-        parse_source(text, "mx.py"), "mx", types={"a_ptr": f"*{element}", "b_ptr": "*u8", "sb_ptr": "*u8", "c_ptr": "*fp32"},
-        constexprs={"BK": 128, "LEFT": left, "PACK": 2 if left == "e2m1" else 1}, arguments={"K": 1024},
-        options={"num_warps": 4, "num_stages": 2}, grid=(4,),
-    )  # fmt: skip
+        parse_source(text, "mx.py"),
+        "mx",
+        types={"a_ptr": f"*{element}", "b_ptr": "*u8", "sb_ptr": "*u8", "c_ptr": "*fp32"},
+        constexprs={"BK": 128, "LEFT": left, "PACK": 2 if left == "e2m1" else 1},
+        arguments={"K": 1024},
+        options={"num_warps": 4, "num_stages": 2},
+        grid=(4,),
+    )
     inspection = inspect_launch(launch, Target.of(gpu), pool)
     analysis = kernel_analysis(inspection, gpu)
     assert problem_of(inspection).dtype == {"e2m1": "fp4", "e4m3": "fp8"}.get(left, left)
@@ -488,10 +563,14 @@ def test_a_plain_product_takes_the_rate_without_block_scales(source: SourceFile,
 def test_the_ctas_of_a_cluster_share_a_program(num_ctas: int, source: SourceFile, pool: Pool) -> None:
     constants = {"BM": 128, "BN": 128, "BK": 32, "ATOMIC": False, "DIVIDE": False, "PRECISION": "tf32"}
     launch = make_launch(
-        source, "gemm", types={"a_ptr": "*bf16", "b_ptr": "*bf16", "c_ptr": "*fp32", "lock_ptr": "*i32"}, constexprs=constants,
-        arguments={"M": 2048, "N": 2048, "K": 256, "sa": 256, "sb": 2048, "sc": 2048}, grid=(16, 16),
+        source,
+        "gemm",
+        types={"a_ptr": "*bf16", "b_ptr": "*bf16", "c_ptr": "*fp32", "lock_ptr": "*i32"},
+        constexprs=constants,
+        arguments={"M": 2048, "N": 2048, "K": 256, "sa": 256, "sb": 2048, "sc": 2048},
+        grid=(16, 16),
         options={"num_warps": 4, "num_stages": 3, "num_ctas": num_ctas},
-    )  # fmt: skip
+    )
     got = kernel_analysis(inspect_launch(launch, compile_target("sm_90"), pool), load_gpu("H200"))
     assert got.occupancy.ctas == 256 * num_ctas
     assert got.occupancy.waves == pytest.approx(256 * num_ctas / (132 * got.occupancy.resident_ctas_per_sm))
@@ -516,10 +595,13 @@ def test_atomics_are_shown_where_most_lanes_update(pool: Pool) -> None:
 def test_lines_of_integer_work_alone_are_shown_where_it_is_most(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """As where packed weights are taken apart; not every line that computes an address."""
     file = tmp_path / "t.py"
-    file.write_text(HEAD + (
-        "@triton.jit\ndef t(x, y, B: tl.constexpr):\n    o = tl.program_id(0) * B + tl.arange(0, B)\n    v = tl.load(x + o)\n"
-        "    start = tl.program_id(1) * 3\n    v = ((v >> 4) & 15) ^ (v & 15) ^ (v << 3) ^ (v >> 9)\n    tl.store(y + o + start, v)\n"
-    ))  # fmt: skip
+    file.write_text(
+        HEAD
+        + (
+            "@triton.jit\ndef t(x, y, B: tl.constexpr):\n    o = tl.program_id(0) * B + tl.arange(0, B)\n    v = tl.load(x + o)\n"
+            "    start = tl.program_id(1) * 3\n    v = ((v >> 4) & 15) ^ (v & 15) ^ (v << 3) ^ (v >> 9)\n    tl.store(y + o + start, v)\n"
+        )
+    )
     arguments = ["--gpu", "H200", "--signature", "*i32,*i32", "--constexpr", "B=1024", "--grid", "64"]
     assert main(["inspect", f"{file}::t", *arguments]) == 0
     shown = capsys.readouterr().out.partition("Source lines")[2]
@@ -528,11 +610,14 @@ def test_lines_of_integer_work_alone_are_shown_where_it_is_most(tmp_path: Path, 
 
 def test_shared_memory_beyond_the_limit_is_an_error(source: SourceFile, pool: Pool) -> None:
     launch = make_launch(
-        source, "gemm", types={"a_ptr": "*bf16", "b_ptr": "*bf16", "c_ptr": "*fp32", "lock_ptr": "*i32"},
+        source,
+        "gemm",
+        types={"a_ptr": "*bf16", "b_ptr": "*bf16", "c_ptr": "*fp32", "lock_ptr": "*i32"},
         constexprs={"BM": 128, "BN": 128, "BK": 256, "ATOMIC": False, "DIVIDE": False, "PRECISION": "tf32"},
         arguments={"M": 1024, "N": 1024, "K": 1024, "sa": 1024, "sb": 1024, "sc": 1024},
-        options={"num_warps": 8, "num_stages": 3}, grid=(8, 8),
-    )  # fmt: skip
+        options={"num_warps": 8, "num_stages": 3},
+        grid=(8, 8),
+    )
     inspection, gpu = inspect_launch(launch, SM_90, pool), load_gpu("H200")
     facts = read_facts(inspection.compiled)
     found = check_compiled(inspection, facts, gpu, kernel_analysis(inspection, gpu, "warm", facts))[0]

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.advise.of_compiled import advise_compiled
-from advisor.compiled.launch_options import LaunchOptions, launches, one_launch
-from advisor.configs.source import SourceFile, parse_source
-from advisor.hardware import load_gpu
+from advisor.advising.of_compiled import advise_compiled
+from advisor.compiled.launches.launch_options import LaunchOptions, launches, one_launch
+from advisor.gpus.hardware import load_gpu
+from advisor.python_source.source import SourceFile, parse_source
 
 HEAD = "import triton\nimport triton.language as tl\n"
-BODY = '''@triton.jit
+BODY = """@triton.jit
 def k(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
     o = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     tl.store(y_ptr + o, 2 * tl.load(x_ptr + o, mask=o < n), mask=o < n)
-'''
+"""
 AMD = '[triton.Config({"BLOCK": 1024, "waves_per_eu": w, "kpack": 2}) for w in (0, 1, 4)]'
 
 
@@ -87,7 +87,9 @@ def test_what_counts_as_not_set_is_said(tmp_path) -> None:
     assert "k: what the file asks of the environment counts as not set: FAST." in result.verdict.unknowns
 
 
-DESCRIPTORS = HEAD + '''@triton.autotune(configs=[triton.Config({"BM": m, "BK": k}) for m in (64, 128) for k in (32, 64)], key=["K"])
+DESCRIPTORS = (
+    HEAD
+    + """@triton.autotune(configs=[triton.Config({"BM": m, "BK": k}) for m in (64, 128) for k in (32, 64)], key=["K"])
 @triton.jit
 def k(a_desc, b_desc, c_ptr, K, BM: tl.constexpr, BK: tl.constexpr):
     row = tl.program_id(0) * BM
@@ -95,7 +97,8 @@ def k(a_desc, b_desc, c_ptr, K, BM: tl.constexpr, BK: tl.constexpr):
     for i in range(0, K, BK):
         total += tl.sum(a_desc.load([row, i]).to(tl.float32), 1) + tl.sum(b_desc.load([0, 0]).to(tl.float32))
     tl.store(c_ptr + row + tl.arange(0, BM), total)
-'''
+"""
+)
 
 
 @pytest.mark.parametrize("given", ["signature", "toml", "toml with constants"])

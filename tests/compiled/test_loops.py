@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from advisor.compiled.counts import KernelDemand
-from advisor.compiled.demand import read_demand
-from advisor.compiled.execution import Inputs
-from advisor.compiled.launch import inspect_launch
-from advisor.compiled.pool import Pool
-from advisor.compiled.target import compile_target, make_launch
-from advisor.configs.source import read_source
+from advisor.compiled.compiler.pool import Pool
+from advisor.compiled.demand.counts import KernelDemand
+from advisor.compiled.demand.demand import read_demand
+from advisor.compiled.ir.execution import Inputs
+from advisor.compiled.launches.launch import inspect_launch
+from advisor.compiled.launches.target import compile_target, make_launch
+from advisor.python_source.source import read_source
 
 pytest.importorskip("triton")
 PROGRAMS, PERIOD, BLOCK = 3, 16, 64
@@ -40,9 +40,13 @@ def counted(condition: str, n: int, tmp_path: Path, pool: Pool) -> KernelDemand:
     path = tmp_path / "k.py"
     path.write_text(KERNEL.format(condition))
     launch = make_launch(
-        read_source(path), "k", types={"x_ptr": "*fp32", "y_ptr": "*fp32"}, arguments={"n": n},
-        constexprs={"PERIOD": PERIOD, "BLOCK": BLOCK}, grid=(PROGRAMS,),
-    )  # fmt: skip
+        read_source(path),
+        "k",
+        types={"x_ptr": "*fp32", "y_ptr": "*fp32"},
+        arguments={"n": n},
+        constexprs={"PERIOD": PERIOD, "BLOCK": BLOCK},
+        grid=(PROGRAMS,),
+    )
     return inspect_launch(launch, compile_target("sm_90"), pool, sass=False).demand
 
 
@@ -56,7 +60,7 @@ def test_what_a_loop_does_every_so_often_is_counted(condition: str, n: int, tmp_
 
 @pytest.mark.parametrize("condition", [SET_BACK, REMAINDER])
 def test_what_is_too_much_to_walk_is_said(condition: str, tmp_path: Path, pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("advisor.compiled.demand.EXACT_WORK", 0.0)
+    monkeypatch.setattr("advisor.compiled.demand.demand.EXACT_WORK", 0.0)
     got = counted(condition, 9600, tmp_path, pool)
     assert got.loops[0].sampled and not got.exact
     assert len(got.approximations) == 1 and got.loops[0].trips == 9600 * PROGRAMS
@@ -68,16 +72,14 @@ def test_what_is_too_much_to_walk_is_said(condition: str, tmp_path: Path, pool: 
 def test_all_sets_of_programs_share_what_may_be_walked(tmp_path: Path, pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else a large grid would take as many times as long as it has sets."""
     alone = counted(SET_BACK, 1000, tmp_path, pool)
-    monkeypatch.setattr("advisor.compiled.demand._chunk", lambda module, programs: 1)
-    monkeypatch.setattr("advisor.compiled.demand.EXACT_WORK", 40e6)  # for one program's loop, and not for each of them
+    monkeypatch.setattr("advisor.compiled.demand.demand._chunk", lambda module, programs: 1)
+    monkeypatch.setattr("advisor.compiled.demand.demand.EXACT_WORK", 40e6)  # for one program's loop, and not for each of them
     got = counted(SET_BACK, 1000, tmp_path, pool)
     assert alone.exact and not got.exact and len(got.approximations) == 1
 
 
-def test_samples_of_trips_that_are_not_alike_fall_on_all_of_them(
-    tmp_path: Path, pool: Pool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("advisor.compiled.loops.MAX_TRIPS", 3000)
+def test_samples_of_trips_that_are_not_alike_fall_on_all_of_them(tmp_path: Path, pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("advisor.compiled.demand.loops.MAX_TRIPS", 3000)
     got = counted(REMAINDER, 16 * 3000, tmp_path, pool)
     assert got.loops[0].sampled and not got.exact
     assert got.store_bytes == pytest.approx(3000 * PROGRAMS * BLOCK * 4, rel=0.2)
@@ -112,7 +114,7 @@ def test_a_tile_that_advances_from_the_program_is_sampled() -> None:
 def test_an_edge_is_sampled_where_it_is_too_much_to_walk(tmp_path: Path, pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
     short = counted(EDGE, 1000, tmp_path, pool)
     assert short.exact and not short.loops[0].sampled and short.store_bytes == PERIOD * PROGRAMS * BLOCK * 4
-    monkeypatch.setattr("advisor.compiled.loops.ADDRESS_WORK", 0.0)
+    monkeypatch.setattr("advisor.compiled.demand.loops.ADDRESS_WORK", 0.0)
     got = counted(EDGE, 9600, tmp_path, pool)
     assert got.loops[0].sampled and not got.exact
     assert got.load_bytes == 9600 * PROGRAMS * BLOCK * 4
@@ -121,7 +123,7 @@ def test_an_edge_is_sampled_where_it_is_too_much_to_walk(tmp_path: Path, pool: P
 @pytest.mark.parametrize("first", [5, 26, 60, 500, 990])
 def test_no_more_is_certain_beside_an_edge_than_trips_do(first: int, tmp_path: Path, pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
     """A sample before the edge stands for trips behind it."""
-    monkeypatch.setattr("advisor.compiled.loops.ADDRESS_WORK", 0.0)
+    monkeypatch.setattr("advisor.compiled.demand.loops.ADDRESS_WORK", 0.0)
     got = counted(f"if i < {first}:", 1000, tmp_path, pool)
     done = 1000 * PROGRAMS * BLOCK  # additions
     assert got.certain.fma_flop <= done == got.fma_flop

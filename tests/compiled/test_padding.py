@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from advisor.compiled.analysis import PROBLEM_NOTE, KernelAnalysis, kernel_analysis
-from advisor.compiled.beside_products import padded_share
-from advisor.compiled.counts import KernelDemand
-from advisor.compiled.launch import Inspection, inspect_launch
+from advisor.compiled.demand.beside_products import padded_share
+from advisor.compiled.demand.counts import KernelDemand
+from advisor.compiled.launches.launch import Inspection, inspect_launch
+from advisor.compiled.launches.target import compile_target, make_launch
 from advisor.compiled.report import as_text
-from advisor.compiled.target import compile_target, make_launch
-from advisor.configs.source import read_source
-from advisor.hardware import load_gpu
+from advisor.gpus.hardware import load_gpu
+from advisor.python_source.source import read_source
 
 from .shared_pool import POOL
 

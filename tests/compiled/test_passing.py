@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from advisor.compiled.analysis import kernel_analysis
-from advisor.compiled.launch import Inspection, inspect_launch
-from advisor.compiled.passing import Passing, certain_passing, likely_passing
-from advisor.compiled.target import compile_target, make_launch
-from advisor.configs.source import read_source
-from advisor.hardware import load_gpu
+from advisor.compiled.demand.passing import Passing, certain_passing, likely_passing
+from advisor.compiled.launches.launch import Inspection, inspect_launch
+from advisor.compiled.launches.target import compile_target, make_launch
+from advisor.gpus.hardware import load_gpu
+from advisor.python_source.source import read_source
 
 from .shared_pool import POOL
 

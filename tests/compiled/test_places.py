@@ -11,16 +11,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from advisor.compiled import values
-from advisor.compiled.counts import KernelDemand
-from advisor.compiled.execution import Places, Running
-from advisor.compiled.lattices import Lattice, distinct_bytes
-from advisor.compiled.launch import inspect_launch
-from advisor.compiled.places import Family, PlaceRecorder, families
-from advisor.compiled.remembered import Remembered
-from advisor.compiled.target import compile_target, make_launch
-from advisor.compiled.values import Value
-from advisor.configs.source import read_source
+from advisor.compiled.demand.counts import KernelDemand
+from advisor.compiled.ir import values
+from advisor.compiled.ir.execution import Places, Running
+from advisor.compiled.ir.lattices import Lattice, distinct_bytes
+from advisor.compiled.ir.places import Family, PlaceRecorder, families
+from advisor.compiled.ir.remembered import Remembered
+from advisor.compiled.ir.values import Value
+from advisor.compiled.launches.launch import inspect_launch
+from advisor.compiled.launches.target import compile_target, make_launch
+from advisor.python_source.source import read_source
 
 from .shared_pool import POOL
 
@@ -65,8 +65,18 @@ DECODE = """
 @pytest.mark.parametrize("row_stride", [64, 96])
 def test_heads_that_share_rows_of_a_cache_count_them_once(length: int, batch_stride: int, row_stride: int, tmp_path: Path) -> None:
     """A cache with room for more than its length; also trips that are sampled (2,000 rows, 16 at once)."""
-    demand = demand_of(DECODE, tmp_path, (3, 8), batch_stride=batch_stride, row_stride=row_stride, head_stride=32, length=length,
-                       GROUP=4, WIDTH=32, BLOCK=16)  # fmt: skip
+    demand = demand_of(
+        DECODE,
+        tmp_path,
+        (3, 8),
+        batch_stride=batch_stride,
+        row_stride=row_stride,
+        head_stride=32,
+        length=length,
+        GROUP=4,
+        WIDTH=32,
+        BLOCK=16,
+    )
 
     def elements(b: int, h: int, _: int) -> list[Any]:
         return [b * batch_stride + np.arange(length)[:, None] * row_stride + h // 4 * 32 + np.arange(32)]
@@ -290,9 +300,9 @@ def test_tiles_of_a_flat_grid_too_large_to_look_at_whole_count_all_of_them(order
     number = {
         "rows": "m, n = pid // tiles_n, pid % tiles_n",
         "groups": "first = pid // (8 * tiles_n) * 8\\n"
-                  "        in_group = tl.minimum(tl.cdiv(rows, SIZE) - first, 8)\\n"
-                  "        m, n = first + (pid % (8 * tiles_n)) % in_group, (pid % (8 * tiles_n)) // in_group",
-    }[order].replace("\\n", "\n")  # fmt: skip
+        "        in_group = tl.minimum(tl.cdiv(rows, SIZE) - first, 8)\\n"
+        "        m, n = first + (pid % (8 * tiles_n)) % in_group, (pid % (8 * tiles_n)) // in_group",
+    }[order].replace("\\n", "\n")
     kernel = f"""
     def k(out, rows, SIZE: tl.constexpr):
         pid = tl.program_id(0)
@@ -334,7 +344,7 @@ def test_masks_that_differ_make_families_that_do() -> None:
 
 
 def test_lanes_of_each_program_are_listed_as_far_as_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("advisor.compiled.places.MOST_PATTERNS", 1)
+    monkeypatch.setattr("advisor.compiled.ir.places.MOST_PATTERNS", 1)
     scattered = Value((np.array([[0, 5, 9, 11], [1, 2, 3, 40], [7, 7, 7, 7]]),), (4,), False, "x")
     recorder, found = recorded(scattered)
     assert elements(found) == {0, 5, 9, 11, 1, 2, 3, 40, 7} and recorder.listable == 1_000 - 12

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from advisor.compiled.pool import MOST_WORKERS, Pool, Worker
+from advisor.compiled.compiler.pool import MOST_WORKERS, Pool, Worker
 
 pytest.importorskip("triton")
 SLOW_PTXAS = """#!/bin/sh
@@ -22,10 +22,10 @@ case "$*" in *--version*) echo 'Cuda compilation tools, release 12.8, V12.8.93' 
 RUN = """
 import os
 from pathlib import Path
-from advisor.compiled.inference import guesses
-from advisor.compiled.kernel import Target
-from advisor.compiled.launch import KernelLaunch, compile_launch
-from advisor.configs.source import parse_source
+from advisor.compiled.guesses.inference import guesses
+from advisor.compiled.compiler.kernel import Target
+from advisor.compiled.launches.launch import KernelLaunch, compile_launch
+from advisor.python_source.source import parse_source
 text = "import triton\\nimport triton.language as tl\\n@triton.jit\\ndef k(x):\\n    tl.store(x, 1.0)\\n"
 compile_launch(KernelLaunch(source=parse_source(text, "k.py"), kernel="k"), Target(backend="cuda", arch=90))
 """
@@ -54,9 +54,13 @@ def test_a_killed_run_leaves_no_compiler(how: signal.Signals, tmp_path: Path) ->
     ptxas.chmod(0o755)
     temporary.mkdir()
     environment = {
-        **os.environ, "TRITON_PTXAS_PATH": str(ptxas), "TRITON_PTXAS_BLACKWELL_PATH": str(ptxas), "TMPDIR": str(temporary),
-        "ADVISOR_CACHE_DIR": str(tmp_path / "cache"), "PYTHONPATH": str(Path(__file__).resolve().parents[2]),
-    }  # fmt: skip
+        **os.environ,
+        "TRITON_PTXAS_PATH": str(ptxas),
+        "TRITON_PTXAS_BLACKWELL_PATH": str(ptxas),
+        "TMPDIR": str(temporary),
+        "ADVISOR_CACHE_DIR": str(tmp_path / "cache"),
+        "PYTHONPATH": str(Path(__file__).resolve().parents[2]),
+    }
     with subprocess.Popen([sys.executable, "-c", RUN], env=environment) as run:
         try:
             assert eventually(lambda: mark.exists() and mark.read_text().endswith("\n"), 60)
@@ -98,10 +102,16 @@ def test_a_worker_outlives_the_thread_that_started_it() -> None:
 def test_triton_is_not_hashed_to_name_what_is_compiled(tmp_path: Path) -> None:
     """Its own key is one of hundreds of megabytes, per process; one folder's keys are no other's, whatever cache Triton is given."""
     request = {
-        "target": ["cuda", 90, 32], "modules": {"rebuilt_k.py": "import triton\nfrom triton import language as tl\n\n"
-        "@triton.jit\ndef k(x):\n    tl.store(x, 1.0)\n"}, "entry": "rebuilt_k", "kernel": "k", "constexprs": {}, "attrs": [],
-        "signature": {"x": "*fp32"}, "options": {}, "sass": False,
-    }  # fmt: skip
+        "target": ["cuda", 90, 32],
+        "modules": {"rebuilt_k.py": "import triton\nfrom triton import language as tl\n\n@triton.jit\ndef k(x):\n    tl.store(x, 1.0)\n"},
+        "entry": "rebuilt_k",
+        "kernel": "k",
+        "constexprs": {},
+        "attrs": [],
+        "signature": {"x": "*fp32"},
+        "options": {},
+        "sass": False,
+    }
     run = f"""
 from triton.runtime import cache
 from advisor.compiled import worker

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from advisor.compiled import values
-from advisor.compiled.execution import Execution, Running
-from advisor.compiled.ir import Operation, parse
-from advisor.compiled.padding import Padding
-from advisor.compiled.products import Product, products
-from advisor.compiled.remembered import Remembered
+from advisor.compiled.demand.padding import Padding
+from advisor.compiled.demand.products import Product, products
+from advisor.compiled.ir import values
+from advisor.compiled.ir.execution import Execution, Running
+from advisor.compiled.ir.ir import Operation, parse
+from advisor.compiled.ir.remembered import Remembered
 
 GEMM = """
 module {

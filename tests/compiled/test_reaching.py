@@ -6,7 +6,7 @@ import ast
 
 import pytest
 
-from advisor.compiled.reaching import Reaching
+from advisor.compiled.guesses.reaching import Reaching
 
 
 @pytest.mark.parametrize(

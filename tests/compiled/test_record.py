@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from advisor.advise.of_compiled import advise_compiled
+from advisor.advising.of_compiled import advise_compiled
 from advisor.cli import main
+from advisor.compiled.demand.passing import certain_passing
 from advisor.compiled.launch_report import KernelTarget, Unreadable, analyse_targets, is_compiled_target, launch_report, targets_from
-from advisor.compiled.passing import certain_passing
-from advisor.configs.launches import is_launch_record, read_launches
-from advisor.configs.literal_values import Symbol
-from advisor.errors import InputError
-from advisor.hardware import load_gpu
+from advisor.gpus.hardware import load_gpu
+from advisor.python_source.literal_values import Symbol
+from advisor.rows.launches import is_launch_record, read_launches
+from advisor.system.errors import InputError
 
 pytest.importorskip("torch")
 pytest.importorskip("triton")
@@ -71,8 +71,12 @@ def record(tmp_path_factory: pytest.TempPathFactory) -> Path:
     code = "import sys; from advisor.cli import main; sys.exit(main(sys.argv[1:]))"
     done = subprocess.run(
         [sys.executable, "-c", code, "record", "-o", str(output), "--contents", "ids", "--", sys.executable, str(folder / "program.py")],
-        env=environment, capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
     assert done.returncode == 7, done.stderr
     for name in ("helpers.py", "program.py"):
         (folder / name).unlink()  # the record must do alone
@@ -100,8 +104,13 @@ def test_trials_are_told_from_what_the_program_launches(decorator: str, more: st
     program.write_text(TUNED.format(decorator=decorator, more=more))
     environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": str(Path(__file__).parents[2]), "ADVISOR_CACHE_DIR": str(tmp_path)}
     code = "import sys; from advisor.cli import main; sys.exit(main(sys.argv[1:]))"
-    subprocess.run([sys.executable, "-c", code, "record", "-o", str(output), "--", sys.executable, str(program)],
-                   env=environment, capture_output=True, timeout=120, check=True)  # fmt: skip
+    subprocess.run(
+        [sys.executable, "-c", code, "record", "-o", str(output), "--", sys.executable, str(program)],
+        env=environment,
+        capture_output=True,
+        timeout=120,
+        check=True,
+    )
     launches = read_launches(output).launches
     assert sum(launch.count for launch in launches if not launch.tuning) == 3
     assert {launch.constexprs["B"] for launch in launches if launch.tuning} == {64, 128}
@@ -220,20 +229,29 @@ def recorded(folder: Path, program: str, code: int = 0) -> Path:
     (folder / "program.py").write_text(program)
     output = folder / "launches.jsonl"
     environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": str(Path(__file__).parents[2])}
-    done = subprocess.run([sys.executable, "-m", "advisor", "record", "-o", str(output), "--", sys.executable, str(folder / "program.py")],
-                          env=environment, capture_output=True, text=True, timeout=120, check=False)  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-m", "advisor", "record", "-o", str(output), "--", sys.executable, str(folder / "program.py")],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
     assert done.returncode == code, done.stderr
     return output
 
 
-@pytest.mark.parametrize(("lines", "counts", "code"), [
-    (["os._exit(3)"], {2: 5}, 3),
-    (["child = os.fork()", "launch(6)", "launch(1, 4)", "os._exit(0) if child == 0 else os.waitpid(child, 0)"], {2: 5 + 12, 4: 2}, 0),
-    (["child = os.fork()", "if child == 0: launch(3), sys.exit(0)", "os.waitpid(child, 0)"], {2: 5 + 3}, 0),
-    (['child = multiprocessing.get_context("fork").Process(target=launch, args=(6,))', "child.start()", "child.join()"], {2: 5 + 6}, 0),
-    (["if sys.argv[1:] == []: os.execv(sys.executable, [sys.executable, __file__, 'again'])"], {2: 10}, 0),
-    (["os.kill(os.getpid(), signal.SIGTERM)"], {2: 4}, 143),  # nothing of Python's runs: half is known at least
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("lines", "counts", "code"),
+    [
+        (["os._exit(3)"], {2: 5}, 3),
+        (["child = os.fork()", "launch(6)", "launch(1, 4)", "os._exit(0) if child == 0 else os.waitpid(child, 0)"], {2: 5 + 12, 4: 2}, 0),
+        (["child = os.fork()", "if child == 0: launch(3), sys.exit(0)", "os.waitpid(child, 0)"], {2: 5 + 3}, 0),
+        (['child = multiprocessing.get_context("fork").Process(target=launch, args=(6,))', "child.start()", "child.join()"], {2: 5 + 6}, 0),
+        (["if sys.argv[1:] == []: os.execv(sys.executable, [sys.executable, __file__, 'again'])"], {2: 10}, 0),
+        (["os.kill(os.getpid(), signal.SIGTERM)"], {2: 4}, 143),  # nothing of Python's runs: half is known at least
+    ],
+)
 def test_launches_are_counted_however_the_program_ends(lines: list[str], counts: dict[int, int], code: int, tmp_path: Path) -> None:
     records = read_launches(recorded(tmp_path, ENDS + "".join(f"    {line}\n" for line in lines), code))
     assert not records.problems
@@ -468,9 +486,14 @@ class Event:
         return 0.030 if self.idle else 0.005
 
 
-@pytest.mark.parametrize(("idle", "times", "at_most"), [
-    ([True, True, False, True], (5.0,), (30.0, 30.0)), ([True] * 4, (), (30.0,) * 3), ([False] * 2, (5.0,), ()),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("idle", "times", "at_most"),
+    [
+        ([True, True, False, True], (5.0,), (30.0, 30.0)),
+        ([True] * 4, (), (30.0,) * 3),
+        ([False] * 2, (5.0,), ()),
+    ],
+)
 def test_a_time_that_holds_the_launch_from_python_is_an_upper_limit(record, tmp_path, monkeypatch, idle, times, at_most):
     """A 5 µs kernel behind an idle GPU takes as long as Python takes to launch it."""
     from advisor.compiled.recorder import hook

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from advisor.advise.of_compiled import advise_compiled
-from advisor.compiled import recorded_space
-from advisor.compiled.launch_options import LaunchOptions
+from advisor.advising.of_compiled import advise_compiled
 from advisor.compiled.launch_report import targets_from
-from advisor.hardware import load_gpu
-from advisor.schema import Result
+from advisor.compiled.launches import recorded_space
+from advisor.compiled.launches.launch_options import LaunchOptions
+from advisor.gpus.hardware import load_gpu
+from advisor.result.schema import Result
 
 pytest.importorskip("torch")
 pytest.importorskip("triton")

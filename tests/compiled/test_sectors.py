@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 
 from advisor.compiled.analysis import KernelAnalysis, kernel_analysis
-from advisor.compiled.kernel import Target
-from advisor.compiled.lattices import Lattice, distinct_bytes
-from advisor.compiled.launch import inspect_launch
-from advisor.compiled.pool import Pool
-from advisor.compiled.sectors import scattered, widened
-from advisor.compiled.target import make_launch
-from advisor.configs.source import parse_source
+from advisor.compiled.compiler.kernel import Target
+from advisor.compiled.compiler.pool import Pool
+from advisor.compiled.demand.sectors import scattered, widened
+from advisor.compiled.ir.lattices import Lattice, distinct_bytes
+from advisor.compiled.launches.launch import inspect_launch
+from advisor.compiled.launches.target import make_launch
 from advisor.diagnosis.compiled_rules import check_compiled
-from advisor.hardware import load_gpu
+from advisor.gpus.hardware import load_gpu
+from advisor.python_source.source import parse_source
 
 N = 2**24
 BYTES = 2.0 * N
@@ -29,8 +29,12 @@ def t(x, y, S, B: tl.constexpr):
 def analysed(load: str, pool: Pool, step: int = 1) -> KernelAnalysis:
     """A cold launch that reads and writes N numbers of two bytes."""
     launch = make_launch(
-        parse_source(COPY.format(load=load), "t.py"), "t", constexprs={"B": 1024}, arguments={"S": step}, grid=(N // 1024,),
-    )  # fmt: skip
+        parse_source(COPY.format(load=load), "t.py"),
+        "t",
+        constexprs={"B": 1024},
+        arguments={"S": step},
+        grid=(N // 1024,),
+    )
     return kernel_analysis(inspect_launch(launch, Target(backend="cuda", arch=90), pool), load_gpu("H100"), "cold")
 
 

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from advisor.compiled.analysis import KernelAnalysis, kernel_analysis
-from advisor.compiled.assembly import read_facts
-from advisor.compiled.launch import Inspection, inspect_launch
-from advisor.compiled.target import compile_target, make_launch
-from advisor.configs.source import read_source
+from advisor.compiled.demand.assembly import read_facts
+from advisor.compiled.launches.launch import Inspection, inspect_launch
+from advisor.compiled.launches.target import compile_target, make_launch
 from advisor.diagnosis.compiled_rules import check_compiled
-from advisor.hardware import load_gpu
+from advisor.gpus.hardware import load_gpu
+from advisor.python_source.source import read_source
 
 KERNEL = """
 import triton
@@ -31,9 +31,14 @@ def inspected(folder: Path, gpu: str, threads: int) -> tuple[Inspection, KernelA
     path = folder / "scale.py"
     path.write_text(KERNEL)
     launch = make_launch(
-        read_source(path), "scale", types={"x_ptr": "*fp64", "y_ptr": "*fp64"}, arguments={"n": ELEMENTS}, constexprs={"BLOCK": threads},
-        options={"num_warps": threads // 32}, grid=(-(-ELEMENTS // threads),),
-    )  # fmt: skip
+        read_source(path),
+        "scale",
+        types={"x_ptr": "*fp64", "y_ptr": "*fp64"},
+        arguments={"n": ELEMENTS},
+        constexprs={"BLOCK": threads},
+        options={"num_warps": threads // 32},
+        grid=(-(-ELEMENTS // threads),),
+    )
     found = inspect_launch(launch, compile_target({"A100": "sm_80", "H200": "sm_90"}[gpu]))
     return found, kernel_analysis(found, load_gpu(gpu), "warm")
 

@@ -8,23 +8,25 @@ from pathlib import Path
 
 import pytest
 
-from advisor.compiled.errors import CompileError
-from advisor.compiled.inference import Given, guesses
-from advisor.compiled.kernel import Target
-from advisor.compiled.launch import KernelLaunch, inspect_launch
-from advisor.configs.heuristics import heuristic_values
-from advisor.configs.literal_values import Constexpr, Symbol
-from advisor.configs.literals import MAX_ITEMS, NotLiteralError
-from advisor.configs.rebuild import RebuildError, rebuild
-from advisor.configs.source import parse_source
-from advisor.errors import AdvisorError, InputError, UsageError
+from advisor.compiled.compiler.errors import CompileError
+from advisor.compiled.compiler.kernel import Target
+from advisor.compiled.guesses.inference import Given, guesses
+from advisor.compiled.launches.launch import KernelLaunch, inspect_launch
+from advisor.python_source.heuristics import heuristic_values
+from advisor.python_source.literal_values import Constexpr, Symbol
+from advisor.python_source.literals import MAX_ITEMS, NotLiteralError
+from advisor.python_source.rebuild import RebuildError, rebuild
+from advisor.python_source.source import parse_source
+from advisor.system.errors import AdvisorError, InputError, UsageError
 
 from .shared_pool import POOL
 
 HEAD = "import os\nimport triton\nimport triton.language as tl\n"
 SM_90 = Target(backend="cuda", arch=90)
 
-TUNED = HEAD + '''
+TUNED = (
+    HEAD
+    + '''
 BLOCKS = [64, 128]
 LIMIT: tl.constexpr = tl.constexpr(2 ** 4)
 
@@ -48,6 +50,7 @@ def kernel(x_ptr, ids_ptr, n, k, eps, BLOCK: tl.constexpr, G: tl.constexpr, EVEN
 def helper(x):
     return tl.maximum(x, 0.0)
 '''  # noqa: E501
+)
 
 
 def test_configurations_are_read() -> None:
@@ -92,7 +95,6 @@ def test_types_of_numbers_are_guessed_from_values_and_said() -> None:
     assert not [text for text in given.assumed if "i32" in text]
 
 
-
 def test_rebuilt_module_keeps_lines_and_drops_the_rest() -> None:
     rebuilt = rebuild(parse_source(TUNED, "k.py"), "kernel")
     text = rebuilt.modules["rebuilt_0.py"]
@@ -106,10 +108,20 @@ def test_rebuilt_module_keeps_lines_and_drops_the_rest() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["A = [0] * 10**9", "A = 10 ** 10 ** 10", "A = [x for x in range(10**9)]", 
-     f"A = [(a, b) for a in range({MAX_ITEMS}) for b in range(9)]",
-     "A = open('x')", "A = (lambda: 1)()", "A = __import__('os')", "A = 'x' * 10**9", "A = f'{open}'", "A = f'{1:>9999999}'", "A = A"],
-)  # fmt: skip
+    [
+        "A = [0] * 10**9",
+        "A = 10 ** 10 ** 10",
+        "A = [x for x in range(10**9)]",
+        f"A = [(a, b) for a in range({MAX_ITEMS}) for b in range(9)]",
+        "A = open('x')",
+        "A = (lambda: 1)()",
+        "A = __import__('os')",
+        "A = 'x' * 10**9",
+        "A = f'{open}'",
+        "A = f'{1:>9999999}'",
+        "A = A",
+    ],
+)
 def test_only_small_literals_are_evaluated(text: str) -> None:
     with pytest.raises(NotLiteralError):
         parse_source(text, "k.py").constant("A")
@@ -166,7 +178,10 @@ HELD = {  # what is defined above, the kernel's parameter, its body, and what is
     "method of a function": ("", "N: tl.constexpr = tl.sigmoid", f"N.get_capture_scope().get('core').{OPENED}", None),
     "method of a helper": (HELPER.format("1", ASKED), "N", "helper(helper)", None),
     "Python of a helper": (
-        HELPER.format("1", ASKED.replace("m.", "m.value.")) + "@triton.jit\ndef other(m):\n    m.fn(m)\n", "N", "other(helper)", None
+        HELPER.format("1", ASKED.replace("m.", "m.value.")) + "@triton.jit\ndef other(m):\n    m.fn(m)\n",
+        "N",
+        "other(helper)",
+        None,
     ),
 }
 
@@ -248,7 +263,9 @@ def test_constexpr_functions_are_called(where: str, name: str, tmp_path: Path) -
     assert parse_source("import triton\n" + COUNTED + "A = padded(100)", "k.py").constant("A") == 128  # where a file launches, too
 
 
-VALUES = HEAD + """
+VALUES = (
+    HEAD
+    + """
 import torch
 
 LARGEST = tl.constexpr(torch.finfo(torch.float16).max)
@@ -274,13 +291,15 @@ def k(x, y, B: tl.constexpr):
     t = int_type(bits, False)
     tl.store(y + i, v.to(t, bitcast=True) ^ tl.full((), value=low, dtype=t))
 """
+)
 
 
 def test_functions_that_are_constants_are_called(tmp_path: Path) -> None:
     """As in FlagGems' sort: functions under `@tl.constexpr`, and what they call."""
     pytest.importorskip("triton")
-    launch = KernelLaunch(source=parse_source(VALUES, tmp_path / "k.py"), kernel="k",
-                          given=Given(types={"x": "*fp16", "y": "*u16"}, constexprs={"B": 16}))  # fmt: skip
+    launch = KernelLaunch(
+        source=parse_source(VALUES, tmp_path / "k.py"), kernel="k", given=Given(types={"x": "*fp16", "y": "*u16"}, constexprs={"B": 16})
+    )
     text = inspect_launch(launch, SM_90, POOL, sass=False).compiled.ttir
     assert "tensor<16xf16> -> tensor<16xi16>" in text and "-32768" in text and "6.550400e+04" in text
 
@@ -327,8 +346,7 @@ def test_constexpr_functions_do_nothing_but_reckon(body: str, decorator: str, tm
 
 
 REEXPORTED = (
-    "from pack.triton_utils import tl, triton, tldevice as device\n@triton.jit\ndef k(x):\n"
-    "    tl.store(x, device.exp(tl.load(x)))\n"
+    "from pack.triton_utils import tl, triton, tldevice as device\n@triton.jit\ndef k(x):\n    tl.store(x, device.exp(tl.load(x)))\n"
 )
 
 
@@ -424,7 +442,9 @@ def test_a_parameter_may_have_the_name_of_a_function_of_python() -> None:
         rebuild(parse_source(text.replace("k(input, out)", "k(out)"), "k.py"), "k")
 
 
-WORKED_OUT = HEAD + """
+WORKED_OUT = (
+    HEAD
+    + """
 import math
 from enum import IntEnum, auto
 
@@ -442,6 +462,7 @@ def k(x_ptr, N: tl.constexpr = Order.EARLY):
     x = tl.maximum(tl.load(x_ptr), math.log2(8.0), propagate_nan=tl.PropagateNan.ALL)
     tl.store(x_ptr, x * ALPHA * LATE * N)
 """
+)
 
 
 def test_mathematics_and_enumerations_are_worked_out() -> None:
@@ -483,7 +504,9 @@ def test_a_misspelt_name_is_told_from_another_version() -> None:
         inspect_launch(KernelLaunch(source=source, kernel="k"), Target(backend="cuda", arch=90), POOL, sass=False)
 
 
-EXTENSION = HEAD + """
+EXTENSION = (
+    HEAD
+    + """
 @triton.jit
 def first():
     return tl.program_id(0)
@@ -492,6 +515,7 @@ def first():
 def unused():
     return os.getpid()
 """
+)
 CALLS_A_FILE = HEAD + "from pack import extension as ext\n@triton.jit\ndef k(x):\n    tl.store(x + BODY, 1.0)\n"
 
 
@@ -534,7 +558,9 @@ def test_what_a_kernel_imports_is_read_for_its_target(tmp_path: Path, backend: s
     assert kept in found and other not in found
 
 
-ASSEMBLY = HEAD + """
+ASSEMBLY = (
+    HEAD
+    + """
 def generate(count):
     template = "mov ${out_reg}, ${in_reg};\\n"
     text = ""
@@ -545,6 +571,7 @@ def generate(count):
 ASM: tl.constexpr = tl.constexpr(generate(2))
 CONSTRAINTS: tl.constexpr = tl.constexpr(",".join("=r" for i in range(2)) + "," + "{},{0}".replace("{0}", "r").format("r"))
 """
+)
 
 
 def test_inline_assembly_that_is_put_together_is_read() -> None:
@@ -553,8 +580,18 @@ def test_inline_assembly_that_is_put_together_is_read() -> None:
     assert source.constant("CONSTRAINTS") == Constexpr("=r,=r,r,r")
 
 
-@pytest.mark.parametrize("text", ["'{0.__class__}'.format(1)", "'{:>99999999}'.format(1)", "'{x!r}'.format(x=1)", "'{0}'.format()",
-                                  "'{'.format()", "('a' * 9999).replace('a', 'a' * 9999)", "','.join(['a' * 9999] * 9)"])  # fmt: skip
+@pytest.mark.parametrize(
+    "text",
+    [
+        "'{0.__class__}'.format(1)",
+        "'{:>99999999}'.format(1)",
+        "'{x!r}'.format(x=1)",
+        "'{0}'.format()",
+        "'{'.format()",
+        "('a' * 9999).replace('a', 'a' * 9999)",
+        "','.join(['a' * 9999] * 9)",
+    ],
+)
 def test_texts_that_would_do_more_or_be_too_long_are_not_read(text: str) -> None:
     with pytest.raises(NotLiteralError):
         parse_source(f"X = {text}\n", "k.py").constant("X")

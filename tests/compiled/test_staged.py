@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.compiled.costs import cost
-from advisor.compiled.ir import parse
-from advisor.compiled.staged import spared_bytes
+from advisor.compiled.demand.costs import cost
+from advisor.compiled.demand.staged import spared_bytes
+from advisor.compiled.ir.ir import parse
 
 ATTENTION = """
 module {
@@ -35,12 +35,15 @@ A, B, P, C = (2 * 2 * each for each in (64 * 32, 32 * 16, 64 * 16, 16 * 32))  # 
     ("old", "new", "spared"),
     [
         ("", "", [A, P]),  # what the loop does not change, and what it computes
-        ("%c = tt.load %v : tensor<16x32x!tt.ptr<f16>>",
-         "%c = tt.trans %b {order = array<i32: 1, 0>} : tensor<32x16xf16> -> tensor<16x32xf16>", [A, P + C // 2]),  # one load for both
+        (
+            "%c = tt.load %v : tensor<16x32x!tt.ptr<f16>>",
+            "%c = tt.trans %b {order = array<i32: 1, 0>} : tensor<32x16xf16> -> tensor<16x32xf16>",
+            [A, P + C // 2],
+        ),  # one load for both
         ("%s = tt.dot %a, %b,", "%e = tt.bitcast %b : tensor<32x16xf16> -> tensor<32x16xf16>\n      %s = tt.dot %a, %e,", [A, P]),
         ("%a, %b, %scores", "%x, %b, %scores", [A, P]),  # of a name that is not made here nothing is known
     ],
-)  # fmt: skip
+)
 def test_only_what_a_loop_loads_must_be_staged(old: str, new: str, spared: list[int]) -> None:
     module = parse(ATTENTION.replace(old, new))
     found = spared_bytes(module)
@@ -50,18 +53,26 @@ def test_only_what_a_loop_loads_must_be_staged(old: str, new: str, spared: list[
 
 
 def test_a_product_of_what_is_loaded_beside_it_is_staged_whole() -> None:
-    module = parse(ATTENTION.replace("%b = tt.load %k", "%a = tt.load %q : tensor<64x32x!tt.ptr<f16>>\n      %b = tt.load %k").replace(
-        "    %a = tt.load %q : tensor<64x32x!tt.ptr<f16>>\n    %out", "    %out"))
+    module = parse(
+        ATTENTION.replace("%b = tt.load %k", "%a = tt.load %q : tensor<64x32x!tt.ptr<f16>>\n      %b = tt.load %k").replace(
+            "    %a = tt.load %q : tensor<64x32x!tt.ptr<f16>>\n    %out", "    %out"
+        )
+    )
     assert list(spared_bytes(module).values()) == [0.0, P]
 
 
 def test_partial_results_may_stay_in_threads() -> None:
-    module = parse(ATTENTION.replace("scf.yield %d", """%m = "tt.reduce"(%s) <{axis = 1 : i32}> ({
+    module = parse(
+        ATTENTION.replace(
+            "scf.yield %d",
+            """%m = "tt.reduce"(%s) <{axis = 1 : i32}> ({
       ^bb0(%e: f32, %f: f32):
         %g = arith.addf %e, %f : f32
         tt.reduce.return %g : f32
       }) : (tensor<64x16xf32>) -> tensor<64xf32>
-      scf.yield %d"""))
+      scf.yield %d""",
+        )
+    )
     (reduction,) = (op for op in module.kernel.walk() if op.name == "tt.reduce")
     assert spared_bytes(module)[id(reduction)] == cost(reduction).smem > 0
 

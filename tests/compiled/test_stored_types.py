@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.compiled.launch import Inspection, inspect_launch
-from advisor.compiled.pool import Pool
-from advisor.compiled.target import compile_target, make_launch
-from advisor.configs.source import parse_source
+from advisor.compiled.compiler.pool import Pool
+from advisor.compiled.launches.launch import Inspection, inspect_launch
+from advisor.compiled.launches.target import compile_target, make_launch
+from advisor.python_source.source import parse_source
 
 HEAD = """
 import triton
@@ -55,7 +55,7 @@ def inspected(body: str, pool: Pool, **given: object) -> Inspection:
         ("tl.store(q + r, (tl.load(q + r) + x).to(tl.int8))", "*fp16"),
         ("tl.store((q + r).to(tl.pointer_type(tl.float32)), x.to(tl.int8))", "*fp16"),
     ],
-)  # fmt: skip
+)
 def test_a_tensor_is_of_the_type_of_what_is_widened_only_to_be_stored(body: str, kind: str, pool: Pool) -> None:
     found = inspected(body, pool)
     assert found.compiled.signature["q"] == found.guess.signature["q"] == kind

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.compiled.assembly import read_facts
-from advisor.compiled.inference import Given, guesses
-from advisor.compiled.kernel import Target
-from advisor.compiled.launch import inspect_launch, request_for
-from advisor.compiled.pool import Pool
-from advisor.compiled.target import make_launch
-from advisor.configs.source import SourceFile, parse_source
+from advisor.compiled.compiler.kernel import Target
+from advisor.compiled.compiler.pool import Pool
+from advisor.compiled.demand.assembly import read_facts
+from advisor.compiled.guesses.inference import Given, guesses
+from advisor.compiled.launches.launch import inspect_launch, request_for
+from advisor.compiled.launches.target import make_launch
 from advisor.diagnosis.compiled_rules import check_compiled
+from advisor.python_source.source import SourceFile, parse_source
 
 HEAD = "import triton\nimport triton.language as tl\n"
 SM_90 = Target(backend="cuda", arch=90)
-GEMM = HEAD + """
+GEMM = (
+    HEAD
+    + """
 @triton.jit
 def gemm(a, b, c, K, stride_am, stride_ak, stride_bk, stride_bn, stride_cm, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
     rows = tl.program_id(0) * BM + tl.arange(0, BM)
@@ -28,10 +30,14 @@ def gemm(a, b, c, K, stride_am, stride_ak, stride_bk, stride_bn, stride_cm, BM: 
         total = tl.dot(x, y, total)
     tl.store(c + rows[:, None] * stride_cm + columns[None, :], total.to(tl.float16))
 """
-TRANSPOSED = GEMM + """
+)
+TRANSPOSED = (
+    GEMM
+    + """
 def launch(x, y, out):
     gemm[(8, 8)](x, y, out, x.shape[1], x.stride(0), x.stride(1), y.stride(-1), y.stride(0), out.stride()[0], BM=64, BN=64, BK=64)
 """
+)
 NAMES = ("stride_am", "stride_ak", "stride_bk", "stride_bn", "stride_cm")
 BLOCKS = {"BM": 128, "BN": 128, "BK": 64}
 
@@ -60,7 +66,9 @@ def test_the_last_stride_of_a_tensor_is_one(text: str, unit: set[str]) -> None:
         ]
 
 
-HEADS = HEAD + """
+HEADS = (
+    HEAD
+    + """
 @triton.jit
 def gemm(q, k, o, stride_qm, stride_qh, stride_km, stride_kh, stride_om, stride_oh, stride_od, B: tl.constexpr, D: tl.constexpr):
     rows = tl.program_id(0) * B + tl.arange(0, B)
@@ -71,12 +79,16 @@ def gemm(q, k, o, stride_qm, stride_qh, stride_km, stride_kh, stride_om, stride_
     o_base = o + head * stride_oh
     tl.store(o_base + rows[:, None] * stride_om + lanes[None, :] * stride_od, tl.load(q_ptrs) + tl.load(k_ptrs))
 """
-BLOCK_POINTER = HEAD + """
+)
+BLOCK_POINTER = (
+    HEAD
+    + """
 @triton.jit
 def gemm(q, stride_qm, stride_qd, M, D: tl.constexpr):
     tile = tl.make_block_ptr(q, (M, D), (stride_qm, stride_qd), (0, 0), (64, D), (1, 0))
     tl.store(tile, tl.load(tile) * 2)
 """
+)
 
 
 @pytest.mark.parametrize(("text", "unit"), [(HEADS, {"stride_od"}), (BLOCK_POINTER, {"stride_qd"})])
@@ -86,10 +98,13 @@ def test_a_stride_of_heads_is_not_the_last_one(text: str, unit: set[str]) -> Non
     assert {name for name, value in guess.constexprs.items() if name.startswith("stride") and value == 1} == unit
 
 
-LEFT_OUT = HEADS + """
+LEFT_OUT = (
+    HEADS
+    + """
 def launch(q, k, o):
     gemm[(8, 8)](q, k, o, q.stride(0), q.stride(1), k.stride(0), k.stride(1), o.stride(0), o.stride(1), o.stride(2), B=16, D=64)
 """
+)
 
 
 def test_a_stride_of_heads_that_a_launch_passes_last_is_not_the_last_one() -> None:
@@ -194,13 +209,16 @@ def test_strides_of_a_launch_that_are_not_specialized_are_not_told() -> None:
         assert make_launch(parse_source(text, "k.py"), "k").given.multiples == multiples
 
 
-ROWS = HEAD + """
+ROWS = (
+    HEAD
+    + """
 @triton.jit
 def gemm(x, y, x_row_stride: tl.constexpr, y_row_stride: tl.constexpr, n: tl.constexpr, B: tl.constexpr):
     row = tl.program_id(0)
     o = tl.arange(0, B)
     tl.store(y + row * y_row_stride + o, tl.load(x + row * x_row_stride + o, mask=o < n), mask=o < n)
 """
+)
 
 
 def test_no_value_is_made_up_for_a_stride_that_is_a_constant(pool: Pool) -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from advisor.cli import main
-from advisor.compiled.supported import supported
-from advisor.compiled.target import compile_target
+from advisor.compiled.compiler.supported import supported
+from advisor.compiled.launches.target import compile_target
 
 from .shared_pool import POOL
 

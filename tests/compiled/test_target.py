@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from advisor.compiled.launch_options import LaunchOptions, one_launch
-from advisor.compiled.target import grid_of, make_launch, open_kernel
-from advisor.compiled.written_values import assignments, numbers
-from advisor.configs.rebuild import rebuild
-from advisor.configs.source import parse_source
-from advisor.errors import NothingMatchedError, UsageError
+from advisor.compiled.launches.launch_options import LaunchOptions, one_launch
+from advisor.compiled.launches.target import grid_of, make_launch, open_kernel
+from advisor.compiled.launches.written_values import assignments, numbers
+from advisor.python_source.rebuild import rebuild
+from advisor.python_source.source import parse_source
+from advisor.system.errors import NothingMatchedError, UsageError
 
 
 def test_assignments_are_lists_too() -> None:
@@ -24,10 +24,12 @@ def test_assignments_are_lists_too() -> None:
 
 @pytest.mark.parametrize(
     ("text", "said"),
-    [("import torch\n", "no Triton kernel in this file; expected functions decorated with @triton.jit"),
-     ("from triton.experimental import gluon\n@gluon.jit\ndef k(x):\n    pass\n", "got Gluon, which is not supported"),
-     ("from triton.experimental.gluon import language as gl\n", "Gluon, which is not supported")],
-)  # fmt: skip
+    [
+        ("import torch\n", "no Triton kernel in this file; expected functions decorated with @triton.jit"),
+        ("from triton.experimental import gluon\n@gluon.jit\ndef k(x):\n    pass\n", "got Gluon, which is not supported"),
+        ("from triton.experimental.gluon import language as gl\n", "Gluon, which is not supported"),
+    ],
+)
 def test_a_file_without_kernels_is_said_to_have_none(text: str, said: str, tmp_path: Path) -> None:
     path = tmp_path / "k.py"
     path.write_text(text, encoding="utf-8")
@@ -76,10 +78,13 @@ else:
 @pytest.mark.parametrize(
     ("text", "line", "grid"),
     [
-        ("forward.kernel", 11, (7,)), ("backward.kernel", 22, (9,)), ("kernel:10", 11, (7,)), ("kernel:23", 22, (9,)),
+        ("forward.kernel", 11, (7,)),
+        ("backward.kernel", 22, (9,)),
+        ("kernel:10", 11, (7,)),
+        ("kernel:23", 22, (9,)),
         ("branch:33", 33, None),
     ],
-)  # fmt: skip
+)
 def test_one_of_several_kernels_of_a_name_is_named(tmp_path: Path, text: str, line: int, grid: tuple[int, ...] | None) -> None:
     path = tmp_path / "same.py"
     path.write_text(SAME_NAME)

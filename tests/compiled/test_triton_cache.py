@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from advisor.cli import main
-from advisor.compiled.launch_options import LaunchOptions
 from advisor.compiled.launch_report import is_compiled_target, targets_from
-from advisor.compiled.triton_cache import cached_kernels, is_cache_target
-from advisor.errors import NothingMatchedError, UsageError
+from advisor.compiled.launches.launch_options import LaunchOptions
+from advisor.compiled.launches.triton_cache import cached_kernels, is_cache_target
+from advisor.system.errors import NothingMatchedError, UsageError
 
 pytest.importorskip("triton")
 

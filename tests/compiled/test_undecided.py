@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from advisor.advise.missing_options import say_contents
-from advisor.advise.of_compiled import advise_compiled
-from advisor.compiled.launch_options import LaunchOptions
-from advisor.compiled.undecided import NOT_TOLD, in_words
-from advisor.hardware import load_gpu
-from advisor.schema import Result
+from advisor.advising.missing_options import say_contents
+from advisor.advising.of_compiled import advise_compiled
+from advisor.compiled.demand.undecided import NOT_TOLD, in_words
+from advisor.compiled.launches.launch_options import LaunchOptions
+from advisor.gpus.hardware import load_gpu
+from advisor.result.schema import Result
 
 pytest.importorskip("triton")
 
@@ -40,9 +40,12 @@ def paged(folder: Path, contents: dict[str, object], sizes: dict[str, int] | Non
     path = folder / "k.py"
     path.write_text(PAGED)
     asked = LaunchOptions(
-        constexprs={"BLOCK": BLOCK, "HEAD": HEAD}, arguments={"blocks": TOKENS // BLOCK}, grid=f"{SEQUENCES},{HEADS}",
-        signature="*bf16,*bf16,*bf16,*i32,*i32,i32,constexpr,constexpr", toml={"contents": contents, "sizes": sizes or {}},
-    )  # fmt: skip
+        constexprs={"BLOCK": BLOCK, "HEAD": HEAD},
+        arguments={"blocks": TOKENS // BLOCK},
+        grid=f"{SEQUENCES},{HEADS}",
+        signature="*bf16,*bf16,*bf16,*i32,*i32,i32,constexpr,constexpr",
+        toml={"contents": contents, "sizes": sizes or {}},
+    )
     return advise_compiled(f"{path}::decode", load_gpu("H100"), cache="cold", command="advisor advise", asked=asked)
 
 
@@ -119,8 +122,9 @@ ROWS = [132, 264]
 def grouped(folder: Path, contents: dict[str, object]) -> Result:
     path = folder / "k.py"
     path.write_text(GROUPED)
-    asked = LaunchOptions(arguments={"groups": 2}, grid="132", toml={"contents": contents},
-                          signature="a_ptrs=*i64,c_ptrs=*i64,rows_ptr=*i32,groups=i32")  # fmt: skip
+    asked = LaunchOptions(
+        arguments={"groups": 2}, grid="132", toml={"contents": contents}, signature="a_ptrs=*i64,c_ptrs=*i64,rows_ptr=*i32,groups=i32"
+    )
     return advise_compiled(f"{path}::grouped", load_gpu("H100"), cache="cold", command="advisor advise", asked=asked)
 
 

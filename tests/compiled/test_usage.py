@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.compiled.inference import Given, guesses
-from advisor.configs.source import parse_source
+from advisor.compiled.guesses.inference import Given, guesses
+from advisor.python_source.source import parse_source
 
 HEAD = "import triton\nimport triton.language as tl\n"
 JIT = HEAD + "@triton.jit\n"
@@ -17,7 +17,9 @@ def types(text: str, **given: object) -> dict[str, str]:
     return dict(next(guesses(source, source.kernel("k"), Given(**given))).signature)  # type: ignore[arg-type]
 
 
-KEYS = HEAD + """
+KEYS = (
+    HEAD
+    + """
 @triton.jit
 def key(x):
     return x ^ tl.where((x & 0x8000) != 0, 0xFFFF, 0x8000)
@@ -30,6 +32,7 @@ def k(p, o, n, B: tl.constexpr):
     x = (x.to(tl.uint64) << 16) | r
     tl.store(o, tl.max(x, 0))
 """
+)
 
 
 def test_a_name_that_is_given_another_value_says_nothing_of_what_it_held() -> None:
@@ -52,9 +55,13 @@ def test_conditional_steps_of_a_pointer_are_followed_once_each() -> None:
 
 @pytest.mark.parametrize(
     "chosen",
-    ["tl.where(tl.program_id(0) < 4, a, b)", "a if tl.program_id(0) < 4 else b", "a if FIRST else b",
-     "tl.where(n > 1, a, tl.where(n > 2, a + n, b + n))"],
-)  # fmt: skip
+    [
+        "tl.where(tl.program_id(0) < 4, a, b)",
+        "a if tl.program_id(0) < 4 else b",
+        "a if FIRST else b",
+        "tl.where(n > 1, a, tl.where(n > 2, a + n, b + n))",
+    ],
+)
 def test_of_two_pointers_that_are_chosen_from_both_are_pointers(chosen: str) -> None:
     text = JIT + f"def k(a, b, o, n, FIRST: tl.constexpr):\n    p = {chosen}\n    tl.store(o, tl.load(p + tl.arange(0, 16)))\n"
     assert types(text) == {"a": "*fp16", "b": "*fp16", "o": "*fp16", "n": "i32", "FIRST": "constexpr"}
@@ -80,14 +87,15 @@ def test_an_offset_that_is_chosen_is_no_pointer() -> None:
         ("tl.load(p + r).to(tl.int32)", "*i64"),
         ("tl.load(p + r).to(tl.uint8) + tl.load(p + r).to(tl.int16)", "*i16"),
     ],
-)  # fmt: skip
+)
 @pytest.mark.parametrize("element", [{}, {"element": "bf16", "element_given": True}])
 def test_an_index_that_is_narrow_as_soon_as_it_is_loaded_is_stored_so(load: str, kind: str, element: dict[str, object]) -> None:
     """As the codes of bitsandbytes' quantized tensors: of 64 bits each they would be most of the bytes."""
     helper = "@triton.jit\ndef fetch(q, i):\n    return tl.load(q + i).to(tl.int8)\n"
-    text = HEAD + helper + (
-        "@triton.jit\ndef k(p, table, o, n):\n    r = tl.arange(0, 16)\n"
-        f"    i = {load}\n    tl.store(o + r, tl.load(table + i))\n"
+    text = (
+        HEAD
+        + helper
+        + (f"@triton.jit\ndef k(p, table, o, n):\n    r = tl.arange(0, 16)\n    i = {load}\n    tl.store(o + r, tl.load(table + i))\n")
     )
     assert types(text, **element)["p"] == kind
 

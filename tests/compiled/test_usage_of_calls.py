@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from advisor.compiled.parameter_usage import Usage
-from advisor.compiled.usage import Reader
-from advisor.configs.source import parse_source
+from advisor.compiled.guesses.parameter_usage import Usage
+from advisor.compiled.guesses.usage import Reader
+from advisor.python_source.source import parse_source
 
 HEAD = "import triton\nimport triton.language as tl\n"
 ADDRESS = {"pointer": True, "offset": True}
@@ -46,7 +46,7 @@ CALLS: list[tuple[str, dict[str, Any]]] = [
     ("tl.load(a).to(tl.uint8)", {**ADDRESS, "narrow": "u8"}),
     ("tl.load(a).to(tl.uint64)", {**ADDRESS, "counted": True}),
     ("tl.load(a).to(tl.pointer_type(tl.float16))", {**ADDRESS, "addresses": True}),
-]  # fmt: skip
+]
 
 
 def usage(text: str) -> Usage:

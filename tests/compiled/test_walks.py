@@ -7,13 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from advisor.compiled import loops, values
-from advisor.compiled.environment import Environment
-from advisor.compiled.execution import Execution, Running
-from advisor.compiled.ir import parse
-from advisor.compiled.loops import Effort, Walk, bounds
-from advisor.compiled.remembered import Remembered
-from advisor.compiled.values import Value
+from advisor.compiled.demand import loops
+from advisor.compiled.demand.loops import Effort, Walk, bounds
+from advisor.compiled.ir import values
+from advisor.compiled.ir.environment import Environment
+from advisor.compiled.ir.execution import Execution, Running
+from advisor.compiled.ir.ir import parse
+from advisor.compiled.ir.remembered import Remembered
+from advisor.compiled.ir.values import Value
 
 LOOP = """
 module {
@@ -53,10 +54,16 @@ def walked(trips: list[int], found: Execution | None = None) -> tuple[Body, Any,
     found = found or Execution(len(TRIPS))
     body = Body(found)
     walk = Walk(
-        op=operation, start=np.zeros(1, np.int64), pace=np.full(1, 3), environment=body.environment,
-        running=Running(np.ones(len(TRIPS), bool), np.ones(len(TRIPS))), found=found, body=body, effort=Effort(0.0),
+        op=operation,
+        start=np.zeros(1, np.int64),
+        pace=np.full(1, 3),
+        environment=body.environment,
+        running=Running(np.ones(len(TRIPS), bool), np.ones(len(TRIPS))),
+        found=found,
+        body=body,
+        effort=Effort(0.0),
         remembered=Remembered(),
-    )  # fmt: skip
+    )
     state, sampled = walk.all(np.array(trips, float), {"%s": values.number(100)})
     return body, np.broadcast_to(state["%s"].scalar(), len(TRIPS)).tolist(), sampled
 

@@ -4,9 +4,7 @@ import triton
 import triton.language as tl
 
 
-@triton.autotune(
-    configs=[triton.Config({"BLOCK": block}, num_warps=warps) for block in (256, 1024, 4096) for warps in (4, 8)], key=["n"]
-)
+@triton.autotune(configs=[triton.Config({"BLOCK": block}, num_warps=warps) for block in (256, 1024, 4096) for warps in (4, 8)], key=["n"])
 @triton.jit
 def scale_kernel(x_ptr, y_ptr, factor, n, BLOCK: tl.constexpr):
     """y = factor * x."""

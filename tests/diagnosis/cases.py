@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from advisor.diagnosis import LaunchContext
-from advisor.schema import Configuration
+from advisor.result.schema import Configuration
 
 from .launches import gemm, launch, moe, prefill, rows, tile
 

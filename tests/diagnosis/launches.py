@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from advisor.diagnosis import LaunchContext, context
-from advisor.hardware import load_gpu
-from advisor.schema import Configuration, Family, Problem
+from advisor.gpus.hardware import load_gpu
+from advisor.result.schema import Configuration, Family, Problem
 
 
 def moe(tokens: int, op: str = "w13", **options: Any) -> Problem:

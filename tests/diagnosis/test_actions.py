@@ -9,7 +9,7 @@ import pytest
 from advisor.diagnosis import actions, diagnose
 from advisor.diagnosis.rule import microseconds
 from advisor.rendering import figures
-from advisor.schema import Configuration, Latency, LaunchReport, Problem, Recommendation
+from advisor.result.schema import Configuration, Latency, LaunchReport, Problem, Recommendation
 
 from .launches import launch, moe, tile
 
@@ -112,12 +112,18 @@ def test_a_saving_from_measured_to_predicted_says_so_and_how_far_it_may_be_off()
     assert guessed.predicted is not None and guessed.recommendation is not None and told not in actions([guessed])[0].detail
     then = replace(guessed.recommendation.latency, us=100.0, low_us=90.0, high_us=120.0)
     now = Latency(us=300.0, origin="measured", source="rows")
-    known = replace(guessed, predicted=replace(guessed.predicted, us=150.0), measured=now,
-                    recommendation=replace(guessed.recommendation, latency=then, speedup=3.0))  # fmt: skip
+    known = replace(
+        guessed,
+        predicted=replace(guessed.predicted, us=150.0),
+        measured=now,
+        recommendation=replace(guessed.recommendation, latency=then, speedup=3.0),
+    )
     (first, *_) = actions([known])
     assert first.saving_us == pytest.approx(200.0) and first.origin == "predicted"
-    assert first.detail.endswith(f"; {told} measured now to predicted then (180.0 µs to 210.0 µs where every prediction lies at an end of "
-                                 "its interval), and 50.0 µs from predicted now")  # fmt: skip
+    assert first.detail.endswith(
+        f"; {told} measured now to predicted then (180.0 µs to 210.0 µs where every prediction lies at an end of "
+        "its interval), and 50.0 µs from predicted now"
+    )
     reached = replace(known, recommendation=replace(guessed.recommendation, latency=replace(then, origin="measured"), speedup=3.0))
     assert told not in actions([reached])[0].detail, "both were measured"
 
@@ -125,8 +131,9 @@ def test_a_saving_from_measured_to_predicted_says_so_and_how_far_it_may_be_off()
 def test_an_entry_takes_one_remedy_and_counts_what_it_saves_in_all() -> None:
     finding = report(moe(512), BAD).findings[0]
     w13 = replace(report(moe(512), GOOD), decision="M512", findings=(replace(finding, saving_us=100.0, net_saving_us=70.0),))
-    w2 = replace(report(moe(512, "w2"), GOOD), decision="M512",
-                 findings=(replace(finding, rule="tail-wave", saving_us=90.0, net_saving_us=80.0),))  # fmt: skip
+    w2 = replace(
+        report(moe(512, "w2"), GOOD), decision="M512", findings=(replace(finding, rule="tail-wave", saving_us=90.0, net_saving_us=80.0),)
+    )
     (only,) = actions([w13, w2])
     assert (only.rule, only.saving_us, only.launches) == ("tail-wave", 80.0, ("w2-M512",))
 
@@ -142,9 +149,10 @@ def test_a_remedy_that_is_no_configuration_stands_beside_a_recommended_one() -> 
 @pytest.mark.parametrize("rule", ["not-tensor-dtype", "expert-padding"])
 def test_a_measurement_below_the_bound_leaves_nothing_to_be_saved(rule: str) -> None:
     finding = report(moe(512), BAD).findings[0]
-    known = replace(report(moe(512), BAD), findings=(
-        replace(finding, rule=rule, saving_us=90.0, net_saving_us=90.0 if rule == "expert-padding" else None),
-    ))  # fmt: skip
+    known = replace(
+        report(moe(512), BAD),
+        findings=(replace(finding, rule=rule, saving_us=90.0, net_saving_us=90.0 if rule == "expert-padding" else None),),
+    )
     faulty = replace(known, measured=Latency(us=0.9 * known.bound.us, origin="measured", source="rows"))
     assert actions([known]) and actions([faulty]) == ()
 
@@ -153,8 +161,11 @@ def test_a_measurement_below_the_bound_loses_nothing_by_what_another_launch_of_i
     w13 = replace(report(moe(256), BAD, key=256, better=GOOD), decision="M256")
     w2 = replace(report(moe(256, "w2"), BAD, key=256, better=GOOD), decision="M256")
     assert w13.recommendation is not None and w2.predicted is not None
-    faulty = replace(w13, measured=Latency(us=0.1 * w13.bound.us, origin="measured", source="rows"),
-                     recommendation=replace(w13.recommendation, speedup=0.1))  # fmt: skip
+    faulty = replace(
+        w13,
+        measured=Latency(us=0.1 * w13.bound.us, origin="measured", source="rows"),
+        recommendation=replace(w13.recommendation, speedup=0.1),
+    )
     first = actions([faulty, w2])[0]
     assert first.saving_us == pytest.approx(w2.predicted.us / 2) and first.launches == ("w2-M256",) and "slower" not in first.detail
 
@@ -182,8 +193,9 @@ def test_what_cannot_launch_comes_first_and_at_most_three_are_given() -> None:
 
 def test_an_action_does_not_say_its_title_again() -> None:
     finding = replace(report(moe(512), BAD).findings[0], saving_us=90.0, net_saving_us=None, remedy="read it once")
-    (unknown, named) = (actions([replace(report(moe(16), GOOD), findings=(replace(finding, rule=rule),))])[0]
-                        for rule in ("another", "rows-read-twice"))  # fmt: skip
+    (unknown, named) = (
+        actions([replace(report(moe(16), GOOD), findings=(replace(finding, rule=rule),))])[0] for rule in ("another", "rows-read-twice")
+    )
     assert unknown.title == finding.title and unknown.detail == "1 launch; in w13-M16: read it once"
     assert named.detail == f"1 launch; in w13-M16: {finding.title}; read it once"
 
@@ -205,9 +217,11 @@ def test_what_saves_next_to_nothing_is_no_action(of_configuration: bool) -> None
     def saving(us: float) -> LaunchReport:
         known = report(moe(512), GOOD)
         assert known.predicted is not None
-        return replace(known, predicted=replace(known.predicted, us=510.0), findings=(
-            replace(finding, rule="spills", saving_us=us, net_saving_us=us if of_configuration else None),
-        ))  # fmt: skip
+        return replace(
+            known,
+            predicted=replace(known.predicted, us=510.0),
+            findings=(replace(finding, rule="spills", saving_us=us, net_saving_us=us if of_configuration else None),),
+        )
 
     assert actions([saving(0.2)]) == () and actions([saving(9.9)]) == ()
     assert [action.saving_us for action in actions([saving(10.1)])] == [10.1]

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from advisor import pipelines
 from advisor.diagnosis import RULES, LaunchContext, context, diagnose
 from advisor.diagnosis.context import Need
-from advisor.hardware import list_gpus, load_gpu
-from advisor.schema import GAP_CAUSES, Configuration, Finding, Problem
+from advisor.gpus.hardware import list_gpus, load_gpu
+from advisor.result.schema import GAP_CAUSES, Configuration, Finding, Problem
 
 from .launches import gemm, launch, moe, rows, tile
 

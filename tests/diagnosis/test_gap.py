@@ -8,7 +8,7 @@ import pytest
 
 from advisor.diagnosis import diagnose, gap_parts
 from advisor.diagnosis.rule import microseconds
-from advisor.schema import GAP_CAUSES
+from advisor.result.schema import GAP_CAUSES
 
 from .launches import launch, moe, tile
 

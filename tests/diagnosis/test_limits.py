@@ -7,24 +7,30 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from advisor.advise import advise
-from advisor.advise.drafts import Measured
+from advisor.advising import advise
+from advisor.advising.drafts import Measured
+from advisor.advising.targets import Request
+from advisor.advising.targets.resolve import resolve_target
 from advisor.diagnosis.neighbours import Change, Limits
 from advisor.learned import load_predictor
 from advisor.pipelines import problem_batch
 from advisor.pipelines.space import family_space
 from advisor.rendering import markdown, page, terminal
-from advisor.schema import Latency, LaunchReport
-from advisor.targets import Request
-from advisor.targets.resolve import resolve_target
+from advisor.result.schema import Latency, LaunchReport
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "reports" / "examples" / "E=128,N=768,device_name=NVIDIA_H20.json"
 
 
-@pytest.mark.parametrize(("us", "slower", "promised", "limit"), [
-    (9.0, {}, 9.0, ""), (5.0, {}, 8.0, "ranked"), (5.0, {"w2": 4.0}, 6.0, "ceiling"), (7.0, {"w2": -3.0}, 11.0, "ranked"),
-    (8.0 - 1e-12, {}, 8.0, ""),  # the first-ranked configuration itself
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("us", "slower", "promised", "limit"),
+    [
+        (9.0, {}, 9.0, ""),
+        (5.0, {}, 8.0, "ranked"),
+        (5.0, {"w2": 4.0}, 6.0, "ceiling"),
+        (7.0, {"w2": -3.0}, 11.0, "ranked"),
+        (8.0 - 1e-12, {}, 8.0, ""),  # the first-ranked configuration itself
+    ],
+)
 def test_limits(us: float, slower: dict[str, float], promised: float, limit: str) -> None:
     """Over all launches that run with the configuration: what others win, this one need not."""
     found = Limits(least_us=6.0, ranked=Change(parameters={}, us=7.0, slower_us={"w2": 1.0})).apply({"num_warps": 8}, us, slower)

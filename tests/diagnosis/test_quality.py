@@ -20,7 +20,7 @@ def test_findings_against_sweeps(data_dir: Path) -> None:
     import pandas
     from sklearn.metrics import roc_auc_score
 
-    from advisor.schema import Problem
+    from advisor.result.schema import Problem
 
     def largest_saving(row: object, prefix: str) -> float:
         sizes = {name: int(getattr(row, name)) for name in ("M", "E", "topk", "H", "N")}

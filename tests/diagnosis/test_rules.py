@@ -16,11 +16,11 @@ from advisor.diagnosis import RULES, Change, LaunchContext, Pricing, Sharing, di
 from advisor.diagnosis.context import THRESHOLD
 from advisor.diagnosis.rule import Rule
 from advisor.diagnosis.rules.low_occupancy import HELD
-from advisor.hardware import GpuSpec
+from advisor.gpus.hardware import GpuSpec
 from advisor.learned.base import Prediction
 from advisor.pipelines import ConfigurationBatch, ProblemBatch
 from advisor.pipelines.occupancy import LIMITERS
-from advisor.schema import Configuration, Problem
+from advisor.result.schema import Configuration, Problem
 
 from .cases import CASES
 from .launches import gemm, launch, moe, rows, tile

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from advisor.configs.audit import CHECKS, AuditIssue
 from advisor.diagnosis import table_findings
 from advisor.diagnosis.tables import REMEDIES
-from advisor.schema import Severity
+from advisor.result.schema import Severity
+from advisor.tables.audit import CHECKS, AuditIssue
 
 
 def issue(check: str, key: str | None = None, severity: Severity = "warning", message: str = "what was found") -> AuditIssue:

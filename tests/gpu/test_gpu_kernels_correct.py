@@ -11,7 +11,7 @@ from kernel_harness import check_inputs, compare, load, poison
 
 from advisor.measurement.compile_ahead import compile_launch, use_offline_target
 from advisor.measurement.kernel_file import block_shape_of, bundled_files, find_kernels, load_module, tolerance_of
-from advisor.schema import Configuration, Problem
+from advisor.result.schema import Configuration, Problem
 
 pytestmark = pytest.mark.gpu
 
@@ -31,8 +31,14 @@ PROBLEMS = [
         for op, (m, sizes, dtype) in itertools.product(
             ("w13", "w2"),
             [
-                (1, QWEN3, "bf16"), (33, QWEN3, "fp16"), (2048, QWEN3, "bf16"), (17, MIXTRAL, "bf16"), (513, MIXTRAL, "fp16"),
-                (64, QWEN3, "fp8"), (1000, DEEPSEEK_SHARE, "fp8"), (7, {"E": 5, "topk": 3, "H": 777, "N": 333}, "bf16"),
+                (1, QWEN3, "bf16"),
+                (33, QWEN3, "fp16"),
+                (2048, QWEN3, "bf16"),
+                (17, MIXTRAL, "bf16"),
+                (513, MIXTRAL, "fp16"),
+                (64, QWEN3, "fp8"),
+                (1000, DEEPSEEK_SHARE, "fp8"),
+                (7, {"E": 5, "topk": 3, "H": 777, "N": 333}, "bf16"),
             ],
         )
     ),
@@ -43,7 +49,10 @@ PROBLEMS = [
         for kernel, (m, n, k, dtype) in itertools.product(
             ("gemm_kernel", "gemm_persistent_kernel"),
             [
-                (4096, 4096, 4096, "bf16"), (1, 4096, 14336, "bf16"), (333, 4112, 1008, "fp16"), (2048, 5120, 4096, "fp8"),
+                (4096, 4096, 4096, "bf16"),
+                (1, 4096, 14336, "bf16"),
+                (333, 4112, 1008, "fp16"),
+                (2048, 5120, 4096, "fp8"),
                 (1000, 1008, 2048, "tf32"),
             ],
         )
@@ -51,18 +60,29 @@ PROBLEMS = [
     ("gemm", "gemm_kernel", {"op": "gemm", "M": 1027, "N": 515, "K": 1031, "dtype": "fp32"}),
     ("gemm", "gemm_kernel", {"op": "gemm", "M": 1027, "N": 515, "K": 1031, "dtype": "bf16"}),
     *(
-        ("attention", "attention_kernel", {"op": "prefill", **dict(zip(("B", "H", "H_kv", "M", "N", "D"), sizes, strict=True)),
-                                           "causal": causal, "dtype": dtype})
+        (
+            "attention",
+            "attention_kernel",
+            {"op": "prefill", **dict(zip(("B", "H", "H_kv", "M", "N", "D"), sizes, strict=True)), "causal": causal, "dtype": dtype},
+        )
         for sizes, causal, dtype in [
-            ((2, 32, 8, 2048, 2048, 128), 1, "bf16"), ((1, 16, 16, 1000, 1500, 64), 0, "fp16"),
-            ((1, 8, 2, 777, 1777, 128), 1, "fp16"), ((2, 12, 4, 515, 515, 80), 1, "bf16"), ((1, 4, 1, 300, 100, 128), 1, "bf16"),
+            ((2, 32, 8, 2048, 2048, 128), 1, "bf16"),
+            ((1, 16, 16, 1000, 1500, 64), 0, "fp16"),
+            ((1, 8, 2, 777, 1777, 128), 1, "fp16"),
+            ((2, 12, 4, 515, 515, 80), 1, "bf16"),
+            ((1, 4, 1, 300, 100, 128), 1, "bf16"),
         ]
     ),
     *(
-        ("attention", "decode_kernel", {"op": "decode", **dict(zip(("B", "H", "H_kv", "M", "N", "D"), sizes, strict=True)),
-                                        "causal": 1, "dtype": dtype})
+        (
+            "attention",
+            "decode_kernel",
+            {"op": "decode", **dict(zip(("B", "H", "H_kv", "M", "N", "D"), sizes, strict=True)), "causal": 1, "dtype": dtype},
+        )
         for sizes, dtype in [
-            ((32, 32, 8, 1, 8192, 128), "bf16"), ((1, 64, 8, 1, 60001, 128), "bf16"), ((3, 24, 8, 4, 1023, 96), "fp16"),
+            ((32, 32, 8, 1, 8192, 128), "bf16"),
+            ((1, 64, 8, 1, 60001, 128), "bf16"),
+            ((3, 24, 8, 4, 1023, 96), "fp16"),
         ]
     ),
     *(
@@ -72,7 +92,7 @@ PROBLEMS = [
             [(4096, 4096, "bf16"), (1, 8192, "fp16"), (333, 777, "fp32"), (65, 128256, "bf16"), (100_003, 64, "fp16")],
         )
     ),
-]  # fmt: skip
+]
 
 
 def configurations(module, entry, problem):
@@ -94,8 +114,9 @@ def compiling(pool, file, kernel, problem, capability):
     module = bundled(file)
     entry = module.KERNELS[kernel]
     sizes = {name: value for name, value in problem.items() if name not in ("op", "dtype")}
-    described = Problem(family=entry["family"], op=problem["op"], sizes=sizes, dtype=problem["dtype"],
-                        block_shape=block_shape_of(entry, problem["dtype"]))  # fmt: skip
+    described = Problem(
+        family=entry["family"], op=problem["op"], sizes=sizes, dtype=problem["dtype"], block_shape=block_shape_of(entry, problem["dtype"])
+    )
     (ref,) = find_kernels(f"{file}::{kernel}")
     chosen = configurations(module, entry, {**problem, "capability": capability})[: SAMPLED + 1]
     return [pool.submit(compile_launch, ref, described, Configuration.from_flat(config)) for config in chosen]
@@ -119,8 +140,9 @@ def compiled(request):
         pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), use_offline_target, ("cuda", capability, 32))
         futures = {
             str(each): compiling(pool, each["file"], each["kernel"], each["problem"], capability)
-            for each in asked if capability >= least_capability(bundled(each["file"]).KERNELS[each["kernel"]], each["problem"])
-        }  # fmt: skip
+            for each in asked
+            if capability >= least_capability(bundled(each["file"]).KERNELS[each["kernel"]], each["problem"])
+        }
 
         def wait(file, kernel, problem):
             for future in futures.get(str({"file": file, "kernel": kernel, "problem": problem}), ()):

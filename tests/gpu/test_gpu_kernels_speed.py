@@ -57,10 +57,16 @@ def large_gemm_configs(module, problem, capability):
     """The default and its neighbours."""
     base = module.default_persistent(problem)
     changes = [
-        {}, {"num_stages": 3}, {"num_stages": 3, "EPILOGUE_SUBTILE": 1}, {"GROUP_SIZE_M": 16}, {"GROUP_SIZE_M": 4},
-        {"FLATTEN": False}, {"BLOCK_SIZE_M": 256, "BLOCK_SIZE_N": 128},
-        {"BLOCK_SIZE_N": 128, "BLOCK_SIZE_K": 128, "num_stages": 3}, {"WARP_SPECIALIZE": True, "num_stages": 3},
-    ]  # fmt: skip
+        {},
+        {"num_stages": 3},
+        {"num_stages": 3, "EPILOGUE_SUBTILE": 1},
+        {"GROUP_SIZE_M": 16},
+        {"GROUP_SIZE_M": 4},
+        {"FLATTEN": False},
+        {"BLOCK_SIZE_M": 256, "BLOCK_SIZE_N": 128},
+        {"BLOCK_SIZE_N": 128, "BLOCK_SIZE_K": 128, "num_stages": 3},
+        {"WARP_SPECIALIZE": True, "num_stages": 3},
+    ]
     configs = [{**base, **change} for change in changes]
     return [config for config in configs if module.valid_persistent(config, {**problem, "capability": capability})]
 

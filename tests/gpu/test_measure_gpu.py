@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from advisor.hardware import match_device_name
+from advisor.gpus.hardware import match_device_name
 from advisor.measurement import (
     Batch,
     KernelRef,
@@ -27,7 +27,7 @@ from advisor.measurement import (
     run_plan,
 )
 from advisor.measurement.kernel_file import kernel_entry
-from advisor.schema import Configuration, Problem
+from advisor.result.schema import Configuration, Problem
 from tests.measurement.conftest import violations
 
 pytestmark = pytest.mark.gpu
@@ -35,9 +35,15 @@ pytestmark = pytest.mark.gpu
 FOLDER = Path(__file__).parent
 DEVICE = os.environ.get("ADVISOR_TEST_DEVICE", "cuda")
 FAULTS = {
-    "right": None, "illegal": "illegal-access", "hang": "hang", "memory": "out-of-memory", "resources": "out-of-resources",
-    "compile": "compile-error", "wrong": "wrong-output", "unwritten": "wrong-output",
-}  # fmt: skip
+    "right": None,
+    "illegal": "illegal-access",
+    "hang": "hang",
+    "memory": "out-of-memory",
+    "resources": "out-of-resources",
+    "compile": "compile-error",
+    "wrong": "wrong-output",
+    "unwritten": "wrong-output",
+}
 TRIALS = 200
 CAMPAIGN_S = 120.0 if DEVICE == "cuda" else 20.0
 
@@ -111,11 +117,12 @@ def test_a_against_a_is_unchanged_in_99_of_100_trials(scheduler, gpu, capsys):
 def test_a_slower_configuration_is_found(scheduler, gpu):
     fast = default("fused_moe_kernel", moe(1024), gpu)
     slow = Launch(
-        kernel=fast.kernel, problem=fast.problem,
+        kernel=fast.kernel,
+        problem=fast.problem,
         configuration=Configuration(
             parameters={"BLOCK_SIZE_M": 16, "BLOCK_SIZE_N": 16, "BLOCK_SIZE_K": 32, "GROUP_SIZE_M": 1}, num_stages=2
         ),
-    )  # fmt: skip
+    )
     assert compare_launches(fast, slow, scheduler=scheduler).comparison.verdict == "regressed"
     assert compare_launches(slow, fast, scheduler=scheduler).comparison.verdict == "improved"
 
@@ -131,8 +138,11 @@ def test_the_bound_holds_for_every_kernel_warm_and_cold(gpu, tmp_path, capsys):
             bound = float(row.cells["bound_us"] or "nan")
             if row.latency_us is not None:
                 share = 100 * bound / row.latency_us
-                print(f"\n  {row.kernel:<18} {row.problem.op:<10} {row.problem.cache} {row.latency_us:10.2f} us {share:5.1f} % of bound"
-                      f"  {row.cells['timer']:<6} floor {row.noise_floor:.4f}", end="")  # fmt: skip
+                print(
+                    f"\n  {row.kernel:<18} {row.problem.op:<10} {row.problem.cache} {row.latency_us:10.2f} us {share:5.1f} % of bound"
+                    f"  {row.cells['timer']:<6} floor {row.noise_floor:.4f}",
+                    end="",
+                )
             else:
                 print(f"\n  {row.kernel:<18} {row.problem.op:<10} {row.failure}", end="")
     assert len(rows) == len(launches) and summary.measured >= 0.9 * len(launches)

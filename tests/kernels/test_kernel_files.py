@@ -10,15 +10,30 @@ import sys
 import pytest
 from kernel_harness import FILES, FOLDER, load, read_kernels
 
-from advisor.schema import FAMILIES
+from advisor.result.schema import FAMILIES
 
 ENTRIES = [(path.stem, name, entry) for path in FILES for name, entry in read_kernels(path).items()]
 IDS = [name for _, name, _ in ENTRIES]
 FUNCTIONS = ("valid", "default", "arguments", "make_inputs", "prepare", "reference")
 KEYS = {
-    "family", "ops", "dtype", "weight_dtype", "output_dtype", "precision", "dtypes", "block_shape", "space", "min_capability", "example",
-    "tolerance", "tolerance_beyond", "grid", "shapes", "routing", *FUNCTIONS,
-}  # fmt: skip
+    "family",
+    "ops",
+    "dtype",
+    "weight_dtype",
+    "output_dtype",
+    "precision",
+    "dtypes",
+    "block_shape",
+    "space",
+    "min_capability",
+    "example",
+    "tolerance",
+    "tolerance_beyond",
+    "grid",
+    "shapes",
+    "routing",
+    *FUNCTIONS,
+}
 SIZES = {
     "gemm": {"M", "N", "K"},
     "fused_moe": {"M", "E", "topk", "H", "N"},

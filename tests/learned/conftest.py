@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from advisor.learned.estimator import LearnedPredictor
-from advisor.learned.training import train
 from advisor.learned.weights import Weights
+from advisor.training.training import train
 from tests.learned import samples
 
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 
-from advisor.hardware import load_gpu
-from advisor.learned import reach
-from advisor.learned.configurations import as_columns, as_configuration
-from advisor.learned.launch import fits, moe_launch
+from advisor.gpus.hardware import load_gpu
 from advisor.learned.machine import machine
+from advisor.learned.moe import moe_physics
+from advisor.learned.moe.configurations import as_columns, as_configuration
+from advisor.learned.moe.launch import fits, moe_launch
 from advisor.learned.served import served_configuration
 from advisor.pipelines import ProblemBatch, column
 
@@ -19,9 +19,15 @@ GPUS = ("A100", "H800", "L40")
 MODELS = ((8, 2, 1024, 512), (32, 4, 2048, 768), (64, 6, 3072, 2048))
 TOKENS = (1, 3, 16, 48, 130, 300, 700, 1500, 4096)
 CONFIGURATIONS = np.array(
-    [(bm, bn, bk, gm, w, s) for bm, bn, bk in ((16, 64, 128), (16, 128, 128), (64, 64, 64), (128, 128, 64)) for gm in (1, 16)
-     for w in (4, 8) for s in (3, 4)], dtype=np.float64,
-)  # fmt: skip
+    [
+        (bm, bn, bk, gm, w, s)
+        for bm, bn, bk in ((16, 64, 128), (16, 128, 128), (64, 64, 64), (128, 128, 64))
+        for gm in (1, 16)
+        for w in (4, 8)
+        for s in (3, 4)
+    ],
+    dtype=np.float64,
+)
 FIELDS = ("BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K", "GROUP_SIZE_M", "num_warps", "num_stages")
 
 
@@ -36,7 +42,7 @@ def problems(model: tuple[int, int, int, int] = MODELS[1], tokens: tuple[int, ..
 def latency(problem: ProblemBatch, configuration, gpu_name: str, noise: np.random.Generator) -> np.ndarray:
     """What this world measures: the start values of the physics, a trait per warp count, and 0.3 % noise."""
     launch = moe_launch(problem, configuration, machine(load_gpu(gpu_name), "bf16"))
-    us = reach.terms(launch, reach.start())[0]
+    us = moe_physics.terms(launch, moe_physics.start())[0]
     trait = 1 + 0.05 * (launch.warps == 8) + 0.02 * np.log2(launch.group_m) / 4
     return us * trait * np.exp(0.003 * noise.standard_normal(us.size))
 
@@ -57,8 +63,11 @@ def write(folder: Path, gpus: tuple[str, ...] = GPUS, models: tuple[tuple[int, i
             table = np.stack([latency(problem, as_configuration(usable[i : i + 1]), name, noise) for i in range(len(usable))])
             for j, m in enumerate(TOKENS):
                 best = float(table[:, j].min())
-                near += [(name, "w13", m, *model, *map(int, usable[i]), round(float(table[i, j]), 4))
-                         for i in range(len(usable)) if table[i, j] <= 1.01 * best]  # fmt: skip
+                near += [
+                    (name, "w13", m, *model, *map(int, usable[i]), round(float(table[i, j]), 4))
+                    for i in range(len(usable))
+                    if table[i, j] <= 1.01 * best
+                ]
                 default = int(np.flatnonzero((usable[:, 0] == 64) & (usable[:, 4] == 8))[0])
                 summary.append((name, "w13", m, *model, best, float(table[default, j]), *map(int, usable[default])))
     problem_columns = ("gpu", "gemm", "M", "E", "topk", "H", "N")

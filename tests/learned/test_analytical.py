@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from advisor.cli import main
-from advisor.hardware import load_gpu
+from advisor.gpus.hardware import load_gpu
 from advisor.learned.analytical import AnalyticalPredictor
 from advisor.pipelines import ConfigurationBatch, ProblemBatch, analyse, column
 from advisor.pipelines.batch import problem_batch
 from advisor.pipelines.space import problem_space
-from advisor.schema import Problem
+from advisor.result.schema import Problem
 
 
 def gemm(m: int, n: int, k: int, dtype: str) -> ProblemBatch:
@@ -24,10 +24,15 @@ def gemm(m: int, n: int, k: int, dtype: str) -> ProblemBatch:
     ("name", "dtype", "size", "teraflops"),
     [
         # Of cuBLAS, as published (more in `published_products.csv`).
-        ("H100", "bf16", 8192, 797), ("H100", "tf32", 4096, 402), ("H100", "tf32", 8192, 372), ("A40", "tf32", 8192, 59.5),
-        ("A100", "bf16", 8192, 260), ("H800 PCIe", "tf32", 8192, 243), ("H800 PCIe", "bf16", 8192, 500),
+        ("H100", "bf16", 8192, 797),
+        ("H100", "tf32", 4096, 402),
+        ("H100", "tf32", 8192, 372),
+        ("A40", "tf32", 8192, 59.5),
+        ("A100", "bf16", 8192, 260),
+        ("H800 PCIe", "tf32", 8192, 243),
+        ("H800 PCIe", "bf16", 8192, 500),
     ],
-)  # fmt: skip
+)
 def test_large_library_products_are_predicted_as_fast_as_published(name: str, dtype: str, size: int, teraflops: float) -> None:
     found = AnalyticalPredictor().predict(gemm(size, size, size, dtype), None, load_gpu(name))
     us = 2 * size**3 / teraflops / 1e6
@@ -89,8 +94,7 @@ def test_what_cannot_be_won_is_not_promised(tmp_path: Path) -> None:
     """A tenth faster than 48 µs would be below the bound of 44.9 µs."""
     rows, out = tmp_path / "rows.csv", tmp_path / "out.csv"
     launch = "H100,elementwise,add,fp16,8192,4096,1024,4,1"
-    rows.write_text("gpu,family,op,dtype,B,H,BLOCK_SIZE,num_warps,num_stages,latency_us\n"
-                    f"{launch},48\n{launch},85\n")  # fmt: skip
+    rows.write_text(f"gpu,family,op,dtype,B,H,BLOCK_SIZE,num_warps,num_stages,latency_us\n{launch},48\n{launch},85\n")
     assert main(["predict", str(rows), "-o", str(out)]) == 0
     below, above = csv.DictReader(out.read_text().splitlines())
     assert float(below["latency_us"]) / 1.1 < float(below["bound_us"]) and float(below["p_speedup_10pct"]) == 0.001

@@ -42,8 +42,10 @@ def test_weights_count():
 
 def test_a_gpu_that_was_seen_has_quantiles_of_its_own():
     of_all, of_a40 = np.linspace(-1, 1, 201), np.linspace(-3, 3, 201)
-    fitted = calibration.Calibration(quantiles={("best/given exact", True): of_all, ("best/given exact", False): 2 * of_all},
-                                     of_gpu={("best/given exact", "RTX PRO 6000 S"): of_a40})  # fmt: skip
+    fitted = calibration.Calibration(
+        quantiles={("best/given exact", True): of_all, ("best/given exact", False): 2 * of_all},
+        of_gpu={("best/given exact", "RTX PRO 6000 S"): of_a40},
+    )
     again = calibration.from_arrays(fitted.arrays("moe/calibration"), "moe/calibration")
     for each in (fitted, again):
         assert each.quantile("best/given exact", True, 0.9, "RTX PRO 6000 S") == pytest.approx(2.4)

@@ -7,10 +7,10 @@ import sys
 import numpy as np
 import pytest
 
-from advisor.errors import MissingDependencyError
 from advisor.learned import forest
-from advisor.learned.flatten import Split, flatten
-from advisor.learned.grow import DEFAULTS, LAMBDAMART, from_scikit_learn, grow, grow_classifier, grow_ranker
+from advisor.system.errors import MissingDependencyError
+from advisor.training.flatten import Split, flatten
+from advisor.training.grow import DEFAULTS, LAMBDAMART, from_scikit_learn, grow, grow_classifier, grow_ranker
 
 ensemble = pytest.importorskip("sklearn.ensemble")
 

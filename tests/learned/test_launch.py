@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from advisor.configs import launchability
-from advisor.hardware import load_gpu
-from advisor.learned import reach
-from advisor.learned.configurations import as_configuration, as_rows
-from advisor.learned.launch import concatenate, fits, moe_launch
+from advisor.gpus.hardware import load_gpu
 from advisor.learned.machine import machine
+from advisor.learned.moe import moe_physics
+from advisor.learned.moe.configurations import as_configuration, as_rows
+from advisor.learned.moe.launch import concatenate, fits, moe_launch
 from advisor.learned.served import served_configuration
+from advisor.tables import launchability
 from tests.learned.samples import CONFIGURATIONS, problems
 
 
@@ -36,16 +36,22 @@ def test_tiles_are_counted_per_expert(tokens, experts, topk, block):
 def test_routing_given_equals_uniform_when_it_is():
     gpu, configuration = machine(load_gpu("H800"), "bf16"), as_configuration(CONFIGURATIONS[:1])
     uniform = problems((8, 2, 1024, 512), (64,))
-    given_ = type(uniform)(family="fused_moe", op="w13", sizes=uniform.sizes, expert_rows=np.array([[16.0]]),
-                           expert_count=np.array([[8.0]]))  # fmt: skip
+    given_ = type(uniform)(
+        family="fused_moe", op="w13", sizes=uniform.sizes, expert_rows=np.array([[16.0]]), expert_count=np.array([[8.0]])
+    )
     np.testing.assert_allclose(moe_launch(given_, configuration, gpu).ctas, moe_launch(uniform, configuration, gpu).ctas)
 
 
 def test_skewed_routing_costs_more():
     gpu, configuration = machine(load_gpu("H800"), "bf16"), as_configuration(CONFIGURATIONS[-1:])
     flat = problems((64, 6, 3072, 2048), (4096,))
-    skew = type(flat)(family="fused_moe", op="w13", sizes=flat.sizes, expert_rows=np.array([[24576.0 - 63 * 1.0, 1.0]]),
-                      expert_count=np.array([[1.0, 63.0]]))  # fmt: skip
+    skew = type(flat)(
+        family="fused_moe",
+        op="w13",
+        sizes=flat.sizes,
+        expert_rows=np.array([[24576.0 - 63 * 1.0, 1.0]]),
+        expert_count=np.array([[1.0, 63.0]]),
+    )
     assert moe_launch(skew, configuration, gpu).row_tiles[0] > moe_launch(flat, configuration, gpu).row_tiles[0]
 
 
@@ -71,7 +77,7 @@ def test_shared_memory_is_that_of_the_audit(name):
 def test_physics_is_positive_and_above_its_largest_term():
     gpu = machine(load_gpu("H800"), "bf16")
     launch = moe_launch(problems(tokens=(300,)), as_configuration(CONFIGURATIONS), gpu)
-    us, stack = reach.terms(launch, reach.start())
+    us, stack = moe_physics.terms(launch, moe_physics.start())
     assert np.isfinite(us).all()
     assert (us > stack.max(axis=0)).all()
 
@@ -79,11 +85,11 @@ def test_physics_is_positive_and_above_its_largest_term():
 def test_fit_finds_the_constants_it_was_made_with():
     gpus = [machine(load_gpu(n), "bf16") for n in ("A100", "H800", "L40")]
     launch = concatenate([moe_launch(problems(tokens=(t,)), as_configuration(CONFIGURATIONS), g) for g in gpus for t in (1, 40, 900, 4000)])
-    true = reach.start()
-    true[list(reach.PARAMETERS).index("dram_share")] += np.log(0.8)
-    us = reach.terms(launch, true)[0]
-    found = reach.fit(launch, us, np.ones(len(launch)), sample=600)
-    assert np.abs(np.log(reach.terms(launch, found)[0] / us)).mean() < 0.02
+    true = moe_physics.start()
+    true[list(moe_physics.PARAMETERS).index("dram_share")] += np.log(0.8)
+    us = moe_physics.terms(launch, true)[0]
+    found = moe_physics.fit(launch, us, np.ones(len(launch)), sample=600)
+    assert np.abs(np.log(moe_physics.terms(launch, found)[0] / us)).mean() < 0.02
 
 
 def test_configuration_rows_round_trip():
@@ -95,9 +101,9 @@ def dram_us(name: str, fill: float) -> float:
     gpu = machine(load_gpu(name), "bf16")
     width = round(fill * gpu.l2_capacity_bytes / (2 * 64 * 2 * 2048))
     launch = moe_launch(problems((64, 8, 2048, width), (8,)), as_configuration(CONFIGURATIONS[:1]), gpu)
-    _, stack = reach.terms(launch, reach.start())
-    share = reach.PARAMETERS["dram_share"][0]
-    return float(stack[reach.TERMS.index("dram")][0] / (launch.dram_us[0] * gpu.dram_bytes / launch.dram_rate[0] / share))
+    _, stack = moe_physics.terms(launch, moe_physics.start())
+    share = moe_physics.PARAMETERS["dram_share"][0]
+    return float(stack[moe_physics.TERMS.index("dram")][0] / (launch.dram_us[0] * gpu.dram_bytes / launch.dram_rate[0] / share))
 
 
 def test_an_l2_of_two_partitions_fills_sooner():
@@ -115,7 +121,7 @@ def test_the_launch_itself_takes_clocks():
     gpu = machine(load_gpu("A40"), "bf16")
     faster = dataclasses.replace(gpu, clock_mhz=2 * gpu.clock_mhz)
     configuration, small = as_configuration(CONFIGURATIONS[:1]), problems((8, 2, 1024, 64), (1,))
-    slow, fast = (reach.terms(moe_launch(small, configuration, g), reach.start())[0][0] for g in (gpu, faster))
-    kilo, fixed = reach.PARAMETERS["launch_kiloclocks"][0], reach.PARAMETERS["launch_us"][0]
+    slow, fast = (moe_physics.terms(moe_launch(small, configuration, g), moe_physics.start())[0][0] for g in (gpu, faster))
+    kilo, fixed = moe_physics.PARAMETERS["launch_kiloclocks"][0], moe_physics.PARAMETERS["launch_us"][0]
     assert slow - fast >= kilo / 1.74 / 2
     assert fast > fixed + kilo / 1.74 / 2

@@ -7,13 +7,14 @@ import dataclasses
 import numpy as np
 import pytest
 
-from advisor.hardware import load_gpu
-from advisor.learned import order, order_training, ranker, reach
-from advisor.learned.configurations import as_configuration, as_rows
-from advisor.learned.launch import fits, moe_launch
+from advisor.gpus.hardware import load_gpu
 from advisor.learned.machine import machine
-from advisor.learned.ranking_features import rivals
+from advisor.learned.moe import moe_physics, order, ranker
+from advisor.learned.moe.configurations import as_configuration, as_rows
+from advisor.learned.moe.launch import fits, moe_launch
+from advisor.learned.moe.ranking_features import rivals
 from advisor.pipelines.space import family_space
+from advisor.training import order_training
 from tests.learned import samples
 
 GPUS = ("A100", "A40", "H800")
@@ -107,7 +108,7 @@ def test_what_is_hard_to_tell_is_learned_for_swept_gpus_alone(predictor, some):
     without = dataclasses.replace(moe.ranker, first=silent)
     for gpu, swept in ((samples.GPUS[0], True), ("A40", False)):
         launch = moe_launch(samples.problems(tokens=(64,)), some, machine(load_gpu(gpu), "bf16"))
-        others = rivals(launch, *reach.terms(launch, moe.core.physics))
+        others = rivals(launch, *moe_physics.terms(launch, moe.core.physics))
         ((heard, _),), ((unheard, _),) = (each._log_odds(moe.core.physics, [launch], [others]) for each in (moe.ranker, without))
         assert (heard != unheard).any() == swept, gpu
 

@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 
 from advisor import pipelines
-from advisor.hardware import load_gpu
+from advisor.gpus.hardware import load_gpu
 from advisor.learned import load_predictor
 from advisor.learned.analytical import AnalyticalPredictor
-from advisor.learned.configurations import as_configuration
 from advisor.learned.machine import machine
+from advisor.learned.moe.configurations import as_configuration
 from advisor.learned.weights import shipped
 from advisor.pipelines import ProblemBatch, column, problem_batch
 from advisor.pipelines.from_rows import one_problem
 from advisor.pipelines.space import family_space
-from advisor.schema import Configuration, Problem
+from advisor.result.schema import Configuration, Problem
 from tests.learned import samples
 
 
@@ -60,10 +60,15 @@ def test_what_is_extrapolated_is_said_and_less_sure(predictor):
     assert predictor.predict(moe(64.0), None, load_gpu("B200")).source(0, "model") == "analytical model"
 
 
-@pytest.mark.parametrize("kind", [
-    {"dtype": "fp8", "block_shape": (128, 128)}, {"dtype": "fp8"}, {"weight_dtype": "int4", "block_shape": (128, 128)},
-    {"op": "w2", "dtype": "int8"},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "kind",
+    [
+        {"dtype": "fp8", "block_shape": (128, 128)},
+        {"dtype": "fp8"},
+        {"weight_dtype": "int4", "block_shape": (128, 128)},
+        {"op": "w2", "dtype": "int8"},
+    ],
+)
 @pytest.mark.parametrize("gpu", ["H100", "B200", "MI300X", "L4"])
 def test_quantised_products_as_served_are_no_faster_than_their_ceiling(predictor, kind, gpu):
     problem = moe([1, 64, 4096], **kind)
@@ -78,8 +83,10 @@ def test_quantised_products_as_served_are_no_faster_than_their_ceiling(predictor
 def test_a_cold_cache_makes_nothing_faster(predictor, configuration, gpu):
     warm, cold = (moe([1, 16, 64, 512, 4096], E=64, topk=6, H=2048, N=1408, cache=cache) for cache in ("warm", "cold"))
     spec = load_gpu(gpu)
-    for before, after in ((predictor.predict(warm, configuration, spec), predictor.predict(cold, configuration, spec)),
-                          (predictor.ceiling(warm, spec), predictor.ceiling(cold, spec))):  # fmt: skip
+    for before, after in (
+        (predictor.predict(warm, configuration, spec), predictor.predict(cold, configuration, spec)),
+        (predictor.ceiling(warm, spec), predictor.ceiling(cold, spec)),
+    ):
         assert (after.us >= before.us).all() and (after.us >= pipelines.bound(pipelines.work(cold, spec), spec, "cold").us).all()
         assert (after.low_us <= after.us).all() and (after.us <= after.high_us).all()
         assert not after.learned.any()
@@ -143,9 +150,14 @@ def test_learned_latencies_are_not_below_the_bound(predictor, gpu):
     assert (p.low_us >= least * (1 - 1e-12)).all() and (p.us >= p.low_us).all() and (p.high_us >= p.us).all()
 
 
-@pytest.mark.parametrize(("op", "sizes"), [
-    ("gemm", {"B": 1, "M": 64, "N": 8192, "K": 8192}), ("layer_norm", {"B": 16384, "H": 4096}), ("add", {"B": 4096, "H": 4096}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("op", "sizes"),
+    [
+        ("gemm", {"B": 1, "M": 64, "N": 8192, "K": 8192}),
+        ("layer_norm", {"B": 16384, "H": 4096}),
+        ("add", {"B": 4096, "H": 4096}),
+    ],
+)
 def test_library_kernels_are_learned_of_every_cuda_gpu(predictor, op, sizes):
     """More DRAM makes nothing slower, also between GPUs none of which was measured; ROCm's libraries are others."""
     family = {"gemm": "gemm", "layer_norm": "normalization", "add": "elementwise"}[op]
@@ -159,10 +171,19 @@ def test_library_kernels_are_learned_of_every_cuda_gpu(predictor, op, sizes):
     assert not predictor.predict(problem, None, load_gpu("MI300X")).learned.any()
 
 
-@pytest.mark.parametrize(("gpu", "dtype"), [
-    ("H20", "fp8"), ("RTX 4090", "fp8"), ("H200", "fp8"), ("T4", "fp32"), ("A10", "fp32"), ("A100", "fp32"), ("H100", "fp32"),
-    ("B200", "fp32"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("gpu", "dtype"),
+    [
+        ("H20", "fp8"),
+        ("RTX 4090", "fp8"),
+        ("H200", "fp8"),
+        ("T4", "fp32"),
+        ("A10", "fp32"),
+        ("A100", "fp32"),
+        ("H100", "fp32"),
+        ("B200", "fp32"),
+    ],
+)
 def test_one_row_or_column_more_of_a_library_product_takes_no_more_than_the_tiles_it_adds(predictor, gpu, dtype):
     for k in (1024, 8192):
         sizes = {"M": column([64, 64, 128, 129, 256, 257]), "N": column([128, 129, 1024, 1024, 1024, 1024]), "K": column(k)}

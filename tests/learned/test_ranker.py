@@ -7,15 +7,15 @@ import dataclasses
 import numpy as np
 import pytest
 
-from advisor.hardware import load_gpu
+from advisor.gpus.hardware import load_gpu
 from advisor.learned import load_predictor
-from advisor.learned.configurations import as_configuration, as_rows
-from advisor.learned.features import EXACT
 from advisor.learned.forest import Forest
-from advisor.learned.launch import fits, moe_launch
 from advisor.learned.machine import machine
-from advisor.learned.ranker import AGREED, AGREED_UNSEEN, FORESTS, NEVER_WON, ONE_BUFFER_FIRST, _in_turn
-from advisor.learned.variety import PICKS, configuration_coordinates
+from advisor.learned.moe.configurations import as_configuration, as_rows
+from advisor.learned.moe.diversity import PICKS, configuration_coordinates
+from advisor.learned.moe.features import EXACT
+from advisor.learned.moe.launch import fits, moe_launch
+from advisor.learned.moe.ranker import AGREED, AGREED_UNSEEN, FORESTS, NEVER_WON, ONE_BUFFER_FIRST, _in_turn
 from advisor.pipelines.same_launch import repeats
 from advisor.pipelines.space import family_space
 from tests.learned import samples
@@ -28,10 +28,13 @@ def scores(weights, gpu: str, **forests: Forest) -> np.ndarray:
     return ranker.scores(weights.moe.core, [problem], as_configuration(samples.CONFIGURATIONS), machine(load_gpu(gpu), "bf16"))
 
 
-@pytest.mark.parametrize(("gpu", "counts"), [
-    ("H800", {"quick", "close", "first", "first_afar"}),
-    ("A40", {"quick", "close", "first_afar", "first_unseen"}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("gpu", "counts"),
+    [
+        ("H800", {"quick", "close", "first", "first_afar"}),
+        ("A40", {"quick", "close", "first_afar", "first_unseen"}),
+    ],
+)
 def test_forests_that_count_on_gpus_with_and_without_sweeps(weights, gpu, counts):
     as_they_are = scores(weights, gpu)
     changed = set()
@@ -63,15 +66,15 @@ def test_what_never_won_is_tried_before_the_last_of_what_did_only_on_gpus_never_
 
 def test_two_opinions_pick_in_turn_after_the_first_ones(monkeypatch):
     one, other = np.array([5, 6, 7, 8, 9, 1]), np.array([7, 8, 2, 9, 3])
-    monkeypatch.setattr("advisor.learned.ranker.AGREED", 3)
+    monkeypatch.setattr("advisor.learned.moe.ranker.AGREED", 3)
     assert _in_turn(one, one).tolist() == one.tolist()
     assert _in_turn(one, other).tolist() == [5, 6, 7, 8, 9, 2, 1, 3]  # 5 6 7, then 8 of the other, 9, 2, 1, 3
-    monkeypatch.setattr("advisor.learned.ranker.AGREED", 1)
+    monkeypatch.setattr("advisor.learned.moe.ranker.AGREED", 1)
     assert _in_turn(one, other).tolist() == [5, 7, 6, 8, 9, 2, 1, 3]
 
 
 def test_the_trees_alone_have_their_say_on_gpus_never_swept(monkeypatch):
-    monkeypatch.setattr("advisor.learned.ranker.SHARE_OF_PHYSICS", 20.0)  # the physics outvotes the trees
+    monkeypatch.setattr("advisor.learned.moe.ranker.SHARE_OF_PHYSICS", 20.0)  # the physics outvotes the trees
     moe, gpu, problem = load_predictor().weights.moe, machine(load_gpu("A40"), "bf16"), samples.problems(tokens=(8,))
     unseen = dataclasses.replace(moe.ranker, wins=dataclasses.replace(moe.ranker.wins, machines=moe.ranker.wins.machines + 5.0))
     known = as_configuration(unseen.known[fits(gpu, as_configuration(unseen.known))])
@@ -92,7 +95,7 @@ def test_predicted_latencies_have_their_say_on_gpus_with_sweeps(monkeypatch):
         fastest = moe.core.estimate(moe_launch(problem, known, gpu), EXACT).log_us.argmin()
 
         def place(share: float, problem=problem, fastest=fastest) -> int:
-            monkeypatch.setattr("advisor.learned.ranker.SHARE_OF_LATENCY", share)
+            monkeypatch.setattr("advisor.learned.moe.ranker.SHARE_OF_LATENCY", share)
             return np.argsort(moe.ranker.scores(moe.core, [problem], known, gpu), kind="stable").tolist().index(fastest)
 
         if (without := place(0.0)) >= AGREED:
@@ -112,13 +115,16 @@ def test_more_stages_than_sweeps_tried_come_behind_what_they_did():
     assert (np.sort(np.flatnonzero(stages[order] == 5)) >= (stages < 5).sum()).all()
 
 
-@pytest.mark.parametrize(("gpu", "tokens", "swept", "heard"), [
-    ("L40", 8, False, True),
-    ("A100", 2, False, True),
-    ("L40", 8, True, False),  # its own sweeps say so
-    ("L40", 2048, False, False),  # 256 rows per expert
-    ("A40", 8, False, False),  # 33 times the L2
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("gpu", "tokens", "swept", "heard"),
+    [
+        ("L40", 8, False, True),
+        ("A100", 2, False, True),
+        ("L40", 8, True, False),  # its own sweeps say so
+        ("L40", 2048, False, False),  # 256 rows per expert
+        ("A40", 8, False, False),  # 33 times the L2
+    ],
+)
 def test_one_buffer_has_its_say_for_sets_that_outgrow_the_l2_on_gpus_never_swept(monkeypatch, gpu, tokens, swept, heard):
     moe, machine_, problem = load_predictor().weights.moe, machine(load_gpu(gpu), "bf16"), samples.problems(tokens=(tokens,))
     ranker = moe.ranker
@@ -130,7 +136,7 @@ def test_one_buffer_has_its_say_for_sets_that_outgrow_the_l2_on_gpus_never_swept
         return np.argsort(ranker.scores(moe.core, [problem], as_configuration(rows), machine_), kind="stable")
 
     now = order()
-    monkeypatch.setattr("advisor.learned.ranker.OUTGROWN", (np.inf, np.inf))
+    monkeypatch.setattr("advisor.learned.moe.ranker.OUTGROWN", (np.inf, np.inf))
     without = order()
     stages = FIELDS.index("num_stages")
     if heard:

@@ -5,17 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from advisor.hardware import load_gpu
-from advisor.learned import reach
-from advisor.learned.configurations import as_configuration
-from advisor.learned.features import matrix
-from advisor.learned.launch import moe_launch
+from advisor.gpus.hardware import load_gpu
 from advisor.learned.machine import machine
-from advisor.learned.ranker import Ranker
-from advisor.learned.ranking_features import ranking_features, rivals
+from advisor.learned.moe import moe_physics
+from advisor.learned.moe.configurations import as_configuration
+from advisor.learned.moe.features import matrix
+from advisor.learned.moe.launch import moe_launch
+from advisor.learned.moe.ranker import Ranker
+from advisor.learned.moe.ranking_features import ranking_features, rivals
 from tests.learned import samples
 
-PHYSICS = reach.start()
+PHYSICS = moe_physics.start()
 
 
 def launch_of(rows: np.ndarray, gpu: str = "A100"):
@@ -25,7 +25,7 @@ def launch_of(rows: np.ndarray, gpu: str = "A100"):
 @pytest.mark.parametrize("gpu", ["A100", "L40"])
 def test_configurations_are_compared_with_all_that_may_win(gpu):
     launch = launch_of(samples.CONFIGURATIONS, gpu)
-    predicted, stack = reach.terms(launch, PHYSICS)
+    predicted, stack = moe_physics.terms(launch, PHYSICS)
     columns = ranking_features(launch, predicted, stack, rivals(launch, predicted, stack))
     least = [values for name, values in columns.items() if name.endswith("over the least")]
     places = [values for name, values in columns.items() if name.startswith("place by")]
@@ -37,10 +37,10 @@ def test_configurations_are_compared_with_all_that_may_win(gpu):
 
 def test_asking_about_few_changes_nothing_for_them():
     launch = launch_of(samples.CONFIGURATIONS)
-    others = rivals(launch, *reach.terms(launch, PHYSICS))
-    whole = matrix(ranking_features(launch, *reach.terms(launch, PHYSICS), others))
+    others = rivals(launch, *moe_physics.terms(launch, PHYSICS))
+    whole = matrix(ranking_features(launch, *moe_physics.terms(launch, PHYSICS), others))
     few = launch_of(samples.CONFIGURATIONS[1:3])
-    np.testing.assert_allclose(matrix(ranking_features(few, *reach.terms(few, PHYSICS), others)), whole[1:3], rtol=1e-12)
+    np.testing.assert_allclose(matrix(ranking_features(few, *moe_physics.terms(few, PHYSICS), others)), whole[1:3], rtol=1e-12)
 
 
 def test_the_first_look_at_few_is_that_at_all(weights):
@@ -50,7 +50,7 @@ def test_the_first_look_at_few_is_that_at_all(weights):
     def odds(rows: np.ndarray) -> np.ndarray:
         launch = moe_launch(problem, as_configuration(rows), gpu)
         others = ranker._rivals(weights.moe.core.physics, problem, gpu)
-        return ranker.quick(matrix(ranking_features(launch, *reach.terms(launch, weights.moe.core.physics), others)))
+        return ranker.quick(matrix(ranking_features(launch, *moe_physics.terms(launch, weights.moe.core.physics), others)))
 
     rows = ranker.known[:6]
     np.testing.assert_array_equal(odds(rows)[2:4], odds(rows[2:4]))

@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from advisor.hardware import load_gpu
-from advisor.learned import direct_training, streamed
-from advisor.learned.data import Measured
+from advisor.gpus.hardware import load_gpu
+from advisor.learned.library import streamed
 from advisor.learned.machine import machine
 from advisor.pipelines import ProblemBatch, column
+from advisor.training import direct_training
+from advisor.training.data import Measured
 
 TRUE = {"add": (12.0, 1.1), "softmax": (30.0, 1.9)}
 

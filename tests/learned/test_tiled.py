@@ -7,11 +7,12 @@ import dataclasses
 import numpy as np
 import pytest
 
-from advisor.hardware import load_gpu
-from advisor.learned import direct, direct_training, tiled
-from advisor.learned.data import Measured
+from advisor.gpus.hardware import load_gpu
+from advisor.learned.library import direct, tiled
 from advisor.learned.machine import machine
 from advisor.pipelines import ProblemBatch, column
+from advisor.training import direct_training
+from advisor.training.data import Measured
 
 
 def products(m, n, k) -> ProblemBatch:
@@ -91,8 +92,10 @@ def test_training_carries_to_gpus_never_seen(grid):
     assert (far <= 2).all()
     assert np.abs(us / truth - 1).mean() < 0.05
     assert ((low <= us) & (us <= high)).all()
-    halves = [np.log(high / low).mean() / 2 for _, low, high in (model.predict(grid, machine(load_gpu(name), "fp8"), seen=False)[0]
-              for name in ("H100", "H200", "RTX 4090"))]  # fmt: skip
+    halves = [
+        np.log(high / low).mean() / 2
+        for _, low, high in (model.predict(grid, machine(load_gpu(name), "fp8"), seen=False)[0] for name in ("H100", "H200", "RTX 4090"))
+    ]
     assert direct.TWIN_SPREAD < halves[0] < 0.04 < halves[1] < 0.1 < halves[2]
     stored, meta = model.arrays()
     again = direct_training.direct.load(stored, "gemm/fp8", meta)

@@ -12,10 +12,10 @@ import zipfile
 import numpy as np
 import pytest
 
-from advisor.errors import InputError
 from advisor.learned import load_predictor
 from advisor.learned import weights as store
-from advisor.learned.training import train
+from advisor.system.errors import InputError
+from advisor.training.training import train
 
 ROWS_PER_FILE = 600
 
@@ -62,8 +62,12 @@ def test_same_published_rows_same_bits(data_dir, tmp_path):
     made = []
     for seed in ("1", "2"):
         out = tmp_path / f"{seed}.npz"
-        subprocess.run([sys.executable, "-m", "advisor", "train", str(rows), "-o", str(out)], check=True, capture_output=True,
-                       env=os.environ | {"PYTHONHASHSEED": seed})  # fmt: skip
+        subprocess.run(
+            [sys.executable, "-m", "advisor", "train", str(rows), "-o", str(out)],
+            check=True,
+            capture_output=True,
+            env=os.environ | {"PYTHONHASHSEED": seed},
+        )
         made.append(out.read_bytes())
     assert made[0] == made[1]
     assert set(store.load(tmp_path / "1.npz").about["rows"]) >= {"served", "exact", "best", "gemm/fp8", "gemm/fp32"}

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from advisor.hardware import match_device_name
+from advisor.gpus.hardware import match_device_name
 from advisor.measurement import KernelRef, Launch
 from advisor.measurement.rows import MeasuredRow, bound_us
-from advisor.schema import Configuration, Problem
+from advisor.result.schema import Configuration, Problem
 
 KERNELS = Path(__file__).parent / "kernels" / "cpu_kernels.py"
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from advisor.errors import MeasurementError, NothingMatchedError
-from advisor.hardware import load_gpu
+from advisor.gpus.hardware import load_gpu
 from advisor.measurement import Limits, measure, read_measured, read_plan, run_plan
-from advisor.measurement.ceilings import FIGURES, file_name, specified_figures, write_ceilings
+from advisor.measurement.devices.ceilings import FIGURES, file_name, specified_figures, write_ceilings
 from advisor.measurement.plan import batches_of
+from advisor.system.errors import MeasurementError, NothingMatchedError
 
 from .conftest import KERNELS, launches, violations
 

@@ -8,8 +8,8 @@ import sys
 import pytest
 
 from advisor.cli import main
-from advisor.measurement import probe
 from advisor.measurement.child_python import python_command
+from advisor.measurement.devices import probe
 
 
 @pytest.fixture

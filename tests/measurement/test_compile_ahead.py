@@ -14,18 +14,18 @@ import pytest
 from advisor.measurement import Batch, Scheduler, find_kernels, parse_device
 from advisor.measurement.scheduler import _Task
 from advisor.measurement.worker import WorkerProcess
-from advisor.schema import Configuration, Problem
+from advisor.result.schema import Configuration, Problem
 
 from .conftest import configuration, elementwise, kernel, launches
 
 SCRIPT = """
 import os, sys
 sys.path[:0] = [sys.argv[1]]
-from advisor.configs.described import kernel_problem
+from advisor.python_source.described import kernel_problem
 from advisor.measurement import KernelRef, find_kernels
 from advisor.measurement.compile_ahead import compile_launch, use_offline_target
 from advisor.measurement.kernel_file import configurations, function_of
-from advisor.schema import Problem
+from advisor.result.schema import Problem
 import torch
 
 use_offline_target("cuda", 90, 32)
@@ -62,10 +62,15 @@ def test_the_launch_finds_what_was_compiled_ahead(tmp_path):
 
 
 def ask(worker, reference, problem, config):
-    worker.send({
-        "do": "compile", "target": ["cuda", 90, 32], "kernel": {"file": reference.file, "function": reference.function},
-        "problem": asdict(problem), "configuration": asdict(config),
-    })  # fmt: skip
+    worker.send(
+        {
+            "do": "compile",
+            "target": ["cuda", 90, 32],
+            "kernel": {"file": reference.file, "function": reference.function},
+            "problem": asdict(problem),
+            "configuration": asdict(config),
+        }
+    )
     return worker.receive()
 
 

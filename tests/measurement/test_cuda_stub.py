@@ -11,16 +11,17 @@ import types
 
 import pytest
 
-from advisor.errors import MeasurementError, NoGpuError
-from advisor.measurement import KernelRef, Launch, ceiling_kernels
+from advisor.measurement import KernelRef, Launch
 from advisor.measurement.batch_run import run_batch
-from advisor.measurement.device import open_device, parse_device
+from advisor.measurement.devices import ceiling_kernels
+from advisor.measurement.devices.device import open_device, parse_device
 from advisor.measurement.launch import Batch
-from advisor.schema import Configuration, Problem
+from advisor.result.schema import Configuration, Problem
+from advisor.system.errors import MeasurementError, NoGpuError
 
 torch = pytest.importorskip("torch")
 
-KERNEL = '''
+KERNEL = """
 KERNELS = {"double_kernel": {
     "family": "elementwise", "ops": {"gelu": {"sizes": {"B": "b", "H": "h"}}}, "dtypes": ["fp32"],
     "space": {"BLOCK_SIZE": [256, 512], "num_warps": [4]}, "make_inputs": "make_inputs", "prepare": "prepare",
@@ -44,7 +45,7 @@ def prepare(inputs, config):
         inputs["output"].copy_(inputs["x"]).mul_(2)
         return inputs["output"]
     return run
-'''
+"""
 
 
 class Event:
@@ -89,10 +90,19 @@ def stub(monkeypatch):
     properties = types.SimpleNamespace(name="NVIDIA H200", uuid="0-1", L2_cache_size=1 << 20, multi_processor_count=132)
     slept = []
     cuda = types.SimpleNamespace(
-        is_available=lambda: True, get_device_properties=lambda _: properties, Event=Event, CUDAGraph=Graph, Stream=Stream,
-        current_stream=Stream, stream=lambda stream: contextlib.nullcontext(), synchronize=lambda: None, empty_cache=lambda: None,
-        _sleep=slept.append, mem_get_info=lambda: (1 << 24, 1 << 24), slept=slept,
-    )  # fmt: skip
+        is_available=lambda: True,
+        get_device_properties=lambda _: properties,
+        Event=Event,
+        CUDAGraph=Graph,
+        Stream=Stream,
+        current_stream=Stream,
+        stream=lambda stream: contextlib.nullcontext(),
+        synchronize=lambda: None,
+        empty_cache=lambda: None,
+        _sleep=slept.append,
+        mem_get_info=lambda: (1 << 24, 1 << 24),
+        slept=slept,
+    )
 
     class Torch(types.ModuleType):
         def __getattr__(self, name):
@@ -149,8 +159,8 @@ def test_a_machine_that_enqueues_slowly_is_given_longer(stub, monkeypatch):
 
 def test_a_lost_context_is_told_by_what_lost_it(stub, kernel, monkeypatch):
     """Freeing memory fails too then, and says less."""
-    from advisor.measurement import cuda
     from advisor.measurement.batch_run import FatalFailure
+    from advisor.measurement.devices import cuda
 
     def lost(*_):
         raise RuntimeError("CUDA error: an illegal memory access was encountered")
@@ -183,7 +193,7 @@ def test_wrong_output_has_no_latency(stub, kernel):
 
 
 def test_fingerprint_and_ceilings(stub, monkeypatch):
-    from advisor.measurement import ceilings
+    from advisor.measurement.devices import ceilings
 
     monkeypatch.setattr(ceilings, "MATRIX", 64)
     monkeypatch.setattr(ceilings, "VECTOR_MATRIX", 64)

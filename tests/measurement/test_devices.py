@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from advisor.errors import AdvisorError, InputError, UsageError
 from advisor.measurement import Batch, Launch, NotRecordedError, find_kernels, measure, open_device, parse_device, read_recording
 from advisor.measurement.batch_run import run_batch
-from advisor.measurement.fake import FakeDevice, normal, unit
+from advisor.measurement.devices.fake import FakeDevice, normal, unit
 from advisor.measurement.rounds import Timing
-from advisor.schema import Configuration, Fingerprint, Problem
+from advisor.result.schema import Configuration, Fingerprint, Problem
+from advisor.system.errors import AdvisorError, InputError, UsageError
 
 from .conftest import configuration, elementwise, kernel, launches, moe
 
@@ -140,9 +140,15 @@ def test_not_recorded(tmp_path):
 MOE = {"gpu": "H200", "gemm": "w13", "M": 64, "E": 128, "topk": 8, "H": 2048, "N": 768, "num_warps": 4, "num_stages": 3}
 
 
-@pytest.mark.parametrize(("column", "asked", "other"), [
-    ("cache", "warm", "cold"), ("block_shape", None, "128 128"), ("weight_dtype", None, "fp8"), ("output_dtype", None, "fp32"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("column", "asked", "other"),
+    [
+        ("cache", "warm", "cold"),
+        ("block_shape", None, "128 128"),
+        ("weight_dtype", None, "fp8"),
+        ("output_dtype", None, "fp32"),
+    ],
+)
 def test_a_recorded_latency_is_of_the_same_types_and_cache_state(tmp_path, column, asked, other):
     """Where the file says what they are; rows that do not say it are taken for what was asked."""
     problem = Problem(family="fused_moe", op="w13", sizes={name: MOE[name] for name in ("M", "E", "topk", "H", "N")})

@@ -9,21 +9,30 @@ from pathlib import Path
 
 import pytest
 
-from advisor.errors import MeasurementError
 from advisor.measurement import Batch, Launch, Limits, Scheduler, measure, parse_device, read_measured
 from advisor.measurement.batch_run import run_batch
-from advisor.measurement.device import DeviceSpec
+from advisor.measurement.devices.device import DeviceSpec
 from advisor.measurement.failures import FAILURE_KINDS, Failure, classify, is_fatal
 from advisor.measurement.rounds import Timing
-from advisor.schema import Configuration
+from advisor.result.schema import Configuration
+from advisor.system.errors import MeasurementError
 
 from .conftest import elementwise, kernel, launches
 
 EXPECTED = {
-    "right": None, "illegal": "illegal-access", "hang": "hang", "oom": "out-of-memory", "resources": "out-of-resources",
-    "compile": "compile-error", "wrong": "wrong-output", "unwritten": "wrong-output", "segfault": "crash", "exit": "crash",
-    "raise": "crash", "late": "illegal-access",
-}  # fmt: skip
+    "right": None,
+    "illegal": "illegal-access",
+    "hang": "hang",
+    "oom": "out-of-memory",
+    "resources": "out-of-resources",
+    "compile": "compile-error",
+    "wrong": "wrong-output",
+    "unwritten": "wrong-output",
+    "segfault": "crash",
+    "exit": "crash",
+    "raise": "crash",
+    "late": "illegal-access",
+}
 EXECUTE = "fake,execute=1,samples=2"
 
 

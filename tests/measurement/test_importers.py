@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from advisor.errors import InputError
-from advisor.hardware import load_gpu
+from advisor.gpus.hardware import load_gpu
 from advisor.measurement import Launch, find_kernels
 from advisor.measurement.importers import read_profile
 from advisor.measurement.importers.matching import launched_ctas
 from advisor.measurement.importers.record import dimensions, number
-from advisor.schema import Configuration
+from advisor.result.schema import Configuration
+from advisor.system.errors import InputError
 
 from .conftest import moe
 
@@ -56,10 +56,12 @@ def test_a_pipe_is_read_once(tmp_path):
 @pytest.mark.parametrize(
     ("name", "format_", "samples"),
     [
-        ("ncu_raw.csv", "nsight-compute", (61.44, 61.952)), ("ncu_details.csv", "nsight-compute", (61.44,)),
-        ("torch_trace.json", "torch-profiler", (61.44, 60.8)), ("proton.hatchet", "proton", (61.44,)),
+        ("ncu_raw.csv", "nsight-compute", (61.44, 61.952)),
+        ("ncu_details.csv", "nsight-compute", (61.44,)),
+        ("torch_trace.json", "torch-profiler", (61.44, 60.8)),
+        ("proton.hatchet", "proton", (61.44,)),
     ],
-)  # fmt: skip
+)
 def test_a_launch_finds_its_record_and_the_rest_is_said(fixture, name, format_, samples):
     found = read_profile(fixture(name), [launch()], GPU)
     assert found.format == format_ and not found.missing
@@ -115,10 +117,18 @@ def test_gzipped_and_no_profile(fixture, tmp_path):
 @pytest.mark.parametrize(
     "content",
     [
-        b"{}", b"[]", b"[1]", b"{", b"\xff\xfe\x00", b"\x1f\x8bnot gzip", b"[" * 100_000, b'{"traceEvents": 3}',
-        b'"ID","Process ID"\n', b'[{"frame": {}, "metrics": NaN}',
+        b"{}",
+        b"[]",
+        b"[1]",
+        b"{",
+        b"\xff\xfe\x00",
+        b"\x1f\x8bnot gzip",
+        b"[" * 100_000,
+        b'{"traceEvents": 3}',
+        b'"ID","Process ID"\n',
+        b'[{"frame": {}, "metrics": NaN}',
     ],
-)  # fmt: skip
+)
 def test_what_is_no_profile_is_refused(tmp_path, content):
     path = tmp_path / "file"
     path.write_bytes(content)
@@ -144,9 +154,14 @@ json_values = st.recursive(
 @settings(max_examples=120, deadline=None)
 @given(st.lists(json_values, max_size=4), st.booleans())
 def test_strange_documents_are_read_or_refused(tmp_path_factory, values, proton):
-    document = [{"frame": values, "children": values, "metrics": {}}] if proton else {
-        "traceEvents": [{"cat": "kernel", "name": value, "dur": value, "args": value} for value in values], "deviceProperties": values,
-    }  # fmt: skip
+    document = (
+        [{"frame": values, "children": values, "metrics": {}}]
+        if proton
+        else {
+            "traceEvents": [{"cat": "kernel", "name": value, "dur": value, "args": value} for value in values],
+            "deviceProperties": values,
+        }
+    )
     path = tmp_path_factory.mktemp("x") / "file.json"
     path.write_text(json.dumps(document))
     try:

@@ -11,10 +11,10 @@ import time
 
 import pytest
 
-from advisor.errors import AdvisorError, InputError, UsageError
 from advisor.measurement import measure, read_measured
 from advisor.measurement.journal import Journal
 from advisor.measurement.rows import HEADER
+from advisor.system.errors import AdvisorError, InputError, UsageError
 
 from .conftest import launches
 

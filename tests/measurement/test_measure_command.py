@@ -14,8 +14,9 @@ import pytest
 
 from advisor.cli import main, measure_command
 from advisor.cli.measure_command import duration_s
-from advisor.measurement import nvml, probe, read_measured
-from advisor.measurement.probe import Probe
+from advisor.measurement import read_measured
+from advisor.measurement.devices import nvml, probe
+from advisor.measurement.devices.probe import Probe
 
 from .conftest import KERNELS
 
@@ -41,14 +42,17 @@ def test_a_bundled_kernel(tmp_path, capsys):
     assert main([*again, "--no-resume"]) == 2 and "has rows already" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("arguments", "code", "message"), [
-    (["softmax", "--model", "Qwen3-30B-A3B"], 2, "softmax is not fused_moe, nor a table of it; got --model"),
-    (["fused_moe", "--hidden-size", "2048", "--top-k", "8"], 2, "got --hidden-size, --top-k"),
-    (["fused_moe", "--tensor-parallel", "2"], 2, "only a model is split over GPUs; got --tensor-parallel"),
-    (["fused_moe", "--op", "nosuch"], 5, "no such operator; got nosuch; expected one of w13, w2, "),
-    (["--plan", "nosuch.toml"], 2, "nosuch.toml: no such file; check the path"),
-    (["rows.csv", "--op", "w13"], 2, "the rows say which problems are launched; got --op"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["softmax", "--model", "Qwen3-30B-A3B"], 2, "softmax is not fused_moe, nor a table of it; got --model"),
+        (["fused_moe", "--hidden-size", "2048", "--top-k", "8"], 2, "got --hidden-size, --top-k"),
+        (["fused_moe", "--tensor-parallel", "2"], 2, "only a model is split over GPUs; got --tensor-parallel"),
+        (["fused_moe", "--op", "nosuch"], 5, "no such operator; got nosuch; expected one of w13, w2, "),
+        (["--plan", "nosuch.toml"], 2, "nosuch.toml: no such file; check the path"),
+        (["rows.csv", "--op", "w13"], 2, "the rows say which problems are launched; got --op"),
+    ],
+)
 def test_options_that_nothing_would_read_are_refused(arguments, code, message, tmp_path, capsys):
     """A latency of other problems than were asked for must not pass for theirs."""
     assert main(["measure", *arguments, "--device", "fake", "-o", str(tmp_path / "rows.csv")]) == code
@@ -106,12 +110,20 @@ def test_a_users_file_with_many_configurations(tmp_path):
 @pytest.mark.parametrize(
     "wrong",
     [
-        '"tolerance": [0.01, 0.01]', '"tolerance": {"fp32": 0.01}', '"tolerance": {"fp32": [0.01]}', '"tolerance": {"fp32": ["0", 1]}',
-        '"tolerance": {"fp32": [-0.1, 0]}', '"tolerance": {"fp32": [1e999, 0]}', '"tolerance": {"float32": [0.01, 0.01]}',
-        '"tolerance_beyond": 3', '"tolerance_beyond": {"fp32": [0.1, 0.1]}', '"tolerance_beyond": {"fp32": {"tolerance": [0.1, 0.1]}}',
-        '"tolerance_beyond": {"fp32": {"H": 4}}', '"tolerance_beyond": {"fp32": {"H": "4", "tolerance": [0.1, 0.1]}}',
+        '"tolerance": [0.01, 0.01]',
+        '"tolerance": {"fp32": 0.01}',
+        '"tolerance": {"fp32": [0.01]}',
+        '"tolerance": {"fp32": ["0", 1]}',
+        '"tolerance": {"fp32": [-0.1, 0]}',
+        '"tolerance": {"fp32": [1e999, 0]}',
+        '"tolerance": {"float32": [0.01, 0.01]}',
+        '"tolerance_beyond": 3',
+        '"tolerance_beyond": {"fp32": [0.1, 0.1]}',
+        '"tolerance_beyond": {"fp32": {"tolerance": [0.1, 0.1]}}',
+        '"tolerance_beyond": {"fp32": {"H": 4}}',
+        '"tolerance_beyond": {"fp32": {"H": "4", "tolerance": [0.1, 0.1]}}',
     ],
-)  # fmt: skip
+)
 def test_a_users_file_with_a_tolerance_that_is_none(wrong, tmp_path, capsys):
     path = tmp_path / "kernels.py"
     path.write_text(KERNELS.read_text().replace('"tolerance": {"fp32": [1e-6, 1e-6]}', wrong))
@@ -176,14 +188,28 @@ def test_replayed_rows_and_exit_3(tmp_path, capsys):
 @pytest.mark.parametrize(
     "arguments",
     [
-        [], ["softmax", "--plan", "x.toml"], ["--plan", "no such file"], ["no_such_kernel"], ["no_file.py::x"],
-        ["softmax", "--device", "gpu"], ["softmax", "--time-limit", "soon"], ["softmax", "--sizes", "B"],
-        ["softmax", "--configurations", "0"], ["softmax", "--rounds", "-1"],
-        ["softmax", "--sizes", "B=64"], ["gemm", "--sizes", "M=64"], ["softmax", "--sizes", "B=64,H=0"],
-        ["softmax", "--sizes", "B=64,H=8,Q=1"], ["softmax", "--tokens", "4"], ["gemm::gemm_kernel", "--sizes", "M=1,N=2,K=0"],
-        [f"{KERNELS}::listed_only_kernel", "--sizes", "B=1,H=1"], [f"{KERNELS}::inputs_kernel"], ["missing.csv"], ["missing.json"],
+        [],
+        ["softmax", "--plan", "x.toml"],
+        ["--plan", "no such file"],
+        ["no_such_kernel"],
+        ["no_file.py::x"],
+        ["softmax", "--device", "gpu"],
+        ["softmax", "--time-limit", "soon"],
+        ["softmax", "--sizes", "B"],
+        ["softmax", "--configurations", "0"],
+        ["softmax", "--rounds", "-1"],
+        ["softmax", "--sizes", "B=64"],
+        ["gemm", "--sizes", "M=64"],
+        ["softmax", "--sizes", "B=64,H=0"],
+        ["softmax", "--sizes", "B=64,H=8,Q=1"],
+        ["softmax", "--tokens", "4"],
+        ["gemm::gemm_kernel", "--sizes", "M=1,N=2,K=0"],
+        [f"{KERNELS}::listed_only_kernel", "--sizes", "B=1,H=1"],
+        [f"{KERNELS}::inputs_kernel"],
+        ["missing.csv"],
+        ["missing.json"],
     ],
-)  # fmt: skip
+)
 def test_usage_errors(arguments, tmp_path, capsys):
     assert main(["measure", "--device", "fake", "-o", str(tmp_path / "rows.csv"), *arguments]) == 2
     error = capsys.readouterr().err
@@ -219,7 +245,7 @@ def test_no_token_takes_more_experts_than_its_rank_holds(tmp_path, capsys):
         ("fused_moe", ["--dtype", "fp8", "--model", "Qwen3-30B-A3B", "--tokens", "16"], {"fused_moe_kernel"}, "activation_kernel"),
         ("gemm", ["--dtype", "fp32", "--sizes", "M=16,N=256,K=256"], {"gemm_kernel"}, "gemm_persistent_kernel"),
     ],
-)  # fmt: skip
+)
 def test_a_file_is_measured_without_its_kernels_of_other_types(target, given, kernels, said, tmp_path, capsys):
     out = tmp_path / "rows.csv"
     assert main(["measure", target, *given, "--device", "fake", "-o", str(out)]) == 0
@@ -258,10 +284,16 @@ def test_listing_a_kernel_imports_neither_torch_nor_triton():
 
 def test_nvidia_smi_is_read_where_nvml_is_not(monkeypatch):
     told = {
-        "clocks.sm": "1755", "clocks.mem": "3201", "clocks_throttle_reasons.active": "0x0000000000000024", "temperature.gpu": "61",
-        "power.draw": "512.34", "power.limit": "700.00", "clocks.max.sm": "1980", "driver_version": "580.159.04",
+        "clocks.sm": "1755",
+        "clocks.mem": "3201",
+        "clocks_throttle_reasons.active": "0x0000000000000024",
+        "temperature.gpu": "61",
+        "power.draw": "512.34",
+        "power.limit": "700.00",
+        "clocks.max.sm": "1980",
+        "driver_version": "580.159.04",
         "mig.mode.current": "Disabled",
-    }  # fmt: skip
+    }
     asked = []
 
     def run(command, **_):
@@ -279,9 +311,7 @@ def test_nvidia_smi_is_read_where_nvml_is_not(monkeypatch):
         default_clock_mhz=1980, driver="580.159.04", power_cap_w=700, mig=False
     )
     # The clock of another moment judges no round.
-    assert monitor.read() == nvml.Reading(
-        memory_clock_mhz=3201, throttle=("sw-power-cap", "sw-thermal"), temperature_c=61, power_w=512.34
-    )
+    assert monitor.read() == nvml.Reading(memory_clock_mhz=3201, throttle=("sw-power-cap", "sw-thermal"), temperature_c=61, power_w=512.34)
     asked.clear()
     monitor.read()
     assert len(asked) == 2, "the field that was refused is not asked for again"
@@ -296,8 +326,12 @@ def test_nvml_is_asked_for_the_clock_first_and_for_nothing_twice(monkeypatch):
 
     library = types.SimpleNamespace(NVML_CLOCK_SM=1, NVML_CLOCK_MEM=2, nvmlInit=lambda: None, nvmlDeviceGetHandleByUUID=lambda uuid: uuid)
     for name, value in {
-        "ClockInfo": 1980, "CurrentClocksEventReasons": 0, "CurrentClocksThrottleReasons": 4, "PowerUsage": 512_340, "Temperature": 61,
-    }.items():  # fmt: skip
+        "ClockInfo": 1980,
+        "CurrentClocksEventReasons": 0,
+        "CurrentClocksThrottleReasons": 4,
+        "PowerUsage": 512_340,
+        "Temperature": 61,
+    }.items():
         setattr(library, f"nvmlDeviceGet{name}", answer(name, value))
     monkeypatch.setitem(sys.modules, "pynvml", library)
     monitor = nvml.Monitor("GPU-1")
@@ -320,10 +354,22 @@ def test_a_gpu_that_says_nothing(monkeypatch, answer):
 @pytest.mark.parametrize(
     "given",
     [
-        "--cache cold", "--configurations 4", "--op w13", "--sizes B=64", "--tokens 4", "--dtype bf16", "--routing r.json", "--gpu H200",
-        "--seed 3", "--model Qwen3-30B-A3B", "--hidden-size 64", "--top-k 2", "--tensor-parallel 2", "--expert-parallel 2",
+        "--cache cold",
+        "--configurations 4",
+        "--op w13",
+        "--sizes B=64",
+        "--tokens 4",
+        "--dtype bf16",
+        "--routing r.json",
+        "--gpu H200",
+        "--seed 3",
+        "--model Qwen3-30B-A3B",
+        "--hidden-size 64",
+        "--top-k 2",
+        "--tensor-parallel 2",
+        "--expert-parallel 2",
     ],
-)  # fmt: skip
+)
 def test_a_campaign_leaves_no_option_unread(given, tmp_path, capsys):
     plan = tmp_path / "plan.toml"
     plan.write_text("")

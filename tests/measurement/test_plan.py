@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from advisor.errors import AdvisorError, InputError
-from advisor.hardware import load_gpu
+from advisor.gpus.hardware import load_gpu
 from advisor.measurement import read_plan, skewed_routing
 from advisor.measurement.ordering import informative_order, low_discrepancy, van_der_corput, visiting_order
 from advisor.measurement.plan import batches_of, fits, problems_of
-from advisor.schema import Problem
+from advisor.result.schema import Problem
+from advisor.system.errors import AdvisorError, InputError
 
 from .conftest import KERNELS, configuration, elementwise
 
@@ -109,17 +109,32 @@ SIZES = "problems = [{E = 8, topk = 2, H = 64, N = 64}]\n"
 @pytest.mark.parametrize(
     "text",
     [
-        "", "version = 2", "version = 1", "version = 1\nsweep = 3", "not toml",
+        "",
+        "version = 2",
+        "version = 1",
+        "version = 1\nsweep = 3",
+        "not toml",
         "version = 1\nspeed = 3\n[[sweep]]\nkernel = 'gemm::gemm_kernel'",
-        HEAD, HEAD + SIZES, HEAD + "M = [1]\n", HEAD + SIZES + "M = [0]\n", HEAD + SIZES + "M = []\n", HEAD + SIZES + "M = ['a']\n",
-        HEAD + SIZES + "M = [1]\nop = ['w4']\n", HEAD + SIZES + "M = [1]\ndtype = ['fp64']\n",
+        HEAD,
+        HEAD + SIZES,
+        HEAD + "M = [1]\n",
+        HEAD + SIZES + "M = [0]\n",
+        HEAD + SIZES + "M = []\n",
+        HEAD + SIZES + "M = ['a']\n",
+        HEAD + SIZES + "M = [1]\nop = ['w4']\n",
+        HEAD + SIZES + "M = [1]\ndtype = ['fp64']\n",
         HEAD + SIZES + "M = [1]\nrouting = ['odd']\n",
-        HEAD + SIZES + "M = [1]\ncache = ['hot']\n", HEAD + SIZES + "M = [1]\nshare = -1\n", HEAD + SIZES + "M = [1]\nQ = [1]\n",
-        HEAD + "M = [1]\nproblems = [{E = 8, topk = 2, H = 64, X = 1}]\n", HEAD + SIZES + "M = [1]\nconfigurations = 'all'\n",
-        "version = 1\n[[sweep]]\nkernel = 'no such'\n", "version = 1\n[[sweep]]\nkernel = 'fused_moe'\nM = [1]\n",
-        "version = 1\n[[sweep]]\nkernel = 'no_file.py::x'\n", HEAD + SIZES + "M = [1]\n[ceilings]\nfolder = 3\n",
+        HEAD + SIZES + "M = [1]\ncache = ['hot']\n",
+        HEAD + SIZES + "M = [1]\nshare = -1\n",
+        HEAD + SIZES + "M = [1]\nQ = [1]\n",
+        HEAD + "M = [1]\nproblems = [{E = 8, topk = 2, H = 64, X = 1}]\n",
+        HEAD + SIZES + "M = [1]\nconfigurations = 'all'\n",
+        "version = 1\n[[sweep]]\nkernel = 'no such'\n",
+        "version = 1\n[[sweep]]\nkernel = 'fused_moe'\nM = [1]\n",
+        "version = 1\n[[sweep]]\nkernel = 'no_file.py::x'\n",
+        HEAD + SIZES + "M = [1]\n[ceilings]\nfolder = 3\n",
     ],
-)  # fmt: skip
+)
 def test_a_plan_that_is_none_is_refused_with_a_reason(tmp_path, text):
     path = tmp_path / "plan.toml"
     path.write_text(text)

@@ -13,9 +13,9 @@ import pytest
 
 from advisor.autotuning.recognise import problem_of_record
 from advisor.cli import main
-from advisor.configs.launches import read_launches
-from advisor.errors import NothingMatchedError
 from advisor.measurement.replay import recorded_launches
+from advisor.rows.launches import read_launches
+from advisor.system.errors import NothingMatchedError
 
 pytest.importorskip("triton")
 torch = pytest.importorskip("torch")
@@ -51,8 +51,13 @@ def recorded(tmp_path_factory):
     program, record, mark = folder / "program.py", folder / "launches.jsonl", folder / "mark"
     program.write_text(PROGRAM.format(mark=str(mark)))
     arguments = ["record", "--contents", "index_ptr", "-o", str(record), "--", sys.executable, str(program)]
-    done = subprocess.run([sys.executable, "-m", "advisor", *arguments], env={**os.environ, "TRITON_INTERPRET": "1"}, capture_output=True,
-                          text=True, check=False)  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-m", "advisor", *arguments],
+        env={**os.environ, "TRITON_INTERPRET": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     mark.unlink()
     return record, mark
@@ -105,8 +110,13 @@ def test_the_rebuilt_launch_computes_what_the_kernel_computes(recorded, tmp_path
     sizes = set()
     for launch in launches:
         script = REPLAY.format(path=[entry for entry in sys.path if entry])
-        done = subprocess.run([sys.executable, "-c", script, launch.kernel.file], env={**os.environ, "TRITON_INTERPRET": "1"},
-                              capture_output=True, text=True, check=False)  # fmt: skip
+        done = subprocess.run(
+            [sys.executable, "-c", script, launch.kernel.file],
+            env={**os.environ, "TRITON_INTERPRET": "1"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         assert done.returncode == 0, done.stderr
         sizes.add(done.stdout.split()[-1])
     assert sizes == {"40", "100"} and not mark.exists()
@@ -129,8 +139,10 @@ def changed(record, tmp_path, change):
 
 
 def test_a_described_kernel_is_the_problem_of_its_family(recorded, tmp_path):
-    literal = ('\nKERNELS = {"shifted": {"family": "elementwise", "ops": {"mul": {"sizes": {"B": "1", "H": "x_ptr.shape[0]"}}}, '
-               '"dtype": "x_ptr", "space": {"BLOCK": [32, 64], "num_warps": [2, 4]}}}\n')  # fmt: skip
+    literal = (
+        '\nKERNELS = {"shifted": {"family": "elementwise", "ops": {"mul": {"sizes": {"B": "1", "H": "x_ptr.shape[0]"}}}, '
+        '"dtype": "x_ptr", "space": {"BLOCK": [32, 64], "num_warps": [2, 4]}}}\n'
+    )
 
     def change(line):
         if "text" in line:
@@ -217,8 +229,13 @@ before = {{name: each.clone() for name, each in plain.items()}}
 function_of(ref, "prepare")({{"tensors": tensors}}, {{}})()
 print(json.dumps({{name: [before[name].flatten().tolist(), each.flatten().tolist()] for name, each in plain.items()}}))
 """
-    done = subprocess.run([sys.executable, "-c", script, launch.kernel.file, launch.kernel.function],
-                          env={**os.environ, "TRITON_INTERPRET": "1"}, capture_output=True, text=True, check=False)  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-c", script, launch.kernel.file, launch.kernel.function],
+        env={**os.environ, "TRITON_INTERPRET": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

@@ -7,26 +7,28 @@ import json
 
 import pytest
 
-from advisor.configs.rows import read_rows
-from advisor.errors import InputError
-from advisor.hardware import load_gpu
+from advisor.gpus.hardware import load_gpu
 from advisor.measurement import FAILURE_KINDS, KernelRef, Launch, Outcome, measure, read_measured
 from advisor.measurement.failures import Failure
 from advisor.measurement.launch import Batch, batch_from_json, outcome_from_json
 from advisor.measurement.rows import HEADER, bound_us, line_of, row_key, row_of
-from advisor.schema import Configuration, Fingerprint, Problem, Round
+from advisor.result.schema import Configuration, Fingerprint, Problem, Round
+from advisor.rows.rows import read_rows
+from advisor.system.errors import InputError
 
 from .conftest import launches, moe, violations
 
 GPU = Fingerprint(mode="gpu", gpu="H200", driver="580", mig=False, power_cap_w=700.0)
 ROUNDS = tuple(Round(samples_us=(12.5, 12.25), sm_clock_mhz=1980.0, discarded="clock, low" if i == 3 else None) for i in range(11))
 PROBLEMS = [
-    moe(64), moe(8, "w2", routing=(64, *[0] * 127)), moe(1, dtype="fp8", block_shape=(128, 128), output_dtype="bf16", cache="cold"),
+    moe(64),
+    moe(8, "w2", routing=(64, *[0] * 127)),
+    moe(1, dtype="fp8", block_shape=(128, 128), output_dtype="bf16", cache="cold"),
     Problem(family="gemm", op="gemm", sizes={"M": 5, "N": 7, "K": 9}, dtype="tf32"),
     Problem(family="attention", op="decode", sizes={"B": 2, "H": 8, "H_kv": 2, "M": 1, "N": 100, "D": 64, "causal": 0}),
     Problem(family="normalization", op="softmax", sizes={"B": 3, "H": 1000}, dtype="fp32"),
     Problem(family="elementwise", op="silu_and_mul", sizes={"B": 3, "H": 1000}),
-]  # fmt: skip
+]
 CONFIGURATIONS = [
     Configuration(parameters={"BLOCK_SIZE_M": 16, "BLOCK_SIZE_N": 32, "BLOCK_SIZE_K": 64, "GROUP_SIZE_M": 1}, num_warps=8, num_stages=4),
     Configuration(parameters={"BLOCK_M": 16, "FLATTEN": True, "MODE": 'a "b", c'}, num_warps=1, num_stages=1, num_ctas=2, maxnreg=128),
@@ -87,15 +89,34 @@ def test_published_rows_are_read(data_dir):
 @pytest.mark.parametrize(
     ("column", "value"),
     [
-        ("num_warps", "-4"), ("BLOCK_SIZE_M", "1.5"), ("BLOCK_SIZE_M", "1e99"), ("latency_us", "-1"), ("parameters", "[1]"),
-        ("parameters", '{"X": [1]}'), ("samples_us", "1 x"), ("clocks_mhz", "1;2"), ("fingerprint", '{"gpu": 1, "x": 2}'),
-        ("routing", "a b"), ("routing", "0 0"), ("cache", "lukewarm"), ("block_shape", "1"), ("weight_dtype", "int9"),
-        ("output_dtype", "bf17"), ("noise_floor", "inf"), ("latency_us", "1e308"), ("samples_us", "5e-324"),
-        ("parameters", '{"num_ctas": "abc"}'), ("parameters", '{"num_ctas": true}'),
-        ("parameters", '{"num_ctas": -3}'), ("parameters", '{"maxnreg": 0}'), ("parameters", '{"BLOCK_SIZE_M": "16"}'),
-        ("parameters", '{"num_warps": 4}'), ("parameters", '{"X": 99999999999999999999}'), ("parameters", '{"X": 1.5}'),
+        ("num_warps", "-4"),
+        ("BLOCK_SIZE_M", "1.5"),
+        ("BLOCK_SIZE_M", "1e99"),
+        ("latency_us", "-1"),
+        ("parameters", "[1]"),
+        ("parameters", '{"X": [1]}'),
+        ("samples_us", "1 x"),
+        ("clocks_mhz", "1;2"),
+        ("fingerprint", '{"gpu": 1, "x": 2}'),
+        ("routing", "a b"),
+        ("routing", "0 0"),
+        ("cache", "lukewarm"),
+        ("block_shape", "1"),
+        ("weight_dtype", "int9"),
+        ("output_dtype", "bf17"),
+        ("noise_floor", "inf"),
+        ("latency_us", "1e308"),
+        ("samples_us", "5e-324"),
+        ("parameters", '{"num_ctas": "abc"}'),
+        ("parameters", '{"num_ctas": true}'),
+        ("parameters", '{"num_ctas": -3}'),
+        ("parameters", '{"maxnreg": 0}'),
+        ("parameters", '{"BLOCK_SIZE_M": "16"}'),
+        ("parameters", '{"num_warps": 4}'),
+        ("parameters", '{"X": 99999999999999999999}'),
+        ("parameters", '{"X": 1.5}'),
     ],
-)  # fmt: skip
+)
 def test_a_bad_cell_is_named(tmp_path, column, value):
     launch = Launch(kernel=KernelRef(file="f.py", function="k"), problem=moe(), configuration=CONFIGURATIONS[0])
     cells = write(tmp_path / "rows.csv", launch, Outcome(rounds=ROUNDS))
@@ -104,11 +125,14 @@ def test_a_bad_cell_is_named(tmp_path, column, value):
         list(read_measured(tmp_path / "rows.csv"))
 
 
-@pytest.mark.parametrize(("header", "cells"), [
-    ("BLOCK_SIZE,num_warps,num_stages,num_ctas,maxnreg", "1024,8,2,2,128"),
-    ("BLOCK_SIZE,parameters", '1024,"{""num_warps"": 8, ""num_stages"": 2, ""num_ctas"": 2, ""maxnreg"": 128}"'),
-    ("BLOCK_SIZE,num_warps,parameters", '1024,8,"{""BLOCK_SIZE"": 1024, ""num_stages"": 2, ""num_ctas"": 2, ""maxnreg"": 128}"'),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("header", "cells"),
+    [
+        ("BLOCK_SIZE,num_warps,num_stages,num_ctas,maxnreg", "1024,8,2,2,128"),
+        ("BLOCK_SIZE,parameters", '1024,"{""num_warps"": 8, ""num_stages"": 2, ""num_ctas"": 2, ""maxnreg"": 128}"'),
+        ("BLOCK_SIZE,num_warps,parameters", '1024,8,"{""BLOCK_SIZE"": 1024, ""num_stages"": 2, ""num_ctas"": 2, ""maxnreg"": 128}"'),
+    ],
+)
 def test_launch_options_count_wherever_a_row_has_them(tmp_path, header, cells):
     (tmp_path / "rows.csv").write_text(f"gpu,op,B,H,{header},latency_us\nH200,softmax,64,512,{cells},18\n")
     (row,) = read_measured(tmp_path / "rows.csv")
@@ -116,8 +140,13 @@ def test_launch_options_count_wherever_a_row_has_them(tmp_path, header, cells):
 
 
 def test_messages_to_workers_round_trip():
-    batch = Batch(launches=tuple(Launch(kernel=KernelRef(file="f.py", function="k"), problem=p, configuration=c)
-                                 for p, c in zip(PROBLEMS, CONFIGURATIONS * 3, strict=False)), rounds=12)  # fmt: skip
+    batch = Batch(
+        launches=tuple(
+            Launch(kernel=KernelRef(file="f.py", function="k"), problem=p, configuration=c)
+            for p, c in zip(PROBLEMS, CONFIGURATIONS * 3, strict=False)
+        ),
+        rounds=12,
+    )
     assert batch_from_json(json.loads(json.dumps(dataclasses.asdict(batch)))) == batch
     for outcome in (Outcome(rounds=ROUNDS, throttle=("a",)), Outcome(failure=Failure(kind="hang", message="", stage="check"))):
         assert outcome_from_json(json.loads(json.dumps(dataclasses.asdict(outcome)))) == outcome
@@ -148,15 +177,23 @@ def test_attention_without_a_column_of_key_heads_has_as_many_as_query_heads(tmp_
 
 def test_rows_of_a_sweep_are_each_read_as_they_are(tmp_path):
     """Cells that several rows share are read once; which row has which, and which is the first that is off, stays exact."""
-    lines = [f"H200,{op},{m},512,256,{warps},{1000 * m + warps}"
-             for op in ("linear", "gemm") for m in (64, 128) for warps in (4, 8) for _ in range(2)]  # fmt: skip
+    lines = [
+        f"H200,{op},{m},512,256,{warps},{1000 * m + warps}"
+        for op in ("linear", "gemm")
+        for m in (64, 128)
+        for warps in (4, 8)
+        for _ in range(2)
+    ]
     path = tmp_path / "rows.csv"
     path.write_text("\n".join(["gpu,op,M,N,K,num_warps,latency_us", *lines, ""]))
     rows = list(read_measured(path))
     assert [(row.problem.sizes, row.configuration.num_warps, row.latency_us) for row in rows] == [
         ({"M": m, "N": n, "K": 768 - n}, warps, 1000 * m + warps)
-        for n in (256, 512) for m in (64, 128) for warps in (4, 8) for _ in range(2)
-    ]  # fmt: skip
+        for n in (256, 512)
+        for m in (64, 128)
+        for warps in (4, 8)
+        for _ in range(2)
+    ]
     path.write_text("\n".join(["gpu,op,M,N,K,num_warps,latency_us", *lines, "H200,gemm,64,512,512,x,5", "H200,gemm,64,512,512,x,6", ""]))
     with pytest.raises(InputError, match=f"row {len(lines) + 1}: num_warps"):
         list(read_measured(path))

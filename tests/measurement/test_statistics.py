@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from advisor.errors import UsageError
 from advisor.measurement import statistics
 from advisor.measurement.failures import Failure
 from advisor.measurement.statistics import VERDICTS, Side, effect, noise_floor, outliers, verdict
-from advisor.schema import Fingerprint, Round
+from advisor.result.schema import Fingerprint, Round
+from advisor.system.errors import UsageError
 
 GPU = Fingerprint(mode="gpu", gpu="H200", driver="580", cuda="13.0", triton="3.9.0", power_cap_w=700.0)
 
@@ -45,7 +45,7 @@ def noisy(level, count, seed, noise=0.01):
         (side([1.0] * 10), Side(rounds=rounds([1.0] * 10, discarded="clock"), fingerprint=GPU), "inconclusive"),
         (side([1.0] * 10), Side(rounds=rounds([1.0] * 10), fingerprint=Fingerprint(mode="gpu", gpu="H100")), "not comparable"),
     ],
-)  # fmt: skip
+)
 def test_each_verdict(base, head, expected):
     assert verdict(base, head).verdict == expected
 
@@ -83,9 +83,11 @@ def test_boards_and_live_clocks_do_not_keep_from_comparing_but_drivers_do():
 
 @settings(max_examples=80, deadline=None)
 @given(
-    st.lists(st.floats(0.5, 2.0), min_size=1, max_size=14), st.lists(st.floats(0.5, 2.0), min_size=1, max_size=14),
-    st.floats(0, 0.2), st.booleans(),
-)  # fmt: skip
+    st.lists(st.floats(0.5, 2.0), min_size=1, max_size=14),
+    st.lists(st.floats(0.5, 2.0), min_size=1, max_size=14),
+    st.floats(0, 0.2),
+    st.booleans(),
+)
 def test_exhaustive_and_symmetric(base, head, floor, paired):
     """Any two sides get one of the verdicts, and swapping them swaps regressed and improved (up to the bootstrap's edges)."""
     sides = [Side(rounds=rounds(values), session="one" if paired else None) for values in (base, head)]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from advisor.hardware import GpuSpec, load_gpu
+from advisor.gpus.hardware import GpuSpec, load_gpu
 from advisor.pipelines import Array, ConfigurationBatch, ProblemBatch, analyse, bound, column, work
 
 CONFIGURATION = ("BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K", "GROUP_SIZE_M")
@@ -86,10 +86,15 @@ def measurements(folder: Path) -> Iterator[Measured]:
                 of_config, resident = launches.config_bound.us, launches.schedule.resident
                 dram = launches.demand.dram_bytes / gpu.dram_bytes_per_s * 1e6
             yield Measured(
-                source=source, gpu=gpu, op="w13", latency_us=rows[latency],
-                bound_us=bound(work(problem, gpu), gpu, "warm").us, config_bound_us=of_config, resident=resident,
+                source=source,
+                gpu=gpu,
+                op="w13",
+                latency_us=rows[latency],
+                bound_us=bound(work(problem, gpu), gpu, "warm").us,
+                config_bound_us=of_config,
+                resident=resident,
                 dram_us=dram,
-            )  # fmt: skip
+            )
     for source, names, dtype in (("gemm_fp8", ("gpu",), "fp8"), ("library_ops", ("gpu", "op"), "fp32")):
         for rows in _groups(read(folder / f"{source}.csv.gz"), *names):
             gpu, op = load_gpu(str(rows["gpu"][0])), str(rows["op"][0]) if "op" in rows else "gemm"

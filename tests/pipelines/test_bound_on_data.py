@@ -16,8 +16,12 @@ def everything(data_dir: Path) -> list[Measured]:
 
 def test_no_measurement_is_faster_than_its_bound(everything: list[Measured]) -> None:
     assert {m.source for m in everything} == {
-        "fused_moe_default", "fused_moe_near_optimal", "fused_moe_sweep_summary", "gemm_fp8", "library_ops"
-    }  # fmt: skip
+        "fused_moe_default",
+        "fused_moe_near_optimal",
+        "fused_moe_sweep_summary",
+        "gemm_fp8",
+        "library_ops",
+    }
     for m in everything:
         assert (m.share <= 1).all(), (m.source, m.gpu.name, m.op, int((m.share > 1).sum()), float(m.share.max()))
 

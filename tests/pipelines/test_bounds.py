@@ -10,19 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from advisor.hardware import GpuSpec, list_gpus, load_gpu
-from advisor.pipelines import (
-    Analysis,
-    ConfigurationBatch,
-    ProblemBatch,
-    analyse,
-    bound,
-    column,
-    gap,
-    latency_us,
-    least_launch_us,
-    work,
-)
+from advisor.gpus.hardware import GpuSpec, list_gpus, load_gpu
+from advisor.pipelines import Analysis, ConfigurationBatch, ProblemBatch, analyse, bound, column, gap, latency_us, least_launch_us, work
 from advisor.pipelines.batch import SIZES
 from advisor.pipelines.space import combinations, family_space
 
@@ -42,9 +31,14 @@ RANGES: dict[str, dict[str, st.SearchStrategy[int]]] = {
 OPERATORS = [*SIZES, *(("elementwise", op) for op in ("add", "silu_and_mul", "gelu", "tanh", "relu", "sigmoid", "silu"))]
 DECODE = {"BLOCK_M": (16, 64), "BLOCK_N": (16, 128), "NUM_KV_SPLITS": (1, 2, 8, 64), "num_warps": (4, 8), "num_stages": (2, 4)}
 SPLIT = {
-    "BLOCK_SIZE_M": (16, 64, 128), "BLOCK_SIZE_N": (32, 128), "BLOCK_SIZE_K": (32, 128), "GROUP_SIZE_M": (1, 16),
-    "SPLIT_K": (1, 3, 16), "num_warps": (4, 8), "num_stages": (2, 4),
-}  # fmt: skip
+    "BLOCK_SIZE_M": (16, 64, 128),
+    "BLOCK_SIZE_N": (32, 128),
+    "BLOCK_SIZE_K": (32, 128),
+    "GROUP_SIZE_M": (1, 16),
+    "SPLIT_K": (1, 3, 16),
+    "num_warps": (4, 8),
+    "num_stages": (2, 4),
+}
 
 
 @st.composite
@@ -58,9 +52,13 @@ def problems(draw: st.DrawFn) -> ProblemBatch:
     dtype = draw(st.sampled_from(["bf16", "fp16", "fp8", "int8", "fp32", "tf32"]))
     block_shape = (128, 128) if dtype == "fp8" and family in ("gemm", "fused_moe") and draw(st.booleans()) else None
     return ProblemBatch(
-        family=family, op=op, sizes={n: column(v) for n, v in sizes.items()}, dtype=dtype,
-        block_shape=block_shape, cache=draw(st.sampled_from(["cold", "warm"])),
-    )  # fmt: skip
+        family=family,
+        op=op,
+        sizes={n: column(v) for n, v in sizes.items()},
+        dtype=dtype,
+        block_shape=block_shape,
+        cache=draw(st.sampled_from(["cold", "warm"])),
+    )
 
 
 def space_of(problem: ProblemBatch) -> ConfigurationBatch:
@@ -89,8 +87,13 @@ def test_bound_config_bound_and_latency_are_ordered(problem: ProblemBatch, gpu: 
 @pytest.mark.parametrize("gpu", GPUS, ids=lambda gpu: gpu.name)
 def test_a_bound_counts_less_of_a_launch_than_any_graph_takes(gpu: GpuSpec) -> None:
     problem = ProblemBatch(
-        family="elementwise", op="add", sizes={"B": column(1), "H": column(1024)}, dtype="fp32", block_shape=None, cache="warm",
-    )  # fmt: skip
+        family="elementwise",
+        op="add",
+        sizes={"B": column(1), "H": column(1024)},
+        dtype="fp32",
+        block_shape=None,
+        cache="warm",
+    )
     a = analyse(problem, space_of(problem), gpu)
     for each in (a.bound, a.config_bound):
         assert (each.times_us["launch"] <= 0.5).all()
@@ -255,8 +258,16 @@ def test_a_sigmoid_takes_one_special_function_at_least(op: str) -> None:
 @pytest.mark.parametrize(
     ("name", "dtype", "gain"),
     # P4: 22 TOPS of int8 by dp4a, at 1,063 MHz; P100: 21.2 TFLOPS of fp16, 10.6 of fp32; a T4 has no bf16.
-    [("P4", "int8", 4), ("P4", "int4", 4), ("P4", "fp16", 1), ("P100", "fp16", 2), ("P100", "int8", 2), ("P100", "int4", 2),
-     ("T4", "bf16", 1), ("A100", "fp32", 1)],
+    [
+        ("P4", "int8", 4),
+        ("P4", "int4", 4),
+        ("P4", "fp16", 1),
+        ("P100", "fp16", 2),
+        ("P100", "int8", 2),
+        ("P100", "int4", 2),
+        ("T4", "bf16", 1),
+        ("A100", "fp32", 1),
+    ],
 )
 def test_products_without_matrix_units_may_be_packed(name: str, dtype: str, gain: int) -> None:
     gpu, size = load_gpu(name), 8192

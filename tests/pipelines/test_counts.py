@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from advisor.hardware import load_gpu
+from advisor.gpus.hardware import load_gpu
 from advisor.pipelines import ConfigurationBatch, ProblemBatch, column, demand, routing, work
 from advisor.pipelines.attention import scored_pairs
 from advisor.pipelines.elementwise import OPERATORS
@@ -27,8 +27,9 @@ def sizes_of(**sizes: int) -> dict[str, np.ndarray]:
 def config_of(**parameters: int) -> ConfigurationBatch:
     return ConfigurationBatch(
         parameters={name: column(value) for name, value in parameters.items()},
-        num_warps=column(4), num_stages=column(3),
-    )  # fmt: skip
+        num_warps=column(4),
+        num_stages=column(3),
+    )
 
 
 def check(problem: ProblemBatch, config: ConfigurationBatch, counted: brute_force.Count, *, loop: bool = True) -> None:
@@ -99,10 +100,14 @@ def test_fused_moe_histogram(op, tokens_and_histogram, h, n, block_m, block_n, b
     topk = sum(histogram) // tokens
     rows, count = routing.histogram(histogram, tokens * topk)
     problem = ProblemBatch(
-        family="fused_moe", op=op, sizes=sizes_of(M=tokens, E=len(histogram), topk=topk, H=h, N=n),
-        dtype="fp8" if block_scaled else "bf16", block_shape=(1, 4) if block_scaled else None,
-        expert_rows=rows, expert_count=count,
-    )  # fmt: skip
+        family="fused_moe",
+        op=op,
+        sizes=sizes_of(M=tokens, E=len(histogram), topk=topk, H=h, N=n),
+        dtype="fp8" if block_scaled else "bf16",
+        block_shape=(1, 4) if block_scaled else None,
+        expert_rows=rows,
+        expert_count=count,
+    )
     held = brute_force.route_histogram(histogram, tokens)
     width, quantum = (1, (1, 4)) if block_scaled else (2, None)
     counted = brute_force.moe_product(op, held, topk, h, n, block_m, block_n, 4, width, 2, quantum)
@@ -148,9 +153,18 @@ def test_normalization(op, rows, length, block, rows_per_cta) -> None:
 
 @FEW
 @given(
-    st.sampled_from(["prefill", "decode"]), st.integers(1, 2), st.integers(1, 3), st.integers(1, 2), st.integers(1, 11),
-    st.integers(1, 11), st.sampled_from([1, 3, 4]), st.booleans(), BLOCK, BLOCK, st.sampled_from([1, 2, 4]),
-)  # fmt: skip
+    st.sampled_from(["prefill", "decode"]),
+    st.integers(1, 2),
+    st.integers(1, 3),
+    st.integers(1, 2),
+    st.integers(1, 11),
+    st.integers(1, 11),
+    st.sampled_from([1, 3, 4]),
+    st.booleans(),
+    BLOCK,
+    BLOCK,
+    st.sampled_from([1, 2, 4]),
+)
 def test_attention(op, batch, group, kv_heads, m, n, d, causal, block_m, block_n, splits) -> None:
     """With more keys than queries, fewer, and as many; grouped heads; split keys; head sizes that are no power of two."""
     heads = group * kv_heads

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from advisor.cli import main
-from advisor.hardware import load_gpu
+from advisor.gpus.hardware import load_gpu
 from advisor.pipelines import analyse, configuration_batch, problem_batch
-from advisor.result_json import from_json
-from advisor.schema import Configuration, Problem
+from advisor.result.result_json import from_json
+from advisor.result.schema import Configuration, Problem
 
 # GPU, type, BLOCK_SIZE_M, N, K, EPILOGUE_SUBTILE, FLATTEN, num_warps, num_stages, `metadata.shared`
 COMPILED = [
@@ -31,7 +31,7 @@ COMPILED = [
     ("B200", "bf16", 64, 256, 128, 2, 1, 4, 2, 188484),
     ("B200", "fp8", 128, 256, 64, 2, 1, 8, 5, 172164),
     ("B200", "fp8", 128, 64, 128, 2, 1, 8, 3, 86064),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("case", COMPILED)
@@ -53,11 +53,11 @@ def test_what_is_recommended_compiles_and_fits(gpu, dtype, tmp_path, capsys):
     """Compiled here, for a GPU that need not be there."""
     pytest.importorskip("triton")
     from advisor.comparison.described import described_arguments
-    from advisor.compiled.described import described_launch
-    from advisor.compiled.kernel import Target
-    from advisor.compiled.launch import compile_launch
-    from advisor.configs.source import read_source
-    from advisor.resources import folder
+    from advisor.compiled.compiler.kernel import Target
+    from advisor.compiled.launches.described import described_launch
+    from advisor.compiled.launches.launch import compile_launch
+    from advisor.python_source.source import read_source
+    from advisor.system.resources import folder
 
     assert main(["advise", "gemm::gemm_persistent_kernel", "--gpu", gpu, "--dtype", dtype, "--output", str(tmp_path)]) == 0
     (launch,) = from_json((tmp_path / "result.json").read_bytes()).launches
@@ -74,8 +74,8 @@ def test_what_is_recommended_compiles_and_fits(gpu, dtype, tmp_path, capsys):
 
 def test_a_configuration_that_the_kernel_forbids_is_not_recommended(tmp_path):
     """On sm_90 warp specialization does not compile: `valid_persistent` says so."""
-    from advisor.targets import Request
-    from advisor.targets.resolve import resolve_target
+    from advisor.advising.targets import Request
+    from advisor.advising.targets.resolve import resolve_target
 
     space = resolve_target("gemm::gemm_persistent_kernel", Request(gpu="H200")).space
     assert len(space) == 2016 and not space.parameters["WARP_SPECIALIZE"].any()

@@ -7,14 +7,20 @@ from dataclasses import replace
 import pytest
 
 from advisor import pipelines
-from advisor.hardware import load_gpu
+from advisor.gpus.hardware import load_gpu
 from advisor.learned.analytical import AnalyticalPredictor
 from advisor.pipelines import ProblemBatch, column, dram
 
 COPIED_TB_PER_S = {
     # Triad of BabelStream (Azure, AI-benchmarking-guide), and of github.com/te42kyfo/gpu-benches: two reads for one write
-    "H100": 2.97, "H200": 4.15, "MI300X": 4.09, "A100-40GB-PCIe": 1.36, "V100-PCIe": 0.814, "H100 PCIe": 1.83, "L40": 0.765,
-}  # fmt: skip
+    "H100": 2.97,
+    "H200": 4.15,
+    "MI300X": 4.09,
+    "A100-40GB-PCIe": 1.36,
+    "V100-PCIe": 0.814,
+    "H100 PCIe": 1.83,
+    "L40": 0.765,
+}
 
 
 @pytest.mark.parametrize("name", COPIED_TB_PER_S)

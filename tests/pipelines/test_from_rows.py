@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 from advisor.cli import main
-from advisor.configs.rows import parse_rows
-from advisor.hardware import load_gpu
-from advisor.learned import data, load_predictor
+from advisor.gpus.hardware import load_gpu
+from advisor.learned import load_predictor
 from advisor.pipelines import bound, from_rows, work
+from advisor.rows.rows import parse_rows
+from advisor.training import data
 
 ENTRY = {"BLOCK_SIZE_M": 16, "BLOCK_SIZE_N": 64, "BLOCK_SIZE_K": 128, "GROUP_SIZE_M": 1, "num_warps": 4, "num_stages": 3}
 TABLES = (
@@ -62,12 +63,18 @@ def test_rows_of_a_table_are_predicted_as_advise_predicts_the_table(name, tmp_pa
 
 def test_rows_of_one_file_may_differ_in_what_is_stored(tmp_path):
     rows = tmp_path / "rows.csv"
-    rows.write_text("gpu,M,N,K,dtype,weight_dtype,output_dtype,block_shape,latency_us\n"
-                    "H200,8,8192,8192,bf16,,,,40\nH200,8,8192,8192,bf16,fp8,,,40\nH200,8192,8192,64,bf16,,fp32,,40\n"
-                    "H200,8,8192,8192,fp8,,,128x128,40\n")  # fmt: skip
+    rows.write_text(
+        "gpu,M,N,K,dtype,weight_dtype,output_dtype,block_shape,latency_us\n"
+        "H200,8,8192,8192,bf16,,,,40\nH200,8,8192,8192,bf16,fp8,,,40\nH200,8192,8192,64,bf16,,fp32,,40\n"
+        "H200,8,8192,8192,fp8,,,128x128,40\n"
+    )
     problems = [part.problem for part in data.read([rows])]
     assert [(p.weight_dtype, p.output_dtype, p.block_shape) for p in problems] == [
-        (None, None, None), ("fp8", None, None), (None, "fp32", None), (None, None, (128, 128))]  # fmt: skip
+        (None, None, None),
+        ("fp8", None, None),
+        (None, "fp32", None),
+        (None, None, (128, 128)),
+    ]
     plain, narrow = (float(line["bound_us"]) for line in predicted(rows, tmp_path / "out.csv")[:2])
     assert narrow < 0.6 * plain
 
@@ -124,14 +131,23 @@ def test_a_routing_that_is_none_is_named(cell, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("header", "first", "second"),
     [
-        ("family,op,B,H,num_warps,num_stages,ROWS_PER_CTA,BLOCK_SIZE",
-         "elementwise,silu_and_mul,65536,64,4,1,,1024", "elementwise,silu_and_mul,4096,4096,4,1,2,1024"),
-        ("family,op,B,H,num_warps,num_stages,ROWS_PER_CTA,BLOCK_SIZE",
-         "normalization,rms_norm,4096,64,4,1,2,", "normalization,rms_norm,4096,16384,4,1,1,4096"),
-        ("M,N,K,BLOCK_SIZE_M,BLOCK_SIZE_N,BLOCK_SIZE_K,GROUP_SIZE_M,num_warps,num_stages,SPLIT_K",
-         "64,64,4096,64,64,64,1,4,3,", "64,64,4096,64,64,64,1,4,3,4"),
+        (
+            "family,op,B,H,num_warps,num_stages,ROWS_PER_CTA,BLOCK_SIZE",
+            "elementwise,silu_and_mul,65536,64,4,1,,1024",
+            "elementwise,silu_and_mul,4096,4096,4,1,2,1024",
+        ),
+        (
+            "family,op,B,H,num_warps,num_stages,ROWS_PER_CTA,BLOCK_SIZE",
+            "normalization,rms_norm,4096,64,4,1,2,",
+            "normalization,rms_norm,4096,16384,4,1,1,4096",
+        ),
+        (
+            "M,N,K,BLOCK_SIZE_M,BLOCK_SIZE_N,BLOCK_SIZE_K,GROUP_SIZE_M,num_warps,num_stages,SPLIT_K",
+            "64,64,4096,64,64,64,1,4,3,",
+            "64,64,4096,64,64,64,1,4,3,4",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_other_rows_fill_changes_no_row(header, first, second, tmp_path):
     """An empty ROWS_PER_CTA is one long row, an empty BLOCK_SIZE all of it, whatever the file's other rows say."""
 
@@ -163,9 +179,13 @@ def test_rows_of_a_record_are_left_out_of_what_knows_operators(tmp_path, capsys)
 
 def test_what_is_judged_is_told_once(tmp_path, capsys):
     rows = tmp_path / "rows.csv"
-    rows.write_text("gpu,family,op,B,H,dtype,latency_us,num_warps,num_stages,parameters\n" + "".join(
-        f'H200,normalization,softmax,{b},512,bf16,4,{warps},1,"{{""BLOCK_SIZE"": 512, ""ROWS_PER_CTA"": {each}}}"\n'
-        for b, warps, each in ((64, 1, 1), (128, 2, 1), (256, 4, 2))))  # fmt: skip
+    rows.write_text(
+        "gpu,family,op,B,H,dtype,latency_us,num_warps,num_stages,parameters\n"
+        + "".join(
+            f'H200,normalization,softmax,{b},512,bf16,4,{warps},1,"{{""BLOCK_SIZE"": 512, ""ROWS_PER_CTA"": {each}}}"\n'
+            for b, warps, each in ((64, 1, 1), (128, 2, 1), (256, 4, 2))
+        )
+    )
     assert main(["evaluate", str(rows)]) == 0
     told = capsys.readouterr().err.splitlines()
     assert len(told) == len(set(told)) and any("judging" in line for line in told)

@@ -12,13 +12,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from advisor.configs.launchability import shared_memory_bytes, swaps_operands
-from advisor.hardware import load_gpu
+from advisor.gpus.hardware import load_gpu
 from advisor.pipelines import ProblemBatch, analyse, column, configuration_batch, demand, occupancy
 from advisor.pipelines.batch import ELEMENT_BYTES
 from advisor.pipelines.space import family_space
-from advisor.resources import folder
-from advisor.schema import Configuration
+from advisor.result.schema import Configuration
+from advisor.system.resources import folder
+from advisor.tables.launchability import shared_memory_bytes, swaps_operands
 
 KIB = 1024
 COMPILED = Path(__file__).with_name("compiled_resources.csv")
@@ -77,15 +77,18 @@ def estimated(rows: list[dict[str, str]]) -> list[occupancy.Resources]:
         config = Configuration(
             # The bundled kernel does not swap its operands.
             parameters={name: int(row[name]) for name in names} | {"GROUP_SIZE_M": 16, "SWAP_AB": 0},
-            num_warps=int(row["num_warps"]), num_stages=int(row["num_stages"]),
-        )  # fmt: skip
+            num_warps=int(row["num_warps"]),
+            num_stages=int(row["num_stages"]),
+        )
         moe = row["kernel"] == "fused_moe"
         sizes = {"M": 64, "E": 128, "topk": 8, "H": 2048, "N": 768} if moe else {"M": 512, "N": 1024, "K": 2048}
         problem = ProblemBatch(
-            family="fused_moe" if moe else "gemm", op="w13" if moe else "gemm", dtype=row["dtype"],
+            family="fused_moe" if moe else "gemm",
+            op="w13" if moe else "gemm",
+            dtype=row["dtype"],
             sizes={n: column(v) for n, v in sizes.items()},
             block_shape=(128, 128) if moe and row["dtype"] == "fp8" else None,
-        )  # fmt: skip
+        )
         out.append(demand(problem, configuration_batch([config]), load_gpu(GPU_OF[row["sm"]])).resources)
     return out
 
@@ -123,9 +126,13 @@ def test_registers_are_close() -> None:
 
 def test_an_odd_depth_is_not_pipelined() -> None:
     """K = 2047: 2-byte elements cannot be copied asynchronously, and one buffer is left (Triton 3.9.0)."""
-    config = configuration_batch([Configuration(
-        parameters={"BLOCK_SIZE_M": 16, "BLOCK_SIZE_N": 64, "BLOCK_SIZE_K": 64, "GROUP_SIZE_M": 1}, num_warps=4, num_stages=3
-    )])  # fmt: skip
+    config = configuration_batch(
+        [
+            Configuration(
+                parameters={"BLOCK_SIZE_M": 16, "BLOCK_SIZE_N": 64, "BLOCK_SIZE_K": 64, "GROUP_SIZE_M": 1}, num_warps=4, num_stages=3
+            )
+        ]
+    )
     for k, expected in ((2048, 20480), (2047, 10240)):
         sizes = {"M": column(64), "N": column(64), "K": column(k)}
         asked = demand(ProblemBatch(family="gemm", op="gemm", sizes=sizes), config, load_gpu("A100"))
@@ -135,15 +142,22 @@ def test_an_odd_depth_is_not_pipelined() -> None:
 @pytest.mark.parametrize(
     ("gpu", "op", "d", "block_m", "block_n", "warps", "stages", "compiled"),
     [
-        ("A100", "prefill", 128, 64, 64, 4, 2, 57344), ("A100", "prefill", 128, 128, 64, 8, 3, 98304),
-        ("A100", "prefill", 128, 64, 32, 4, 4, 69632), ("A100", "prefill", 128, 64, 64, 4, 1, 40960),
-        ("A100", "decode", 128, 16, 128, 4, 3, 139264), ("A100", "prefill", 64, 128, 64, 4, 3, 49152),
-        ("H100", "prefill", 128, 128, 128, 8, 2, 163840), ("H100", "prefill", 128, 64, 64, 4, 1, 32768),
-        ("H100", "prefill", 128, 64, 32, 4, 4, 81920), ("H100", "decode", 128, 16, 64, 4, 2, 38912),
-        ("RTX 5090", "prefill", 128, 64, 64, 4, 2, 57344), ("RTX 5090", "decode", 128, 16, 128, 4, 3, 139264),
-        ("B200", "prefill", 128, 128, 64, 4, 3, 132096), ("B200", "prefill", 128, 128, 128, 8, 2, 164864),
+        ("A100", "prefill", 128, 64, 64, 4, 2, 57344),
+        ("A100", "prefill", 128, 128, 64, 8, 3, 98304),
+        ("A100", "prefill", 128, 64, 32, 4, 4, 69632),
+        ("A100", "prefill", 128, 64, 64, 4, 1, 40960),
+        ("A100", "decode", 128, 16, 128, 4, 3, 139264),
+        ("A100", "prefill", 64, 128, 64, 4, 3, 49152),
+        ("H100", "prefill", 128, 128, 128, 8, 2, 163840),
+        ("H100", "prefill", 128, 64, 64, 4, 1, 32768),
+        ("H100", "prefill", 128, 64, 32, 4, 4, 81920),
+        ("H100", "decode", 128, 16, 64, 4, 2, 38912),
+        ("RTX 5090", "prefill", 128, 64, 64, 4, 2, 57344),
+        ("RTX 5090", "decode", 128, 16, 128, 4, 3, 139264),
+        ("B200", "prefill", 128, 128, 64, 4, 3, 132096),
+        ("B200", "prefill", 128, 128, 128, 8, 2, 164864),
     ],
-)  # fmt: skip
+)
 def test_shared_memory_of_attention(gpu: str, op: str, d: int, block_m: int, block_n: int, warps: int, stages: int, compiled: int) -> None:
     """Compiled with Triton 3.9.0 from triton_kernels/attention.py, bf16."""
     config = Configuration(parameters={"BLOCK_M": block_m, "BLOCK_N": block_n}, num_warps=warps, num_stages=stages)
@@ -156,7 +170,7 @@ def test_shared_memory_of_attention(gpu: str, op: str, d: int, block_m: int, blo
 @pytest.mark.parametrize("gpu", ["A100", "A40", "L40", "H100", "B200", "RTX 5090", "MI300X"])
 @pytest.mark.parametrize(("dtype", "weight_dtype"), [("bf16", None), ("fp8", None), ("bf16", "int8")])
 def test_the_audit_and_the_model_agree_on_what_fits(gpu: str, dtype: str, weight_dtype: str | None) -> None:
-    """`configs` has the same rule without GPUs and problems; both must give one answer over the whole space."""
+    """`tables` has the same rule without GPUs and problems; both must give one answer over the whole space."""
     spec, space = load_gpu(gpu), family_space("fused_moe")
     sizes = {"M": 64, "E": 128, "topk": 8, "H": 2048, "N": 768}
     problem = ProblemBatch(
@@ -168,9 +182,15 @@ def test_the_audit_and_the_model_agree_on_what_fits(gpu: str, dtype: str, weight
     assert swapped.any() == (gpu == "H100" and dtype == "fp8")
     m, n = np.where(swapped, n, m), np.where(swapped, m, n)
     theirs = shared_memory_bytes(
-        m, n, k, space.num_stages, compute_capability=spec.compute_capability, num_warps=space.num_warps,
-        a_bytes=ELEMENT_BYTES[dtype], b_bytes=ELEMENT_BYTES[weight_dtype or dtype],
-    )  # fmt: skip
+        m,
+        n,
+        k,
+        space.num_stages,
+        compute_capability=spec.compute_capability,
+        num_warps=space.num_warps,
+        a_bytes=ELEMENT_BYTES[dtype],
+        b_bytes=ELEMENT_BYTES[weight_dtype or dtype],
+    )
     assert ((ours > spec.smem_bytes_per_cta) == (theirs > spec.smem_bytes_per_cta)).all()
     # Beside the buffers only this model counts the epilogue's scratch (at most 64 KiB) and the barrier of tcgen05.
     assert (ours >= theirs).all()
@@ -180,19 +200,30 @@ def test_the_audit_and_the_model_agree_on_what_fits(gpu: str, dtype: str, weight
 @pytest.mark.parametrize(
     ("block_m", "block_n", "block_k", "warps", "stages", "scaled", "compiled"),
     [
-        (16, 64, 128, 4, 3, True, 30720), (16, 128, 128, 4, 4, True, 74240), (32, 128, 128, 4, 3, False, 61440),
-        (32, 64, 64, 8, 3, True, 18432), (16, 128, 128, 8, 3, True, 55296), (32, 256, 128, 8, 3, True, 111616),
-        (32, 256, 256, 4, 4, False, 294912), (16, 64, 32, 4, 2, True, 5120), (32, 128, 64, 4, 5, False, 51200),
+        (16, 64, 128, 4, 3, True, 30720),
+        (16, 128, 128, 4, 4, True, 74240),
+        (32, 128, 128, 4, 3, False, 61440),
+        (32, 64, 64, 8, 3, True, 18432),
+        (16, 128, 128, 8, 3, True, 55296),
+        (32, 256, 128, 8, 3, True, 111616),
+        (32, 256, 256, 4, 4, False, 294912),
+        (16, 64, 32, 4, 2, True, 5120),
+        (32, 128, 64, 4, 5, False, 51200),
     ],
-)  # fmt: skip
+)
 def test_the_kernels_of_the_stacks_swap_few_rows_of_fp8_on_hopper(block_m, block_n, block_k, warps, stages, scaled, compiled) -> None:
     """The loop of vLLM 0.33's `fused_moe_kernel` with SWAP_AB, compiled with Triton 3.9.0: wgmma in every case."""
     sizes = {"M": 64, "E": 128, "topk": 8, "H": 2048, "N": 768}
     config = Configuration(
         parameters={"BLOCK_SIZE_M": block_m, "BLOCK_SIZE_N": block_n, "BLOCK_SIZE_K": block_k}, num_warps=warps, num_stages=stages
     )
-    problem = ProblemBatch(family="fused_moe", op="w13", sizes={n: column(v) for n, v in sizes.items()}, dtype="fp8",
-                           block_shape=(128, 128) if scaled else None)  # fmt: skip
+    problem = ProblemBatch(
+        family="fused_moe",
+        op="w13",
+        sizes={n: column(v) for n, v in sizes.items()},
+        dtype="fp8",
+        block_shape=(128, 128) if scaled else None,
+    )
     asked = demand(problem, configuration_batch([config]), load_gpu("H100"))
     assert asked.resources.shared_memory_bytes[0] == compiled
     assert asked.tensor_rate[0] == 1
@@ -239,9 +270,14 @@ def test_a_bound_that_reckons_with_the_swap_holds_without_it(gpu: str, op: str) 
 
 
 LIVE = [
-    (80, "bf16", 16, 64, 64, 4, 3), (90, "bf16", 64, 64, 64, 4, 3), (90, "bf16", 16, 128, 128, 4, 4), (120, "bf16", 64, 128, 64, 4, 3),
-    (90, "fp8", 16, 128, 128, 4, 4), (90, "fp8", 32, 64, 64, 8, 3), (90, "fp8", 16, 32, 128, 4, 3),
-]  # fmt: skip
+    (80, "bf16", 16, 64, 64, 4, 3),
+    (90, "bf16", 64, 64, 64, 4, 3),
+    (90, "bf16", 16, 128, 128, 4, 4),
+    (120, "bf16", 64, 128, 64, 4, 3),
+    (90, "fp8", 16, 128, 128, 4, 4),
+    (90, "fp8", 32, 64, 64, 8, 3),
+    (90, "fp8", 16, 32, 128, 4, 3),
+]
 
 
 @pytest.mark.parametrize(("sm", "dtype", "block_m", "block_n", "block_k", "warps", "stages"), LIVE)
@@ -275,8 +311,13 @@ def test_shared_memory_of_a_live_compilation(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         kernel = triton.compile(source, target=GPUTarget("cuda", sm, 32), options={"num_warps": warps, "num_stages": stages})
-    problem = ProblemBatch(family="fused_moe", op="w13", sizes={n: column(v) for n, v in sizes.items()}, dtype=dtype,
-                           block_shape=(128, 128) if dtype == "fp8" else None)  # fmt: skip
+    problem = ProblemBatch(
+        family="fused_moe",
+        op="w13",
+        sizes={n: column(v) for n, v in sizes.items()},
+        dtype=dtype,
+        block_shape=(128, 128) if dtype == "fp8" else None,
+    )
     batch = configuration_batch([Configuration(parameters=dict(config), num_warps=warps, num_stages=stages)])
     asked = demand(problem, batch, load_gpu(GPU_OF[str(sm)]))
     assert asked.resources.shared_memory_bytes[0] == kernel.metadata.shared

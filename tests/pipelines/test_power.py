@@ -8,14 +8,15 @@ import numpy as np
 import pytest
 
 from advisor import pipelines
-from advisor.hardware import GpuSpec, list_gpus, load_gpu
+from advisor.gpus.hardware import GpuSpec, list_gpus, load_gpu
 from advisor.pipelines import ConfigurationBatch, ProblemBatch, column
 from advisor.pipelines.power import PICOJOULES_PER_FLOP, RELATIVE_ENERGY, sustained_flop_per_us, sustained_us
 
 TILE = ConfigurationBatch(
     parameters={"BLOCK_SIZE_M": column(128), "BLOCK_SIZE_N": column(128), "BLOCK_SIZE_K": column(64), "GROUP_SIZE_M": column(8)},
-    num_warps=column(8), num_stages=column(3),
-)  # fmt: skip
+    num_warps=column(8),
+    num_stages=column(3),
+)
 
 
 def product(m: int, dtype: str = "bf16") -> ProblemBatch:

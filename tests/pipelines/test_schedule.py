@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from advisor.hardware import load_gpu
+from advisor.gpus.hardware import load_gpu
 from advisor.pipelines import ConfigurationBatch, ProblemBatch, analyse, column
 from advisor.pipelines.schedule import ADDRESSES
 from advisor.pipelines.space import problem_space

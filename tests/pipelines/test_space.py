@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.errors import UsageError
-from advisor.hardware import load_gpu
+from advisor.gpus.hardware import load_gpu
 from advisor.learned.analytical import AnalyticalPredictor
 from advisor.pipelines import problem_batch
 from advisor.pipelines.space import block_k_range, family_space, problem_space, typical_configurations
-from advisor.schema import Problem
+from advisor.result.schema import Problem
+from advisor.system.errors import UsageError
 
 MOE = {"M": 64, "E": 128, "topk": 8, "H": 2048, "N": 768}
 GEMM = {"M": 64, "N": 1024, "K": 2048}
@@ -27,19 +27,27 @@ def gemm(**types) -> Problem:
 @pytest.mark.parametrize(
     ("problem", "stack", "deepest"),
     [
-        (moe(dtype="fp8", block_shape=(128, 128)), None, 128), (moe(dtype="int8", block_shape=(64, 64)), "sglang", 64),
+        (moe(dtype="fp8", block_shape=(128, 128)), None, 128),
+        (moe(dtype="int8", block_shape=(64, 64)), "sglang", 64),
         (moe(dtype="fp8", block_shape=(64, 128)), "vllm", 64),  # cut down to the smaller side
-        (moe(dtype="fp8", block_shape=(64, 128)), "sglang", 128), (moe(dtype="fp8", block_shape=(64, 128)), None, 64),
-        (gemm(dtype="fp8", block_shape=(32, 32)), "sglang", 32), (gemm(dtype="fp8", block_shape=(64, 128)), "vllm", 128),
+        (moe(dtype="fp8", block_shape=(64, 128)), "sglang", 128),
+        (moe(dtype="fp8", block_shape=(64, 128)), None, 64),
+        (gemm(dtype="fp8", block_shape=(32, 32)), "sglang", 32),
+        (gemm(dtype="fp8", block_shape=(64, 128)), "vllm", 128),
         # The greatest power of two that divides the block's depth, in whose steps no block ends.
-        (moe(dtype="fp8", block_shape=(128, 192)), "sglang", 64), (moe(dtype="fp8", block_shape=(128, 192)), "vllm", 64),
-        (moe(dtype="fp8", block_shape=(128, 96)), None, 32), (gemm(dtype="fp8", block_shape=(128, 96)), "sglang", 32),
+        (moe(dtype="fp8", block_shape=(128, 192)), "sglang", 64),
+        (moe(dtype="fp8", block_shape=(128, 192)), "vllm", 64),
+        (moe(dtype="fp8", block_shape=(128, 96)), None, 32),
+        (gemm(dtype="fp8", block_shape=(128, 96)), "sglang", 32),
         # MXFP8's blocks, and others that vLLM's launcher would cut every depth down to less than a dot takes.
-        (moe(dtype="fp8", block_shape=(1, 32)), None, 32), (moe(dtype="fp8", block_shape=(16, 128)), None, 128),
+        (moe(dtype="fp8", block_shape=(1, 32)), None, 32),
+        (moe(dtype="fp8", block_shape=(16, 128)), None, 128),
         (moe(dtype="bf16", weight_dtype="int4", block_shape=(1, 128)), None, 256),  # its kernel finds the scale of every element
-        (moe(dtype="fp8"), None, 256), (moe(), None, 256), (gemm(), None, 128),
+        (moe(dtype="fp8"), None, 256),
+        (moe(), None, 256),
+        (gemm(), None, 128),
     ],
-)  # fmt: skip
+)
 def test_no_step_spans_two_quantization_blocks(problem, stack, deepest):
     space = problem_space(problem, stack=stack)
     assert space.parameters["BLOCK_SIZE_K"].max() == deepest
@@ -63,14 +71,18 @@ def test_a_block_that_no_step_fits():
         problem_space(moe(dtype="fp8", block_shape=(16, 16)))
 
 
-@pytest.mark.parametrize(("dtype", "vendor", "least"), [("fp8", "nvidia", 32), ("int8", "nvidia", 32), ("bf16", "nvidia", 16),
-                                                        ("fp32", "nvidia", 8), ("fp8", "amd", 1)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("dtype", "vendor", "least"),
+    [("fp8", "nvidia", 32), ("int8", "nvidia", 32), ("bf16", "nvidia", 16), ("fp32", "nvidia", 8), ("fp8", "amd", 1)],
+)
 def test_the_least_depth_of_a_dot(dtype, vendor, least):
     assert block_k_range(gemm(dtype=dtype), vendor)[0] == least
 
 
-@pytest.mark.parametrize(("stack", "vendor", "dtype", "least"), [("sglang", "amd", "fp8", 128), ("sglang", "amd", "int8", 1),
-                                                                 ("vllm", "amd", "fp8", 1), ("sglang", "nvidia", "fp8", 32)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("stack", "vendor", "dtype", "least"),
+    [("sglang", "amd", "fp8", 128), ("sglang", "amd", "int8", 1), ("vllm", "amd", "fp8", 1), ("sglang", "nvidia", "fp8", 32)],
+)
 def test_no_depth_that_a_loader_would_raise(stack, vendor, dtype, least):
     assert block_k_range(gemm(dtype=dtype, block_shape=(128, 128)), vendor, stack) == (least, 128)
 
@@ -78,11 +90,13 @@ def test_no_depth_that_a_loader_would_raise(stack, vendor, dtype, least):
 @pytest.mark.parametrize(
     ("problem", "name", "values"),
     [
-        (gemm(), "SPLIT_K", {1, 2, 4, 8, 16, 32, 64}), (gemm(dtype="fp8", block_shape=(128, 128)), "SPLIT_K", None),
+        (gemm(), "SPLIT_K", {1, 2, 4, 8, 16, 32, 64}),
+        (gemm(dtype="fp8", block_shape=(128, 128)), "SPLIT_K", None),
         (Problem(family="attention", op="decode", sizes=DECODE), "NUM_KV_SPLITS", {1, 2, 4, 8, 16, 32, 64, 128}),
-        (Problem(family="attention", op="prefill", sizes=DECODE), "NUM_KV_SPLITS", None), (moe(), "SPLIT_K", None),
+        (Problem(family="attention", op="prefill", sizes=DECODE), "NUM_KV_SPLITS", None),
+        (moe(), "SPLIT_K", None),
     ],
-)  # fmt: skip
+)
 def test_kernels_that_split_the_depth_have_a_larger_space(problem, name, values):
     plain, split = problem_space(problem), problem_space(problem, splits=True)
     assert name not in plain.parameters
@@ -106,7 +120,7 @@ def test_typical_tiles_of_wide_types_need_no_more_memory(dtype, depth):
         ("B200", Problem(family="gemm", op="gemm", sizes={"M": 4096, "N": 11008, "K": 14336}, dtype="int8")),
         ("H200", moe(dtype="bf16")),
     ],
-)  # fmt: skip
+)
 def test_the_analytical_ceiling_comes_near_the_best_of_the_space(gpu, problem):
     predictor, spec, batch = AnalyticalPredictor(), load_gpu(gpu), problem_batch([problem])
     least = predictor.predict(batch, problem_space(problem, spec.vendor), spec).us.min()

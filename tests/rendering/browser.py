@@ -42,10 +42,21 @@ class Browser:
         self._session: str | None = None
         # DevTools over pipes are spoken on descriptors 3 and 4.
         self._process = subprocess.Popen(
-            ["sh", "-c", 'exec "$@" 3<&0 4>&1 0</dev/null 1>/dev/null 2>&1', "sh", chromium, *FLAGS, "--remote-debugging-pipe",
-             f"--user-data-dir={folder / 'profile'}", "about:blank"],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0,
-        )  # fmt: skip
+            [
+                "sh",
+                "-c",
+                'exec "$@" 3<&0 4>&1 0</dev/null 1>/dev/null 2>&1',
+                "sh",
+                chromium,
+                *FLAGS,
+                "--remote-debugging-pipe",
+                f"--user-data-dir={folder / 'profile'}",
+                "about:blank",
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            bufsize=0,
+        )
         assert self._process.stdin is not None and self._process.stdout is not None
         self._send, self._receive = self._process.stdin, self._process.stdout
         tab = self._ask("Target.createTarget", url="about:blank")["targetId"]

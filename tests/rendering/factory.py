@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from advisor.schema import (
+from advisor.result.schema import (
     Action,
     Configuration,
     Export,

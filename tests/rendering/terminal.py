@@ -23,8 +23,9 @@ def printed_on_a_terminal(*arguments: str, environment: Mapping[str, str], colum
     inherited = {name: value for name, value in os.environ.items() if name not in ("TERM", "COLUMNS", "NO_COLOR", "FORCE_COLOR")}
     reading, writing = pty.openpty()
     fcntl.ioctl(writing, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
-    program = subprocess.Popen([sys.executable, "-m", "advisor", *arguments], stdout=writing, stderr=subprocess.DEVNULL, cwd=ROOT,
-                               env={**inherited, **environment})  # fmt: skip
+    program = subprocess.Popen(
+        [sys.executable, "-m", "advisor", *arguments], stdout=writing, stderr=subprocess.DEVNULL, cwd=ROOT, env={**inherited, **environment}
+    )
     os.close(writing)
     shown = b""
     try:

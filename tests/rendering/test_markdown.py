@@ -9,7 +9,7 @@ import pytest
 
 from advisor.rendering import markdown
 from advisor.rendering.page import to_html
-from advisor.schema import Result
+from advisor.result.schema import Result
 
 from . import factory
 from .golden import compare

@@ -12,12 +12,28 @@ from .test_page import Document
 
 
 def row(table: str, gpu: str, share: float, *, stuck: int = 0, us: float = 100.0) -> Row:
-    return Row(table=table, page=f"{table}/report.html", gpu=gpu, share=share, current_us=us, ceiling_us=us * share, origin="predicted",
-               binding="dram", stuck=stuck, launches=4)  # fmt: skip
+    return Row(
+        table=table,
+        page=f"{table}/report.html",
+        gpu=gpu,
+        share=share,
+        current_us=us,
+        ceiling_us=us * share,
+        origin="predicted",
+        binding="dram",
+        stuck=stuck,
+        launches=4,
+    )
 
 
-ROWS = [row("a", "H100", 0.9), row("b", "H200", 0.5, us=300.0), row("c", "H200", 0.9), row("d", "H100", 0.95, stuck=1),
-        row("e", "H20", 0.0), row("f", "H20", 0.0, stuck=4)]  # fmt: skip
+ROWS = [
+    row("a", "H100", 0.9),
+    row("b", "H200", 0.5, us=300.0),
+    row("c", "H200", 0.9),
+    row("d", "H100", 0.95, stuck=1),
+    row("e", "H20", 0.0),
+    row("f", "H20", 0.0, stuck=4),
+]
 
 
 def test_the_worst_comes_first() -> None:
@@ -28,8 +44,10 @@ def test_the_worst_comes_first() -> None:
 
 def test_gpus_have_a_line_each_with_their_worst_table() -> None:
     assert overview.gpu_cells(ROWS) == [
-        ("H20", "2", "-", "4 of 8", "f"), ("H100", "2", "92 %", "1 of 8", "d"), ("H200", "2", "60 %", "-", "b"),
-    ]  # fmt: skip
+        ("H20", "2", "-", "4 of 8", "f"),
+        ("H100", "2", "92 %", "1 of 8", "d"),
+        ("H200", "2", "60 %", "-", "b"),
+    ]
     assert overview.gpu_cells(ROWS[1:3]) == []
 
 
@@ -37,8 +55,10 @@ def test_the_row_of_a_result() -> None:
     result = factory.result()
     found = overview.row_of(result, "t.json", "t/report.html")
     assert (found.share * 100, found.current_us, found.gpu) == (
-        result.verdict.percent_of_ceiling, result.verdict.current_us, result.gpu,
-    )  # fmt: skip
+        result.verdict.percent_of_ceiling,
+        result.verdict.current_us,
+        result.gpu,
+    )
     nothing_fits = replace(result.launches[0].occupancy, resident_ctas_per_sm=0)
     launches = tuple(replace(each, predicted=None, measured=None, occupancy=nothing_fits) for each in result.launches)
     stuck = replace(result, launches=launches)

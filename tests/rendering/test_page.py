@@ -16,12 +16,12 @@ from pathlib import Path
 
 import pytest
 
-from advisor import result_json
-from advisor.advise.verdict import verdict
+from advisor.advising.verdict import verdict
 from advisor.rendering import charts, figures, markdown, page, plots, side_by_side_page, svg, terminal
 from advisor.rendering.grouping import group
 from advisor.rendering.prose import prose
-from advisor.schema import GapPart, Latency, Result
+from advisor.result import result_json
+from advisor.result.schema import GapPart, Latency, Result
 
 from . import factory
 
@@ -284,8 +284,10 @@ def test_where_nothing_was_searched_nothing_is_said_to_have_been() -> None:
 
 def test_the_roof_of_the_vector_units_is_that_of_fp32() -> None:
     (launch,) = factory.result((64,), ("w13",)).launches
-    on_fma = replace(launch, pipelines=tuple(replace(p, pipeline="fma") if p.pipeline == "tensor" else p for p in launch.pipelines
-                                             if p.pipeline != "fma"))  # fmt: skip
+    on_fma = replace(
+        launch,
+        pipelines=tuple(replace(p, pipeline="fma") if p.pipeline == "tensor" else p for p in launch.pipelines if p.pipeline != "fma"),
+    )
     assert launch.problem.dtype == "bf16"
     for one, name in ((launch, "tensor peak bf16: "), (on_fma, "fma peak fp32: ")):
         (chart,) = charts.rooflines(group((one,)))
@@ -492,9 +494,12 @@ def test_page_of_several_gpus_leads_to_theirs_and_nowhere_else() -> None:
 
 def test_what_the_power_limit_takes_no_better_kernel_is_promised():
     plain = factory.result()
-    held = replace(plain, launches=tuple(
-        replace(each, gap=(GapPart(cause="power", us=each.ceiling.us - each.bound.us, origin="predicted"),)) for each in plain.launches
-    ))  # fmt: skip
+    held = replace(
+        plain,
+        launches=tuple(
+            replace(each, gap=(GapPart(cause="power", us=each.ceiling.us - each.bound.us, origin="predicted"),)) for each in plain.launches
+        ),
+    )
     promise, limit = "a better kernel could win it", "out of reach of tuning, mostly for the board"
     assert promise in page.to_html(plain) and limit not in page.to_html(plain)
     assert promise not in page.to_html(held) and limit in page.to_html(held)

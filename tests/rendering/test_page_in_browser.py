@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from advisor.comparison_schema import Compared, ComparisonResult, Gate, StaticRow, StaticSide, Subject
 from advisor.rendering import comparison_page, overview_page, page, side_by_side_page
 from advisor.rendering.overview import Row
-from advisor.schema import Configuration
+from advisor.result.comparison_schema import Compared, ComparisonResult, Gate, StaticRow, StaticSide, Subject
+from advisor.result.schema import Configuration
 
 from . import factory
 from .browser import DRAWN_MS, FLAGS, Browser
@@ -168,8 +168,21 @@ def test_no_option_and_no_figure_is_torn_in_two(browser: Browser) -> None:
 def test_every_table_of_an_overview_is_named_on_a_phone(browser: Browser) -> None:
     """The name leads to the report: beside the numbers it would be off the screen; a screen has room for both."""
     name = "E=257,N=256,device_name=NVIDIA_H20-3e,dtype=fp8_w8a8,block_shape=[128, 128]_down.json"
-    rows = [Row(table=name, page="t/report.html", gpu=gpu, share=0.5, current_us=4 << 10, ceiling_us=2 << 10, origin="predicted",
-                binding="dram", stuck=0, launches=4) for gpu in ("H20-3e", "RTX PRO 6000 Workstation")]  # fmt: skip
+    rows = [
+        Row(
+            table=name,
+            page="t/report.html",
+            gpu=gpu,
+            share=0.5,
+            current_us=4 << 10,
+            ceiling_us=2 << 10,
+            origin="predicted",
+            binding="dram",
+            stuck=0,
+            launches=4,
+        )
+        for gpu in ("H20-3e", "RTX PRO 6000 Workstation")
+    ]
     text = overview_page.to_page(rows, title="tables", command="advisor advise tables", version="1")
     said = """[document.documentElement.scrollWidth].concat(
       Array.from(document.querySelectorAll(".stacked tbody tr > *")).map(function (cell) { return cell.getBoundingClientRect().right; }),
@@ -202,19 +215,48 @@ def comparison_of_a_table() -> ComparisonResult:
     doubled = Configuration.from_flat({name: 2 * value for name, value in launch.configuration.flat().items()})
     side = StaticSide(configuration=launch.configuration, source="table entry 64", predicted=launch.ceiling)
     row = StaticRow(
-        id="M64", label="M=64", kernel="fused_moe", gpu="H20", problems=(launch.problem,), base=side, head=side, default=side,
-        compared_with="base", bound=launch.bound, ceiling=launch.ceiling, change=0.0, verdict="predicted-unchanged", reason="",
+        id="M64",
+        label="M=64",
+        kernel="fused_moe",
+        gpu="H20",
+        problems=(launch.problem,),
+        base=side,
+        head=side,
+        default=side,
+        compared_with="base",
+        bound=launch.bound,
+        ceiling=launch.ceiling,
+        change=0.0,
+        verdict="predicted-unchanged",
+        reason="",
         changed=False,
-    )  # fmt: skip
+    )
     head = replace(side, configuration=doubled, predicted=None)
-    stuck = replace(row, id="M1", label="M=1", head=head, verdict="cannot-launch", changed=True,
-                    reason="no CTA fits an SM (shared-memory: 960 KiB of shared memory, 307 registers per thread)")  # fmt: skip
+    stuck = replace(
+        row,
+        id="M1",
+        label="M=1",
+        head=head,
+        verdict="cannot-launch",
+        changed=True,
+        reason="no CTA fits an SM (shared-memory: 960 KiB of shared memory, 307 registers per thread)",
+    )
     subject = Subject(kind="table", title="table.json", path="table.json", change="modified", static=(stuck, row))
     return ComparisonResult(
-        tool_version="0", command="", base=Compared(label="a"), head=Compared(label="b"), gpus=("H20",), predictor="analytical model",
-        headline="One cannot launch", measured_counts={}, static_counts={}, measured_mean=None, static_mean=None, subjects=(subject,),
+        tool_version="0",
+        command="",
+        base=Compared(label="a"),
+        head=Compared(label="b"),
+        gpus=("H20",),
+        predictor="analytical model",
+        headline="One cannot launch",
+        measured_counts={},
+        static_counts={},
+        measured_mean=None,
+        static_mean=None,
+        subjects=(subject,),
         gate=Gate(conditions=(), triggered=(), failed=False, sentence="Passed."),
-    )  # fmt: skip
+    )
 
 
 def test_shares_of_the_ceiling_stand_on_one_line_beside_each_other(browser: Browser) -> None:
@@ -255,8 +297,17 @@ def sliced() -> str:
     for index, name in enumerate(names):
         number = str(index + 1) if index else ""
         marker = {"color": [0, 1], "colorbar": {"title": {"text": "Trial"}}, "showscale": not index}
-        data.append({"type": "scatter", "mode": "markers", "x": ["16", "32"], "y": [2.0, 1.0], "marker": marker,
-                     "xaxis": f"x{number}", "yaxis": f"y{number}"})  # fmt: skip
+        data.append(
+            {
+                "type": "scatter",
+                "mode": "markers",
+                "x": ["16", "32"],
+                "y": [2.0, 1.0],
+                "marker": marker,
+                "xaxis": f"x{number}",
+                "yaxis": f"y{number}",
+            }
+        )
         layout[f"xaxis{number}"] = {"anchor": f"y{number}", "domain": [index / 6, (index + 0.8) / 6], "title": {"text": name}}
         layout[f"yaxis{number}"] = {"anchor": f"x{number}", "domain": [0, 1]}
     result = factory.result((64, 1024), ("w13",), searched=True)

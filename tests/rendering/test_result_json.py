@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from advisor import result_json
-from advisor.errors import InputError
-from advisor.schema import Configuration, Result
+from advisor.result import result_json
+from advisor.result.schema import Configuration, Result
+from advisor.system.errors import InputError
 
 from . import factory
 

@@ -8,13 +8,19 @@ import pytest
 
 from advisor.rendering import source_view, views
 from advisor.rendering.page import to_html
-from advisor.schema import Finding, Result, SourceLine, SourceText
+from advisor.result.schema import Finding, Result, SourceLine, SourceText
 
 from . import factory
 
 FILE = "/home/<b>me</b>/kernels.py"
-TEXT = ("@triton.jit", "def k(a, b):", *(f"    # idle {i}" for i in range(12)), '    x = tl.load(a)  # <script>alert("x")</script>',
-        "    y = tl.dot(x, x)", "    tl.store(b, y)")  # fmt: skip
+TEXT = (
+    "@triton.jit",
+    "def k(a, b):",
+    *(f"    # idle {i}" for i in range(12)),
+    '    x = tl.load(a)  # <script>alert("x")</script>',
+    "    y = tl.dot(x, x)",
+    "    tl.store(b, y)",
+)
 LOAD, DOT = 100 + 14, 100 + 15
 
 
@@ -28,9 +34,16 @@ def result() -> Result:
         SourceLine(file="elsewhere.py", line=1, demand={"alu": 1.0}, time_us={"alu": 0.0001}),
     )
     finding = Finding(
-        rule="narrow-access", severity="warning", title="Narrow", evidence="e", remedy="r", source_file=FILE, source_line=LOAD,
-        saving_us=0.5, scope="kernel",
-    )  # fmt: skip
+        rule="narrow-access",
+        severity="warning",
+        title="Narrow",
+        evidence="e",
+        remedy="r",
+        source_file=FILE,
+        source_line=LOAD,
+        saving_us=0.5,
+        scope="kernel",
+    )
     text = SourceText(kernel=launch.kernel, file=FILE, first_line=100, lines=TEXT)
     return replace(whole, launches=(replace(launch, source_lines=lines, findings=(finding,)),), sources=(text,))
 

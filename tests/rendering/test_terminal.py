@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from advisor.rendering import figures, markdown, page, side_by_side, side_by_side_page, terminal
-from advisor.schema import Latency, Result
+from advisor.result.schema import Latency, Result
 
 from . import factory
 from .golden import compare
@@ -49,16 +49,33 @@ def test_every_launch_of_a_table_has_a_row_with_its_figures() -> None:
     assert "report:" not in text
 
 
-@pytest.mark.parametrize(("low", "high", "words"), [
-    (95.0, 105.0, "±5.0 %"), (80.0, 125.0, "±22 %"), (90.0, 135.0, "−10/+35 %"), (65.0, 105.0, "−35/+5 %"), (100.0, 104.0, "±2.0 %"),
-    (100.0, 112.0, "−0/+12 %"), (None, None, ""),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("low", "high", "words"),
+    [
+        (95.0, 105.0, "±5.0 %"),
+        (80.0, 125.0, "±22 %"),
+        (90.0, 135.0, "−10/+35 %"),
+        (65.0, 105.0, "−35/+5 %"),
+        (100.0, 104.0, "±2.0 %"),
+        (100.0, 112.0, "−0/+12 %"),
+        (None, None, ""),
+    ],
+)
 def test_an_interval_to_one_side_is_not_called_even(low: float | None, high: float | None, words: str) -> None:
     assert figures.interval(Latency(us=100.0, origin="predicted", source="a model", low_us=low, high_us=high)) == words
 
 
-@pytest.mark.parametrize(("speedup", "words"), [(1.34, "1.34x faster"), (0.94, "1.06x slower"), (0.5, "2.00x slower"), (1.004, "no faster"),
-                                                (0.996, "no faster"), (0.0, "0.00x slower")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("speedup", "words"),
+    [
+        (1.34, "1.34x faster"),
+        (0.94, "1.06x slower"),
+        (0.5, "2.00x slower"),
+        (1.004, "no faster"),
+        (0.996, "no faster"),
+        (0.0, "0.00x slower"),
+    ],
+)
 def test_both_ways_count_how_many_times(speedup: float, words: str) -> None:
     assert figures.speedup_text(speedup) == words
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from advisor.schema import Configuration
+from advisor.result.schema import Configuration
 from advisor.search.backend import Measurement, Task, Versus, Watch, not_recorded, recorded_versus
 from advisor.search.prior import ANALYTICAL, Prior
 from advisor.search.space import SearchSpace
@@ -42,10 +42,18 @@ def small_prior(space: SearchSpace, place: float = 0.0, *, wrong: float = 0.15, 
     mean[list(cannot)] = math.inf
     values = np.array([[np.log2(float(v)) for v in space.row(i).values()] for i in range(len(space))])
     return Prior(
-        mean=mean, sigma=0.15, features=values / 2, place=place, where=(place,), bound_us=0.9 * latency, predicted_us=np.exp(mean),
-        ceiling_us=(float(latency.min()), 0.9 * float(latency.min()), 1.1 * float(latency.min())), stopped_by={},
-        shares=ANALYTICAL, launch=np.arange(len(space)),
-    )  # fmt: skip
+        mean=mean,
+        sigma=0.15,
+        features=values / 2,
+        place=place,
+        where=(place,),
+        bound_us=0.9 * latency,
+        predicted_us=np.exp(mean),
+        ceiling_us=(float(latency.min()), 0.9 * float(latency.min()), 1.1 * float(latency.min())),
+        stopped_by={},
+        shares=ANALYTICAL,
+        launch=np.arange(len(space)),
+    )
 
 
 def table_of(space: SearchSpace, tasks: dict[str, float]) -> dict[str, dict[str, float]]:
@@ -53,7 +61,7 @@ def table_of(space: SearchSpace, tasks: dict[str, float]) -> dict[str, dict[str,
     return {
         task: {c.label(): float(us) for c, us in zip(space.configurations, truth(space, place), strict=True)}
         for task, place in tasks.items()
-    }  # fmt: skip
+    }
 
 
 class TableBackend:
@@ -97,15 +105,26 @@ class SlowTable(TableBackend):
         return super().measure(task, configuration, watch)
 
 
-def make_tuner(storage: str, *, trials: int | None = None, stopping: StoppingRule = EXHAUSTIVE, tasks: tuple[float, ...] = (0.0,),
-               cannot: tuple[int, ...] = (), name: str = "test", incumbent: int | None = None) -> Tuner:  # fmt: skip
+def make_tuner(
+    storage: str,
+    *,
+    trials: int | None = None,
+    stopping: StoppingRule = EXHAUSTIVE,
+    tasks: tuple[float, ...] = (0.0,),
+    cannot: tuple[int, ...] = (),
+    name: str = "test",
+    incumbent: int | None = None,
+) -> Tuner:
     """A search over the small space; one decision per place."""
     space = small_space()
     decisions = [
-        Decision(task=Task(id=f"M{16 * 2**int(place)}", launches=(f"w13-M{16 * 2**int(place)}",)),
-                 prior=small_prior(space, place, cannot=cannot), incumbent=None if incumbent is None else space.configurations[incumbent])
+        Decision(
+            task=Task(id=f"M{16 * 2 ** int(place)}", launches=(f"w13-M{16 * 2 ** int(place)}",)),
+            prior=small_prior(space, place, cannot=cannot),
+            incumbent=None if incumbent is None else space.configurations[incumbent],
+        )
         for place in tasks
-    ]  # fmt: skip
+    ]
     return Tuner(space=space, decisions=decisions, storage=storage, name=name, stopping=stopping, budget=Budget(trials=trials))
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from advisor.configs.names import parse_table_name
-from advisor.configs.tables import Table, new_table, read_table, select, write_table
-from advisor.hardware import load_gpu
-from advisor.schema import Configuration
+from advisor.gpus.hardware import load_gpu
+from advisor.result.schema import Configuration
+from advisor.tables.names import parse_table_name
+from advisor.tables.tables import Table, new_table, read_table, select, write_table
 from advisor.tuning.export import TunedTable, write_exports
 
 TABLE = "E=128,N=768,device_name=NVIDIA_H200.json"
@@ -37,14 +37,23 @@ def written(folder: Path) -> dict[str, int]:
     return {key: entry["BLOCK_SIZE_M"] for key, entry in json.loads((folder / TABLE).read_text()).items()}
 
 
-@pytest.mark.parametrize(("before", "now", "winners", "after", "left"), [
-    (table_of(M16=16, M64=16), table_of(M16=32, M64=16), {64: 64}, {"16": 32, "64": 64}, ""),  # another entry was tuned
-    (table_of(M16=16, M64=16), table_of(M16=32, M64=16), {16: 64}, {"16": 32, "64": 16}, "M = 16"),  # this one was
-    (table_of(M16=16, M64=16), table_of(M16=64, M64=16), {16: 64}, {"16": 64, "64": 16}, ""),  # to the same
-    (table_of(M16=16), table_of(M16=16, M40=32), {48: 64}, {"16": 16, "40": 32}, "M = 48"),  # and what is nearest now is another
-    (table_of(M1=16, M64=32), table_of(M1=16, M16=128, M64=32), {64: 64}, {"1": 16, "16": 128, "64": 64}, ""),  # a new table, by two runs
-    (table_of(), table_of(M16=32), {16: 64, 24: 64}, {"16": 32}, "M = 16, 24"),  # nothing ran before
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("before", "now", "winners", "after", "left"),
+    [
+        (table_of(M16=16, M64=16), table_of(M16=32, M64=16), {64: 64}, {"16": 32, "64": 64}, ""),  # another entry was tuned
+        (table_of(M16=16, M64=16), table_of(M16=32, M64=16), {16: 64}, {"16": 32, "64": 16}, "M = 16"),  # this one was
+        (table_of(M16=16, M64=16), table_of(M16=64, M64=16), {16: 64}, {"16": 64, "64": 16}, ""),  # to the same
+        (table_of(M16=16), table_of(M16=16, M40=32), {48: 64}, {"16": 16, "40": 32}, "M = 48"),  # and what is nearest now is another
+        (
+            table_of(M1=16, M64=32),
+            table_of(M1=16, M16=128, M64=32),
+            {64: 64},
+            {"1": 16, "16": 128, "64": 64},
+            "",
+        ),  # a new table, by two runs
+        (table_of(), table_of(M16=32), {16: 64, 24: 64}, {"16": 32}, "M = 16, 24"),  # nothing ran before
+    ],
+)
 def test_winners_go_into_the_table_that_is_there_by_now(tmp_path, before, now, winners, after, left):
     write_table(now, tmp_path / TABLE)
     tuned = tuned_table(before, {tokens: blocks(m) for tokens, m in winners.items()})
@@ -81,16 +90,19 @@ def runs(table: Table, tokens: int) -> int:
     return select(table, tokens).configuration.parameters["BLOCK_SIZE_M"]
 
 
-@pytest.mark.parametrize(("before", "winner", "others", "reach"), [
-    (table_of(M2048=128), 1, (), (1, 1)),
-    (table_of(M64=16, M2048=128), 512, (), (385, 768)),  # what runs changes at 1057, between 1024 and 1536
-    (table_of(M64=16, M2048=128), 1024, (), (769, 1280)),  # and here beside the winner
-    (table_of(M32=16, M64=128), 40, (), (37, 44)),
-    (table_of(M32=16, M48=128), 40, (), (37, 44)),  # nothing usual in between
-    (table_of(M32=16, M48=128), 40, (44,), (37, 42)),  # but something that was tuned as well, and did not win
-    (table_of(M1=16, M1024=16), 4096, (), (3585, 99999)),
-    (table_of(M1=16, M1024=128), 1024, (600,), (813, 99999)),  # what did not win beside an entry that is replaced
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("before", "winner", "others", "reach"),
+    [
+        (table_of(M2048=128), 1, (), (1, 1)),
+        (table_of(M64=16, M2048=128), 512, (), (385, 768)),  # what runs changes at 1057, between 1024 and 1536
+        (table_of(M64=16, M2048=128), 1024, (), (769, 1280)),  # and here beside the winner
+        (table_of(M32=16, M64=128), 40, (), (37, 44)),
+        (table_of(M32=16, M48=128), 40, (), (37, 44)),  # nothing usual in between
+        (table_of(M32=16, M48=128), 40, (44,), (37, 42)),  # but something that was tuned as well, and did not win
+        (table_of(M1=16, M1024=16), 4096, (), (3585, 99999)),
+        (table_of(M1=16, M1024=128), 1024, (600,), (813, 99999)),  # what did not win beside an entry that is replaced
+    ],
+)
 def test_a_winner_is_kept_to_its_neighbourhood(before, winner, others, reach):
     after = tuned_table(before, {winner: blocks(64)}, *others).table
     moved = [tokens for tokens in range(1, 5000) if runs(after, tokens) != runs(before, tokens)]

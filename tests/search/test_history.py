@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from advisor.schema import Configuration
+from advisor.result.schema import Configuration
 from advisor.tuning.export import Row
 from advisor.tuning.history import since_the_first_run
 
@@ -26,8 +26,17 @@ class Study:
 
 
 def row(before: Configuration | None, before_us: float | None, after: Configuration, after_us: float, verdict: str = "improved") -> Row:
-    return Row(task="M64", tokens=64, before=before, before_us=before_us, after=after, after_us=after_us, tried=5, verdict=verdict,
-               note=f"{verdict} today")  # fmt: skip
+    return Row(
+        task="M64",
+        tokens=64,
+        before=before,
+        before_us=before_us,
+        after=after,
+        after_us=after_us,
+        tried=5,
+        verdict=verdict,
+        note=f"{verdict} today",
+    )
 
 
 def run(study: Study, one: Row, folder: str | None = "tables") -> Row:

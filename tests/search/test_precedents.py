@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from advisor.schema import Problem
+from advisor.result.schema import Problem
 from advisor.search.backend import Task
 from advisor.search.memory import KIND, RANK, precedent, remembered
 from advisor.search.precedents import Precedent, after_precedents, place_among_problems, trust_in_order

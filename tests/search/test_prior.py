@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from advisor.autotune import best_config
-from advisor.hardware import load_gpu
+from advisor.autotuning.decorator import best_config
+from advisor.gpus.hardware import load_gpu
 from advisor.learned import load_predictor
-from advisor.schema import Problem
+from advisor.result.schema import Problem
 from advisor.search.prior import prior_of
 from advisor.search.space import SearchSpace
 

@@ -11,10 +11,10 @@ import numpy as np
 import optuna
 import pytest
 
-from advisor.errors import UsageError
-from advisor.hardware import load_gpu
-from advisor.schema import Problem
+from advisor.gpus.hardware import load_gpu
+from advisor.result.schema import Problem
 from advisor.search import AdvisorSampler, RoundsPruner, SearchSpace
+from advisor.system.errors import UsageError
 from tests.search.searches import RANGES, small_prior, small_space, truth
 
 SPACE = small_space()
@@ -50,8 +50,9 @@ def test_plain_suggestions_of_any_kind_and_foreign_parameters():
         values = {
             "BLOCK_SIZE_M": trial.suggest_int("BLOCK_SIZE_M", 16, 128, log=True),
             "BLOCK_SIZE_N": trial.suggest_categorical("BLOCK_SIZE_N", [32, 64, 128]),
-            "num_warps": trial.suggest_int("num_warps", 4, 8, step=4), "num_stages": trial.suggest_int("num_stages", 2, 3),
-        }  # fmt: skip
+            "num_warps": trial.suggest_int("num_warps", 4, 8, step=4),
+            "num_stages": trial.suggest_int("num_stages", 2, 3),
+        }
         trial.suggest_float("something_else", 0, 1)
         return float(LATENCY[SPACE.find(values)])
 
@@ -73,9 +74,10 @@ def test_wishes_are_granted():
 @pytest.mark.parametrize(
     "suggest",
     [
-        lambda trial: trial.suggest_int("BLOCK_SIZE_M", 1, 2), lambda trial: trial.suggest_categorical("BLOCK_SIZE_M", [48, "64"]),
+        lambda trial: trial.suggest_int("BLOCK_SIZE_M", 1, 2),
+        lambda trial: trial.suggest_categorical("BLOCK_SIZE_M", [48, "64"]),
     ],
-)  # fmt: skip
+)
 def test_a_distribution_without_any_value_of_the_space_is_said(suggest):
     study = study_of()
     with pytest.raises(UsageError, match=r"BLOCK_SIZE_M: .*holds no value of the space; got .*; expected at least one of 16, 32, 64, 128"):
@@ -88,10 +90,11 @@ def test_a_space_narrower_than_the_sampler_s_is_searched_whole_and_once(kind):
 
     def own(trial: optuna.Trial) -> float:
         values = {
-            name: trial.suggest_categorical(name, values) if kind == "categorical" or len(values) == 1
+            name: trial.suggest_categorical(name, values)
+            if kind == "categorical" or len(values) == 1
             else trial.suggest_int(name, values[0], values[1], step=values[1] - values[0])
             for name, values in narrow.items()
-        }  # fmt: skip
+        }
         return 10 * LATENCY.max() + SPACE.find(values)  # above every bound, so that none is ruled out
 
     study = study_of()

@@ -9,10 +9,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from advisor.advising.targets import Request
 from advisor.cli import main
-from advisor.configs.tables import read_table
 from advisor.search import winner
-from advisor.targets import Request
+from advisor.tables.tables import read_table
 from advisor.tuning import Order, make_plan
 
 UP = "E=256,N=512,device_name=NVIDIA_H200.json"

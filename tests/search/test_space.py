@@ -7,15 +7,15 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from advisor.errors import InputError, UsageError
-from advisor.hardware import load_gpu
+from advisor.gpus.hardware import load_gpu
 from advisor.learned import load_predictor
 from advisor.learned.analytical import AnalyticalPredictor
 from advisor.pipelines.space import family_space
-from advisor.resources import folder
-from advisor.schema import Problem
+from advisor.result.schema import Problem
 from advisor.search.prior import ANALYTICAL, LEARNED, prior_of
 from advisor.search.space import SearchSpace, feasibility
+from advisor.system.errors import InputError, UsageError
+from advisor.system.resources import folder
 from tests.search.searches import RANGES, small_space
 
 W13 = Problem(family="fused_moe", op="w13", sizes={"M": 64, "E": 128, "topk": 8, "H": 2048, "N": 768})
@@ -86,14 +86,18 @@ def test_configurations_that_spill_most_of_their_accumulators_are_not_measured()
     space = SearchSpace.from_batch(family_space("fused_moe"))
     found = feasibility(space, W13, load_gpu("A100"))
     assert found.stopped_by["spills"] > 0
-    index = next(i for i in range(len(space)) if space.row(i) == {
-        "BLOCK_SIZE_M": 256, "BLOCK_SIZE_N": 256, "BLOCK_SIZE_K": 32, "GROUP_SIZE_M": 1, "num_warps": 4, "num_stages": 2})
+    index = next(
+        i
+        for i in range(len(space))
+        if space.row(i)
+        == {"BLOCK_SIZE_M": 256, "BLOCK_SIZE_N": 256, "BLOCK_SIZE_K": 32, "GROUP_SIZE_M": 1, "num_warps": 4, "num_stages": 2}
+    )
     assert not found.launches[index]
     assert "spills" not in feasibility(space, W13, load_gpu("V100")).stopped_by  # not in the table: nothing is known
 
 
 def test_no_configuration_near_the_best_of_a_published_sweep_is_left_out(data_dir):
-    from advisor.configs.rows import read_rows
+    from advisor.rows.rows import read_rows
 
     near = read_rows(data_dir / "fused_moe_near_optimal.csv.gz")
     space = SearchSpace.from_batch(family_space("fused_moe"))

@@ -8,17 +8,20 @@ import optuna
 import pytest
 
 from advisor.cli import main
-from advisor.errors import MissingDependencyError
 from advisor.search import storage
 from advisor.search.storage import open_storage, without_password
+from advisor.system.errors import MissingDependencyError
 
 
-@pytest.mark.parametrize(("url", "installed", "opened"), [
-    ("postgresql://me@host/studies", {"psycopg2"}, "postgresql+psycopg2://me@host/studies"),
-    ("postgresql://me@host/studies", {"psycopg", "psycopg2"}, "postgresql+psycopg://me@host/studies"),
-    ("postgresql+asyncpg://me@host/studies", {"psycopg2"}, "postgresql+asyncpg://me@host/studies"),
-    ("sqlite:///studies.db", {"psycopg2"}, "sqlite:///studies.db"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("url", "installed", "opened"),
+    [
+        ("postgresql://me@host/studies", {"psycopg2"}, "postgresql+psycopg2://me@host/studies"),
+        ("postgresql://me@host/studies", {"psycopg", "psycopg2"}, "postgresql+psycopg://me@host/studies"),
+        ("postgresql+asyncpg://me@host/studies", {"psycopg2"}, "postgresql+asyncpg://me@host/studies"),
+        ("sqlite:///studies.db", {"psycopg2"}, "sqlite:///studies.db"),
+    ],
+)
 def test_the_driver_that_is_installed_opens_postgresql(monkeypatch, url, installed, opened):
     asked = []
     monkeypatch.setattr(storage, "find_spec", lambda name: name if name in installed else None)
@@ -27,11 +30,14 @@ def test_the_driver_that_is_installed_opens_postgresql(monkeypatch, url, install
     assert asked == [opened]
 
 
-@pytest.mark.parametrize(("url", "missing", "remedy"), [
-    ("postgresql://me:secret@127.0.0.1:1/none", "psycopg2", "pip install psycopg2-binary"),
-    ("postgresql+nosuchdriver://me:secret@127.0.0.1:1/none", None, ""),
-    ("mysql://me:secret@127.0.0.1:1/none", "MySQLdb", "pip install mysqlclient"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("url", "missing", "remedy"),
+    [
+        ("postgresql://me:secret@127.0.0.1:1/none", "psycopg2", "pip install psycopg2-binary"),
+        ("postgresql+nosuchdriver://me:secret@127.0.0.1:1/none", None, ""),
+        ("mysql://me:secret@127.0.0.1:1/none", "MySQLdb", "pip install mysqlclient"),
+    ],
+)
 def test_a_driver_that_is_not_installed_is_named(monkeypatch, url, missing, remedy):
     for name in ("psycopg", "psycopg2", "MySQLdb"):
         monkeypatch.setitem(sys.modules, name, None)
@@ -42,16 +48,22 @@ def test_a_driver_that_is_not_installed_is_named(monkeypatch, url, missing, reme
     assert missing is None or (missing in str(error.value) and remedy in str(error.value))
 
 
-@pytest.mark.parametrize(("text", "shown"), [
-    ("postgresql://me:secret@host/studies", "postgresql://me@host/studies"),
-    ("postgresql://me:sec?secret@host/studies?application_name=a", "postgresql://me@host/studies?application_name=a"),
-    ("--storage=postgresql://me:secret@host/studies", "--storage=postgresql://me@host/studies"),
-    ("postgresql://host/studies?user=me&password=secret&sslmode=require", "postgresql://host/studies?user=me&password=***&sslmode=require"),
-    ("postgresql://host/studies?sslPassword=secret", "postgresql://host/studies?sslPassword=***"),
-    ("mysql://host/studies?user=me@there&passwd=secret", "mysql://host/studies?user=me@there&passwd=***"),
-    ("sqlite:///folder/studies.db", "sqlite:///folder/studies.db"),
-    ("out/me:x@studies.journal", "out/me:x@studies.journal"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("postgresql://me:secret@host/studies", "postgresql://me@host/studies"),
+        ("postgresql://me:sec?secret@host/studies?application_name=a", "postgresql://me@host/studies?application_name=a"),
+        ("--storage=postgresql://me:secret@host/studies", "--storage=postgresql://me@host/studies"),
+        (
+            "postgresql://host/studies?user=me&password=secret&sslmode=require",
+            "postgresql://host/studies?user=me&password=***&sslmode=require",
+        ),
+        ("postgresql://host/studies?sslPassword=secret", "postgresql://host/studies?sslPassword=***"),
+        ("mysql://host/studies?user=me@there&passwd=secret", "mysql://host/studies?user=me@there&passwd=***"),
+        ("sqlite:///folder/studies.db", "sqlite:///folder/studies.db"),
+        ("out/me:x@studies.journal", "out/me:x@studies.journal"),
+    ],
+)
 def test_no_password_is_shown(text, shown):
     assert without_password(text) == shown
 

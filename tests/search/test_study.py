@@ -17,7 +17,6 @@ import pytest
 from optuna.trial import TrialState
 from sqlalchemy.exc import IntegrityError
 
-from advisor.errors import AdvisorError, UsageError
 from advisor.search import claims
 from advisor.search.backend import Measurement
 from advisor.search.report import plots, search_reports, state_of
@@ -26,6 +25,7 @@ from advisor.search.stopping import StoppingRule
 from advisor.search.storage import _lock, open_storage
 from advisor.search.study import STOPPED, Budget, Tuner, counts
 from advisor.search.winner import best_of, decide
+from advisor.system.errors import AdvisorError, UsageError
 from tests.search.searches import EXHAUSTIVE, TableBackend, make_tuner, slow_worker, table_of, truth
 
 
@@ -324,10 +324,14 @@ def test_storages_that_cannot_be_opened_are_said(url, tmp_path):
     assert "secret" not in str(error.value)
 
 
-@pytest.mark.parametrize(("content", "remedy"), [
-    (b'{"16": {"BLOCK_SIZE_M": 16}}', "another --storage"), (b"\x1f\x8b\x08\n\x00\x00", "another --storage"),
-    (b"SQLite format 3\x00\n\x00", "--storage sqlite:///"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("content", "remedy"),
+    [
+        (b'{"16": {"BLOCK_SIZE_M": 16}}', "another --storage"),
+        (b"\x1f\x8b\x08\n\x00\x00", "another --storage"),
+        (b"SQLite format 3\x00\n\x00", "--storage sqlite:///"),
+    ],
+)
 def test_a_file_of_something_else_is_left_as_it_is(tmp_path, content, remedy):
     """A table, a packed CSV, a database named without sqlite:///: their ends look like a torn line."""
     path = tmp_path / "j"
@@ -502,8 +506,12 @@ def run_workers(storage: str, workers: int, kill: int, seconds: float = 0.05) ->
         process.start()
     watcher = make_tuner(storage)
     for process in processes[:kill]:
-        wait_for(lambda p=process: any(t.user_attrs.get(claims.OWNER, {}).get("pid") == p.pid and claims.settled(t)
-                                       for t in watcher.study("M16").get_trials(deepcopy=False)))  # fmt: skip
+        wait_for(
+            lambda p=process: any(
+                t.user_attrs.get(claims.OWNER, {}).get("pid") == p.pid and claims.settled(t)
+                for t in watcher.study("M16").get_trials(deepcopy=False)
+            )
+        )
     for process in processes[kill:]:
         process.start()
     wait_for(lambda: sum(counts(t) for t in watcher.study("M16").get_trials(deepcopy=False)) >= 3)

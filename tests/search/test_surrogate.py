@@ -128,9 +128,13 @@ def test_expected_gain():
 
 def reason(rule: StoppingRule = StoppingRule(margin=0.02, noise_floor=0.005), **changes) -> str | None:  # noqa: B008  it is frozen
     values = {
-        "best_us": 10.0, "ceiling_us": (5.0, 4.5, 5.5), "mean": np.log(np.array([8.0, 12.0])), "deviation": np.array([0.1, 0.1]),
-        "usable": np.array([True, True]), "tried": 5,
-    }  # fmt: skip
+        "best_us": 10.0,
+        "ceiling_us": (5.0, 4.5, 5.5),
+        "mean": np.log(np.array([8.0, 12.0])),
+        "deviation": np.array([0.1, 0.1]),
+        "usable": np.array([True, True]),
+        "tried": 5,
+    }
     stop = rule.reason(**{**values, **changes})
     return None if stop is None else f"{stop.cause}: {stop.why}"
 

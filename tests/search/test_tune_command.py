@@ -16,21 +16,22 @@ from pathlib import Path
 
 import pytest
 
+from advisor.advising.targets import Request
 from advisor.cli import main
-from advisor.configs.audit import audit_table
-from advisor.configs.defaults import default_configuration
-from advisor.configs.tables import read_table, select
-from advisor.measurement import configurations, find_kernels, probe
-from advisor.measurement.device import no_gpu
-from advisor.measurement.fake import unit
-from advisor.measurement.probe import Probe
+from advisor.measurement import configurations, find_kernels
+from advisor.measurement.devices import probe
+from advisor.measurement.devices.device import no_gpu
+from advisor.measurement.devices.fake import unit
+from advisor.measurement.devices.probe import Probe
 from advisor.rendering.markdown import environment, to_markdown
-from advisor.result_json import from_json
-from advisor.schema import Configuration, Problem
+from advisor.result.result_json import from_json
+from advisor.result.schema import Configuration, Problem
 from advisor.search.backend import Task
 from advisor.search.identity import differences
 from advisor.search.sampler import CHOICE, LOST
-from advisor.targets import Request
+from advisor.tables.audit import audit_table
+from advisor.tables.defaults import default_configuration
+from advisor.tables.tables import read_table, select
 from advisor.tuning import Deadlines, Order, make_plan
 from advisor.tuning.backends import MeasuringBackend, Subject
 from tests.search.test_tune_report import near_optimal
@@ -177,8 +178,26 @@ def test_resumes_by_name_and_goes_on(tmp_path, capsys):
         assert tune(tmp_path, "--trials", trials, "--margin", "0", "--study", "mine") == 0
         assert printed in capsys.readouterr().out
     assert tune(tmp_path, "--study", "mine", tokens="16") == 0
-    assert main(["tune", "fused_moe", "--model", "Qwen3-30B-A3B", "--gpu", "H200", "--tokens", "64", "--dtype", "fp16", "--recorded",
-                 str(SWEEP), "--output", str(tmp_path / "out"), "--study", "mine"]) in (2, 5)  # fmt: skip
+    assert main(
+        [
+            "tune",
+            "fused_moe",
+            "--model",
+            "Qwen3-30B-A3B",
+            "--gpu",
+            "H200",
+            "--tokens",
+            "64",
+            "--dtype",
+            "fp16",
+            "--recorded",
+            str(SWEEP),
+            "--output",
+            str(tmp_path / "out"),
+            "--study",
+            "mine",
+        ]
+    ) in (2, 5)
 
 
 def other_rows(path: Path) -> Path:
@@ -212,8 +231,20 @@ def test_a_study_of_another_kernel_or_device_is_not_gone_on_with(tmp_path, capsy
     there.write_text(mine.read_text())
 
     def again(file: Path = mine, device: str = "fake,gpu=H200,seed=1") -> int:
-        return main(["tune", f"{file}::softmax_kernel", "--device", device, "--sizes", "B=64,H=512", "--trials", "2", "--output",
-                     str(tmp_path / "out")])  # fmt: skip
+        return main(
+            [
+                "tune",
+                f"{file}::softmax_kernel",
+                "--device",
+                device,
+                "--sizes",
+                "B=64,H=512",
+                "--trials",
+                "2",
+                "--output",
+                str(tmp_path / "out"),
+            ]
+        )
 
     assert again() == 0 and again(there) == 0
     assert again(device="fake,gpu=H200,seed=2") == 2 and "on fake gpu=H200 seed=2" in capsys.readouterr().err
@@ -237,14 +268,20 @@ def test_the_refusal_names_what_differs(tmp_path, capsys):
     [
         ("a H100; recorded rows 12ab, x; w13 [('E', 8), ('M', 16)] bf16 warm None None", "for H200", "H100"),
         ("a H200; recorded rows 34cd, x; w13 [('E', 8), ('M', 16)] bf16 warm None None", "on recorded rows 12ab", "rows 34cd"),
-        ("a H200; recorded rows 12ab, x; w13 [('E', 8), ('M', 64)] fp16 warm None None",
-         "with M=16 and with --dtype bf16", "M=64 and fp16"),
-        ("a H200; recorded rows 12ab, x; w13 [('E', 8), ('M', 16)] bf16 warm (128, 128) (4, 4)",
-         "without blocks of scales and with uniform routing", "with scales in blocks of 128 x 128 and a --routing"),
+        (
+            "a H200; recorded rows 12ab, x; w13 [('E', 8), ('M', 64)] fp16 warm None None",
+            "with M=16 and with --dtype bf16",
+            "M=64 and fp16",
+        ),
+        (
+            "a H200; recorded rows 12ab, x; w13 [('E', 8), ('M', 16)] bf16 warm (128, 128) (4, 4)",
+            "without blocks of scales and with uniform routing",
+            "with scales in blocks of 128 x 128 and a --routing",
+        ),
         ("a H200; gemm_kernel 12ab on cuda; w13 [('E', 8), ('M', 16)] bf16 warm None None", "on recorded rows", "the device cuda"),
         ("b H200; recorded rows 12ab, x; w13 [('E', 8), ('M', 16)] bf16 warm None None", "over other configurations (a)", "those of b"),
     ],
-)  # fmt: skip
+)
 def test_only_what_differs_is_told(own, was, asks):
     assert differences("a H200; recorded rows 12ab, x; w13 [('E', 8), ('M', 16)] bf16 warm None None", own) == (was, asks)
 
@@ -253,8 +290,13 @@ def test_progress_says_which_decision_it_is_at(tmp_path):
     from advisor import tuning
 
     told: list[str] = []
-    order = Order(target="fused_moe", request=Request(gpu="H200", model="Qwen3-30B-A3B", tokens=(16, 64)), recorded=str(SWEEP), trials=1,
-                  storage=str(tmp_path / "s.journal"))  # fmt: skip
+    order = Order(
+        target="fused_moe",
+        request=Request(gpu="H200", model="Qwen3-30B-A3B", tokens=(16, 64)),
+        recorded=str(SWEEP),
+        trials=1,
+        storage=str(tmp_path / "s.journal"),
+    )
     tuning.tune(order, watch=lambda task, trials, best_us: told.append(task))
     assert told == ["M16 (1 of 2)", "M64 (2 of 2)"]
 
@@ -380,8 +422,21 @@ def test_goes_on_where_an_entry_outside_the_space_was_replaced(tmp_path, capsys)
 
 def test_near_optimal_rows_count_what_they_lack_as_slower(tmp_path, capsys):
     near_optimal(tmp_path / "near.csv")
-    code = main(["tune", "fused_moe", *MODEL, "--tokens", "64", "--recorded", str(tmp_path / "near.csv"), "--trials", "3", "--output",
-                 str(tmp_path / "out")])  # fmt: skip
+    code = main(
+        [
+            "tune",
+            "fused_moe",
+            *MODEL,
+            "--tokens",
+            "64",
+            "--recorded",
+            str(tmp_path / "near.csv"),
+            "--trials",
+            "3",
+            "--output",
+            str(tmp_path / "out"),
+        ]
+    )
     result = from_json((tmp_path / "out" / "result.json").read_text())
     trials = result.searches[0].trials
     assert len(trials) <= 3 and code == (0 if any(t.latency_us for t in trials) else 3)
@@ -394,22 +449,31 @@ def test_near_optimal_rows_count_what_they_lack_as_slower(tmp_path, capsys):
     [
         (["fused_moe", *MODEL, "--tokens", "64"], 4, "no usable GPU"),
         (["fused_moe", *MODEL, "--recorded", "nosuch.csv"], 2, "no such file"),
-        (["fused_moe", *MODEL, "--tokens", "7", "--recorded", str(SWEEP)], 5,
-         "has none of the 2 problems of fused_moe; got w13 M=7 E=128 topk=8 H=2048 N=768 bf16, and 1 more; expected a problem that has "
-         "rows; the nearest is w13 M=16 E=128 topk=8 H=2048 N=768 bf16; check"),
-        (["fused_moe", *MODEL, "--tokens", "200", "--op", "w13", "--recorded", str(SWEEP)], 5,
-         "has no rows of the problem of fused_moe; got w13 M=200 E=128 topk=8 H=2048 N=768 bf16; expected a problem that has rows; the "
-         "nearest is w13 M=256 E=128"),
+        (
+            ["fused_moe", *MODEL, "--tokens", "7", "--recorded", str(SWEEP)],
+            5,
+            "has none of the 2 problems of fused_moe; got w13 M=7 E=128 topk=8 H=2048 N=768 bf16, and 1 more; expected a problem that has "
+            "rows; the nearest is w13 M=16 E=128 topk=8 H=2048 N=768 bf16; check",
+        ),
+        (
+            ["fused_moe", *MODEL, "--tokens", "200", "--op", "w13", "--recorded", str(SWEEP)],
+            5,
+            "has no rows of the problem of fused_moe; got w13 M=200 E=128 topk=8 H=2048 N=768 bf16; expected a problem that has rows; the "
+            "nearest is w13 M=256 E=128",
+        ),
         (["fused_moe", "--model", "Qwen3-30B-A3B", "--gpu", "A40", "--recorded", str(SWEEP)], 2, "no rows of this GPU"),
-        (["fused_moe", *MODEL, "--op", "nosuch", "--recorded", str(SWEEP)], 5,
-         "no launch of this operator; got nosuch; expected one of w13, w2; check --op"),
+        (
+            ["fused_moe", *MODEL, "--op", "nosuch", "--recorded", str(SWEEP)],
+            5,
+            "no launch of this operator; got nosuch; expected one of w13, w2; check --op",
+        ),
         (["softmax", "--device", "fake", "--op", "nosuch"], 5, "no such operator; got nosuch; expected one of softmax; check --op"),
         (["softmax", "--device", "fake", "--model", "Qwen3-30B-A3B"], 2, "--model is for fused_moe and its tables; got softmax"),
         (["nosuch", *MODEL, "--recorded", str(SWEEP)], 2, "no such kernel"),
         ([str(SWEEP.parent), *MODEL, "--recorded", str(SWEEP)], 2, "tune one table at a time; got the folder"),
         (["fused_moe", *MODEL, "--tokens", "64", "--recorded", str(SWEEP), "--storage", "nosuch://x"], 2, "storage cannot be opened"),
     ],
-)  # fmt: skip
+)
 def test_errors(arguments, code, message, tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     assert main(["tune", *arguments, "--output", str(tmp_path)]) == code
@@ -461,11 +525,16 @@ def test_a_simulated_run_does_not_pass_for_one_on_a_gpu(tmp_path, capsys):
     assert "on a GPU" not in dict(environment(result.fingerprint))["mode"].replace("nothing was run on a GPU", "")
 
 
-@pytest.mark.parametrize(("latencies_us", "only_best"), [
-    ({tokens: (7.383, 7.394, 7.457)[: 1 + tokens % 3] for tokens in range(1, 18)}, True),  # as published: some rows of every problem
-    ({tokens: (7.383, 7.394, 8.0)[: 1 + tokens % 3] for tokens in range(1, 18)}, False),
-    ({1: (7.383,)}, False), ({1: (207.6, 208.3)}, False), ({1: (7.383, 7.394, 7.457), 2: (8.0, 8.01)}, False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("latencies_us", "only_best"),
+    [
+        ({tokens: (7.383, 7.394, 7.457)[: 1 + tokens % 3] for tokens in range(1, 18)}, True),  # as published: some rows of every problem
+        ({tokens: (7.383, 7.394, 8.0)[: 1 + tokens % 3] for tokens in range(1, 18)}, False),
+        ({1: (7.383,)}, False),
+        ({1: (207.6, 208.3)}, False),
+        ({1: (7.383, 7.394, 7.457), 2: (8.0, 8.01)}, False),
+    ],
+)
 def test_a_few_rows_are_no_list_of_the_best(tmp_path, latencies_us, only_best):
     """What they lack may be faster: the present configuration must not lose to it unmeasured."""
     from advisor.measurement import read_recording
@@ -575,8 +644,22 @@ def test_a_damaged_study_is_named(tmp_path, capsys):
 
 def test_a_search_that_is_terminated_leaves_its_trial_as_interrupted(tmp_path):
     """Not as what killed its worker: after three of those the configuration would not be tried again."""
-    command = [sys.executable, "-m", "advisor", "tune", "fused_moe", *MODEL, "--tokens", "64", "--op", "w13", "--output", str(tmp_path),
-               "--device", "fake,gpu=H200,sleep_ms=1000"]  # fmt: skip
+    command = [
+        sys.executable,
+        "-m",
+        "advisor",
+        "tune",
+        "fused_moe",
+        *MODEL,
+        "--tokens",
+        "64",
+        "--op",
+        "w13",
+        "--output",
+        str(tmp_path),
+        "--device",
+        "fake,gpu=H200,sleep_ms=1000",
+    ]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     journal, began = tmp_path / "study.journal", time.monotonic()
     while not (journal.exists() and CHOICE in journal.read_text()) and time.monotonic() - began < 60:
@@ -591,8 +674,21 @@ def test_a_search_that_is_terminated_leaves_its_trial_as_interrupted(tmp_path):
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="/proc tells which processes a process has started")
 def test_workers_that_are_still_importing_leave_an_interrupt_to_the_caller(tmp_path):
     """A terminal tells all of them at once."""
-    command = [sys.executable, "-m", "advisor", "tune", "softmax", "--device", "fake", "--sizes", "B=64,H=512", "--workers", "2",
-               "--output", str(tmp_path)]  # fmt: skip
+    command = [
+        sys.executable,
+        "-m",
+        "advisor",
+        "tune",
+        "softmax",
+        "--device",
+        "fake",
+        "--sizes",
+        "B=64,H=512",
+        "--workers",
+        "2",
+        "--output",
+        str(tmp_path),
+    ]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True)
     began = time.monotonic()
     while len(workers_of(process.pid)) < 2 and process.poll() is None and time.monotonic() - began < 60:
@@ -607,8 +703,25 @@ def test_workers_that_are_still_importing_leave_an_interrupt_to_the_caller(tmp_p
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="/proc tells which processes a process has started")
 def test_a_killed_worker_is_told_and_the_search_goes_on(tmp_path):
-    command = [sys.executable, "-m", "advisor", "tune", "softmax", "--device", "fake,sleep_ms=100", "--sizes", "B=64,H=512", "--workers",
-               "2", "--trials", "4", "--margin", "0", "--output", str(tmp_path)]  # fmt: skip
+    command = [
+        sys.executable,
+        "-m",
+        "advisor",
+        "tune",
+        "softmax",
+        "--device",
+        "fake,sleep_ms=100",
+        "--sizes",
+        "B=64,H=512",
+        "--workers",
+        "2",
+        "--trials",
+        "4",
+        "--margin",
+        "0",
+        "--output",
+        str(tmp_path),
+    ]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     journal, began = tmp_path / "study.journal", time.monotonic()
     while not (journal.exists() and CHOICE in journal.read_text()) and process.poll() is None and time.monotonic() - began < 60:

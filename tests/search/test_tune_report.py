@@ -15,9 +15,9 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 
 from advisor.cli import main
-from advisor.configs.defaults import default_configuration
-from advisor.result_json import from_json
-from advisor.schema import Recommendation, Result
+from advisor.result.result_json import from_json
+from advisor.result.schema import Recommendation, Result
+from advisor.tables.defaults import default_configuration
 
 SWEEP = Path(__file__).resolve().parents[1] / "data" / "sweep.csv"
 TABLE = "E=128,N=768,device_name=NVIDIA_H200.json"
@@ -135,8 +135,7 @@ def test_a_faster_entry_that_is_not_recorded_is_kept(tmp_path, capsys):
     """Two rows within 1 % of each other are no sweep: the entry, which the sweep has as faster, stays."""
     header, rows = sweep_rows(64)
     entry = {name: int(rows[0][name]) for name in SLOW}
-    two = next([one, other] for one, other in itertools.pairwise(rows[1:])
-               if float(other["latency_us"]) <= 1.01 * float(one["latency_us"]))  # fmt: skip
+    two = next([one, other] for one, other in itertools.pairwise(rows[1:]) if float(other["latency_us"]) <= 1.01 * float(one["latency_us"]))
     recorded = write(tmp_path / "two.csv", header, two)
     tuned_table(tmp_path, {"64": entry}, "--tokens", "64", "--export", str(tmp_path / "tables"), recorded=recorded)
     assert "improved:" not in capsys.readouterr().out
@@ -217,5 +216,7 @@ def test_what_is_within_noise_of_the_fastest_is_not_called_the_best(tmp_path, ca
     ranked_first["latency_us"] = "195.2"
     found = searched("noisy")
     assert found.configuration == first and found.latency.us == 195.2
-    assert found.reason == ("within noise of the search's fastest (195.0 µs), and ranked before it; faster than the present configuration "
-                            "(by recorded latencies)")  # fmt: skip
+    assert found.reason == (
+        "within noise of the search's fastest (195.0 µs), and ranked before it; faster than the present configuration "
+        "(by recorded latencies)"
+    )

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from advisor.advising.targets import Request
 from advisor.cli import main
-from advisor.configs.defaults import default_configuration
-from advisor.configs.described import kernel_problem
-from advisor.configs.names import TableName, parse_table_name, table_dtype
-from advisor.configs.tables import read_table
 from advisor.measurement.kernel_file import function_of
-from advisor.targets import Request
+from advisor.python_source.described import kernel_problem
+from advisor.tables.defaults import default_configuration
+from advisor.tables.names import TableName, parse_table_name, table_dtype
+from advisor.tables.tables import read_table
 from advisor.tuning import Order, make_plan
 from advisor.tuning.tables import table_name
 
@@ -64,12 +64,17 @@ def test_rows_of_float32_are_those_of_its_table(dtype, tmp_path, capsys):
 
 @pytest.mark.parametrize(
     ("fields", "got"),
-    [(",dtype=int8_w8a16", "bf16 with int8 weights"), (",dtype=int4_w4a16", "bf16 with int4 weights"),
-     (",dtype=fp8_w8a16", "bf16 with fp8 weights"), (",dtype=fp8_w8a8", "fp8 with a scale per tensor or channel"),
-     (",dtype=fp8_w8a8,block_shape=[64,128]", "fp8 with scales in blocks of 64 x 128"), (",dtype=float32", "tf32"),
-     (",dtype=int8_w8a8", "int8 with a scale per tensor or channel"),
-     (",block_shape=[128,128]", "int8 with scales in blocks of 128 x 128")],
-)  # fmt: skip
+    [
+        (",dtype=int8_w8a16", "bf16 with int8 weights"),
+        (",dtype=int4_w4a16", "bf16 with int4 weights"),
+        (",dtype=fp8_w8a16", "bf16 with fp8 weights"),
+        (",dtype=fp8_w8a8", "fp8 with a scale per tensor or channel"),
+        (",dtype=fp8_w8a8,block_shape=[64,128]", "fp8 with scales in blocks of 64 x 128"),
+        (",dtype=float32", "tf32"),
+        (",dtype=int8_w8a8", "int8 with a scale per tensor or channel"),
+        (",block_shape=[128,128]", "int8 with scales in blocks of 128 x 128"),
+    ],
+)
 def test_a_table_of_another_kernel_is_not_measured(fields, got, tmp_path, capsys):
     path = table(tmp_path, fields)
     assert tune(tmp_path, path, *FAKE, "--export", str(tmp_path / "tables")) == 2
@@ -94,8 +99,9 @@ def test_what_is_launched_is_the_tables_kernel(fields, tmp_path):
     scaled = subject.problem.block_shape is not None
     assert (made["b_scale"] is not None) == scaled == (made["b"].dtype == torch.float8_e4m3fn)
     if scaled:
-        assert made["b_scale"].shape == tuple(-(-size // block) for size, block in
-                                              zip(made["b"].shape, (1, *subject.problem.block_shape), strict=True))  # fmt: skip
+        assert made["b_scale"].shape == tuple(
+            -(-size // block) for size, block in zip(made["b"].shape, (1, *subject.problem.block_shape), strict=True)
+        )
 
 
 def test_fp8_is_measured_and_named_as_the_kernel_has_it(tmp_path, capsys):
@@ -107,16 +113,30 @@ def test_fp8_is_measured_and_named_as_the_kernel_has_it(tmp_path, capsys):
     assert plan.target.launches[0].configuration.parameters["BLOCK_SIZE_K"] == 128
     assert table_name(plan.target).file_name() == f"{NAME},dtype=fp8_w8a8,block_shape=[128,128].json"
     kernel = Request(tokens=(64,), dtype="fp8", gpu="H200")
-    order = Order(target="fused_moe::fused_moe_kernel", request=kernel, storage="x", device="fake,gpu=H200",
-                  sizes=({"E": 8, "topk": 2, "H": 4096, "N": 3584},))  # fmt: skip
+    order = Order(
+        target="fused_moe::fused_moe_kernel",
+        request=kernel,
+        storage="x",
+        device="fake,gpu=H200",
+        sizes=({"E": 8, "topk": 2, "H": 4096, "N": 3584},),
+    )
     assert {subject.problem.block_shape for subject in make_plan(order).subjects.values()} == {(128, 128)}
     recorded = make_plan(Order(**layer, recorded=str(rows(tmp_path, "fp8"))))
     assert table_name(recorded.target).file_name() == f"{NAME},dtype=fp8_w8a8.json"
 
 
-@pytest.mark.parametrize(("fields", "dtype", "taken"), [("", "fp8", False), ("", "tf32", False), ("", "int8", False), ("", "fp16", True),
-                                                        (",dtype=fp8_w8a8", "bf16", False), (",dtype=float32", "fp32", True),
-                                                        (",dtype=int8_w8a16", "bf16", True)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("fields", "dtype", "taken"),
+    [
+        ("", "fp8", False),
+        ("", "tf32", False),
+        ("", "int8", False),
+        ("", "fp16", True),
+        (",dtype=fp8_w8a8", "bf16", False),
+        (",dtype=float32", "fp32", True),
+        (",dtype=int8_w8a16", "bf16", True),
+    ],
+)
 def test_a_type_that_contradicts_a_table(fields, dtype, taken, tmp_path, capsys):
     weights = {"weight_dtype": "int8"} if "w8a16" in fields else {}
     recorded = rows(tmp_path, dtype, **weights)
@@ -125,8 +145,10 @@ def test_a_type_that_contradicts_a_table(fields, dtype, taken, tmp_path, capsys)
     assert ("--dtype contradicts the table" in capsys.readouterr().err) != taken
 
 
-@pytest.mark.parametrize(("dtype", "field"), [("bf16", ""), ("fp16", ""), ("fp32", ",dtype=float32"), ("fp8", ",dtype=fp8_w8a8"),
-                                              ("tf32", ",dtype=float32"), ("int8", None)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("dtype", "field"),
+    [("bf16", ""), ("fp16", ""), ("fp32", ",dtype=float32"), ("fp8", ",dtype=fp8_w8a8"), ("tf32", ",dtype=float32"), ("int8", None)],
+)
 def test_a_layers_table_is_named_by_its_type(dtype, field, tmp_path, capsys):
     arguments = ["--gpu", "H200", "--sizes", "E=8,N=3584", "--dtype", dtype, "--recorded", str(rows(tmp_path, dtype))]
     code = tune(tmp_path, "fused_moe", *arguments, "--export", str(tmp_path / "tables"))

@@ -26,10 +26,24 @@ MAX_DISTINCT = 20_000
 TIMED = 20
 
 TYPES = {
-    "float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float64": "fp64", "int8": "i8", "int16": "i16", "int32": "i32",
-    "int64": "i64", "uint8": "u8", "uint16": "u16", "uint32": "u32", "uint64": "u64", "bool": "i1", "float8_e4m3fn": "fp8e4nv",
-    "float8_e5m2": "fp8e5", "float8_e4m3fnuz": "fp8e4b8", "float8_e5m2fnuz": "fp8e5b16",
-}  # fmt: skip
+    "float16": "fp16",
+    "bfloat16": "bf16",
+    "float32": "fp32",
+    "float64": "fp64",
+    "int8": "i8",
+    "int16": "i16",
+    "int32": "i32",
+    "int64": "i64",
+    "uint8": "u8",
+    "uint16": "u16",
+    "uint32": "u32",
+    "uint64": "u64",
+    "bool": "i1",
+    "float8_e4m3fn": "fp8e4nv",
+    "float8_e5m2": "fp8e5",
+    "float8_e4m3fnuz": "fp8e4b8",
+    "float8_e5m2fnuz": "fp8e5b16",
+}
 TORCH_NAMES = {name: kind for kind, name in TYPES.items()}
 OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg", "waves_per_eu", "matrix_instr_nonkdim", "kpack")
 
@@ -59,8 +73,11 @@ class Recorder:
         except OSError as error:
             if not self.incomplete:
                 self.incomplete = True
-                print(f"advisor: warning: {self.path}: cannot be written ({error.strerror}), and launches are missing from it; make room, "
-                      "then record again", file=sys.stderr)  # fmt: skip
+                print(
+                    f"advisor: warning: {self.path}: cannot be written ({error.strerror}), and launches are missing from it; make room, "
+                    "then record again",
+                    file=sys.stderr,
+                )
             raise
 
     def start(self) -> None:
@@ -263,8 +280,7 @@ def describe(values: dict[str, Any], signature: inspect.Signature, wanted: set[s
         else:
             types[name], constants[name] = "constexpr", plain(value, passed)
     note_same(values, tensors)
-    return {"signature": types, "constexprs": constants, "arguments": numbers, "tensors": tensors, "contents": contents,
-            "dropped": dropped}  # fmt: skip
+    return {"signature": types, "constexprs": constants, "arguments": numbers, "tensors": tensors, "contents": contents, "dropped": dropped}
 
 
 def note_same(values: dict[str, Any], tensors: dict[str, Any]) -> None:
@@ -290,9 +306,11 @@ def element(dtype: Any) -> str:
 def tensor(value: Any) -> dict[str, Any]:
     """Shape, strides and alignment of a tensor."""
     return {
-        "shape": [int(n) for n in value.shape], "strides": [int(n) for n in value.stride()],
-        "dtype": TORCH_NAMES[element(value.dtype)], "aligned": int(value.data_ptr()) % 16 == 0,
-    }  # fmt: skip
+        "shape": [int(n) for n in value.shape],
+        "strides": [int(n) for n in value.stride()],
+        "dtype": TORCH_NAMES[element(value.dtype)],
+        "aligned": int(value.data_ptr()) % 16 == 0,
+    }
 
 
 def view(descriptor: Any) -> dict[str, Any]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from advisor.compiled.analysis import KernelAnalysis
-from advisor.compiled.assembly import CodeFacts
-from advisor.compiled.launch import Inspection
+from advisor.compiled.demand.assembly import CodeFacts
+from advisor.compiled.launches.launch import Inspection
 from advisor.diagnosis.compiled_rules.atomics_in_loop import RULE as ATOMICS_IN_LOOP
 from advisor.diagnosis.compiled_rules.cannot_launch import RULE as CANNOT_LAUNCH
 from advisor.diagnosis.compiled_rules.context import CompiledContext, CompiledRule
@@ -22,8 +22,8 @@ from advisor.diagnosis.compiled_rules.repeated_loads import RULE as REPEATED_LOA
 from advisor.diagnosis.compiled_rules.small_programs import RULE as SMALL_PROGRAMS
 from advisor.diagnosis.compiled_rules.uncoalesced_access import RULE as UNCOALESCED_ACCESS
 from advisor.diagnosis.compiled_rules.wide_index_in_loop import RULE as WIDE_INDEX_IN_LOOP
-from advisor.hardware import GpuSpec
-from advisor.schema import Finding
+from advisor.gpus.hardware import GpuSpec
+from advisor.result.schema import Finding
 
 COMPILED_RULES: tuple[CompiledRule, ...] = (
     CANNOT_LAUNCH,
@@ -75,9 +75,13 @@ def check_compiled(
             finding = rule.check(context)
         except Exception as error:
             finding = Finding(
-                rule=rule.id, severity="error", title=f"The rule {rule.id} failed", evidence=f"{type(error).__name__}: {error}",
-                remedy="report it; the other findings stand", scope="kernel",
-            )  # fmt: skip
+                rule=rule.id,
+                severity="error",
+                title=f"The rule {rule.id} failed",
+                evidence=f"{type(error).__name__}: {error}",
+                remedy="report it; the other findings stand",
+                scope="kernel",
+            )
         if finding is not None and untold and rule.id in STRIDES_DECIDE | TOLD_STRIDES_DECIDE:
             few = ", ".join(untold[:MOST_NAMES]) + (", ..." if len(untold) > MOST_NAMES else "")
             finding = replace(finding, evidence=f"{finding.evidence}; compiled without the values of {few}: multiples of 16 may cure it")

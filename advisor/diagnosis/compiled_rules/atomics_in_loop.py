@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from advisor.diagnosis.compiled_rules.context import CompiledContext, report
-from advisor.schema import Finding
+from advisor.result.schema import Finding
 
 
 class AtomicsInLoop:
@@ -32,11 +32,15 @@ CUDA C++ Programming Guide, atomic functions.
             return None
         most = max(atomics, key=lambda a: a.executions * a.lanes)
         return report(
-            self, context, "warning", f"{len(atomics)} atomic operation{'s' if len(atomics) > 1 else ''} in a loop",
+            self,
+            context,
+            "warning",
+            f"{len(atomics)} atomic operation{'s' if len(atomics) > 1 else ''} in a loop",
             evidence=f"{most.executions:,.0f} executions of {most.lanes} lanes on {most.argument or 'memory'}",
             remedy="accumulate in registers and update once after the loop, or reduce partial results in a second kernel",
-            line=most.line, file=most.file,
-        )  # fmt: skip
+            line=most.line,
+            file=most.file,
+        )
 
 
 RULE = AtomicsInLoop()

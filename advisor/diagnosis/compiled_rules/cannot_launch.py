@@ -6,7 +6,7 @@ from advisor.diagnosis.compiled_rules.context import CompiledContext, report
 from advisor.diagnosis.rule import kibibytes
 from advisor.diagnosis.rules.cannot_launch import RULE as OF_CONFIGURATIONS
 from advisor.pipelines.occupancy import MAX_THREADS_PER_CTA
-from advisor.schema import Finding, Severity
+from advisor.result.schema import Finding, Severity
 
 
 class CannotLaunch:

@@ -11,17 +11,17 @@ from typing import Protocol
 import numpy as np
 
 from advisor.compiled.analysis import KernelAnalysis
-from advisor.compiled.assembly import CodeFacts, CodeLoop, main_loop
-from advisor.compiled.counts import KernelDemand
-from advisor.compiled.divisors import Divisor, divisors
-from advisor.compiled.ir import Module, Operation, parse
-from advisor.compiled.kernel import CompiledKernel
-from advisor.compiled.launch import Inspection, author_file, own_files
-from advisor.compiled.machine_work import MachineWork, machine_work
-from advisor.hardware import GpuSpec
+from advisor.compiled.compiler.kernel import CompiledKernel
+from advisor.compiled.demand.assembly import CodeFacts, CodeLoop, main_loop
+from advisor.compiled.demand.counts import KernelDemand
+from advisor.compiled.demand.machine_work import MachineWork, machine_work
+from advisor.compiled.ir.divisors import Divisor, divisors
+from advisor.compiled.ir.ir import Module, Operation, parse
+from advisor.compiled.launches.launch import Inspection, author_file, own_files
+from advisor.gpus.hardware import GpuSpec
 from advisor.pipelines.demand import Demand
 from advisor.pipelines.schedule import latency_us
-from advisor.schema import Finding, Severity
+from advisor.result.schema import Finding, Severity
 
 LEAST_SAVING_US = 0.01
 """No latency is known to less; a smaller saving is none."""
@@ -106,19 +106,19 @@ class CompiledContext:
             saved = min(saved, found.predicted.us - found.bound.us)
         return saved if math.isfinite(saved) and saved >= LEAST_SAVING_US else None
 
-    def without(
-        self, *, l2_bytes: float = 0.0, dram_bytes: float = 0.0, load_bytes: float = 0.0, **amounts: float
-    ) -> float | None:
+    def without(self, *, l2_bytes: float = 0.0, dram_bytes: float = 0.0, load_bytes: float = 0.0, **amounts: float) -> float | None:
         """The saving without some work: amounts of the launch by pipeline (smem, alu, xu, fma, issue), of loads, of the L2 and of DRAM."""
 
         def less(asked: Demand) -> Demand:
             ctas = asked.ctas
             per_cta = {name: np.maximum(value - amounts.get(name, 0.0) / ctas, 0.0) for name, value in asked.per_cta.items()}
             return replace(
-                asked, per_cta=per_cta, l2_bytes=np.maximum(asked.l2_bytes - l2_bytes, 0.0),
+                asked,
+                per_cta=per_cta,
+                l2_bytes=np.maximum(asked.l2_bytes - l2_bytes, 0.0),
                 dram_bytes=np.maximum(asked.dram_bytes - dram_bytes, 0.0),
                 cta_load_bytes=np.maximum(asked.cta_load_bytes - load_bytes / ctas, 0.0),
-            )  # fmt: skip
+            )
 
         return self.saving(less)
 
@@ -151,6 +151,13 @@ def report(
 ) -> Finding:
     """A finding at a line of the author's source; `saving_us` None: what curing it would save cannot be said."""
     return Finding(
-        rule=rule.id, severity=severity, title=title, evidence=evidence, remedy=remedy, saving_us=saving_us, scope="kernel",
-        source_file=author_file(context.compiled, file) or str(context.inspection.launch.source.path), source_line=line,
-    )  # fmt: skip
+        rule=rule.id,
+        severity=severity,
+        title=title,
+        evidence=evidence,
+        remedy=remedy,
+        saving_us=saving_us,
+        scope="kernel",
+        source_file=author_file(context.compiled, file) or str(context.inspection.launch.source.path),
+        source_line=line,
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from advisor.diagnosis.compiled_rules.context import CompiledContext, report
-from advisor.schema import Finding
+from advisor.result.schema import Finding
 
 
 class ConvertLayoutInLoop:
@@ -37,10 +37,15 @@ Triton, `lib/Dialect/TritonGPU/Transforms/RemoveLayoutConversions`.
         line, text, _ = context.facts.conversions_in_loop[0]
         count = len(context.facts.conversions_in_loop)
         return report(
-            self, context, "advice", f"{count} layout conversion{'s' if count > 1 else ''} in a loop",
-            evidence=text, remedy="move it out of the loop, or change what is computed before and after it so that the layouts agree",
-            line=line, saving_us=saving,
-        )  # fmt: skip
+            self,
+            context,
+            "advice",
+            f"{count} layout conversion{'s' if count > 1 else ''} in a loop",
+            evidence=text,
+            remedy="move it out of the loop, or change what is computed before and after it so that the layouts agree",
+            line=line,
+            saving_us=saving,
+        )
 
 
 RULE = ConvertLayoutInLoop()

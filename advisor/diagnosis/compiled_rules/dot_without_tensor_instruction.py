@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from advisor.compiled.costs import cost, tensor_type
-from advisor.compiled.machine_work import executions_at
+from advisor.compiled.demand.costs import cost, tensor_type
+from advisor.compiled.demand.machine_work import executions_at
 from advisor.diagnosis.compiled_rules.context import CompiledContext, report
 from advisor.pipelines.demand import Demand
-from advisor.schema import Finding
+from advisor.result.schema import Finding
 
 
 class DotWithoutTensorInstruction:
@@ -44,14 +44,17 @@ Triton language reference, `tl.dot`.
             if left is None or tensor_type(operation, left) is not None:
                 continue
             return report(
-                self, context, "warning", f"A dot of {left.element} operands runs on the fma pipeline",
+                self,
+                context,
+                "warning",
+                f"A dot of {left.element} operands runs on the fma pipeline",
                 evidence=f"operands {left.element}, precision {operation.attribute('inputPrecision') or 'ieee'}, no matrix "
                 f"instruction in the code{', in a loop' if depth else ''}",
                 remedy='set input_precision="tf32" (or "tf32x3"), or convert the operands to bf16 or fp16',
                 saving_us=context.saving(lambda asked: _on_tensor_pipeline(asked, context), changes_type=True),
                 line=operation.location.line if operation.location else None,
                 file=operation.location.file if operation.location else None,
-            )  # fmt: skip
+            )
         return None
 
 
@@ -72,9 +75,11 @@ def _on_tensor_pipeline(asked: Demand, context: CompiledContext) -> Demand:
     flop = min(flop / float(asked.ctas[0]), float(asked.per_cta["fma"][0]))
     spared = np.minimum(flop / FLOP_PER_FMA / context.compiled.target.warp_size, asked.per_cta["issue"])
     per_cta = {
-        **asked.per_cta, "fma": asked.per_cta["fma"] - flop, "tensor": asked.per_cta["tensor"] + flop,
+        **asked.per_cta,
+        "fma": asked.per_cta["fma"] - flop,
+        "tensor": asked.per_cta["tensor"] + flop,
         "issue": asked.per_cta["issue"] - spared,
-    }  # fmt: skip
+    }
     return replace(asked, per_cta=per_cta, tensor_dtype="tf32")
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from advisor.compiled.costs import cost
-from advisor.compiled.divisors import INTEGER
-from advisor.compiled.machine_work import executions_at
+from advisor.compiled.demand.costs import cost
+from advisor.compiled.demand.machine_work import executions_at
+from advisor.compiled.ir.divisors import INTEGER
 from advisor.diagnosis.compiled_rules.context import CompiledContext, report
-from advisor.schema import Finding
+from advisor.result.schema import Finding
 
 
 class IntegerDivisionInLoop:
@@ -21,7 +21,7 @@ There is no integer divider: `//` and `%` by a value the compiler does not know 
 
 ## How it is computed
 `arith.divsi`, `remsi`, `divui`, `remui` in loops of the IR whose divisor is not a constant.
-Saving: the latency predicted without their integer operations and reciprocals (`advisor/compiled/costs.py`).
+Saving: the latency predicted without their integer operations and reciprocals (`advisor/compiled/demand/costs.py`).
 
 ## What to do
 Make the divisor a `tl.constexpr`, carry the quotient along instead of dividing, or divide once before the loop.
@@ -32,13 +32,7 @@ CUDA C++ Programming Guide, arithmetic instructions (throughput of integer divis
 
     def check(self, context: CompiledContext) -> Finding | None:
         """The finding, or None."""
-        found = [
-            op
-            for op, depth in context.operations
-            if depth > 0
-            and op.name in INTEGER
-            and context.divisors[id(op)].constant is None
-        ]
+        found = [op for op, depth in context.operations if depth > 0 and op.name in INTEGER and context.divisors[id(op)].constant is None]
         if not found:
             return None
         worst = max(found, key=lambda op: op.result.elements if op.result else 1)
@@ -53,13 +47,16 @@ CUDA C++ Programming Guide, arithmetic instructions (throughput of integer divis
         if saving is None and context.predicts_savings:
             return None  # one division for each tile of a persistent kernel, say
         return report(
-            self, context, "advice" if elements == 1 else "warning",
+            self,
+            context,
+            "advice" if elements == 1 else "warning",
             f"{len(found)} integer division{'s' if len(found) > 1 else ''} in a loop",
             evidence=f"{worst.name.split('.')[1]} of {elements:,} element{'s' if elements > 1 else ''}, divisor not a constant",
             remedy="make the divisor a tl.constexpr, carry the quotient along, or divide before the loop",
             saving_us=saving,
-            line=worst.location.line if worst.location else None, file=worst.location.file if worst.location else None,
-        )  # fmt: skip
+            line=worst.location.line if worst.location else None,
+            file=worst.location.file if worst.location else None,
+        )
 
 
 RULE = IntegerDivisionInLoop()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from advisor.diagnosis.compiled_rules.context import CompiledContext, report
-from advisor.schema import Finding
+from advisor.result.schema import Finding
 
 
 class MaskNeverBinds:
@@ -46,12 +46,16 @@ Triton tutorial 03, matrix multiplication.
             return None
         names = ", ".join(sorted({a.argument or "memory" for a in idle}))
         return report(
-            self, context, "info", f"Masks on {names} never bind for these sizes",
+            self,
+            context,
+            "info",
+            f"Masks on {names} never bind for these sizes",
             evidence=f"{len(idle)} masked load{'s' if len(idle) > 1 else ''} in a loop, all lanes active "
             + (f"in all {context.demand.programs:,} programs" if context.demand.programs != 1 else "in the one program"),
             remedy="add a constexpr such as EVEN_K (with @triton.heuristics) and load without a mask where it holds",
-            line=idle[0].line, file=idle[0].file,
-        )  # fmt: skip
+            line=idle[0].line,
+            file=idle[0].file,
+        )
 
 
 RULE = MaskNeverBinds()

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from advisor.diagnosis.compiled_rules.context import CompiledContext, report
-from advisor.schema import Finding
+from advisor.result.schema import Finding
 
 
 class MmaInsteadOfWgmma:
@@ -45,13 +45,17 @@ arXiv 2402.13499, table of mma.sync against wgmma on H800.
         why = f"{rows} rows" if rows < 64 else f"{warps} warps" if warps % 4 else "operands or layouts the instruction does not take"
         better = "tcgen05" if capability >= 100 else "wgmma"
         return report(
-            self, context, "advice", f"The dot uses mma.sync, not {better}",
+            self,
+            context,
+            "advice",
+            f"The dot uses mma.sync, not {better}",
             evidence=f"tile of {rows} x {dot.result.shape[-1] if dot.result else 0} with {warps} warps on "
             f"{context.compiled.target.name}: {why}",
             remedy=f"give {better} 64 rows and four warps; with few rows, swap the operands so that the long side is M",
             saving_us=context.saving(lambda asked: replace(asked, tensor_rate=np.ones_like(asked.tensor_rate))),
-            line=dot.location.line if dot.location else None, file=dot.location.file if dot.location else None,
-        )  # fmt: skip
+            line=dot.location.line if dot.location else None,
+            file=dot.location.file if dot.location else None,
+        )
 
 
 RULE = MmaInsteadOfWgmma()

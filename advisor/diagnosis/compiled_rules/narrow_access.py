@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from advisor.compiled.costs import element_bytes
+from advisor.compiled.demand.costs import element_bytes
 from advisor.diagnosis.compiled_rules.context import CompiledContext, report
-from advisor.schema import Finding
+from advisor.result.schema import Finding
 
 
 class NarrowAccess:
@@ -48,13 +48,17 @@ CUDA C++ Programming Guide, device memory accesses.
         work = context.work
         spared = work.access_instructions - work.access_instructions_widest if work is not None else 0.0
         return report(
-            self, context, "warning" if narrow < 4 else "advice",
+            self,
+            context,
+            "warning" if narrow < 4 else "advice",
             f"A {worst.kind} of {worst.argument or 'memory'} moves {narrow} bytes per thread",
             evidence=f"{worst.contiguous} elements of {element_bytes(worst.element):g} bytes lie in a row, and each thread holds "
             f"{worst.lanes // threads}; 16 bytes were possible",
             remedy="make the size and stride multiples of 16, or assert it with tl.multiple_of / tl.max_contiguous",
-            line=worst.line, file=worst.file, saving_us=context.without(issue=spared),
-        )  # fmt: skip
+            line=worst.line,
+            file=worst.file,
+            saving_us=context.without(issue=spared),
+        )
 
 
 RULE = NarrowAccess()

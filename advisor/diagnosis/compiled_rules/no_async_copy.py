@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from advisor.diagnosis.compiled_rules.context import CompiledContext, report
-from advisor.schema import Finding
+from advisor.result.schema import Finding
 
 
 class NoAsyncCopy:
@@ -45,13 +45,16 @@ Triton, `lib/Dialect/TritonGPU/Transforms/Pipeliner`.
             return None
         stages = context.compiled.num_stages
         return report(
-            self, context, "warning", f"num_stages={context.compiled.num_stages}, but nothing is copied asynchronously",
+            self,
+            context,
+            "warning",
+            f"num_stages={context.compiled.num_stages}, but nothing is copied asynchronously",
             evidence=f"{len(loads)} loads in loops with a dot, and no cp.async or TMA instruction",
             remedy="make the contiguous dimension and its stride multiples of 16, or use tensor descriptors",
             saving_us=context.saving(lambda asked: replace(asked, num_stages=np.full_like(asked.num_stages, stages))),
             line=loads[0].location.line if loads[0].location else None,
             file=loads[0].location.file if loads[0].location else None,
-        )  # fmt: skip
+        )
 
 
 RULE = NoAsyncCopy()

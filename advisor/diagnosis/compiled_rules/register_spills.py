@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from advisor.diagnosis.compiled_rules.context import CompiledContext, report
-from advisor.schema import Finding
+from advisor.result.schema import Finding
 
 
 class RegisterSpills:
@@ -41,11 +41,15 @@ NVIDIA CUDA Binary Utilities, cuobjdump; CUDA C++ Best Practices Guide, local me
         work = context.work
         saving = context.without(smem=work.spill_bytes, l2_bytes=work.spill_l2_bytes) if work is not None else None
         return report(
-            self, context, "warning" if inside or spilled >= 64 else "advice", f"{spilled} bytes per thread spill to local memory",
+            self,
+            context,
+            "warning" if inside or spilled >= 64 else "advice",
+            f"{spilled} bytes per thread spill to local memory",
             evidence=f"{resources.registers} registers per thread, {resources.num_warps} warps; {inside} local-memory instructions "
             f"in the main loop, {context.facts.mix.get('spill', 0)} in all",
-            remedy="use more warps, a smaller tile, or fewer stages", saving_us=saving,
-        )  # fmt: skip
+            remedy="use more warps, a smaller tile, or fewer stages",
+            saving_us=saving,
+        )
 
 
 RULE = RegisterSpills()

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from advisor.compiled.counts import AccessDemand
+from advisor.compiled.demand.counts import AccessDemand
 from advisor.diagnosis.compiled_rules.context import CompiledContext, report
 from advisor.diagnosis.rule import amount, microseconds
 from advisor.pipelines.demand import Demand
-from advisor.schema import Finding
+from advisor.result.schema import Finding
 
 AGAIN = 1.5
 """Below this multiple of the distinct bytes loads are no cause: the limit that `operand-traffic` has for the L2."""
@@ -59,12 +59,16 @@ S. Williams et al., "Roofline" (CACM 2009), per memory level; the re-read model 
         name = max(requested, key=lambda name: requested[name] - footprints[name])
         most = max((access for access in loads if access.name == name), key=lambda access: access.requested_bytes)
         return report(
-            self, context, "advice", f"Every byte is loaded {loaded / distinct:.1f} times",
+            self,
+            context,
+            "advice",
+            f"Every byte is loaded {loaded / distinct:.1f} times",
             evidence=f"{amount(loaded)} through the L2 for {amount(distinct)} of distinct data (L2: {amount(analysis.gpu.l2_bytes)}); "
             f"re-reading costs {microseconds(costs)} of {microseconds(analysis.predicted.us)} in all",
             remedy="larger tiles, or an order of the programs in which neighbours share operands (GROUP_SIZE_M)",
-            line=most.line, file=most.file,
-        )  # fmt: skip
+            line=most.line,
+            file=most.file,
+        )
 
 
 def _by_name(loads: Sequence[AccessDemand]) -> dict[str, float]:
@@ -79,9 +83,11 @@ def _once(asked: Demand, elsewhere: float) -> Demand:
     """The demand with every distinct byte read once, besides what is loaded `elsewhere`: from nobody knows where."""
     least = asked.compulsory_bytes + elsewhere
     return replace(
-        asked, l2_bytes=np.minimum(asked.l2_bytes, least), dram_bytes=np.minimum(asked.dram_bytes, least),
+        asked,
+        l2_bytes=np.minimum(asked.l2_bytes, least),
+        dram_bytes=np.minimum(asked.dram_bytes, least),
         cta_load_bytes=np.minimum(asked.cta_load_bytes, least / asked.ctas),
-    )  # fmt: skip
+    )
 
 
 RULE = RepeatedLoads()

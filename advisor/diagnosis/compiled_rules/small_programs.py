@@ -9,7 +9,7 @@ from advisor.diagnosis.compiled_rules.context import CompiledContext, report
 from advisor.diagnosis.context import THRESHOLD
 from advisor.diagnosis.rule import microseconds
 from advisor.pipelines.schedule import start_us
-from advisor.schema import Finding
+from advisor.result.schema import Finding
 
 
 class SmallPrograms:
@@ -42,10 +42,14 @@ clock, however many threads these have.
             return None
         starting = first(start_us(found.asked, found.gpu))
         return report(
-            self, context, "warning", f"{context.demand.programs:,} programs take {microseconds(starting)} to start",
+            self,
+            context,
+            "warning",
+            f"{context.demand.programs:,} programs take {microseconds(starting)} to start",
             evidence=f"whatever they do; were that free, the launch would take {microseconds(found.predicted.us - saving)}",
-            remedy="give each program more: a larger block, or a loop over several blocks with a smaller grid", saving_us=saving,
-        )  # fmt: skip
+            remedy="give each program more: a larger block, or a loop over several blocks with a smaller grid",
+            saving_us=saving,
+        )
 
 
 RULE = SmallPrograms()

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from advisor.compiled.costs import element_bytes
+from advisor.compiled.demand.costs import element_bytes
 from advisor.diagnosis.compiled_rules.context import CompiledContext, report
-from advisor.schema import Finding
+from advisor.result.schema import Finding
 
 
 class UncoalescedAccess:
@@ -47,17 +47,21 @@ CUDA C++ Best Practices Guide, coalesced access to global memory.
         used = worst.contiguous or 1
         all_unused = context.work.sector_bytes if context.work is not None else unused
         return report(
-            self, context, "warning" if share > 0.3 else "advice",
+            self,
+            context,
+            "warning" if share > 0.3 else "advice",
             f"A {worst.kind} of {worst.argument or 'memory'} is not coalesced",
             evidence=f"{used} element{'s' if used > 1 else ''} of {element_bytes(worst.element):g} bytes in a row, in sectors of "
             f"{worst.sector_ratio:.1f} times the bytes asked for; {100 * share:.0f} % of the bytes the kernel moves",
             remedy="let the last dimension of the block run along memory, or change the tensor's layout",
-            line=worst.line, file=worst.file,
+            line=worst.line,
+            file=worst.file,
             saving_us=context.without(
-                l2_bytes=unused, dram_bytes=context.demand.likely_unused_bytes * unused / all_unused,
+                l2_bytes=unused,
+                dram_bytes=context.demand.likely_unused_bytes * unused / all_unused,
                 load_bytes=unused if worst.kind == "load" else 0.0,
             ),
-        )  # fmt: skip
+        )
 
 
 RULE = UncoalescedAccess()

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from advisor.compiled.machine_work import executions_at
+from advisor.compiled.demand.machine_work import executions_at
 from advisor.diagnosis.compiled_rules.context import CompiledContext, report
-from advisor.schema import Finding
+from advisor.result.schema import Finding
 
 NARROWER = 0.5
 """Share of the instructions of 64-bit arithmetic that 32-bit offsets spare: a carry and its sum become one addition."""
@@ -43,11 +43,15 @@ CUDA C++ Best Practices Guide, integer arithmetic.
         trips = executions_at(context.demand, loop.first_line, 0.0)
         spared = NARROWER * loop.wide_integer * threads * trips
         return report(
-            self, context, "advice", f"{100 * share:.0f} % of the loop's instructions are 64-bit index arithmetic",
+            self,
+            context,
+            "advice",
+            f"{100 * share:.0f} % of the loop's instructions are 64-bit index arithmetic",
             evidence=f"{loop.wide_integer} of {loop.instructions} instructions a trip",
             remedy="advance pointers by a constant, keep offsets 32-bit where the tensor allows, or use tensor descriptors",
-            line=loop.first_line, saving_us=context.without(alu=spared, issue=spared / context.compiled.target.warp_size),
-        )  # fmt: skip
+            line=loop.first_line,
+            saving_us=context.without(alu=spared, issue=spared / context.compiled.target.warp_size),
+        )
 
 
 RULE = WideIndexInLoop()

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
+from advisor.diagnosis.moe_rules import clamped_block_k, entry_far_from_m, expert_padding, low_rows_per_expert, uneven_routing
 from advisor.diagnosis.rule import Rule
 from advisor.diagnosis.rules import (
     below_bound,
     cannot_launch,
-    clamped_block_k,
     edge_padding,
-    entry_far_from_m,
-    expert_padding,
     few_stages,
     group_size_l2,
     k_loop_shorter_than_pipeline,
     launch_bound,
     low_occupancy,
-    low_rows_per_expert,
     not_tensor_dtype,
     operand_traffic,
     register_spills_likely,
@@ -27,7 +24,6 @@ from advisor.diagnosis.rules import (
     tail_wave,
     tile_below_matrix_instruction,
     too_few_ctas,
-    uneven_routing,
     widened_operands,
 )
 

@@ -6,7 +6,7 @@ from advisor.diagnosis.columns import first
 from advisor.diagnosis.context import LaunchContext, Need
 from advisor.diagnosis.rule import found, microseconds
 from advisor.pipelines import least_launch_us
-from advisor.schema import Finding
+from advisor.result.schema import Finding
 
 
 class BelowBound:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from advisor.configs.launchability import least_block_k
 from advisor.diagnosis.columns import first
 from advisor.diagnosis.context import LaunchContext, Need
 from advisor.diagnosis.rule import found, kibibytes, remedy_of
 from advisor.pipelines.occupancy import MAX_THREADS_PER_CTA
-from advisor.schema import Finding, Severity
+from advisor.result.schema import Finding, Severity
+from advisor.tables.launchability import least_block_k
 
 
 class CannotLaunch:

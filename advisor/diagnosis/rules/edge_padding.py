@@ -8,7 +8,7 @@ from advisor.diagnosis.columns import first
 from advisor.diagnosis.context import LaunchContext, Need
 from advisor.diagnosis.rule import cured, microseconds
 from advisor.pipelines import problem_batch
-from advisor.schema import Finding
+from advisor.result.schema import Finding
 
 
 def product_sizes(context: LaunchContext) -> tuple[float, float, float]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from advisor.diagnosis.columns import first
 from advisor.diagnosis.context import LaunchContext, Need
 from advisor.diagnosis.rule import amount, found, remedy_of, severity_of
-from advisor.schema import Finding
+from advisor.result.schema import Finding
 
 
 class GroupSizeL2:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from advisor.diagnosis.context import LaunchContext, Need
 from advisor.diagnosis.rule import found, microseconds, percent
 from advisor.pipelines import least_launch_us
-from advisor.schema import Finding
+from advisor.result.schema import Finding
 
 NEAR = 2.0
 """Multiple of launch and work up to which the launch is the main part of the latency: where this rule looks, it is at least half of

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from advisor.diagnosis.columns import first
 from advisor.diagnosis.context import LaunchContext, Need
 from advisor.diagnosis.rule import found, kibibytes, microseconds, remedy_of, severity_of
-from advisor.hardware import GpuSpec
+from advisor.gpus.hardware import GpuSpec
 from advisor.pipelines.occupancy import TENSOR_MEMORY_COLUMNS, Resources, held_registers
-from advisor.schema import Finding
+from advisor.result.schema import Finding
 
 HELD: Mapping[str, Callable[[Resources, GpuSpec], str]] = {
     "registers": lambda held, gpu: (

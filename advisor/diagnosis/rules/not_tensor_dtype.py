@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from advisor.diagnosis.context import LaunchContext, Need
 from advisor.diagnosis.rule import found, microseconds, severity_of
-from advisor.schema import Finding
+from advisor.result.schema import Finding
 
 
 class NotTensorDtype:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from advisor.diagnosis.columns import first
 from advisor.diagnosis.context import LaunchContext, Need
 from advisor.diagnosis.rule import amount, cured, microseconds
-from advisor.schema import Finding
+from advisor.result.schema import Finding
 
 L2_AGAIN, DRAM_AGAIN = 1.5, 1.25
 """Re-reading below these multiples of the distinct bytes is within what the re-read model can tell. Source: 800 launches of

@@ -7,7 +7,7 @@ from advisor.diagnosis.context import LaunchContext, Need
 from advisor.diagnosis.neighbours import OTHER_REGISTERS, accumulators
 from advisor.diagnosis.rule import found, promised
 from advisor.pipelines import configuration_batch
-from advisor.schema import Finding
+from advisor.result.schema import Finding
 
 
 class RegisterSpillsLikely:
@@ -54,9 +54,7 @@ sm_90.
             "warning",
             f"The results of a tile take {held:.0f} of {cap} registers per thread",
             evidence=f"spread over {warps} warps; {OTHER_REGISTERS} more go to addresses and masks (estimated, not compiled)",
-            remedy=f"{better.text()} fits: {promised(better)}, without the spills"
-            if better
-            else "raise num_warps or halve a block",
+            remedy=f"{better.text()} fits: {promised(better)}, without the spills" if better else "raise num_warps or halve a block",
         )
 
 

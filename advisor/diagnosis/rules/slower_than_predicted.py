@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from advisor.diagnosis.context import LaunchContext, Need
 from advisor.diagnosis.rule import found, microseconds
-from advisor.schema import Finding
+from advisor.result.schema import Finding
 
 FAR = 1.5
 """Ratio from which the model cannot be merely imprecise; its 90th-percentile error on the sweeps of `data/README.md` is below."""

@@ -6,7 +6,7 @@ from advisor.diagnosis.columns import first
 from advisor.diagnosis.context import LaunchContext, Need
 from advisor.diagnosis.rule import cured, microseconds
 from advisor.pipelines.schedule import start_us
-from advisor.schema import Finding
+from advisor.result.schema import Finding
 
 
 class SmallCtas:

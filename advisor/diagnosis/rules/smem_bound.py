@@ -7,7 +7,7 @@ import numpy as np
 from advisor.diagnosis.columns import first
 from advisor.diagnosis.context import LaunchContext, Need
 from advisor.diagnosis.rule import amount, cured, microseconds
-from advisor.schema import Finding
+from advisor.result.schema import Finding
 
 
 class SmemBound:

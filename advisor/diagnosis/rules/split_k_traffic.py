@@ -6,7 +6,7 @@ from advisor import pipelines
 from advisor.diagnosis.columns import first
 from advisor.diagnosis.context import LaunchContext, Need
 from advisor.diagnosis.rule import amount, found, remedy_of, severity_of
-from advisor.schema import Finding
+from advisor.result.schema import Finding
 
 
 class SplitKTraffic:

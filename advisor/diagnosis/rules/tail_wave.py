@@ -7,7 +7,7 @@ import math
 from advisor.diagnosis.columns import first
 from advisor.diagnosis.context import LaunchContext, Need
 from advisor.diagnosis.rule import cured, microseconds, percent
-from advisor.schema import Finding
+from advisor.result.schema import Finding
 
 
 class TailWave:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from advisor.configs.launchability import swaps_operands
 from advisor.diagnosis.columns import first
 from advisor.diagnosis.context import LaunchContext, Need
 from advisor.diagnosis.rule import found, percent, remedy_of, severity_of
-from advisor.schema import Finding
+from advisor.result.schema import Finding
+from advisor.tables.launchability import swaps_operands
 
 
 class TileBelowMatrixInstruction:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from advisor.diagnosis.context import LaunchContext, Need
 from advisor.diagnosis.rule import found
 from advisor.pipelines.tile import EMULATED
-from advisor.schema import Finding
+from advisor.result.schema import Finding
 
 
 class WidenedOperands:

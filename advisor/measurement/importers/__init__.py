@@ -10,13 +10,13 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from advisor.errors import InputError
-from advisor.hardware import GpuSpec
+from advisor.gpus.hardware import GpuSpec
 from advisor.measurement.importers import nsight_compute, proton, torch_profiler
 from advisor.measurement.importers.matching import Match, match
 from advisor.measurement.importers.record import TEXT_LIMIT_BYTES, KernelRecord, clean, parse_json
 from advisor.measurement.launch import Launch
-from advisor.reading import read_text
+from advisor.system.errors import InputError
+from advisor.system.reading import read_text
 
 NSIGHT_COMPUTE = "nsight-compute"
 
@@ -65,8 +65,12 @@ def parse_profile(text: str, label: str, launches: Sequence[Launch] = (), gpu: G
             name, (records, notes) = "proton", proton.parse(document, label)
         else:
             got = "a list" if isinstance(document, list) else f"the keys {', '.join(map(clean, document)) or '(none)'}"
-            raise InputError(f"{label}: JSON, but no profile", got, "rows (CSV), ncu --csv, or a Chrome trace of torch's profiler",
-                             "give what advisor measure or the profiler wrote")  # fmt: skip
+            raise InputError(
+                f"{label}: JSON, but no profile",
+                got,
+                "rows (CSV), ncu --csv, or a Chrome trace of torch's profiler",
+                "give what advisor measure or the profiler wrote",
+            )
     elif nsight_compute.is_nsight_compute(text):
         name, (records, notes) = NSIGHT_COMPUTE, nsight_compute.parse(text, label)
     else:

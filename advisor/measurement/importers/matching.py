@@ -10,11 +10,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from advisor import pipelines
-from advisor.errors import AdvisorError
-from advisor.hardware import GpuSpec, match_device_name
+from advisor.gpus.hardware import GpuSpec, match_device_name
 from advisor.measurement.importers.record import KernelRecord
 from advisor.measurement.launch import Launch, Outcome
-from advisor.schema import Round
+from advisor.result.schema import Round
+from advisor.system.errors import AdvisorError
 
 # Triton names a compiled kernel after its function; older versions append the specialization (`_0d1d2d34c`).
 _SPECIALIZATION = re.compile(r"_(\d+[dce]*)+$")
@@ -38,9 +38,7 @@ def launched_ctas(launch: Launch, gpu: GpuSpec | None) -> int | None:
         return None
 
     try:
-        demand = pipelines.demand(
-            pipelines.problem_batch([launch.problem]), pipelines.configuration_batch([launch.configuration]), gpu
-        )
+        demand = pipelines.demand(pipelines.problem_batch([launch.problem]), pipelines.configuration_batch([launch.configuration]), gpu)
     except (AdvisorError, KeyError):
         return None
     return round(float(np.ravel(demand.launched_ctas)[0]))
@@ -64,9 +62,7 @@ def match(
             reasons.append(f"{shape}: ran on {on.name}, not on {gpu.name}")
             continue
         if gpu is not None and record.compute_capability not in (None, gpu.compute_capability):
-            reasons.append(
-                f"{shape}: ran on compute capability {record.compute_capability}, not on {gpu.name} ({gpu.compute_capability})"
-            )
+            reasons.append(f"{shape}: ran on compute capability {record.compute_capability}, not on {gpu.name} ({gpu.compute_capability})")
             continue
         warp = on.warp_size if on is not None else 32
         fitting = named
@@ -87,8 +83,11 @@ def match(
             continue
         matches.append(Match(launch=fitting[0], record=record))
         taken.add(fitting[0].key())
-    missing = tuple(f"{launch.kernel.function} {launch.problem.op} {launch.problem.sizes} {launch.configuration.label()}: no record"
-                    for launch in _distinct(launches) if launch.key() not in taken)  # fmt: skip
+    missing = tuple(
+        f"{launch.kernel.function} {launch.problem.op} {launch.problem.sizes} {launch.configuration.label()}: no record"
+        for launch in _distinct(launches)
+        if launch.key() not in taken
+    )
     return tuple(matches), tuple(reasons), missing
 
 

@@ -6,8 +6,8 @@ import csv
 import io
 from collections.abc import Sequence
 
-from advisor.errors import InputError
 from advisor.measurement.importers.record import RECORD_LIMIT, REMEDY, UNITS_US, Collector, KernelRecord, clean, dimensions, number
+from advisor.system.errors import InputError
 
 DURATION = "gpu__time_duration.sum"
 DETAILS_DURATION = "Duration"
@@ -59,10 +59,13 @@ def _raw(header: list[str], rows: list[list[str]], label: str) -> tuple[tuple[Ke
         duration = number(cells[DURATION])
         metrics = {name: value for name in header if name not in _FIXED and (value := number(cells[name])) is not None}
         found.add(
-            cells.get("Kernel Name", ""), None if duration is None else duration * scale, metrics=metrics,
-            grid=dimensions(cells.get("Grid Size", "")), block=dimensions(cells.get("Block Size", "")),
+            cells.get("Kernel Name", ""),
+            None if duration is None else duration * scale,
+            metrics=metrics,
+            grid=dimensions(cells.get("Grid Size", "")),
+            block=dimensions(cells.get("Block Size", "")),
             compute_capability=clean(cells.get("CC", "")) or None,
-        )  # fmt: skip
+        )
     return found.finish()
 
 
@@ -94,7 +97,11 @@ def _details(header: list[str], rows: Sequence[list[str]]) -> tuple[tuple[Kernel
         cells = shapes[launch]
         duration = metrics.pop(DETAILS_DURATION, None)
         found.add(
-            cells.get("Kernel Name", ""), duration, metrics=metrics, grid=dimensions(cells.get("Grid Size", "")),
-            block=dimensions(cells.get("Block Size", "")), compute_capability=clean(cells.get("CC", "")) or None,
-        )  # fmt: skip
+            cells.get("Kernel Name", ""),
+            duration,
+            metrics=metrics,
+            grid=dimensions(cells.get("Grid Size", "")),
+            block=dimensions(cells.get("Block Size", "")),
+            compute_capability=clean(cells.get("CC", "")) or None,
+        )
     return found.finish()

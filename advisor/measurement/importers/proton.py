@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from advisor.errors import InputError
 from advisor.measurement.importers.record import RECORD_LIMIT, REMEDY, UNITS_US, Collector, KernelRecord, number
+from advisor.system.errors import InputError
 
 _TIME = "time ("
 

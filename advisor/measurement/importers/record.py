@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from advisor.configs.cells import is_latency
-from advisor.errors import InputError
+from advisor.rows.cells import is_latency
+from advisor.system.errors import InputError
 
 TEXT_LIMIT_BYTES = 512 * 1024 * 1024
 RECORD_LIMIT = 2_000_000
@@ -19,9 +19,19 @@ REMEDY = "export it again, or cut it down to the kernels of interest"
 
 # Spellings of time units in what profilers write -> microseconds.
 UNITS_US: dict[str, float] = {
-    "ns": 1e-3, "nsecond": 1e-3, "nanosecond": 1e-3, "us": 1.0, "usecond": 1.0, "µs": 1.0, "microsecond": 1.0,
-    "ms": 1e3, "msecond": 1e3, "millisecond": 1e3, "s": 1e6, "second": 1e6,
-}  # fmt: skip
+    "ns": 1e-3,
+    "nsecond": 1e-3,
+    "nanosecond": 1e-3,
+    "us": 1.0,
+    "usecond": 1.0,
+    "µs": 1.0,
+    "microsecond": 1.0,
+    "ms": 1e3,
+    "msecond": 1e3,
+    "millisecond": 1e3,
+    "s": 1e6,
+    "second": 1e6,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,9 +69,17 @@ class Collector:
         self._left_out = 0
 
     def add(
-        self, name: str, duration_us: float | None, *, grid: tuple[int, ...] = (), block: tuple[int, ...] = (), gpu: str | None = None,
-        compute_capability: str | None = None, count: int = 1, metrics: Mapping[str, float] | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        name: str,
+        duration_us: float | None,
+        *,
+        grid: tuple[int, ...] = (),
+        block: tuple[int, ...] = (),
+        gpu: str | None = None,
+        compute_capability: str | None = None,
+        count: int = 1,
+        metrics: Mapping[str, float] | None = None,
+    ) -> None:
         """One launch (or `count` of them with this mean duration)."""
         name = clean(name)
         if not name or duration_us is None or not is_latency(duration_us) or count < 1:
@@ -84,12 +102,17 @@ class Collector:
         """The records in order of appearance, and the notes."""
         records = tuple(
             KernelRecord(
-                name=key[0], samples_us=tuple(samples), count=self._counts[key], grid=key[1], block=key[2], gpu=key[3],
+                name=key[0],
+                samples_us=tuple(samples),
+                count=self._counts[key],
+                grid=key[1],
+                block=key[2],
+                gpu=key[3],
                 compute_capability=key[4],
                 metrics={metric: sum(values) / len(values) for metric, values in self._metrics.get(key, {}).items()},
             )
             for key, samples in self._samples.items()
-        )  # fmt: skip
+        )
         notes = (*self.notes, f"and {self._left_out} more") if self._left_out else tuple(self.notes)
         return records, notes
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from advisor.errors import InputError
 from advisor.measurement.importers.record import RECORD_LIMIT, REMEDY, Collector, KernelRecord, clean, dimensions, number
+from advisor.system.errors import InputError
 
 _METRICS = {
     "registers per thread": "registers_per_thread",
@@ -42,7 +42,11 @@ def parse(document: Any, label: str) -> tuple[tuple[KernelRecord, ...], tuple[st
         assert isinstance(arguments, dict)
         metrics = {ours: value for theirs, ours in _METRICS.items() if (value := number(arguments.get(theirs))) is not None}
         found.add(
-            str(event.get("name", "")), number(event.get("dur")), metrics=metrics, grid=dimensions(arguments.get("grid")),
-            block=dimensions(arguments.get("block")), gpu=devices.get(number(arguments.get("device"))),
-        )  # fmt: skip
+            str(event.get("name", "")),
+            number(event.get("dur")),
+            metrics=metrics,
+            grid=dimensions(arguments.get("grid")),
+            block=dimensions(arguments.get("block")),
+            gpu=devices.get(number(arguments.get("device"))),
+        )
     return found.finish()

@@ -20,7 +20,7 @@ triton = pytest.importorskip("triton")
 
 import triton.language as tl  # noqa: E402
 
-from advisor.autotune import autotune  # noqa: E402
+from advisor.autotuning.decorator import autotune  # noqa: E402
 
 
 def bench(run, quantiles):

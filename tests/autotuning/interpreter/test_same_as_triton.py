@@ -15,7 +15,7 @@ triton = pytest.importorskip("triton")
 
 import triton.language as tl  # noqa: E402
 
-from advisor.autotune import autotune  # noqa: E402
+from advisor.autotuning.decorator import autotune  # noqa: E402
 
 VERSION = tuple(map(int, triton.__version__.split(".")[:2]))
 
@@ -67,13 +67,17 @@ class Scenario:
         self.prune = draw.choice([None, None, "early", "none", "model", "fraction", "both"])
         self.calls = [
             {
-                "n": draw.choice([8, 16]), "scale": draw.choice([1.0, 2.0, 2]), "flag": draw.choice([None, 3, 4]),
-                "z": draw.random() < 0.7, "names": draw.choice(["none", "none", "some", "all"]),
-                "dtype": draw.choice([torch.float32, torch.float64]), "twice": draw.random() < 0.1,
+                "n": draw.choice([8, 16]),
+                "scale": draw.choice([1.0, 2.0, 2]),
+                "flag": draw.choice([None, 3, 4]),
+                "z": draw.random() < 0.7,
+                "names": draw.choice(["none", "none", "some", "all"]),
+                "dtype": draw.choice([torch.float32, torch.float64]),
+                "twice": draw.random() < 0.1,
                 "how": draw.choice(["index", "index", "run", "warmup" if self.around != "above" else "run"]),
             }
             for _ in range(draw.randint(1, 6))
-        ]  # fmt: skip
+        ]
 
     def pruning(self, log):
         def early(configs, named, **kwargs):
@@ -110,8 +114,10 @@ class Scenario:
             options["prune_configs_by"] = self.pruning(log)
         more = {"ADD": 1} if self.added else {}
         hook = own_hook if self.own_hooks else None
-        configs = [triton.Config({"BLOCK": block, **more}, num_warps=warps, pre_hook=hook)
-                   for block, warps in zip(self.blocks, (4, 8, 4, 2), strict=False)]  # fmt: skip
+        configs = [
+            triton.Config({"BLOCK": block, **more}, num_warps=warps, pre_hook=hook)
+            for block, warps in zip(self.blocks, (4, 8, 4, 2), strict=False)
+        ]
         eighths = triton.heuristics({"EIGHTHS": lambda named: named["n"] // 8})
         watched = Watched(log, self.failing)
         tuner = tune(configs, key=self.key, do_bench=bench, **options)(eighths(watched) if self.around == "below" else watched)

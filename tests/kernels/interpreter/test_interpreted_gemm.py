@@ -25,8 +25,13 @@ PERSISTENT = st.fixed_dictionaries(
     }
 )
 CONFIG = {
-    "BLOCK_SIZE_M": 16, "BLOCK_SIZE_N": 32, "BLOCK_SIZE_K": 32, "GROUP_SIZE_M": 2, "num_warps": 4, "num_stages": 3,
-}  # fmt: skip
+    "BLOCK_SIZE_M": 16,
+    "BLOCK_SIZE_N": 32,
+    "BLOCK_SIZE_K": 32,
+    "GROUP_SIZE_M": 2,
+    "num_warps": 4,
+    "num_stages": 3,
+}
 PERSISTENT_CONFIG = {**CONFIG, "EPILOGUE_SUBTILE": 1, "FLATTEN": True, "WARP_SPECIALIZE": False}
 DTYPES = st.sampled_from(["bf16", "fp16", "fp8", "tf32", "fp32"])
 

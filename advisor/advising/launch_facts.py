@@ -1,0 +1,108 @@
+"""What a report shows of a launch beside its latencies: every pipeline, the occupancy, the figures of the GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+
+import numpy as np
+
+from advisor import pipelines
+from advisor.gpus.hardware import GpuSpec
+from advisor.pipelines import Analysis
+from advisor.pipelines.bound import least_amounts, least_launch_us, share_of_least, throughput_per_us
+from advisor.pipelines.occupancy import held_registers
+from advisor.result.schema import PIPELINE_UNITS, PIPELINES, Occupancy, PipelineTime, SourcedFigure
+
+
+def pipeline_times(analysis: Analysis, gpu: GpuSpec) -> tuple[PipelineTime, ...]:
+    """What every pipeline is asked by the configuration and by the problem, and the time of each at its full throughput."""
+    rates = throughput_per_us(gpu, analysis.demand.tensor_dtype)
+    totals, busiest = analysis.demand.totals(), analysis.demand.busiest_sm(gpu.num_sms)
+    least = least_amounts(analysis.work, gpu, analysis.problem.cache)
+    out = []
+    for name in PIPELINES:
+        if name == "launch":
+            launch = least_launch_us(gpu)
+            out.append(
+                PipelineTime(
+                    pipeline=name,
+                    unit="launch",
+                    demand=1.0,
+                    problem_demand=1.0,
+                    busiest_sm_demand=None,
+                    throughput_per_s=0.0,
+                    time_us=launch,
+                    problem_time_us=launch,
+                )
+            )
+            continue
+        demand, of_problem = float(totals[name].flat[0]), float(least[name].flat[0])
+        share = share_of_least(name, of_problem, demand)
+        out.append(
+            PipelineTime(
+                pipeline=name,
+                unit=PIPELINE_UNITS[name],
+                demand=demand,
+                problem_demand=of_problem * share,
+                busiest_sm_demand=float(busiest[name].flat[0]) if name in busiest else None,
+                throughput_per_s=rates[name] * 1e6,
+                time_us=_configuration_time(name, analysis, totals, busiest, rates, gpu),
+                problem_time_us=float(analysis.bound.times_us[name].flat[0]) * share,
+            )
+        )
+    return tuple(out)
+
+
+def _configuration_time(
+    name: str,
+    analysis: Analysis,
+    totals: Mapping[str, pipelines.Array],
+    busiest: Mapping[str, pipelines.Array],
+    rates: Mapping[str, float],
+    gpu: GpuSpec,
+) -> float:
+    """Time of one pipeline at its full throughput: of the busiest SM where every SM has its own, with all modelled traffic."""
+    if not rates[name]:
+        return 0.0
+    if name not in busiest:  # the L2 takes longer where another cache behind it has to deliver
+        return max(float(totals[name].flat[0]) / rates[name], float(analysis.bound.times_us["l2"].flat[0]) if name == "l2" else 0.0)
+    rate = rates[name] / gpu.num_sms * (float(analysis.demand.tensor_rate.flat[0]) if name == "tensor" else 1.0)
+    return float(busiest[name].flat[0]) / rate
+
+
+def occupancy(analysis: Analysis, gpu: GpuSpec) -> Occupancy:
+    """CTAs, waves and what limits the resident ones, by the resources that the analytical model estimates.
+
+    Registers are those that a thread has: what the estimate is above them is spilled (the rule `register-spills-likely` says so).
+    """
+    demand, plan = analysis.demand, analysis.schedule
+
+    def first(values: pipelines.Array) -> float:
+        return float(np.asarray(values).flat[0])
+
+    return Occupancy(
+        ctas=int(first(demand.ctas)),
+        resident_ctas_per_sm=int(first(plan.resident)),
+        limiter=plan.limiter_name,
+        waves=first(plan.waves),
+        last_wave_fill=first(plan.last_wave_fill),
+        registers_per_thread=round(first(held_registers(gpu, demand.resources))),
+        registers_origin="estimated",
+        shared_memory_bytes=int(first(demand.resources.shared_memory_bytes)),
+        spill_bytes=None,
+        k_iterations=int(np.ceil(first(demand.k_iterations))),
+    )
+
+
+def gpu_figures(gpu: GpuSpec) -> tuple[SourcedFigure, ...]:
+    """Every figure of the GPU that has a source."""
+    out = []
+    for field in fields(gpu):
+        value = getattr(gpu, field.name)
+        source = gpu.sources.get(field.name)
+        if source is None or field.name == "sources" or value is None:
+            continue
+        values = {f"{field.name}.{key}": v for key, v in value.items()} if isinstance(value, dict) else {field.name: value}
+        out += [SourcedFigure(name=name, value=v, source=source) for name, v in values.items()]
+    return tuple(out)

@@ -1,0 +1,103 @@
+"""Measured latencies from a file, a profile or rows, matched to the launches of a target."""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+
+from advisor.advising.drafts import Measured
+from advisor.advising.measured.file import coverage
+from advisor.advising.measured.rows import Matched, match
+from advisor.advising.targets import Target
+from advisor.measurement import KernelRef, Launch
+from advisor.measurement.importers import NSIGHT_COMPUTE, KernelRecord, parse_profile
+from advisor.measurement.importers.record import TEXT_LIMIT_BYTES
+from advisor.result.schema import Latency, MeasuredRounds, Round
+from advisor.system.errors import NothingMatchedError
+from advisor.system.reading import read_text
+
+REASONS_SHOWN = 4
+
+
+def match_file(target: Target, path: str | os.PathLike[str]) -> Matched:
+    """Latencies of a target's launches from a profile of Nsight Compute or torch's profiler, or else from rows (`measured.rows.match`).
+
+    A kernel of a profile belongs to a launch when name, threads per CTA and CTAs agree, as far as the profiler says them, and with no
+    other launch; one of which the profiler says the name alone (Proton's) belongs to none. Several runs give their median, with least
+    and greatest as the interval.
+
+    Raises:
+        InputError: The file cannot be read.
+        NothingMatchedError: None of its kernels or rows belongs to any launch.
+    """
+    label = Path(path).name
+    text = read_text(path, label, "a profile or a CSV file", TEXT_LIMIT_BYTES, unpack=True)  # once: it may be a pipe
+    planned = {
+        launch.id: Launch(kernel=KernelRef(file="", function=launch.kernel), problem=launch.problem, configuration=launch.configuration)
+        for launch in target.launches
+        if launch.configuration is not None
+    }
+    profile = parse_profile(text, label, list(planned.values()), target.gpu)
+    if profile is None:
+        return match(target, path, text)
+    if not planned:
+        raise NothingMatchedError(
+            f"{label}: a profile does not say which configuration ran, and neither does {target.title}",
+            None,
+            "a tuned table, or rows with the configuration's columns",
+            "give --measured ROWS.csv",
+        )
+    if profile.records and not any(_has_shape(record) for record in profile.records):
+        raise NothingMatchedError(
+            f"{label}: says of its kernels neither threads per CTA nor CTAs, so their launches are not known",
+            f"a profile of {profile.format}",
+            "a profile of Nsight Compute or torch's profiler",
+            "profile with ncu --csv --page raw, or give --measured ROWS.csv",
+        )
+    found: dict[str, list[KernelRecord]] = defaultdict(list)
+    shapeless = []
+    for each in profile.matches:
+        if _has_shape(each.record):
+            found[each.launch.key()].append(each.record)
+        else:
+            shapeless.append(f"{each.record.name}: neither its threads per CTA nor its CTAs are known")
+    measured = {name: _measured(found[launch.key()], label) for name, launch in planned.items() if launch.key() in found}
+    names = tuple({launch.kernel for launch in target.launches})
+    reasons = sorted((*profile.unmatched, *shapeless), key=lambda reason: not reason.startswith(names))  # kernels of other names say least
+    said = "; ".join(reasons[:REASONS_SHOWN]) + (f"; and {len(reasons) - REASONS_SHOWN} more" if len(reasons) > REASONS_SHOWN else "")
+    if not measured:
+        raise NothingMatchedError(
+            f"{label}: none of its kernels belongs to {target.title} on {target.gpu.name} ({said or 'no kernels'})",
+            None,
+            "kernels with the name, the threads per CTA and the CTAs of a launch",
+            "check --tokens and --gpu, or give --measured ROWS.csv",
+        )
+    unmatched = None
+    if reasons or len(measured) < len(target.launches):
+        unmatched = coverage(label, len(measured), len(target.launches))
+        unmatched += f"; left out: {said}" if said else ""
+    if profile.format == NSIGHT_COMPUTE:
+        doubt = "Nsight Compute empties the caches and lowers the clock, unless it ran with --cache-control none --clock-control none."
+        target = replace(target, unknowns=(*target.unknowns, f"{label}: {doubt}"))
+    return Matched(target=target, measured=measured, unmatched=unmatched)
+
+
+def _has_shape(record: KernelRecord) -> bool:
+    return bool(record.grid or record.block)
+
+
+def _measured(records: list[KernelRecord], label: str) -> Measured:
+    samples = [sample for record in records for sample in record.samples_us]
+    several, runs = len(samples) > 1, sum(record.count for record in records)
+    latency = Latency(
+        us=median(samples),
+        origin="measured",
+        source=f"{label}, {runs} runs" if runs > 1 else label,
+        low_us=min(samples) if several else None,
+        high_us=max(samples) if several else None,
+        coverage=1.0 if several else None,
+    )
+    return Measured(latency=latency, rounds=MeasuredRounds(rounds=(Round(samples_us=tuple(samples)),), source=label))

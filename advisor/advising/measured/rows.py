@@ -1,0 +1,273 @@
+"""Measured latencies from a ROWS file, matched to the launches of a target."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+
+import numpy as np
+
+from advisor.advising.drafts import Measured
+from advisor.advising.measured.file import MeasuredFile, Row, coverage, read_file
+from advisor.advising.targets import CONFIGURATION_UNKNOWN, PlannedLaunch, Target
+from advisor.gpus.hardware import match_device_name
+from advisor.result.schema import Configuration, Latency, Problem, result_dtype
+from advisor.rows.row_configurations import CONFIG_DEFAULTS
+from advisor.rows.rows import DTYPES, FAMILY_PARAMETERS, Rows
+from advisor.system.counting import agree, part, several
+from advisor.system.errors import NothingMatchedError
+from advisor.tables.names import row_dtypes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Matched:
+    """A target with the measurements of its launches.
+
+    Where nobody says which configuration a launch of `target` runs with, it is the one that was measured; `target.unknowns` has a
+    sentence on that. `unmatched` is one on what was left over, None where nothing was.
+    """
+
+    target: Target
+    measured: Mapping[str, Measured]  # by launch id
+    unmatched: str | None
+
+
+def match(target: Target, path: str | os.PathLike[str], text: str | None = None) -> Matched:
+    """Latencies of a target's launches from a file of rows.
+
+    A row belongs to a launch when GPU, operator and all sizes agree, what else of the problem the file has columns for (types, routing,
+    cache state, blocks of scales), and the configuration too where the row names one. Several rows of one launch give their median,
+    with least and greatest as the interval; one row has the interval of its rounds, where the file has them. Rows of other
+    configurations of the problem stand beside it (`Measured.others`), and rows whose launch failed have no latency. What rows say was
+    simulated is called that, and what is a median with such among it.
+
+    Args:
+        target: Whose launches they are.
+        path: The file.
+        text: What it holds, where that was read before: a pipe can be read once.
+
+    Raises:
+        InputError: The file cannot be read, or has no latency_us.
+        NothingMatchedError: No row belongs to any launch.
+    """
+    file = read_file(path, text)
+    here = _on_gpu(file.rows, target)
+    shares: dict[str, list[PlannedLaunch]] = defaultdict(list)
+    for launch in target.launches:
+        shares[launch.share].append(launch)
+    groups = [_match_group(file, group, here, target) for group in shares.values()]
+    launches = {launch.id: launch for group in groups for launch in group.launches}
+    measured = {name: its for group in groups for name, its in group.measured.items()}
+    used, lost, others = (np.logical_or.reduce([getattr(group, name) for group in groups]) for name in ("used", "lost", "others"))
+    others &= ~used
+    if not measured:
+        raise _nothing(file, target, lost, others)
+    unknowns = list(target.unknowns)
+    if all(launch.configuration is not None for launch in launches.values()):
+        unknowns = [text for text in unknowns if text != CONFIGURATION_UNKNOWN]
+    if chosen_from := max(group.chosen_from for group in groups):
+        which = f"the fastest of those {file.word} there (up to {chosen_from})" if chosen_from > 1 else f"the one {file.word} there"
+        unknowns.append(f"Which configuration is launched is not said: where {file.label} has the problem, it is taken as {which}.")
+    if presumed := sum(group.presumed for group in groups):
+        unknowns.append(
+            f"{file.label} does not say which configuration was {file.word}: {part(presumed, len(launches), 'launch')} "
+            f"{agree(presumed, 'is', 'are')} taken to have run as shown."
+        )
+    target = replace(target, launches=tuple(launches[launch.id] for launch in target.launches), unknowns=tuple(unknowns))
+    missing, spare, failures = len(launches) - len(measured), int((~used & ~lost & ~others).sum()), int(lost.sum())
+    left = f"{coverage(file.label, len(measured), len(launches))}; {several(spare, 'row')} {agree(spare, 'belongs', 'belong')} to none"
+    if aside := int(others.sum()):
+        left += f"; {several(aside, 'row')} {agree(aside, 'is', 'are')} of other configurations where what runs was not {file.word}"
+    left += f"; {failures} failed and {agree(failures, 'has', 'have')} no latency" if failures else ""
+    return Matched(target=target, measured=measured, unmatched=left if missing or spare or failures or aside else None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Group:
+    """Launches that share one configuration, matched.
+
+    `used` and `lost` [rows] are those of their problems that were measured or failed, `others` those of problems that were measured with
+    other configurations only, so that nothing is known of what runs; `chosen_from` is the number of configurations of which one was taken
+    for what runs, 0 where that was known, `presumed` the number of launches whose rows name no configuration and are taken to have run
+    with theirs.
+    """
+
+    launches: Sequence[PlannedLaunch]
+    measured: Mapping[str, Measured]
+    used: np.ndarray
+    lost: np.ndarray
+    others: np.ndarray
+    chosen_from: int
+    presumed: int
+
+
+def _match_group(file: MeasuredFile, group: Sequence[PlannedLaunch], here: np.ndarray, target: Target) -> _Group:
+    """Match launches that share one configuration with the rows `here` [rows] of their GPU."""
+    usable = here & np.isfinite(file.latency) & (file.latency > 0)
+    same = {launch.id: _same_problem(file.rows, launch, target, here) for launch in group}
+    found = {launch.id: file.chosen(usable & same[launch.id]) for launch in group}
+    mine = {launch.id: _own(found[launch.id], launch) for launch in group}
+    chosen_from = 0
+    if not any(mine.values()) and target.table is None and (tried := _fastest(found, file.latency)) is not None:
+        configuration, chosen_from = tried
+        source = f"the fastest of {chosen_from} {file.word} in {file.label}" if chosen_from > 1 else f"as {file.word} in {file.label}"
+        group = [replace(launch, configuration=configuration, source=source) for launch in group]
+        mine = {launch.id: [row for row, its in found[launch.id] if its == configuration] for launch in group}
+    measured: dict[str, Measured] = {}
+    unsaid = {row for rows in found.values() for row, its in rows if its is None}
+    presumed = sum(launch.configuration is not None and not unsaid.isdisjoint(mine[launch.id]) for launch in group)
+    used, others = (np.zeros(len(file.rows), dtype=bool) for _ in range(2))
+    for launch in group:
+        (used if mine[launch.id] else others)[[row for row, _ in found[launch.id]]] = True
+        if mine[launch.id]:
+            measured[launch.id] = replace(file.with_rounds(mine[launch.id]), others=_others(file, found[launch.id], launch))
+    lost = here & file.failed & np.logical_or.reduce(list(same.values()))
+    return _Group(launches=group, measured=measured, used=used, lost=lost, others=others, chosen_from=chosen_from, presumed=presumed)
+
+
+def _nothing(file: MeasuredFile, target: Target, lost: np.ndarray, others: np.ndarray) -> NothingMatchedError:
+    """The error for a file without a latency of any launch; `lost` [rows]: launches of the target that failed, `others` [rows]: of its
+    problems with other configurations."""
+    if lost.any():
+        kinds = sorted({file.rows.text["status"][row].strip() for row in np.flatnonzero(lost).tolist()})
+        return NothingMatchedError(
+            f"{file.label}: of {target.title} on {target.gpu.name} it has only launches that failed",
+            ", ".join(kinds),
+            "rows whose status is ok or empty",
+            "measure a configuration whose output is right",
+        )
+    if count := int(others.sum()):
+        return NothingMatchedError(
+            f"{file.label}: no row has the configuration that a launch of {target.title} runs with",
+            f"{several(count, 'row')} of its problems with other configurations",
+            "what runs beside them",
+            "measure that too",
+        )
+    none = f"{file.label}: none of {several(len(file.rows), 'row')} belongs to {target.title} on {target.gpu.name}"
+    return NothingMatchedError(
+        none, None, "rows with the same GPU, sizes, types, cache state and configuration", "check the columns, and --cache and --dtype"
+    )
+
+
+def _own(found: Sequence[Row], launch: PlannedLaunch) -> list[int]:
+    """The rows of the launch's problem that ran with its configuration; rows that name none count as that."""
+    return [row for row, its in found if its is None or (launch.configuration is not None and _same(its, launch))]
+
+
+def _same(configuration: Configuration, launch: PlannedLaunch) -> bool:
+    """Whether two configurations agree in all that both name, or that stands for a known value where it is not named."""
+    assert launch.configuration is not None
+    unnamed, optional = _unnamed(launch), _optional(launch)
+    sides = [{**unnamed, **each.parameters} for each in (configuration, launch.configuration)]
+    options = [(each.num_warps, each.num_stages, each.num_ctas, each.maxnreg) for each in (configuration, launch.configuration)]
+    common = sides[0].keys() & sides[1].keys()
+    return (
+        options[0] == options[1]
+        and all(sides[0][name] == sides[1][name] for name in common)
+        and not any(name in side for side in sides for name in optional - common)
+    )
+
+
+def _unnamed(launch: PlannedLaunch) -> dict[str, int]:
+    """What parameters are where a row does not name them."""
+    further = FAMILY_PARAMETERS.get(launch.problem.family, {})
+    return {**CONFIG_DEFAULTS, **{name: value for name, value in further.items() if value is not None}}
+
+
+def _optional(launch: PlannedLaunch) -> frozenset[str]:
+    """Parameters without which a kernel is another kernel: one that has no BLOCK_SIZE takes its rows whole."""
+    return frozenset(name for name, value in FAMILY_PARAMETERS.get(launch.problem.family, {}).items() if value is None)
+
+
+def _others(file: MeasuredFile, found: Sequence[Row], launch: PlannedLaunch) -> tuple[tuple[Configuration, Latency], ...]:
+    """What else the launch's problem was measured with; none where its own configuration is not known."""
+    if launch.configuration is None:
+        return ()
+    today = launch.configuration.parameters
+    unnamed = {name: value for name, value in {**today, **_unnamed(launch)}.items() if name in today and name not in _optional(launch)}
+    rows: dict[str, list[int]] = defaultdict(list)
+    known: dict[str, Configuration] = {}
+    for row, its in found:
+        if its is not None and not _same(its, launch):
+            whole = replace(its, parameters={**unnamed, **its.parameters})
+            known.setdefault(repr(whole), whole)
+            rows[repr(whole)].append(row)
+    return tuple((its, file.median(rows[key])) for key, its in known.items())
+
+
+def _fastest(found: Mapping[str, Sequence[Row]], latency: np.ndarray) -> tuple[Configuration, int] | None:
+    """Of the configurations that all launches of a group were measured with, the one whose medians sum to least, and how many there
+    were; launches of which nothing was measured have no say. None: there is no such configuration."""
+    sides: list[dict[str, list[float]]] = []
+    known: dict[str, Configuration] = {}
+    for rows in found.values():
+        times: dict[str, list[float]] = defaultdict(list)
+        for row, configuration in rows:
+            if configuration is not None:
+                known.setdefault(repr(configuration), configuration)
+                times[repr(configuration)].append(float(latency[row]))
+        if times:
+            sides.append(times)
+    common = [key for key in known if all(key in times for times in sides)]
+    if not common:
+        return None
+    return known[min(common, key=lambda key: sum(median(times[key]) for times in sides))], len(common)
+
+
+def _on_gpu(rows: Rows, target: Target) -> np.ndarray:
+    if "gpu" not in rows.header:
+        return np.ones(len(rows), dtype=bool)
+    names = np.asarray(rows.text["gpu"], dtype=object)
+    same = {name for name in set(rows.text["gpu"]) if (found := match_device_name(name)) and found.name == target.gpu.name}
+    return np.isin(names, list(same | {target.gpu.name}))
+
+
+def _same_problem(rows: Rows, launch: PlannedLaunch, target: Target, here: np.ndarray) -> np.ndarray:
+    """Rows of the launch's problem, by what the file has columns for.
+
+    Of a table's float32 they may stand under either of its types (`row_dtypes`): where both are `here` [rows], the launch's own counts,
+    since exact products and those of tf32 are different launches.
+    """
+    dtypes = (launch.problem.dtype,) if target.table is None else row_dtypes(launch.problem.dtype)
+    found = [_of_problem(rows, replace(launch.problem, dtype=dtype), launch.kernel, target) for dtype in dtypes]
+    return next((same for same in found if (same & here).any()), found[0])
+
+
+def _of_problem(rows: Rows, problem: Problem, kernel: str, target: Target) -> np.ndarray:
+    """Rows of a problem, as they say it."""
+    same = (rows.family == problem.family) & (rows.op == problem.op)
+    for name, value in problem.sizes.items():
+        same &= rows.columns[name] == value if name in rows.columns else False
+    if "dtype" in rows.header:
+        same &= rows.dtype == problem.dtype
+    result = result_dtype(problem.dtype)  # of a launch that does not say
+    same &= _cells(rows, "weight_dtype", lambda cell: (_dtype(cell) or problem.dtype) == (problem.weight_dtype or problem.dtype))
+    same &= _cells(rows, "output_dtype", lambda cell: (_dtype(cell) or result) == (problem.output_dtype or result))
+    same &= _cells(rows, "cache", lambda cell: (cell or "warm") == problem.cache)
+    same &= _cells(rows, "routing", lambda cell: _says(cell, problem.routing or ()))
+    if target.table is not None:  # which kernel serves a table is the stack's word, and rows may call it otherwise
+        return same & _cells(rows, "block_shape", lambda cell: _says(cell, problem.block_shape or ()))
+    # A bundled kernel scales fp8 by blocks without its target saying so; another kernel of its family is not it.
+    return same & _cells(rows, "kernel", lambda cell: cell in ("", kernel.lower()))
+
+
+def _cells(rows: Rows, name: str, agrees: Callable[[str], bool]) -> np.ndarray:
+    """Where the cells of a column agree; everywhere, where there is no such column."""
+    cells = rows.text.get(name)
+    if cells is None:
+        return np.ones(len(rows), dtype=bool)
+    known = {cell for cell in set(cells) if agrees(cell.strip().lower())}
+    return np.array([cell in known for cell in cells], dtype=bool)
+
+
+def _dtype(cell: str) -> str:
+    return DTYPES.get(cell.removeprefix("torch."), cell)
+
+
+def _says(cell: str, numbers: Sequence[int]) -> bool:
+    """Whether `128 128` or `[128, 128]` is these numbers; a word such as "uniform" has none."""
+    return [digits.lstrip("0") or "0" for digits in re.findall(r"[0-9]+", cell)] == [str(number) for number in numbers]

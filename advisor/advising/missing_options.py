@@ -1,0 +1,140 @@
+"""What to say of a kernel before its times mean anything: without a grid one program is counted, and what is guessed may be wrong."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from advisor.compiled.demand.undecided import ARGUMENT
+from advisor.compiled.guesses.parameter_guesses import BLOCK_NAMES
+from advisor.compiled.ir.contents import not_given, what_holds
+from advisor.compiled.launches.launch import Inspection
+from advisor.result.schema import Action
+
+_TUNED = re.compile(r"(^|_)(GROUP(_SIZE)?_?[MN]?|GROUPS|SPLIT_?K|(NUM_)?(SMS?|STAGES|WARPS|XCDS|PROGRAMS|CTAS))($|_)", re.IGNORECASE)
+"""Names of constants that are tuned, beside blocks: they change how the work is done, and not what it is."""
+
+
+_NAMED = ("--arg", "--constexpr", "--content")
+"""Options that say something of an argument by its name."""
+
+
+def missing_options(inspection: Inspection) -> tuple[str, ...]:
+    """The options that say what a launch computes, as they are written, where that is not known: `--arg N=…`, `--grid …`.
+
+    Where it has no grid, those that the grid of a launch in the file would follow from come first; `--grid` is asked for where there is
+    no such launch.
+    """
+    launch, guess = inspection.launch, inspection.guess
+    values = [reason.removeprefix(ARGUMENT) for reason in inspection.demand.unknown if reason.startswith(ARGUMENT)]
+    found = [f"--arg {name}=…" for name in sorted(values) if name not in launch.given.multiples]
+    # A block follows from the sizes, or is tuned; any other whole number that had to be guessed is a size, or says what is computed,
+    # but for those whose guess is as good as being told.
+    constants = [
+        p.name
+        for p in launch.source.kernel(launch.kernel).parameters
+        if p.is_constexpr and not BLOCK_NAMES.search(p.name) and not _TUNED.search(p.name)
+    ]
+    told = {*launch.given.constexprs, *guess.settled}
+    found += [f"--constexpr {n}=…" for n in constants if n not in told and type(guess.constexprs.get(n)) is int]
+    if launch.grid is None:
+        found = [*launch.asks, *found, *([] if launch.asks else ["--grid …"])]
+    return tuple(dict.fromkeys(found))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lacking:
+    """A kernel of which something is not said.
+
+    Attributes:
+        kernel: Its name.
+        options: Those that are missing, as they are written.
+        parameters: Names of its arguments.
+    """
+
+    kernel: str
+    options: tuple[str, ...]
+    parameters: frozenset[str]
+
+
+def say_missing(
+    kernels: Sequence[Lacking], ids: tuple[str, ...], target: str, command: str, *, sized: bool, alone: bool
+) -> tuple[Action, ...]:
+    """The action that comes first where the launches `ids` have no grid, or (`sized`) were counted with guesses: to say what they are.
+
+    Args:
+        kernels: Of those launches.
+        ids: Of the launches that are meant.
+        target: What the command names.
+        command: The command line; "": there is none.
+        sized: Whether their grids are known.
+        alone: Whether the target is one kernel; else it is a file, and the command is given for each of its kernels.
+    """
+    kernels = [each for each in kernels if each.options]
+    if not kernels:
+        return ()
+    of = "" if alone else f" of {kernels[0].kernel}" if len(kernels) == 1 else f" of {len(kernels)} kernels, one at a time"
+    what = f"what was guessed{of}" if sized else f"how large the launch is{of}" if len(kernels) > 1 else f"how large the launch{of} is"
+    if len(kernels) > 1:
+        title = f"Say {what}"
+        detail = "There is a command for each of them, with the options that it lacks."
+    else:
+        title = f"Say {what}: {' '.join(kernels[0].options)}"
+        detail = (
+            "The work was counted with a guess (see what is not known), and may be quite another."
+            if sized
+            else ("The times here are those of one program, and say nothing of the launch, nor of which configuration is best.")
+        )
+    commands = [_command(each, target, command, alone) for each in kernels] if command else []
+    return (Action(title=title, detail=detail, saving_us=0.0, origin="predicted", launches=ids, snippet="\n".join(commands) or None),)
+
+
+def say_contents(deciding: Mapping[str, Mapping[str, frozenset[str]]], *, recorded: bool, alone: bool) -> tuple[Action, ...]:
+    """The action to give what tensors hold that decides what is done or where, for which guesses stand.
+
+    Args:
+        deciding: Why that is not known, by kernel and id of a launch.
+        recorded: Whether the launches are those of a record, which alone says what tensors hold; else a TOML file may.
+        alone: Whether the target is one kernel.
+    """
+    held = {kernel: not_given(frozenset[str]().union(*launches.values())) for kernel, launches in deciding.items()}
+    held = {kernel: names for kernel, names in held.items() if names}
+    if not held:
+        return ()
+    names = sorted({name for each in held.values() for name in each})
+    of = "" if alone else f" in {next(iter(held))}" if len(held) == 1 else f" in {len(held)} kernels"
+    command = f"advisor record {' '.join(f'--contents {name}' for name in names)}"
+    listed = "[contents]\n" + "\n".join(f"{name} = […]" for name in names)
+    how = (
+        f"Record the launch again with `{command}`"
+        if recorded
+        else (f"List it under [contents] of a TOML file (--toml FILE), or record the launch with `{command}`")
+    )
+    ids = tuple(each for kernel, launches in deciding.items() if kernel in held for each in launches)
+    return (
+        Action(
+            title=f"Give {what_holds(names)}{of}",
+            detail=f"The work and the traffic were counted with a guess for it. {how}.",
+            saving_us=0.0,
+            origin="predicted",
+            launches=ids,
+            snippet=f"{command} -o launches.jsonl -- python …" if recorded else listed,
+        ),
+    )
+
+
+def _command(lacking: Lacking, target: str, command: str, alone: bool) -> str:
+    """The command with the options that are missing; where the target is a file for one of its kernels, without what others were given."""
+    words = shlex.split(command)
+    if not alone:
+        kept: list[str] = []
+        for word in words:
+            valued = bool(kept) and kept[-1] in _NAMED and "=" in word
+            if valued and word.partition("=")[0].strip() not in lacking.parameters:
+                kept.pop()
+            else:
+                kept.append(f"{target}::{lacking.kernel}" if word == target else word)
+        words = kept
+    return " ".join([shlex.join(words), *lacking.options])

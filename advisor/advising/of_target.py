@@ -1,0 +1,325 @@
+"""From a target to a Result: analyse, predict, diagnose, recommend. The one core behind every door."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from advisor import __version__
+from advisor.advising.choice import Choice, choose, predicted_latency
+from advisor.advising.doubtful_ceiling import beyond_reach
+from advisor.advising.drafts import Draft, Measured, draft_of, probability
+from advisor.advising.exports import recommended_exports, triton_config
+from advisor.advising.launch_facts import gpu_figures, occupancy, pipeline_times
+from advisor.advising.measured_choice import as_measured, fastest_measured
+from advisor.advising.shared_sort import held_configurations
+from advisor.advising.targets import PlannedLaunch, Target
+from advisor.advising.verdict import verdict
+from advisor.advising.warm_cache import warm_cache
+from advisor.diagnosis import UNDIAGNOSED, WORTH_CHANGING, Change, Pricing, Sharing, actions, context, diagnose, now_us, table_findings
+from advisor.diagnosis.rule import microseconds
+from advisor.gpus.fingerprint import offline
+from advisor.learned.base import ANALYTICAL, EXTRAPOLATED, Prediction, Predictor
+from advisor.learned.caveats import exact_products, held_by_power, unmeasured_vendor
+from advisor.learned.tunable_ceiling import tunable_ceiling
+from advisor.result.schema import Configuration, Finding, Latency, LaunchReport, Recommendation, Result
+from advisor.system.errors import NothingMatchedError
+from advisor.tables.audit import audit_table
+from advisor.tables.tables import entry_of
+
+
+def advise(
+    target: Target,
+    predictor: Predictor,
+    *,
+    command: str,
+    measured: Mapping[str, Measured] | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Result:
+    """Diagnose every launch of a target and recommend configurations.
+
+    Args:
+        target: What to look at.
+        predictor: Where predictions come from.
+        command: The command line that repeats this, for the record.
+        measured: Measured latencies by launch id.
+        progress: Called with (done, total) launches.
+
+    Raises:
+        NothingMatchedError: The target has no launches.
+    """
+    if not target.launches:
+        raise NothingMatchedError(f"{target.title}: no launches to look at", None, None, "check --tokens and the table's entries")
+    launches = launch_reports(target, predictor, measured=measured, progress=progress)
+    unknowns = target.unknowns + warm_cache(launches) + _unknowns(launches, predictor) + unmeasured_vendor([target.gpu])
+    unknowns += beyond_reach(launches, measured or {})
+    unknowns += exact_products([each.problem for each in target.launches], target.gpu) + held_by_power(launches, target.gpu)
+    return Result(
+        tool_version=__version__,
+        command=command,
+        target=target.title,
+        fingerprint=offline(target.gpu),
+        gpu=target.gpu.name,
+        gpu_figures=gpu_figures(target.gpu),
+        model=target.model,
+        verdict=verdict(launches, unknowns),
+        actions=actions(launches),
+        launches=launches,
+        table_findings=_table_findings(target),
+        exports=recommended_exports(target, launches),
+        warnings=target.warnings,
+    )
+
+
+def launch_reports(
+    target: Target,
+    predictor: Predictor,
+    *,
+    measured: Mapping[str, Measured] | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    diagnosing: bool = True,
+) -> tuple[LaunchReport, ...]:
+    """The reports of a target's launches, in their order; arguments as of `advise`.
+
+    Args:
+        target: What to look at.
+        predictor: Where predictions come from.
+        measured: Measured latencies by launch id.
+        progress: Called with (done, total) launches.
+        diagnosing: Whether to try the rules and to split the gap, more than half of the work: without, no report has findings or a gap.
+    """
+    measured = measured or {}
+    shares: dict[str, list[PlannedLaunch]] = defaultdict(list)
+    for launch in target.launches:
+        shares[launch.share].append(launch)
+    reports: list[LaunchReport] = []
+    held = held_configurations(target, predictor, WORTH_CHANGING, {name: each.latency.us for name, each in measured.items()})
+    for group in shares.values():
+        reports += _group(group, target, predictor, measured, held.get(group[0].id), diagnosing)
+        if progress:
+            progress(len(reports), len(target.launches))
+    order = {launch.id: i for i, launch in enumerate(target.launches)}
+    reports.sort(key=lambda report: order[report.id])
+    return tuple(reports)
+
+
+def _table_findings(target: Target) -> tuple[Finding, ...]:
+    """What the audit finds in the table, the entries that were diagnosed as launches apart."""
+    if target.table is None:
+        return ()
+    _, issues = audit_table(target.table.path)
+    # What the name does not say is known all the same, or there were no report.
+    said = f"the name says {target.table.name.device_name}, which is not described in ceilings/; this report is for {target.gpu.name}"
+    issues = tuple(replace(issue, message=said) if issue.check == "unknown-gpu" else issue for issue in issues)
+    own = {launch.entry_key for launch in target.launches if launch.entry_key is not None and launch.table is None}
+    return table_findings(issues, own)
+
+
+def _group(
+    group: list[PlannedLaunch],
+    target: Target,
+    predictor: Predictor,
+    measured: Mapping[str, Measured],
+    held: Configuration | None,
+    diagnosing: bool,
+) -> list[LaunchReport]:
+    """Reports of the launches that share one configuration; `held`: what its choice must be like in their `fixed` parameters."""
+    choice = choose(group, target, predictor, held)
+    drafts = [draft_of(launch, choice, measured.get(launch.id), target, predictor) for launch in group]
+    # What another launch of the sort needs changed is changed here too.
+    needed = held is not None and held != group[0].configuration
+    choice = as_measured(drafts, choice)
+    offered = choice if needed or _worth_changing(drafts, choice) else None
+    if (tried := fastest_measured(drafts, choice, held, target, predictor)) is not None:
+        choice = offered = tried
+    least = {draft.launch.id: _least(draft, choice, offered) for draft in drafts}
+    sharing = [_sharing(draft, float(least[draft.launch.id].us[0])) for draft in drafts]
+    reports = []
+    for draft in drafts:
+        others = tuple(other for other in sharing if other.id != draft.launch.id)
+        pricing = Pricing(predictor=predictor, sharing=others, fixed=draft.launch.fixed)
+        reports.append(_report(draft, choice, offered, least[draft.launch.id], pricing, target, predictor, diagnosing))
+    return reports
+
+
+def _worth_changing(drafts: list[Draft], choice: Choice) -> bool:
+    """Whether what was chosen is faster by enough than what runs, all launches together.
+
+    By prediction alone (like with like), and still so where a measurement says what is true now. One below the bound counts too:
+    whatever is wrong with it, a promise of more than was measured is no reason to change.
+    """
+    unset = drafts[0].launch.configuration is None  # then the prediction is of the choice itself
+    now = sum(draft.now_us for draft in drafts)
+    if unset and all(draft.measured is None for draft in drafts):
+        return True
+    if not unset:
+        now = min(now, sum(draft.predicted_us for draft in drafts))
+    then = sum(latency.us for latency in choice.latencies.values())
+    return not np.isfinite(now) or now >= then * WORTH_CHANGING
+
+
+def _least(draft: Draft, choice: Choice, offered: Choice | None) -> Prediction:
+    """The tunable ceiling as predicted: no configuration that the report names is predicted below it."""
+    name = draft.launch.id
+    named = [choice.ceilings[name][0]]
+    if offered is not None and offered.latencies[name].origin == "predicted":
+        named.append(offered.latencies[name].us)
+    return tunable_ceiling(draft.ceiling, draft.analysis.bound.us, draft.predicted.us, *(np.array([us]) for us in named))
+
+
+def _sharing(draft: Draft, least_us: float) -> Sharing:
+    """What a change for another launch of the same entry has to reckon with here."""
+    us = draft.measured.latency.us if draft.measured is not None else None
+    credible = now_us(draft.predicted_us, us, draft.bound_us)
+    # What was measured is reached, and no ceiling is higher. Below the bound nothing is known to be saved.
+    return Sharing(
+        id=draft.launch.id,
+        problem=draft.launch.problem,
+        now_us=credible if us is None else min(credible, us),
+        least_us=min(least_us, credible),
+    )
+
+
+def _ranked_change(launch: str, pricing: Pricing, choice: Choice) -> Change:
+    """What the first-ranked configuration brings a launch, and costs those that share it."""
+    slower = {other.id: choice.latencies[other.id].us - other.now_us for other in pricing.sharing if np.isfinite(other.now_us)}
+    then = choice.latencies[launch]
+    limit = "" if then.origin == "predicted" else f"{microseconds(then.us)} {then.origin}"
+    return Change(parameters={}, us=then.us, slower_us=slower, limit=limit)
+
+
+def _report(
+    draft: Draft,
+    choice: Choice,
+    offered: Choice | None,
+    least: Prediction,
+    pricing: Pricing,
+    target: Target,
+    predictor: Predictor,
+    diagnosing: bool,
+) -> LaunchReport:
+    launch, analysis, measured, gpu = draft.launch, draft.analysis, draft.measured, target.gpu
+    times = pipeline_times(analysis, gpu)
+    predicted = predicted_latency(draft.predicted, predictor) if np.isfinite(draft.predicted_us) else None
+    ceiling, ceiling_configuration = predicted_latency(least, predictor), choice.ceilings[launch.id][1]
+    for configuration, latency in ([(draft.current, measured.latency)] if measured is not None else []) + draft.reached:
+        if draft.bound_us <= latency.us < ceiling.us:
+            # What was measured is reached: the ceiling is no higher than that, whatever was predicted. (Below the bound it is a fault.)
+            ceiling, ceiling_configuration = latency, configuration
+    now = draft.now_us if measured is not None or predicted is not None else None
+    p_speedup = probability(draft, target, predictor) if now is not None else 1.0
+    if now is not None and measured is not None and any(now >= 1.1 * latency.us for _, latency in draft.reached):
+        p_speedup = 1.0  # it was measured
+    ranked = _ranked_change(launch.id, pricing, choice)
+    diagnosis = (
+        UNDIAGNOSED
+        if not diagnosing
+        else diagnose(
+            context(
+                launch.problem,
+                draft.current,
+                gpu,
+                analysis=analysis,
+                predicted_us=draft.predicted_us,
+                ceiling_us=ceiling.us,
+                measured_us=measured.latency.us if measured else None,
+                measured_origin=measured.latency.origin if measured else "measured",
+                entry=launch.entry,
+                entry_m=launch.entry_key,
+                stack=target.stack,
+                pricing=pricing,
+                ranked=ranked,
+                refused=draft.refused,
+                recommended=ranked if offered is not None and offered.configuration != launch.configuration else None,
+            )
+        )
+    )
+    return LaunchReport(
+        id=launch.id,
+        kernel=launch.kernel,
+        problem=launch.problem,
+        configuration=draft.current if launch.configuration is not None else None,
+        configuration_source=launch.source,
+        pipelines=times,
+        binding_pipeline=analysis.bound.binding_pipeline(0),
+        # Not that of the bound of the configuration, which leaves out what the L2 carries again.
+        config_binding_pipeline=max(times, key=lambda each: each.time_us).pipeline,
+        bound=Latency(us=draft.bound_us, origin="specified", source=f"bound from the figures of {gpu.name}"),
+        config_bound=Latency(
+            us=float(analysis.config_bound.us[0]), origin="specified", source=f"bound of this configuration from the figures of {gpu.name}"
+        ),
+        predicted=predicted,
+        ceiling=ceiling,
+        ceiling_configuration=ceiling_configuration,
+        measured=measured.latency if measured else None,
+        measured_rounds=measured.rounds if measured else None,
+        occupancy=occupancy(analysis, gpu),
+        efficiency=draft.bound_us / now if now else None,
+        headroom=now / ceiling.us - 1 if now else None,
+        p_speedup_10pct=p_speedup,
+        gap=diagnosis.gap,
+        findings=diagnosis.findings,
+        passed_rules=diagnosis.passed,
+        recommendation=_recommendation(launch, offered, now, p_speedup, ceiling, target) if offered is not None else None,
+        faults=diagnosis.faults,
+        decision=launch.sort or launch.share,
+    )
+
+
+NOTABLE = 1.1
+"""A first-ranked configuration that is predicted this many times the ceiling is told with the reason: nobody takes it for that of the
+ceiling."""
+
+
+def _recommendation(
+    launch: PlannedLaunch, choice: Choice, now: float | None, p_speedup: float, ceiling: Latency, target: Target
+) -> Recommendation | None:
+    if choice.configuration == launch.configuration:
+        return None
+    latency, configuration = choice.latencies[launch.id], choice.configuration
+    reason = choice.reason
+    if len(choice.latencies) > 1:
+        reason += f", for the {len(choice.latencies)} launches that share this entry together"
+    if now is None:
+        reason += "; the current configuration cannot launch"
+    if min(choice.ceilings[launch.id][0], latency.us) >= NOTABLE * ceiling.us and latency.origin == ceiling.origin == "predicted":
+        reason += (
+            f"; predicted {100 * (latency.us / ceiling.us - 1):.0f} % above the ceiling, for what is predicted faster ranks behind "
+            "it in the order learned from measurements"
+        )
+    entry = launch.entry
+    return Recommendation(
+        configuration=configuration,
+        latency=latency,
+        speedup=now / latency.us if now is not None else 1.0,  # nothing to compare with
+        p_speedup_10pct=p_speedup,
+        reason=reason,
+        triton_config=triton_config(configuration),
+        table_entry=dict(entry_of(configuration, entry_of(entry) if entry else None)) if target.table is not None else None,
+        demand=choice.demands[launch.id],
+    )
+
+
+def _unknowns(launches: tuple[LaunchReport, ...], predictor: Predictor) -> tuple[str, ...]:
+    out = []
+    if not any(report.measured for report in launches):
+        out.append("Nothing was measured: every latency here is a prediction (give --measured ROWS.csv, or run advisor measure).")
+    sources = [r.predicted.source for r in launches if r.predicted is not None]
+    if fallen := sum(source == ANALYTICAL for source in sources) if predictor.name != ANALYTICAL else 0:
+        whose = "it" if fallen == 1 else "them"
+        out.append(f"{_lie(fallen, len(launches))} far outside what was learned; the analytical model answers for {whose}.")
+    if beyond := sum(source.endswith(EXTRAPOLATED) for source in sources):
+        latencies = "its latency is extrapolated, with an interval" if beyond == 1 else "their latencies are extrapolated, with intervals"
+        out.append(
+            f"{_lie(beyond, len(launches))} outside what was learned (sizes, or a cold cache): {latencies} that nothing measured has "
+            "checked."
+        )
+    return tuple(out)
+
+
+def _lie(count: int, whole: int) -> str:
+    """`This launch lies`, `1 of 4 launches lies`, `3 of 4 launches lie`."""
+    return "This launch lies" if count == whole == 1 else f"{count} of {whole} launches {'lies' if count == 1 else 'lie'}"

@@ -1,0 +1,256 @@
+"""The launches of kernels with a closed-form family: the bundled fused MoE without a table, and those whose file describes them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from advisor.advising.targets import CONFIGURATION_UNKNOWN, GEMM_OF_LAYER, PlannedLaunch, Request, Target, slots_of_a_rank
+from advisor.gpus.hardware import GpuSpec, load_gpu
+from advisor.pipelines import ConfigurationBatch
+from advisor.pipelines.columns import column
+from advisor.pipelines.space import combinations, problem_space
+from advisor.python_source.described import call_function, kernel_problem, problem_dtype
+from advisor.python_source.literals import NotLiteralError
+from advisor.python_source.source import SourceFile, read_source
+from advisor.result.schema import Configuration, Problem
+from advisor.system.errors import UsageError
+from advisor.tables import defaults, models
+from advisor.tables.neighbourhood import STANDARD_TOKENS
+from advisor.tables.routing import check_routing, crowded
+
+
+def fused_moe_kernel(request: Request) -> Target:
+    """The bundled fused-MoE kernel, launched as vLLM launches it where no table exists.
+
+    Raises:
+        UsageError: Neither a GPU nor a model (or its sizes) is given.
+    """
+    if request.gpu is None:
+        raise UsageError("a bundled kernel needs a GPU", None, None, "add --gpu NAME (`advisor gpus` lists them)")
+    gpu = load_gpu(request.gpu)
+    sizes = _layer_sizes(request)
+    if request.routing is not None:
+        check_routing(request.routing, sizes["E"], "--routing")
+    launches: list[PlannedLaunch] = []
+    for tokens in request.tokens or STANDARD_TOKENS:
+        used = defaults.default_configuration("vllm", tokens, sizes["E"], dtype=request.dtype, amd=gpu.vendor == "amd")
+        for op in GEMM_OF_LAYER:
+            problem = Problem(
+                family="fused_moe",
+                op=op,
+                sizes={**sizes, "M": tokens},
+                dtype=request.dtype or "bf16",
+                routing=request.routing,
+                cache="cold" if request.cache == "cold" else "warm",
+            )
+            launches.append(
+                PlannedLaunch(
+                    id=f"{op}-M{tokens}",
+                    kernel="fused_moe_kernel",
+                    problem=problem,
+                    configuration=used,
+                    tokens=tokens,
+                    source="vLLM's default, as without a table",
+                    share=f"M{tokens}",
+                )
+            )
+    routing: tuple[str, ...] = ("Routing is taken as uniform; a skewed routing pads more (give --routing).",)
+    if request.routing is not None:
+        said = crowded(request.routing, sizes["topk"]) if (request.expert_parallel or 1) == 1 else None
+        routing = (said,) if said else ()
+    return Target(
+        title="fused_moe",
+        gpu=gpu,
+        launches=tuple(launches),
+        space=problem_space(launches[0].problem, gpu.vendor, "vllm"),
+        stack="vllm",
+        model=models.find_model(request.model).name if request.model else None,
+        unknowns=routing + slots_of_a_rank(request.expert_parallel),
+    )
+
+
+def _layer_sizes(request: Request) -> dict[str, int]:
+    """E, topk, H, N of one rank's experts: the model's, and what is given over them.
+
+    Raises:
+        UsageError: A size is missing or contradicts the model, or the model does not split so.
+    """
+    known: dict[str, int] = {}
+    given = {key: value for key, value in (("H", request.hidden_size), ("topk", request.top_k)) if value is not None}
+    given |= request.sizes or {}
+    if request.model is not None:
+        model = models.find_model(request.model)
+        _check_shape(model, given, request)
+        split, ranks = request.tensor_parallel or 1, request.expert_parallel or 1
+        if model.N % split or model.E % ranks:
+            raise UsageError(
+                f"{model.name} does not split so",
+                f"tensor-parallel {split}, expert-parallel {ranks}",
+                f"divisors of N = {model.N} and E = {model.E}",
+            )
+        known = {"E": model.E // ranks, "topk": model.top_k, "H": model.H, "N": model.N // split}
+    elif request.tensor_parallel is not None:
+        raise UsageError(
+            "--tensor-parallel splits a model, and none is named",
+            request.tensor_parallel,
+            None,
+            "add --model NAME, or give the N of one rank with --sizes and leave it out",
+        )
+    known |= given
+    names = ("E", "topk", "H", "N")
+    if unknown := [key for key in known if key not in names]:
+        raise UsageError("fused_moe has no such size", ", ".join(unknown), "among " + ", ".join(names), "give token counts as --tokens")
+    if missing := [name for name in names if name not in known]:
+        raise UsageError(
+            "fused_moe needs a model or its sizes",
+            f"no {', '.join(missing)}",
+            None,
+            "add --model NAME, e.g. --model Qwen3-30B-A3B, or --sizes E=128,N=768,H=2048,topk=8",
+        )
+    experts = models.find_model(request.model).E if request.model is not None else known["E"] * (request.expert_parallel or 1)
+    if known["topk"] > experts:
+        raise UsageError(
+            "a token cannot take more experts than there are",
+            f"top-k {known['topk']}",
+            f"at most {experts}",
+            "correct --top-k, or the sizes",
+        )
+    topk = min(known["topk"], known["E"])  # a rank that holds fewer experts than a token takes: all of them
+    return {"M": 1, "E": known["E"], "topk": topk, "H": known["H"], "N": known["N"]}
+
+
+def _check_shape(model: models.Model, given: Mapping[str, int], request: Request) -> None:
+    """Refuse sizes that no rank of a model has: the report would bear its name. Top-k may differ, as for a table."""
+    if given.get("H", model.H) != model.H:
+        raise UsageError(f"the hidden size contradicts {model.name}", f"H={given['H']}", f"H={model.H}", "leave out one of the two")
+    if "E" not in given and "N" not in given:
+        return
+    tensor, expert = request.tensor_parallel, request.expert_parallel
+    E, N = given.get("E", model.E // (expert or 1)), given.get("N", model.N // (tensor or 1))
+    splits = models.candidates_of(model, E, N) if E > 0 and N > 0 else ()
+    if not any(tensor in (None, each.tensor_parallel) and expert in (None, each.expert_parallel) for each in splits):
+        said = [f"--{kind}-parallel {size}" for kind, size in (("tensor", tensor), ("expert", expert)) if size is not None]
+        raise UsageError(
+            f"no rank of {model.name} has these sizes",
+            ", ".join([f"E={E}", f"N={N}", *said]),
+            f"E = {model.E} / expert-parallel and N = {model.N} / tensor-parallel, both whole",
+            "leave out --model, or the sizes",
+        )
+
+
+def closed_form_kernel(file: Path, kernel: str | None, request: Request) -> Target:
+    """A kernel whose file says, in a KERNELS literal, what family and problem its launches are (`triton_kernels/README.md`).
+
+    The file is parsed, never imported. Sizes that `request.sizes` leaves out come from the kernel's example; the configuration is
+    the user's to choose, so the report says what the best of the kernel's space would take.
+
+    Raises:
+        UsageError: No GPU is given, the file describes no such kernel, or a size is unknown.
+    """
+    source = read_source(file)
+    described = source.kernels_literal
+    names = [name for name in described if kernel in (None, name)]
+    if not names:
+        raise UsageError(f"{file.name} describes no such kernel", kernel, "one of " + (", ".join(described) or "none at all"))
+    said = ("model", "hidden_size", "top_k", "tensor_parallel", "expert_parallel")
+    if unfit := [f"--{option.replace('_', '-')}" for option in said if getattr(request, option) is not None]:
+        raise UsageError(f"{', '.join(unfit)} is for fused_moe and its tables", f"{file.stem}::{names[0]}", None, "give --sizes")
+    if request.gpu is None:
+        raise UsageError("a kernel needs a GPU", None, None, "add --gpu NAME (`advisor gpus` lists them)")
+    gpu = load_gpu(request.gpu)
+    name = names[0]
+    entry = described[name]
+    if not gpu.reaches(entry.get("min_capability")):
+        raise UsageError(f"{name} does not run on every GPU", gpu.name, f"sm_{entry['min_capability']} or later, as {file.name} says")
+    example = {key: int(value) for key, value in (entry.get("example") or {}).items()}
+    unknown = [key for key in request.sizes or {} if key not in example]
+    if unknown:
+        raise UsageError(f"{name} has no such size", ", ".join(unknown), "among " + ", ".join(example))
+    sizes = {**example, **(request.sizes or {})}
+    if request.tokens and "M" not in sizes:
+        raise UsageError(f"{name} has no token count", "--tokens", "--sizes of " + ", ".join(example))
+    if request.routing is not None:
+        if entry["family"] != "fused_moe":
+            raise UsageError("--routing is for experts", name, "a fused-MoE kernel", "leave it out")
+        check_routing(request.routing, sizes["E"], "--routing")
+    if "H_kv" in sizes and sizes["H"] % sizes["H_kv"]:
+        raise UsageError("H_kv does not divide H", sizes["H_kv"], f"a divisor of {sizes['H']}", "correct --sizes")
+    problems = [{**sizes, "M": tokens} for tokens in request.tokens] if request.tokens else [sizes]
+    dtype = problem_dtype(entry, f"{file.stem}::{name}", request.dtype)
+    launches = tuple(
+        PlannedLaunch(
+            id="-".join([op, *(f"{key}{value}" for key, value in chosen.items() if len(problems) == 1 or key == "M")]),
+            kernel=name,
+            configuration=None,
+            source="not given: the best of the kernel's space is shown",
+            share="-".join(map(str, chosen.values())),
+            tokens=chosen.get("M"),
+            problem=Problem(
+                family=entry["family"],
+                op=op,
+                sizes=chosen,
+                dtype=dtype,
+                routing=request.routing,
+                cache="cold" if request.cache == "cold" else "warm",
+            ),
+        )
+        for chosen in problems
+        for op in entry["ops"]
+    )
+    launches = tuple(replace(each, untuned=_untuned(source, entry, each.problem, gpu)) for each in launches)
+    others = [other for other in described if other != name] if kernel is None else []
+    assumed = [f"{key}={size}" for key, size in example.items() if key not in (request.sizes or {}) and not (key == "M" and request.tokens)]
+    return Target(
+        title=f"{file.name}::{name}",
+        gpu=gpu,
+        launches=launches,
+        space=_space(source, entry, [each.problem for each in launches], gpu),
+        unknowns=(
+            CONFIGURATION_UNKNOWN,
+            *([f"Sizes that are not given are those of the file's example: {', '.join(assumed)} (give --sizes)."] if assumed else []),
+        ),
+        warnings=(f"{file.name} also describes {', '.join(others)}: name one with {file.stem}::KERNEL",) if others else (),
+    )
+
+
+def _untuned(source: SourceFile, entry: Mapping[str, Any], problem: Problem, gpu: GpuSpec) -> Configuration | None:
+    """The configuration that the kernel's file gives without tuning; None where it names none that can be followed."""
+    try:
+        found = call_function(source, entry["default"], kernel_problem(problem, gpu.compute_capability)) if "default" in entry else None
+    except NotLiteralError:
+        return None
+    if not isinstance(found, dict) or not all(type(value) is int for value in found.values()):
+        return None
+    options = {name: found.pop(name) for name in ("num_warps", "num_stages") if name in found}
+    return Configuration(parameters=found, **options)
+
+
+def _space(source: SourceFile, entry: Mapping[str, Any], problems: Sequence[Problem], gpu: GpuSpec) -> ConfigurationBatch:
+    """The kernel's space, less what its own `valid` says makes no sense for the first or the last of the problems.
+
+    `valid` is followed in its syntax tree, never run; where it does more than can be followed, the space is taken whole.
+    """
+    space = combinations(_numbers(entry["space"]))
+    columns = {**space.parameters, "num_warps": space.num_warps, "num_stages": space.num_stages}
+    rows = zip(*(np.broadcast_to(column, (len(space),)).astype(int).tolist() for column in columns.values()), strict=True)
+    configurations = [dict(zip(columns, row, strict=True)) for row in rows]
+    try:
+        for problem in dict.fromkeys([0, len(problems) - 1]):
+            flat = kernel_problem(problems[problem], gpu.compute_capability)
+            configurations = [each for each in configurations if call_function(source, entry.get("valid"), dict(each), dict(flat))]
+    except NotLiteralError:
+        return space
+    if not configurations:
+        return space
+    kept = {name: column([each[name] for each in configurations]) for name in columns}
+    return ConfigurationBatch(num_warps=kept.pop("num_warps"), num_stages=kept.pop("num_stages"), parameters=kept)
+
+
+def _numbers(space: dict[str, list[object]]) -> dict[str, tuple[int, ...]]:
+    """The parameters of a space that are numbers; of the others (flags given as text, say) nothing is modelled."""
+    return {key: tuple(int(v) for v in values if isinstance(v, (int, bool))) for key, values in space.items() if values}

@@ -1,0 +1,122 @@
+"""What a TARGET stands for: its launches, on which GPU, and which of them share a configuration. `resolve.py` finds it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from operator import index
+from typing import SupportsIndex, get_args
+
+from advisor.gpus.hardware import GpuSpec
+from advisor.pipelines import ConfigurationBatch
+from advisor.result.schema import Cache, Configuration, Problem
+from advisor.system.errors import UsageError
+from advisor.tables.launchability import refused_dtype
+from advisor.tables.names import SIZE_LIMIT
+from advisor.tables.tables import Table
+
+GEMM_OF_LAYER = ("w13", "w2")
+CONFIGURATION_UNKNOWN = "Which configuration is launched is not known: the report shows what the best one would take."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What the user asked besides the target.
+
+    Raises:
+        UsageError: A number is no positive integer, or the cache neither warm nor cold.
+    """
+
+    gpu: str | None = None
+    model: str | None = None
+    hidden_size: int | None = None
+    top_k: int | None = None
+    tensor_parallel: int | None = None
+    expert_parallel: int | None = None
+    tokens: tuple[int, ...] | None = None
+    dtype: str | None = None
+    routing: tuple[int, ...] | None = None
+    cache: str = "warm"
+    sizes: Mapping[str, int] | None = None  # of a kernel that is no table's: M, N, K, ...; of fused_moe: E, topk, H, N
+    assume: bool = False  # batch use: take the commonest model where a table fits several, and say so
+
+    def __post_init__(self) -> None:
+        if self.cache not in get_args(Cache):
+            raise UsageError("Request.cache: what the L2 holds when a launch starts", self.cache, " or ".join(get_args(Cache)))
+        for name in ("hidden_size", "top_k", "tensor_parallel", "expert_parallel"):
+            if (value := getattr(self, name)) is not None:
+                _check_positive(f"Request.{name}", value)
+        if self.tokens is not None:
+            if isinstance(self.tokens, str) or not isinstance(self.tokens, Sequence):
+                raise UsageError("Request.tokens: token counts", self.tokens, "a tuple of them, as in (1, 64)")
+            for value in self.tokens:
+                _check_positive("Request.tokens", value)
+        for name, value in (self.sizes or {}).items():
+            if name != "causal" or value not in (False, True):
+                _check_positive(f"Request.sizes: {name}", value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedLaunch:
+    """One launch to report on.
+
+    `share` names the decision the configuration belongs to: launches with the same `share` run with one configuration (w13 and
+    w2 of one table entry), so a recommendation must suit them together. `table` is the one its entry stands in, where that is not the
+    target's, and `fixed` names the parameters that another launch's entry decides or needs too: they change for all launches of one
+    `sort` together, and not at all where that is None.
+    """
+
+    id: str
+    kernel: str
+    problem: Problem
+    configuration: Configuration | None
+    source: str
+    share: str
+    tokens: int | None = None
+    entry: Configuration | None = None  # as written, before clamping
+    entry_key: int | None = None
+    table: Table | None = None
+    fixed: tuple[str, ...] = ()
+    sort: str | None = None
+    untuned: Configuration | None = None  # what the kernel's file gives as reasonable without tuning
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """A target, resolved."""
+
+    title: str
+    gpu: GpuSpec
+    launches: tuple[PlannedLaunch, ...]
+    space: ConfigurationBatch  # what the kernel may be launched with
+    model: str | None = None
+    table: Table | None = None
+    stack: str | None = None
+    assumption: str | None = None  # what had to be assumed of the model, as a sentence
+    unknowns: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for launch in self.launches:
+            dtype, gpu = launch.problem.dtype, self.gpu
+            if (refused := refused_dtype(dtype, gpu.name, gpu.compute_capability)) is not None:
+                raise UsageError(
+                    f"{self.title}: {refused}",
+                    dtype,
+                    "operands the GPU takes, such as bf16",
+                    "give --dtype bf16, or another --gpu; serving stacks unpack fp8 weights there (Marlin)",
+                )
+
+
+def _check_positive(what: str, value: object) -> None:
+    if not isinstance(value, SupportsIndex) or isinstance(value, bool) or not 0 < index(value) < SIZE_LIMIT:
+        raise UsageError(what, value, f"an integer from 1 to {SIZE_LIMIT - 1}")
+
+
+def slots_of_a_rank(ranks: int | None) -> tuple[str, ...]:
+    if ranks in (None, 1):
+        return ()
+    return (
+        f"A token's top-k are all taken to lie on this rank, as where vLLM tunes for expert parallelism. With uniform routing over "
+        f"{ranks} ranks about 1/{ranks} of them do: then t tokens are like M = t / {ranks} here.",
+    )

@@ -1,0 +1,359 @@
+"""The tuning cache: one SQLite file that many processes read and write at once, and that survives being killed at any moment.
+
+One row per configuration of a problem. A problem is a kernel (its source with dependencies), a Triton version, a GPU model and a
+tuning key. A row is claimed before it is measured, so that processes that tune the same key share the work; the first decision
+written for a list of configurations stands for all of them.
+
+A file that is damaged or cannot be written costs a warning: what can be read of it is used, and the rest happens in memory.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import sqlite3
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from advisor.autotuning.decisions.cache_file import VERSION, copied_to, in_memory, patiently, transaction
+from advisor.autotuning.decisions.leases import ATTEMPTS, LEASE_S, may_take_over, owner_name
+from advisor.system.errors import InputError
+from advisor.system.settings import read_settings
+
+FILE_NAME = "autotune.sqlite3"
+CLAIMED = "claimed"
+FOR_CONSTANTS = " for "
+"""In a problem's source, before the constants that its calls pass and its key does not hold (`source.passed_constants`)."""
+_PROBLEM_COLUMNS = ("kernel", "source", "triton", "gpu", "key", "family", "problem")
+log = logging.getLogger("advisor.autotune")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProblemKey:
+    """What timings belong to. `problem` is the canonical JSON of the recognised problem, with `family`; None where it is not known."""
+
+    kernel: str
+    source: str
+    triton: str
+    gpu: str
+    key: str
+    family: str | None = None
+    problem: str | None = None
+
+    @property
+    def id(self) -> str:
+        """Name of the problem in the cache."""
+        text = json.dumps([self.kernel, self.source, self.triton, self.gpu, self.key])
+        return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+    @property
+    def constants(self) -> str:
+        """What tells it from other problems of the same key, as text: "HEAD_DIM=128"; empty where nothing does."""
+        return self.source.partition(FOR_CONSTANTS)[2]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """What is known of one configuration of a problem; latencies in microseconds.
+
+    `took_s`: the seconds that one run of a configuration took which was left out for that; whoever allows as much may measure it.
+    """
+
+    config: str
+    state: str
+    us: float | None = None
+    low_us: float | None = None
+    high_us: float | None = None
+    predicted_us: float | None = None
+    reason: str = ""
+    at: float = 0.0
+    took_s: float | None = None
+
+
+class Cache:
+    """See the module. `folder` None: in memory."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self.folder = folder
+        self.path = folder / FILE_NAME if folder is not None else None
+        self.in_memory = folder is None
+        self._connection: sqlite3.Connection | None = None
+        self._pid = -1
+        self._owner = ""
+        self._lock = threading.RLock()
+        with _fork:
+            _all.add(self)
+
+    # ------------------------------------------------------------------------------------------- problems and their rows
+
+    def add_problem(self, key: ProblemKey, *, by_key_alone: bool = False) -> None:
+        """Makes the problem known, or notes that it was used.
+
+        Calls of different sizes share a key that does not name them (or buckets them): what was measured stays of the problem that it
+        was measured on, whatever is called later.
+
+        Args:
+            key: The problem.
+            by_key_alone: Its sizes and types follow from the key: no other call can have it, and what is stored otherwise was recognised
+                by a hint or an entry of KERNELS that has been put right since.
+        """
+        now = time.time()
+        free = f"({int(by_key_alone)} OR NOT EXISTS (SELECT 1 FROM timings WHERE timings.problem = problems.id))"
+
+        def action(connection: sqlite3.Connection) -> None:
+            connection.execute(
+                "INSERT INTO problems VALUES (?,?,?,?,?,?,?,?,?,?) ON CONFLICT (id) DO UPDATE SET used = excluded.used,"
+                f" family = CASE WHEN {free} THEN COALESCE(excluded.family, family) ELSE family END,"
+                f" problem = CASE WHEN {free} THEN COALESCE(excluded.problem, problem) ELSE problem END",
+                (key.id, key.kernel, key.source, key.triton, key.gpu, key.key, key.family, key.problem, now, now),
+            )
+
+        self._do(action)
+
+    def rows(self, problem: str) -> dict[str, Row]:
+        """What is known of the problem's configurations, claims left out."""
+        query = "SELECT config, state, us, low_us, high_us, predicted_us, reason, at, took_s FROM timings WHERE problem = ? AND state <> ?"
+        found = self._do(lambda connection: connection.execute(query, (problem, CLAIMED)).fetchall())
+        return {config: _row(config, *rest) for config, *rest in found}
+
+    def decision(self, problem: str, lists: Iterable[str]) -> tuple[str, str] | None:
+        """Configuration and `how` of the decision for the first of the lists that has one."""
+        found = self._do(
+            lambda connection: connection.execute("SELECT list, config, how FROM decisions WHERE problem = ?", (problem,)).fetchall()
+        )
+        decided = {name: (str(config), str(how)) for name, config, how in found}
+        return next((decided[each] for each in lists if each in decided), None)
+
+    def decide(self, problem: str, configurations: str, config: str, how: str) -> str:
+        """Writes the decision for a list of configurations, unless there is one; the one that stands."""
+
+        def action(connection: sqlite3.Connection) -> str:
+            connection.execute("INSERT OR IGNORE INTO decisions VALUES (?,?,?,?,?)", (problem, configurations, config, how, time.time()))
+            query = "SELECT config FROM decisions WHERE problem = ? AND list = ?"
+            return str(connection.execute(query, (problem, configurations)).fetchone()[0])
+
+        return self._do(action)
+
+    def withdraw(self, problem: str, lists: Iterable[str]) -> None:
+        """Takes decisions back: what they rest on is to be measured anew."""
+        named = [(problem, each) for each in lists]
+        self._do(lambda connection: connection.executemany("DELETE FROM decisions WHERE problem = ? AND list = ?", named))
+
+    def claim(self, problem: str, config: str, allowed_s: float = 0.0) -> bool:
+        """Whether this process is to measure the configuration now: nobody has, and nobody alive does.
+
+        Args:
+            problem: Name of the problem.
+            config: The configuration.
+            allowed_s: What one run may take: what was left out for taking no longer than that is measured again.
+        """
+        now = time.time()
+
+        def action(connection: sqlite3.Connection) -> bool:
+            with transaction(connection):
+                query = "SELECT state, owner, lease, attempts, took_s FROM timings WHERE problem = ? AND config = ?"
+                found = connection.execute(query, (problem, config)).fetchone()
+                if found is None or (found[-1] is not None and found[-1] <= allowed_s):
+                    connection.execute(
+                        "INSERT OR REPLACE INTO timings (problem, config, state, owner, lease, attempts, at) VALUES (?,?,?,?,?,1,?)",
+                        (problem, config, CLAIMED, self._owner, now + LEASE_S, now),
+                    )
+                    return True
+                state, owner, lease, attempts, _ = found
+                if state != CLAIMED or not may_take_over(owner, lease, now):
+                    return False
+                if attempts >= ATTEMPTS:
+                    connection.execute(
+                        "UPDATE timings SET state = 'crash', reason = ?, at = ? WHERE problem = ? AND config = ?",
+                        (f"{attempts} processes ended while they measured it", now, problem, config),
+                    )
+                    return False
+                connection.execute(
+                    "UPDATE timings SET owner = ?, lease = ?, attempts = attempts + 1, at = ? WHERE problem = ? AND config = ?",
+                    (self._owner, now + LEASE_S, now, problem, config),
+                )
+                return True
+
+        return self._do(action)
+
+    def extend(self, problem: str) -> None:
+        """Extends the leases this process holds on the problem's configurations."""
+        query = "UPDATE timings SET lease = ? WHERE problem = ? AND state = ? AND owner = ?"
+        self._do(lambda connection: connection.execute(query, (time.time() + LEASE_S, problem, CLAIMED, self._owner)))
+
+    def release(self, problem: str, config: str) -> None:
+        """Gives a claim back, unmeasured."""
+        query = "DELETE FROM timings WHERE problem = ? AND config = ? AND state = ? AND owner = ?"
+        self._do(lambda connection: connection.execute(query, (problem, config, CLAIMED, self._owner)))
+
+    def record(self, problem: str, row: Row, *, replace_existing: bool = True) -> None:
+        """Writes what was found out about a configuration."""
+        self.record_all(problem, [row], replace_existing=replace_existing)
+
+    def record_all(self, problem: str, rows: Iterable[Row], *, replace_existing: bool = True) -> None:
+        """Writes rows in one transaction."""
+        word = "REPLACE" if replace_existing else "IGNORE"
+        values = [
+            (problem, r.config, r.state, r.us, r.low_us, r.high_us, r.predicted_us, r.reason, r.at or time.time(), r.took_s) for r in rows
+        ]
+
+        def action(connection: sqlite3.Connection) -> None:
+            with transaction(connection):
+                connection.executemany(
+                    f"INSERT OR {word} INTO timings (problem, config, state, us, low_us, high_us, predicted_us, reason, at, took_s)"
+                    " VALUES (?,?,?,?,?,?,?,?,?,?)",
+                    values,
+                )
+
+        self._do(action)
+
+    # ----------------------------------------------------------------------------------------------------- the whole cache
+
+    def problems(self) -> list[ProblemKey]:
+        """Every problem, most recently used first."""
+        query = "SELECT kernel, source, triton, gpu, key, family, problem FROM problems ORDER BY used DESC, id"
+        found = self._do(lambda connection: connection.execute(query).fetchall())
+        return [ProblemKey(**dict(zip(_PROBLEM_COLUMNS, values, strict=True))) for values in found]
+
+    def decisions(self, problem: str) -> list[tuple[str, str, str, float]]:
+        """List, configuration, how and time of the problem's decisions, newest first."""
+        query = "SELECT list, config, how, at FROM decisions WHERE problem = ? ORDER BY at DESC, list"
+        return [tuple(found) for found in self._do(lambda connection: connection.execute(query, (problem,)).fetchall())]
+
+    def of_problem(self, family: str, problem: str) -> list[ProblemKey]:
+        """Problems of one family with that canonical form, on any GPU, most recently used first."""
+        query = (
+            "SELECT kernel, source, triton, gpu, key, family, problem FROM problems WHERE family = ? AND problem = ? ORDER BY used DESC, id"
+        )
+        found = self._do(lambda connection: connection.execute(query, (family, problem)).fetchall())
+        return [ProblemKey(**dict(zip(_PROBLEM_COLUMNS, values, strict=True))) for values in found]
+
+    def forget(self, chosen: Callable[[ProblemKey, float], bool]) -> int:
+        """Deletes the problems that `chosen(problem, last used)` holds for; how many there were."""
+
+        def action(connection: sqlite3.Connection) -> int:
+            found = connection.execute("SELECT kernel, source, triton, gpu, key, family, problem, used FROM problems").fetchall()
+            keys = [(ProblemKey(**dict(zip(_PROBLEM_COLUMNS, each[:-1], strict=True))), each[-1]) for each in found]
+            doomed = [(key.id,) for key, used in keys if chosen(key, used)]
+            with transaction(connection):
+                for table, column in (("timings", "problem"), ("decisions", "problem"), ("problems", "id")):
+                    connection.executemany(f"DELETE FROM {table} WHERE {column} = ?", doomed)
+            return len(doomed)
+
+        return self._do(action)
+
+    def close(self) -> None:
+        """Closes the file."""
+        with self._lock:
+            if self._connection is not None and self._pid == os.getpid():
+                self._connection.close()
+            self._connection = None
+
+    # --------------------------------------------------------------------------------------------------------- connections
+
+    def _do(self, action: Callable[[sqlite3.Connection], T]) -> T:
+        """Runs an action; where the file fails, once more in memory."""
+        with self._lock:
+            try:
+                return action(self._open())
+            except sqlite3.Error as error:
+                if self.in_memory:
+                    raise
+                self._fall_back(f"{self.path} cannot be used ({error})")
+                return action(self._open())
+
+    def _open(self) -> sqlite3.Connection:
+        if self._connection is not None and self._pid == os.getpid():
+            return self._connection
+        self._pid, self._owner = os.getpid(), owner_name()
+        if self.path is None or self.in_memory:
+            self._connection = in_memory()
+            return self._connection
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._connection = patiently(self.path)
+        except (OSError, sqlite3.Error) as error:
+            self._fall_back(f"{self.path} cannot be used ({getattr(error, 'strerror', None) or error})")
+        assert self._connection is not None
+        return self._connection
+
+    def _fall_back(self, why: str) -> None:
+        """To memory, with what the file still gives."""
+        self.in_memory = True
+        memory = in_memory()
+        kept = copied_to(self.path, memory) if self.path is not None else False
+        what = "it is read, and new results stay in memory" if kept else "tuning goes on in memory"
+        log.warning("the tuning cache %s: %s (`advisor cache prune --damaged` removes a damaged file)", why, what)
+        self._connection = memory
+
+
+def _row(config: str, state: str, us: Any, low: Any, high: Any, predicted: Any, reason: str, at: float, took: Any) -> Row:
+    return Row(config=config, state=state, us=us, low_us=low, high_us=high, predicted_us=predicted, reason=reason, at=at, took_s=took)
+
+
+def copy_of(path: Path) -> Cache:
+    """A cache file read into memory; the file is not changed.
+
+    Raises:
+        InputError: It is damaged, of another version, or no cache.
+    """
+    cache = Cache(None)
+    connection = cache._open()
+    if not copied_to(path, connection):
+        limit = f"an SQLite file of version {VERSION} that @advisor.autotune wrote"
+        raise InputError(f"{path}: cannot be read as a tuning cache", None, limit, "`advisor cache prune --damaged` removes a damaged one")
+    return cache
+
+
+_all: weakref.WeakSet[Cache] = weakref.WeakSet()
+_fork = threading.Lock()  # held by the thread that forks, and by one that makes a cache
+_forking: list[Cache] = []  # whose locks the thread that forks holds
+
+
+def _before_fork() -> None:
+    """No connection to a file crosses a fork: SQLite's locks are the process's, and a copy of what it remembers of them is wrong.
+
+    A child that believes that it holds them loses what it writes as soon as its parent closes the file. The next use opens it anew, here
+    and there; and no thread is in the middle of something that the child would wait for.
+    """
+    _fork.acquire()
+    for cache in _all:
+        cache._lock.acquire()
+        _forking.append(cache)
+        if not cache.in_memory:
+            cache.close()
+
+
+def _after_fork() -> None:
+    while _forking:
+        _forking.pop()._lock.release()
+    _fork.release()
+
+
+if hasattr(os, "register_at_fork"):  # where there are forks
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
+
+_caches: dict[Path | None, Cache] = {}
+
+
+def default_cache() -> Cache:
+    """The cache that the environment names; one object per folder and process."""
+    folder = read_settings().cache_dir.absolute()
+    if folder not in _caches:
+        _caches[folder] = Cache(folder)
+    return _caches[folder]
+
+
+def memory_cache() -> Cache:
+    """A cache of this process."""
+    if None not in _caches:
+        _caches[None] = Cache(None)
+    return _caches[None]

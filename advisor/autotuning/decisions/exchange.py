@@ -1,0 +1,348 @@
+"""Taking the cache elsewhere: a JSON file to ship in a container, a CSV of launches, and what other tuners left."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from advisor.autotuning.configurations import parameters
+from advisor.autotuning.decisions import foreign
+from advisor.autotuning.decisions.cache import FILE_NAME, Cache, ProblemKey, Row, copy_of
+from advisor.autotuning.decisions.cache_file import took_s_of
+from advisor.autotuning.models import gpu_model
+from advisor.rows.cells import LATENCY_LIMIT, is_latency
+from advisor.rows.parameter_names import family_names, needed_parameters
+from advisor.rows.rows import CONFIG_COLUMNS, FAMILY_PARAMETERS, parse_rows
+from advisor.system import folders
+from advisor.system.errors import InputError, NothingMatchedError, NotOursError, UsageError
+from advisor.system.settings import read_settings
+
+FORMAT = "triton-advisor tuning cache"
+VERSION = 1
+SIMULATED = "simulated"
+
+_FOREIGN_NAMES = ("cache.json",)
+_SQLITE = b"SQLite format 3\0"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Imported:
+    """What an import brought in."""
+
+    problems: int
+    timings: int
+    origin: str  # "export", "triton", "triton-dejavu"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One problem with everything known of it. `decided`: list, configuration, how, time; newest first."""
+
+    key: ProblemKey
+    rows: tuple[Row, ...]
+    decided: tuple[tuple[str, str, str, float], ...]
+    simulated: bool = False  # nothing was run for its latencies
+
+    @property
+    def best(self) -> str | None:
+        """The configuration decided last, else the fastest measured."""
+        if self.decided:
+            return self.decided[0][1]
+        measured = [row for row in self.rows if row.us is not None]
+        return min(measured, key=lambda row: (row.us or 0.0, row.config)).config if measured else None
+
+    @property
+    def best_us(self) -> float | None:
+        """Its latency, where it was measured."""
+        return next((row.us for row in self.rows if row.config == self.best), None)
+
+
+def entries(cache: Cache, kernel: str | None = None, gpu: str | None = None) -> Iterator[Entry]:
+    """The problems of the cache, most recently used first."""
+    for key in cache.problems():
+        if (kernel is None or key.kernel == kernel) and (gpu is None or key.gpu == gpu_model(gpu)):
+            rows = sorted(cache.rows(key.id).values(), key=lambda row: (row.us is None, row.us or 0.0, row.config))
+            yield Entry(key=key, rows=tuple(rows), decided=tuple(cache.decisions(key.id)))
+
+
+def to_json(found: Iterable[Entry]) -> str:
+    """An export."""
+    problems = [
+        {**asdict(entry.key), "timings": [asdict(row) for row in entry.rows], "decisions": [list(each) for each in entry.decided]}
+        for entry in found
+    ]
+    return json.dumps({"format": FORMAT, "version": VERSION, "problems": problems}, indent=1) + "\n"
+
+
+def rows_as_csv(table: list[dict[str, Any]]) -> str:
+    """The text of a table."""
+    columns = list(dict.fromkeys(name for line in table for name in line))
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(table)
+    return text.getvalue()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CsvRows:
+    """The measured launches of recognised problems as rows of ROWS.csv: what `advisor predict`, `evaluate` and `train` read.
+
+    The `cache` of all is cold: Triton's own benchmark, which took them, empties the L2 before every launch. Beside them the problems that
+    have none, and how many configurations of the others have none, by why.
+    """
+
+    table: list[dict[str, Any]]
+    problems_left_out: dict[str, list[str]]
+    rows_left_out: dict[str, int]
+
+
+def csv_rows(found: Iterable[Entry]) -> CsvRows:
+    """See `CsvRows`."""
+    table: list[dict[str, Any]] = []
+    problems: dict[str, list[str]] = {}
+    rows: dict[str, int] = {}
+    for entry in found:
+        measured = [row for row in entry.rows if row.us is not None]
+        if entry.key.problem is None or not measured:
+            whys = ["of a kernel of no known family" if entry.key.problem is None else "nothing was measured of it"]
+            written = []
+        else:
+            cells = [_cells(entry, row) for row in measured]
+            written = [each for each in cells if isinstance(each, dict)]
+            whys = [each for each in cells if isinstance(each, str)]
+        if written:
+            table += written
+            rows.update({why: rows.get(why, 0) + whys.count(why) for why in set(whys)})
+        else:
+            problems.setdefault(whys[0], []).append(f"{entry.key.kernel} {entry.key.key} on {entry.key.gpu}")
+    return CsvRows(table=table, problems_left_out=problems, rows_left_out=rows)
+
+
+def _cells(entry: Entry, row: Row) -> dict[str, Any] | str:
+    """A measured configuration under the names that rows have, or why they have none for it."""
+    problem, family = json.loads(entry.key.problem or "null"), str(entry.key.family)
+    values = parameters(row.config)
+    names = family_names(values, family)
+    named = {names[name]: value for name, value in values.items()}
+    if missing := [name for name in needed_parameters(family) if name not in named]:
+        return f"it does not name {', '.join(missing)}"
+    columns = {*CONFIG_COLUMNS, *FAMILY_PARAMETERS.get(family, {})}
+    rest = {name: value for name, value in named.items() if name not in columns}
+    cells = {
+        "gpu": entry.key.gpu,
+        "family": family,
+        "op": problem["op"],
+        "dtype": problem["dtype"],
+        **{name: problem.get(name) for name in ("weight_dtype", "output_dtype")},
+        "block_shape": " ".join(map(str, problem.get("block_shape") or ())),
+        "cache": "cold",
+        **problem["sizes"],
+        **{name: value for name, value in named.items() if name in columns},
+        "parameters": json.dumps(rest, sort_keys=True) if rest else "",
+        "latency_us": row.us,
+        "kernel": entry.key.kernel,
+        "decided": int(row.config == entry.best),
+    }
+    try:
+        parse_rows(rows_as_csv([cells]), "row")
+    except InputError as error:
+        return f"{error.what.rpartition(': ')[2]} of {error.got}"
+    return cells
+
+
+def import_path(cache: Cache, path: Path, gpu: str | None) -> Imported:
+    """Brings in one file; what is measured already stays as it is.
+
+    Args:
+        cache: Where to.
+        path: An export, Triton's `*.autotune.json`, or triton-dejavu's `cache.json`.
+        gpu: Where Triton's file was measured (it does not say).
+
+    Raises:
+        InputError: It cannot be read.
+        NotOursError: It is none of these.
+        UsageError: It does not say for which GPU, and neither does the caller.
+    """
+    document = foreign.read_json(path)
+    if isinstance(document, Mapping) and document.get("format") == FORMAT:
+        if _simulated(document):
+            raise InputError(
+                f"{path}: its latencies are simulated, and would be taken for this machine's kernels'",
+                None,
+                None,
+                "`advisor advise` reads it as it is",
+            )
+        return _import_export(cache, path, document)
+    timings = foreign.read_foreign(path, document)
+    where = gpu or next((each.gpu for each in timings if each.gpu), None)
+    if not timings:
+        return Imported(problems=0, timings=0, origin="empty")
+    if where is None:
+        raise UsageError(f"{path}: does not say on which GPU it was measured", None, None, "say which with --gpu NAME")
+    origin = "triton" if "configs_timings" in document else "triton-dejavu"
+    count = foreign.add_by_name(cache, timings, gpu_model(where), f"{'Triton' if origin == 'triton' else origin}'s cache")
+    return Imported(problems=count, timings=len(timings), origin=origin)
+
+
+def _simulated(document: Any) -> bool:
+    """Whether an export says that nothing was run for its latencies, by the name and in the word that rows have for it."""
+    return isinstance(document, Mapping) and document.get("origin") == SIMULATED
+
+
+def _import_export(cache: Cache, path: Path, document: Mapping[str, Any]) -> Imported:
+    if document.get("version") != VERSION:
+        raise InputError(f"{path}: written by another version", document.get("version"), f"version {VERSION}")
+    count = timings = 0
+    try:
+        if not isinstance(document["problems"], list):
+            raise TypeError("its problems are no list")
+        for problem in document["problems"]:
+            text = {name: problem[name] for name in ("kernel", "source", "triton", "gpu", "key", "family", "problem")}
+            odd = {name: value for name, value in text.items() if not isinstance(value, str)}
+            if any(value is not None or name not in ("family", "problem") for name, value in odd.items()):
+                raise ValueError(f"a problem's names must be text: {odd}")
+            key = ProblemKey(**text)
+            rows = [_row(each) for each in problem["timings"]]
+            decided = [(str(each[0]), str(each[1]), str(each[2])) for each in problem["decisions"]]
+            for _, config, _ in decided:
+                parameters(config)  # raises where it is no configuration
+            cache.add_problem(key)
+            cache.record_all(key.id, rows, replace_existing=False)
+            for name, config, how in decided:
+                cache.decide(key.id, name, config, how)
+            count, timings = count + 1, timings + len(rows)
+    except (KeyError, TypeError, ValueError, IndexError, OverflowError) as error:  # the last: an integer beyond what a float holds
+        raise InputError(f"{path}: a damaged export", f"{type(error).__name__}: {error}") from None
+    return Imported(problems=count, timings=timings, origin="export")
+
+
+def cache_file(text: str) -> tuple[Path, str | None] | None:
+    """The file (a cache or an export of one) and the kernel that `PATH[::KERNEL]` names; None: it is no tuning cache.
+
+    PATH is the SQLite file, the folder it lies in, an export, or the word `cache`: the one that the environment names.
+
+    Raises:
+        NothingMatchedError: `cache`, and there is none.
+    """
+    name, _, kernel = text.partition("::")
+    path = Path(name)
+    try:
+        if name == "cache" and not path.exists():
+            path = read_settings().cache_dir / FILE_NAME
+            if not path.exists():
+                raise NothingMatchedError(
+                    f"{path.parent}: there is no tuning cache",
+                    None,
+                    None,
+                    "run a kernel with @advisor.autotune first, or name the cache's file",
+                )
+        if path.is_dir() and (path / FILE_NAME).is_file():
+            path = path / FILE_NAME
+        if not path.is_file():
+            return None
+        with path.open("rb") as stream:
+            head = stream.read(256)
+    except (OSError, ValueError):
+        return None
+    ours = head.startswith(_SQLITE) or path.name == FILE_NAME or (path.suffix == ".json" and FORMAT.encode() in head)
+    return (path, kernel or None) if ours else None
+
+
+def read_cache_file(path: Path) -> list[Entry]:
+    """The problems in a cache's file or an export, most recently used first; nothing is written.
+
+    Raises:
+        InputError: It is damaged.
+    """
+    simulated = False
+    if path.suffix == ".json":
+        cache, document = Cache(None), foreign.read_json(path)
+        _import_export(cache, path, document)
+        simulated = _simulated(document)
+    else:
+        cache = copy_of(path)
+    try:
+        found = [replace(entry, simulated=simulated) for entry in entries(cache)]
+        for row in (row for entry in found for row in entry.rows):
+            _checked(row)
+        return found
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{path}: damaged", f"{error}", None, "`advisor cache prune` removes problems from a cache") from None
+    finally:
+        cache.close()
+
+
+def _row(values: Mapping[str, Any]) -> Row:
+    numbers = {name: None if values[name] is None else float(values[name]) for name in ("us", "low_us", "high_us", "predicted_us")}
+    parameters(str(values["config"]))  # raises where it is no configuration
+    if not isinstance(values["state"], str):
+        raise ValueError(f"a timing's state is no text: {values['state']!r}")
+    state, reason, took = values["state"], str(values["reason"]), values.get("took_s")
+    if took is None and state == "time":  # an earlier export
+        took = took_s_of(reason)
+    row = Row(
+        config=str(values["config"]),
+        state=state,
+        reason=reason,
+        at=float(values["at"]),
+        took_s=None if took is None else float(took),
+        **numbers,
+    )
+    if not math.isfinite(row.at):
+        raise ValueError(f"a timing was taken at {row.at}")
+    return _checked(row)
+
+
+def _checked(row: Row) -> Row:
+    """The row, if its times are such as a clock can show.
+
+    Raises:
+        ValueError: They are not.
+    """
+    for name in ("us", "low_us", "high_us"):
+        value = getattr(row, name)
+        if value is not None and not is_latency(value):
+            raise ValueError(f"a latency, {name}, of {value!r}; expected {LATENCY_LIMIT}")
+    if row.took_s is not None and not 0 <= row.took_s < math.inf:
+        raise ValueError(f"a run, took_s, of {row.took_s!r}; expected 0 or more seconds")
+    if row.us is None and row.state == "measured":
+        raise ValueError("a measured configuration without a latency")
+    if row.us is not None and not (row.low_us or row.us) <= row.us <= (row.high_us or row.us):
+        raise ValueError(f"a latency of {row.us!r} outside of its own interval, {row.low_us!r} to {row.high_us!r}")
+    return row
+
+
+def files_below(path: Path) -> list[Path]:
+    """The files of a folder that may be imported; a file is itself.
+
+    Raises:
+        InputError: There is no such file or folder, or it holds far too many files.
+    """
+    if not path.exists():
+        raise InputError(f"{path}: no such file or folder", None, None, "check the path")
+    if path.is_file():
+        return [path]
+    return [each for each in folders.files_below(path, ".json") if each.name in _FOREIGN_NAMES or each.name.endswith(".autotune.json")]
+
+
+__all__ = [
+    "CsvRows",
+    "Entry",
+    "Imported",
+    "NotOursError",
+    "cache_file",
+    "csv_rows",
+    "entries",
+    "files_below",
+    "import_path",
+    "read_cache_file",
+    "rows_as_csv",
+    "to_json",
+]

@@ -1,0 +1,180 @@
+"""The drop-in for `@triton.autotune`: `autotune`, `warmup` and `best_config`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from advisor.autotuning.configurations import check_config, expand
+from advisor.autotuning.decisions.keys import Bucket
+from advisor.autotuning.lookup import best_config
+from advisor.autotuning.outputs import check_tolerance
+from advisor.result.schema import FAMILIES
+from advisor.system.errors import UsageError
+from advisor.system.settings import check_mode
+
+if TYPE_CHECKING:
+    from advisor.autotuning.decisions.decision import Decision
+    from advisor.autotuning.tuner import Tuner
+
+
+def autotune(
+    configs: Any,
+    key: Sequence[str],
+    prune_configs_by: Mapping[str, Any] | None = None,
+    reset_to_zero: Sequence[str] | None = None,
+    restore_value: Sequence[str] | None = None,
+    pre_hook: Callable | None = None,
+    post_hook: Callable | None = None,
+    warmup: int | None = None,
+    rep: int | None = None,
+    use_cuda_graph: bool = False,
+    do_bench: Callable | None = None,
+    cache_results: bool | None = None,
+    *,
+    mode: str = "measure",
+    top_k: int = 8,
+    key_buckets: Mapping[str, Bucket] | None = None,
+    family: str | None = None,
+    problem: Callable[[dict[str, Any]], Any] | None = None,
+    check_output: Any = None,
+    outputs: Sequence[str] | None = None,
+    default: Any = None,
+    distributed: bool = False,
+    noise: float = 0.005,
+    time_limit_s: float | None = 10.0,
+    compile_ahead: bool = True,
+    cache_dir: str | Path | None = None,
+) -> Callable[[Any], Tuner]:
+    """Decorates a `@triton.jit` function (or `@triton.heuristics` on one) so that its configuration is chosen for it.
+
+    The arguments up to `cache_results` are those of `triton.autotune` (3.6 to 3.9) and mean the same. What differs: with a model for
+    the kernel's family only the `top_k` configurations it ranks best are measured; timings are kept between processes.
+
+    A kernel's family is known from a `KERNELS` literal in its module (triton_kernels/README.md) or from `problem=`. Where it is not,
+    every configuration is measured in the given order, as triton.autotune would. `print(kernel.decision)` says what happened and why.
+
+    Args:
+        configs: A list of `triton.Config`, or a space: {"BLOCK_SIZE_M": [64, 128], …, "num_warps": [4, 8]}.
+        key: Names of the arguments whose change asks for a new decision.
+        prune_configs_by: early_config_prune, perf_model, top_k, as Triton has them; applied before the model ranks.
+        reset_to_zero: Arguments zeroed before every measured run.
+        restore_value: Arguments restored after every measured run.
+        pre_hook: Called before every measured run, instead of the two above.
+        post_hook: Called after every measured run. What these four take is no part of a latency; what a configuration's own
+            `pre_hook` takes is, for it runs with every launch.
+        warmup: Milliseconds, deprecated by Triton.
+        rep: Milliseconds, deprecated by Triton.
+        use_cuda_graph: Measure in a CUDA graph, deprecated by Triton. What the hooks take is then part of a latency: within a graph
+            nothing tells it from the launch.
+        do_bench: `do_bench(launch, quantiles)` → milliseconds, in place of the driver's. Where it gives the time of all
+            that runs, or of groups of it, the time of the launch within those runs counts in its place; figures of its own stand.
+        cache_results: None: timings of a GPU are kept, those of the interpreter are not. True, False: they are, they are not.
+        mode: measure; predict (the model decides, nothing is measured); cached (never measures: an undecided key gets `default`, and
+            a warning); exhaustive (measures every configuration); off (`default` always). ADVISOR_AUTOTUNE overrides it.
+        top_k: How many of the best-ranked configurations are measured; the next as many where none of these works.
+        key_buckets: {"M": "pow2"}: M counts by the power of two it rounds up to. Also ascending upper ends, or a function.
+        family: The kernel's family, where `problem` does not name it.
+        problem: Takes the arguments by name; returns the sizes (and op, dtype, …) of the family's problem.
+        check_output: Leave out what does not write what the first configuration writes: True, or (relative, absolute) tolerance. Tensors
+            of floats that the kernel writes and does not read are overwritten beforehand, so that what is left unwritten shows.
+        outputs: Names of the tensors compared (default: those reset or restored, else all). Integers are overwritten beforehand only
+            where they are named here: others may be locks or addresses.
+        default: `triton.Config` for modes cached and off, and while a CUDA graph is captured (default there: the model's choice, else
+            the first configuration).
+        distributed: Rank 0 of torch.distributed decides for all ranks; every rank must make the same calls.
+        noise: Latencies within this share of the fastest are a tie; the better ranked configuration wins it.
+        time_limit_s: A configuration one run of which takes longer is left out, until a longer limit is given. A running kernel cannot be
+            stopped: one that has not ended after six times as long (at least 30 s) is recorded, so that no process tries it again, and
+            raises NeverEndsError; until it ends, if ever, later calls of this process measure nothing and take the best known
+            configuration. None: no limit, and a kernel that never ends blocks the process; after three processes ended on it, it is left
+            out.
+        compile_ahead: Compile in threads what will be measured.
+        cache_dir: Folder of the cache, in place of ADVISOR_CACHE_DIR.
+
+    Raises:
+        UsageError: An argument makes no sense.
+    """
+    if type(top_k) is not int or top_k < 1:
+        raise UsageError("top_k", top_k, "a positive integer")
+    if not _is_number(noise) or not 0 <= noise < 1:
+        raise UsageError("noise", repr(noise), "a share: a number from 0 to below 1", "0.005 is half a per cent")
+    if time_limit_s is not None and (not _is_number(time_limit_s) or not time_limit_s > 0):
+        raise UsageError("time_limit_s", repr(time_limit_s), "a positive number of seconds, or None", "None sets no limit")
+    if family is not None and family not in FAMILIES:
+        raise UsageError("family: no such family", family, f"one of {', '.join(FAMILIES)}", "leave it out where the kernel is of none")
+    if problem is not None and not callable(problem):
+        raise UsageError("problem", problem, "a function of the arguments by name", 'e.g. lambda args: {"M": args["M"], …}')
+    if default is not None:
+        check_config(default, "default: not a configuration")
+    if isinstance(outputs, str):
+        raise UsageError("outputs", outputs, "a list of names", f"write outputs=[{outputs!r}]")
+    options: dict[str, Any] = {
+        "mode": check_mode(mode, "mode="),
+        "top_k": top_k,
+        "key_buckets": dict(key_buckets or {}),
+        "family": family,
+        "problem": problem,
+        "tolerance": check_tolerance(check_output),
+        "outputs": tuple(outputs) if outputs is not None else None,
+        "default": default,
+        "distributed": distributed,
+        "noise": noise,
+        "time_limit_s": time_limit_s,
+        "compile_ahead": compile_ahead,
+        "cache_results": cache_results,
+    }
+
+    def decorator(fn: Any) -> Tuner:
+        from advisor.autotuning.decisions.cache import Cache
+        from advisor.autotuning.tunable import Options
+        from advisor.autotuning.tuner import Tuner
+
+        return Tuner(
+            fn,
+            fn.arg_names,
+            expand(configs),
+            key,
+            reset_to_zero,
+            restore_value,
+            pre_hook=pre_hook,
+            post_hook=post_hook,
+            prune_configs_by=prune_configs_by,
+            warmup=warmup,
+            rep=rep,
+            use_cuda_graph=use_cuda_graph,
+            do_bench=do_bench,
+            cache_results=cache_results,
+            options=Options(**options, cache=Cache(Path(cache_dir).absolute()) if cache_dir else None),
+        )
+
+    return decorator
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def warmup(kernel: Any, shapes: Iterable[Mapping[str, Any]], *, grid: Any = None, device: str = "cuda") -> tuple[Decision, ...]:
+    """Decides ahead of time, so that nothing is tuned while requests wait or a CUDA graph is captured.
+
+    Args:
+        kernel: A kernel decorated with `advisor.autotune`, or the heuristics around one.
+        shapes: One mapping per call: argument name → value. A tensor is given as itself, or as (shape, dtype), e.g.
+            ((4096, 4096), torch.bfloat16): then one of random numbers (zeros for integers) is made. "grid" may be among them.
+        grid: The grid of calls that do not name one.
+        device: Where tensors are made.
+
+    Returns:
+        One decision per call.
+
+    Raises:
+        UsageError: The kernel is not tuned, or a call has no grid.
+    """
+    from advisor.autotuning.ahead import decide_ahead
+
+    return decide_ahead(kernel, shapes, grid, device)
+
+
+__all__ = ["autotune", "best_config", "warmup"]

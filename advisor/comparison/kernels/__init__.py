@@ -1,0 +1,1 @@
+"""Kernels that a change touches, and what it does to them."""

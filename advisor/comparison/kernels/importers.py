@@ -1,0 +1,234 @@
+"""Which files a change reaches by imports, and what a file's kernels import: kernels take helpers, constants and configurations from
+other files, which are read from the tree as `advisor.python_source.imported` finds them on a disk."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Collection, Container, Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import PurePosixPath
+
+from advisor.comparison.kernels.changed_names import ALL, changed_names, touched
+from advisor.comparison.kernels.kernel_digest import behind, leads
+from advisor.comparison.kernels.kernel_source import LARGEST_SOURCE_BYTES, parse
+from advisor.comparison.trees import git
+from advisor.comparison.trees.trees import Entry, FileChange, Tree, sized
+from advisor.python_source.bindings import nodes_of_file
+from advisor.python_source.imported import MOST_ABOVE, MOST_HANDS
+from advisor.python_source.imports import Import
+from advisor.python_source.module_names import ModuleNames
+from advisor.python_source.source import SourceFile
+from advisor.system.errors import AdvisorError, InputError
+
+LARGEST_IMPORTED = 40
+"""Files that are read for what one file imports."""
+LARGEST_IMPORTERS = 400
+"""Unchanged files that are read to see whether they import a changed one; the nearest to it first."""
+KEPT_PLACES = 65_536
+"""Of modules, as a folder's files may find them: each file that leads to another asks for those that it imports anew."""
+
+
+def located(paths: Container[str], path: str, item: Import) -> str | None:
+    """The path of a tree that an import of the file `path` leads to; None: none in the tree."""
+    return next((place for place in _places(path.rpartition("/")[0], item.module, item.level) if place in paths), None)
+
+
+@lru_cache(maxsize=KEPT_PLACES)
+def _places(folder: str, module: str, level: int) -> tuple[str, ...]:
+    """Where a file of a folder may find a module, in order."""
+    beside = PurePosixPath(folder)
+    starts = [beside, *list(beside.parents)[:MOST_ABOVE]]
+    if level:
+        starts = starts[level - 1 : level]
+    parts = module.split(".") if module else []
+    wholes = [start.joinpath(*parts) for start in starts]
+    return tuple(place for whole in wholes for place in ((f"{whole}.py",) if parts else ()) + (str(whole / "__init__.py"),))
+
+
+def imported_files(
+    tree: Tree,
+    source: SourceFile,
+    path: str,
+    write: Callable[[Entry, bytes], None],
+    launched: Collection[str] | None = None,
+    *,
+    whole: bool = True,
+) -> bool:
+    """Hand every file that is needed for what a file imports to `write`, those that its kernels need first.
+
+    Args:
+        tree: Where the files are.
+        source: The file that imports them.
+        path: Its path in the tree.
+        write: Where they go.
+        launched: What it launches, as it names that (`kernel`, `module.kernel`): goes first in place of its kernels.
+        whole: Whether to go on to the rest.
+
+    Returns:
+        Whether some that its kernels need were left out: there are more than `LARGEST_IMPORTED`.
+    """
+    entries = tree.entries()
+    everything = mentioned(source.tree)[0] if whole else ()
+    known: dict[str, SourceFile | None] = {path: source}
+    done: set[tuple[str, str]] = set()
+    left_out = []
+    asked_of: dict[str, set[str]] = {}  # names of the file: attributes
+    for name in launched or ():
+        root, *attributes = name.split(".")
+        asked_of.setdefault(root, set()).update(attributes)
+    first = frozenset(source.definitions if launched is None else asked_of)
+    for names in (first, frozenset({*everything, *source.imports})) if whole else (first,):
+        waiting = [(path, names)]
+        left_out.append(False)
+        while waiting:
+            here, asked = waiting.pop(0)
+            fresh = {name for name in asked if (here, name) not in done}
+            done |= {(here, name) for name in fresh}
+            file = known[here]
+            _, imports = behind(file, fresh) if file is not None else ([], {})
+            further = asked_of if here == path else {}
+            for led, wanted in (each for item, named in imports.items() for each in leads(item, named | further.get(item.alias, set()))):
+                target = located(entries, here, led)
+                if target is None or entries[target].kind != "file":
+                    continue
+                if target not in known:
+                    if len(known) > LARGEST_IMPORTED:
+                        left_out[-1] = True
+                        continue
+                    known[target] = None
+                    entry = tree.sized([entries[target]])[0]
+                    if entry.size_bytes <= LARGEST_SOURCE_BYTES:
+                        data = tree.read(entry)
+                        write(entry, data)
+                        known[target] = _parsed(data, target)
+                waiting.append((target, wanted))
+    return left_out[0]
+
+
+def _parsed(data: bytes, path: str) -> SourceFile | None:
+    try:
+        return parse(data, path)
+    except AdvisorError:
+        return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reached:
+    """Unchanged files that import changed ones, also by way of others, each with one that it comes from; the names that may mean something
+    else now, of these and of changed files; and what was left out."""
+
+    changes: dict[FileChange, str] = field(default_factory=dict)
+    names: dict[str, frozenset[str]] = field(default_factory=dict)
+    left_out: tuple[str, ...] = ()
+
+
+def reached(base: Tree, head: Tree, changes: Sequence[FileChange]) -> Reached:
+    """The unchanged Python files of two trees that import what changed, name by name."""
+    before, after = base.entries(), head.entries()
+    paths = {*before, *after}
+    source_of = {change.path: change.path for change in changes if change.path.endswith(".py")}
+    newest = {change.path: _changed(change, base, head) for change in changes if change.path in source_of}
+    touching = dict(newest)
+    found: dict[str, str] = {}
+    left_out = []
+    sources: dict[str, SourceFile | None] = {}
+    unread = set[str]()
+    for _ in range(MOST_HANDS + 1):
+        newest = {path: names for path, names in newest.items() if names}
+        if not newest:
+            break
+        try:
+            mentioning = _candidates(head, after, newest)
+        except InputError as error:  # a partial clone, or git gave up on a large tree
+            why = "a partial clone may lack them (clone without --filter)" if isinstance(error, git.PartialCloneError) else error
+            left_out.append(f"Not all unchanged files that import a changed one were looked for: {why}")
+            break
+        candidates = [path for path in mentioning if path not in source_of and before.get(path) == after[path]]
+        folders = {folder for path in newest for folder in PurePosixPath(path).parents}
+        candidates.sort(key=lambda path: (-_shared(path, folders), path))
+        fresh = [after[path] for path in candidates if path not in sources and after[path].kind == "file"]
+        room = LARGEST_IMPORTERS - len(sources)
+        unread |= {entry.path for entry in fresh[room:]}
+        head.fetch(fresh[:room])
+        for entry in head.sized(fresh[:room]):
+            sources[entry.path] = _parsed(head.read(entry), entry.path) if entry.size_bytes <= LARGEST_SOURCE_BYTES else None
+        came: dict[str, frozenset[str]] = {}
+        for path in candidates:
+            source = sources.get(path)
+            via, names = taken(source, path, newest, paths) if source is not None else ("", frozenset())
+            if names and source is not None:
+                found[path] = source_of[path] = source_of[via]
+                came[path] = touched(source.module_names, names)
+        newest = came
+        touching |= came
+    if unread:
+        left_out.append(f"{len(unread)} files that may import a changed one were not read: more than {LARGEST_IMPORTERS} mention one.")
+    importing = sized([FileChange(path=path, base=before[path], head=after[path]) for path in found], base, head)
+    return Reached(changes={change: found[change.path] for change in importing}, names=touching, left_out=tuple(left_out))
+
+
+def _changed(change: FileChange, base: Tree, head: Tree) -> frozenset[str]:
+    """The names of a changed file that may mean something else now."""
+    versions: list[ModuleNames | None] = []
+    for tree, entry in ((base, change.base), (head, change.head)):
+        readable = entry is not None and entry.kind == "file" and tree.sized([entry])[0].size_bytes <= LARGEST_SOURCE_BYTES
+        source = _parsed(tree.read(entry), change.path) if entry is not None and readable else None
+        versions.append(source.module_names if source is not None else None)
+    return changed_names(*versions)
+
+
+def _candidates(tree: Tree, entries: dict[str, Entry], targets: Mapping[str, frozenset[str]]) -> list[str]:
+    """Files that may import a changed name of a target: the module's name and that of what changed stand in them (or an import of all
+    names), or they lie in the package whose `__init__` the target is."""
+    words = set[str]()
+    packages = set[PurePosixPath]()
+    for path in map(PurePosixPath, targets):
+        package = path.name == "__init__.py"
+        words.add(path.parent.name if package else path.stem)
+        packages |= {path.parent} if package else set()
+    asked = frozenset[str]().union(*targets.values())
+    naming = None if ALL in asked else {*tree.mentioning(asked), *tree.mentioning({"import *"})}
+    near = (path for path in entries if packages & set(list(PurePosixPath(path).parents)[:2])) if packages else ()
+    found = dict.fromkeys([*(path for path in tree.mentioning(words - {""}) if path in entries), *near])
+    return [path for path in found if path.endswith(".py") and (naming is None or path in naming)]
+
+
+def taken(source: SourceFile, path: str, targets: Mapping[str, frozenset[str]], paths: Container[str]) -> tuple[str, frozenset[str]]:
+    """The first target of which a file imports changed names, and its own names for them; neither: it imports none."""
+    attributes = mentioned(source.tree)[1]
+    vias, names = set[str](), set[str]()
+    named = (item for imports in (source.imports, source.inner_imports) for items in imports.values() for item in items)
+    for item in [*named, *source.stars]:
+        for led, wanted in leads(item, attributes.get(item.alias, ())):
+            target = located(paths, path, led)
+            changed = targets.get(target, frozenset()) if target is not None else frozenset[str]()
+            if not changed or target is None:
+                continue
+            names_taken = changed if item.name == "*" else {item.alias} if ALL in changed or wanted & changed else set[str]()
+            if names_taken:
+                vias.add(target)
+                names |= names_taken
+    return min(vias, default=""), frozenset(names)
+
+
+@lru_cache(maxsize=64)
+def mentioned(tree: ast.Module) -> tuple[Set[str], Mapping[str, Set[str]]]:
+    """The names in a file, and what is asked of each, at any depth: {"package": {"helpers", "scale"}} of `package.helpers.scale`."""
+    names: set[str] = set()
+    found: dict[str, set[str]] = {}
+    for node in nodes_of_file(tree):
+        if isinstance(node, ast.Name):
+            names.add(node.id)
+        asked, root = set[str](), node
+        while isinstance(root, ast.Attribute):
+            asked.add(root.attr)
+            root = root.value
+        if asked and isinstance(root, ast.Name):
+            found.setdefault(root.id, set()).update(asked)
+    return names, found
+
+
+def _shared(path: str, folders: Container[PurePosixPath]) -> int:
+    """How deep the innermost folder of a path is that is among others."""
+    return next((len(folder.parts) for folder in PurePosixPath(path).parents if folder in folders), 0)

@@ -1,0 +1,113 @@
+"""What a kernel comes down to, apart from how it is written: its own syntax tree, and those of all it names, in its file and in others
+that it imports from."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+from functools import lru_cache
+
+from advisor.comparison.kernels.local_names import without_local_names
+from advisor.python_source.imported import imported_source
+from advisor.python_source.imports import Import
+from advisor.python_source.source import SourceFile
+
+MOST_NAMES = 2_000
+"""Names of other files that a kernel's meaning is followed to."""
+
+KEPT_TREES = 1_024
+"""Statements of files of which it is kept what they come down to: each kernel and each launch of a file asks for most of them."""
+
+KEPT_NAMES = 16_384
+"""The same of the names in a statement, which take less memory: every file that imports another one asks for them again."""
+
+Led = tuple[Import, frozenset[str]]
+"""An import of a file, and the names there that are asked for."""
+
+
+def meaning(source: SourceFile, names: Iterable[str]) -> list[tuple[str, str]]:
+    """The trees that names of a file come down to, comments and docstrings aside; imports that lead to no file nearby as written."""
+    out: list[tuple[str, str]] = []
+    seen: set[tuple[str, str]] = set()
+    waiting = [(source, frozenset(names))]
+    while waiting and len(seen) < MOST_NAMES:
+        file, asked = waiting.pop()
+        fresh = frozenset(name for name in asked if (str(file.path), name) not in seen)
+        seen |= {(str(file.path), name) for name in fresh}
+        trees, imports = behind(file, fresh)
+        out += [(name, _dumped(tree)) for name, tree in trees]
+        for item in imports:
+            found = [(other, wanted) for led, wanted in leads(item, imports[item]) if (other := imported_source(file, led)) is not None]
+            waiting += found
+            if not found:
+                out.append((item.alias, repr(item)))
+    return sorted(out)
+
+
+def behind(source: SourceFile, names: Iterable[str]) -> tuple[list[tuple[str, ast.AST]], Mapping[Import, set[str]]]:
+    """What names of a file need.
+
+    Returns:
+        The trees of all that they name in the file, each with its name, and the imports among them, but for triton's own, with the
+        attributes that are asked of each.
+    """
+    trees: list[tuple[str, ast.AST]] = []
+    attributes: dict[str, set[str]] = {}
+    imported: dict[str, list[Import]] = {}
+    seen, waiting = set[str](), list(names)
+    while waiting:
+        name = waiting.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        nodes: list[ast.AST] = [*source.definitions.get(name, ()), *source.module_names.statements(name)]
+        for definition in source.definitions.get(name, ()):
+            nodes += source.module_names.place(definition).scopes[:1]  # a kernel within a function sees that function's names
+        for node in {id(each): each for each in nodes}.values():
+            if isinstance(node, (ast.Import, ast.ImportFrom)):  # how triton is imported changes nothing
+                continue
+            trees.append((name, node))
+            names, asked = _named(node)
+            waiting += names
+            for owner, attribute in asked:
+                attributes.setdefault(owner, set()).add(attribute)
+        stars = () if nodes else tuple(replace(star, alias=name, name=name) for star in source.stars)
+        inner = source.inner_imports.get(name, ())
+        imported[name] = [item for item in (*source.imports.get(name, ()), *inner, *stars) if not item.is_triton]
+    return trees, {item: attributes.get(name, set()) for name, items in imported.items() for item in items}
+
+
+@lru_cache(maxsize=KEPT_TREES)
+def _dumped(tree: ast.AST) -> str:
+    if isinstance(tree, ast.FunctionDef) and not tree.decorator_list:  # no kernel: annotations are for its reader
+        return without_local_names([undocumented(tree)], frozenset())[0]
+    return ast.dump(undocumented(tree) if isinstance(tree, ast.FunctionDef) else tree)
+
+
+@lru_cache(maxsize=KEPT_NAMES)
+def _named(tree: ast.AST) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
+    """The names in a tree, and the attributes that are asked of names."""
+    nodes = list(ast.walk(tree))
+    attributes = ((each.value.id, each.attr) for each in nodes if isinstance(each, ast.Attribute) and isinstance(each.value, ast.Name))
+    return tuple(dict.fromkeys(each.id for each in nodes if isinstance(each, ast.Name))), tuple(dict.fromkeys(attributes))
+
+
+def leads(item: Import, attributes: Collection[str]) -> tuple[Led, ...]:
+    """The files that an import may lead to: the module that has the name, or the one of that name, whose attributes are used."""
+    if item.name is None:
+        return ((item, frozenset(attributes)),)
+    whole = replace(item, module=".".join(filter(None, (item.module, item.name))), name=None)
+    return (item, frozenset({item.name})), (whole, frozenset(attributes))
+
+
+def undocumented(node: ast.FunctionDef) -> ast.FunctionDef:
+    """The function without its docstring, and without other strings that stand by themselves."""
+    body = [s for s in node.body if not (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant) and isinstance(s.value.value, str))]
+    return ast.FunctionDef(name=node.name, args=node.args, body=body, decorator_list=node.decorator_list, returns=node.returns)
+
+
+def own_tree(node: ast.FunctionDef) -> str:
+    """What the function itself does, whatever it is called and decorated with: arguments and body."""
+    tree = undocumented(node)
+    return "\n".join(ast.dump(each) for each in (tree.args, *tree.body))

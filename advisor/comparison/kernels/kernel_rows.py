@@ -1,0 +1,278 @@
+"""One problem of a kernel on one GPU: what the best configuration of either version is predicted to take, in the kernel's own names."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from advisor.advising import advise
+from advisor.advising.exports import triton_config
+from advisor.advising.targets import PlannedLaunch, Target
+from advisor.comparison.kernels.kernel_version import KernelVersion
+from advisor.comparison.kernels.launched_configuration import launched_configuration
+from advisor.comparison.settings import KernelSettings
+from advisor.comparison.static import static_row
+from advisor.gpus.hardware import GpuSpec
+from advisor.learned.base import Predictor
+from advisor.pipelines import ConfigurationBatch, configuration_batch, problem_batch
+from advisor.pipelines.space import problem_space
+from advisor.python_source.described import kernel_problem, reader
+from advisor.python_source.literals import NotLiteralError
+from advisor.rendering.figures import sizes_text, types_text
+from advisor.result.comparison_schema import StaticRow
+from advisor.result.schema import Configuration, LaunchReport, Problem
+from advisor.rows.parameter_names import family_names, missing_parameters
+from advisor.rows.rows import CONFIG_COLUMNS, FAMILY_PARAMETERS, is_tiled
+from advisor.system.errors import InputError
+
+MOST_ASKED = 500
+"""Configurations of which a kernel's `valid` is asked, the best ranked first."""
+
+
+def kernel_row(
+    number: int,
+    name: str,
+    problem: Problem,
+    gpu: GpuSpec,
+    old: KernelVersion | None,
+    new: KernelVersion | None,
+    said: KernelSettings,
+    predictor: Predictor,
+) -> StaticRow:
+    """The row of a problem.
+
+    Args:
+        number: Of the problem.
+        name: The kernel's.
+        problem: What is computed.
+        gpu: On what.
+        old: The version of the base, where it has one.
+        new: That of the head.
+        said: What advisor.toml says of the kernel.
+        predictor: Where predictions come from.
+
+    Raises:
+        InputError: Neither version lists configurations, or they do not name what the model has to be told.
+    """
+    old, new = _as_launched("base", old, problem, gpu, said), _as_launched("head", new, problem, gpu, said)
+    chosen = [_best(version, problem, gpu, said, predictor) for version in (old, new)]
+    label = f"{problem.op} {sizes_text(problem)} {types_text(problem)}"
+    if not any(chosen):
+        raise InputError(f"{name}: neither version lists configurations that the model of {problem.family} can read")
+    sides: list[Sequence[LaunchReport] | None] = [None, None]
+    for side, best in enumerate(chosen):
+        if best is not None:
+            launch = PlannedLaunch(id=name, kernel=name, problem=problem, configuration=best.configuration, source=best.source, share=name)
+            target = Target(title=name, gpu=gpu, launches=(launch,), space=_space_for(best, chosen, problem, gpu))
+            sides[side] = advise(target, predictor, command="").launches
+    row = static_row(f"{gpu.name}-{number}", label, gpu.name, sides[0], sides[1])
+    return _in_own_names(row, [_own_names(version, problem.family, said) for version in (old, new)])
+
+
+def _as_launched(side: str, version: KernelVersion | None, problem: Problem, gpu: GpuSpec, said: KernelSettings) -> KernelVersion | None:
+    """A version with what its launches pass as its one configuration, where nothing lists any.
+
+    Raises:
+        InputError: What they pass is not known.
+    """
+    if version is None or version.configurations or version.problem is not None or not version.launching:
+        return version
+    names = _family_names(version, problem.family, said)
+    read = {own for own, theirs in names.items() if theirs in _known(problem.family, problem.op)}
+    try:
+        found = launched_configuration(version.function, version.launching, read, problem, gpu, said)
+    except InputError as error:
+        raise InputError(f"{side}: {error.what}", error.got, error.limit, error.remedy) from None
+    return replace(version, configurations=(found,), as_launched=True)
+
+
+def _in_own_names(row: StaticRow, names: Sequence[Mapping[str, str]]) -> StaticRow:
+    """The row with its configurations in the kernel's own names of either version, in which they are shown, compiled and pasted."""
+    base, head, advice = row.base, row.head, row.advice
+    if base is not None and base.configuration is not None:
+        base = replace(base, configuration=_renamed(base.configuration, names[0]))
+    if head is not None and head.configuration is not None:
+        head = replace(head, configuration=_renamed(head.configuration, names[1]))
+    if advice is not None and names[1]:
+        own = _renamed(advice.configuration, names[1])
+        advice = replace(advice, configuration=own, triton_config=triton_config(own))
+    return replace(row, base=base, head=head, advice=advice)
+
+
+def _family_names(version: KernelVersion, family: str, said: KernelSettings) -> dict[str, str]:
+    """What the family calls the parameters of a version: as advisor.toml says, else by the names that other authors give them."""
+    own = dict.fromkeys(
+        [
+            *(each.name for each in version.function.parameters if each.is_constexpr),
+            *(name for each in version.configurations for name in each.parameters),
+        ]
+    )
+    told = {name: said.configuration[name] for name in own if name in said.configuration}
+    guessed = family_names([*told.values(), *(name for name in own if name not in told)], family)
+    return {**{name: guessed[name] for name in own if name not in told}, **told}
+
+
+def _own_names(version: KernelVersion | None, family: str, said: KernelSettings) -> dict[str, str]:
+    names = _family_names(version, family, said) if version is not None else {}
+    return {theirs: own for own, theirs in names.items() if own != theirs}
+
+
+def unread_of(
+    rows: Sequence[StaticRow], old: KernelVersion | None, new: KernelVersion | None, family: str, op: str, said: KernelSettings
+) -> list[str]:
+    """Parameters of configurations that the model of a family does not read, in the kernel's own names: of those that are listed all, and
+    of those that launches pass what differs between them."""
+    found: list[str] = []
+    for version in (old, new) if rows else ():
+        if version is not None:
+            names = _family_names(version, family, said)
+            listed = [name for each in version.configurations for name in each.parameters]
+            shown = listed if version.configurations else [name for row in rows for name in _differing(row) if name in names]
+            found += [name for name in shown if names[name] not in _known(family, op)]
+    return list(dict.fromkeys(found))
+
+
+def _differing(row: StaticRow) -> Iterator[str]:
+    """The parameters that differ between the sides of a row."""
+    sides = [side.configuration.parameters if side is not None and side.configuration is not None else {} for side in (row.base, row.head)]
+    return (name for name in {**sides[0], **sides[1]} if all(sides) and sides[0].get(name) != sides[1].get(name))
+
+
+def _known(family: str, op: str) -> set[str]:
+    """The parameters that the model of a family reads, as it calls them."""
+    return {*(CONFIG_COLUMNS if is_tiled(family, op) else ()), *FAMILY_PARAMETERS.get(family, {})}
+
+
+def added_in_vain(
+    old: KernelVersion | None,
+    new: KernelVersion | None,
+    problems: Sequence[Problem],
+    gpus: Sequence[GpuSpec],
+    said: KernelSettings,
+    predictor: Predictor,
+) -> list[str]:
+    """Sentences on configurations that are new in a list of `@triton.autotune` and can launch none of the problems on a GPU: tuning passes
+    over them there, so that no row tells of them."""
+    if old is None or new is None or new.function.autotune is None:
+        return []
+    names = _family_names(new, problems[0].family, said)
+    renamed = [_renamed(each, names) for each in new.configurations]
+    where: dict[str, list[str]] = {}
+    for gpu in gpus if set(new.named) - set(old.named) else ():
+        fits = np.any([np.isfinite(np.concatenate(list(_scores(renamed, each, gpu, predictor)))) for each in problems], axis=0)
+        if not fits.any() or new.ends_tuning(gpu) is not None:  # which the rows tell
+            continue
+        for label in dict.fromkeys(new.configurations[place].label() for place in np.flatnonzero(~fits)):
+            if label not in old.named:
+                where.setdefault(label, []).append(gpu.name)
+    return [
+        f"Added, and predicted not to fit {', '.join(found)}, where autotuning passes over it: {label}." for label, found in where.items()
+    ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Best:
+    """The configuration of a version that is predicted fastest: what a perfect autotuner would pick."""
+
+    configuration: Configuration
+    source: str
+    fits: bool  # whether the GPU can launch it
+    of_space: bool  # whether the version's file says what its whole space is
+    takes: frozenset[str]  # the kernel's parameters, as the model calls them
+
+
+def _best(version: KernelVersion | None, problem: Problem, gpu: GpuSpec, said: KernelSettings, predictor: Predictor) -> _Best | None:
+    if version is None or not version.configurations or not gpu.reaches(version.entry.get("min_capability")):
+        return None
+    names = _family_names(version, problem.family, said)
+    renamed = [_renamed(each, names) for each in version.configurations]
+    # The parameters of other families and operators have defaults.
+    tiled = is_tiled(problem.family, problem.op)
+    lacking = next((missing for each in renamed if tiled and (missing := missing_parameters(each, problem.family))), None)
+    if lacking:
+        known = _known(problem.family, problem.op)
+        own = next((name for name in version.configurations[0].parameters if names[name] not in known), "BLOCK")
+        got = ", ".join(version.configurations[0].parameters) or "no parameters"
+        raise InputError(
+            f"the configurations do not name {', '.join(lacking)}",
+            got,
+            f"what the model of {problem.family} reads",
+            f'say in advisor.toml which parameter is which: configuration = {{{own} = "{lacking[0]}", …}}',
+        )
+    takes = frozenset(names.get(each.name, each.name) for each in version.function.parameters)
+    ends = version.ends_tuning(gpu)
+    if ends is not None:
+        source = f"one of its {len(renamed)} configurations, at which autotuning fails" if len(renamed) > 1 else "its only configuration"
+        return _Best(configuration=renamed[ends[0]], source=source, fits=False, of_space=False, takes=takes)
+    scores = np.concatenate(list(_scores(renamed, problem, gpu, predictor)))
+    scores[list(version.refused(gpu))] = np.inf
+    best = _first_valid(version, problem, gpu, np.argsort(np.where(np.isfinite(scores), scores, np.inf), kind="stable"))
+    source = f"best predicted of its {len(renamed)} configurations" if len(renamed) > 1 else "its only configuration"
+    if version.as_launched:
+        source = "as it is launched"
+    return _Best(
+        configuration=renamed[best],
+        source=source,
+        fits=bool(np.isfinite(scores[best])),
+        of_space=version.function.autotune is None and not version.as_launched,
+        takes=takes,
+    )
+
+
+def _space_for(best: _Best, chosen: Sequence[_Best | None], problem: Problem, gpu: GpuSpec) -> ConfigurationBatch:
+    """What the tunable ceiling of a version is the best of.
+
+    Of a file that says its kernel's space that very space, as everywhere: the best of either version stand for it, having been ranked
+    first. A list of `@triton.autotune` is no space, but what its author thought of: there the family's says what could be added to it,
+    less what the kernel has no parameter for (a grouping of its programs, parts of a depth).
+    """
+
+    def numbers(configuration: Configuration) -> set[str]:
+        return {name for name, value in configuration.parameters.items() if isinstance(value, (int, float))}
+
+    known = [
+        each.configuration
+        for each in chosen
+        if each is not None and each.fits and each.of_space and numbers(each.configuration) == numbers(best.configuration)
+    ]
+    if best.of_space and known:
+        return configuration_batch(known)
+    space = problem_space(problem, gpu.vendor)
+    lacking = {name: values for name, values in space.parameters.items() if name not in best.takes and (values == 1).any()}
+    kept = space.take(np.flatnonzero(np.logical_and.reduce([np.ones(len(space), bool), *(values == 1 for values in lacking.values())])))
+    return replace(kept, parameters={name: values for name, values in kept.parameters.items() if name not in lacking})
+
+
+def _first_valid(version: KernelVersion, problem: Problem, gpu: GpuSpec, order: np.ndarray) -> int:
+    """The best ranked configuration that the file's own `valid` lets pass; the best ranked where it cannot be followed.
+
+    `valid` is followed in its syntax tree, never run, with one budget of steps for all it is asked.
+    """
+    function = version.source.plain_functions.get(str(version.entry.get("valid")))
+    if function is None:
+        return int(order[0])
+    valid, flat = reader(version.source), kernel_problem(problem, gpu.compute_capability)
+    try:
+        for place in order[:MOST_ASKED]:
+            if valid.call(function, (version.configurations[int(place)].flat(), dict(flat))):
+                return int(place)
+    except NotLiteralError:
+        return int(order[0])
+    return int(order[0])
+
+
+def _renamed(configuration: Configuration, names: Mapping[str, str]) -> Configuration:
+    if not names:
+        return configuration
+    return replace(configuration, parameters={names.get(key, key): value for key, value in configuration.parameters.items()})
+
+
+def _scores(configurations: Sequence[Configuration], problem: Problem, gpu: GpuSpec, predictor: Predictor) -> Iterator[np.ndarray]:
+    """Scores in order; configurations of different parameters go in batches of their own."""
+    batch = problem_batch([problem])
+    for _, group in itertools.groupby(configurations, key=lambda each: tuple(each.parameters)):
+        found = list(group)
+        yield np.broadcast_to(predictor.scores(batch, configuration_batch(found), gpu), (len(found),))

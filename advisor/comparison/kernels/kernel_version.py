@@ -1,0 +1,133 @@
+"""One version of a kernel, as its file and the files that launch it tell: what it may be launched with."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any
+
+from advisor.comparison.kernels.kernel_source import ODD
+from advisor.comparison.kernels.launching import Elsewhere, Launching, own_launches
+from advisor.gpus.hardware import GpuSpec
+from advisor.python_source.bindings import own_nodes
+from advisor.python_source.jit_function import JitFunction
+from advisor.python_source.literal_values import ConfigLiteral
+from advisor.python_source.source import SourceFile
+from advisor.result.schema import Configuration
+from advisor.system.errors import InputError
+from advisor.tables.launchability import refused_ctas, refused_warps
+
+LARGEST_SPACE = 50_000
+"""Configurations that a KERNELS literal may span."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelVersion:
+    """One version of one kernel, with every configuration it may be launched with."""
+
+    source: SourceFile
+    function: JitFunction
+    entry: Mapping[str, Any]  # of the KERNELS literal
+    configurations: tuple[Configuration, ...]
+    named: tuple[str, ...]  # what surfaces list as its configurations: each one, or the values of its space
+    launching: tuple[Launching, ...] = ()  # the files that launch it, of those that were read
+    as_launched: bool = False  # whether what they pass is its configuration
+    problem: str | None = None  # why there are no configurations
+
+    def refused(self, gpu: GpuSpec) -> dict[int, str]:
+        """The configurations that no launch on a GPU can have, by place in the list, each with the reason."""
+        reasons = {place: refused(each, gpu) for place, each in enumerate(self.configurations)}
+        return {place: reason for place, reason in reasons.items() if reason}
+
+    def ends_tuning(self, gpu: GpuSpec) -> tuple[int, str] | None:
+        """The configuration at which `@triton.autotune` ends with an error, so that no launch has any, and the reason; None: at none.
+
+        It passes over what lacks resources or fails an assertion of the kernel, and over nothing else (`Autotuner._bench`, Triton 3.9). Of
+        what a kernel prunes nothing is known.
+        """
+        tuned = self.function.autotune
+        return None if tuned is None or tuned.prunes else next(iter(self.refused(gpu).items()), None)
+
+
+def refused(configuration: Configuration, gpu: GpuSpec) -> str | None:
+    """Why no launch on a GPU can have a configuration, whatever it computes; None where one may."""
+    return refused_ctas(configuration.num_ctas, gpu.compute_capability) or refused_warps(configuration.num_warps)
+
+
+def launched(source: SourceFile) -> list[str]:
+    """The kernels of a file that are not the helpers of others, in it or elsewhere: what returns a value is no kernel."""
+    return [name for name, nodes in source.definitions.items() if name not in source.called and not all(map(_returns_a_value, nodes))]
+
+
+def _returns_a_value(node: ast.FunctionDef) -> bool:
+    returns = (each.value for each in own_nodes(node) if isinstance(each, ast.Return))
+    return any(value is not None and not (isinstance(value, ast.Constant) and value.value is None) for value in returns)
+
+
+def versions(source: SourceFile, elsewhere: Elsewhere) -> dict[str, KernelVersion]:
+    """The kernels of a file that are launched (not the helpers of others), by name."""
+    literal, found = source.kernels_literal, {}
+    for name in launched(source):
+        function = source.functions.get(name) or replace(source.function(source.definitions[name][-1]), autotune=None)
+        launching = (*own_launches(source, name), *elsewhere.get((source.path, name), ()))
+        found[name] = _version(source, _as_tuned(function, launching), literal.get(name), launching)
+    return found
+
+
+def _as_tuned(function: JitFunction, launching: Sequence[Launching]) -> JitFunction:
+    """A kernel with the autotuning that a file which launches it applies, where it has none of its own and no other file another."""
+    tuned = [each.tuning for each in launching if each.tuning is not None]
+    written = {(file.path, *map(ast.dump, layers)) for file, layers in tuned}
+    if function.autotune is not None or len(written) != 1:
+        return function
+    file, layers = tuned[0]
+    applied = file.applied(layers)
+    return replace(function, autotune=applied.autotune, heuristics={**applied.heuristics, **function.heuristics})
+
+
+def _version(source: SourceFile, function: JitFunction, entry: Any, launching: tuple[Launching, ...]) -> KernelVersion:
+    entry = entry if isinstance(entry, dict) else {}
+    configurations: tuple[Configuration, ...] = ()
+    named: tuple[str, ...] = ()
+    problem = None
+    try:
+        if function.name in source.undecided:
+            problem = source.undecided[function.name]
+        elif function.autotune is not None:
+            problem = function.autotune.problem
+            configurations = tuple(_configuration(each) for each in function.autotune.configs[:LARGEST_SPACE])
+            named = tuple(dict.fromkeys(each.label() for each in configurations))
+        elif isinstance(entry.get("space"), dict):
+            configurations, named = _space(entry["space"])
+        elif not launching:
+            problem = "the file lists no configurations (@triton.autotune, or a KERNELS literal)"
+    except (InputError, *ODD) as error:
+        configurations, named, problem = (), (), f"the configurations cannot be read: {error}"
+    return KernelVersion(
+        source=source, function=function, entry=entry, configurations=configurations, named=named, launching=launching, problem=problem
+    )
+
+
+def _configuration(literal: ConfigLiteral) -> Configuration:
+    parameters = {name: value if isinstance(value, (int, str)) else str(value) for name, value in literal.parameters.items()}
+    return Configuration(
+        parameters=parameters,
+        num_warps=literal.num_warps,
+        num_stages=literal.num_stages,
+        num_ctas=literal.num_ctas,
+        maxnreg=literal.maxnreg,
+    )
+
+
+def _space(space: Mapping[Any, Any]) -> tuple[tuple[Configuration, ...], tuple[str, ...]]:
+    """All combinations of a KERNELS space, and its values as texts."""
+    values = {str(name): list(options) for name, options in space.items()}
+    if prod(len(options) for options in values.values()) > LARGEST_SPACE:
+        raise InputError("the space is too large", f"{prod(len(v) for v in values.values()):,} configurations", f"{LARGEST_SPACE:,}")
+    found = []
+    for combination in itertools.product(*values.values()):
+        found.append(Configuration.from_flat(dict(zip(values, combination, strict=True))))
+    return tuple(found), tuple(f"{name}={value}" for name, options in values.items() for value in options)

@@ -1,0 +1,362 @@
+"""Kernels whose source changed: what either version is predicted to take, and what else there is to say of the change.
+
+The model knows a kernel by its family, sizes and configuration; it does not read the body. What a changed body does shows in the
+compiled resources (`resources`), and to the clock.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from advisor.comparison.kernels import resources
+from advisor.comparison.kernels.calling import CallingFiles, ChangedCall, callings, changed_calls
+from advisor.comparison.kernels.kernel_digest import meaning
+from advisor.comparison.kernels.kernel_notes import changed_by_hand, launch_notes, unread_body
+from advisor.comparison.kernels.kernel_rows import added_in_vain, kernel_row, unread_of
+from advisor.comparison.kernels.kernel_source import ODD
+from advisor.comparison.kernels.kernel_version import KernelVersion, refused, versions
+from advisor.comparison.kernels.launch_digest import ChangedLaunch, changed_launches
+from advisor.comparison.kernels.launching import launches_elsewhere
+from advisor.comparison.kernels.misfits import misfits
+from advisor.comparison.kernels.renames import renamed
+from advisor.comparison.kernels.undefined_names import undefined_names
+from advisor.comparison.recorded import Recorded, merged, recorded_problems
+from advisor.comparison.settings import KernelSettings, Settings, problem_of
+from advisor.gpus.hardware import GpuSpec
+from advisor.learned.base import Predictor
+from advisor.pipelines.batch import SIZES
+from advisor.python_source.applied import made_of
+from advisor.python_source.source import SourceFile
+from advisor.python_source.target_questions import BACKENDS
+from advisor.result.comparison_schema import CHANGES, Failure, ResourceRow, StaticRow, Subject
+from advisor.result.schema import FAMILIES, Finding, Problem
+from advisor.system.errors import AdvisorError, InputError
+
+LARGEST_KERNELS = 40
+LARGEST_PROBLEMS = 32
+MOST_UNDEFINED = 4
+"""Names that a reason lists."""
+SPEED_KEYS = (
+    "family",
+    "ops",
+    "dtype",
+    "weight_dtype",
+    "output_dtype",
+    "precision",
+    "space",
+    "min_capability",
+    "valid",
+    "default",
+    "arguments",
+)
+"""Keys of a KERNELS entry that bear on speed; tolerances and references do not."""
+
+
+def kernel_subjects(
+    path: str,
+    change: CHANGES,
+    base: SourceFile | None,
+    head: SourceFile | None,
+    *,
+    settings: Settings,
+    gpus: Sequence[GpuSpec],
+    predictor: Predictor,
+    compiling: resources.Compiling,
+    recorded: Recorded | None = None,
+    origins: Mapping[str, tuple[str, SourceFile, str]] | None = None,
+    left: Collection[str] = (),
+    launchers: Sequence[Sequence[tuple[str, SourceFile]]] = ((), ()),
+    importing: Mapping[str, str] | None = None,
+    calling: Sequence[CallingFiles] = (CallingFiles(), CallingFiles()),
+) -> list[Subject]:
+    """One subject per kernel of the file that differs between the versions.
+
+    Args:
+        path: Where the file lies in head, or lay in base.
+        change: What happened to it.
+        base: The old version, where there is one.
+        head: The new version.
+        settings: What advisor.toml says of kernels.
+        gpus: The GPUs to predict and compile for.
+        predictor: Where predictions come from.
+        compiling: What may be compiled.
+        recorded: Launches that name problems.
+        origins: Kernels that lay in another file of the base, each with that file's path, the file, and their name there.
+        left: Kernels of the base that lie in another file of the head, where they are compared.
+        launchers: Of base and head, other files that launch kernels of the file, each with its path.
+        importing: Unchanged files that import what changed, each with the file that it changed with.
+        calling: Of base and head, files that call functions which launch kernels of the file.
+    """
+    origins = origins or {}
+    backends = {BACKENDS[gpu.vendor] for gpu in gpus}
+    backend = backends.pop() if len(backends) == 1 else None  # with GPUs of both, branches for one of them stay undecided
+    elsewhere = [launches_elsewhere((where, source.on(backend)) for where, source in each) for each in launchers]
+    sides = [versions(source.on(backend), elsewhere[side]) if source is not None else {} for side, source in enumerate((base, head))]
+    sides[0] = {name: version for name, version in sides[0].items() if name not in left}
+    files = {file: source for file, source, _ in origins.values()}
+    moved = {file: versions(source.on(backend), elsewhere[0]) for file, source in files.items()}
+    came = {name: moved[file][known] for name, (file, _, known) in origins.items() if known in moved[file]}
+    sides[0] |= came
+    former = _former_names(sides[0], sides[1], base, head) | {name: origins[name][2] for name in came if origins[name][2] != name}
+    names = [*sides[1], *(name for name in sides[0] if name not in sides[1] and name not in former.values())]
+    out = []
+    for name in names[:LARGEST_KERNELS]:
+        called = (name, former[name]) if name in former else (name,)
+        old, new = came.get(name) or sides[0].get(called[-1]), sides[1].get(name)
+        same = old is not None and new is not None and _meaning(old, name) == _meaning(new, name)
+        changed: list[ChangedLaunch] = []
+        called_otherwise: list[ChangedCall] = []
+        if old is not None and new is not None:
+            changed = changed_launches((old.function, old.launching), (new.function, new.launching))
+            before, after = (callings(each.source, each.function, known, backend) for each, known in zip((old, new), calling, strict=True))
+            called_otherwise = changed_calls(before, after, [each.new.where or path for each in changed])
+            if same and not changed and not called_otherwise:
+                continue
+            if changed:  # others, a benchmark, say, are not what is compared
+                old = replace(old, launching=tuple(each.old for each in changed))
+                new = replace(new, launching=tuple(each.new for each in changed))
+        origin = origins[name][0] if name in origins and old is not None else None
+        both: CHANGES = "modified" if origin is not None else change
+        word: CHANGES = both if old is not None and new is not None else "added" if old is None else "removed"
+        paths = (path, origin) if origin is not None else (path,)
+        said = settings.kernel(paths, called)
+        subject = _subject(paths, called, word, old, new, said, gpus, predictor, compiling, recorded or Recorded(), same)
+        notes = (
+            *((f"Moved here from {origin}.",) if origin is not None else ()),
+            *(f"It was called {each}." for each in called[1:]),
+            *launch_notes(changed, called_otherwise, same, importing or {}),
+        )
+        out.append(replace(subject, notes=(*notes, *subject.notes)))
+    if len(names) > LARGEST_KERNELS:
+        out.append(
+            Subject(
+                kind="file",
+                title=path,
+                path=path,
+                change=change,
+                notes=(f"{len(names) - LARGEST_KERNELS} of {len(names)} kernels were left out.",),
+            )
+        )
+    return out
+
+
+def _former_names(
+    old: Mapping[str, KernelVersion], new: Mapping[str, KernelVersion], base: SourceFile | None, head: SourceFile | None
+) -> dict[str, str]:
+    """The former names of kernels that the file renames; one that is a helper on the other side is there all the same."""
+    if base is None or head is None:
+        return {}
+    lost = {name: version.function.node for name, version in old.items() if name not in new and name not in head.definitions}
+    gained = {name: version.function.node for name, version in new.items() if name not in old and name not in base.definitions}
+    return renamed(dict(itertools.islice(lost.items(), LARGEST_KERNELS)), dict(itertools.islice(gained.items(), LARGEST_KERNELS)))
+
+
+def _meaning(version: KernelVersion, called: str) -> tuple[Any, ...]:
+    """What the kernel is, as if it were called so; comments, docstrings, tolerances and references aside."""
+    entry = {key: version.entry[key] for key in SPEED_KEYS if key in version.entry}
+    described = [str(entry[key]) for key in ("valid", "default", "arguments") if key in entry]
+    own = version.function.name
+    trees = meaning(version.source, [*sorted(made_of(own, version.source.alternatives)), *described])
+    if own != called:
+        trees = sorted((called if name == own else name, tree.replace(repr(own), repr(called))) for name, tree in trees)
+    return (trees, repr(sorted(entry.items())), version.named)
+
+
+def _subject(
+    paths: Sequence[str],
+    names: Sequence[str],
+    change: CHANGES,
+    old: KernelVersion | None,
+    new: KernelVersion | None,
+    said: KernelSettings,
+    gpus: Sequence[GpuSpec],
+    predictor: Predictor,
+    compiling: resources.Compiling,
+    recorded: Recorded,
+    same: bool,
+) -> Subject:
+    """What there is to say of the kernel `names[0]` in the file `paths[0]`; both may have been called something else before. `same`: only
+    how it is launched differs."""
+    path, name, shown = paths[0], names[0], new or old
+    assert shown is not None
+    notes = changed_by_hand(old, new)
+    if new is not None:
+        odd = {word: side.problem for word, side in (("base", old), ("head", new)) if side is not None and side.problem}
+        one = len(odd) == 2 and len(set(odd.values())) == 1
+        notes += [odd["head"]] if one else [f"{word}: {why}" for word, why in odd.items()]
+    rows: list[StaticRow] = []
+    best: dict[str, list[resources.Run]] = {}
+    first: Problem | None = None
+    try:
+        launched, told = recorded_problems(recorded, paths, names, shown.entry, said)
+        notes += told
+        problems = problems_of(shown, said, name, launched, path)
+        first = problems[0]
+        if len(problems) > LARGEST_PROBLEMS:
+            notes.append(f"{len(problems) - LARGEST_PROBLEMS} of {len(problems)} problems were left out.")
+        gpus, left_out = _runs_on(gpus, old, new)
+        notes += left_out
+        for gpu in gpus:
+            for number, problem in enumerate(problems[:LARGEST_PROBLEMS]):
+                row = kernel_row(number, name, problem, gpu, old, new, said, predictor)
+                rows.append(row)
+                for side, version in ((row.head, new), (row.base, old)):
+                    its = side.configuration if side is not None and version is not None and version.configurations else None
+                    if its is not None and refused(its, gpu) is None:
+                        element = _element(shown, problem, said)
+                        best.setdefault(gpu.name, []).append(resources.Run(configuration=its, problem=problem, element=element))
+                        break
+        notes += added_in_vain(old, new, problems[:LARGEST_PROBLEMS], [gpu for gpu in gpus if gpu.name in best], said, predictor)
+        if rows and not same:
+            notes += unread_body(old, new, any(row.changed for row in rows))
+        of = first.family, first.op, said
+        if blind := unread_of(rows, old, new, *of):
+            what = "these change" if len(blind) > 1 else "it changes"
+            notes.append(f"The model of {first.family} does not read {', '.join(blind)}: no prediction shows what {what}.")
+    except (AdvisorError, *ODD) as error:
+        if new is not None:
+            notes.append(f"No prediction: {error}")
+    compiled: tuple[ResourceRow, ...] = ()
+    failures: tuple[Failure, ...] = ()
+    if gpus:
+        compiled, why, failures = resources.resource_rows(name, old, new, best, gpus, compiling, _element(shown, first, said), first, said)
+        notes += why
+    if not rows and new is not None:
+        failures += _tuning_ends(old, new, gpus)
+    undefined = _undefined(old, new) if new is not None else ()
+    failures = (*(misfits(old, new) if new is not None else ()), *failures)
+    issues = tuple(
+        Finding(
+            rule="undefined-name",
+            severity="error",
+            title="The kernel names what nothing defines",
+            evidence=each.reason,
+            remedy="define it, import it, or correct its spelling",
+            scope="kernel",
+        )
+        for each in undefined
+    )
+    before, after = (set(side.named) if side is not None else set() for side in (old, new))
+    return Subject(
+        kind="kernel",
+        title=f"{path}::{name}",
+        path=path,
+        change=change,
+        static=tuple(rows),
+        resources=compiled,
+        notes=tuple(notes),
+        failures=(*undefined, *failures),
+        new_issues=issues,
+        configurations_added=tuple(each for each in (new.named if new else ()) if each not in before) if old is not None else (),
+        configurations_removed=tuple(each for each in (old.named if old else ()) if each not in after) if new is not None else (),
+    )
+
+
+def _undefined(old: KernelVersion | None, new: KernelVersion) -> tuple[Failure, ...]:
+    """That the new version names what nothing defines, and the old one did not."""
+    known = {each.name for each in undefined_names(old.source, old.function)} if old is not None else set()
+    fresh = [each for each in undefined_names(new.source, new.function) if each.name not in known]
+    if not fresh:
+        return ()
+    listed = ", ".join(f"{each.name} ({each.where})" for each in fresh[:MOST_UNDEFINED])
+    more = f" and {len(fresh) - MOST_UNDEFINED} more" if len(fresh) > MOST_UNDEFINED else ""
+    return (Failure(condition="failed", what="", reason=f"NameError as soon as it compiles: nothing defines {listed}{more}"),)
+
+
+def _tuning_ends(old: KernelVersion | None, new: KernelVersion, gpus: Sequence[GpuSpec]) -> tuple[Failure, ...]:
+    """On which GPUs the autotuning of the new version fails, where that of the old one did not, and why."""
+    where: dict[str, list[str]] = {}
+    for gpu in gpus:
+        ends = new.ends_tuning(gpu)
+        if ends is not None and (old is None or old.ends_tuning(gpu) is None):
+            where.setdefault(ends[1], []).append(gpu.name)
+    return tuple(Failure(condition="cannot-launch", what=f"on {', '.join(names)}", reason=reason) for reason, names in where.items())
+
+
+def _runs_on(gpus: Sequence[GpuSpec], *versions: KernelVersion | None) -> tuple[list[GpuSpec], list[str]]:
+    """The GPUs that one of the versions runs on by its KERNELS entry, and a note on the others."""
+    least = [version.entry.get("min_capability") for version in versions if version is not None]
+    fit = [gpu for gpu in gpus if any(gpu.reaches(each) for each in least)]
+    others = ", ".join(gpu.name for gpu in gpus if gpu not in fit)
+    if not others:
+        return fit, []
+    asked = min(each for each in least if isinstance(each, int))
+    return fit, [f"Left out: {others}, for the kernel's file asks for sm_{asked} or later."]
+
+
+EXAMPLES = {
+    "gemm": "family = 'gemm', problems = [{M = 4096, N = 4096, K = 4096}]",
+    "fused_moe": "family = 'fused_moe', op = 'w13', problems = [{M = 64, E = 128, topk = 8, H = 2048, N = 768}]",
+    "attention": "family = 'attention', op = 'prefill', problems = [{B = 1, H = 32, H_kv = 8, M = 4096, N = 4096, D = 128}]",
+    "normalization": "family = 'normalization', op = 'rms_norm', problems = [{B = 4096, H = 4096}]",
+    "elementwise": "family = 'elementwise', op = 'silu_and_mul', problems = [{B = 4096, H = 4096}]",
+}
+"""What advisor.toml may say of a kernel, by its family: shown where it says nothing."""
+
+
+def _described(path: str, name: str, family: str) -> str:
+    """What to do about a kernel of which advisor.toml says nothing: a line to paste above the first of its tables."""
+    key = json.dumps(f"{path}::{name}", ensure_ascii=False).replace("`", "\\u0060")  # which would begin code in Markdown
+    return (
+        f"put at the top of advisor.toml (that of the base counts, where it has one), with the kernel's own family and sizes: "
+        f"kernels.{key} = {{{EXAMPLES[family]}}}"
+    )
+
+
+def problems_of(version: KernelVersion, said: KernelSettings, name: str, launched: Sequence[Problem] = (), path: str = "") -> list[Problem]:
+    """The problems that advisor.toml names, and those of recorded launches; else the example of the kernel's own KERNELS entry, once
+    per operator.
+
+    Raises:
+        InputError: There is none, or one is not of the family.
+    """
+    family = said.family or version.entry.get("family")
+    if family is None:
+        raise InputError(
+            f"{name}: neither advisor.toml nor a KERNELS literal says which family it is",
+            None,
+            "one of " + ", ".join(FAMILIES),
+            _described(path, name, "normalization"),
+        )
+    if family not in FAMILIES:
+        raise InputError(f"{name}: family", family, "one of " + ", ".join(FAMILIES))
+    operators = version.entry.get("ops")
+    named = [str(each) for each in operators] if isinstance(operators, dict) else []
+    if said.problems:
+        op = said.op or (named[0] if named else str(family))
+        known = [of for kind, of in SIZES if kind == family]
+        if len(known) > 1 and op not in known and not all("op" in each for each in said.problems):
+            raise InputError(
+                f"{name}: advisor.toml does not say which operator of {family} it is",
+                said.op,
+                "one of " + ", ".join(known),
+                f'add op = "{known[0]}", say, to its table',
+            )
+        return merged([problem_of(each, str(family), op, f"advisor.toml: {name}") for each in said.problems], launched)
+    if launched:
+        return list(launched)
+    example = version.entry.get("example")
+    if not isinstance(example, dict) or not named:
+        raise InputError(
+            f"{name}: no problems to compare on",
+            None,
+            None,
+            f"{_described(path, name, str(family))}; or give recorded launches (--launches)",
+        )
+    types = version.entry.get("dtypes")
+    dtype = str(types[0]) if isinstance(types, (list, tuple)) and types else "bf16"
+    return [problem_of({"dtype": dtype, **example}, str(family), op, f"{name}: example") for op in named[:LARGEST_PROBLEMS]]
+
+
+def _element(version: KernelVersion, problem: Problem | None, said: KernelSettings) -> str:
+    """Triton's name of the element type that is compiled for: that of the problem, else the first that advisor.toml names (in problems
+    that could not be read), else the first that the kernel's file names."""
+    types = version.entry.get("dtypes")
+    told = next((each["dtype"] for each in said.problems[:1] if "dtype" in each), None)
+    named = told or (types[0] if isinstance(types, (list, tuple)) and types else "bf16")
+    dtype = problem.dtype if problem is not None else named
+    return {"tf32": "fp32", "fp8": "fp8e4nv", "int8": "i8"}.get(str(dtype), str(dtype))

@@ -1,0 +1,216 @@
+"""Reading revisions from git's object store: nothing is checked out, no filter, hook or text conversion runs."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from advisor.system.errors import InputError, UsageError
+
+TIMEOUT_S = 60.0
+MOST_WORDS = 1_000
+"""In one pattern."""
+LARGEST_LISTING_BYTES = 256 * 1024 * 1024
+
+_SPECIAL = re.compile(r"[][\\.^$*+?(){}|]")  # of extended regular expressions
+
+# A repository's own configuration must not make git run programs: hooks, monitors, pagers, lazy fetches.
+_SAFE = ("-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "core.pager=cat", "--no-replace-objects", "--no-pager")
+
+
+class PartialCloneError(InputError):
+    """Something was left out when the repository was cloned: nothing of the comparison would be worth anything without it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GitEntry:
+    """One entry of a tree. `mode` as git writes it: 100644, 100755, 120000 (symbolic link), 160000 (submodule)."""
+
+    path: str
+    mode: str
+    identity: str
+
+
+def _run(folder: Path, *arguments: str, given: bytes = b"", nothing: int = 0) -> bytes:
+    """What git prints. `nothing`: its exit code where it finds nothing and complains of nothing, which is no failure."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    environment |= {"GIT_OPTIONAL_LOCKS": "0", "GIT_NO_LAZY_FETCH": "1", "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
+    try:
+        done = subprocess.run(
+            ["git", *_SAFE, "-C", str(folder), *arguments],
+            capture_output=True,
+            env=environment,
+            timeout=TIMEOUT_S,
+            check=False,
+            input=given,
+        )
+    except FileNotFoundError:
+        raise UsageError("comparing revisions needs git, which is not installed", remedy="install git, or name two files") from None
+    except subprocess.TimeoutExpired:
+        raise InputError(
+            f"git {arguments[0]} was given up",
+            f"no end after {TIMEOUT_S:g} s",
+            "an end by then: no option raises the limit",
+            "name two files or folders instead",
+        ) from None
+    if done.returncode and (done.returncode != nothing or done.stderr):
+        words = done.stderr.decode(errors="replace").strip().splitlines()
+        if any("promisor remote" in line for line in words):  # nothing is fetched: that could run programs, and takes its time
+            raise _partial("an object that is needed is not here")
+        fatal = next((line for line in words if line.startswith("fatal: ")), words[-1] if words else f"exit code {done.returncode}")
+        advice = next((line.strip() for line in words if line.strip().startswith("git config ")), None)
+        raise InputError(f"git {arguments[0]} failed", fatal.removeprefix("fatal: "), None, f"run `{advice}`" if advice else None)
+    return done.stdout
+
+
+def _partial(what: str) -> PartialCloneError:
+    return PartialCloneError(
+        f"partial clone: {what}",
+        None,
+        "the changed files on this machine",
+        "fetch them with `git diff --stat BASE HEAD`, or clone without --filter",
+    )
+
+
+def repository(folder: Path) -> Path | None:
+    """Where git reads the repository that `folder` lies in, bare ones included; None where there is none.
+
+    That is `folder` itself, from which git finds the rest: `safe.directory` lists working trees, and does not cover their `.git`.
+
+    Raises:
+        InputError: There is one, but git refuses it; the message is git's.
+        UsageError: There is no git.
+    """
+    try:
+        _run(folder, "rev-parse", "--git-dir")
+    except InputError as error:
+        if "not a git repository" in str(error.got) or not folder.is_dir():
+            return None
+        raise
+    return folder
+
+
+def commit(folder: Path, revision: str) -> str | None:
+    """The commit that a revision names; None where it names none.
+
+    Raises:
+        InputError: Git says why it names none, or that it will not read the repository.
+    """
+    if not revision or revision.startswith("-") or "\0" in revision:
+        return None
+    try:
+        found = _run(folder, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
+    except InputError as error:
+        if not str(error.got).startswith("exit code "):  # of what merely names nothing it says nothing
+            raise
+        return None
+    return found.decode("ascii", "replace").strip()
+
+
+def is_shallow(folder: Path) -> bool:
+    """Whether a part of the history was left out when the repository was cloned."""
+    return _run(folder, "rev-parse", "--is-shallow-repository").strip() == b"true"
+
+
+def merge_base(folder: Path, first: str, second: str) -> str:
+    """The commit two commits have in common.
+
+    Raises:
+        InputError: They have none (in a shallow clone it may not have been fetched).
+    """
+    try:
+        return _run(folder, "merge-base", first, second).decode("ascii", "replace").strip()
+    except InputError as error:
+        if error.got != "exit code 1":  # which says nothing else
+            raise
+        raise InputError(
+            "the two revisions have no commit in common",
+            f"{first[:12]} and {second[:12]}",
+            remedy="fetch more history (actions/checkout: fetch-depth: 0)",
+        ) from None
+
+
+def entries(folder: Path, commit_id: str) -> dict[str, GitEntry]:
+    """Every entry of a commit's tree, by path."""
+    out = _run(folder, "ls-tree", "-r", "-z", "--full-tree", commit_id)
+    if len(out) > LARGEST_LISTING_BYTES:
+        raise InputError("the tree is too large", f"{len(out):,} bytes of listing", f"at most {LARGEST_LISTING_BYTES:,} bytes")
+    found = {}
+    for line in out.split(b"\0"):
+        head, tab, raw = line.partition(b"\t")
+        if not tab:
+            continue
+        mode, _, identity = head.decode("ascii").split()
+        path = raw.decode("utf-8", "surrogateescape")
+        found[path] = GitEntry(path=path, mode=mode, identity=identity)
+    return found
+
+
+def sizes(folder: Path, identities: Iterable[str]) -> dict[str, int]:
+    """The sizes in bytes of blobs, which is the first that needs them to be here.
+
+    Raises:
+        InputError: One was left out of a partial clone.
+    """
+    found = _run(folder, "cat-file", "--batch-check=%(objectname) %(objectsize)", given="\n".join(identities).encode("ascii"))
+    lines = [line.split() for line in found.decode("ascii", "replace").splitlines()]
+    if any(size == "missing" for _, size in lines):
+        raise _partial("a file that changed is not here")
+    return {identity: int(size) for identity, size in lines}
+
+
+def mentioning(folder: Path, commit_id: str, words: Collection[str]) -> list[str]:
+    """The Python files of a commit in which one of the words stands."""
+    found: dict[str, None] = {}
+    for start in range(0, len(words), MOST_WORDS):
+        # One pattern for all: each of several is looked for in every line apart, which takes forty times as long for a thousand.
+        pattern = "|".join(_SPECIAL.sub(r"\\\g<0>", word) for word in sorted(words)[start : start + MOST_WORDS])
+        out = _run(
+            folder,
+            "grep",
+            "-z",
+            "-l",
+            "-I",
+            "-w",
+            "--extended-regexp",
+            "--no-textconv",
+            "--full-name",
+            "-f",
+            "-",
+            commit_id,
+            "--",
+            ":/*.py",
+            nothing=1,
+            given=pattern.encode("utf-8", "surrogateescape"),
+        )
+        found |= dict.fromkeys(each.partition(b":")[2].decode("utf-8", "surrogateescape") for each in out.split(b"\0") if each)
+    return list(found)
+
+
+def blob(folder: Path, identity: str) -> bytes:
+    """The content of a blob as it is stored."""
+    return _run(folder, "cat-file", "blob", identity)
+
+
+def blobs(folder: Path, identities: Sequence[str]) -> dict[str, bytes]:
+    """The contents of blobs as they are stored, by identity.
+
+    Raises:
+        InputError: One was left out of a partial clone.
+    """
+    out = _run(folder, "cat-file", "--batch", given="\n".join(identities).encode("ascii"))
+    found: dict[str, bytes] = {}
+    start = 0
+    for identity in identities:
+        end = out.index(b"\n", start)
+        said = out[start:end].split()
+        if said[-1] == b"missing":
+            raise _partial("a file that is needed is not here")
+        first, last = end + 1, end + 1 + int(said[-1])
+        found[identity] = out[first:last]
+        start = last + 1
+    return found

@@ -1,0 +1,281 @@
+"""Two ways to look at a side that holds many files, a folder and a git revision, behind one protocol.
+
+A symbolic link to a file of the same tree is that file under one more name, and changes with it. Other links, and submodules, are listed as
+what they are and never followed: what they point to lies outside the tree, or nowhere.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import posixpath
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from pathlib import Path, PurePosixPath
+from typing import Literal, Protocol
+
+from advisor.comparison.trees import git
+from advisor.comparison.trees.blobs import blobs_of
+from advisor.system.errors import InputError
+
+LARGEST_FILE_BYTES = 16 * 1024 * 1024
+EntryKind = Literal["file", "symbolic link", "submodule", "other"]
+LINKED = (".json", ".py")
+"""Ends of the names of links that are followed."""
+LONGEST_LINK_BYTES = 4096
+MOST_LINKS = 5
+"""On the way to a file."""
+IGNORED_FOLDERS = frozenset({".git", "__pycache__", ".venv", "node_modules"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One path of a tree. Equal identities mean equal contents, within one kind of tree.
+
+    `size_bytes` is 0 where it has not been asked for (`Tree.sized`).
+    """
+
+    path: str
+    kind: EntryKind
+    identity: str
+    size_bytes: int
+
+
+class Tree(Protocol):
+    """A side that holds files."""
+
+    @property
+    def label(self) -> str:
+        """How the user named it."""
+        ...
+
+    @property
+    def revision(self) -> str | None:
+        """Its commit, where it is one."""
+        ...
+
+    def entries(self) -> dict[str, Entry]:
+        """Everything in it, by path."""
+        ...
+
+    def sized(self, entries: Sequence[Entry]) -> list[Entry]:
+        """The entries with their sizes.
+
+        Raises:
+            InputError: One is not on this machine.
+        """
+        ...
+
+    def fetch(self, entries: Sequence[Entry]) -> None:
+        """Make ready for files to be read, which may take less time for many at once.
+
+        Raises:
+            InputError: One is not on this machine.
+        """
+        ...
+
+    def read(self, entry: Entry) -> bytes:
+        """The content of a file.
+
+        Raises:
+            InputError: It is no plain file, or too large.
+        """
+        ...
+
+    def mentioning(self, words: Collection[str]) -> list[str]:
+        """The paths of the Python files in which one of the words stands."""
+        ...
+
+
+def check_readable(entry: Entry, largest_bytes: int = LARGEST_FILE_BYTES) -> None:
+    """Raises InputError unless the entry is a plain file of bearable size."""
+    if entry.kind != "file":
+        raise InputError(f"{entry.path}: a {entry.kind}", None, "a plain file", "it is not followed")
+    if entry.size_bytes > largest_bytes:
+        raise InputError(f"{entry.path}: too large", f"{entry.size_bytes:,} bytes", f"at most {largest_bytes:,} bytes")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RevisionTree:
+    """A commit, read from git's object store."""
+
+    folder: Path
+    label: str
+    revision: str | None
+
+    def entries(self) -> dict[str, Entry]:
+        """Every entry of the commit."""
+        return _entries(self.folder, self.revision or "")
+
+    def sized(self, entries: Sequence[Entry]) -> list[Entry]:
+        """The entries with the sizes of their blobs, asked for at once."""
+        found = blobs_of(self.folder).sizes([entry.identity for entry in entries if entry.kind == "file"])
+        return [replace(entry, size_bytes=found.get(entry.identity, 0)) for entry in entries]
+
+    def fetch(self, entries: Sequence[Entry]) -> None:
+        """Read from git by one process."""
+        blobs_of(self.folder).fetch([entry.identity for entry in entries if entry.kind == "file"])
+
+    def read(self, entry: Entry) -> bytes:
+        """The blob."""
+        check_readable(entry if entry.size_bytes else self.sized([entry])[0])
+        return blobs_of(self.folder).read(entry.identity)
+
+    def mentioning(self, words: Collection[str]) -> list[str]:
+        """Found by git in its object store."""
+        return git.mentioning(self.folder, self.revision or "", words)
+
+
+@lru_cache(maxsize=4)
+def _entries(folder: Path, commit_id: str) -> dict[str, Entry]:
+    """Every entry of a commit's tree, kept, for a commit does not change, and it is asked for with every file that is followed."""
+    kinds: dict[str, EntryKind] = {"100644": "file", "100755": "file", "120000": "symbolic link", "160000": "submodule"}
+    found = {
+        path: Entry(path=path, kind=kinds.get(entry.mode, "other"), identity=entry.identity, size_bytes=0)
+        for path, entry in git.entries(folder, commit_id).items()
+    }
+    return found | _linked(folder, found)
+
+
+def _linked(folder: Path, entries: Mapping[str, Entry]) -> dict[str, Entry]:
+    """The links of a commit to files of it, as these."""
+    links = [entry for entry in entries.values() if entry.kind == "symbolic link" and entry.path.endswith(LINKED)]
+    blobs = blobs_of(folder)
+    targets: dict[str, str] = {}
+    try:
+        sizes = blobs.sizes([link.identity for link in links])
+        for link in links:
+            if sizes.get(link.identity, 0) <= LONGEST_LINK_BYTES:
+                beside = PurePosixPath(link.path).parent
+                targets[link.path] = posixpath.normpath(str(beside / blobs.read(link.identity).decode("utf-8", "surrogateescape")))
+    except git.PartialCloneError:  # told where something is asked of them
+        return {}
+    found = {}
+    for link in links:
+        path = link.path
+        for _ in range(MOST_LINKS):
+            path = targets.get(path, path)
+        end = entries.get(path)
+        if end is not None and end.kind == "file":
+            found[link.path] = replace(end, path=link.path)
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FolderTree:
+    """A folder, as it lies on the disk when it is first asked for; only files whose names end in `suffixes` are looked at."""
+
+    folder: Path
+    label: str
+    revision: str | None = None
+    suffixes: tuple[str, ...] = field(default=(".json", ".jsonl", ".py", ".csv", ".toml"))
+    _found: dict[str, Entry] = field(default_factory=dict, init=False, compare=False, repr=False)
+
+    def entries(self) -> dict[str, Entry]:
+        """Every file below the folder; links to folders are listed, not entered. Looked for once: it is asked for with every file that is
+        followed, and every file is read to tell what is in it."""
+        if not self._found:
+            self._found.update(self._listed())
+        return self._found
+
+    def _listed(self) -> dict[str, Entry]:
+        found: dict[str, Entry] = {}
+        for where, folders, names in os.walk(self.folder, followlinks=False):
+            links = [name for name in folders if (Path(where) / name).is_symlink()]
+            folders[:] = sorted(name for name in folders if name not in IGNORED_FOLDERS and name not in links)
+            for name in [*names, *links]:
+                path = Path(where) / name
+                if path.suffix in self.suffixes or path.is_symlink():
+                    relative = path.relative_to(self.folder).as_posix()
+                    found[relative] = self._entry(path, relative)
+        return found
+
+    def sized(self, entries: Sequence[Entry]) -> list[Entry]:
+        """The entries, which have their sizes."""
+        return list(entries)
+
+    def fetch(self, entries: Sequence[Entry]) -> None:
+        """Nothing: files are read from the disk one by one."""
+
+    def _entry(self, path: Path, relative: str) -> Entry:
+        if path.is_symlink() and not self._leads_to_own_file(path):
+            return Entry(path=relative, kind="symbolic link", identity=str(path.readlink()), size_bytes=0)
+        if not path.is_file():
+            return Entry(path=relative, kind="other", identity="", size_bytes=0)
+        try:
+            size = path.stat().st_size
+            identity = f"{size} bytes" if size > LARGEST_FILE_BYTES else hashlib.sha256(path.read_bytes()).hexdigest()
+        except OSError as error:
+            raise InputError(f"{relative}: cannot be read", error.strerror) from None
+        return Entry(path=relative, kind="file", identity=identity, size_bytes=size)
+
+    def _leads_to_own_file(self, link: Path) -> bool:
+        """Whether a link leads to a file of the folder."""
+        try:
+            end = link.resolve(strict=True)
+        except (OSError, RuntimeError):  # nowhere, or in a circle
+            return False
+        return link.name.endswith(LINKED) and end.is_file() and end.is_relative_to(self.folder.resolve())
+
+    def read(self, entry: Entry) -> bytes:
+        """The file's bytes."""
+        check_readable(entry)
+        try:
+            return (self.folder / PurePosixPath(entry.path)).read_bytes()
+        except OSError as error:
+            raise InputError(f"{entry.path}: cannot be read", error.strerror) from None
+
+    def mentioning(self, words: Collection[str]) -> list[str]:
+        """Every file is read."""
+        pattern = re.compile(rb"(?<!\w)(?:" + b"|".join(re.escape(word.encode("utf-8", "surrogateescape")) for word in words) + rb")(?!\w)")
+        files = [each for path, each in self.entries().items() if path.endswith(".py") and each.kind == "file"]
+        return [each.path for each in files if each.size_bytes <= LARGEST_FILE_BYTES and words and pattern.search(self.read(each))]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileChange:
+    """A path whose content or kind differs between two trees."""
+
+    path: str
+    base: Entry | None
+    head: Entry | None
+
+    @property
+    def word(self) -> Literal["modified", "added", "removed", "type changed"]:
+        """What happened to it."""
+        if self.base is None:
+            return "added"
+        if self.head is None:
+            return "removed"
+        return "modified" if self.base.kind == self.head.kind else "type changed"
+
+
+def sized(differing: Sequence[FileChange], base: Tree, head: Tree) -> list[FileChange]:
+    """The changes, with the sizes of what differs.
+
+    Raises:
+        InputError: Something that differs is not on this machine.
+    """
+    old = {entry.path: entry for entry in base.sized([each.base for each in differing if each.base is not None])}
+    new = {entry.path: entry for entry in head.sized([each.head for each in differing if each.head is not None])}
+    return [
+        replace(
+            each,
+            base=old.get(each.base.path) if each.base is not None else None,
+            head=new.get(each.head.path) if each.head is not None else None,
+        )
+        for each in differing
+    ]
+
+
+def changes(base: Tree, head: Tree) -> tuple[FileChange, ...]:
+    """The paths that differ, sorted."""
+    before, after = base.entries(), head.entries()
+    out = []
+    for path in sorted({*before, *after}):
+        one, other = before.get(path), after.get(path)
+        if one is None or other is None or (one.kind, one.identity) != (other.kind, other.identity):
+            out.append(FileChange(path=path, base=one, head=other))
+    return tuple(out)

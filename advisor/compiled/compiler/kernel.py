@@ -1,0 +1,153 @@
+"""What to compile, and what the compiler made of it."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from advisor.gpus.hardware import GpuSpec
+from advisor.python_source.literal_values import Passed, Symbol
+from advisor.python_source.rebuild import Rebuilt
+from advisor.result.schema import LAUNCH_OPTIONS
+
+AMD_OPTIONS = ("waves_per_eu", "matrix_instr_nonkdim", "kpack")
+"""Options of AMD's compiler, which files write among the parameters of a `triton.Config`; on other GPUs a launch rejects them."""
+OPTION_NAMES = (*LAUNCH_OPTIONS, *AMD_OPTIONS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """Arguments of `GPUTarget`."""
+
+    backend: str
+    arch: int | str
+    warp_size: int = 32
+
+    @classmethod
+    def of(cls, gpu: GpuSpec) -> Target:
+        """The target of a GPU."""
+        backend, arch, warp_size = gpu.triton_target
+        return cls(backend=backend, arch=arch, warp_size=warp_size)
+
+    @property
+    def name(self) -> str:
+        """`sm_90` or `gfx942`."""
+        return f"sm_{self.arch}" if self.backend == "cuda" else str(self.arch)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompileRequest:
+    """One kernel with everything the compiler needs to know.
+
+    Attributes:
+        rebuilt: The modules that hold it.
+        signature: Triton type per argument (`*fp16`, `i32`, `fp32`, `constexpr`).
+        constexprs: Value per argument of type `constexpr`.
+        divisible: Arguments known to be multiples of 16.
+        options: num_warps, num_stages, num_ctas, maxnreg, ...
+        sass: Whether the instruction mix is asked for too.
+    """
+
+    rebuilt: Rebuilt
+    signature: Mapping[str, str]
+    constexprs: Mapping[str, Any]
+    divisible: frozenset[str] = frozenset()
+    options: Mapping[str, Any] = field(default_factory=dict)
+    target: Target
+    sass: bool = True
+    only: str | None = None  # "ttir": stop there (nothing of the target is known then)
+
+    def message(self) -> dict[str, Any]:
+        """The request as the worker reads it."""
+        names = list(self.signature)
+        return {
+            "modules": self.rebuilt.modules,
+            "entry": self.rebuilt.entry,
+            "kernel": self.rebuilt.kernel,
+            "signature": dict(self.signature),
+            "constexprs": {k: encode(v) for k, v in self.constexprs.items()},
+            "attrs": [[[names.index(n)], [["tt.divisibility", 16]]] for n in sorted(self.divisible) if n in names],
+            "options": {k: v for k, v in self.options.items() if v is not None},
+            "target": [self.target.backend, self.target.arch, self.target.warp_size],
+            "sass": self.sass,
+            "only": self.only,
+        }
+
+    def key(self, triton_version: str) -> str:
+        """Name of the cached answer: everything that decides it."""
+        text = json.dumps([_maker(), triton_version, self.message()], sort_keys=True)
+        return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+@functools.cache
+def _maker() -> str:
+    """Digest of the program that compiles and answers: what another version of it answered is not taken from the cache."""
+    parts = (Path(__file__).with_name(name).read_bytes() for name in ("worker.py", "block_pointers.py"))
+    return hashlib.sha256(b"".join(parts)).hexdigest()
+
+
+def encode(value: Any) -> Any:
+    """A constant as JSON."""
+    if isinstance(value, Symbol):
+        return {"dtype": value.text.rsplit(".", 1)[-1]}
+    if isinstance(value, Passed):
+        return {"function": value.alias}
+    if isinstance(value, (tuple, list)):
+        return {"tuple": [encode(v) for v in value]}
+    if isinstance(value, float) and value - value != 0:
+        return {"float": str(value)}
+    return value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resources:
+    """What one CTA holds. None: the compiler does not say.
+
+    `spill_bytes` is local memory per thread: spilled registers, and arrays that could not be kept in registers.
+    """
+
+    registers: int | None
+    spill_bytes: int | None
+    shared_memory_bytes: int
+    num_warps: int
+    barriers: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompiledKernel:
+    """What the compiler made of one request."""
+
+    name: str
+    target: Target
+    triton_version: str
+    ttir: str = field(repr=False)
+    ttgir: str = field(repr=False, default="")
+    ptx: str = field(repr=False, default="")
+    amdgcn: str = field(repr=False, default="")
+    sass: str = field(repr=False, default="")
+    resources: Resources
+    metadata: Mapping[str, Any] = field(repr=False, default_factory=dict)
+    origins: Mapping[str, str] = field(default_factory=dict)  # generated file name -> the author's file
+    signature: Mapping[str, str] = field(default_factory=dict)
+    constexprs: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def num_warps(self) -> int:
+        """Warps per CTA, helper warps of warp specialization included."""
+        return self.resources.num_warps
+
+    @property
+    def num_ctas(self) -> int:
+        """CTAs that share the work of one program: a cluster."""
+        return int(self.metadata.get("num_ctas") or self.options.get("num_ctas") or 1)
+
+    @property
+    def num_stages(self) -> int:
+        """Depth of the software pipeline that was asked for."""
+        return int(self.metadata.get("num_stages") or self.options.get("num_stages") or 3)

@@ -1,0 +1,197 @@
+"""Killable compile processes."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import selectors
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from advisor.system.triton_install import interpreter
+
+WORKER = Path(__file__).with_name("worker.py")
+TIMEOUT_S = 120.0
+SLOW_S = 10.0
+"""After this long a worker says that it is still at it: huge tiles take minutes to compile, and silence looks like a hang."""
+STILL = (
+    "advisor: Triton is still at work on %s after %g s; it is given up after %g s, a limit that no option raises, and left out of "
+    "what is reported"
+)
+
+MOST_WORKERS = 8
+"""Each holds Triton in memory, some 300 MB and more while it compiles; and counting what they compiled is done in one process, which more
+of them would only wait for."""
+
+log = logging.getLogger("advisor.compiled")
+_SECRETS = ("TOKEN", "SECRET", "PASSWORD", "CREDENTIAL", "API_KEY")
+
+
+class Worker:
+    """One compile process; started when first needed, and again after it was killed."""
+
+    def __init__(self) -> None:
+        self.process: subprocess.Popen[bytes] | None = None
+        self.folder: tempfile.TemporaryDirectory[str] | None = None
+        self.pending = b""
+
+    def ask(self, request: dict[str, Any], timeout_s: float) -> dict[str, Any]:
+        """The answer, or `{"error": ..., "kind": "timeout" | "crash"}`."""
+        self._start()
+        process = self.process
+        assert process is not None and process.stdin is not None and process.stdout is not None
+        what = request.get("kernel", "a compiled kernel")
+        still = threading.Timer(SLOW_S, log.warning, (STILL, what, SLOW_S, timeout_s))
+        still.daemon = True
+        still.start()
+        try:
+            process.stdin.write(json.dumps(request).encode() + b"\n")
+            process.stdin.flush()
+            line = self._read_line(process, time.monotonic() + timeout_s)
+        except TimeoutError:
+            self.close()
+            return {"error": f"no end after {timeout_s:g} s, a limit that no option raises: given up", "kind": "timeout"}
+        except BaseException as error:
+            code = process.poll()
+            self.close()
+            if isinstance(error, OSError):
+                return {"error": f"the compiler crashed (exit code {code})", "kind": "crash"}
+            raise
+        finally:
+            still.cancel()
+        if not line:
+            code = process.wait()
+            self.close()
+            return {"error": f"the compiler crashed (exit code {code})", "kind": "crash"}
+        return json.loads(line)
+
+    def _read_line(self, process: subprocess.Popen[bytes], deadline: float) -> bytes:
+        assert process.stdout is not None
+        with selectors.DefaultSelector() as selector:
+            selector.register(process.stdout, selectors.EVENT_READ)
+            parts = []
+            while True:
+                left = deadline - time.monotonic()
+                if left <= 0 or not selector.select(left):
+                    raise TimeoutError
+                chunk = os.read(process.stdout.fileno(), 1 << 20)
+                if not chunk:
+                    return b""
+                parts.append(chunk)
+                if chunk.endswith(b"\n"):
+                    return b"".join(parts)
+
+    def _start(self) -> None:
+        if self.process is not None and self.process.poll() is None:
+            return
+        self.close()
+        self.folder = tempfile.TemporaryDirectory(prefix="advisor-worker-")
+        environment = {k: v for k, v in os.environ.items() if not any(s in k.upper() for s in _SECRETS)}
+        # Fusion as Triton 3.9 does it by default; said so, it does not warn.
+        environment.setdefault("TRITON_DEFAULT_FP_FUSION", "1")
+        environment |= {"PYTHONDONTWRITEBYTECODE": "1", "TRITON_INTERPRET": "0", "PYTHONSAFEPATH": "1", "PYTHONIOENCODING": "utf-8"}
+        environment["TMPDIR"] = self.folder.name  # what a killed compile leaves behind goes with the folder
+        self.process = subprocess.Popen(
+            [
+                interpreter(),
+                "-c",
+                f"import sys; sys.argv[0] = 'worker'; __file__ = {str(WORKER)!r}; exec(compile(open(__file__).read(), __file__, 'exec'))",
+                str(os.getpid()),
+                self.folder.name,
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            cwd=self.folder.name,
+            env=environment,
+            start_new_session=True,  # Ctrl-C is for the parent, which then ends the worker; killed itself, the worker notices
+        )
+
+    def close(self) -> None:
+        """End the process, if need be by killing it and what it started."""
+        process, self.process = self.process, None
+        if process is not None:
+            with contextlib.suppress(OSError):
+                os.killpg(process.pid, 9)
+            process.wait()
+            for stream in (process.stdin, process.stdout):
+                with contextlib.suppress(OSError):
+                    stream.close() if stream else None
+        if self.folder is not None:
+            with contextlib.suppress(OSError):
+                self.folder.cleanup()
+            self.folder = None
+
+
+def _cores() -> int:
+    """Cores that this process may use: `taskset` and containers give it fewer than the machine has."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class Pool:
+    """As many workers as asked for, or else as there are cores, `MOST_WORKERS` at most. A context manager: leaving it ends them."""
+
+    def __init__(self, workers: int | None = None, timeout_s: float = TIMEOUT_S) -> None:
+        self.size = max(1, workers or min(_cores(), MOST_WORKERS))
+        self.timeout_s = timeout_s
+        self.idle: list[Worker] = []
+        self.lock = threading.Lock()
+
+    def __enter__(self) -> Pool:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End all idle workers."""
+        with self.lock:
+            idle, self.idle = self.idle, []
+        for worker in idle:
+            worker.close()
+
+    def one(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Answer one request, in the calling thread."""
+        with self.lock:
+            worker = self.idle.pop() if self.idle else Worker()
+        try:
+            answer = worker.ask(request, self.timeout_s)
+        except BaseException:
+            worker.close()
+            raise
+        with self.lock:
+            self.idle.append(worker)
+        return answer
+
+    def map(self, requests: Sequence[dict[str, Any]], done: Callable[[int, dict[str, Any]], None]) -> None:
+        """Answer all requests on all workers; `done(i, answer)` is called as they come, from the calling thread."""
+        from concurrent.futures import ThreadPoolExecutor, as_completed
+
+        if not requests:
+            return
+        with ThreadPoolExecutor(max_workers=min(self.size, len(requests))) as threads:
+            waiting = {threads.submit(self.one, request): i for i, request in enumerate(requests)}
+            try:
+                for future in as_completed(waiting):
+                    done(waiting[future], future.result())
+            except BaseException:
+                for future in waiting:
+                    future.cancel()
+                raise
+
+
+@contextlib.contextmanager
+def borrowed(pool: Pool | None) -> Iterator[Pool]:
+    """`pool`, or a new one that ends with the block."""
+    if pool is not None:
+        yield pool
+        return
+    with Pool() as own:
+        yield own

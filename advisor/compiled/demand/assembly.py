@@ -1,0 +1,232 @@
+"""What stands in the compiled code: instruction mix, per loop too, widths of memory accesses, the matrix instruction."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from advisor.compiled.compiler.kernel import CompiledKernel
+from advisor.compiled.demand.access_widths import access_widths
+from advisor.compiled.demand.costs import element_bytes
+from advisor.compiled.ir.ir import parse
+from advisor.system.errors import InputError
+
+_INSTRUCTION = re.compile(r"^\s*/\*([0-9a-f]{4,})\*/\s+(?:@!?U?P\w+\s+)?([A-Z0-9_]+(?:\.[A-Za-z0-9_]+)*)\s*(.*?);")
+_LABEL = re.compile(r"^(\.L_\w+):")
+_LINE = re.compile(r'^\s*//## File "([^"]+)", line (\d+)(?: inlined at "([^"]+)", line (\d+))?')
+_TARGET = re.compile(r"`\((\.L_\w+)\)")
+
+CLASSES: tuple[tuple[str, str], ...] = (
+    ("tensor", r"^(HMMA|IMMA|HGMMA|QGMMA|IGMMA|BGMMA|DMMA|QMMA|OMMA|UTC\w*MMA|BMMA)$"),
+    ("spill", r"^(LDL|STL)$"),
+    ("global", r"^(LDG|STG|LD|ST|LDGSTS|UBLKCP|UTMALDG|UTMASTG|UTMAREDG|RED|REDG|ATOM|ATOMG|UBLKRED)$"),
+    ("shared", r"^(LDS|STS|LDSM|STSM|ATOMS|LDSMU|LDT|STT|LDTM|STTM)$"),
+    ("xu", r"^(MUFU|I2F|F2I|I2FP|FRND)$"),
+    ("fma", r"^(FFMA2?|FADD2?|FMUL2?|HFMA2|HADD2|HMUL2|DFMA|DADD|DMUL|FSWZADD|HFMA2_MMA)$"),
+    ("synchronisation", r"^(BAR|DEPBAR|LDGDEPBAR|SYNCS|WARPSYNC|WARPGROUP|MEMBAR|BSYNC|BSSY|ERRBAR|FENCE|ARRIVES|CCTL|UTCBAR|NANOSLEEP)$"),
+    ("control", r"^(BRA|EXIT|CALL|RET|NOP|BRX|JMP|BREAK|KILL|YIELD|ACQBULK|ELECT|BRXU)$"),
+    ("shuffle", r"^(SHFL|MATCH|VOTE|VOTEU|REDUX|CREDUX)$"),
+    ("conversion", r"^(F2F|F2FP|I2I|PRMT|HSETP2)$"),
+)
+"""Instruction classes by opcode; everything else is integer arithmetic or moves (`alu`)."""
+
+_PATTERNS = tuple((name, re.compile(pattern)) for name, pattern in CLASSES)
+WIDE = re.compile(r"^(IMAD\.WIDE|IADD3\.X|IADD\.64|IADD3\.64|LEA\.HI\.X|IMAD\.X|LEA\.64|UIADD3\.X|UIADD3\.64)")
+"""64-bit integer arithmetic: products and carries of address computation."""
+
+ASYNC = ("LDGSTS", "UTMALDG", "UBLKCP")
+
+
+def classify(opcode: str) -> str:
+    """The class of an opcode without its modifiers."""
+    for name, pattern in _PATTERNS:
+        if pattern.match(opcode):
+            return name
+    return "alu"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Instruction:
+    """One machine instruction, with the author's line."""
+
+    address: int
+    opcode: str  # with modifiers
+    kind: str
+    file: str | None
+    line: int | None
+
+    @property
+    def width_bytes(self) -> int | None:
+        """Bytes per thread of a memory access; None for others."""
+        if self.kind not in ("global", "shared", "spill"):
+            return None
+        parts = self.opcode.split(".")
+        for part, width in (("128", 16), ("64", 8), ("U16", 2), ("S16", 2), ("U8", 1), ("S8", 1), ("256", 32)):
+            if part in parts:
+                return width
+        return 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CodeLoop:
+    """A loop of the machine code: the mix of one trip, without the loops inside it."""
+
+    first_line: int | None
+    depth: int
+    instructions: int
+    mix: Mapping[str, int]
+    wide_integer: int
+    start: int
+    end: int
+    innermost: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CodeFacts:
+    """Facts of one compiled kernel.
+
+    Attributes:
+        instructions: Static count.
+        mix: Class -> static count.
+        loops: By address.
+        matrix_instruction: wgmma, tcgen05, mma, mfma, or None.
+        async_copies: Static count of copies from global to shared memory that do not pass registers.
+        widths: (load | store, line) -> bytes per thread of each global access there.
+        conversions_in_loop: Layout conversions in loops that go through shared memory, as (line, text, bytes of the tensor).
+    """
+
+    instructions: int
+    mix: Mapping[str, int]
+    loops: tuple[CodeLoop, ...]
+    matrix_instruction: str | None
+    async_copies: int
+    widths: Mapping[tuple[str, int], tuple[int, ...]]
+    conversions_in_loop: tuple[tuple[int | None, str, float], ...]
+    code: tuple[Instruction, ...] = field(repr=False, default=())
+
+
+def read_facts(compiled: CompiledKernel) -> CodeFacts:
+    """Everything the machine code and the TTGIR say."""
+    own = set(compiled.origins)
+    code, labels, targets = instructions(compiled.sass, own)
+    mix = Counter(i.kind for i in code)
+    loops = code_loops(code, labels, targets)
+    asynchronous = sum(i.opcode.split(".")[0] in ASYNC for i in code)
+    if not code:
+        asynchronous = compiled.ptx.count("cp.async.c") + compiled.ptx.count("cp.async.bulk")
+    return CodeFacts(
+        instructions=len(code),
+        mix=dict(mix),
+        loops=loops,
+        matrix_instruction=matrix_instruction(compiled),
+        async_copies=asynchronous,
+        widths=access_widths(compiled.ptx, own),
+        conversions_in_loop=tuple(conversions(compiled)),
+        code=code,
+    )
+
+
+def matrix_instruction(compiled: CompiledKernel) -> str | None:
+    """Which kind of matrix instruction the kernel uses."""
+    for text, name in (("tcgen05.mma", "tcgen05"), ("wgmma.mma_async", "wgmma"), ("mma.sync", "mma")):
+        if text in compiled.ptx:
+            return name
+    return "mfma" if "v_mfma_" in compiled.amdgcn else "wmma" if "v_wmma_" in compiled.amdgcn else None
+
+
+def instructions(sass: str, own: set[str]) -> tuple[tuple[Instruction, ...], dict[str, int], dict[int, str]]:
+    """Instructions, the address of each label, and the label each branch goes to."""
+    found: list[Instruction] = []
+    labels: dict[str, int] = {}
+    targets: dict[int, str] = {}
+    waiting: list[str] = []
+    file: str | None = None
+    line: int | None = None
+    frames_open = False
+    for text in sass.splitlines():
+        if match := _LINE.match(text):
+            # Inlined code has one line per frame, innermost first: the first frame in the author's files counts.
+            if not frames_open or file is None or file.rsplit("/", 1)[-1] not in own:
+                file, line = match.group(1), int(match.group(2))
+                if match.group(3) and file.rsplit("/", 1)[-1] not in own:
+                    file, line = match.group(3), int(match.group(4))
+            frames_open = True
+            continue
+        if match := _LABEL.match(text):
+            waiting.append(match.group(1))
+            continue
+        match = _INSTRUCTION.match(text)
+        if not match:
+            continue
+        frames_open = False
+        address, opcode = int(match.group(1), 16), match.group(2)
+        for label in waiting:
+            labels[label] = address
+        waiting.clear()
+        if target := _TARGET.search(match.group(3)):
+            targets[address] = target.group(1)
+        found.append(Instruction(address=address, opcode=opcode, kind=classify(opcode.split(".")[0]), file=file, line=line))
+    return tuple(found), labels, targets
+
+
+def code_loops(code: tuple[Instruction, ...], labels: Mapping[str, int], targets: Mapping[int, str]) -> tuple[CodeLoop, ...]:
+    """Loops: spans from a label to the last branch that goes back to it."""
+    spans: dict[int, int] = {}
+    by_address = {i.address: i for i in code}
+    for address, label in targets.items():
+        start = labels.get(label)
+        if start is not None and start < address and by_address[address].opcode.startswith("BRA"):
+            spans[start] = max(spans.get(start, 0), address)
+    found = []
+    for start, end in sorted(spans.items()):
+        inner = [(a, b) for a, b in spans.items() if (a, b) != (start, end) and start <= a and b <= end]
+        body = [i for i in code if start <= i.address <= end and not any(a <= i.address <= b for a, b in inner)]
+        depth = 1 + sum(a <= start and end <= b and (a, b) != (start, end) for a, b in spans.items())
+        lines = [i.line for i in body if i.line is not None]
+        found.append(
+            CodeLoop(
+                first_line=min(lines) if lines else None,
+                depth=depth,
+                instructions=len(body),
+                start=start,
+                end=end,
+                mix=dict(Counter(i.kind for i in body)),
+                wide_integer=sum(bool(WIDE.match(i.opcode)) for i in body),
+                innermost=not inner,
+            )
+        )
+    return tuple(found)
+
+
+def conversions(compiled: CompiledKernel) -> list[tuple[int | None, str, float]]:
+    """Layout conversions inside loops of the TTGIR, where the data has to change threads."""
+    if not compiled.ttgir:
+        return []
+    try:
+        module = parse(compiled.ttgir, tuple(compiled.origins))
+    except InputError:
+        return []
+    loops = module.loops_around()
+    found: list[tuple[int | None, str, float]] = []
+    for function in module.functions.values():
+        for operation in function.walk():
+            if operation.name == "ttg.convert_layout" and loops.get(id(operation)) and len(operation.types) >= 2:
+                before, after = operation.types[0], operation.types[-1]
+                if "#ttg.dot_op" in after.text and "#mma" in after.text and "#mma" in before.text:
+                    continue  # stays in registers
+                if before.elements >= 1024:
+                    line = operation.location.line if operation.location else None
+                    found.append((line, f"{before.text} -> {after.text}", before.elements * element_bytes(before.element)))
+    return found
+
+
+def main_loop(facts: CodeFacts) -> CodeLoop | None:
+    """The loop that matters: the one with tensor instructions, else the innermost with most memory accesses."""
+    if not facts.loops:
+        return None
+    return max(
+        facts.loops,
+        key=lambda loop: (loop.mix.get("tensor", 0) > 0, loop.innermost, loop.mix.get("global", 0), loop.instructions),
+    )

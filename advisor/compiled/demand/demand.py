@@ -1,0 +1,316 @@
+"""The demand of a launch, counted in the IR of its kernel: per pipeline, per source line, per class of programs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.compiled.demand.beside_products import beside_products
+from advisor.compiled.demand.collected import COLUMNS, AccessTotals, Collected
+from advisor.compiled.demand.costs import element_bytes
+from advisor.compiled.demand.counts import AccessDemand, CertainDemand, KernelDemand, LineDemand, LoopDemand, ProgramClass
+from advisor.compiled.demand.evaluate import evaluate
+from advisor.compiled.demand.footprints import footprints, likely_footprints, likely_unused_bytes, unlocated
+from advisor.compiled.demand.loops import EXACT_WORK
+from advisor.compiled.demand.passing import not_told_apart
+from advisor.compiled.demand.rewritten import rewritten_bytes
+from advisor.compiled.demand.sectors import unused_sector_bytes
+from advisor.compiled.demand.staged import spared_bytes
+from advisor.compiled.ir.contents import not_given, what_holds
+from advisor.compiled.ir.distinct import distinct_values
+from advisor.compiled.ir.divisors import divisors
+from advisor.compiled.ir.execution import Inputs
+from advisor.compiled.ir.ir import Module, parse
+from advisor.compiled.ir.lattices import Sample, distinct_bytes, growth, lattices, quotients
+from advisor.compiled.ir.places import together
+from advisor.compiled.ir.values import MAX_DENSE
+from advisor.system.errors import InputError
+
+EXACT_PROGRAMS = 16_384
+"""Grids up to this many programs are evaluated whole; of larger ones the ends and a sample, spread evenly."""
+SAMPLED_PROGRAMS = 8_192
+
+DEVIATIONS = 4.0
+"""Standard deviations by which the work of a sample of programs may be more than that of all of them: a chance of 1 in 30,000."""
+
+
+def programs_to_evaluate(grid: tuple[int, int, int]) -> tuple[NDArray[np.int64], bool]:
+    """Flat indices of the programs to evaluate, and whether they are all."""
+    total = grid[0] * grid[1] * grid[2]
+    if total <= EXACT_PROGRAMS:
+        return np.arange(total, dtype=np.int64), True
+    # A step that shares no factor with the grid's sides, so that no row or column is favoured.
+    generator = np.random.default_rng(0)
+    edges = np.linspace(0, total, SAMPLED_PROGRAMS + 1)
+    picks = (edges[:-1] + generator.random(SAMPLED_PROGRAMS) * np.diff(edges)).astype(np.int64)
+    return np.clip(picks, 0, total - 1), False
+
+
+def _chunk(module: Module, programs: int) -> int:
+    largest = max((t.elements for op in module.kernel.walk() for t in op.result_types), default=1)
+    return int(max(16, min(programs, MAX_DENSE // max(largest, 1) // 4, 8192)))
+
+
+def read_demand(
+    ttir: str | Module,
+    grid: tuple[int, ...],
+    inputs: Inputs,
+    own_files: tuple[str, ...] = (),
+    programs: NDArray[np.int64] | None = None,
+) -> KernelDemand:
+    """Count what a launch asks for.
+
+    Args:
+        ttir: The kernel's TTIR, or parsed.
+        grid: Programs along each axis; missing axes are 1.
+        inputs: The actual arguments.
+        own_files: Names of the author's files, for the source lines.
+        programs: Flat indices of the only programs to count (then totals are theirs alone); None: the whole grid.
+
+    Raises:
+        IrError: The IR cannot be read.
+        InputError: The grid is not one.
+    """
+    module = parse(ttir, own_files) if isinstance(ttir, str) else ttir
+    x, y, z = (int(n) for n in (*grid, 1, 1, 1)[:3])
+    if min(x, y, z) < 0 or x * y * z > 2**62:
+        raise InputError("the grid is not one", str(grid), "up to three sizes of at least 0")
+    full = (x, y, z)
+    indices, whole = programs_to_evaluate(full) if programs is None else (programs, True)
+    total = x * y * z if programs is None else len(programs)
+    chunk = _chunk(module, len(indices))
+    beside = {key: parts for function in module.functions.values() for key, parts in beside_products(function).items()}
+    collected = Collected(scale=total / max(len(indices), 1), divisors=divisors(module), spared=spared_bytes(module), beside=beside)
+    for start in range(0, len(indices), chunk):
+        work = EXACT_WORK / -(-len(indices) // chunk)  # one allowance for all sets of programs
+        collected.take(evaluate(module, inputs, full, indices[start : start + chunk], work))
+    unknown = {**collected.unknown}
+    for reason, assumption in _unknown_places(collected, inputs):
+        unknown.setdefault(reason, assumption)
+    sample = None
+    if not whole:
+        sample = Sample(indices=distinct_values(indices), grid=full, divisors=quotients(collected.scalar_divisors))
+    around = module.loops_around()
+    accesses = []
+    for totals in collected.accesses.values():
+        access, more = _access_demand(totals, around.get(id(totals.operation), ()), sample)
+        accesses.append(access)
+        if more:
+            unknown.setdefault(f"which bytes of {access.argument} all programs touch", more)
+    accesses = [replace(each, unused_bytes=unused) for each, unused in zip(accesses, unused_sector_bytes(accesses), strict=True)]
+    rewritten = rewritten_bytes(accesses, module, inputs)
+    demand = _kernel_demand(collected, tuple(accesses), _loops(collected, around), unknown, full, total, whole, inputs, rewritten)
+    return replace(demand, unknown={**not_told_apart(demand), **unknown})
+
+
+def _unknown_places(collected: Collected, inputs: Inputs) -> list[tuple[str, str]]:
+    """Of accesses of which it is not known which bytes they touch: which, and what is assumed of them."""
+    found = []
+    for totals in sorted(collected.accesses.values(), key=lambda each: not each.certain_executions):  # what is counted speaks first
+        if totals.reach is None:
+            where = f"line {totals.operation.line}" if totals.operation.location else "an access"
+            sized = totals.base in inputs.sizes or totals.base in inputs.shapes
+            predicted = "takes all for distinct" if sized else "those of one program, so DRAM may carry far more"
+            counted = "those of one execution" if totals.certain_executions else "none, as no execution is certain"
+            assumed = f"the bound counts {counted}, the prediction {predicted}"
+            if deciding := not_given(totals.unlocated_for):
+                assumed += f"; {what_holds(deciding)} decides"
+            if totals.base:
+                found.append((f"which bytes of {totals.base} are touched", f"{where}: {assumed}"))
+            else:  # such as behind a pointer that was loaded
+                found.append((f"which bytes of which tensor {where} touches", assumed))
+    return found
+
+
+def _access_demand(totals: AccessTotals, around: tuple[int, ...], sample: Sample | None) -> tuple[AccessDemand, str | None]:
+    """The demand of an access in these loops, and what is assumed of bytes that programs not looked at touch."""
+    operation, reach = totals.operation, totals.reach
+    element, size = totals.element, element_bytes(totals.element)
+    tensor = next((t for t in operation.types if t.shape), None)
+    lanes = tensor.elements if tensor is not None else 1
+    step = max(round(size), 1)
+    found = together([*totals.sure, *totals.assumed])
+    every, some = lattices(found, step, sample)
+    touched = certain = (*every, *some)
+    if totals.assumed:
+        of_all, of_some = lattices(together(totals.sure), step, sample)
+        certain = (*of_all, *of_some)
+    most = 0.0 if reach is None else min(totals.distinct, reach[1] + 1 - reach[0]) * size
+    assumption = None
+    if some and most > 1.1 * (distinct := distinct_bytes(touched)) and distinct > distinct_bytes(every):
+        where = f"line {operation.line}" if operation.location else "an access"
+        assumption = f"{where}: the bound counts those of the programs looked at alone, the prediction what they let expect of all"
+    return AccessDemand(
+        operation=operation,
+        kind=totals.kind,
+        argument=totals.base,
+        element=element,
+        executions=totals.executions,
+        certain_executions=totals.certain_executions,
+        issued_bytes=totals.lanes * size,
+        requested_bytes=totals.distinct * size,
+        certain_bytes=totals.certain * size,
+        reach_bytes=None if reach is None else (reach[0] * size, (reach[1] + 1) * size),
+        unlocated_for=frozenset(totals.unlocated_for) if reach is None else frozenset(),
+        touched=touched,
+        certain=certain,
+        growth=growth(found, touched, step, sample) if sample is not None and some else 1.0,
+        lanes=lanes,
+        masked=totals.masked,
+        active_fraction=totals.lanes / (totals.executions * lanes) if totals.executions else 0.0,
+        contiguous=None if totals.unlocated else totals.contiguous,
+        sector_ratio=totals.sector_ratio,
+        unused_bytes=0.0,
+        loop=around[-1] if around else None,
+        line=operation.line,
+        file=operation.location.file if operation.location else None,
+    ), assumption
+
+
+def _loops(collected: Collected, around: Mapping[int, tuple[int, ...]]) -> tuple[LoopDemand, ...]:
+    return tuple(
+        LoopDemand(
+            line=each.operation.line,
+            depth=len(around.get(id(each.operation), (0,))),
+            entries=each.entries,
+            trips=each.trips,
+            mean_trips=each.trips / each.entries if each.entries else 0.0,
+            reasons=tuple(sorted(each.reasons)),
+            sampled=each.sampled,
+        )
+        for each in collected.loops.values()
+    )
+
+
+def _lines(collected: Collected) -> tuple[LineDemand, ...]:
+    often = {line: max(blocks.values()) for line, blocks in collected.executions.items()}
+    return tuple(
+        LineDemand(file=file, line=number, executions=often.get((file, number), 0.0), **collected.lines.get((file, number), {}))
+        for file, number in sorted({*collected.lines, *often})
+    )
+
+
+def _kernel_demand(
+    collected: Collected,
+    accesses: tuple[AccessDemand, ...],
+    loops: tuple[LoopDemand, ...],
+    unknown: Mapping[str, str],
+    grid: tuple[int, int, int],
+    programs: int,
+    whole: bool,
+    inputs: Inputs,
+    rewritten: Mapping[str, float],
+) -> KernelDemand:
+    rows, certain = collected.all.rows(), collected.certain.rows()
+    scale = collected.scale
+    sums = {name: float(values.sum()) * scale for name, values in rows.items()}
+    sure = {name: float(values.sum()) * scale * _certain_share(values, whole) for name, values in certain.items()}
+    share = _certain_share(certain["tensor"], whole)
+    loads = tuple(a for a in accesses if a.kind == "load")
+    rest = tuple(a for a in accesses if a.kind != "load")
+    alike = all(np.array_equal(rows[name], certain[name]) for name in COLUMNS if name != "smem")  # what is spared of it aside
+    return KernelDemand(
+        grid=grid,
+        programs=programs,
+        exact=whole and not collected.approximations and alike,
+        scale=scale,
+        per_program=rows,
+        tensor_flop=dict(collected.all.tensor),
+        certain=CertainDemand(
+            per_program=certain,
+            tensor_flop={kind: flop * share for kind, flop in collected.certain.tensor.items()},
+            fp64_flop=sure["fp64"],
+            fma_flop=sure["fma"],
+            packed_flop=sure["packed"],
+            xu_op=sure["xu"],
+            smem_bytes=sure["smem"],
+            requested_load_bytes=sure["requested_load"],
+            padding=collected.certain.padding.times(share),
+        ),
+        fp64_flop=sums["fp64"],
+        fma_flop=sums["fma"],
+        packed_flop=sums["packed"],
+        xu_op=sums["xu"],
+        alu_op=sums["alu"],
+        smem_bytes=sums["smem"],
+        padding=collected.all.padding,
+        padding_beside=collected.padding_beside,
+        load_bytes=sums["load"],
+        store_bytes=sums["store"],
+        atomic_bytes=sums["atomic"],
+        requested_load_bytes=sums["requested_load"],
+        requested_store_bytes=sums["requested_store"],
+        footprint_bytes=footprints(accesses, inputs),
+        read_footprints=footprints(loads, inputs),
+        written_footprints=footprints(rest, inputs),
+        likely_footprint_bytes=likely_footprints(accesses, inputs, programs),
+        likely_read_footprints=likely_footprints(loads, inputs, programs),
+        likely_written_footprints=likely_footprints(rest, inputs, programs),
+        likely_unused_bytes=likely_unused_bytes(loads, inputs, programs) + likely_unused_bytes(rest, inputs, programs),
+        rewritten=rewritten,
+        unlocated=unlocated(accesses),
+        accesses=accesses,
+        loops=loops,
+        lines=_lines(collected),
+        classes=classes(rows, scale),
+        unknown=unknown,
+        approximations=tuple(sorted(collected.approximations)),
+    )
+
+
+def _certain_share(values: NDArray[np.float64], whole: bool) -> float:
+    """Of what programs ask for that stand for others, the share that all surely ask for: 1 where they do alike.
+
+    Each was drawn among its neighbours, so what these differ tells how far their sum may be from that of all.
+    """
+    total = float(values.sum())
+    if whole or total <= 0:
+        return 1.0
+    error = math.sqrt(float((np.diff(values) ** 2).sum()) / 2)
+    return max(1.0 - DEVIATIONS * error / total, 0.0)
+
+
+def classes(rows: Mapping[str, NDArray[np.float64]], scale: float) -> tuple[ProgramClass, ...]:
+    """Programs grouped by what they do; at most eight groups, the largest first, the rest together."""
+    columns = np.stack([rows[n] for n in ("tensor", "fma", "load", "store", "trips")], axis=1)
+    if not len(columns):
+        return ()
+    kinds, counts = np.unique(columns, axis=0, return_counts=True)
+    work = kinds.sum(axis=1)
+    most = work.max() if len(work) else 0.0
+    order = np.argsort(-counts, kind="stable")
+    found = []
+    for i in order[:8]:
+        tensor, fma, load, store, trips = (float(v) for v in kinds[i])
+        label = "full" if work[i] >= most * (1 - 1e-9) else "early exit" if work[i] <= most * 0.01 else "part"
+        found.append(
+            ProgramClass(
+                label=label,
+                programs=float(counts[i]) * scale,
+                tensor_flop=tensor,
+                fma_flop=fma,
+                load_bytes=load,
+                store_bytes=store,
+                trips=trips,
+            )
+        )
+    rest = order[8:]
+    if len(rest):
+        n = float(counts[rest].sum())
+        mean = (kinds[rest] * counts[rest, None]).sum(axis=0) / n
+        found.append(
+            ProgramClass(
+                label="part",
+                programs=n * scale,
+                tensor_flop=float(mean[0]),
+                fma_flop=float(mean[1]),
+                load_bytes=float(mean[2]),
+                store_bytes=float(mean[3]),
+                trips=float(mean[4]),
+            )
+        )
+    return tuple(found)

@@ -1,0 +1,110 @@
+"""What the machine code makes of the work beyond the IR: spills, layout conversions, half-used sectors, narrow accesses.
+
+Each is an amount of the whole launch that the prediction contains, so that a rule can say what the launch would take without it.
+How often an instruction executes is taken from its source line; one that the compiler moved out of all loops executes once per CTA.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass
+
+from advisor.compiled.compiler.kernel import CompiledKernel
+from advisor.compiled.demand.assembly import CodeFacts, Instruction
+from advisor.compiled.demand.counts import AccessDemand, KernelDemand
+from advisor.gpus.hardware import GpuSpec
+
+WIDEST_ACCESS_BYTES = 16
+"""Bytes a thread can move with one instruction. Source: CUDA C++ Programming Guide, device memory accesses."""
+CONVERSION_PASSES = 2
+"""A layout conversion stores the tensor to shared memory and loads it again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MachineWork:
+    """Amounts of the whole launch.
+
+    Attributes:
+        spill_bytes: Through the L1, stores and loads of spilled registers.
+        spill_l2_bytes: Of these, what the L1 cannot hold, at least once in and out.
+        conversion_bytes: Of layout conversions in loops, through shared memory.
+        sector_bytes: Of sectors that are fetched and not used, because neighbouring threads are far apart.
+        access_instructions: Warp instructions of global loads and stores.
+        access_instructions_widest: The same with 16 bytes per thread.
+    """
+
+    spill_bytes: float
+    spill_l2_bytes: float
+    conversion_bytes: float
+    sector_bytes: float
+    access_instructions: float
+    access_instructions_widest: float
+
+
+def machine_work(
+    compiled: CompiledKernel, demand: KernelDemand, facts: CodeFacts, gpu: GpuSpec, ctas: float, resident: float
+) -> MachineWork:
+    """The amounts, for `ctas` CTAs that work, `resident` of them on an SM at a time."""
+    threads = compiled.num_warps * gpu.warp_size
+    spilled = compiled.resources.spill_bytes or 0
+    cluster = compiled.num_ctas
+    moved = spill_traffic(demand, facts, threads * cluster, ctas / cluster)
+    moved = max(moved, 2.0 * spilled * threads * ctas)  # whatever is spilled goes out and comes back once at least
+    room = max(gpu.smem_bytes_per_sm - resident * compiled.resources.shared_memory_bytes, 1.0)
+    held = resident * threads * spilled
+    overflow = max(1 - room / held, 0.0) if held else 0.0
+    narrow = widest = 0.0
+    for access in demand.accesses:
+        if access.kind != "atomic":
+            lanes = gpu.warp_size * WIDEST_ACCESS_BYTES
+            widest += access.issued_bytes / lanes
+            narrow += access.issued_bytes / (gpu.warp_size * width_of(access, facts))
+    return MachineWork(
+        spill_bytes=moved,
+        spill_l2_bytes=max(2.0 * spilled * threads * ctas, overflow * moved),
+        conversion_bytes=sum(CONVERSION_PASSES * size * executions_at(demand, line, ctas) for line, _, size in facts.conversions_in_loop),
+        sector_bytes=sum(access.unused_bytes for access in demand.accesses),
+        access_instructions=narrow,
+        access_instructions_widest=widest,
+    )
+
+
+def width_of(access: AccessDemand, facts: CodeFacts) -> float:
+    """Bytes per thread of an access in the machine code; the widest where that is not known."""
+    widths = facts.widths.get((access.kind, access.line or 0), ())
+    return float(max(widths)) if widths else float(WIDEST_ACCESS_BYTES)
+
+
+def spill_traffic(demand: KernelDemand, facts: CodeFacts, threads: int, programs: float) -> float:
+    """Bytes that loads and stores of local memory move, the whole launch: `programs` of `threads` each."""
+    inside = _Loops(facts)
+    most = max((line.executions for line in demand.lines), default=programs)
+    total = 0.0
+    for each in facts.code:
+        if each.kind == "spill":
+            executions = (executions_at(demand, each.line, 0.0) or most) if inside.holds(each) else programs
+            total += (each.width_bytes or 4) * threads * max(executions, programs)
+    return total
+
+
+def executions_at(demand: KernelDemand, line: int | None, otherwise: float) -> float:
+    """How often a line's busiest operation executes, over all programs."""
+    return max((each.executions for each in demand.lines if each.line == line and each.executions > 0), default=otherwise)
+
+
+class _Loops:
+    """Whether an instruction stands in a loop of the machine code."""
+
+    def __init__(self, facts: CodeFacts) -> None:
+        spans = sorted((loop.start, loop.end) for loop in facts.loops if loop.depth == 1)
+        self.starts, self.ends = [s for s, _ in spans], [e for _, e in spans]
+
+    def holds(self, instruction: Instruction) -> bool:
+        place = bisect_right(self.starts, instruction.address) - 1
+        return place >= 0 and instruction.address <= self.ends[place]
+
+
+def stages_that_run(compiled: CompiledKernel, facts: CodeFacts) -> int:
+    """Depth of the software pipeline in the code: what was asked for, or 1 where nothing is copied asynchronously."""
+    pipelined = facts.async_copies > 0 or compiled.target.backend != "cuda" or not (facts.code or compiled.ptx)
+    return max(compiled.num_stages, 1) if pipelined else 1

@@ -1,0 +1,1 @@
+"""What nobody said of a kernel's arguments, guessed from how the kernel uses them."""

@@ -1,0 +1,404 @@
+"""A signature for a kernel that nobody described: pointers where it loads and stores, integers else, constexprs from its
+autotune list or a small default. Several guesses are tried; what was guessed is said."""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from advisor.compiled.compiler.kernel import OPTION_NAMES
+from advisor.compiled.guesses.assumptions import Assumption, narrower_note
+from advisor.compiled.guesses.descriptors import descriptor_type, said_blocks
+from advisor.compiled.guesses.parameter_guesses import LEAST_DEPTH, argument_type, constant_value, type_of
+from advisor.compiled.guesses.parameter_usage import Usage
+from advisor.compiled.guesses.row_blocks import block_sizes, longest_product, row_sizes
+from advisor.compiled.guesses.strides import INTEGERS, assumption, unit_strides, unknown_strides
+from advisor.compiled.guesses.usage import usage_of
+from advisor.python_source.heuristics import heuristic_values
+from advisor.python_source.jit_function import MISSING, JitFunction, Parameter, as_dict
+from advisor.python_source.literals import dotted
+from advisor.python_source.source import SourceFile
+from advisor.python_source.stride_use import STRIDE_NAME
+
+MOST_ELEMENTS = 2**14
+"""Of a tensor of guessed extents; a tensor of 64 x 64 x 64 takes minutes to compile."""
+MOST_ROW = 2**16
+"""Of a block that covers a row by itself: the kernels that do so (Liger's, Unsloth's `calculate_settings`) refuse longer ones."""
+MOST_ROWS = 1_024
+"""Of a tile whose rows are counted by the product of two constants: Triton takes minutes for 64 queries of 64 heads."""
+UNKNOWN_STAGES = "Triton's own num_stages"
+"""What is assumed where the file sets them to what is not known."""
+_SHAPES = (ast.Tuple, ast.List)
+_SOMETHING = object()
+"""Stands for an argument of which only that it is not None is known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Guess:
+    """A signature, its constants and options, and what was guessed.
+
+    Attributes:
+        divisible: Arguments that are taken to be multiples of 16.
+        strides: Strides whose values are not given: what the code does with memory may not be what it does in a call.
+        untold: Integers of which the compiler was told nothing, neither that they are 1 nor that they are multiples of 16.
+        invented: Constants of which nothing says what they are.
+        settled: Those of them whose guess is no doubt of the work: blocks that cover a size, and switches that are off.
+        guessed: Arguments of which the type is a guess: pointers and descriptors.
+        unread: Why the list of `@triton.autotune`, which would say so, could not be read; empty: it has none, or it was.
+    """
+
+    signature: Mapping[str, str]
+    constexprs: Mapping[str, Any]
+    options: Mapping[str, Any]
+    assumptions: tuple[Assumption, ...] = ()
+    label: str = "first guess"
+    divisible: frozenset[str] = frozenset()
+    strides: frozenset[str] = frozenset()
+    untold: tuple[str, ...] = ()
+    invented: tuple[str, ...] = ()
+    settled: frozenset[str] = frozenset()
+    guessed: frozenset[str] = frozenset()
+    unread: str = ""
+
+    @property
+    def assumed(self) -> tuple[str, ...]:
+        """What was guessed, as shown to people."""
+        return tuple(each.text for each in self.assumptions)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Given:
+    """What the user says, or the file's launch: types, constants, options and values of arguments, by name.
+
+    Attributes:
+        types, constexprs, options, scalars: By name.
+        element: Type of the elements of tensors of which nothing is said.
+        element_given: Whether the user says so: it then holds wherever the kernel only hints at another.
+        multiples: Strides whose values are not known, but which are not 1: they are taken to be multiples of 16.
+        blocks: Of tensor descriptors.
+        passed: Whether arguments without a value are given something rather than None, which heuristics ask.
+    """
+
+    types: Mapping[str, str] = field(default_factory=dict)
+    constexprs: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
+    scalars: Mapping[str, Any] = field(default_factory=dict)
+    element: str = "fp16"
+    element_given: bool = False
+    multiples: frozenset[str] = frozenset()
+    passed: Mapping[str, bool] = field(default_factory=dict)
+    blocks: Mapping[str, Sequence[int]] = field(default_factory=dict)
+
+
+def guesses(source: SourceFile, function: JitFunction, given: Given | None = None) -> Iterator[Guess]:
+    """Signatures to try, the likeliest first."""
+    given = given or Given()
+    usage = usage_of(source, function)
+    variants: list[tuple[str, dict[str, Any]]] = [
+        ("first guess", {}),
+        ("strides as constants", {"stride": "constant"}),
+        ("index pointers of 32 bits", {"index": "i32"}),
+        ("index pointers of 64 bits", {"index": "i64"}),
+        ("elements where only branches tell of integers", {"tested": "element"}),
+        ("fp32 pointers", {"element": "fp32"}),
+        ("bf16 pointers", {"element": "bf16"}),
+        ("flags set", {"flag": True}),
+        ("small blocks", {"block": 16, "other": 4}),
+        ("blocks of 128", {"block": 128, "other": 128}),
+        ("integers as sizes", {"other": 16, "block": 16, "element": "fp32"}),
+        ("flags set, fp32", {"flag": True, "element": "fp32", "other": 2}),
+        ("wide sizes", {"other": 1024}),
+        ("scalars of fp32", {"scalar": "fp32"}),
+        ("scalars of 64 bits", {"scalar": "i64"}),
+        ("integers where bits are taken apart", {"bitwise": "i32"}),
+        ("integer pointers", {"element": "i32"}),
+    ]
+    rank = _rank(function.node)
+    seen = set()
+    for label, choice in variants:
+        if rank > 2:
+            choice = {**choice, "block": min(int(choice.get("block", 64)), 2 ** int(math.log2(MOST_ELEMENTS) // rank))}
+        guess = _guess(source, function, usage, given, label, choice)
+        if rank > 1 and guess.invented and longest_product(function.node, guess.constexprs) > MOST_ROWS:
+            guess = _guess(source, function, usage, given, label, {**choice, "block": LEAST_DEPTH})
+        key = (tuple(guess.signature.items()), repr(sorted(guess.constexprs.items(), key=lambda i: i[0])))
+        if key not in seen:
+            seen.add(key)
+            yield guess
+
+
+@dataclass(slots=True, kw_only=True)
+class _Draft:
+    """A guess in the making. Its steps need one another's results, so their order matters.
+
+    Attributes:
+        rows: By constant, the sizes that a block of it is masked against.
+        numbers: Guessed type of numbers -> their names.
+        unit, divisible, strides: Strides that are taken to be 1, to be multiples of 16, and all of which nothing is given.
+    """
+
+    source: SourceFile
+    function: JitFunction
+    usage: Mapping[str, Usage]
+    given: Given
+    choice: Mapping[str, Any]
+    rank: int
+    rows: Mapping[str, Collection[str]]
+    signature: dict[str, str] = field(default_factory=dict)
+    constants: dict[str, Any] = field(default_factory=dict)
+    options: dict[str, Any] = field(default_factory=dict)
+    assumptions: list[Assumption] = field(default_factory=list)
+    guessed: list[str] = field(default_factory=list)
+    described: list[str] = field(default_factory=list)
+    numbers: dict[str, list[str]] = field(default_factory=dict)
+    unit: tuple[str, ...] = ()
+    divisible: list[str] = field(default_factory=list)
+    strides: frozenset[str] = frozenset()
+
+    def take_configuration(self) -> Mapping[str, Any]:
+        """Set the launch options; returns the constants of the configuration that they come from."""
+        function, tuned = self.function, {}
+        if function.autotune is not None and function.autotune.configs:
+            config = function.autotune.configs[0]
+            tuned = dict(config.parameters)
+            options: dict[str, Any] = {"num_warps": config.num_warps, "num_stages": config.num_stages}
+            if config.num_ctas != 1:
+                options["num_ctas"] = config.num_ctas
+            if config.maxnreg:
+                options["maxnreg"] = config.maxnreg
+            self.options = {n: value for n, value in options.items() if n not in function.heuristics}  # which have the last word
+            if not set(tuned) <= set(self.given.constexprs):
+                self.assumptions.append(Assumption(note="the first configuration of @triton.autotune"))
+        self.options |= self.given.options
+        return tuned
+
+    def type_parameters(self, tuned: Mapping[str, Any], recorded: Any) -> None:
+        """Set the types of arguments, and the values of constants; those of descriptors hang on the constants, and stay empty."""
+        for parameter in self.function.parameters:
+            name = parameter.name
+            kind = self.given.types.get(name) or (_recorded(recorded, parameter, self.function) if recorded else None)
+            if (
+                name in self.given.constexprs
+                or (parameter.is_constexpr and kind in (None, "constexpr"))
+                or kind == "constexpr"
+                or (name in tuned and kind is None)
+            ):
+                unknown = self._is_unknown_stride(parameter, tuned)
+                self.signature[name] = "i32" if unknown else "constexpr"
+                if not unknown:
+                    self.constants[name] = self._constant(parameter, tuned)
+            elif kind is None and self.usage[name].descriptor:
+                self.described.append(name)
+                self.signature[name] = ""
+            else:
+                self.signature[name] = kind or self._type(parameter)
+
+    def _constant(self, parameter: Parameter, tuned: Mapping[str, Any]) -> Any:
+        name = parameter.name
+        for known in (self.given.constexprs, tuned, self.given.scalars, self.options):
+            if name in known:
+                return known[name]
+        value = _row_block(self._row(name), self.rank, self.choice) or constant_value(parameter, self.usage[name], self.choice)
+        self.assumptions.append(self._assumed_constant(name, value))
+        return value
+
+    def _is_unknown_stride(self, parameter: Parameter, tuned: Mapping[str, Any]) -> bool:
+        """Whether a constant is a stride of which nothing is said: its value decides which bytes are touched, so that none is made up for
+        it where the kernel only computes with it. It is then compiled as a stride that is no constant is."""
+        name, use = parameter.name, self.usage[parameter.name]
+        known = {*self.given.constexprs, *tuned, *self.given.scalars, *self.options, *self.function.heuristics}
+        decides = use.extent or use.range_bound or use.boolean or use.element_type or use.text or use.compared
+        return bool(
+            STRIDE_NAME.search(name)
+            and parameter.default is MISSING
+            and name not in known
+            and use.offset
+            and not decides
+            and not {"stride", "other"} & set(self.choice)
+        )
+
+    def _row(self, name: str) -> int:
+        """The largest size that is given of those that a block is masked against; 0: none is."""
+        known = {**self.given.scalars, **self.given.constexprs}
+        return max((size for each in self.rows.get(name, ()) if type(size := known.get(each)) is int), default=0)
+
+    def _assumed_constant(self, name: str, value: Any) -> Assumption:
+        note = _left_out(value, self._row(name), self.rows.get(name, ()))
+        return Assumption(kind="constant", name=name, value=value, note=note)
+
+    def _type(self, parameter: Parameter) -> str:
+        name, use, value = parameter.name, self.usage[parameter.name], self.given.scalars.get(parameter.name)
+        kind = argument_type(parameter, use, self.choice, self.given.element, self.given.element_given)
+        if kind.startswith("*") and isinstance(value, (bool, int, float)):
+            return type_of(value)  # it is loaded from where it is a tensor, in a branch that this launch does not take
+        if kind.startswith("*"):
+            is_guess = not use.addresses and kind != parameter.annotation
+            if is_guess:
+                self.guessed.append(name)
+            self.assumptions.append(Assumption(kind="type", name=name, value=kind, note=narrower_note(kind) if is_guess else ""))
+        elif name not in self.given.scalars and parameter.annotation is None and parameter.default is MISSING:
+            self.numbers.setdefault(kind, []).append(name)
+        elif (
+            parameter.annotation is None
+            and value is not None
+            and (kind == "i32" or (type(value) is int and not isinstance(parameter.default, float)))
+        ):
+            return type_of(value)
+        return kind
+
+    def invented(self) -> list[str]:
+        """Constants of which nothing is known but how they are used."""
+        constants = {each.name for each in self.assumptions if each.kind == "constant"}
+        return [p.name for p in self.function.parameters if p.default is MISSING and p.name in constants]
+
+    def settled(self) -> Iterator[str]:
+        """Constants of which a guess is as good as being told: a block that covers all that it is masked against, and a number that turns
+        something on where it is above another, taken for that one (`if cap > 0`: off), if it neither counts nor addresses anything.
+
+        Which mode is meant of several (`if reduction == 1`) is another question, and no guess.
+        """
+        for name in self.invented():
+            value, use = self.constants.get(name), self.usage[name]
+            works = use.extent or use.range_bound or use.integer or use.offset or use.whole
+            covers = bool(self.rows.get(name)) and not _left_out(value, self._row(name), self.rows[name])
+            if covers or (use.switch and not works and any(type(each) is type(value) and each == value for each in use.compared)):
+                yield name
+
+    def fill_blocks(self) -> None:
+        """Widen sizes to the blocks that cover them, and type the descriptors by their blocks."""
+        rows = {block: names for block, names in self.rows.items() if block not in self.function.heuristics}
+        sizes = block_sizes(rows, self.constants, [name for name in self.invented() if not self.usage[name].range_bound])
+        self.constants |= sizes
+        self.assumptions = [
+            self._assumed_constant(each.name, sizes[each.name]) if each.kind == "constant" and each.name in sizes else each
+            for each in self.assumptions
+        ]
+        said = {**self.given.blocks, **said_blocks(self.function.node, self.described, self.constants)} if self.described else {}
+        for name in self.described:
+            element = str(self.choice.get("element", self.given.element))
+            self.signature[name] = descriptor_type(self.usage[name], self.constants, element, said.get(name))
+            self.assumptions.append(Assumption(kind="type", name=name, value=self.signature[name]))
+
+    def set_strides(self, recorded: Any) -> None:
+        """Take strides that are not given for those of contiguous tensors."""
+        function, given, signature = self.function, self.given, self.signature
+        unknown = unknown_strides(signature, given.scalars)
+        launched = [n for n in given.multiples if signature.get(n) in INTEGERS and n not in given.types and n not in given.scalars]
+        fixed = {*given.types, *function.unspecialized, *launched}
+        untyped = [name for name in unknown if name not in fixed and name not in recorded]
+        self.unit = unit_strides(function, untyped, given.scalars)
+        for name in self.unit:
+            signature[name], self.constants[name] = "constexpr", 1  # as the runtime does
+        self.divisible = [name for name in untyped if name not in self.unit and name not in function.unaligned]
+        if self.unit or self.divisible:
+            self.assumptions.append(Assumption(note=assumption(self.unit, self.divisible)))
+        self.divisible += launched  # which the launch's own assumptions say
+        self.strides = frozenset({*unknown, *launched})
+
+    def apply_heuristics(self) -> None:
+        """Take what `@triton.heuristics` makes of all this, which has the last word but for what is given."""
+        function, given, signature = self.function, self.given, self.signature
+        passed = {name: _SOMETHING if there_is else None for name, there_is in given.passed.items()}
+        typed = {name: _SOMETHING for name, kind in given.types.items() if kind.startswith("*")}  # who says of what type it is passes it
+        values = {**typed, **self.options, **given.scalars, **self.constants}
+        found, unknown = heuristic_values(self.source, function, {**passed, **values})
+        told = heuristic_values(self.source, function, values)[0] if passed else found
+        if presumed := [f"{name}={value}" for name, value in found.items() if name not in told and name not in given.constexprs]:
+            self.assumptions.append(Assumption(note=f"{' '.join(presumed)}, by which arguments the launch requires or leaves out"))
+        for name, value in found.items():
+            if name not in given.constexprs and name in signature:
+                signature[name], self.constants[name] = "constexpr", value
+            elif name in OPTION_NAMES and name not in given.options:
+                self.options[name] = value
+        self.assumptions = [each for each in self.assumptions if each.kind != "constant" or each.name not in found]
+        for kind, names in self.numbers.items():
+            if left := [name for name in names if name not in found and name not in self.unit]:
+                self.assumptions.append(Assumption(note=f"{', '.join(left)}: {kind}"))
+        for name in unknown:
+            if name in OPTION_NAMES and name not in signature and name not in given.options:
+                line = getattr(function.heuristics[name], "lineno", function.line)
+                self.assumptions.append(Assumption(note=unknown_option(name, f"@triton.heuristics (line {line})")))
+            if name in signature and name not in given.constexprs and signature[name] != "constexpr":
+                signature[name], self.constants[name] = "constexpr", False
+
+    def fold_scalars(self) -> None:
+        """Make constants of the values that the runtime makes constants of: None, and 1."""
+        for name, value in self.given.scalars.items():
+            if value is None and name in self.signature and not self.signature[name].startswith("*"):
+                self.signature[name], self.constants[name] = "constexpr", None
+            elif name in self.given.types or name in self.function.unspecialized:
+                continue
+            elif value == 1 and type(value) is int and self.signature.get(name) in ("i32", "i64"):
+                self.signature[name], self.constants[name] = "constexpr", 1
+
+
+def _guess(
+    source: SourceFile, function: JitFunction, usage: Mapping[str, Usage], given: Given, label: str, choice: Mapping[str, Any]
+) -> Guess:
+    rank, rows = _rank(function.node), row_sizes(function.node)
+    draft = _Draft(source=source, function=function, usage=usage, given=given, choice=choice, rank=rank, rows=rows)
+    recorded = as_dict(as_dict((function.inductor or {}).get("triton_meta")).get("signature"))
+    draft.type_parameters(draft.take_configuration(), recorded)
+    draft.fill_blocks()
+    draft.set_strides(recorded)
+    draft.apply_heuristics()
+    draft.fold_scalars()
+    told = {*given.scalars, *draft.divisible, *function.unaligned}
+    unread = function.autotune.problem if function.autotune is not None and not function.autotune.configs else None
+    return Guess(
+        signature=draft.signature,
+        constexprs=draft.constants,
+        options=draft.options,
+        assumptions=tuple(draft.assumptions),
+        label=label,
+        divisible=frozenset(draft.divisible),
+        strides=draft.strides,
+        untold=tuple(n for n, kind in draft.signature.items() if kind in INTEGERS and n not in told),
+        invented=tuple(draft.invented()),
+        settled=frozenset(draft.settled()),
+        guessed=frozenset((*draft.guessed, *draft.described)),
+        unread=unread or "",
+    )
+
+
+def unknown_option(name: str, where: str) -> str:
+    """What is assumed of a launch option that the file sets, to a value that is not known."""
+    assumed = f"{name} = 4" if name == "num_warps" else UNKNOWN_STAGES if name == "num_stages" else f"Triton's own {name}"
+    return f"{assumed}, for what {where} sets it to is not known"
+
+
+def _recorded(recorded: Any, parameter: Parameter, function: JitFunction) -> str | None:
+    """Type in a signature that TorchInductor wrote: by name, or by position in older versions."""
+    if not isinstance(recorded, dict):
+        return None
+    if parameter.name in recorded:
+        return str(recorded[parameter.name])
+    return recorded.get([p.name for p in function.parameters].index(parameter.name))
+
+
+def _row_block(row: int, rank: int, choice: Mapping[str, Any]) -> int:
+    """The block that covers a row of a size that is given; 0: none is, or the block would be too large."""
+    block = 1 << max(row - 1, 0).bit_length()
+    return block if row > 0 and "block" not in choice and block <= (MOST_ROW if rank == 1 else MOST_ELEMENTS // 64) else 0
+
+
+def _left_out(block: Any, row: int, names: Collection[str]) -> str:
+    """What a block leaves out of the row that it is masked against, in words; empty: nothing."""
+    if type(block) is not int or not 0 < block < row:
+        return ""
+    return f", which covers only {block:,} of {' and '.join(sorted(names))} = {row:,}, so that the work of the others is not counted"
+
+
+def _rank(node: ast.FunctionDef) -> int:
+    """Dimensions of the kernel's tensor with the most: of a shape, sizes that are literals aside, or of `x[:, None, None]`."""
+    ranks = [1]
+    for inner in ast.walk(node):
+        if isinstance(inner, ast.Subscript) and isinstance(inner.slice, ast.Tuple):
+            if any(isinstance(each, ast.Constant) and each.value is None for each in inner.slice.elts):
+                ranks.append(len(inner.slice.elts))
+        elif isinstance(inner, ast.Call) and (dotted(inner.func) or "").rsplit(".", 1)[-1] in ("zeros", "full"):
+            ranks += [sum(not isinstance(n, ast.Constant) for n in shape.elts) for shape in inner.args[:1] if isinstance(shape, _SHAPES)]
+    return max(ranks)

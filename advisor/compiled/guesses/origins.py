@@ -1,0 +1,172 @@
+"""Where the values in a kernel come from: the parameters that they are loaded through, that addresses start from, or that they are
+multiples of; an expression is followed through the names it was assigned to."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator
+
+from advisor.compiled.guesses.reaching import Reaching
+from advisor.compiled.guesses.value_flow import converted, is_bitcast, is_load, last_name, parts, rearranged
+from advisor.python_source.jit_function import JitFunction
+
+_COUNTS = frozenset({"program_id", "num_programs", "arange", "cdiv"})
+_HINTS = frozenset({"multiple_of", "max_contiguous", "max_constancy", "assume"})
+"""Calls that give what they are given, and tell the compiler something of it."""
+_Roots = dict[ast.Name, list[str] | None]
+
+
+class Origins:
+    """Of one kernel. All that answers with names gives parameters."""
+
+    def __init__(
+        self, function: JitFunction, parameters: frozenset[str], address_of: Callable[[ast.Call], tuple[bool, ast.expr | None]]
+    ) -> None:
+        """`address_of` says of a call whether it is of a helper that is known, and which of its arguments is that helper's pointer."""
+        self.node = function.node
+        self.parameters = parameters
+        self.address_of = address_of
+        self.reaching = Reaching(self.node, parameters)
+        self.assigned = self.reaching.assigned
+        self.counters = {n.target.id for n in ast.walk(self.node) if isinstance(n, ast.For) and isinstance(n.target, ast.Name)}
+
+    def roots(self, node: ast.expr) -> list[str]:
+        """Parameters that an address expression starts from."""
+        return self._roots(node, {})
+
+    def _roots(self, node: ast.expr, done: _Roots) -> list[str]:
+        """`done`: what names were found to start from; None: they are being followed, as in a loop that moves a pointer."""
+        if isinstance(node, ast.Name):
+            if node not in done:
+                done[node] = None
+                done[node] = self._roots_of_name(node, done)
+            return done[node] or []
+        if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub)):
+            if found := self._roots(node.left, done):
+                return found
+            followed = {name.id for name, found in done.items() if found is None}
+            moved = any(isinstance(n, ast.Name) and n.id in followed for n in ast.walk(node.left))  # p = p + offset
+            return [] if moved else self._roots(node.right, done)
+        if isinstance(node, ast.Call):
+            return self._roots_of_call(node, done)
+        if isinstance(node, (ast.Subscript, ast.Attribute, ast.Starred)):
+            return self._roots(node.value, done)
+        if isinstance(node, ast.IfExp):
+            return [*self._roots(node.body, done), *self._roots(node.orelse, done)]
+        return []
+
+    def _roots_of_name(self, node: ast.Name, done: _Roots) -> list[str]:
+        found = [node.id] if node.id in self.parameters else []
+        for values in (self.reaching.values(node), self.assigned.get(node.id, ())):  # all, where a call is not known that gave it
+            for value in values:
+                if not is_load(value):
+                    found += self._roots(value, done)
+            if found:
+                break
+        return list(dict.fromkeys(found))
+
+    def _roots_of_call(self, node: ast.Call, done: _Roots) -> list[str]:
+        known, address = self.address_of(node)
+        if known:
+            return [] if address is None else self._roots(address, done)
+        if isinstance(node.func, ast.Attribute) and node.func.attr in ("to", "broadcast_to", "reshape", "trans", "permute"):
+            return self._roots(node.func.value, done)
+        name = last_name(node)
+        if name == "where" and len(node.args) > 2:  # of a pointer and a pointer: `where(mask, 0, n)` is an offset
+            first = self._roots(node.args[1], done)
+            return [*first, *self._roots(node.args[2], done)] if first else []
+        if name in ("make_block_ptr", "advance", "broadcast_to", "cast", "multiple_of", "max_contiguous"):
+            given = _first(node, "base", "input")
+            return self._roots(given, done) if given is not None else []
+        return []
+
+    def unchanged(self, node: ast.expr) -> Iterator[str]:
+        """Parameters through which a value is loaded that is what was loaded, or bits of it: no arithmetic was done on it.
+
+        Also those that the value itself is: of a helper, which may be handed what was loaded.
+        """
+        for inner in walk(node, self._passed_on):
+            yield from self._loaded_through(inner, handed=True)
+
+    def _passed_on(self, node: ast.expr) -> list[ast.expr]:
+        """The values that a value is without arithmetic on them."""
+        if isinstance(node, ast.Call) and not is_load(node):
+            value = converted(node)
+            return rearranged(node) if value is None or is_bitcast(node) else [value]  # a bitcast: bits of any type
+        if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.LShift, ast.RShift, ast.BitAnd)):
+            return [node.left]
+        if isinstance(node, ast.Subscript):
+            return [node.value]
+        return self.reaching.values(node) if isinstance(node, ast.Name) else []
+
+    def loaded(self, node: ast.expr, *, handed: bool = False, **what: bool) -> Iterator[str]:
+        """Parameters through which it is loaded what a value is made of; with `handed` also those that are part of it themselves."""
+        for inner in self.inside(node, **what):
+            yield from self._loaded_through(inner, handed=handed)
+
+    def _loaded_through(self, node: ast.expr, *, handed: bool) -> Iterator[str]:
+        if isinstance(node, ast.Call) and is_load(node):
+            pointer = _first(node, "pointer")
+            yield from self.roots(pointer) if pointer is not None else ()
+        elif handed and isinstance(node, ast.Name) and self.reaching.is_parameter(node):
+            yield node.id
+
+    def inside(self, node: ast.expr, **what: bool) -> Iterator[ast.expr]:
+        """What a value is made of, also before it was assigned to names; `what` counts is for `parts`."""
+        return walk(node, lambda inner: self.reaching.values(inner) if isinstance(inner, ast.Name) else parts(inner, **what))
+
+    def counts(self, node: ast.expr) -> bool:
+        """Whether a value is made of a program's number, a range, or what a loop counts."""
+        return any(
+            (isinstance(inner, ast.Call) and last_name(inner) in _COUNTS) or (isinstance(inner, ast.Name) and inner.id in self.counters)
+            for inner in self.inside(node)
+        )
+
+    def coordinate(self, node: ast.expr, depth: int = 0) -> list[str]:
+        """Parameters that a coordinate is a multiple of: factors of its products, and steps of the loop it counts."""
+        names = []
+        for inner in ast.walk(node):
+            if not isinstance(inner, ast.Name):
+                continue
+            if inner.id in self.parameters:
+                names.append(inner.id)
+            elif depth < 3:
+                for value in (_without_hints(each) for each in self.reaching.values(inner)):
+                    if isinstance(value, ast.BinOp):
+                        names += self.coordinate(value, depth + 1)
+                for loop in ast.walk(self.node):
+                    if isinstance(loop, ast.For) and isinstance(loop.target, ast.Name) and loop.target.id == inner.id:
+                        steps = loop.iter.args[2:3] if isinstance(loop.iter, ast.Call) else []
+                        for step in steps:
+                            names += self.coordinate(step, depth + 1)
+        return names
+
+
+def walk(node: ast.expr, behind: Callable[[ast.expr], list[ast.expr]]) -> Iterator[ast.expr]:
+    """An expression and all that lies behind it, each once; loops that assign a name from itself end."""
+    waiting, seen = [node], set[ast.expr]()
+    while waiting:
+        inner = waiting.pop()
+        if inner not in seen:
+            seen.add(inner)
+            yield inner
+            waiting += behind(inner)
+
+
+def _without_hints(node: ast.expr) -> ast.expr:
+    """An expression without conversions and without what tells the compiler something of it."""
+    while isinstance(node, ast.Call):
+        inner = converted(node)
+        if inner is None and last_name(node) in _HINTS and node.args:
+            inner = node.args[0]
+        if inner is None:
+            break
+        node = inner
+    return node
+
+
+def _first(node: ast.Call, *names: str) -> ast.expr | None:
+    """The first argument of a call, which it may give by one of its names."""
+    if node.args:
+        return node.args[0]
+    return next((keyword.value for keyword in node.keywords if keyword.arg in names), None)

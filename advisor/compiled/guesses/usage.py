@@ -1,0 +1,239 @@
+"""How a kernel uses its parameters, read from its syntax tree: pointers, indices, block sizes, flags, types."""
+
+from __future__ import annotations
+
+import ast
+import functools
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from advisor.compiled.guesses.float_scalars import FloatScalars
+from advisor.compiled.guesses.origins import Origins
+from advisor.compiled.guesses.parameter_guesses import argument_type
+from advisor.compiled.guesses.parameter_usage import Usage
+from advisor.compiled.guesses.usage_marks import Marks
+from advisor.compiled.guesses.usage_of_calls import CallReader
+from advisor.compiled.guesses.value_flow import float_operands, is_float, is_integer, made_of_floats, summed
+from advisor.python_source.imported import imported_kernel
+from advisor.python_source.jit_function import JitFunction
+from advisor.python_source.literal_values import Constexpr, Symbol
+from advisor.python_source.literals import NotLiteralError, dotted
+from advisor.python_source.source import SourceFile
+
+MAX_DEPTH = 6
+
+
+_ORDER = (ast.Gt, ast.GtE, ast.Lt, ast.LtE)
+MOST_REMEMBERED = 16
+"""Kernels whose usage is remembered: those of a list of configurations that are looked at together, and of the other files at hand."""
+
+
+def usage_of(source: SourceFile, function: JitFunction) -> Mapping[str, Usage]:
+    """Usage by parameter, read once for all configurations of a kernel; not to be changed."""
+    return _read(_Kernel(source, function))
+
+
+class _Kernel:
+    """A kernel as a key: the same one of the same file only, for to compare two would be to read them."""
+
+    def __init__(self, source: SourceFile, function: JitFunction) -> None:
+        self.source, self.function = source, function
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Kernel) and other.source is self.source and other.function is self.function
+
+    def __hash__(self) -> int:
+        return hash((id(self.source), id(self.function)))
+
+
+@functools.lru_cache(maxsize=MOST_REMEMBERED)
+def _read(kernel: _Kernel) -> dict[str, Usage]:
+    return Reader(kernel.source).usage(kernel.function)
+
+
+class Reader:
+    """Reads the usage of a kernel's parameters, through the helpers it calls, also those that its file imports."""
+
+    def __init__(self, source: SourceFile, readers: dict[Path, Reader] | None = None) -> None:
+        self.source = source
+        self.done: dict[str, dict[str, Usage]] = {}
+        self.readers = readers if readers is not None else {}
+        """Of all files that are read, by path."""
+        self.readers[source.path.absolute()] = self
+        self.helpers: dict[str, tuple[Reader, JitFunction] | None] = {}
+
+    def helper(self, name: str) -> tuple[Reader, JitFunction] | None:
+        """The kernel that is called `name` in this file, and the reader of the file that defines it."""
+        if name not in self.helpers:
+            here = name in self.source.functions
+            found = (self.source, name) if here else imported_kernel(self.source, name)
+            if found is None:
+                self.helpers[name] = None
+            else:
+                reader = self.readers.get(found[0].path.absolute()) or Reader(found[0], self.readers)
+                self.helpers[name] = reader, reader.source.functions[found[1]]
+        return self.helpers[name]
+
+    def meant(self, name: str) -> str:
+        """What is called by a name: a function of triton's by its own name, where the file gives it another or imports it from a file that
+        does (`make_desc = tl.make_tensor_descriptor`)."""
+        if name in self.source.functions or not (name in self.source.assignments or name in self.source.imports):
+            return name
+        with suppress(NotLiteralError):
+            value = self.source.evaluator().evaluate(ast.Name(id=name, ctx=ast.Load()))
+            if isinstance(value, Symbol):
+                return value.text
+        return name
+
+    def usage(self, function: JitFunction, depth: int = 0) -> dict[str, Usage]:
+        """Usage by parameter."""
+        if function.name in self.done:
+            return self.done[function.name]
+        found = {p.name: Usage() for p in function.parameters}
+        self.done[function.name] = found
+        if depth < MAX_DEPTH:
+            _KernelReader(self, function, found, depth).read()
+        return found
+
+
+class _KernelReader:
+    """Reads one kernel: each kind of statement and expression tells something else of the parameters in it."""
+
+    def __init__(self, reader: Reader, function: JitFunction, found: dict[str, Usage], depth: int) -> None:
+        self.reader = reader
+        self.function = function
+        self.depth = depth
+        self.origins = Origins(function, frozenset(found), self._address_of)
+        self.marks = Marks(found, self.origins)
+        self.calls = CallReader(reader, function, self.marks, depth)
+
+    def read(self) -> None:
+        for node in ast.walk(self.function.node):
+            self._floats(node)
+            note = _KINDS.get(type(node))
+            if note is not None:
+                note(self, node)
+        for name in FloatScalars(self.origins, self._holds_floats).names():
+            self.marks.found[name].beside_floats = True
+
+    def _holds_floats(self, name: str) -> bool:
+        """Whether what is loaded through a parameter are floats, as far as is known when all else is read."""
+        parameter = next(each for each in self.function.parameters if each.name == name)
+        return argument_type(parameter, self.marks.found[name], {}, "fp16", element_given=False).startswith(("*fp", "*bf"))
+
+    def _floats(self, node: ast.AST) -> None:
+        for operand in float_operands(node):
+            for use in self.marks.loaded(operand, handed=True):
+                use.real = True
+        for term in self._added_to_floats(node):
+            for use in self.marks.unchanged(term):
+                use.real = True
+
+    def _added_to_floats(self, node: ast.AST) -> list[ast.expr]:
+        """The terms and factors of a sum or a product with a name that is given a float: of `acc += x * y` after `acc = 0.0`."""
+        terms = summed(node)
+        values = [value for term in terms if isinstance(term, ast.Name) for value in self.origins.reaching.values(term)]
+        return terms if len(terms) > 1 and any(is_float(value) or made_of_floats(value) for value in values) else []
+
+    def _call(self, node: ast.Call) -> None:
+        self.calls.note(node)
+
+    def _attribute(self, node: ast.Attribute) -> None:
+        root = dotted(node) or ""
+        use = self.marks.found.get(root.split(".")[0])
+        # A helper may be handed a tile, which has a `type.element_ty`, too.
+        if use is not None and "element_ty" in root and (not self.depth or ".dtype." in root):
+            use.pointer = True
+
+    def _branch(self, node: ast.If | ast.IfExp | ast.While) -> None:
+        self.marks.flag(node.test)
+        for inner in ast.walk(node.test):
+            if isinstance(inner, ast.Compare):
+                self.marks.decides(inner)
+
+    def _either(self, node: ast.BoolOp) -> None:
+        for value in node.values:
+            self.marks.flag(value)
+
+    def _unary(self, node: ast.UnaryOp) -> None:
+        if isinstance(node.op, ast.Not):
+            self.marks.flag(node.operand)
+
+    def _comparison(self, node: ast.Compare) -> None:
+        sides = [node.left, *node.comparators]
+        uses = [use for side in sides if (use := self.marks.parameter(side)) is not None]
+        for side in sides:
+            of_triton = isinstance(side, ast.Attribute) and (dotted(side) or "").split(".")[0] in self.reader.source.triton_roots
+            values = self._constants(side)
+            for use in uses:
+                use.element_type |= of_triton
+                use.compared.extend(values)
+                use.switch |= bool(values) and all(isinstance(op, _ORDER) for op in node.ops)
+                use.optional |= isinstance(side, ast.Constant) and side.value is None
+        self.marks.counted(node)
+
+    def _constants(self, side: ast.expr) -> list[Any]:
+        """The constants that a side of a comparison is, or lists."""
+        if isinstance(side, ast.Constant) and side.value is not None:
+            return [side.value]
+        if isinstance(side, (ast.Tuple, ast.List, ast.Set)):
+            return [each.value for each in side.elts if isinstance(each, ast.Constant)]
+        if isinstance(side, ast.Name) and side.id in self.reader.source.assignments:
+            with suppress(NotLiteralError):
+                constant = self.reader.source.constant(side.id)
+                return [constant.value if isinstance(constant, Constexpr) else constant]
+        return []
+
+    def _arithmetic(self, node: ast.BinOp) -> None:
+        sides = (node.left, node.right)
+        if isinstance(node.op, (ast.LShift, ast.RShift)):
+            self.marks.shifted(node.left, node.op, node.right)
+        elif isinstance(node.op, (ast.BitAnd, ast.BitOr, ast.BitXor)):
+            for side, other in (sides, sides[::-1]):
+                if is_integer(other):
+                    self.marks.bits(side)
+        elif isinstance(node.op, ast.FloorDiv):  # which Triton has of integers only
+            for use in (*self.marks.loaded(node.left), *self.marks.loaded(node.right)):
+                use.counted = True
+            for use in self.marks.named_in([node]):
+                use.whole = True
+        elif isinstance(node.op, ast.Div) or any(isinstance(s, ast.Constant) and isinstance(s.value, float) for s in sides):
+            for side in sides:
+                if (argument := self.marks.parameter(side)) is not None:
+                    argument.number = True
+
+    def _in_place(self, node: ast.AugAssign) -> None:
+        if isinstance(node.op, (ast.LShift, ast.RShift)):
+            self.marks.shifted(node.target, node.op, node.value)
+
+    def _loop(self, node: ast.For) -> None:
+        self.marks.indices(node.iter)
+        for use in self.marks.named_in([node.iter]):
+            use.integer = True
+
+    def _address_of(self, call: ast.Call) -> tuple[bool, ast.expr | None]:
+        """Whether a helper is called, and the argument that is its pointer."""
+        helper = self.reader.helper(dotted(call.func) or "")
+        if helper is None:
+            return False, None
+        reader, function = helper
+        theirs = reader.usage(function, self.depth + 1)
+        pairs = zip(function.parameters, call.args, strict=False)
+        return True, next((value for p, value in pairs if theirs[p.name].pointer or p.name.endswith("ptr")), None)
+
+
+_KINDS: dict[type[ast.AST], Callable[[_KernelReader, Any], None]] = {
+    ast.Call: _KernelReader._call,
+    ast.Attribute: _KernelReader._attribute,
+    ast.If: _KernelReader._branch,
+    ast.IfExp: _KernelReader._branch,
+    ast.While: _KernelReader._branch,
+    ast.BoolOp: _KernelReader._either,
+    ast.UnaryOp: _KernelReader._unary,
+    ast.Compare: _KernelReader._comparison,
+    ast.BinOp: _KernelReader._arithmetic,
+    ast.AugAssign: _KernelReader._in_place,
+    ast.For: _KernelReader._loop,
+}

@@ -1,0 +1,293 @@
+"""What the calls in a kernel tell of its parameters: accesses to memory, sizes, types, options, and the helpers that it calls."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol, Self
+
+from advisor.compiled.guesses.parameter_usage import Usage
+from advisor.compiled.guesses.usage_marks import Marks
+from advisor.compiled.guesses.value_flow import converted, is_bitcast, is_float, is_integer, is_load, made_pointer, type_given
+from advisor.python_source.jit_function import JitFunction
+from advisor.python_source.literals import dotted
+from advisor.python_source.source import SourceFile
+
+MEMORY_CALLS = frozenset(
+    {
+        "load",
+        "store",
+        "atomic_add",
+        "atomic_max",
+        "atomic_min",
+        "atomic_xchg",
+        "atomic_cas",
+        "atomic_and",
+        "atomic_or",
+        "atomic_xor",
+        "make_block_ptr",
+        "make_tensor_descriptor",
+        "_experimental_make_tensor_descriptor",
+    }
+)
+TEXTS = {
+    "input_precision": "ieee",
+    "eviction_policy": "",
+    "cache_modifier": "",
+    "padding_option": "zero",
+    "fp_downcast_rounding": "rtne",
+    "sem": "acq_rel",
+    "lhs_format": "e4m3",
+    "rhs_format": "e4m3",
+}
+"""Options of operations that take a text, with one that every target knows."""
+_MASKS = {"load": 1, "store": 2}
+"""Where an operation takes its mask, if not by name."""
+_DESCRIPTOR_CALLS = frozenset({"load", "store", "gather", "scatter"})
+_SIZES = {
+    "arange": slice(None),
+    "zeros": slice(1),
+    "full": slice(1),
+    "zeros_like": slice(1),
+    "broadcast_to": slice(1),
+    "reshape": slice(1),
+}
+"""The arguments of an operation that are sizes of a tensor."""
+_TYPES = {"zeros": slice(1, None), "cast": slice(1, None), "full": slice(2, 3)}
+"""The arguments of an operation that may be a type."""
+_UNSIGNED = ("uint32", "uint64")
+"""What is loaded to be hashed, or as bits: of a float it would be made a signed integer."""
+_NARROW = {"int8": "i8", "uint8": "u8", "int16": "i16", "uint16": "u16"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Called:
+    """A call and its name: as triton calls what is called, "" where it has no name."""
+
+    node: ast.Call
+    name: str
+
+    @property
+    def last(self) -> str:
+        """The last part of the name, also of a method of an expression: `to` of `tl.load(p).to(tl.int32)`."""
+        if self.name:
+            return self.name.rsplit(".", 1)[-1]
+        return self.node.func.attr if isinstance(self.node.func, ast.Attribute) else ""
+
+    @property
+    def root(self) -> str:
+        return self.name.split(".")[0]
+
+    @property
+    def keywords(self) -> dict[str, ast.expr]:
+        return {k.arg: k.value for k in self.node.keywords if k.arg}
+
+    def argument(self, place: int | None, *names: str) -> ast.expr | None:
+        """The argument at a place, or by one of its names; None: it is not given."""
+        if place is not None and place < len(self.node.args):
+            return self.node.args[place]
+        keywords = self.keywords
+        return next((keywords[name] for name in names if name in keywords), None)
+
+
+class FileReader(Protocol):
+    """What reads the kernels of a file (`usage.Reader`), as far as a call needs it."""
+
+    source: SourceFile
+
+    def meant(self, name: str) -> str: ...
+
+    def helper(self, name: str) -> tuple[Self, JitFunction] | None: ...
+
+    def usage(self, function: JitFunction, depth: int = 0) -> dict[str, Usage]: ...
+
+
+class CallReader:
+    """Reads the calls in one kernel.
+
+    Args:
+        reader: Of the file; it knows the helpers that are called.
+        function: The kernel.
+        marks: What is found is noted there.
+        depth: How many calls of helpers led to this kernel.
+    """
+
+    def __init__(self, reader: FileReader, function: JitFunction, marks: Marks, depth: int) -> None:
+        self.reader = reader
+        self.function = function
+        self.marks = marks
+        self.depth = depth
+        self._added_to: dict[int, list[ast.expr]] = {}  # by the `id` of what is added in place
+        for node in ast.walk(function.node):
+            if isinstance(node, ast.AugAssign):
+                self._added_to.setdefault(id(node.value), []).append(node.target)
+
+    def note(self, node: ast.Call) -> None:
+        """Note what one call tells."""
+        called = _Called(node=node, name=self.reader.meant(dotted(node.func) or ""))
+        self._product(called)
+        self._scaled_product(called)
+        for answers in _KINDS:
+            if answers(self, called):
+                break
+        self._conversion(node)
+        self._options(called)
+        self._types(called)
+
+    # ---------------------------------------------------------------------------- what is called: true, where it is that
+
+    def _access(self, called: _Called) -> bool:
+        """`tl.load(pointer, mask, other)` and others that take a pointer."""
+        if called.last not in MEMORY_CALLS or called.root not in self.reader.source.triton_roots | {"tl", "triton"}:
+            return False
+        pointer = called.argument(0, "pointer", "base")
+        if pointer is not None:
+            atomic = called.last.startswith("atomic")
+            for use in self.marks.accessed(pointer):
+                use.pointer = True
+                use.atomic |= atomic
+                use.bits |= atomic and is_integer(called.argument(1, "val"))
+                use.real |= called.last == "load" and is_float(called.argument(2, "other"))
+            self.marks.indices(pointer)
+            self.marks.offsets([pointer, *(called.node.args if called.last.startswith("make_") else ())])
+        mask = called.argument(_MASKS.get(called.last), "mask")
+        if mask is not None:
+            for use in self.marks.loaded(mask, truths=True):
+                use.boolean = True
+        return True
+
+    def _descriptor(self, called: _Called) -> bool:
+        """`descriptor.load([row, column])` of a descriptor that is a parameter."""
+        use = self.marks.found.get(called.root)
+        if called.last not in _DESCRIPTOR_CALLS or use is None:
+            return False
+        use.descriptor = True
+        place = called.argument(0)
+        if isinstance(place, (ast.List, ast.Tuple)) and not use.blocks:
+            use.blocks = [self.marks.origins.coordinate(each) for each in place.elts]
+        return True
+
+    def _sizes(self, called: _Called) -> bool:
+        """`tl.arange(0, BLOCK)` and others that take the sizes of a tensor."""
+        if called.last not in _SIZES:
+            return False
+        for size in called.node.args[_SIZES[called.last]]:
+            self.marks.extent(size)
+        return True
+
+    def _unrolled(self, called: _Called) -> bool:
+        """`tl.static_range(begin, end, step)`: the step is no bound, and a size that is gone through in tiles no number of trips."""
+        if called.last != "static_range":
+            return False
+        step = called.argument(2, "step")
+        tiled = step is not None and not isinstance(step, ast.Constant)
+        for use in self.marks.named_in(called.node.args[:2]):
+            use.range_bound |= not tiled
+            use.integer |= tiled
+        return True
+
+    def _made_of_a_type(self, called: _Called) -> bool:
+        """`x.to(type)` of a type that is a parameter."""
+        if called.last != "to" or (use := self.marks.parameter(called.argument(0))) is None:
+            return False
+        use.element_type = True
+        return True
+
+    def _helper(self, called: _Called) -> bool:
+        """Another kernel, which does with its parameters what it does."""
+        helper = self.reader.helper(called.name)
+        if helper is None:
+            return False
+        reader, function = helper
+        theirs = reader.usage(function, self.depth + 1)
+        pairs: list[tuple[str, ast.expr]] = list(zip((p.name for p in function.parameters), called.node.args, strict=False))
+        for name, value in [*pairs, *((k.arg, k.value) for k in called.node.keywords if k.arg)]:
+            if name not in theirs:
+                continue
+            if theirs[name].pointer:
+                self.marks.indices(value)
+                self.marks.offsets([value])
+                for use in self.marks.accessed(value):
+                    use.take_pointer(theirs[name])
+            else:
+                for use in self.marks.unchanged(value):
+                    use.take_values(theirs[name])
+            if (handed := self.marks.parameter(value)) is not None:
+                handed.take_argument(theirs[name])
+        return True
+
+    # ------------------------------------------------------------------------------------------ what any call may tell
+
+    def _product(self, called: _Called) -> None:
+        """`tl.dot(a, b)`: what it multiplies are integers where it gives int32."""
+        if called.last != "dot":
+            return
+        integers = self._is_int32_sum(called)
+        for operand in called.node.args[:2]:
+            for use in self.marks.unchanged(operand):
+                use.int8 |= integers
+                use.real |= not integers
+
+    def _scaled_product(self, called: _Called) -> None:
+        """`tl.dot_scaled(a, a_scale, "e4m3", b, b_scale, "e4m3")`: formats of a byte and scales are taken as bytes."""
+        if called.last != "dot_scaled":
+            return
+        for place, side in ((0, "lhs"), (3, "rhs")):
+            kind = called.argument(place + 2, f"{side}_format")
+            wide = isinstance(kind, ast.Constant) and kind.value in ("bf16", "fp16")
+            for each in (called.argument(place + 1, f"{side}_scale"), None if wide else called.argument(place, side)):
+                for use in self.marks.unchanged(each) if each is not None else ():
+                    use.narrow_to("u8")
+            if kind is not None and (format_given := self.marks.parameter(kind)) is not None:
+                format_given.text = f"{side}_format"
+
+    def _is_int32_sum(self, dot: _Called) -> bool:
+        """Whether a dot gives int32: it says so, or adds to a tensor that was made so."""
+        if "out_dtype" in dot.keywords:
+            return (dotted(dot.keywords["out_dtype"]) or "").endswith(".int32")
+        sums = [*dot.node.args[2:3], *(value for name, value in dot.keywords.items() if name == "acc")]
+        sums += self._added_to.get(id(dot.node), ())
+        made = [value for each in sums if isinstance(each, ast.Name) for value in self.marks.origins.reaching.values(each)]
+        types = [t for call in made if isinstance(call, ast.Call) for t in (*call.args[1:], *(k.value for k in call.keywords))]
+        return any((dotted(t) or "").endswith(".int32") for t in types)
+
+    def _conversion(self, node: ast.Call) -> None:
+        """`tl.load(p).to(tl.uint8)`, and what is made a pointer."""
+        value = None if is_bitcast(node) else converted(node)
+        if isinstance(value, ast.Call) and is_load(value) and value.args:
+            kind = type_given(node)
+            for name in self.marks.origins.roots(value.args[0]):
+                self.marks.found[name].narrow_to(_NARROW.get(kind, ""))
+                self.marks.found[name].counted |= kind in _UNSIGNED
+        if (address := made_pointer(node)) is not None:
+            origins = self.marks.origins
+            for name in set(origins.unchanged(address)).difference(origins.roots(address)):
+                self.marks.found[name].addresses = True
+
+    def _options(self, called: _Called) -> None:
+        """Options that a parameter is given for: a text, or a type."""
+        given = [*called.keywords.items()]
+        if called.last == "dot":
+            given += [("input_precision", each) for each in called.node.args[3:4]]
+        for option, value in given:
+            if (use := self.marks.parameter(value)) is not None:
+                use.text = option if option in TEXTS else use.text
+                use.element_type |= option in ("dtype", "out_dtype")
+
+    def _types(self, called: _Called) -> None:
+        """Types that a parameter is given for by place."""
+        for argument in called.node.args[_TYPES.get(called.last, slice(0))]:
+            if (use := self.marks.parameter(argument)) is not None:
+                use.element_type = True
+
+
+_KINDS: tuple[Callable[[CallReader, _Called], bool], ...] = (
+    CallReader._access,
+    CallReader._descriptor,
+    CallReader._sizes,
+    CallReader._unrolled,
+    CallReader._made_of_a_type,
+    CallReader._helper,
+)
+"""What a call may be, in the order in which it is asked: a helper may have any name that none of the others goes by."""

@@ -1,0 +1,1 @@
+"""Triton's IR, read, and the values of many programs at once."""

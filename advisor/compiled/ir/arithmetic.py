@@ -1,0 +1,290 @@
+"""The integer and boolean operations of the IR, on `Value`s."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from advisor.compiled.ir import values
+from advisor.compiled.ir.ir import Operation
+from advisor.compiled.ir.values import Value
+
+_WIDTH = re.compile(r"^i(\d+)$")
+
+
+def _safe(b: Any) -> Any:
+    return np.where(b == 0, 1, b)
+
+
+def _truncated(a: Any, b: Any) -> Any:
+    b = _safe(b)
+    quotient = np.abs(a) // np.abs(b)
+    return np.where((a < 0) != (b < 0), -quotient, quotient)
+
+
+def _remainder(a: Any, b: Any) -> Any:
+    return a - _truncated(a, b) * _safe(b)
+
+
+def _shift_left(a: Any, b: Any) -> Any:
+    return a << np.clip(b, 0, 62)
+
+
+def _shift_right(a: Any, b: Any) -> Any:
+    return a >> np.clip(b, 0, 63)
+
+
+BINARY: dict[str, Callable[[Any, Any], Any]] = {
+    "arith.divsi": _truncated,
+    "arith.divui": _truncated,
+    "arith.remsi": _remainder,
+    "arith.remui": _remainder,
+    "arith.floordivsi": lambda a, b: a // _safe(b),
+    "arith.ceildivsi": lambda a, b: -((-a) // _safe(b)),
+    "arith.ceildivui": lambda a, b: -((-a) // _safe(b)),
+    "arith.minsi": np.minimum,
+    "arith.maxsi": np.maximum,
+    "arith.minui": np.minimum,
+    "arith.maxui": np.maximum,
+    "arith.shli": _shift_left,
+    "arith.shrsi": _shift_right,
+    "arith.shrui": _shift_right,
+    "arith.xori": np.bitwise_xor,
+    "arith.ori": np.bitwise_or,
+    "arith.andi": np.bitwise_and,
+    "arith.addf": np.add,
+    "arith.subf": np.subtract,
+    "arith.mulf": np.multiply,
+    "arith.divf": lambda a, b: a / _safe(b),
+    "arith.maximumf": np.maximum,
+    "arith.minimumf": np.minimum,
+    "arith.maxnumf": np.maximum,
+    "arith.minnumf": np.minimum,
+}
+
+COMPARE: dict[str, Callable[[Any, Any], Any]] = {
+    "eq": np.equal,
+    "ne": np.not_equal,
+    "slt": np.less,
+    "sle": np.less_equal,
+    "sgt": np.greater,
+    "sge": np.greater_equal,
+    "ult": np.less,
+    "ule": np.less_equal,
+    "ugt": np.greater,
+    "uge": np.greater_equal,
+    "oeq": np.equal,
+    "one": np.not_equal,
+    "olt": np.less,
+    "ole": np.less_equal,
+    "ogt": np.greater,
+    "oge": np.greater_equal,
+    "ueq": np.equal,
+    "une": np.not_equal,
+}
+
+CASTS = frozenset(
+    {
+        "arith.extsi",
+        "arith.extui",
+        "arith.trunci",
+        "arith.index_cast",
+        "arith.index_castui",
+        "tt.bitcast",
+        "arith.bitcast",
+        "arith.sitofp",
+        "arith.uitofp",
+        "arith.fptosi",
+        "arith.fptoui",
+        "arith.extf",
+        "arith.truncf",
+        "tt.fp_to_fp",
+        "ttg.convert_layout",
+    }
+)
+FLOAT_UNARY: dict[str, Callable[[Any], Any]] = {
+    "arith.negf": np.negative,
+    "math.ceil": np.ceil,
+    "math.floor": np.floor,
+    "math.absf": np.abs,
+    "math.absi": np.abs,
+    "math.sqrt": lambda a: np.sqrt(np.maximum(a, 0)),
+    "math.exp": np.exp,
+    "math.exp2": np.exp2,
+    "math.log2": lambda a: np.log2(np.maximum(a, 1e-300)),
+    "math.log": lambda a: np.log(np.maximum(a, 1e-300)),
+}
+
+
+def constant(operation: Operation) -> Value:
+    """`arith.constant`."""
+    result = operation.result
+    shape = result.shape if result else ()
+    text = operation.text.strip()
+    found = re.search(r"dense<([^>]*)>", text)
+    if found:
+        text = found.group(1)
+    text = re.sub(r"^\{[^}]*\}\s*", "", text).strip()
+    if text in ("true", "false"):
+        return values.number(text == "true", shape)
+    element = result.element if result else "i32"
+    try:
+        if re.fullmatch(r"-?\d+", text):
+            return values.number(bool(int(text)) if element == "i1" else int(text), shape)
+        if text.startswith("0x") and element.startswith(("f", "bf")):
+            return values.number(_hexadecimal(int(text, 16), element), shape)
+        return values.number(float(text), shape)
+    except ValueError:
+        return values.unknown({"a constant of an unusual form"}, shape)
+
+
+def _hexadecimal(bits: int, element: str) -> float:
+    if element == "bf16":
+        return float(np.array([bits << 16], np.uint32).view(np.float32)[0])
+    kinds: dict[str, tuple[Any, Any]] = {"f16": (np.uint16, np.float16), "f32": (np.uint32, np.float32), "f64": (np.uint64, np.float64)}
+    if element not in kinds:
+        return float("nan")
+    raw, kind = kinds[element]
+    return float(np.array([bits], raw).view(kind)[0])
+
+
+def compute(operation: Operation, operands: list[Value]) -> Value:
+    """The value of a pure operation; unknown where the operation is none of those that decide control flow or addresses."""
+    name = operation.name
+    shape = operation.result.shape if operation.result else ()
+    element = operation.result.element if operation.result else ""
+    found = _sum_or_product(name, operands, shape) if element != "i1" else _logical(name, operands, shape)
+    if found is not None:
+        return found
+    if name in BINARY:
+        return values.elementwise(BINARY[name], shape, *operands)
+    if name in ("arith.cmpi", "arith.cmpf"):
+        return _compare(operation, operands, shape)
+    if name == "arith.select":
+        return values.choose(operands[0], operands[1], operands[2], shape)
+    if name in CASTS:
+        return _cast(operation, operands[0], shape, element)
+    if name in FLOAT_UNARY:
+        return values.elementwise(FLOAT_UNARY[name], shape, operands[0])
+    if name == "math.fma":
+        return values.elementwise(lambda a, b, c: a * b + c, shape, *operands)
+    if name in ("tt.splat", "tt.broadcast"):
+        return values.with_shape(operands[0], shape)
+    if name == "tt.unsplat":
+        (whole,) = operands
+        return Value(tuple(p.reshape(p.shape[0]) for p in whole.parts), (), whole.boolean, whole.base, whole.reasons)
+    if name == "tt.expand_dims":
+        return values.expand(operands[0], int(operation.attribute("axis") or 0), shape)
+    if name == "tt.make_range":
+        start, end = int(operation.attribute("start") or 0), int(operation.attribute("end") or 0)
+        return values.of(np.arange(start, end, dtype=np.int64)[None, :], shape)
+    if name in ("tt.reshape", "tt.trans", "tt.cat", "tt.join", "tt.split", "tt.gather"):
+        return _rearranged(operation, operands, shape)
+    if name == "tt.reduce":
+        return _reduced(operation, operands, shape)
+    reasons = frozenset().union(*(o.reasons for o in operands)) if operands else frozenset()
+    return values.unknown(reasons or {f"the result of {name}"}, shape, operands[0].base if operands else None)
+
+
+def _sum_or_product(name: str, operands: list[Value], shape: tuple[int, ...]) -> Value | None:
+    """What keeps the summands of integers and addresses apart; None: it is something else."""
+    if name in ("arith.addi", "arith.subi"):
+        return values.add(operands[0], operands[1], shape, 1 if name == "arith.addi" else -1)
+    if name == "arith.muli":
+        return values.multiply(operands[0], operands[1], shape)
+    if name == "tt.addptr":
+        total = values.add(operands[0], operands[1], shape)
+        return Value(total.parts, shape, False, operands[0].base, total.reasons)
+    if name == "arith.shli" and operands[0].known and operands[1].known and not operands[1].varying:
+        factor = values.of(np.int64(1) << np.clip(operands[1].array(), 0, 62), operands[1].shape)
+        return values.multiply(operands[0], factor, shape)
+    return None
+
+
+def _logical(name: str, operands: list[Value], shape: tuple[int, ...]) -> Value | None:
+    """Of truth values; None: it is something else."""
+    if name in ("arith.addi", "arith.subi"):
+        return values.elementwise(np.bitwise_xor, shape, *operands)
+    if name in ("arith.muli", "arith.andi"):
+        return values.conjunction(operands[0], operands[1], shape)
+    if name == "arith.ori":
+        if any(one.known and one.array().all() for one in operands):  # true or anything
+            return values.number(True, shape)
+        return values.elementwise(np.logical_or, shape, *operands)
+    return None
+
+
+def _compare(operation: Operation, operands: list[Value], shape: tuple[int, ...]) -> Value:
+    predicate = re.search(r"\s*(\w+),", operation.text)
+    name = predicate.group(1) if predicate else ""
+    if name not in COMPARE:
+        return values.unknown({f"a comparison {name}"}, shape)
+    if operands[0].base is not None or operands[1].base is not None:
+        return values.unknown({"a comparison of addresses"}, shape)
+    a, b = operands
+    if name.startswith("u") and operation.name == "arith.cmpi":
+        width = _WIDTH.match(operation.types[0].element if operation.types else "i32")
+        bits = 1 << min(int(width.group(1)) if width else 32, 62)
+
+        def unsigned(x: Any) -> Any:
+            return np.where(x < 0, x + bits, x)
+
+        return values.elementwise(lambda x, y: COMPARE[name](unsigned(x), unsigned(y)), shape, a, b)
+    return values.elementwise(COMPARE[name], shape, a, b)
+
+
+def _cast(operation: Operation, value: Value, shape: tuple[int, ...], element: str) -> Value:
+    if not value.known:
+        return values.unknown(value.reasons, shape, value.base)
+    if value.boolean and element != "i1":
+        sign = -1 if operation.name == "arith.extsi" else 1
+        return values.elementwise(lambda a: sign * a.astype(np.int64), shape, value)
+    if element == "i1" and not value.boolean:
+        return values.elementwise(lambda a: (a.astype(np.int64) & 1).astype(bool), shape, value)
+    if operation.name in ("arith.fptosi", "arith.fptoui"):
+        return values.elementwise(lambda a: np.trunc(np.nan_to_num(a)).astype(np.int64), shape, value)
+    if operation.name in ("arith.sitofp", "arith.uitofp"):
+        return values.elementwise(lambda a: a.astype(np.float64), shape, value)
+    return Value(value.parts, shape, value.boolean, value.base)
+
+
+def _rearranged(operation: Operation, operands: list[Value], shape: tuple[int, ...]) -> Value:
+    value = operands[0]
+    if not all(o.known for o in operands):
+        return values.unknown(frozenset().union(*(o.reasons for o in operands)), shape, value.base)
+    if operation.name == "tt.trans":
+        found = re.search(r"array<i32:\s*([\d,\s]+)>", operation.text)
+        order = [int(n) for n in found.group(1).split(",")] if found else list(reversed(range(len(shape))))
+        axes = (0, *(n + 1 for n in order))
+        return Value(tuple(p.transpose(axes) for p in value.parts), shape, value.boolean, value.base)
+    if operation.name == "tt.reshape" and "allow_reorder" not in operation.text:
+        dense = value.array()
+        full = np.broadcast_to(dense, (dense.shape[0], *value.shape))
+        return Value((full.reshape((dense.shape[0], *shape)),), shape, value.boolean, value.base)
+    if operation.name == "tt.join" and operands[0].base is None:
+        a, b = (np.broadcast_to(o.array(), (o.array().shape[0], *o.shape)) for o in operands)
+        a, b = np.broadcast_arrays(a, b)
+        return values.of(np.stack([a, b], axis=-1), shape)
+    return values.unknown({f"the result of {operation.name}"}, shape, value.base)
+
+
+def _reduced(operation: Operation, operands: list[Value], shape: tuple[int, ...]) -> Value:
+    """Sum, minimum or maximum of a known tensor."""
+    value = operands[0]
+    inner = [o.name for region in operation.regions for block in region for o in block.operations]
+    reducers: dict[str, Any] = {
+        "arith.addi": np.sum,
+        "arith.addf": np.sum,
+        "arith.maxsi": np.max,
+        "arith.minsi": np.min,
+        "arith.ori": np.any,
+    }
+    kind = next((reducers[n] for n in inner if n in reducers), None)
+    if kind is None or len(operands) != 1 or not value.known or len(inner) > 2:
+        return values.unknown(value.reasons or {"the result of a reduction"}, shape)
+    axis = int(operation.attribute("axis") or 0) + 1
+    dense = np.broadcast_to(value.array(), (value.array().shape[0], *value.shape))
+    return values.of(kind(dense, axis=axis), shape)

@@ -1,0 +1,164 @@
+"""What the evaluation of a kernel takes and what it finds, per program."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.compiled.ir.ir import Block, Operation
+
+Active = NDArray[np.bool_]
+Count = NDArray[np.float64]
+Integers = NDArray[np.int64]
+Part = tuple[int, bool]
+"""Of what a block or an access does (its `id`), what is certain, or what is assumed in place of something unknown (True)."""
+Places = dict[tuple[int, tuple[bytes, ...], bytes], list[Integers]]
+"""By tag of the programs, sets of the lanes and set of starts (keys of `Execution.sets`): what is added to the starts, per trip."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inputs:
+    """The launch as the kernel sees it.
+
+    Attributes:
+        scalars: Value per argument that is a number.
+        contents: What an argument's memory holds, flat, or one number for all of it: for index tensors.
+        sizes: Elements of an argument's memory.
+        shapes: Shape per tensor descriptor.
+        assumed_trips: Trips of a loop whose bounds are not known.
+        arguments: What the arguments are called, in order; the IR may call one by a variable that it is assigned to, and two that are
+            the same tensor go by one name. Empty: as the IR calls them.
+    """
+
+    scalars: Mapping[str, int | float | bool]
+    contents: Mapping[str, Any] = field(default_factory=dict)
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    assumed_trips: int = 1
+    arguments: tuple[str, ...] = ()
+
+    def called(self, names: Sequence[str]) -> tuple[str, ...]:
+        """What arguments of the IR are called, where those of the source stand for them one by one: a descriptor becomes several."""
+        return self.arguments if len(self.arguments) == len(names) else tuple(names)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Running:
+    """The programs that run what is evaluated now.
+
+    Attributes:
+        active: Which they are.
+        times: How often each of them runs it; of the others this says nothing.
+        assumed: The programs in which it is only assumed to run; None: in none.
+        tags: What programs are told apart by where the trips of a loop are sampled; None: by nothing.
+    """
+
+    active: Active
+    times: Count
+    assumed: Active | None = None
+    tags: Integers | None = None
+
+    @property
+    def counts(self) -> Count:
+        """How often each program runs it."""
+        return np.where(self.active, self.times, 0.0)
+
+    def among(self, active: Active) -> Running:
+        """The same of other programs."""
+        return replace(self, active=active)
+
+    def assuming(self, programs: Active | bool) -> Running:
+        """The same, only assumed in some programs (True: in all), beside those in which it was before."""
+        if not np.any(programs):
+            return self
+        before = np.zeros(len(self.active), bool) if self.assumed is None else self.assumed
+        return replace(self, assumed=np.logical_or(before, programs))
+
+    def parts(self) -> list[tuple[bool, Running]]:
+        """What certainly runs (False), and what is assumed to (True)."""
+        if self.assumed is None:
+            return [(False, self)]
+        split = [(False, self.active & ~self.assumed), (True, self.active & self.assumed)]
+        return [(assumed, self.among(active)) for assumed, active in split if active.any()]
+
+
+@dataclass(slots=True, eq=False)
+class Access:
+    """What one memory operation does, per program: how often it executes, lanes issued, distinct lanes."""
+
+    operation: Operation
+    executions: Count
+    lanes: Count
+    distinct: Count
+    base: str | None = None
+    low: int | None = None  # least and greatest element touched; None: no lane was active
+    high: int | None = None
+    unknown_extent: bool = False
+    unlocated: bool = False  # some execution's address is not known
+    unlocated_for: set[str] = field(default_factory=set)  # why it is not
+    masked: bool = False
+    contiguous: int | None = None  # elements in a row along the last dimension
+    sector_ratio: float = 1.0
+
+
+@dataclass(slots=True, eq=False)
+class LoopCount:
+    """A loop: how often it is entered, and trips in total, per program."""
+
+    operation: Operation
+    entries: Count
+    trips: Count
+    reasons: set[str] = field(default_factory=set)
+    sampled: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class Padded:
+    """A matrix product, per program: how often it executes, and how often were it as large as what its tile holds of the problem.
+
+    Attributes:
+        filled: Executions, each counted as the share of it that is not padding.
+        deep: The same, of the depth alone.
+        left: The same, of the left operand: rows and depth.
+        right: The same, of the right one: depth and columns.
+    """
+
+    operation: Operation
+    executions: Count
+    filled: Count
+    deep: Count
+    left: Count
+    right: Count
+
+
+@dataclass(slots=True, eq=False)
+class Execution:
+    """What the evaluation found, per program (arrays [programs])."""
+
+    programs: int
+    blocks: dict[Part, Count] = field(default_factory=dict)
+    block_of: dict[int, Block] = field(default_factory=dict)
+    accesses: dict[Part, Access] = field(default_factory=dict)
+    loops: dict[int, LoopCount] = field(default_factory=dict)
+    unknown: dict[str, str] = field(default_factory=dict)  # what is not known -> where it mattered
+    approximations: set[str] = field(default_factory=set)
+    places: dict[Part, Places] = field(default_factory=dict)
+    sets: dict[bytes, NDArray[Any]] = field(default_factory=dict)
+    divisors: set[int] = field(default_factory=set)  # that scalars are divided by
+    products: dict[Part, Padded] = field(default_factory=dict)
+    stored: dict[tuple[int, int], Active] = field(default_factory=dict)  # by store and dimension: which places of it [programs, size]
+
+    def loop(self, op: Operation) -> LoopCount:
+        """What was found of a loop so far; nothing at first."""
+        if id(op) not in self.loops:
+            self.loops[id(op)] = LoopCount(op, np.zeros(self.programs), np.zeros(self.programs))
+        return self.loops[id(op)]
+
+    def assume(self, reasons: Iterable[str], what: str, op: Operation, assumption: str) -> None:
+        """Name what is not known, and what is assumed in its place at an operation."""
+        for reason in sorted(reasons):
+            self.unknown.setdefault(reason, f"{what}{op.in_line}: {assumption}")

@@ -1,0 +1,158 @@
+"""Whether the trips of a loop do alike, so that a few of them stand for all: by how the values that decide it follow from its counter.
+
+What a loop carries has to advance by a constant in every trip, for its value in a later trip to be known without those before it: a
+count that is set back does not. And what decides branches, masks and trips of inner loops may change once or twice over the loop (an
+edge), not again and again (`i % 16 == 15`).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+from advisor.compiled.ir.ir import Block, Operation
+from advisor.compiled.ir.slicing import MEMORY, address_operands, for_parts, while_arguments
+
+
+class Course(IntEnum):
+    """How a value goes over the trips of a loop."""
+
+    FIXED = 0
+    LINEAR = 1
+    MONOTONE = 2  # changes in one direction: a quotient, a bound that is reached, a comparison of linear values
+    IRREGULAR = 3  # or nothing is known
+
+
+_SUMS = frozenset({"arith.addi", "arith.subi", "tt.addptr"})
+_SAME = frozenset(
+    {
+        "arith.extsi",
+        "arith.extui",
+        "arith.trunci",
+        "arith.index_cast",
+        "arith.index_castui",
+        "tt.splat",
+        "tt.unsplat",
+        "tt.broadcast",
+        "tt.expand_dims",
+        "tt.reshape",
+        "tt.trans",
+        "arith.sitofp",
+        "arith.uitofp",
+    }
+)
+_BY_FIXED = frozenset(
+    {"arith.divsi", "arith.divui", "arith.floordivsi", "arith.ceildivsi", "arith.ceildivui", "arith.shrsi", "arith.shrui"}
+)
+_BOUNDED = frozenset({"arith.minsi", "arith.maxsi", "arith.minui", "arith.maxui"})
+
+
+@dataclass(slots=True)
+class Regularity:
+    """What of a loop is irregular: names of carried values, of those that decide branches, masks and inner loops, and of addresses; and
+    names of conditions that change once or twice (`edges`)."""
+
+    carried: set[str] = field(default_factory=set)
+    deciding: set[str] = field(default_factory=set)
+    addresses: set[str] = field(default_factory=set)
+    edges: set[str] = field(default_factory=set)
+
+
+def regularity(loop: Operation) -> Regularity:
+    """What is irregular over the trips of an `scf.for`."""
+    counter, _, _, _, carried = for_parts(loop)
+    names = [name for name, _ in carried]
+    found = Regularity()
+    courses = dict.fromkeys((counter, *names), Course.LINEAR)
+    yielded = _visit(loop.regions[0], courses, found)
+    found.carried = {name for name, course in zip(names, yielded, strict=False) if course > Course.LINEAR}
+    return found
+
+
+def _visit(blocks: list[Block], courses: dict[str, Course], found: Regularity) -> list[Course]:
+    """Follow the operations of a region; what its terminator gives. Names that are not in `courses` come from before the loop."""
+    out: list[Course] = []
+    for block in blocks:
+        for op in block.operations:
+            given = [courses.get(name, Course.FIXED) for name in op.operands]
+            out = given
+            if op.name in MEMORY:
+                address, *others = address_operands(op)
+                if courses.get(address, Course.FIXED) == Course.IRREGULAR:
+                    found.addresses.add(address)
+                found.deciding |= {name for name in others if courses.get(name, Course.FIXED) == Course.IRREGULAR}
+                results = [Course.IRREGULAR if any(given) else Course.FIXED] * len(op.results)
+            elif op.name == "scf.if":
+                results = _branch(op, given[0], courses, found)
+            elif op.name == "scf.for":
+                results = _inner(op, courses, found)
+            elif op.name == "scf.while":
+                for name, _ in while_arguments(op):
+                    courses[name] = Course.IRREGULAR
+                for region in op.regions:
+                    for name in region[0].arguments if region else ():
+                        courses[name] = Course.IRREGULAR
+                    ending = region[-1].operations[-1] if region and region[-1].operations else None
+                    _visit(region, courses, found)
+                    if ending is not None and ending.name == "scf.condition":
+                        found.deciding |= {n for n in ending.operands[:1] if courses.get(n, Course.FIXED) == Course.IRREGULAR}
+                results = [Course.IRREGULAR] * len(op.results)
+            else:
+                results = [_course(op, given)] * len(op.results)
+            courses.update(zip(op.results, results, strict=False))
+    return out
+
+
+def _branch(op: Operation, condition: Course, courses: dict[str, Course], found: Regularity) -> list[Course]:
+    if condition == Course.IRREGULAR:
+        found.deciding.add(op.operands[0])
+    elif condition > Course.FIXED:
+        found.edges.add(op.operands[0])
+    sides = [_visit(region, courses, found) for region in op.regions]
+    if condition > Course.FIXED:
+        return [Course.IRREGULAR] * len(op.results)
+    return [max(each) for each in zip(*sides, strict=False)]
+
+
+def _inner(op: Operation, courses: dict[str, Course], found: Regularity) -> list[Course]:
+    counter, low, high, step, carried = for_parts(op)
+    bounds = {name: courses.get(name, Course.FIXED) for name in (low, high, step)}
+    found.deciding |= {name for name, course in bounds.items() if course == Course.IRREGULAR}
+    state = [courses.get(start, Course.FIXED) for _, start in carried]
+    while True:  # what is carried goes as the least regular of what it starts with and what comes back
+        courses.update({counter: max(bounds[low], bounds[step])}, **dict(zip((n for n, _ in carried), state, strict=True)))
+        after = [max(pair) for pair in zip(state, _visit(op.regions[0], courses, found), strict=False)]
+        if after == state or not after:
+            break
+        state = after
+    varying = any(bounds.values())  # then how far it came depends on the trip of the outer loop
+    return [Course.IRREGULAR if varying else course for course in state]
+
+
+def _course(op: Operation, given: list[Course]) -> Course:
+    """Of the result of a pure operation."""
+    most = max(given, default=Course.FIXED)
+    moving = [course for course in given if course > Course.FIXED]
+    boolean = op.result is not None and op.result.element == "i1"
+    if most in (Course.FIXED, Course.IRREGULAR):
+        return most
+    if op.name in _SAME:
+        return most
+    together = most == Course.LINEAR or len(moving) == 1  # monotone and moving: i - i // 16 * 16 goes up and down
+    if op.name in _SUMS and not boolean:
+        return most if together else Course.IRREGULAR
+    if op.name == "arith.muli" and not boolean:
+        return most if len(moving) == 1 else Course.IRREGULAR
+    if op.name in _BY_FIXED and given[1] == Course.FIXED:
+        return Course.MONOTONE
+    if op.name == "arith.shli" and given[1] == Course.FIXED:
+        return most
+    if op.name in _BOUNDED:
+        return Course.MONOTONE if together else Course.IRREGULAR
+    if op.name in ("arith.cmpi", "arith.cmpf"):
+        ordered = re.match(r"\s*\w*(lt|le|gt|ge),", op.text)
+        return Course.MONOTONE if ordered and together else Course.IRREGULAR
+    if op.name in ("arith.andi", "arith.ori", "arith.xori") and boolean:
+        return Course.MONOTONE if op.name != "arith.xori" or len(moving) == 1 else Course.IRREGULAR
+    return Course.IRREGULAR

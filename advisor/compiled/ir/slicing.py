@@ -1,0 +1,197 @@
+"""Which values of a kernel decide control flow, masks or addresses, and the parts of the operations that do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from advisor.compiled.compiler.errors import IrError
+from advisor.compiled.ir.ir import Block, Function, Operation
+
+MEMORY = frozenset(
+    {
+        "tt.load",
+        "tt.store",
+        "tt.atomic_rmw",
+        "tt.atomic_cas",
+        "tt.descriptor_load",
+        "tt.descriptor_store",
+        "tt.descriptor_reduce",
+        "tt.descriptor_gather",
+        "tt.descriptor_scatter",
+        "tt.experimental_descriptor_load",
+        "tt.experimental_descriptor_store",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """Where the values of a function come from, by name.
+
+    A name may stand for several values: the printed IR uses it again in regions that do not see each other (two loops, say).
+
+    Attributes:
+        producers: The operations that give it.
+        feeds: The values that control flow hands on under it: of a loop, a branch, a jump.
+        roots: Values that decide control flow, masks or addresses.
+    """
+
+    producers: Mapping[str, Sequence[Operation]]
+    feeds: Mapping[str, Sequence[str]]
+    roots: Sequence[str]
+
+
+def flow_of(function: Function) -> Flow:
+    """The flow of a function's values."""
+    flow = _FlowReader()
+    flow.read(function.blocks)
+    return Flow(flow.producers, flow.feeds, flow.roots)
+
+
+class _FlowReader:
+    """Reads the flow of values from the operations of a function."""
+
+    def __init__(self) -> None:
+        self.producers: dict[str, list[Operation]] = {}
+        self.feeds: dict[str, list[str]] = {}
+        self.roots: list[str] = []
+
+    def read(self, blocks: list[Block]) -> None:
+        """Read the operations of blocks, and of those inside them that control flow has."""
+        by_label = {b.label: b for b in blocks}
+        for op in (each for block in blocks for each in block.operations):
+            for result in op.results:
+                self.producers.setdefault(result, []).append(op)
+            if op.name in MEMORY:
+                self.roots.extend(address_operands(op))
+            elif op.name == "scf.for":
+                self._for(op)
+            elif op.name == "scf.if":
+                self.roots.extend(op.operands[:1])
+                for region in op.regions:
+                    self._feed(op.results, _given(region))
+            elif op.name == "scf.while":
+                self._while(op)
+            elif op.name.startswith("cf."):
+                self.roots.extend(op.operands)
+                for label, passed in op.successors:
+                    if label in by_label:
+                        self._feed(by_label[label].arguments, passed)
+            elif op.name == "tt.call":
+                self.roots.extend(op.operands)
+            if op.name.startswith(("scf.", "ttg.")):
+                for region in op.regions:
+                    self.read(region)
+
+    def _feed(self, targets: Sequence[str], sources: Sequence[str]) -> None:
+        """Each source is handed on to the target in its place."""
+        for target, source in zip(targets, sources, strict=False):
+            self.feeds.setdefault(target, []).append(source)
+
+    def _for(self, op: Operation) -> None:
+        counter, low, high, step, carried = for_parts(op)
+        self.roots.extend([low, high, step])
+        self._feed([counter, counter], [low, step])
+        names, starts = [name for name, _ in carried], [start for _, start in carried]
+        for targets in (names, op.results[: len(names)]):
+            self._feed(targets, starts)
+            self._feed(targets, _given(op.regions[0]))
+
+    def _while(self, op: Operation) -> None:
+        before, after = op.regions[0], op.regions[1] if len(op.regions) > 1 else []
+        names = while_arguments(op)
+        condition, passed = _given(before)[:1], _given(before)[1:]
+        self.roots.extend(condition)
+        carried = [name for name, _ in names]
+        self._feed(carried, [start for _, start in names])
+        self._feed(carried, _given(after))
+        self._feed(after[0].arguments if after else [], passed)
+        self._feed(op.results, passed)
+
+
+def _given(region: list[Block]) -> list[str]:
+    """The values that a region hands on at its end."""
+    return region[-1].operations[-1].operands if region and region[-1].operations else []
+
+
+def needed_values(function: Function) -> set[str]:
+    """Names of the values that decide control flow, masks or addresses: what any of the values of a name needs counts."""
+    flow = flow_of(function)
+    needed: set[str] = set()
+    waiting = list(flow.roots)
+    while waiting:
+        name = waiting.pop()
+        if name in needed:
+            continue
+        needed.add(name)
+        waiting.extend(flow.feeds.get(name, ()))
+        for op in flow.producers.get(name, ()):
+            opaque = op.name.startswith("scf.") or op.name == "tt.call"
+            if not opaque and (op.name == "tt.load" or op.name not in MEMORY):
+                waiting.extend(op.operands)
+    return needed
+
+
+def address_operands(op: Operation) -> list[str]:
+    """Operands of a memory operation that are its pointer and mask, or its descriptor and coordinates."""
+    if "descriptor" in op.name:
+        inside = op.text.split("[", 1)
+        count = len(re.findall(r"%", inside[1].split("]", 1)[0])) if len(inside) > 1 else 0
+        return op.operands[: 1 + count]
+    if op.name == "tt.load":
+        return op.operands[:2]
+    if op.name == "tt.store":
+        return [op.operands[0], *op.operands[2:3]]
+    if op.name == "tt.atomic_cas":
+        return op.operands[:1]
+    return [op.operands[0], *op.operands[2:3]]
+
+
+_FOR = re.compile(r"^\s*(?:unsigned\s+)?(%[\w$.-]+) = (%[\w$.#-]+) to (%[\w$.#-]+) step (%[\w$.#-]+)")
+
+
+def for_parts(op: Operation) -> tuple[str, str, str, str, list[tuple[str, str]]]:
+    """Counter, bounds, step and carried values (name, start) of an `scf.for`.
+
+    Raises:
+        IrError: Its text has an unknown form.
+    """
+    found = _FOR.match(op.text)
+    if not found:
+        raise IrError("a loop of the IR has an unknown form", op.text[:100])
+    inside = op.text.split("iter_args(", 1)
+    carried = re.findall(r"(%[\w$.#-]+) = (%[\w$.#-]+)", inside[1].split(")")[0]) if len(inside) > 1 else []
+    return found.group(1), found.group(2), found.group(3), found.group(4), carried
+
+
+def while_arguments(op: Operation) -> list[tuple[str, str]]:
+    """Carried values (name, start) of an `scf.while`."""
+    return re.findall(r"(%[\w$.#-]+) = (%[\w$.#-]+)", op.text.split(") :")[0])
+
+
+def weight(blocks: list[Block]) -> float:
+    """How much a region holds: of two branches whose condition is unknown, the heavier is assumed."""
+    total = 0.0
+    for block in blocks:
+        for op in block.operations:
+            own = {"tt.dot": 100.0, "tt.load": 10.0, "tt.store": 10.0}.get(op.name, 0.1)
+            factor = 10.0 if op.name in ("scf.for", "scf.while") else 1.0
+            total += own + factor * sum(weight(region) for region in op.regions)
+    return total
+
+
+def reachable(by_label: Mapping[str, Block], label: str) -> list[Block]:
+    """The blocks control can still reach from one of a function, itself included."""
+    found: dict[str, Block] = {}
+    waiting = [label]
+    while waiting:
+        name = waiting.pop()
+        block = by_label.get(name)
+        if block is None or name in found:
+            continue
+        found[name] = block
+        for op in block.operations[-1:]:
+            waiting.extend(target for target, _ in op.successors)
+    return list(found.values())

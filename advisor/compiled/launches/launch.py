@@ -1,0 +1,216 @@
+"""One launch of a kernel read from source: what was asked, compiled, counted."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from advisor.compiled.compiler.compile import compile_kernel
+from advisor.compiled.compiler.errors import CompileError, IrError
+from advisor.compiled.compiler.kernel import OPTION_NAMES, CompiledKernel, CompileRequest, Target
+from advisor.compiled.compiler.pool import Pool, borrowed
+from advisor.compiled.compiler.supported import check_target
+from advisor.compiled.demand.counted import Counted
+from advisor.compiled.demand.counts import KernelDemand
+from advisor.compiled.guesses.guess_errors import with_guess
+from advisor.compiled.guesses.guessed_widths import certain_of_guesses
+from advisor.compiled.guesses.inference import Given, Guess, guesses
+from advisor.compiled.guesses.stored_types import with_stored_types
+from advisor.compiled.ir.contents import not_given, what_holds
+from advisor.compiled.ir.execution import Inputs
+from advisor.python_source.literal_values import passed_in
+from advisor.python_source.rebuild import rebuild
+from advisor.python_source.source import SourceFile
+from advisor.result.schema import Problem
+
+LARGEST_ATTEMPTS = 18
+SMALL_GUESSES = ("small blocks", "integers as sizes")
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelLaunch:
+    """A kernel with everything known of one launch.
+
+    Attributes:
+        scalars: Values of numeric arguments and constants.
+        contents: What index tensors hold.
+        sizes: Elements per pointer argument.
+        shapes: Shape per tensor descriptor.
+        same: Pointer arguments that are the same tensor as another one, and which.
+        grid: Programs; None: not known, one is counted.
+        divisible: Arguments that are multiples of 16; None: pointers, integers whose value says so, and strides that are taken to be.
+        problem: What is computed, where the file says so.
+        tunable: Names of the constants that are its configuration; None: all that are not sizes.
+        assumed: What was not given and taken from elsewhere.
+        notes: What else is not known of it, each a sentence.
+        asks: Options that its grid would follow from, with the file's launch, as they are written.
+    """
+
+    source: SourceFile
+    kernel: str
+    given: Given = field(default_factory=Given)
+    contents: Mapping[str, Any] = field(default_factory=dict)
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    same: Mapping[str, str] = field(default_factory=dict)
+    grid: tuple[int, ...] | None = None
+    divisible: frozenset[str] | None = None
+    problem: Problem | None = None
+    tunable: frozenset[str] | None = None
+    assumed: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    asks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inspection:
+    """A launch, compiled and counted."""
+
+    launch: KernelLaunch
+    compiled: CompiledKernel
+    demand: KernelDemand
+    guess: Guess
+    attempts: tuple[str, ...]  # why earlier guesses failed
+    counted: Counted = field(default_factory=Counted, repr=False)  # of this launch, and of others where they share it
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What was guessed or assumed, each a sentence."""
+        found = [f"Assumed {text}." for text in (*self.launch.assumed, *self.guess.assumed)]
+        found += self.launch.notes
+        if self.launch.source.unset:
+            found.append(f"What the file asks of the environment counts as not set: {', '.join(sorted(self.launch.source.unset))}.")
+        if self.compiled.metadata.get("rewritten") == "block pointers":
+            found.append(
+                f"Block pointers are no part of Triton {self.compiled.triton_version}, with which this kernel does not run; "
+                "compiled are the pointers and masks that earlier versions make of them."
+            )
+        if self.launch.grid is None:
+            found.append("The grid is not given: one program is counted.")
+        found += [f"Not known: {reason} ({assumption})." for reason, assumption in self.demand.unknown.items()]
+        places = self.demand.addressed_by
+        if places:  # one number for all of it would send every program to the same place
+            options = " ".join(f"--contents {name}" for name in places)
+            found.append(
+                f"Which bytes are touched follows from {what_holds(places)}: list it under [contents] of a TOML file (--toml), or "
+                f"record the launch with `advisor record {options}`."
+            )
+        if absent := [name for name in not_given(self.demand.unknown) if name not in places]:
+            options = " ".join(f"--content {name}=VALUE" for name in absent)
+            found.append(f"Data that decide what is done can be given: {options} (for all of it; [contents] of a TOML file lists each).")
+        found += [f"{text[0].upper()}{text[1:]}." for text in self.demand.approximations]
+        if self.demand.scale > 1:
+            found.append("The grid is large: a sample of its programs was counted.")
+        return tuple(found)
+
+
+def request_for(launch: KernelLaunch, guess: Guess, target: Target, sass: bool = True) -> CompileRequest:
+    """What to compile for a launch."""
+    divisible = launch.divisible
+    if divisible is None:
+        known = {
+            n
+            for n, v in launch.given.scalars.items()
+            if isinstance(v, int) and not isinstance(v, bool) and v % 16 == 0 and guess.signature.get(n) in ("i32", "i64", "u32", "u64")
+        }
+        known |= {n for n, t in guess.signature.items() if t.startswith("*")} | guess.divisible
+        divisible = frozenset(known) - launch.source.kernel(launch.kernel).unaligned
+    options = {k: v for k, v in guess.options.items() if k in OPTION_NAMES}
+    return CompileRequest(
+        rebuilt=rebuild(launch.source, launch.kernel, passed_in(guess.constexprs.values())),
+        signature=guess.signature,
+        constexprs=guess.constexprs,
+        divisible=divisible,
+        options=options,
+        target=target,
+        sass=sass,
+    )
+
+
+def compile_launch(
+    launch: KernelLaunch, target: Target, pool: Pool | None = None, sass: bool = True
+) -> tuple[CompiledKernel, Guess, tuple[str, ...]]:
+    """Compile a launch, trying signatures in turn where some of it is guessed.
+
+    Raises:
+        CompileError: No guess compiles; the message is the first one's.
+        InputError: The source cannot be rebuilt.
+        UsageError: The installed Triton compiles nothing for the target.
+    """
+    launch = replace(launch, source=launch.source.on(target.backend, target.arch))
+    function = launch.source.kernel(launch.kernel)
+    helper = any(isinstance(n, ast.Return) and n.value is not None for n in ast.walk(function.node))
+    first: CompileError | None = None
+    failures: list[str] = []
+    slow = 0
+    with borrowed(pool) as workers:
+        for number, guess in enumerate(guesses(launch.source, function, launch.given)):
+            if number >= LARGEST_ATTEMPTS:
+                break
+            if slow and guess.label not in SMALL_GUESSES:
+                continue  # what took too long takes as long with other types
+            try:
+                compiled = compile_kernel(request_for(launch, guess, target, sass), workers)
+                return *_as_stored(launch, compiled, guess, workers, sass), tuple(failures)
+            except CompileError as error:
+                if error.kind in ("refused", "absent"):
+                    raise
+                first = first or with_guess(error, guess, launch.given)
+                failures.append(f"{guess.label}: {error.got}")
+                slow += error.kind == "timeout"
+                if slow > 1:
+                    break
+        check_target(target, workers)
+    assert first is not None
+    if helper:
+        raise CompileError(f"{launch.kernel} returns a value: a helper of kernels, not a kernel", first.got, kind="helper")
+    raise first
+
+
+def _as_stored(launch: KernelLaunch, compiled: CompiledKernel, guess: Guess, workers: Pool, sass: bool) -> tuple[CompiledKernel, Guess]:
+    """What was compiled with a guess, compiled again where what it stores contradicts it, and compiles."""
+    with contextlib.suppress(CompileError, IrError):
+        corrected = with_stored_types(guess, compiled.ttir, launch.given.element) if guess.guessed else guess
+        if corrected.signature != guess.signature:
+            return compile_kernel(request_for(launch, corrected, compiled.target, sass), workers), corrected
+    return compiled, guess
+
+
+def inspect_launch(
+    launch: KernelLaunch, target: Target, pool: Pool | None = None, sass: bool = True, counted: Counted | None = None
+) -> Inspection:
+    """Compile a launch and count what it asks for; `counted` holds what was counted of others.
+
+    Raises:
+        CompileError, InputError, UsageError: See `compile_launch`.
+        IrError: The compiler's text cannot be read.
+    """
+    launch = replace(launch, source=launch.source.on(target.backend, target.arch))
+    compiled, guess, failures = compile_launch(launch, target, pool, sass)
+    inputs = inputs_of(launch, guess)
+    counted = counted or Counted()
+    demand = certain_of_guesses(counted.demand(compiled.ttir, launch.grid or (1,), inputs, own_files(compiled)), guess)
+    return Inspection(launch=launch, compiled=compiled, demand=demand, guess=guess, attempts=failures, counted=counted)
+
+
+def inputs_of(launch: KernelLaunch, guess: Guess) -> Inputs:
+    """The arguments as the evaluation takes them."""
+    scalars = {n: v for n, v in {**guess.constexprs, **launch.given.scalars}.items() if isinstance(v, (int, float, bool))}
+    arguments = tuple(launch.same.get(name, name) for name, kind in guess.signature.items() if kind != "constexpr")
+    return Inputs(scalars=scalars, contents=launch.contents, sizes=launch.sizes, shapes=launch.shapes, arguments=arguments)
+
+
+def own_files(compiled: CompiledKernel) -> tuple[str, ...]:
+    """Names of the files whose lines are the author's: the generated ones stand for them line by line."""
+    return tuple(compiled.origins)
+
+
+def author_file(compiled: CompiledKernel, path: str | None) -> str | None:
+    """The author's file for a file of the IR."""
+    if path is None:
+        return None
+    return compiled.origins.get(Path(path).name, path)

@@ -1,0 +1,292 @@
+"""What a user says of a kernel's launches, on the command line or in a TOML file, and the launches that follow from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from advisor.compiled.compiler.kernel import AMD_OPTIONS, OPTION_NAMES
+from advisor.compiled.guesses.descriptors import own_blocks
+from advisor.compiled.launches import target, written_values
+from advisor.compiled.launches.described import Described, description, launch_from_description, nominated, operators
+from advisor.compiled.launches.launch import KernelLaunch
+from advisor.gpus.hardware import GpuSpec
+from advisor.python_source.jit_function import JitFunction
+from advisor.python_source.literal_values import ConfigLiteral
+from advisor.python_source.source import SourceFile
+from advisor.system.errors import InputError, UsageError
+from advisor.tables.launchability import refused_ctas
+
+MOST_CONFIGURATIONS = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchOptions:
+    """Everything that `advisor inspect` and `advisor advise` take for a kernel; what is left out is found in its file, or guessed.
+
+    Attributes:
+        signature: Types, in order or by name.
+        element: Type behind pointers whose type is not given.
+        grid: Programs, or an expression over arguments.
+        toml: Content of a TOML file, under what is given here.
+        sizes: Of the problem of a kernel that its file describes.
+        op: Its operator.
+        dtype: Its type.
+        routing: Token slots per expert.
+    """
+
+    signature: str | None = None
+    constexprs: Mapping[str, Any] = field(default_factory=dict)
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    contents: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
+    grid: str | None = None
+    element: str | None = None
+    toml: Mapping[str, Any] = field(default_factory=dict)
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    op: str | None = None
+    dtype: str | None = None
+    routing: Sequence[int] | None = None
+
+    def __post_init__(self) -> None:
+        for table in (self.arguments, self.contents, self.toml.get("arguments"), self.toml.get("contents")):
+            for name, value in table.items() if isinstance(table, Mapping) else ():
+                if isinstance(value, int) and not -(2**63) <= value < 2**64:
+                    raise UsageError(f"argument {name} is too large", value, "at most 64 bits, as the widest type of Triton", "correct it")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamedLaunch:
+    """A launch with a name for people.
+
+    Attributes:
+        source: Where its configuration comes from; empty: from what was given, or guessed.
+        space: What it is one configuration of, among others of the same work; None: it stands alone.
+        chosen: Whether it is the one that runs untuned.
+    """
+
+    id: str
+    launch: KernelLaunch
+    source: str = ""
+    space: str | None = None
+    chosen: bool = False
+
+
+def launches(source: SourceFile, kernel: str, asked: LaunchOptions, gpu: GpuSpec | None = None) -> list[NamedLaunch]:
+    """All launches that a kernel in a file stands for: its operators, and the configurations it is tuned over.
+
+    Raises:
+        UsageError, InputError: Something given does not fit the kernel.
+    """
+    source = _for(source, gpu)
+    if asked.op is None and not asked.signature and not asked.toml.get("signature"):
+        ops = operators(source, kernel)
+        if ops:
+            return [each for op in ops for each in _tuned(source, kernel, replace(asked, op=op), gpu, op if len(ops) > 1 else kernel)]
+    return list(_tuned(source, kernel, asked, gpu, kernel))
+
+
+def _for(source: SourceFile, gpu: GpuSpec | None) -> SourceFile:
+    """The file as it is read for a GPU."""
+    return source.on(*gpu.triton_target[:2]) if gpu is not None else source
+
+
+def _tuned(source: SourceFile, kernel: str, asked: LaunchOptions, gpu: GpuSpec | None, name: str) -> Iterator[NamedLaunch]:
+    configurations = _configurations(source, kernel, asked, gpu)
+    if not configurations:
+        yield NamedLaunch(id=name, launch=one_launch(source, kernel, asked, gpu))
+        return
+    tunable = frozenset(n for each in configurations for n in each.constants)
+    constants_of = [{**asked.toml.get("constexprs", {}), **each.constants, **asked.constexprs} for each in configurations]
+    types, notes = own_blocks(source, kernel, _types(source, kernel, asked), constants_of)
+    seen = set()
+    for number, each in enumerate(configurations):
+        constants, options = {**each.constants, **asked.constexprs}, {**each.options, **asked.options}
+        key = repr((sorted(constants.items()), sorted(options.items())))
+        if key in seen:
+            continue  # what is given takes the place of what they differ in
+        seen.add(key)
+        here = replace(asked, constexprs=constants, options=options)
+        launch = one_launch(source, kernel, replace(here, signature=_with(asked.signature, source, kernel, types[number])), gpu)
+        followed = tuple(f"{name}: {kind}, the configuration's block in place of the given one" for name, kind in types[number].items())
+        launch = replace(launch, assumed=(*launch.assumed, *followed), notes=(*launch.notes, *notes))
+        launch = launch if launch.tunable is not None else replace(launch, tunable=tunable)
+        yield NamedLaunch(id=f"{name}-config{number}", launch=launch, source=each.source, space=name, chosen=each.chosen)
+
+
+def _types(source: SourceFile, kernel: str, asked: LaunchOptions) -> dict[str, str]:
+    """The types that are given."""
+    listed = asked.toml.get("signature", {})
+    names = [p.name for p in source.kernel(kernel).parameters]
+    found = dict(zip(names, listed, strict=False)) if isinstance(listed, list) else dict(listed)
+    found = {name: str(kind) for name, kind in found.items()}
+    return {**found, **(written_values.signature(asked.signature, source, kernel) if asked.signature else {})}
+
+
+def _with(signature: str | None, source: SourceFile, kernel: str, types: Mapping[str, str]) -> str | None:
+    """A signature with some of its types replaced."""
+    if not types:
+        return signature
+    found = {**(written_values.signature(signature, source, kernel) if signature else {}), **types}
+    return ",".join(f"{name}={kind}" for name, kind in found.items())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """A configuration to look at: constants and options, where it comes from, and whether it runs untuned."""
+
+    constants: Mapping[str, Any]
+    options: Mapping[str, Any]
+    source: str
+    chosen: bool = False
+
+
+def _configurations(source: SourceFile, kernel: str, asked: LaunchOptions, gpu: GpuSpec | None) -> list[Choice]:
+    """The configurations to look at: those given, those of `@triton.autotune`, or the likeliest of the file's own space."""
+    function = source.kernel(kernel)
+    listed = asked.toml.get("configs")
+    if listed is not None:
+        if not isinstance(listed, list) or not all(isinstance(each, dict) for each in listed) or len(listed) > MOST_CONFIGURATIONS:
+            raise InputError("configs is not a list of tables", None, f"at most {MOST_CONFIGURATIONS}, as in [[configs]] BLOCK = 64")
+        return [_choice(each, f"configs entry {number}") for number, each in enumerate(listed)]
+    if function.autotune is not None:
+        return configurations_listed(function, gpu)
+    if gpu is None or not _is_described(source, kernel, asked):
+        return []
+    space = (description(source, kernel) or {}).get("space") or {}
+    if set(space) & {*asked.constexprs, *asked.options, *asked.toml.get("constexprs", {}), *asked.toml}:
+        return []  # part of the configuration is given: that one is meant
+    rows = nominated(source, kernel, _problem_asked(asked, gpu), gpu)
+    untuned = Choice(constants={}, options={}, source="the file's untuned configuration", chosen=True)
+    return [untuned, *(_choice(row, "the file's space") for row in rows)] if rows else []
+
+
+def configurations_listed(function: JitFunction, gpu: GpuSpec | None) -> list[Choice]:
+    """Those of the list of `@triton.autotune`; none where there is no list, or it cannot be read."""
+    found = []
+    for number, config in enumerate(function.autotune.configs[:MOST_CONFIGURATIONS] if function.autotune is not None else ()):
+        constants = {k: v for k, v in config.parameters.items() if function.parameter(k) is not None}
+        options = {
+            **_amd_options(config, gpu),
+            "num_warps": config.num_warps,
+            "num_stages": config.num_stages,
+            **_rare(config.num_ctas, config.maxnreg),
+        }
+        options = {k: v for k, v in options.items() if k not in function.heuristics}  # which have the last word
+        found.append(Choice(constants=constants, options=options, source=f"@triton.autotune configuration {number}"))
+    return found
+
+
+def _choice(values: Mapping[str, Any], source: str) -> Choice:
+    constants = {k: v for k, v in values.items() if k not in OPTION_NAMES}
+    return Choice(constants=constants, options={k: v for k, v in values.items() if k in OPTION_NAMES}, source=source)
+
+
+def _amd_options(config: ConfigLiteral, gpu: GpuSpec | None) -> dict[str, int]:
+    """Options of AMD's compiler among a configuration's parameters; none for a GPU whose compiler does not know them."""
+    if gpu is not None and gpu.vendor != "amd":
+        return {}
+    return {k: v for k, v in config.parameters.items() if k in AMD_OPTIONS and isinstance(v, int)}
+
+
+def _list_notes(source: SourceFile, kernel: str, asked: LaunchOptions, gpu: GpuSpec | None) -> Iterator[str]:
+    """What is not known of the list of `@triton.autotune`, each a sentence."""
+    function = source.kernel(kernel)
+    tuned = function.autotune
+    if function.unread:
+        yield f"What @{', @'.join(function.unread)} does to a launch of {function.name} is not read: it may set the configuration."
+    if tuned is not None and "configs" not in asked.toml:
+        yield from list_notes(function, gpu, "write such a value in the file, or give the list as `configs` of --toml")
+
+
+def list_notes(function: JitFunction, gpu: GpuSpec | None, remedy: str) -> Iterator[str]:
+    """What is not known of the list of `@triton.autotune` of a kernel that has one, each a sentence; `remedy`: where it cannot be read."""
+    tuned = function.autotune
+    assert tuned is not None
+    if not tuned.configs:
+        why = (tuned.problem or "").removeprefix("the configurations: ")
+        yield f"The list of @triton.autotune cannot be read ({why}), so its configurations are not known: {remedy}."
+    elif tuned.prunes:
+        yield "The kernel prunes this list (prune_configs_by); a configuration shown may be one it leaves out."
+    elif gpu is not None and len(tuned.configs) > 1:
+        refused = dict.fromkeys(refused_ctas(each.num_ctas, gpu.compute_capability) for each in tuned.configs)
+        yield from (f"@triton.autotune fails on {gpu.name}, whatever else is in its list; {reason}." for reason in refused if reason)
+    if gpu is not None and gpu.vendor != "amd":
+        names = dict.fromkeys(k for each in tuned.configs for k in each.parameters if k in AMD_OPTIONS and not function.parameter(k))
+        if names:
+            yield f"{', '.join(names)}: options of AMD's compiler, which a launch on {gpu.name} would reject; they are left out."
+
+
+def _rare(num_ctas: int, maxnreg: int | None) -> dict[str, int]:
+    return {k: v for k, v in (("num_ctas", num_ctas if num_ctas != 1 else None), ("maxnreg", maxnreg)) if v}
+
+
+def one_launch(source: SourceFile, kernel: str, asked: LaunchOptions, gpu: GpuSpec | None = None) -> KernelLaunch:
+    """The one launch that the options describe.
+
+    Raises:
+        UsageError, InputError: Something given does not fit the kernel.
+    """
+    source = _for(source, gpu)
+    if _is_described(source, kernel, asked):
+        return _described(source, kernel, asked, gpu)
+    types = written_values.signature(asked.signature, source, kernel) if asked.signature else {}
+    for what, value in (("--sizes", asked.sizes or None), ("--op", asked.op), ("--dtype", asked.dtype)):
+        if value is not None:
+            raise UsageError(
+                f"{what} is for kernels that their file describes",
+                kernel,
+                "a KERNELS literal (triton_kernels/README.md)",
+                "give --arg, --constexpr and --element",
+            )
+    options = asked.options
+    tuned = source.kernel(kernel).autotune
+    if tuned is not None and tuned.configs and "num_warps" not in options and not set(tuned.configs[0].parameters) & set(asked.constexprs):
+        options = {**_amd_options(tuned.configs[0], gpu), **options}  # the first configuration is the one that is guessed
+    given = {
+        "types": types,
+        "constexprs": asked.constexprs,
+        "arguments": asked.arguments,
+        "contents": asked.contents,
+        "options": options,
+        "grid": asked.grid,
+        "element": asked.element,
+    }
+    launch = target.launch_from_toml(source, kernel, asked.toml, given, gpu.num_sms if gpu is not None else None)
+    return replace(launch, notes=(*_list_notes(source, kernel, asked, gpu), *launch.notes))
+
+
+def _is_described(source: SourceFile, kernel: str, asked: LaunchOptions) -> bool:
+    """Whether the file's own description is used: types that are given take its place."""
+    return description(source, kernel) is not None and not asked.signature and not asked.toml.get("signature")
+
+
+def _problem_asked(asked: LaunchOptions, gpu: GpuSpec | None) -> Described:
+    toml = asked.toml
+    return Described(
+        sizes={**{k: int(v) for k, v in toml.get("problem", {}).items()}, **asked.sizes},
+        op=asked.op,
+        dtype=asked.dtype or toml.get("dtype"),
+        arguments={**toml.get("arguments", {}), **asked.arguments},
+        constexprs={**toml.get("constexprs", {}), **asked.constexprs},
+        options={**{k: toml[k] for k in OPTION_NAMES if k in toml}, **asked.options},
+        routing=asked.routing,
+        num_sms=gpu.num_sms if gpu is not None else None,
+        compute_capability=gpu.compute_capability if gpu is not None else None,
+    )
+
+
+def _described(source: SourceFile, kernel: str, asked: LaunchOptions, gpu: GpuSpec | None) -> KernelLaunch:
+    launch = launch_from_description(source, kernel, _problem_asked(asked, gpu))
+    least = (description(source, kernel) or {}).get("min_capability")
+    if gpu is not None and not gpu.reaches(least):  # it may compile all the same
+        launch = replace(launch, assumed=(*launch.assumed, f"that it runs on {gpu.name}, though its file asks for sm_{least} or later"))
+    contents = {**asked.toml.get("contents", {}), **asked.contents}
+    if contents:
+        launch = replace(launch, contents={**launch.contents, **contents})
+    grid = asked.grid or asked.toml.get("grid")
+    if grid is None:
+        return launch
+    names = {**(launch.problem.sizes if launch.problem else {}), **launch.given.constexprs, **launch.given.scalars}
+    return replace(launch, grid=target.grid_of(grid, names, source) if isinstance(grid, str) else target.checked_grid(grid, grid))

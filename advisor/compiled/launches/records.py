@@ -1,0 +1,124 @@
+"""Kernel launches from records."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections import defaultdict
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from advisor.compiled.guesses.inference import Given
+from advisor.compiled.launches.launch import KernelLaunch
+from advisor.python_source.source import SourceFile, parse_source
+from advisor.rows.launches import LaunchRecords, RecordedLaunch, read_launches
+from advisor.system.errors import InputError, NothingMatchedError
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordedKernel:
+    """A launch ready to be inspected, with how often it ran and how long it took where that was measured.
+
+    Attributes:
+        time_us: The median of the recorded times; None where all of them hold the launch from Python too.
+        at_most_us: The least of those that do.
+        cost_us: What all its runs took, about.
+        same_grid: Whether its grid does not depend on its configuration.
+        alike: The launches that differ from it in constants and options alone, trials of autotuners among them.
+    """
+
+    id: str
+    launch: KernelLaunch
+    count: int
+    time_us: float | None
+    device: str | None
+    at_most_us: float | None = None
+    cost_us: float = 0.0
+    same_grid: bool = False
+    alike: tuple[KernelLaunch, ...] = ()
+
+
+def record_target(path: str | Path) -> list[RecordedKernel]:
+    """The launches of a record, those that took or ran most first; trials of autotuners are left out.
+
+    Raises:
+        InputError: It is no record, or so damaged that no launch is left.
+        NothingMatchedError: No launch in it has its source.
+    """
+    records = read_launches(path)
+    files: dict[str, SourceFile] = {}
+    found, alike = [], defaultdict(list)
+    for launch in records.launches:
+        kernel = _recorded_kernel(records, launch, files)
+        if kernel is not None:
+            alike[_work(launch)].append(kernel.launch)
+            if not launch.tuning:
+                found.append((_work(launch), kernel))
+    if not found:
+        trials = "all that was recorded are trials of autotuners" if alike else "no launch was recorded"
+        why = "; ".join(records.problems[:2]) or trials
+        if records.damaged:
+            raise InputError(
+                f"{path}: a damaged record, with no launch left that can be read", why, "a whole file of `advisor record`", "record again"
+            )
+        remedy = "record until the program launches what was chosen" if alike else "record a program that launches Triton kernels"
+        raise NothingMatchedError(f"{path}: no launch that can be read", why, None, remedy)
+    complete = (replace(kernel, alike=tuple(alike[work])) for work, kernel in found)
+    return sorted(complete, key=lambda k: (-k.cost_us, -k.count, k.id))
+
+
+def _work(launch: RecordedLaunch) -> str:
+    """What launches have in common that differ in constants and options alone."""
+    keys = ("shape", "strides", "dtype", "same_as")
+    shapes = {name: [tensor.get(key) for key in keys] for name, tensor in launch.tensors.items()}
+    return json.dumps([launch.kernel, launch.line, launch.source, launch.arguments, shapes, launch.contents], sort_keys=True)
+
+
+def _recorded_kernel(records: LaunchRecords, launch: RecordedLaunch, files: dict[str, SourceFile]) -> RecordedKernel | None:
+    if launch.source is None or launch.source not in records.sources:
+        return None
+    path, text = records.sources[launch.source]
+    key = f"{launch.source}:{launch.files}:{sorted(launch.constants.items())!r}"
+    if key not in files:
+        parsed = parse_source(text, path)
+        siblings = {records.sources[f][0]: records.sources[f][1] for f in launch.files if f in records.sources}
+        files[key] = replace(parsed, values=dict(launch.constants), siblings=siblings)
+    source = files[key]
+    if launch.kernel not in source.definitions:
+        return None
+    sizes: dict[str, int] = {}
+    shapes: dict[str, tuple[int, ...]] = {}
+    divisible = {n for n, v in launch.arguments.items() if isinstance(v, int) and not isinstance(v, bool) and v % 16 == 0}
+    for name, tensor in launch.tensors.items():
+        count = 1
+        for n in tensor.get("shape", ()):
+            count *= int(n)
+        sizes[name] = count
+        if "descriptor_shape" in tensor:
+            shapes[name] = tuple(int(n) for n in tensor["descriptor_shape"])
+        elif tensor.get("aligned"):
+            divisible.add(name)
+    function = source.functions.get(launch.kernel) or source.function(source.definitions[launch.kernel][0])
+    ones = {n for n, v in launch.arguments.items() if type(v) is int and v == 1} - function.unspecialized  # the runtime folds them
+    types = {n: "constexpr" if n in ones else t for n, t in launch.signature.items()}
+    constants = {**launch.constexprs, **{n: launch.arguments[n] for n in ones}}
+    return RecordedKernel(
+        id=f"{launch.kernel}-{launch.id[:6]}",
+        count=launch.count,
+        device=launch.device,
+        time_us=statistics.median(launch.times_us) if launch.times_us else None,
+        at_most_us=min(launch.at_most_us, default=None),
+        cost_us=launch.cost_us,
+        same_grid=launch.same_grid,
+        launch=KernelLaunch(
+            source=source,
+            kernel=launch.kernel,
+            grid=launch.grid,
+            contents=launch.contents,
+            sizes=sizes,
+            shapes=shapes,
+            same={name: str(tensor["same_as"]) for name, tensor in launch.tensors.items() if "same_as" in tensor},
+            divisible=frozenset(divisible) - function.unaligned,
+            given=Given(types=types, constexprs=constants, options=launch.options, scalars=launch.arguments),
+        ),
+    )

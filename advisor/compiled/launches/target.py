@@ -1,0 +1,329 @@
+"""`FILE.py::KERNEL`, and the launch that is meant: with what is given of it, and what its file says of the rest."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from advisor.compiled.compiler.kernel import OPTION_NAMES, Target
+from advisor.compiled.guesses.inference import Given, guesses, unknown_option
+from advisor.compiled.guesses.strides import launched
+from advisor.compiled.guesses.usage import usage_of
+from advisor.compiled.launches.inductor import embedded, with_generated
+from advisor.compiled.launches.launch import KernelLaunch
+from advisor.compiled.launches.written_values import bytes_of, known_type, literal, symbol_text, type_name
+from advisor.gpus.hardware import GpuSpec, list_gpus
+from advisor.python_source.found_launch import FoundLaunch
+from advisor.python_source.jit_function import MISSING, JitFunction
+from advisor.python_source.launch_sites import (
+    LaunchCalls,
+    grid_as_written,
+    grid_from_launches,
+    needed_for_grid,
+    only_launch,
+    options_passed,
+)
+from advisor.python_source.literals import NotLiteralError
+from advisor.python_source.source import SourceFile, read_source
+from advisor.system.errors import NothingMatchedError, UsageError
+
+
+def is_kernel_target(text: str) -> bool:
+    """Whether a TARGET has the form FILE.py::KERNEL."""
+    return "::" in text and text.split("::")[0].endswith(".py")
+
+
+def split_target(text: str) -> tuple[Path, str]:
+    """File and kernel of `FILE.py::KERNEL`.
+
+    Raises:
+        UsageError: It has another form.
+    """
+    path, separator, kernel = text.partition("::")
+    if not separator or not path or not kernel:
+        raise UsageError("not a kernel", text, "FILE.py::KERNEL")
+    return Path(path), kernel
+
+
+def make_launch(
+    source: SourceFile,
+    kernel: str,
+    *,
+    types: Mapping[str, str] | None = None,
+    constexprs: Mapping[str, Any] | None = None,
+    arguments: Mapping[str, Any] | None = None,
+    options: Mapping[str, Any] | None = None,
+    grid: str | Sequence[int] | None = None,
+    contents: Mapping[str, Any] | None = None,
+    sizes: Mapping[str, int] | None = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    divisible: Sequence[str] | None = None,
+    element: str | None = None,
+    num_sms: int | None = None,
+    elsewhere: LaunchCalls = (),
+) -> KernelLaunch:
+    """A launch from its parts; names are checked. What is not given is taken from where the file, or others in place of it (`elsewhere`),
+    launch the kernel, and said.
+
+    Raises:
+        UsageError: The kernel has no argument of a name that is given, or the grid is none.
+    """
+    function = source.kernel(kernel)
+    given = {"constant": constexprs, "value": arguments, "type": types, "content": contents, "size": sizes, "shape": shapes}
+    _check_names(kernel, {p.name for p in function.parameters}, given)
+    scalars = dict(arguments or {})
+    constants = dict(constexprs or {})
+    launch = KernelLaunch(
+        source=source,
+        kernel=kernel,
+        contents=dict(contents or {}),
+        sizes={k: int(v) for k, v in (sizes or {}).items()},
+        shapes={k: tuple(int(n) for n in v) for k, v in (shapes or {}).items()},
+        divisible=frozenset(divisible) if divisible is not None else None,
+        given=Given(
+            types=dict(types or {}),
+            constexprs=constants,
+            options=dict(options or {}),
+            scalars=scalars,
+            element=element or "fp16",
+            element_given=element is not None,
+        ),
+    )
+    known = {**scalars, **constants}
+    size = bytes_of(launch.given.element)
+    found = (
+        None if grid is not None else grid_from_launches(source, kernel, known, _defaults(function), OPTION_NAMES, num_sms, size, elsewhere)
+    )
+    found = found or only_launch(source, kernel, known, OPTION_NAMES, num_sms, size, elsewhere)
+    if found is not None:
+        launch = _as_launched(launch, found)
+    launch = with_generated(replace(launch, assumed=(*launch.assumed, *_unknown_options(launch, elsewhere))))
+    if grid is None:
+        launch = replace(launch, grid=found.grid or launch.grid) if found is not None else launch
+        return launch if launch.grid is not None else _with_grid_note(launch, known, num_sms, size)
+    if isinstance(grid, str):
+        known = {**next(guesses(source, function, launch.given)).constexprs, **launch.given.scalars, **known}
+        return replace(launch, grid=grid_of(grid, known, source))
+    return replace(launch, grid=checked_grid(grid, grid))
+
+
+def _check_names(kernel: str, names: Collection[str], given: Mapping[str, Mapping[str, Any] | None]) -> None:
+    """Check that all that is given, by what it is, belongs to arguments of a kernel.
+
+    Raises:
+        UsageError: There is no such argument.
+    """
+    for what, values in given.items():
+        for name in values or {}:
+            if name not in names:
+                raise UsageError(f"{kernel} has no argument of that name (for a {what})", name, "one of " + ", ".join(sorted(names)))
+
+
+def _defaults(function: JitFunction) -> dict[str, Any]:
+    """What a kernel's file says of its arguments: a grid of guessed sizes would be a guess of the work itself."""
+    tuned = function.autotune.configs[0].parameters if function.autotune is not None and function.autotune.configs else {}
+    return {**{p.name: p.default for p in function.parameters if p.default is not MISSING}, **tuned}
+
+
+def _with_grid_note(launch: KernelLaunch, known: Mapping[str, Any], num_sms: int | None, size: int) -> KernelLaunch:
+    """The launch with what to give so that its grid follows from one in the file, where there is one."""
+    source, function = launch.source, launch.source.kernel(launch.kernel)
+    guess = next(guesses(source, function, launch.given))
+    told = {**launch.given.scalars, **launch.given.constexprs}
+    unknown = [
+        p.name
+        for p in function.parameters
+        if guess.signature.get(p.name) in ("i32", "i64", "constexpr")
+        and p.name not in told
+        and (not p.is_constexpr or type(guess.constexprs.get(p.name)) is int)
+    ]
+    needed = needed_for_grid(source, launch.kernel, known, unknown, _defaults(function), OPTION_NAMES, num_sms, size)
+    if needed is None or not needed[1]:
+        written = grid_as_written(source, launch.kernel)
+        note = f"The launch in line {written[0]} has the grid {written[1]}, which does not follow from arguments." if written else None
+        return replace(launch, notes=(*launch.notes, note)) if note else launch
+    constants = {p.name for p in function.parameters if p.is_constexpr}
+    options = tuple(f"--{'constexpr' if name in constants else 'arg'} {name}=…" for name in needed[1])
+    note = f"The grid follows from the launch in line {needed[0]} once its sizes are given: {' '.join(options)}."
+    return replace(launch, notes=(*launch.notes, note), asks=options)
+
+
+def _as_launched(launch: KernelLaunch, found: FoundLaunch) -> KernelLaunch:
+    """A launch with what the file's launch of its kernel passes, where nothing else is given."""
+    given, function = launch.given, launch.source.kernel(launch.kernel)
+    options = {n: v for n, v in found.options.items() if n not in function.heuristics}  # they have the last word
+    numbers = {n: v for n, v in found.numbers.items() if n not in given.types}
+    constants = {p.name for p in function.parameters if p.is_constexpr}
+    untold = constants | function.unaligned  # of which the compiler is not told that they are multiples
+    strides = {n: v for n, v in found.strides.items() if n not in given.types and not (v is None and n in untold)}
+    known = {n: v for n, v in strides.items() if v is not None}
+    from_launch = _that_can_be(launch, found.constexprs)
+    passed = {**from_launch, **{k: v for k, v in options.items() if k not in given.options}, **numbers}
+    types = {n: f"*{kind}" for n, t in found.types.items() if (kind := known_type(t)) is not None}
+    types = {n: t for n, t in types.items() if n not in given.types and n not in {*constants, *given.scalars}}
+    texts = [*(f"{k}={symbol_text(v)}" for k, v in passed.items()), *(f"{k}: {t}" for k, t in types.items())]
+    if found.grid is not None:
+        assumed = [f"the grid of the launch in line {found.line}, {found.text}" + (" with " + " ".join(texts) if texts else "")]
+    else:
+        assumed = [f"{' '.join(texts)}, as in the launch in line {found.line}"] if texts else []
+    presumed = {n: v for n, v in found.presumed.items() if n not in function.heuristics}
+    if presumed:
+        flags = " ".join(f"{name}={value}" for name, value in presumed.items())
+        assumed.append(f"{flags}, taking for given what the function around the launch in line {found.line} requires")
+    if described := {n: [*block] for n, block in found.blocks.items() if n not in given.types}:
+        blocks = " ".join(f"{name}={block}" for name, block in described.items())
+        assumed.append(f"the blocks {blocks} of descriptors, and their shapes, as made for the launch in line {found.line}")
+    if strides:
+        assumed.append(launched(found.line, strides))
+    filled = replace(
+        given,
+        types={**types, **given.types},
+        constexprs={**from_launch, **presumed, **{n: known[n] for n in constants if n in known}, **given.constexprs},
+        options={**options, **given.options},
+        scalars={**numbers, **{n: v for n, v in known.items() if n not in constants}, **given.scalars},
+        multiples=frozenset(strides) - frozenset(known),
+        passed=found.passed,
+        blocks=found.blocks,
+    )
+    shapes = {**found.shapes, **launch.shapes}
+    return replace(launch, given=filled, shapes=shapes, assumed=(*launch.assumed, *assumed))
+
+
+def _that_can_be(launch: KernelLaunch, constants: Mapping[str, Any]) -> dict[str, Any]:
+    """Constants of a launch, without None where the kernel needs a number: another call than the one of all defaults is meant.
+
+    `W = weight.shape[1] if weight is not None else None` is None by the default of `weight`, though every call gives weights.
+    """
+    if None not in constants.values():
+        return dict(constants)
+    usage = usage_of(launch.source, launch.source.kernel(launch.kernel))
+    return {name: value for name, value in constants.items() if value is not None or not usage[name].never_none}
+
+
+def _unknown_options(launch: KernelLaunch, elsewhere: LaunchCalls) -> list[str]:
+    """What is assumed of options that the file's launches pass, where their values are not known."""
+    function = launch.source.kernel(launch.kernel)
+    known = {*launch.given.options, *function.heuristics}
+    if function.autotune is not None and function.autotune.configs:
+        known |= {"num_warps", "num_stages"}
+    passed = options_passed(launch.source, launch.kernel, OPTION_NAMES, elsewhere)
+    return [unknown_option(name, f"a launch (line {' or '.join(map(str, lines))})") for name, lines in passed.items() if name not in known]
+
+
+def grid_of(text: str, names: Mapping[str, Any], source: SourceFile) -> tuple[int, ...]:
+    """A grid from `1024`, `64,8` or an expression over arguments: `cdiv(M, BLOCK_M) * cdiv(N, BLOCK_N)`.
+
+    Raises:
+        UsageError: It is none.
+    """
+    import ast
+
+    try:
+        tree = ast.parse(f"({text},)", mode="eval").body
+        value = source.evaluator(names).evaluate(tree)
+    except (SyntaxError, ValueError) as error:
+        raise UsageError("not a grid", text, "up to three sizes, as in 1024 or cdiv(M, BLOCK_M),8", str(error)) from None
+    except NotLiteralError as error:
+        known = f" over {', '.join(sorted(names))}" if names else ""
+        raise UsageError(
+            f"the grid cannot be worked out: {error}",
+            text,
+            f"numbers, or an expression{known}, as in cdiv(M, BLOCK_M)",
+            "give the value of a size that lacks one (--arg NAME=VALUE)",
+        ) from None
+    return checked_grid(value, text)
+
+
+def checked_grid(value: Any, shown: Any) -> tuple[int, ...]:
+    """A grid from one size or a sequence of them.
+
+    Raises:
+        UsageError: It is none.
+    """
+    sizes = tuple(value) if isinstance(value, (list, tuple)) else (value,)
+    good = 1 <= len(sizes) <= 3 and all(isinstance(n, int) and not isinstance(n, bool) and 0 < n < 2**31 for n in sizes)
+    if not good:
+        worked_out = sizes[0] if len(sizes) == 1 else sizes
+        told = str(shown) if str(shown) == str(worked_out) else f"{shown} = {worked_out}"
+        raise UsageError("not a grid", told, "one to three positive sizes below 2**31")
+    return sizes
+
+
+def launch_from_toml(
+    source: SourceFile, kernel: str, data: Mapping[str, Any], launch: Mapping[str, Any], num_sms: int | None = None
+) -> KernelLaunch:
+    """A launch from a TOML file's content, with what the command line says on top. `num_sms`: of the GPU, where it is known."""
+    kinds = data.get("signature", {})
+    names = [p.name for p in source.kernel(kernel).parameters]
+    types = dict(zip(names, kinds, strict=False)) if isinstance(kinds, list) else dict(kinds)
+    types = {n: type_name(str(t)) for n, t in types.items()} | dict(launch.get("types") or {})
+    constants = {k: literal(v) if isinstance(v, str) and v.startswith("tl.") else v for k, v in data.get("constexprs", {}).items()}
+    return make_launch(
+        source,
+        kernel,
+        types=types,
+        constexprs=constants | dict(launch.get("constexprs") or {}),
+        arguments={**data.get("arguments", {}), **(launch.get("arguments") or {})},
+        options={k: data[k] for k in OPTION_NAMES if k in data} | dict(launch.get("options") or {}),
+        grid=launch.get("grid") or data.get("grid"),
+        contents={**data.get("contents", {}), **(launch.get("contents") or {})},
+        sizes=data.get("sizes"),
+        shapes=data.get("shapes"),
+        divisible=data.get("divisible"),
+        element=launch.get("element"),
+        num_sms=num_sms,
+    )
+
+
+def compile_target(text: str) -> Target:
+    """`sm_90`, `90`, `9.0`, `gfx942` or `cuda:90`.
+
+    Raises:
+        UsageError: It is none of these.
+    """
+    cleaned = text.strip().lower()
+    if re.fullmatch(r"gfx[0-9a-f]{3,5}", cleaned):
+        return Target(backend="hip", arch=cleaned, warp_size=64 if cleaned.startswith("gfx9") else 32)
+    found = re.fullmatch(r"(?:sm_?|cuda:?)?(\d{2,3})[af]?", cleaned) or re.fullmatch(r"(\d{1,2}\.\d)", cleaned)
+    if not found:
+        raise UsageError("not a compile target", text, "sm_90, sm_100, gfx942 or the like, or a GPU with --gpu")
+    return Target(backend="cuda", arch=int(found.group(1).replace(".", "")))
+
+
+def gpu_of(target: Target) -> GpuSpec | None:
+    """A GPU that runs code for the target: the largest that `ceilings/` describes, or None."""
+    capability = str(target.arch) if target.backend == "hip" else f"{int(target.arch) // 10}.{int(target.arch) % 10}"
+    fitting = [gpu for gpu in list_gpus() if gpu.compute_capability == capability]
+    return max(fitting, key=lambda gpu: (gpu.dram_bytes_per_s * gpu.num_sms, -len(gpu.name), gpu.name), default=None)
+
+
+def open_kernel(text: str) -> tuple[SourceFile, str]:
+    """The parsed file and the kernel's name of `FILE.py::KERNEL`; a file with one kernel needs no name.
+
+    Of several kernels of one name, KERNEL is `outer.kernel` or `kernel:LINE` (`SourceFile.named`).
+
+    Raises:
+        UsageError, InputError: No such file or kernel.
+        NothingMatchedError: The file has no kernel at all.
+    """
+    if "::" not in text and text.endswith(".py"):
+        source = read_source(text)
+        names = source.launched
+        if not names:
+            gluon = any("gluon" in f"{item.module}.{item.name}" for items in source.imports.values() for item in items)
+            raise NothingMatchedError(
+                f"{text}: no Triton kernel in this file",
+                "Gluon, which is not supported" if gluon else None,
+                "functions decorated with @triton.jit",
+            )
+        if len(names) != 1:
+            raise UsageError(f"{text} has {len(names)} kernels", None, f"{text}::KERNEL", "name one of " + ", ".join(names))
+        return source, names[0]
+    path, kernel = split_target(text)
+    source = read_source(path)
+    if not source.definitions:  # a file of TorchInductor's may hold them as strings
+        source = next((part for part in embedded(source) if kernel in part.definitions), source)
+    return source.named(kernel)

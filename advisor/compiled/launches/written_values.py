@@ -1,0 +1,176 @@
+"""What people write of a launch, on the command line and in TOML files: types, values, signatures."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from advisor.compiled.compiler.kernel import OPTION_NAMES
+from advisor.python_source.literal_values import Passed, Symbol
+from advisor.python_source.literals import Evaluator, NotLiteralError
+from advisor.python_source.source import SourceFile
+from advisor.system.errors import InputError, UsageError
+from advisor.system.reading import read_text
+
+MAX_TOML_BYTES = 4_000_000
+_TYPE = re.compile(r"\*?(i1|[iu](8|16|32|64)|fp(16|32|64)|bf16|fp8e4nv|fp8e5|fp8e4b15|fp8e4b8|fp8e5b16|constexpr)|tensordesc<.+>")
+_NEXT_ASSIGNMENT = re.compile(r",(?=\s*[^\W\d]\w*\s*=(?!=))")
+"""The comma before the next NAME=; others are of a value, such as (1, 2)."""
+TYPE_NAMES = {
+    "f16": "fp16",
+    "float16": "fp16",
+    "half": "fp16",
+    "f32": "fp32",
+    "float32": "fp32",
+    "float": "fp32",
+    "float64": "fp64",
+    "f64": "fp64",
+    "bfloat16": "bf16",
+    "int32": "i32",
+    "int64": "i64",
+    "int8": "i8",
+    "int16": "i16",
+    "uint8": "u8",
+    "bool": "i1",
+    "fp8": "fp8e4nv",
+    "float8_e4m3fn": "fp8e4nv",
+    "float8_e5m2": "fp8e5",
+    "int": "i32",
+    "uint32": "u32",
+    "uint64": "u64",
+    "int1": "i1",
+    "u1": "i1",
+}
+TOML_KEYS = (
+    "signature",
+    "constexprs",
+    "arguments",
+    "contents",
+    "sizes",
+    "shapes",
+    "grid",
+    "divisible",
+    "problem",
+    "dtype",
+    "configs",
+    *OPTION_NAMES,
+)
+
+
+def type_name(text: str) -> str:
+    """A Triton type from what people write: `*fp16`, `ptr:float16`, `int32`.
+
+    Raises:
+        UsageError: It is none.
+    """
+    name = known_type(text)
+    if name is None:
+        raise UsageError("not a type of Triton", text.strip().strip("'\""), "such as *fp16, *bf16, i32, i64, fp32, constexpr")
+    return name
+
+
+def known_type(text: str) -> str | None:
+    """The same; None: it is none."""
+    text = re.sub(r":\d+$", "", text.strip().strip("'\""))
+    name = text.lstrip("*").removeprefix("torch.").removeprefix("tl.")
+    name = ("*" if text.startswith("*") else "") + TYPE_NAMES.get(name, name)
+    return name if _TYPE.fullmatch(name) else None
+
+
+def literal(text: str) -> Any:
+    """A value from the command line: a number, true/false, none, a type (`tl.float32`), or else the text."""
+    lowered = text.strip().lower()
+    if lowered in ("true", "false", "none"):
+        return {"true": True, "false": False, "none": None}[lowered]
+    try:
+        return Evaluator({}, frozenset({"tl", "triton"})).evaluate(ast.parse(text.strip(), mode="eval").body)
+    except (NotLiteralError, SyntaxError, ValueError, RecursionError, MemoryError):
+        return text
+
+
+def assignments(items: Sequence[str], option: str) -> dict[str, Any]:
+    """`NAME=VALUE` options, each also as a comma-separated list.
+
+    Raises:
+        UsageError: One has no `=`.
+    """
+    found: dict[str, Any] = {}
+    for item in (part for each in items for part in _NEXT_ASSIGNMENT.split(each)):
+        name, separator, value = item.partition("=")
+        if not separator or not name.strip().isidentifier():
+            raise UsageError(f"{option} takes NAME=VALUE", item)
+        found[name.strip()] = literal(value)
+    return found
+
+
+def numbers(items: Sequence[str], option: str) -> dict[str, Any]:
+    """`NAME=NUMBER` options; also `true`, `none`, `inf` and `nan`.
+
+    Raises:
+        UsageError: One has no `=`, or no number behind it.
+    """
+    found = assignments(items, option)
+    for name, value in found.items():
+        with contextlib.suppress(ValueError):
+            found[name] = float(value) if isinstance(value, str) else value
+        if found[name] is not None and not isinstance(found[name], (bool, int, float)):
+            raise UsageError(f"{option} takes NAME=NUMBER", f"{name}={value}", None, "a tl.constexpr is given with --constexpr")
+    return found
+
+
+def signature(text: str, source: SourceFile, kernel: str) -> dict[str, str]:
+    """Types by argument from `*fp16,*fp16,i32` (in order) or `x_ptr=*fp16,n=i32`.
+
+    Raises:
+        UsageError: Too many types, an unknown argument, or an unknown type.
+    """
+    names = [p.name for p in source.kernel(kernel).parameters]
+    parts = [p.strip() for p in re.split(r",(?![^<\[]*[>\]])", text) if p.strip()]
+    if any("=" in p for p in parts):
+        found = {}
+        for part in parts:
+            name, _, kind = part.partition("=")
+            if name.strip() not in names:
+                raise UsageError(f"{kernel} has no argument of that name", name.strip(), "one of " + ", ".join(names))
+            found[name.strip()] = type_name(kind)
+        return found
+    if len(parts) > len(names):
+        raise UsageError(f"{kernel} has fewer arguments than the signature has types", len(parts), f"at most {len(names)}")
+    return {name: type_name(kind) for name, kind in zip(names, parts, strict=False)}
+
+
+def read_toml(path: str | Path) -> dict[str, Any]:
+    """A launch description.
+
+    Raises:
+        InputError: It cannot be read, or has an unknown key.
+    """
+    try:
+        import tomllib as toml
+    except ModuleNotFoundError:  # Python 3.10
+        import tomli as toml  # type: ignore[no-redef]
+    try:
+        data = toml.loads(read_text(path, str(path), "a TOML file", MAX_TOML_BYTES, encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path}: cannot be read", str(error), "a TOML file") from None
+    for key in data:
+        if key not in TOML_KEYS:
+            raise InputError(f"{path}: unknown key", key, "one of " + ", ".join(TOML_KEYS))
+    return data
+
+
+def bytes_of(element: str) -> int:
+    """Bytes of an element, by its name: fp16, fp8e4nv."""
+    bits = re.search(r"\d+", element)
+    return max(int(bits.group()) // 8, 1) if bits else 1
+
+
+def symbol_text(value: Any) -> str:
+    """A constant as shown to people."""
+    if isinstance(value, Passed):
+        return value.name
+    return value.text if isinstance(value, Symbol) else str(value) or repr(value)

@@ -1,0 +1,1 @@
+"""The rules on fused-MoE launches, one per file."""

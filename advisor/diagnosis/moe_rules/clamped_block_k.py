@@ -1,0 +1,57 @@
+"""The entry names a BLOCK_SIZE_K that the launcher does not use."""
+
+from __future__ import annotations
+
+from advisor.diagnosis.context import LaunchContext, Need, parameter_of
+from advisor.diagnosis.rule import found, remedy_of, severity_of
+from advisor.result.schema import Finding
+
+
+class ClampedBlockK:
+    """What runs is not what was written."""
+
+    id = "clamped-block-k"
+    title = "BLOCK_SIZE_K is clamped to the quantization block"
+    needs: tuple[Need, ...] = ("configuration", "runs", "entry", "tiles")
+    explanation = """\
+## What it means
+One scale belongs to each quantization block along K, so a step of the loop may not span two. vLLM's launcher cuts
+`BLOCK_SIZE_K` down to the block; the entry says one thing and another runs. The other parameters were then chosen for a
+step twice as long.
+
+## How it is computed
+BLOCK_SIZE_K as written against BLOCK_SIZE_K as it runs. It is information unless other stages, warps or blocks beside
+the clamped step save time.
+
+## What to do
+Write the value that runs, and tune the rest again with it.
+
+## Source
+vLLM 0.33, `invoke_fused_moe_triton_kernel`: `BLOCK_SIZE_K = min(BLOCK_SIZE_K, min(block_shape))`.
+"""
+
+    def check(self, context: LaunchContext) -> Finding | None:
+        """Fires where the launcher changes the entry."""
+        written, runs = parameter_of(context.entry, "BLOCK_SIZE_K", 0), context.parameter("BLOCK_SIZE_K", 0)
+        if written <= runs:
+            return None
+        around = context.neighbours()
+        better = around.best(around.only("num_stages", "num_warps", "BLOCK_SIZE_K"))
+        saving = context.saving(better.us) if better else 0.0
+        worth = better is not None and context.matters(saving, better)
+        remedy = f"write BLOCK_SIZE_K={runs}"
+        if better is not None and worth:
+            remedy += f", and take {remedy_of(better)}"
+        return found(
+            self,
+            context,
+            severity_of(context, saving) if worth else "info",
+            f"The entry says BLOCK_SIZE_K={written}, {runs} runs",
+            evidence=f"quantization block {list(context.problem.block_shape)}" if context.problem.block_shape else "the launcher clamps it",
+            remedy=remedy,
+            saving_us=saving if worth else None,
+            better=better if worth else None,
+        )
+
+
+RULE = ClampedBlockK()

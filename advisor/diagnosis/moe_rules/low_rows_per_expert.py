@@ -1,0 +1,55 @@
+"""Experts get so few rows that only their weights matter."""
+
+from __future__ import annotations
+
+from advisor.diagnosis.context import LaunchContext, Need
+from advisor.diagnosis.rule import found
+from advisor.pipelines import problem_batch
+from advisor.result.schema import Finding
+
+SMALLEST_TILE = 16
+"""Rows of the smallest matrix instruction (PTX ISA, mma.sync m16n8k16), and the least BLOCK_SIZE_M of the tuners."""
+
+
+class LowRowsPerExpert:
+    """The weights of every expert are read for a handful of rows."""
+
+    id = "low-rows-per-expert"
+    title = "Each expert's weights are read for a few rows only"
+    needs: tuple[Need, ...] = ("experts",)
+    explanation = """\
+## What it means
+With a few tokens spread over many experts, nearly all the time goes into reading weights: the least tile has 16 rows,
+of which one or two hold data. That padding is free as long as the weights bind, and no configuration avoids it.
+
+## How it is computed
+Token slots per active expert below the 16 rows of the smallest matrix instruction, and the bound set by dram or l2. It
+is information: no saving is named.
+
+## What to do
+More tokens per batch cost next to nothing until each expert has about 16 rows. Fewer bytes per weight (fp8, int4), or
+experts spread over more GPUs, shorten the reading.
+
+## Source
+PTX ISA, `mma.sync.m16n8k16`; the routing of the problem (uniform unless given).
+"""
+
+    def check(self, context: LaunchContext) -> Finding | None:
+        """Fires where weights bind and tiles are nearly empty."""
+        rows, count = problem_batch([context.problem]).routing
+        active = float((count * (rows > 0)).sum())
+        mean = float((rows * count).sum()) / max(active, 1.0)
+        if mean >= SMALLEST_TILE / 2 or context.bound.binding_pipeline(0) not in ("dram", "l2"):
+            return None
+        return found(
+            self,
+            context,
+            "info",
+            f"{mean:.1f} rows per active expert",
+            evidence=f"{active:,.0f} of {context.problem.sizes['E']:,} experts are active; the smallest tile has "
+            f"{SMALLEST_TILE} rows, and {context.bound.binding_pipeline(0)} binds",
+            remedy="more tokens per batch are nearly free up to 16 rows per expert; no configuration changes it",
+        )
+
+
+RULE = LowRowsPerExpert()

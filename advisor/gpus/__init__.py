@@ -1,0 +1,1 @@
+"""The GPUs the advisor knows: `GpuSpec`, loaded from `ceilings/` and checked."""

@@ -1,0 +1,1 @@
+"""The learned models of library kernels."""

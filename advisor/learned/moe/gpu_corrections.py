@@ -1,0 +1,106 @@
+"""How far single GPUs lie from the physics that all share, as their launches as served show.
+
+A GPU's figures do not say all: on some the other pipelines hide behind DRAM better than on others, some start a launch sooner. Served
+launches were measured on more GPUs than sweeps were, and what they say of a GPU holds for its sweeps too, up to a constant that all
+GPUs share: DRAM-bound launches lie 3 to 5 % higher as served than in a sweep on each of A100, A40, H800 and L40.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.learned.moe.launch import Launch
+from advisor.learned.moe.moe_physics import TERMS
+from advisor.pipelines import Array
+
+PARTS = ("dram", "resident")
+"""What a GPU may be better or worse at than the physics says: streaming from DRAM, and launches whose data the L2 holds."""
+
+HOLD = 4.0
+"""Weight of the belief that a GPU is like all others, in rows of weight 1."""
+
+ROUNDS = 30
+LEAST_ERROR = 0.01
+"""Log error below which a row weighs no more than others."""
+
+SHARPNESS = 4
+"""Power that says how much of a launch the DRAM term decides; near the sharpness that the physics is fitted to."""
+
+DRAM = TERMS.index("dram")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Habits:
+    """Log factors of GPUs, known by their figures.
+
+    Attributes:
+        machines: SMs and DRAM rate (bytes per microsecond) of each GPU, [g, 2].
+        factors: Log factor for each of `PARTS`, [g, 2]; 0 is what GPUs whose sweeps are known are on average.
+    """
+
+    machines: Array
+    factors: Array
+
+    def log_factor(self, launch: Launch, stack: Array) -> Array:
+        """What to add to the log of the physics' latency, [n]; 0 for GPUs that nothing is known of."""
+        of = np.zeros((len(launch), len(PARTS)))
+        for machine, factors in zip(self.machines, self.factors, strict=True):
+            of[(launch.sms == machine[0]) & (launch.dram_rate == machine[1])] = factors
+        return (of * _shares(launch, stack)).sum(axis=1)
+
+    def arrays(self, prefix: str) -> dict[str, NDArray[Any]]:
+        """As named arrays."""
+        return {f"{prefix}/machines": self.machines, f"{prefix}/factors": self.factors}
+
+
+def from_arrays(stored: Mapping[str, NDArray[Any]], prefix: str) -> Habits:
+    """The reverse of `Habits.arrays`."""
+    return Habits(machines=stored[f"{prefix}/machines"], factors=stored[f"{prefix}/factors"])
+
+
+NONE = Habits(machines=np.zeros((0, 2)), factors=np.zeros((0, len(PARTS))))
+
+
+def _shares(launch: Launch, stack: Array) -> Array:
+    """How much of a launch each part decides, [n, 2], each in 0 to 1."""
+    most = stack.max(axis=0)
+    dram = (stack[DRAM] / most) ** SHARPNESS / ((stack / most) ** SHARPNESS).sum(axis=0)
+    fill = launch.compulsory_bytes / launch.l2_capacity
+    return np.stack([dram, np.clip(2 - 2 * fill, 0, 1) * (1 - dram)], axis=1)
+
+
+def fit(launch: Launch, residual: Array, stack: Array, weight: Array, swept: Array) -> Habits:
+    """Factors of every GPU that the launches as served are of.
+
+    Args:
+        launch: Launches as served, [n].
+        residual: log(measured / physics), [n].
+        stack: Terms of the physics, [7, n].
+        weight: [n].
+        swept: Rows of `machines_of` GPUs whose sweeps are known, [s, 2]; a GPU that nothing is known of is taken to be like them.
+    """
+    shares = _shares(launch, stack)
+    keys = np.stack([launch.sms, launch.dram_rate], axis=1)
+    machines = machines_of(launch)
+    factors = []
+    for machine in machines:
+        mine = (keys == machine).all(axis=1)
+        x, y, w = shares[mine], residual[mine], weight[mine]
+        found = np.zeros(len(PARTS))
+        for _ in range(ROUNDS):  # least absolute errors by reweighted least squares: a throttled GPU has wild rows
+            v = w * LEAST_ERROR / np.maximum(np.abs(y - x @ found), LEAST_ERROR)
+            found = np.linalg.solve((x * v[:, None]).T @ x + HOLD * np.eye(len(PARTS)), (x * v[:, None]).T @ y)
+        factors.append(found)
+    known = [any((machine == other).all() for other in swept) for machine in machines]
+    typical = np.array(factors)[known] if any(known) else np.array(factors)
+    return Habits(machines=machines, factors=np.array(factors) - typical.mean(axis=0))
+
+
+def machines_of(launch: Launch) -> Array:
+    """SMs and DRAM rate of the GPUs of some launches, [g, 2]."""
+    return np.unique(np.stack([launch.sms, launch.dram_rate], axis=1), axis=0)

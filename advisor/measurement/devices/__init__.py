@@ -1,0 +1,1 @@
+"""The devices that launches are timed on: a GPU, or a fake one."""

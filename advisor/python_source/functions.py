@@ -1,0 +1,409 @@
+"""Functions of a file, followed statement by statement: arithmetic, branches, loops, lists and dictionaries. Nothing of them is run."""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from advisor.python_source import callables, calls, number_limits, target_questions, triton_names
+from advisor.python_source.assignments import as_function
+from advisor.python_source.constexpr_functions import DECORATORS
+from advisor.python_source.literal_values import FunctionValue, Symbol, held_function
+from advisor.python_source.literals import Evaluator, NotLiteralError, dotted
+from advisor.python_source.surroundings import Inquiry, Place, Surroundings
+
+LONGEST_TEXT = 200
+MOST_TRIPS = 1_000
+DEEPEST_CALLS = 8
+
+_NOTHING = object()
+_BREAK = object()
+_CONTINUE = object()
+_CACHES = DECORATORS | {"cache", "lru_cache", "functools.cache", "functools.lru_cache"}
+"""Decorators that change nothing of what a function returns."""
+
+
+class FunctionReader(Evaluator):
+    """The evaluator of literals, with what functions do besides: branches, loops, lists that grow, f-strings of plain values, methods of
+    dictionaries and texts, and questions about the target.
+
+    Args:
+        surroundings: Of the file.
+        inquiry: What is shared with the readers that it asks, or that ask it.
+        names: As for Evaluator; names of the expression's own scope.
+        place: Where in the file the expression stands.
+    """
+
+    def __init__(
+        self, surroundings: Surroundings, inquiry: Inquiry, names: Mapping[str, Any] | None = None, place: Place | None = None
+    ) -> None:
+        super().__init__(names, surroundings.roots, surroundings.functions, inquiry.allowance)
+        self.surroundings = surroundings
+        self.inquiry = inquiry
+        self.place = place or Place()
+        self.types_are_values = False
+        self.depth = 0
+        self.known: dict[tuple[str, int], Any] = {}  # what names of the file were found to be, for `outer`
+
+    def call(
+        self,
+        function: ast.FunctionDef | ast.Lambda,
+        arguments: Sequence[Any],
+        keywords: Mapping[str, Any] | None = None,
+        closure: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """What a function of the file returns.
+
+        Args:
+            function: Its definition.
+            arguments: What it is given in order.
+            keywords: What it is given by name.
+            closure: Names that it sees of a function around it.
+
+        Raises:
+            NotLiteralError: It does more than the evaluator understands.
+        """
+        called = function if isinstance(function, ast.FunctionDef) else as_function("a lambda", function)
+        with _reasons(called.name):
+            return self._file_function(called, list(arguments), dict(keywords or {}), closure)
+
+    def follow(self, function: ast.FunctionDef) -> Any:
+        """What the body of a function returns that sees the reader's names: one within the function that these are of.
+
+        Raises:
+            NotLiteralError: It does more than the evaluator understands.
+        """
+        with _reasons(function.name):
+            value = self._body(function.body)
+        return None if value is _NOTHING else value
+
+    @contextmanager
+    def at(self, place: Place, names: dict[str, Any]) -> Iterator[None]:
+        """Evaluate at another place, with its own names: those of whoever asks are not seen there."""
+        before = self.names, self.place
+        self.names, self.place = names, place
+        try:
+            yield
+        finally:
+            self.names, self.place = before
+
+    def origin(self, node: ast.expr) -> str:
+        """What a dotted name is called where it comes from: `torch.finfo` for `th.finfo` after `import torch as th`; "": not known."""
+        root, dot, rest = (dotted(node) or "").partition(".")
+        return f"{self.surroundings.modules[root]}{dot}{rest}" if root in self.surroundings.modules and root not in self.names else ""
+
+    def evaluate(self, node: ast.AST) -> Any:
+        """As of literals; a function is a value only within an expression."""
+        value = super().evaluate(node)
+        if function := held_function(value):
+            raise NotLiteralError(f"{function.name} is a function")
+        return value
+
+    def _lambda(self, node: ast.Lambda) -> FunctionValue:
+        return FunctionValue(node, self, self.names)
+
+    def number_type(self, node: ast.expr) -> str:
+        """The type that the argument of `finfo` or `iinfo` is.
+
+        Raises:
+            NotLiteralError: It is not one that is known.
+        """
+        # Only here is `torch.float16` a value: elsewhere it is none that a configuration or a kernel could be given.
+        before, self.known, self.types_are_values = self.known, {}, True
+        try:
+            found = self.visit(node)
+        finally:
+            self.known, self.types_are_values = before, False
+        if not isinstance(found, number_limits.NumberType):
+            raise NotLiteralError(f"{ast.unparse(node)[:60]} in line {node.lineno} is not a type whose limits are known")
+        return found.name
+
+    def _of_module(self, name: str) -> Any:
+        """A constant of a module by what it is called there, or a type where that is a value; None: neither."""
+        return number_limits.number_type(name) if self.types_are_values else number_limits.CONSTANTS.get(name)
+
+    def _outer(self, name: str) -> Any:
+        constant = self._of_module(self.surroundings.modules.get(name, ""))
+        if constant is not None:
+            return constant
+        try:
+            return self.surroundings.outer(self, name)
+        except NotLiteralError:
+            function = callables.function_value(self, name)
+            if function is not None:
+                return function
+            answer = self._asked_target(name)
+            if answer is None:
+                raise
+            return answer
+
+    def _asked_target(self, name: str) -> bool | None:
+        return target_questions.asked_target(name, self.surroundings.backend, self.surroundings.arch)
+
+    def _file_function(
+        self, function: ast.FunctionDef, arguments: list, keywords: dict[str, Any], closure: Mapping[str, Any] | None = None
+    ) -> Any:
+        if self.depth > DEEPEST_CALLS:
+            raise NotLiteralError("calls nested too deeply")
+        for decorator in function.decorator_list:
+            if dotted(decorator.func if isinstance(decorator, ast.Call) else decorator) not in _CACHES:
+                raise NotLiteralError(f"{function.name} has a decorator that may change what it returns")
+        names = self._arguments(function, arguments, keywords)
+        self.depth += 1
+        try:
+            with self.at(replace(self.place, scopes=()), {**(closure or {}), **names}):
+                value = self._body(function.body)
+        finally:
+            self.depth -= 1
+        return None if value is _NOTHING else value
+
+    def _arguments(self, function: ast.FunctionDef, arguments: list, keywords: dict[str, Any]) -> dict[str, Any]:
+        asked = function.args
+        positional = [a.arg for a in (*asked.posonlyargs, *asked.args)]
+        if asked.vararg or asked.kwarg or len(arguments) > len(positional):
+            raise NotLiteralError(f"the arguments of {function.name} are not followed")
+        given = {**dict(zip(positional, arguments, strict=False)), **keywords}
+        pairs: list[tuple[str, ast.expr | None]] = [(name, None) for name in positional[: len(positional) - len(asked.defaults)]]
+        pairs += zip(positional[len(pairs) :], asked.defaults, strict=True)
+        pairs += zip((a.arg for a in asked.kwonlyargs), asked.kw_defaults, strict=True)
+        names: dict[str, Any] = {}
+        for name, default in pairs:
+            if name in given:
+                names[name] = given.pop(name)
+            elif default is None:
+                raise NotLiteralError(f"{function.name} is called without {name}")
+            else:
+                with self.at(replace(self.place, scopes=()), {}):
+                    names[name] = self.visit(default)
+        if given:
+            raise NotLiteralError(f"{function.name} has no argument {next(iter(given))}")
+        return names
+
+    def _body(self, statements: Sequence[ast.stmt]) -> Any:
+        """The value returned; _NOTHING where the end is reached, _BREAK or _CONTINUE where a loop around is left or goes on."""
+        for statement in statements:
+            value = self.execute(statement)
+            if value is not _NOTHING:
+                return value
+        return _NOTHING
+
+    def execute(self, statement: ast.stmt) -> Any:
+        """Follow one statement; what its function returns there, or a mark of how it goes on.
+
+        Raises:
+            NotLiteralError: It does more than the evaluator understands.
+        """
+        self.allowance.take()  # loops around `pass` evaluate nothing
+        if isinstance(statement, ast.Return):
+            return self.visit(statement.value) if statement.value is not None else None
+        if isinstance(statement, ast.If):
+            return self._body(statement.body if self._true(statement.test) else statement.orelse)
+        if isinstance(statement, (ast.While, ast.For)):
+            return self._loop(statement)
+        if isinstance(statement, (ast.Break, ast.Continue)):
+            return _BREAK if isinstance(statement, ast.Break) else _CONTINUE
+        if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
+            self._assign(statement.targets[0], self.visit(statement.value))
+        elif isinstance(statement, ast.AnnAssign) and statement.value is not None:
+            self._assign(statement.target, self.visit(statement.value))
+        elif isinstance(statement, ast.AugAssign) and isinstance(statement.target, ast.Name):
+            self._grow_or_add(statement.target, statement)
+        elif isinstance(statement, ast.Delete) and all(isinstance(t, ast.Subscript) for t in statement.targets):
+            for target in statement.targets:
+                assert isinstance(target, ast.Subscript)
+                self._owner(target).pop(self.visit(target.slice))
+        elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
+            self._change(statement.value)
+        elif isinstance(statement, ast.FunctionDef):
+            self.names[statement.name] = FunctionValue(statement, self, self.names)
+        elif not (isinstance(statement, (ast.Pass, ast.Global)) or _is_remark(statement)):
+            raise NotLiteralError(f"{type(statement).__name__} in line {statement.lineno} is not understood")
+        return _NOTHING
+
+    def _loop(self, statement: ast.While | ast.For) -> Any:
+        """The value that is returned within a loop; _NOTHING where none is."""
+        for _ in self._trips(statement):
+            value = self._body(statement.body)
+            if value is _BREAK:
+                return _NOTHING
+            if value is not _NOTHING and value is not _CONTINUE:
+                return value
+        return self._body(statement.orelse)
+
+    def _trips(self, statement: ast.While | ast.For) -> Iterator[None]:
+        """One item for each trip of a loop, its target bound."""
+        if isinstance(statement, ast.For):
+            for item in self.visit(statement.iter):
+                self._bind(statement.target, item)
+                yield
+            return
+        for _ in range(MOST_TRIPS):
+            if not self._true(statement.test):
+                return
+            yield
+        raise NotLiteralError(f"a loop in line {statement.lineno} does not end")
+
+    def _grow_or_add(self, target: ast.Name, statement: ast.AugAssign) -> None:
+        name = ast.Name(id=target.id, ctx=ast.Load(), lineno=statement.lineno)
+        if isinstance(statement.op, ast.Add) and isinstance(self.visit(name), list):
+            return self._extend(target.id, self.visit(statement.value))  # a list takes anything that can be walked
+        self._bind(target, self.visit(ast.BinOp(left=name, op=statement.op, right=statement.value, lineno=statement.lineno)))
+        return None
+
+    def _change(self, call: ast.Call) -> None:
+        """`name.append(value)` and `name.extend(values)` of a list of this scope."""
+        function = call.func
+        if isinstance(function, ast.Name) and function.id == "print":
+            return None
+        if isinstance(function, ast.Attribute) and isinstance(function.value, ast.Name) and len(call.args) == 1 and not call.keywords:
+            value = self.visit(call.args[0])
+            if function.attr == "append":
+                return self._extend(function.value.id, [value])
+            if function.attr == "extend":
+                return self._extend(function.value.id, value)
+        raise NotLiteralError(f"{ast.unparse(call)[:60]} in line {call.lineno} is not understood")
+
+    def _extend(self, name: str, values: Any) -> None:
+        # A new list, for the old one may be the value of another name; where it is, Python would change that one too.
+        owner = self.names.get(name)
+        if not isinstance(owner, list):
+            raise NotLiteralError(f"{name} is not a list of its own scope")
+        others = [*(value for other, value in self.names.items() if other != name), *self.known.values()]
+        if any(value is owner for value in others):
+            raise NotLiteralError(f"{name} is changed, and has a second name")
+        self._bind(ast.Name(id=name, ctx=ast.Store()), [*owner, *values])
+
+    def _assign(self, target: ast.expr, value: Any) -> None:
+        if isinstance(target, ast.Subscript):
+            self._owner(target)[self.visit(target.slice)] = value
+        else:
+            self._bind(target, value)
+
+    def _owner(self, target: ast.Subscript) -> dict:
+        owner = self.visit(target.value)
+        if not isinstance(owner, dict):
+            raise NotLiteralError(f"an assignment in line {target.lineno} is not to a dictionary")
+        return owner
+
+    def _binop(self, node: ast.BinOp) -> Any:
+        if isinstance(node.op, ast.Pow):
+            left, right = self.visit(node.left), self.visit(node.right)
+            if isinstance(right, float) and isinstance(left, (int, float)) and abs(right) <= 64:
+                return float(left) ** right
+        return super()._binop(node)
+
+    def _attribute(self, node: ast.Attribute) -> Any:
+        origin = self.origin(node)
+        constant = self._of_module(origin)
+        if constant is not None:
+            return constant
+        name = origin or dotted(node)
+        if name in ("torch.version.cuda", "torch.version.hip"):
+            return target_questions.torch_version(node.attr, self.surroundings.backend)
+        if node.attr == "__version__" and name == "triton.__version__":
+            return target_questions.triton_version()
+        asked = self.origin(node.value.func) if isinstance(node.value, ast.Call) else ""
+        if node.attr in ("major", "minor") and asked == "torch.cuda.get_device_properties":
+            return target_questions.capability(self.surroundings.backend, self.surroundings.arch)[node.attr == "minor"]
+        if node.attr == "multi_processor_count" and self.surroundings.num_sms is not None:  # torch.cuda.get_device_properties(...)
+            return self.surroundings.num_sms
+        if (origin or "").endswith("runtime.device.vendor_name") and self.surroundings.backend in target_questions.VENDORS:  # flag_gems
+            return target_questions.VENDORS[self.surroundings.backend]
+        if node.attr == "backend" and self.surroundings.backend and ast.unparse(node.value).endswith("get_current_target()"):
+            return self.surroundings.backend
+        return super()._attribute(node)
+
+    def _member(self, value: Any, node: ast.Attribute) -> Any:
+        return self._of_class(value, node.attr) if isinstance(value, ast.ClassDef) else super()._member(value, node)
+
+    def _of_class(self, owner: ast.ClassDef, name: str) -> Any:
+        """What a class of the file assigns to a name of its own."""
+        stored = {n.id for each in owner.body for n in ast.walk(each) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+        if name not in stored:
+            raise NotLiteralError(f"{owner.name}.{name} is not a literal of the file")
+        with self.at(Place(position=(math.inf, 0), scopes=(owner,)), {}):
+            return self.surroundings.outer(self, name)
+
+    def has(self, node: ast.Attribute) -> bool:
+        """Whether a module of triton's has a name: `tl.gather`, or `hasattr(tl, "gather")`.
+
+        Raises:
+            NotLiteralError: It is no module of triton's, or that is not known.
+        """
+        owner = dotted(node.value) or ""
+        root = owner.partition(".")[0]
+        if root not in self.roots or root in self.names:
+            raise NotLiteralError(f"whether {ast.unparse(node.value)[:60]} has an attribute, as line {node.lineno} asks, is not known")
+        return triton_names.has(self.origin(node.value) or owner, str(node.attr))
+
+    def _subscript(self, node: ast.Subscript) -> Any:
+        # driver.active.utils.get_device_properties(...)["multiprocessor_count"]
+        if isinstance(node.slice, ast.Constant) and node.slice.value == "multiprocessor_count" and self.surroundings.num_sms is not None:
+            return self.surroundings.num_sms
+        return super()._subscript(node)
+
+    def _joinedstr(self, node: ast.JoinedStr) -> str:
+        text = "".join(str(self.visit(part)) for part in node.values)
+        if len(text) > LONGEST_TEXT:
+            raise NotLiteralError("a text too long")
+        return text
+
+    def _formattedvalue(self, node: ast.FormattedValue) -> str:
+        value = self.visit(node.value)
+        if node.format_spec is not None or not isinstance(value, (str, int)):
+            raise NotLiteralError("a formatted value is not a literal")
+        return str(value)
+
+    def _call(self, node: ast.Call) -> Any:
+        name = dotted(node.func) or ""
+        found = calls.answer(self, node, name)
+        if found is not calls.UNANSWERED:
+            return found
+        around = self.surroundings
+        given = self.visit(node.func) if name in self.names else None
+        if isinstance(given, FunctionValue) and all(k.arg for k in node.keywords):
+            return given.follow(self.elements(node.args), {str(k.arg): self.visit(k.value) for k in node.keywords})
+        if isinstance(given, Symbol):  # Config = triton.Config
+            return super()._call(
+                ast.copy_location(ast.Call(func=ast.parse(given.text, mode="eval").body, args=node.args, keywords=node.keywords), node)
+            )
+        try:
+            if name in around.reasons:
+                raise NotLiteralError(around.reasons[name])
+            outside = around.imported(self, name) if name not in self.functions else None
+            if outside is not None and all(k.arg for k in node.keywords):
+                reader, function = outside
+                given, named = self.elements(node.args), {str(k.arg): self.visit(k.value) for k in node.keywords}
+                return reader.call(function, given, named)
+            return super()._call(node)
+        except NotLiteralError:
+            asked = "" if node.keywords else name.rsplit(".", 1)[-1]
+            if asked == "check_shared_mem":
+                kind = self.visit(node.args[0]) if node.args else "none"
+                answer = target_questions.enough_shared_memory(kind, around.backend, around.arch)
+            else:
+                answer = self._asked_target(asked) if not node.args else None
+            if answer is None:
+                raise
+            return answer
+
+
+def _is_remark(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+
+
+@contextmanager
+def _reasons(name: str) -> Iterator[None]:
+    """Whatever goes wrong while a function is followed is a reason why it cannot be."""
+    try:
+        yield
+    except NotLiteralError:
+        raise
+    except RecursionError:
+        raise NotLiteralError("nested too deeply") from None
+    except Exception as error:  # arithmetic on values of unexpected kinds: not a description
+        raise NotLiteralError(f"{name}: {type(error).__name__}: {error}") from None

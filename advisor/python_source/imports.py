@@ -1,0 +1,106 @@
+"""What a Python file imports at module level, read from its syntax tree."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from advisor.python_source.bindings import statements_within
+
+_LIBDEVICE = "triton.language.extra.libdevice"
+HANDED_ON = {
+    "triton": "triton",
+    "tl": "triton.language",
+    "libdevice": _LIBDEVICE,
+    "tldevice": _LIBDEVICE,
+    "tl_extra_shim": _LIBDEVICE,
+}
+"""Names under which packages hand triton's modules on: `from vllm.triton_utils import tl`, `from flag_gems.utils import tl_extra_shim`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Import:
+    """One imported name: `from module import name as alias`, or `import module as alias` (name None). `level`: leading dots."""
+
+    alias: str
+    module: str
+    name: str | None
+    level: int = 0
+
+    @property
+    def is_triton(self) -> bool:
+        """Whether it comes from triton itself."""
+        return self.level == 0 and (self.module == "triton" or self.module.startswith("triton."))
+
+    @property
+    def full(self) -> str:
+        """What is imported, from its package down: `numpy`, `math.inf`; with leading dots where it is named from the file on."""
+        module = self.alias if self.name is None and self.module.split(".")[0] == self.alias else self.module
+        return "." * self.level + ".".join(filter(None, (module, self.name)))
+
+
+def module_level(tree: ast.Module) -> Iterator[ast.stmt]:
+    """Statements at module level, also those under `if`, `try` and `with`."""
+    waiting: list[ast.stmt] = list(reversed(tree.body))
+    while waiting:
+        node = waiting.pop()
+        yield node
+        inner: list[ast.stmt] = []
+        if isinstance(node, ast.If):
+            inner = [*node.body, *node.orelse]
+        elif isinstance(node, ast.Try):
+            inner = [*node.body, *(s for h in node.handlers for s in h.body), *node.orelse, *node.finalbody]
+        elif isinstance(node, ast.With):
+            inner = list(node.body)
+        waiting.extend(reversed(inner))
+
+
+def imports_of(tree: ast.Module) -> dict[str, list[Import]]:
+    """Imports at module level (also under `if` and `try`), by alias, in order; several where there are alternatives."""
+    found: dict[str, list[Import]] = {}
+    for node in module_level(tree):
+        for item in imports_in(node):
+            found.setdefault(item.alias, []).append(item)
+    return found
+
+
+def inner_imports_of(tree: ast.Module) -> dict[str, list[Import]]:
+    """Imports within functions and classes, by alias."""
+    outer = {id(node) for node in module_level(tree)}
+    found: dict[str, list[Import]] = {}
+    for node in statements_within(tree):
+        for item in imports_in(node) if id(node) not in outer else ():
+            found.setdefault(item.alias, []).append(item)
+    return found
+
+
+def stars_of(tree: ast.Module) -> tuple[Import, ...]:
+    """The imports of all names of a module, `from module import *`, at module level; the last, whose names count, first."""
+    nodes = [node for node in module_level(tree) if isinstance(node, ast.ImportFrom)]
+    return tuple(
+        Import(alias="*", module=node.module or "", name="*", level=node.level) for node in reversed(nodes) if node.names[0].name == "*"
+    )
+
+
+def imports_in(node: ast.AST) -> Iterator[Import]:
+    """What one statement imports by name; nothing where it is no import."""
+    if isinstance(node, ast.Import):
+        for item in node.names:
+            if item.asname:
+                yield Import(alias=item.asname, module=item.name, name=None)
+            else:
+                yield Import(alias=item.name.split(".")[0], module=item.name, name=None)
+    elif isinstance(node, ast.ImportFrom):
+        for item in node.names:
+            if item.name != "*":
+                yield Import(alias=item.asname or item.name, module=node.module or "", name=item.name, level=node.level)
+
+
+def is_triton_jit(item: Import, rest: str) -> bool:
+    """Whether `rest` of what is imported is `triton.jit`; a module may pass it on (`from vllm.triton_utils import triton`)."""
+    module = item.alias if item.name is None and item.module.split(".")[0] == item.alias else item.module
+    full = ".".join(part for part in (module, item.name, rest) if part)
+    if not full.endswith("jit") or "gluon" in full.split("."):
+        return False
+    return full.endswith("triton.jit") or item.is_triton or (full.endswith(".jit") and "triton" in module) or (item.level > 0 and not rest)

@@ -1,0 +1,265 @@
+"""One `@triton.jit` function as its definition says it: parameters, `@triton.autotune`, `@triton.heuristics`, TorchInductor's decorator."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from advisor.python_source.decorators import Decorators, last_name
+from advisor.python_source.functions import FunctionReader
+from advisor.python_source.literal_values import ConfigLiteral, config_literal
+from advisor.python_source.literals import MAX_ITEMS, NotLiteralError
+from advisor.python_source.surroundings import Place
+from advisor.result.schema import LAUNCH_OPTIONS
+
+INDUCTOR_DECORATORS = (
+    "pointwise",
+    "reduction",
+    "persistent_reduction",
+    "split_scan",
+    "template",
+    "foreach",
+    "user_autotune",
+    "cooperative_reduction",
+    "fixed_config",
+)
+"""Decorators of TorchInductor's generated kernels (`torch/_inductor/runtime/triton_heuristics.py`)."""
+
+
+_NO_TUNERS = frozenset({"jit", "constexpr_function", "constexpr", "staticmethod", "libentry", "cache", "lru_cache"})
+"""Decorators that leave a launch's configuration alone."""
+
+
+class _Missing:
+    def __repr__(self) -> str:
+        return "MISSING"
+
+
+MISSING = _Missing()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parameter:
+    """A parameter of a kernel. `default` is MISSING where there is none, or where it is not a literal."""
+
+    name: str
+    is_constexpr: bool
+    annotation: str | None = None
+    default: Any = MISSING
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Autotune:
+    """What `@triton.autotune` says.
+
+    Attributes:
+        configs: Its list.
+        key: Arguments whose change makes it tune anew.
+        problem: Why the configurations could not be read from the source.
+        prunes: Whether the kernel leaves some of the list out (`prune_configs_by`).
+    """
+
+    configs: tuple[ConfigLiteral, ...]
+    key: tuple[str, ...]
+    problem: str | None = None
+    prunes: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JitFunction:
+    """A `@triton.jit` function.
+
+    Attributes:
+        inductor: The literal arguments of TorchInductor's decorator, where it has one.
+        unspecialized: Arguments of which Triton tells the compiler neither that they are 1 nor that they are multiples of 16
+            (`do_not_specialize`).
+        unread: Decorators of which it is not known what they do.
+        unaligned: These, and those of which it does not tell it the latter (`do_not_specialize_on_alignment`).
+    """
+
+    name: str
+    line: int
+    end_line: int
+    parameters: tuple[Parameter, ...]
+    autotune: Autotune | None = None
+    heuristics: Mapping[str, ast.Lambda | ast.FunctionDef] = field(default_factory=dict)
+    inductor: Mapping[str, Any] | None = None
+    unspecialized: frozenset[str] = frozenset()
+    unaligned: frozenset[str] = frozenset()
+    unread: tuple[str, ...] = ()
+    node: ast.FunctionDef = field(repr=False)
+
+    def parameter(self, name: str) -> Parameter | None:
+        """The parameter of that name."""
+        return next((p for p in self.parameters if p.name == name), None)
+
+
+def read_function(
+    node: ast.FunctionDef,
+    evaluator: FunctionReader,
+    assignments: Mapping[str, ast.expr],
+    decorators: Decorators,
+    applied: Sequence[ast.expr] = (),
+) -> JitFunction:
+    """A kernel from its definition.
+
+    Args:
+        node: The definition.
+        evaluator: Knows the file's literals as the decorators see them.
+        assignments: Expressions that names of the file stand for.
+        decorators: What the file's decorators stand for.
+        applied: Decorators that the file applies to it further down: `tuned = triton.autotune(...)(kernel)`.
+    """
+    autotune: Autotune | None = None
+    heuristics: dict[str, Any] = {}
+    inductor: dict[str, Any] | None = None
+    unread: list[str] = []
+    for written in (*applied, *node.decorator_list):
+        decorator = decorators.meant(written)
+        last = last_name(decorator)
+        if not isinstance(decorator, ast.Call):
+            if last not in _NO_TUNERS:
+                unread.append(ast.unparse(written)[:60])
+        elif last in INDUCTOR_DECORATORS:
+            with _where(written, evaluator):
+                inductor = _inductor(decorator, evaluator)
+        elif last == "autotune" or any(keyword.arg == "configs" for keyword in decorator.keywords):  # flag_gems' `libtuner` is one, too
+            with _where(written, evaluator):
+                autotune = _autotune(decorator, evaluator)
+        elif last == "heuristics":
+            heuristics.update(_heuristics(decorator, assignments, decorators.functions))
+        elif last not in _NO_TUNERS:
+            unread.append(f"{ast.unparse(written.func if isinstance(written, ast.Call) else written)[:60]}")
+    unspecialized = frozenset(_named(node, "do_not_specialize", evaluator))
+    return JitFunction(
+        name=node.name,
+        line=node.lineno,
+        end_line=node.end_lineno or node.lineno,
+        node=node,
+        autotune=autotune,
+        heuristics=heuristics,
+        inductor=inductor,
+        parameters=tuple(_parameters(node, evaluator)),
+        unspecialized=unspecialized,
+        unaligned=unspecialized | frozenset(_named(node, "do_not_specialize_on_alignment", evaluator)),
+        unread=tuple(unread),
+    )
+
+
+def _where(decorator: ast.expr, evaluator: FunctionReader) -> contextlib.AbstractContextManager[None]:
+    """Evaluate where a decorator stands: one that is applied further down sees what is assigned before that, and those above do not."""
+    place = Place(position=(decorator.lineno, decorator.col_offset), scopes=evaluator.place.scopes)
+    return evaluator.at(place, evaluator.names)
+
+
+def _named(node: ast.FunctionDef, option: str, evaluator: FunctionReader) -> Iterator[str]:
+    """The arguments that an option of `@triton.jit` names, or counts."""
+    names = [argument.arg for argument in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)]
+    for decorator, keyword in ((d, k) for d in node.decorator_list if isinstance(d, ast.Call) for k in d.keywords):
+        if keyword.arg == option:
+            with contextlib.suppress(NotLiteralError), _where(decorator, evaluator):
+                found = evaluator.evaluate(keyword.value)
+                listed = found if isinstance(found, (list, tuple, set)) else ()
+                yield from (name for number, name in enumerate(names) if number in listed or name in listed)
+
+
+def _heuristics(decorator: ast.Call, assignments: Mapping[str, ast.expr], functions: Mapping[str, ast.FunctionDef]) -> dict[str, Any]:
+    value: ast.expr | None = decorator.args[0] if decorator.args else None
+    value = value or next((k.value for k in decorator.keywords if k.arg == "values"), None)
+    if isinstance(value, ast.Name):
+        value = assignments.get(value.id)
+    found: dict[str, Any] = {}
+    if isinstance(value, ast.Dict):
+        for key, item in zip(value.keys, value.values, strict=True):
+            if isinstance(key, ast.Constant) and isinstance(key.value, str):
+                found[key.value] = functions.get(item.id) if isinstance(item, ast.Name) else item
+    return found
+
+
+def _parameters(node: ast.FunctionDef, evaluator: FunctionReader) -> Iterator[Parameter]:
+    arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+    positional = [*node.args.posonlyargs, *node.args.args]
+    defaults: list[ast.expr | None] = [None] * (len(positional) - len(node.args.defaults)) + list(node.args.defaults)
+    defaults += list(node.args.kw_defaults)
+    for argument, default in zip(arguments, defaults, strict=True):
+        annotation = ast.unparse(argument.annotation) if argument.annotation is not None else None
+        if isinstance(argument.annotation, ast.Constant) and isinstance(argument.annotation.value, str):
+            annotation = argument.annotation.value
+        value: Any = MISSING
+        if default is not None:
+            try:
+                value = evaluator.evaluate(default)
+            except NotLiteralError:
+                value = MISSING
+        yield Parameter(
+            name=argument.arg,
+            annotation=annotation,
+            default=value,
+            is_constexpr=bool(annotation) and annotation.split(".")[-1].startswith("constexpr"),  # type: ignore[union-attr]
+        )
+
+
+def _autotune(decorator: ast.Call, evaluator: FunctionReader) -> Autotune:
+    arguments = {k.arg: k.value for k in decorator.keywords if k.arg}
+    arguments |= dict(zip(("configs", "key", "prune_configs_by"), decorator.args, strict=False))
+    key: tuple[str, ...] = ()
+    problem = None
+    configs: tuple[ConfigLiteral, ...] = ()
+    try:
+        key = tuple(str(k) for k in evaluator.evaluate(arguments["key"])) if "key" in arguments else ()
+    except NotLiteralError as error:
+        problem = f"the key: {error}"
+    try:
+        found = evaluator.evaluate(arguments["configs"]) if "configs" in arguments else []
+        found = _space(found) if isinstance(found, dict) else found
+        configs = tuple(c for c in found if isinstance(c, ConfigLiteral))
+        if not configs:
+            problem = "no literal triton.Config in the list"
+    except NotLiteralError as error:
+        problem = f"the configurations: {error}"
+    pruning = arguments.get("prune_configs_by")
+    prunes = pruning is not None and not (isinstance(pruning, ast.Constant) and pruning.value is None)
+    return Autotune(configs=configs, key=key, problem=problem, prunes=prunes)
+
+
+def _space(columns: Mapping[str, Any]) -> list[ConfigLiteral]:
+    """The configurations of `advisor.autotune`'s other form: {"BLOCK": [64, 128], "num_warps": [4, 8]}."""
+    lists = {name: list(v) if isinstance(v, (list, tuple, set, range)) else [v] for name, v in columns.items()}
+    count = math.prod(len(values) for values in lists.values())
+    if count > MAX_ITEMS:
+        raise NotLiteralError(f"a space of {count} configurations")
+    rows = (dict(zip(lists, values, strict=True)) for values in itertools.product(*lists.values()))
+    return [config_literal([], {**{k: row.pop(k) for k in LAUNCH_OPTIONS if k in row}, "kwargs": row}) for row in rows]
+
+
+def as_dict(value: Any) -> dict[Any, Any]:
+    """An argument of TorchInductor's decorator that is a dictionary; empty where a file says anything else there."""
+    return value if isinstance(value, dict) else {}
+
+
+def _inductor(decorator: ast.Call, evaluator: FunctionReader) -> dict[str, Any]:
+    """Literal arguments of TorchInductor's decorator; `triton_meta` holds a call of `DeviceProperties`, which is left out."""
+    found: dict[str, Any] = {}
+    for keyword in decorator.keywords:
+        node = keyword.value
+        if isinstance(node, ast.Dict):
+            part: dict[Any, Any] = {}
+            for key, value in zip(node.keys, node.values, strict=True):
+                if isinstance(key, ast.Constant):
+                    try:
+                        part[key.value] = evaluator.evaluate(value)
+                    except NotLiteralError:
+                        continue
+            found[str(keyword.arg)] = part
+        else:
+            try:
+                found[str(keyword.arg)] = evaluator.evaluate(node)
+            except NotLiteralError:
+                if keyword.arg == "reduction_hint" and isinstance(node, ast.Attribute):  # ReductionHint.INNER
+                    found[str(keyword.arg)] = node.attr
+    return found

@@ -1,0 +1,142 @@
+"""Values that an expression of a file can have besides Python's own: names of triton's, `tl.constexpr`, enumerations, functions,
+configurations."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from advisor.result.schema import LAUNCH_OPTIONS
+
+if TYPE_CHECKING:
+    from advisor.python_source.functions import FunctionReader
+
+
+@dataclass(frozen=True, slots=True)
+class Symbol:
+    """A name of triton that is kept as written: `tl.float32`."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """A jitted function that a kernel was given as a constant: its name in the file that was recorded as `path`."""
+
+    name: str
+    path: str
+
+    @property
+    def alias(self) -> str:
+        """What it is called beside the kernel, whatever its own file and the kernel's call it."""
+        return f"passed_{hashlib.sha256(self.path.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}_{self.name}"
+
+
+def passed_in(values: Iterable[Any]) -> list[Passed]:
+    """The functions among constants, those within tuples too."""
+    found: list[Passed] = []
+    for value in values:
+        found += [value] if isinstance(value, Passed) else passed_in(value) if isinstance(value, (tuple, list)) else []
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Constexpr:
+    """`tl.constexpr(value)`."""
+
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A member of an enumeration."""
+
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Enumeration:
+    """A class of constants, as of `enum`."""
+
+    members: Mapping[str, Member]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FunctionValue:
+    """A function that a name or an expression stands for.
+
+    Attributes:
+        node: Its definition.
+        reader: Of the file that it stands in.
+        closure: Names of the scope around that it sees, where it is defined within a function; None: only those of its file.
+        arguments: What `partial` gives it first.
+        keywords: What `partial` gives it by name.
+    """
+
+    node: ast.FunctionDef | ast.Lambda
+    reader: FunctionReader
+    closure: Mapping[str, Any] | None = None
+    arguments: tuple[Any, ...] = ()
+    keywords: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        return self.node.name if isinstance(self.node, ast.FunctionDef) else "a lambda"
+
+    def follow(self, arguments: Sequence[Any], keywords: Mapping[str, Any] | None = None) -> Any:
+        """What it returns for arguments.
+
+        Raises:
+            NotLiteralError: It does more than the evaluator understands.
+        """
+        given, named = [*self.arguments, *arguments], {**self.keywords, **(keywords or {})}
+        return self.reader.call(self.node, given, named, self.closure)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigLiteral:
+    """A `triton.Config(...)` of literals; `hook` where it names a `pre_hook`."""
+
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    num_warps: int = 4
+    num_stages: int = 3
+    num_ctas: int = 1
+    maxnreg: int | None = None
+    hook: bool = False
+
+
+def plain(value: Any) -> Any:
+    """The value that a `tl.constexpr` or a member of an enumeration holds; any other as it is."""
+    return value.value if isinstance(value, (Constexpr, Member)) else value
+
+
+def held_function(value: Any) -> FunctionValue | None:
+    """A function that a value is or holds, which no literal does."""
+    if isinstance(value, (list, tuple, set, dict)):
+        return next((f for each in (value.values() if isinstance(value, dict) else value) if (f := held_function(each))), None)
+    return value if isinstance(value, FunctionValue) else None
+
+
+def config_literal(arguments: list, keywords: dict[str, Any], hook: bool = False) -> ConfigLiteral:
+    """What `triton.Config(*arguments, **keywords)` is.
+
+    Raises:
+        TypeError: It holds a function.
+    """
+    values = dict(zip(("kwargs", *LAUNCH_OPTIONS), map(plain, arguments), strict=False))
+    values.update({k: plain(v) for k, v in keywords.items()})
+    parameters = {str(k): plain(v) for k, v in dict(values.get("kwargs") or {}).items()}
+    if function := held_function(parameters):
+        raise TypeError(f"{function.name} is a function")
+    return ConfigLiteral(
+        parameters=parameters,
+        num_warps=int(values.get("num_warps") or 4),
+        num_stages=int(values["num_stages"] if values.get("num_stages") is not None else 3),
+        num_ctas=int(values.get("num_ctas") or 1),
+        maxnreg=int(values["maxnreg"]) if values.get("maxnreg") else None,
+        hook=hook,
+    )

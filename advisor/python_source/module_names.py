@@ -1,0 +1,380 @@
+"""What a name of a file stands for at a place in it: its assignments and changes in the order of the file, followed but never run."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from advisor.python_source.aliases import Aliases, Event
+from advisor.python_source.bindings import statements_within
+from advisor.python_source.changes import changed_by
+from advisor.python_source.enumerations import enumeration, is_enumeration
+from advisor.python_source.functions import FunctionReader
+from advisor.python_source.literals import NotLiteralError
+from advisor.python_source.surroundings import Place
+
+UNCALLABLE = (ast.Constant, ast.List, ast.Tuple, ast.Dict, ast.Set)
+"""Expressions whose values cannot be called: what stands for a function where it is not available."""
+
+_MISSING = object()
+_Block = tuple[int, int]  # by its first statement and its length: that of a `try` is also followed up to the one that fails
+
+
+class ModuleNames:
+    """The names of one file."""
+
+    def __init__(self, tree: ast.Module) -> None:
+        self.tree = tree
+        self._found: dict[_Block, dict[str, list[ast.stmt]]] = {}
+        self._aliases: dict[_Block, Aliases] = {}
+
+    def statements(self, name: str) -> list[ast.stmt]:
+        """The statements at module level that assign, define or change a name: all that decides what it stands for."""
+        return list(self.all_statements().get(name, ()))
+
+    def all_statements(self) -> Mapping[str, Sequence[ast.stmt]]:
+        """The same of every name of the module."""
+        return self._touching(self.tree.body)
+
+    def place(self, node: ast.FunctionDef | None = None) -> Place:
+        """The place of a function: where the first of its decorators stands; None: after all of the file."""
+        if node is None:
+            return Place()
+        scopes = [n for n in self._definitions if n is not node and _within(n, node)]
+        starts: list[ast.stmt | ast.expr] = [node, *node.decorator_list]
+        position = min((each.lineno, each.col_offset) for each in starts)
+        return Place(position=position, scopes=tuple(sorted(scopes, key=lambda n: n.lineno)))
+
+    @functools.cached_property
+    def _definitions(self) -> list[ast.FunctionDef | ast.ClassDef]:
+        return [node for node in statements_within(self.tree) if isinstance(node, (ast.FunctionDef, ast.ClassDef))]
+
+    def value(self, reader: FunctionReader, name: str) -> Any:
+        """What a name stands for at the reader's place.
+
+        Raises:
+            NotLiteralError: It is not literal, or what decides it is not known.
+        """
+        place = reader.place
+        body: Sequence[ast.stmt] = self.tree.body
+        for number, scope in enumerate(reversed(place.scopes)):
+            if isinstance(scope, ast.ClassDef) and number:
+                continue  # methods do not see the names of their class
+            if isinstance(scope, ast.FunctionDef) and name in _arguments(scope):
+                raise NotLiteralError(f"{name} is an argument of {scope.name}, line {scope.lineno}")
+            if any(_assigns(statement, name) for statement in self._touching(scope.body).get(name, ())):
+                body = scope.body
+                break
+        found = self._after(reader, name, body, place)
+        if isinstance(found, ast.FunctionDef):
+            raise NotLiteralError(f"{name} is a function")
+        return found
+
+    def contested(self, node: ast.FunctionDef) -> bool:
+        """Whether a function of a branch is one thing that its name may stand for: another branch assigns something to it.
+
+        A value that cannot be called, `k = None` where there is no triton, is none that a launch or a call may mean.
+        """
+        around = [each for each in self.statements(node.name) if each is not node and _within(each, node)]
+        values = [value for each in around for value in _given(each, node.name) if not isinstance(value, UNCALLABLE)]
+        return any(not any(isinstance(n, ast.Name) and n.id == node.name for n in ast.walk(value)) for value in values)
+
+    def last(self, reader: FunctionReader, name: str) -> Any:
+        """What a name stands for after all of the file: a value, or the definition of a function.
+
+        Raises:
+            NotLiteralError: It is not literal, or what decides it is not known.
+        """
+        return self._after(reader, name, self.tree.body, Place())
+
+    def definition(self, reader: FunctionReader, name: str) -> ast.FunctionDef:
+        """The function that a name stands for after all of the file.
+
+        Raises:
+            NotLiteralError: It stands for something else, or what decides it is not known.
+        """
+        found = self.last(reader, name)
+        if not isinstance(found, ast.FunctionDef):
+            raise NotLiteralError(f"{name} is defined more than once, and in the end no function")
+        return found
+
+    def _after(self, reader: FunctionReader, name: str, body: Sequence[ast.stmt], place: Place) -> Any:
+        events = self._events(name, body, place)
+        key = (name, id(events[-1].statement)) if events and not _spans(events[-1].statement, place) else None
+        if key is not None and key in reader.known:
+            return reader.known[key]
+        found = self._fold(reader, name, body, place, _MISSING)
+        if found is _MISSING:
+            return reader.surroundings.outside(reader, name)
+        if key is not None:
+            reader.known[key] = found
+        return found
+
+    def _fold(self, reader: FunctionReader, name: str, body: Sequence[ast.stmt], place: Place, value: Any) -> Any:
+        for event in self._events(name, body, place):
+            if event.name != name and not isinstance(value, (list, dict)):
+                continue  # a number or a text is not changed through another name
+            if not event.certain:
+                line = event.statement.lineno
+                raise NotLiteralError(f"{name} may have a second name, {event.name}, by which it is changed in line {line}")
+            value = self._step(reader, event.name, event.statement, place, value)
+        return value
+
+    def _events(self, name: str, body: Sequence[ast.stmt], place: Place) -> list[Event]:
+        if not body:
+            return []
+        key = (id(body[0]), len(body))
+        if key not in self._aliases:
+            self._aliases[key] = Aliases.of(body)
+        return self._aliases[key].events(name, self._touching(body), place.position, _rebinds, _touched)
+
+    def _step(self, reader: FunctionReader, name: str, statement: ast.stmt, place: Place, value: Any) -> Any:
+        if isinstance(statement, ast.FunctionDef) or (isinstance(statement, ast.ClassDef) and not is_enumeration(statement)):
+            return statement
+        if isinstance(statement, (ast.Import, ast.ImportFrom)):
+            if isinstance(statement, ast.ImportFrom):
+                return reader.surroundings.outside(reader, name)
+            raise NotLiteralError(f"{name} is imported in line {statement.lineno}")
+        if is_enumeration(statement):
+            with reader.at(Place(position=(statement.lineno, statement.col_offset), scopes=place.scopes), {}):
+                return enumeration(reader, statement)
+        if isinstance(statement, ast.If):
+            return self._fold(reader, name, self._arm(reader, name, statement, place), place, value)
+        if isinstance(statement, ast.Try):
+            for part in self._parts(reader, name, statement, place):
+                value = self._fold(reader, name, part, place, value)
+            return value
+        if isinstance(statement, ast.With):
+            return self._fold(reader, name, statement.body, place, value)
+        here = Place(position=(statement.lineno, statement.col_offset), scopes=place.scopes)
+        expression = _assigned_expression(statement, name)
+        if expression is not None:
+            if isinstance(expression, ast.Name) and self._may_be_function(expression.id):
+                return self._after(reader, expression.id, self.tree.body, here)
+            with reader.at(here, {}):
+                found = reader.visit(expression)
+            # A copy: what is changed by this name from here on is followed for each of its names apart.
+            return found.copy() if isinstance(expression, ast.Name) and isinstance(found, (list, dict)) else found
+        try:
+            if _spans(statement, place):
+                raise NotLiteralError("within a loop its value is not followed")
+            with reader.at(here, {} if value is _MISSING else {name: value}):
+                reader.execute(statement)
+                return reader.names.get(name, _MISSING)
+        except NotLiteralError as error:
+            raise NotLiteralError(f"{name} is changed in line {statement.lineno}: {error}") from None
+
+    def _may_be_function(self, name: str) -> bool:
+        """Whether a name of the module is given to a function, or another name of one."""
+        seen, waiting = {name}, [name]
+        while waiting:
+            name = waiting.pop()
+            for node in (inner for statement in self.statements(name) for inner in ast.walk(statement)):
+                if isinstance(node, ast.FunctionDef) and node.name == name:
+                    return True
+                value = _assigned_expression(node, name) if isinstance(node, ast.stmt) else None
+                if isinstance(value, ast.Name) and value.id not in seen:
+                    seen.add(value.id)
+                    waiting.append(value.id)
+        return False
+
+    def _arm(self, reader: FunctionReader, name: str, statement: ast.If, place: Place) -> Sequence[ast.stmt]:
+        """The branch that runs, as far as it bears on a name.
+
+        Raises:
+            NotLiteralError: The condition is not known.
+        """
+        left: list[Sequence[ast.stmt]] = []
+        for test, body in _arms(statement):
+            if _holds(body, place):
+                return body
+            verdict = self._decided(reader, test, place)
+            if verdict is not False:
+                left.append(body)
+            if verdict:
+                break
+        left = [body for body in left if not (body and isinstance(body[-1], ast.Raise))]
+        touching = [body for body in left if name in self._touching(body)]
+        if len(touching) > 1:
+            failing = [body for body in touching if self._fails(reader, self._touching(body)[name][-1], name)]
+            left, touching = ([body for body in each if body not in failing] for each in (left, touching))
+        if touching and len(left) > 1:
+            raise self._unknown(name, touching)
+        return touching[0] if touching else ()
+
+    def _fails(self, reader: FunctionReader, statement: ast.stmt, name: str) -> bool:
+        """Whether a statement gives a name what triton's modules do not have, `tanh = tl.extra.intel.libdevice.tanh`: it does not run."""
+        value = _assigned_expression(statement, name)
+        while isinstance(value, ast.Attribute):
+            with contextlib.suppress(NotLiteralError):
+                if not reader.has(value):
+                    return True
+            value = value.value
+        return False
+
+    def _decided(self, reader: FunctionReader, test: ast.expr | None, place: Place) -> bool | None:
+        if test is None:
+            return True
+        try:
+            with reader.at(Place(position=(test.lineno, test.col_offset), scopes=place.scopes), {}):
+                return not reader.evaluate(ast.UnaryOp(op=ast.Not(), operand=test, lineno=test.lineno))
+        except NotLiteralError:
+            return None
+
+    def _parts(self, reader: FunctionReader, name: str, statement: ast.Try, place: Place) -> list[Sequence[ast.stmt]]:
+        """The blocks of a `try` that run, one after the other, as far as they bear on a name."""
+        main = [*statement.body, *statement.orelse]
+        if handler := next((h for h in statement.handlers if _holds(h.body, place)), None):
+            return [handler.body]
+        if _holds(main, place):
+            return [main]
+        if (run := self._run(reader, statement, place)) is not None:
+            caught = statement.handlers[0].body if len(run) < len(statement.body) else ()
+            return [run, caught, statement.finalbody]
+        failing = [h.body for h in statement.handlers if name in self._touching(h.body) and not isinstance(h.body[-1], ast.Raise)]
+        if failing:
+            raise self._unknown(name, [*([main] if name in self._touching(main) else []), *failing])
+        return [main, statement.finalbody]
+
+    def _run(self, reader: FunctionReader, statement: ast.Try, place: Place) -> list[ast.stmt] | None:
+        """The statements before the one that fails, or all, of a `try` that does nothing but take names of triton's modules and assign
+        constants, `f = tl.gather; HAS_GATHER = True`; None: it does more, or it is not known."""
+        caught = ast.unparse(statement.handlers[0].type) if len(statement.handlers) == 1 and statement.handlers[0].type else ""
+        if not ("AttributeError" in caught or caught == "Exception") or statement.orelse:
+            return None
+        plain = [each for each in statement.body if isinstance(each, ast.Assign) and all(isinstance(t, ast.Name) for t in each.targets)]
+        values = [each.value for each in plain if isinstance(each.value, (ast.Attribute, ast.Constant))]
+        if len(values) < len(statement.body):
+            return None
+        try:
+            with reader.at(place, {}):
+                fails = next((n for n, value in enumerate(values) if isinstance(value, ast.Attribute) and not reader.has(value)), None)
+        except NotLiteralError:
+            return None
+        return statement.body[:fails]
+
+    def _unknown(self, name: str, branches: Sequence[Sequence[ast.stmt]]) -> NotLiteralError:
+        lines = [self._touching(body)[name][0].lineno for body in branches]
+        if len(lines) > 1:
+            text = ", ".join(map(str, lines))
+            return NotLiteralError(f"{name} is defined in {len(lines)} branches (lines {text}); which one runs is not known")
+        return NotLiteralError(f"{name} is defined or changed in line {lines[0]} under a condition that is not known")
+
+    def _touching(self, body: Sequence[ast.stmt]) -> dict[str, list[ast.stmt]]:
+        """The statements of a block by the names they assign or change, in order."""
+        if not body:
+            return {}
+        key = (id(body[0]), len(body))
+        if key not in self._found:
+            found: dict[str, list[ast.stmt]] = {}
+            for statement in body:
+                try:
+                    names = dict.fromkeys(_touched(statement))
+                except RecursionError:  # a very long sum: it may change whatever it mentions
+                    names = dict.fromkeys(n.id for n in ast.walk(statement) if isinstance(n, ast.Name))
+                for name in names:
+                    found.setdefault(name, []).append(statement)
+            self._found[key] = found
+        return self._found[key]
+
+
+def _arms(statement: ast.If) -> Iterator[tuple[ast.expr | None, Sequence[ast.stmt]]]:
+    """The branches of `if`, `elif` and `else` with their conditions; the last without one, and empty where there is no `else`."""
+    while True:
+        yield statement.test, statement.body
+        if len(statement.orelse) != 1 or not isinstance(statement.orelse[0], ast.If):
+            break
+        statement = statement.orelse[0]
+    yield None, statement.orelse
+
+
+def _touched(node: ast.AST) -> Iterator[str]:
+    """Names that a statement assigns, defines, or may change."""
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        yield node.name
+        return
+    if isinstance(node, ast.Lambda):
+        return
+    if isinstance(node, (ast.Import, ast.ImportFrom)):
+        yield from (item.asname or item.name.split(".")[0] for item in node.names)
+    elif isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+        yield node.id
+    else:
+        yield from changed_by(node)
+    inner: list[ast.AST] = list(ast.iter_child_nodes(node))
+    if isinstance(node, (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)):
+        inner = [*(g.iter for g in node.generators), *(t for g in node.generators for t in g.ifs)]  # targets are its own
+    if not isinstance(node, ast.For):
+        yield from (name for child in inner for name in _touched(child))
+        return
+    # Each part once: loops within loops would otherwise take twice as long with every level.
+    changed = {name for child in node.body for name in _touched(child)}
+    yield from changed
+    yield from (name for child in inner if child not in node.body for name in _touched(child))
+    if changed & {n.id for n in ast.walk(node.target) if isinstance(n, ast.Name)}:  # for c in configs: c.num_warps = 8
+        yield from (n.id for n in ast.walk(node.iter) if isinstance(n, ast.Name))
+
+
+def _assigns(statement: ast.stmt, name: str) -> bool:
+    """Whether a statement gives a name a value, so that it belongs to the scope, and does not only change what it stands for."""
+    return any(
+        (isinstance(n, ast.Name) and n.id == name and not isinstance(n.ctx, ast.Load))
+        or (isinstance(n, (ast.FunctionDef, ast.ClassDef)) and n.name == name)
+        or (isinstance(n, (ast.Import, ast.ImportFrom)) and name in {i.asname or i.name.split(".")[0] for i in n.names})
+        for n in ast.walk(statement)
+    )
+
+
+def _assigned_expression(statement: ast.stmt, name: str) -> ast.expr | None:
+    """What a plain assignment gives a name, where it can be told from what it gives others."""
+    if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
+        return statement.value if statement.target.id == name else None
+    if not isinstance(statement, ast.Assign):
+        return None
+    for target in statement.targets:
+        if isinstance(target, ast.Name) and target.id == name:
+            return statement.value
+        if isinstance(target, ast.Tuple) and isinstance(statement.value, ast.Tuple) and len(target.elts) == len(statement.value.elts):
+            for item, value in zip(target.elts, statement.value.elts, strict=True):
+                if isinstance(item, ast.Name) and item.id == name:
+                    return value
+    return None
+
+
+def _rebinds(statement: ast.stmt, name: str) -> bool:
+    if isinstance(statement, (ast.FunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)):
+        return True
+    return _assigned_expression(statement, name) is not None
+
+
+def _arguments(function: ast.FunctionDef) -> set[str]:
+    return {n.arg for n in ast.walk(function.args) if isinstance(n, ast.arg)}
+
+
+def _within(outer: ast.stmt, inner: ast.FunctionDef) -> bool:
+    first = outer.body[0] if isinstance(outer, (ast.FunctionDef, ast.ClassDef)) else outer
+    return first.lineno <= inner.lineno <= (outer.end_lineno or outer.lineno)
+
+
+def _given(node: ast.AST, name: str) -> Iterator[ast.expr]:
+    """What a statement, or one within it, assigns to a name of its own scope."""
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        return
+    if isinstance(node, ast.stmt) and (value := _assigned_expression(node, name)) is not None:
+        yield value
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, (ast.stmt, ast.ExceptHandler, ast.match_case)):
+            yield from _given(child, name)
+
+
+def _spans(statement: ast.stmt, place: Place) -> bool:
+    return (statement.lineno, statement.col_offset) < place.position <= (statement.end_lineno or 0, statement.end_col_offset or 0)
+
+
+def _holds(body: Sequence[ast.stmt], place: Place) -> bool:
+    """Whether a place is in a block."""
+    first = min((n.lineno for n in (body[0], *getattr(body[0], "decorator_list", ()))), default=0) if body else 0
+    return bool(body) and (first, 0) <= place.position <= (body[-1].end_lineno or 0, body[-1].end_col_offset or 0)

@@ -1,0 +1,396 @@
+"""A module rebuilt from parsed kernels, literals and triton imports alone, so that compiling a kernel runs nothing of its file.
+
+Triton reads a kernel's syntax tree, but while it does so it looks up attributes and calls functions that the tree names. So what
+the tree may name is limited too (`kernel_names`): attributes only of triton's language modules, no private names, no `getattr`. The
+worker that compiles checks again what the names turn out to be.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from advisor.python_source.constant_folding import Answer, answers, replaced, written
+from advisor.python_source.constexpr_functions import check_constexpr_function, decorator_of
+from advisor.python_source.imported import INDUCTOR, MOST_HANDS, imported_file, imported_kernel, imported_source, imports_of
+from advisor.python_source.imports import Import
+from advisor.python_source.kernel_names import SAFE_BUILTINS, RebuildError, bound_names, check_names, free_names
+from advisor.python_source.literal_values import Constexpr, Member, Passed, Symbol
+from advisor.python_source.literals import NotLiteralError, dotted
+from advisor.python_source.source import SourceFile, parse_source
+from advisor.python_source.triton_imports import triton_statement
+
+MODULE_PREFIX = "rebuilt_"
+MOST_FUNCTIONS = 500
+"""Functions of a file that a kernel needs."""
+READ = "a literal, arithmetic of literals, or the limits of a type (torch.finfo(torch.float32).max)"
+"""What a global of a kernel's can be and still be read without running its file."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rebuilt:
+    """Generated modules. `modules` maps the file name of each to its text; `origins` to the author's file."""
+
+    entry: str  # module that holds the kernel
+    kernel: str
+    modules: dict[str, str]
+    origins: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def source_hash(self) -> str:
+        """SHA-256 of all the text."""
+        digest = hashlib.sha256()
+        for name in sorted(self.modules):
+            digest.update(name.encode() + b"\0" + self.modules[name].encode("utf-8", "surrogatepass") + b"\0")
+        return digest.hexdigest()
+
+
+def rebuild(source: SourceFile, kernel: str, passed: Iterable[Passed] = ()) -> Rebuilt:
+    """The modules that hold `kernel` and what it calls, and beside it the functions that are `passed` to it.
+
+    Raises:
+        RebuildError: It needs something that would have to be run.
+    """
+    source.kernel(kernel)
+    builder = _Builder()
+    entry = builder.module(source)
+    builder.add_function(source, kernel)
+    for each in passed:
+        builder.add_passed(source, each)
+    texts, origins = builder.render()
+    return Rebuilt(entry=entry, kernel=kernel, modules=texts, origins=origins)
+
+
+@dataclass
+class _Module:
+    name: str
+    source: SourceFile
+    functions: set[str] = field(default_factory=set)
+    answers: dict[str, list[Answer]] = field(default_factory=dict)  # function -> what stands in place of its questions
+    prelude: dict[str, str] = field(default_factory=dict)  # name -> statement
+    links: dict[str, tuple[str, str]] = field(default_factory=dict)  # alias -> (module, name)
+    other_names: dict[str, str] = field(default_factory=dict)  # of its functions
+    files: dict[str, str] = field(default_factory=dict)  # alias -> module, where kernels are called as attributes of a file
+
+
+class _Builder:
+    def __init__(self) -> None:
+        self.modules: dict[Path, _Module] = {}
+        self.reasons: dict[tuple[Path, str], str] = {}  # why a name of a file could not be followed
+
+    def module(self, source: SourceFile) -> str:
+        path = source.path.absolute()
+        if path not in self.modules:
+            self.modules[path] = _Module(name=f"{MODULE_PREFIX}{len(self.modules)}", source=source)
+        return self.modules[path].name
+
+    def add_function(self, source: SourceFile, name: str) -> None:
+        module = self.modules[source.path.absolute()]
+        if name in module.functions:
+            return
+        if len(module.functions) > MOST_FUNCTIONS:
+            raise RebuildError(
+                f"{source.path.name}: too many functions call each other",
+                len(module.functions),
+                f"at most {MOST_FUNCTIONS}",
+                "name a kernel that calls fewer",
+            )
+        module.functions.add(name)
+        node = source.callees[name].node
+        check_names(node, source.path.name)
+        if name not in source.functions:
+            try:
+                check_constexpr_function(node)
+            except NotLiteralError as error:
+                raise RebuildError(
+                    f"{source.path.name}: {error}",
+                    remedy="leave it to arithmetic, or give the kernel its result as a tl.constexpr argument",
+                ) from None
+        module.answers[name], reasons = answers(node, source.evaluator(), bound_names(node))
+        self.reasons |= {(source.path, asked): reason for asked, reason in reasons.items()}
+        for needed, line in free_names(node, {id(asked) for asked, _ in module.answers[name]}).items():
+            if not self._follow_file(source, module, needed, node):
+                self._need(source, module, needed, line)
+
+    def add_passed(self, source: SourceFile, passed: Passed) -> None:
+        """A function of the kernel's own file, or of one that came with the record."""
+        other: SourceFile | None = source
+        if Path(passed.path) != source.path:
+            text = source.siblings.get(passed.path)
+            read = replace(parse_source(text, passed.path), siblings=source.siblings) if text is not None else None
+            other = read.on(source.backend, source.arch) if read is not None else None
+        if other is None or passed.name not in other.callees:
+            raise RebuildError(
+                f"the kernel is given the function {passed.name} of {Path(passed.path).name}, which is not there",
+                None,
+                "a jitted function at the top of a recorded file",
+            )
+        self._link(self.modules[source.path.absolute()], passed.alias, other, passed.name)
+
+    def _need(self, source: SourceFile, module: _Module, name: str, line: int) -> None:
+        if name in module.functions or name in module.prelude or name in module.links or name in module.other_names:
+            return
+        meant = source.kernel_meant(name)
+        if meant is not None:
+            self.add_function(source, meant)
+            module.other_names |= {name: meant} if meant != name else {}
+            return
+        statement = triton_statement(source, name)
+        if statement is not None:
+            module.prelude[name] = statement
+            return
+        kernel = imported_kernel(source, name) if name in source.alternatives else None
+        if kernel is not None:  # another name of an imported one, or of another name
+            self._link(module, name, *kernel)
+            return
+        if name in source.assignments or name in source.values:
+            module.prelude[name] = f"{name} = {self._literal(source, module, name, line)}"
+            return
+        for item in imports_of(source, name):
+            if self._follow(source, module, item):
+                return
+        if name in SAFE_BUILTINS:
+            return
+        if hasattr(builtins, name):
+            raise RebuildError(
+                f"{source.path.name}:{line}: a kernel that calls {name} would run Python while it compiles",
+                name,
+                "one of " + ", ".join(sorted(SAFE_BUILTINS)),
+                "give the kernel its result as a tl.constexpr argument",
+            )
+        if any(item.module.startswith(INDUCTOR) for item in imports_of(source, name)):
+            raise RebuildError(
+                f"{source.path.name}:{line}: {name} is torch's, whose files are read for it",
+                "no torch, or one without it",
+                None,
+                "install the torch that generated the kernel beside the advisor",
+            )
+        raise RebuildError(
+            f"{source.path.name}:{line}: {name} is neither a literal of the file, nor triton's, nor another kernel",
+            self.reasons.get((source.path, name)) or _starred(source),
+            remedy="give the kernel what it needs as a tl.constexpr argument or a literal"
+            + ("" if source.backend else ", and --gpu where it depends on the target"),
+        )
+
+    def _literal(self, source: SourceFile, module: _Module, name: str, line: int) -> str:
+        try:
+            value = source.constant(name)
+        except NotLiteralError as error:
+            chain = dotted(source.assignments[name]) if name in source.assignments else None
+            if chain and chain.split(".")[0] in source.functions:
+                raise RebuildError(
+                    f"{source.path.name}:{line}: {name} is another name of a kernel",
+                    chain,
+                    remedy=f"write {chain} where the kernel calls {name}",
+                ) from None
+            raise self._unread(source, name, line, error) from None
+        text = _expression(value, source, module, line)
+        # Only a name's own literal is copied; the roots it uses must be there first.
+        return text
+
+    def _unread(self, source: SourceFile, name: str, line: int, error: NotLiteralError) -> RebuildError:
+        """A global of a kernel's that cannot be read, with the expression and the reason."""
+        node = source.assignments.get(name)
+        text = f"{ast.unparse(node)[:60]} ({error})" if node is not None and not isinstance(node, ast.Name) else str(error)
+        remedy = f"write the value itself there ({name} = ...), or give it to the kernel as a tl.constexpr argument"
+        return RebuildError(
+            f"{source.path.name}:{line}: the value of {name} is not known without running the file",
+            text,
+            READ,
+            remedy if source.backend else f"{remedy}; give --gpu where it depends on the target",
+        )
+
+    def _follow(self, source: SourceFile, module: _Module, item: Import, depth: int = 0) -> bool:
+        """Import a kernel or a literal from a file nearby; nothing outside the file's own tree is looked for."""
+        other = imported_source(source, item)
+        if other is None or item.name is None:
+            return False
+        known = self.modules.get(other.path.absolute())
+        other = known.source if known is not None else other
+        meant = other.kernel_meant(item.name)
+        if meant is not None:
+            self._link(module, item.alias, other, meant)
+            return True
+        kernel = imported_kernel(other, item.name) if item.name in other.alternatives else None
+        if kernel is not None:
+            self._link(module, item.alias, *kernel)
+            return True
+        if item.name in other.assignments:
+            try:
+                module.prelude[item.alias] = f"{item.alias} = {_expression(other.constant(item.name), other, module, 0)}"
+            except NotLiteralError as error:
+                self.reasons[source.path, item.alias] = f"{item.name} of {other.path.name}: {error}"
+                return False
+            return True
+        # A package's `__init__` hands on what its files define.
+        inner = imports_of(other, item.name) if depth < MOST_HANDS else ()
+        return any(self._follow(other, module, replace(each, alias=item.alias), depth + 1) for each in inner)
+
+    def _link(self, module: _Module, alias: str, other: SourceFile, name: str) -> None:
+        link = self.module(other)
+        if link == module.name:
+            module.other_names[alias] = name
+        else:
+            module.links[alias] = (link, name)
+        self.add_function(self.modules[other.path.absolute()].source, name)
+
+    def _follow_file(self, source: SourceFile, module: _Module, name: str, node: ast.FunctionDef) -> bool:
+        """Import a file nearby as a whole, with those of its kernels that `node` calls as attributes of it."""
+        other = imported_file(source, name) if name not in source.callees else None
+        if other is None:
+            return False
+        known = self.modules.get(other.path.absolute())
+        other = known.source if known is not None else other
+        wanted = {n.attr for n in ast.walk(node) if isinstance(n, ast.Attribute) and dotted(n.value) == name}
+        if not wanted or not wanted <= set(other.callees):
+            return False
+        module.files[name] = self.module(other)
+        for each in sorted(wanted):
+            self.add_function(other, each)
+        return True
+
+    def render(self) -> tuple[dict[str, str], dict[str, str]]:
+        texts: dict[str, str] = {}
+        origins: dict[str, str] = {}
+        for module in self.modules.values():
+            origins[f"{module.name}.py"] = str(module.source.path)
+            prelude = ["import triton, triton.language", "import triton.language as tl"]
+            prelude += [module.prelude[name] for name in module.prelude]
+            texts[f"{module.name}_prelude.py"] = "\n".join(prelude) + "\n"
+            names = ", ".join(f"{n} as {n}" for n in {"triton": 0, "tl": 0, **module.prelude})
+            head = f"from {module.name}_prelude import {names}"
+            # The cycle of two files that call each other's kernels is closed late: names are looked up when compiling.
+            tail = [f"from {link} import {name} as {alias}" for alias, (link, name) in module.links.items()]
+            tail += [f"{alias} = {name}" for alias, name in module.other_names.items()]
+            tail += [f"import {link} as {alias}" for alias, link in module.files.items()]
+            texts[f"{module.name}.py"] = _padded(module, head, tail)
+        return texts, origins
+
+
+def _starred(source: SourceFile) -> str | None:
+    """What may give a file a name that was not found, where it imports all names of modules that cannot be followed."""
+    unread = [star for star in source.stars if imported_source(source, star) is None]
+    texts = [f"from {'.' * star.level}{star.module} import *" for star in reversed(unread)]
+    return f"a name that may come with {' or '.join(texts)}, of which no file is nearby" if texts else None
+
+
+def _padded(module: _Module, head: str, tail: list[str]) -> str:
+    """The functions at the lines where the author wrote them."""
+    lines = module.source.text.split("\n")
+    out: list[str] = [head]
+    nodes = sorted((module.source.callees[name].node for name in module.functions), key=lambda n: n.lineno)
+    for node in nodes:
+        # Decorators go; `def` stays on its line. The line before it holds the one decorator that is ours.
+        while len(out) < node.lineno - 2:
+            out.append("")
+        block = written(lines[node.lineno - 1 : node.end_lineno], node.lineno, module.answers[node.name])
+        indent = node.col_offset
+        if indent:
+            block = [line[indent:] if line[:indent].strip() == "" else line for line in block]
+        if len(out) == node.lineno - 2:
+            ours = "@triton.jit" if node.name in module.source.functions else decorator_of(node)
+            out.append("@triton.jit(noinline=True)" if _noinline(node) else ours)
+        else:
+            raise RebuildError(
+                f"{module.source.path.name}:{node.lineno}: two functions share a line",
+                node.name,
+                "one on each line",
+                "write them on lines of their own",
+            )
+        clean = _plain_header(node, block, module)
+        out.extend(clean)
+    return "\n".join([*out, *tail]) + "\n"
+
+
+def _plain_header(node: ast.FunctionDef, block: list[str], module: _Module) -> list[str]:
+    """The function with a header whose defaults are literals and whose annotations are constexpr or a name of a type.
+
+    The header keeps its number of lines: everything that defaults and annotations could run is evaluated here instead.
+    """
+    arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+    if node.args.vararg is not None:
+        arguments.append(node.args.vararg)
+    function = module.source.callees[node.name]
+    parts: list[str] = []
+    for argument in arguments:
+        parameter = function.parameter(argument.arg)
+        text = argument.arg if argument is not node.args.vararg else f"*{argument.arg}"
+        if parameter is not None and parameter.is_constexpr:
+            text += ": tl.constexpr"
+        elif parameter is not None and parameter.annotation in _TYPE_ANNOTATIONS:
+            text += f": {parameter.annotation!r}"
+        if parameter is not None and isinstance(parameter.default, (int, float, str, bool, type(None), tuple, list, Symbol, Constexpr)):
+            text += f"={_expression(parameter.default, module.source, module, node.lineno)}"
+        parts.append(text)
+    if node.args.kwonlyargs and node.args.vararg is None:
+        parts.insert(len(parts) - len(node.args.kwonlyargs), "*")
+    if node.args.posonlyargs:
+        parts.insert(len(node.args.posonlyargs), "/")
+    first = node.body[0]
+    header = f"def {node.name}({', '.join(parts)}):"
+    offset = first.lineno - node.lineno
+    if isinstance(first, ast.FunctionDef) and first.decorator_list:
+        offset = first.decorator_list[0].lineno - node.lineno
+    if offset <= 0:
+        body = ast.unparse(replaced(first, module.answers[node.name])) if len(node.body) == 1 else None
+        if body is None or "\n" in body:
+            raise RebuildError(f"{module.source.path.name}:{node.lineno}: write the body of {node.name} on its own lines")
+        return [f"{header} {body}"]
+    return [header, *[""] * (offset - 1), *block[offset:]]
+
+
+_TYPE_ANNOTATIONS = frozenset({"i1", "i8", "i16", "i32", "i64", "u1", "u8", "u16", "u32", "u64", "fp16", "bf16", "fp32", "fp64"})
+
+
+def _expression(value: Any, source: SourceFile, module: _Module, line: int) -> str:
+    """Python source of a literal value, with the imports it needs in the prelude."""
+    if isinstance(value, Constexpr):
+        return f"tl.constexpr({_expression(value.value, source, module, line)})"
+    if isinstance(value, Member):
+        return _expression(value.value, source, module, line)
+    if isinstance(value, Symbol):
+        root = value.text.split(".")[0]
+        if any(part.startswith("_") for part in value.text.split(".")):
+            raise RebuildError(
+                f"{source.path.name}:{line}: private names are not allowed",
+                value.text,
+                "a public name of triton's",
+                "give the kernel what it needs as a tl.constexpr argument",
+            )
+        statement = triton_statement(source, root) if root not in module.prelude and root not in ("tl", "triton") else None
+        if statement is not None:
+            module.prelude = {root: statement, **module.prelude}
+        return value.text
+    if isinstance(value, (list, tuple)):
+        inner = ", ".join(_expression(v, source, module, line) for v in value)
+        return f"[{inner}]" if isinstance(value, list) else f"({inner},)" if value else "()"
+    if isinstance(value, dict):
+        pairs = (f"{_expression(k, source, module, line)}: {_expression(v, source, module, line)}" for k, v in value.items())
+        return "{" + ", ".join(pairs) + "}"
+    if isinstance(value, float):
+        return f"float({str(value)!r})" if value != value or value in (float("inf"), float("-inf")) else repr(value)
+    if value is None or isinstance(value, (bool, int, str)):
+        return repr(value)
+    raise RebuildError(
+        f"{source.path.name}:{line}: a {type(value).__name__} is not a literal a kernel can use",
+        None,
+        "a number, a text, None, a type of triton's, or a tuple of them",
+        "give the kernel its parts as literals",
+    )
+
+
+def _noinline(node: ast.FunctionDef) -> bool:
+    for decorator in node.decorator_list:
+        if isinstance(decorator, ast.Call):
+            for keyword in decorator.keywords:
+                if keyword.arg == "noinline" and isinstance(keyword.value, ast.Constant) and keyword.value.value is True:
+                    return True
+    return False
+
+
+__all__ = ["RebuildError", "Rebuilt", "rebuild"]

@@ -1,0 +1,463 @@
+"""A Python file with kernels, read by parsing: its imports, what its names stand for, which kernels it has. Nothing is imported or run."""
+
+from __future__ import annotations
+
+import ast
+import io
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+from advisor.python_source import same_name
+from advisor.python_source.applied import is_redefined, layers_of, with_applied
+from advisor.python_source.assignments import as_function, assigned_expressions
+from advisor.python_source.bindings import SCOPES, Scope, nodes_of_file, statements_within
+from advisor.python_source.constexpr_functions import called_functions, is_constexpr_function
+from advisor.python_source.decorators import DEEPEST, Decorators, last_name
+from advisor.python_source.functions import FunctionReader
+from advisor.python_source.imports import HANDED_ON, Import, imports_of, inner_imports_of, is_triton_jit, module_level, stars_of
+from advisor.python_source.jit_function import JitFunction, read_function
+from advisor.python_source.launched_names import launched_names, launching_calls
+from advisor.python_source.literal_values import Constexpr
+from advisor.python_source.literals import NotLiteralError, dotted
+from advisor.python_source.module_names import ModuleNames
+from advisor.python_source.spread import with_spread
+from advisor.python_source.surroundings import Inquiry, Surroundings
+from advisor.system.errors import InputError, NothingMatchedError, UsageError
+from advisor.system.reading import read_text
+
+MAX_FILE_BYTES = 8_000_000
+JIT_DECORATORS = ("triton.jit", "jit", "triton.runtime.jit", "triton.jit.jit")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceFile:
+    """A parsed file.
+
+    Attributes:
+        backend: Triton's backend of the target (cuda, hip), which decides branches; None: not known.
+        arch: Architecture of the target (90, gfx942), which answers `IS_NVIDIA_HOPPER`; None: not known.
+        meant: The line of the kernel that is meant, where the file has several of its name; None: the file decides.
+    """
+
+    path: Path
+    text: str
+    tree: ast.Module = field(repr=False)
+    values: Mapping[str, Any] = field(default_factory=dict)  # of globals, where a record has them
+    siblings: Mapping[str, str] = field(default_factory=dict)  # path -> text of files that came with a record
+    backend: str | None = None
+    arch: int | str | None = None
+    meant: int | None = None
+
+    def on(self, backend: str | None, arch: int | str | None = None) -> SourceFile:
+        """The file as it is read for a target."""
+        if (backend, arch) == (self.backend, self.arch):
+            return self
+        return self._others.setdefault((backend, arch), replace(self, backend=backend, arch=arch))
+
+    def at(self, path: Path) -> SourceFile:
+        """The file as it lies elsewhere, with what its tree alone decides: that is worked out once."""
+        found = replace(self, path=path)
+        for name in ("module_names", "imports", "inner_imports", "stars"):
+            vars(found)[name] = getattr(self, name)
+        return found
+
+    @cached_property
+    def _others(self) -> dict[tuple[str | None, int | str | None], SourceFile]:
+        """The file for other targets, kept so that what was read of it is read once."""
+        return {}
+
+    @cached_property
+    def module_names(self) -> ModuleNames:
+        """What its names stand for, by place."""
+        return ModuleNames(self.tree)
+
+    @cached_property
+    def unset(self) -> set[str]:
+        """Environment variables that what was read of the file so far depends on; they count as not set."""
+        return set()
+
+    @cached_property
+    def imports(self) -> dict[str, list[Import]]:
+        """Imports at module level (also under `if` and `try`), by alias, in order; several where there are alternatives."""
+        return imports_of(self.tree)
+
+    @cached_property
+    def inner_imports(self) -> dict[str, list[Import]]:
+        """What functions import, by alias, but for names that the module has: each function has its own."""
+        return {name: items for name, items in inner_imports_of(self.tree).items() if not self.module_names.statements(name)}
+
+    @cached_property
+    def stars(self) -> tuple[Import, ...]:
+        """The imports of all names of a module, `from module import *`, at module level; the last, whose names count, first."""
+        return stars_of(self.tree)
+
+    @cached_property
+    def modules(self) -> dict[str, str]:
+        """Names that stand for a module or something of one, by what it is called there: {"np": "numpy", "inf": "math.inf"}.
+
+        Left out are those that the file gives another value, but for None: where the module is not installed, nothing is asked of it.
+        """
+        found: dict[str, str] = {}
+        for alias, items in self.imports.items():
+            others = self.alternatives.get(alias, ())
+            full = {item.full for item in items}
+            if len(full) == 1 and all(isinstance(each, ast.Constant) and each.value is None for each in others):
+                found[alias] = full.pop()
+        return found
+
+    @cached_property
+    def triton_roots(self) -> frozenset[str]:
+        """Names that stand for triton or a module of it."""
+        return frozenset(alias for alias, items in self.imports.items() if any(i.is_triton or i.name in HANDED_ON for i in items))
+
+    @cached_property
+    def assignments(self) -> dict[str, ast.expr]:
+        """The last expression that is assigned to each name at module level, whether or not it runs; `constant` says what counts.
+
+        Functions of which it is not known which definition runs are among them: `constant` tells why.
+        """
+        return {**{name: ast.Name(id=name, ctx=ast.Load()) for name in self.undecided}, **self._assigned}
+
+    @cached_property
+    def _assigned(self) -> dict[str, ast.expr]:
+        return {name: values[-1] for name, values in self.alternatives.items()}
+
+    @cached_property
+    def alternatives(self) -> dict[str, list[ast.expr]]:
+        """All expressions that are assigned to each name at module level, in order, whether or not they run."""
+        return assigned_expressions(self.tree)
+
+    @cached_property
+    def _plain(self) -> tuple[dict[str, ast.FunctionDef], dict[str, str]]:
+        """Functions that are not kernels, and why those are left out that are defined more than once."""
+        nodes: dict[str, list[ast.FunctionDef]] = {}
+        for node in module_level(self.tree):
+            if isinstance(node, ast.FunctionDef) and not self._is_jit(node):
+                nodes.setdefault(node.name, []).append(node)
+        found = {name: each[0] for name, each in nodes.items() if len(each) == 1 and not self.module_names.contested(each[0])}
+        reasons: dict[str, str] = {}
+        reader = FunctionReader(self._surroundings(found, {}), Inquiry(unset=self.unset))
+        for name in set(nodes) - set(found):
+            try:
+                found[name] = self.module_names.definition(reader, name)
+            except NotLiteralError as error:
+                reasons[name] = str(error)
+        return found, reasons
+
+    @cached_property
+    def scopes(self) -> list[Scope]:
+        """What has names of its own."""
+        return [node for node in nodes_of_file(self.tree) if isinstance(node, SCOPES)]
+
+    @cached_property
+    def has_globals(self) -> bool:
+        """Whether functions of it may give its names something else."""
+        return any(isinstance(node, ast.Global) for node in ast.walk(self.tree))
+
+    @cached_property
+    def launches(self) -> tuple[tuple[str, ast.Call], ...]:
+        """Its calls that launch something, each with what, as the file names it."""
+        calls = launching_calls(self.tree)
+        return tuple(launched_names(calls, self.scopes)) if calls else ()
+
+    @property
+    def plain_functions(self) -> dict[str, ast.FunctionDef]:
+        """Functions that are not kernels."""
+        return self._plain[0]
+
+    def evaluator(
+        self, names: Mapping[str, Any] | None = None, at: ast.FunctionDef | None = None, inquiry: Inquiry | None = None
+    ) -> FunctionReader:
+        """An evaluator that knows the file's literals.
+
+        Args:
+            names: Values of other names.
+            at: The function whose decorators it reads, with the file as they see it; None: as it is in the end.
+            inquiry: What it shares with the reader that asks; None: nobody asks.
+        """
+        return FunctionReader(self.surroundings, inquiry or Inquiry(unset=self.unset), names, self.module_names.place(at))
+
+    @cached_property
+    def _lambdas(self) -> dict[str, ast.FunctionDef]:
+        """Names that the file gives a `lambda` and nothing else, as functions."""
+        return {
+            name: as_function(name, values[0])
+            for name, values in self.alternatives.items()
+            if isinstance(values[0], ast.Lambda) and len(self.module_names.statements(name)) == 1
+        }
+
+    @cached_property
+    def surroundings(self) -> Surroundings:
+        """What its expressions are read with."""
+        return self._surroundings(*self._plain)
+
+    def _surroundings(self, functions: Mapping[str, ast.FunctionDef], reasons: Mapping[str, str]) -> Surroundings:
+        from advisor.python_source.imported import imported_function, imported_value
+
+        return Surroundings(
+            functions={**self._lambdas, **functions},
+            reasons=reasons,
+            roots=self.triton_roots | {"tl", "triton"},
+            modules=self.modules,
+            outer=self.module_names.value,
+            outside=partial(imported_value, self),
+            imported=partial(imported_function, self),
+            backend=self.backend,
+            arch=self.arch,
+        )
+
+    @cached_property
+    def definitions(self) -> dict[str, list[ast.FunctionDef]]:
+        """The `@triton.jit` functions by name, also those that are defined several times."""
+        found: dict[str, list[ast.FunctionDef]] = {}
+        for node in statements_within(self.tree):
+            if isinstance(node, ast.FunctionDef) and self._is_jit(node):
+                found.setdefault(node.name, []).append(node)
+        return {name: sorted(nodes, key=lambda n: n.lineno) for name, nodes in found.items()}
+
+    @cached_property
+    def _chosen(self) -> tuple[dict[str, ast.FunctionDef], dict[str, str]]:
+        found: dict[str, ast.FunctionDef] = {}
+        undecided: dict[str, str] = {}
+        outer = {id(node) for node in module_level(self.tree)}
+        meant = next((node for nodes in self.definitions.values() for node in nodes if node.lineno == self.meant), None)
+        for name, nodes in self.definitions.items():
+            own = [node for node in nodes if id(node) in outer] or nodes  # the file's name goes before those within functions
+            near = same_name.nearest(self.tree, meant, nodes) if meant is not None and len(nodes) > 1 else None
+            if meant is not None and (near is not None or name == meant.name):
+                found[name] = meant if name == meant.name else near or meant
+            elif len(own) == 1 and not self.module_names.contested(own[0]):
+                found[name] = own[0]
+            elif id(own[0]) not in outer:
+                lines = ", ".join(str(node.lineno) for node in own)
+                undecided[name] = f"{name} is defined in {len(own)} functions or classes (lines {lines}); which one is meant is not known"
+            else:
+                try:
+                    last = self.module_names.last(self.evaluator(), name)
+                    if isinstance(last, ast.FunctionDef) and last.name == name:
+                        found[name] = last
+                except NotLiteralError as error:
+                    undecided[name] = str(error)
+        return found, undecided
+
+    @property
+    def undecided(self) -> dict[str, str]:
+        """Kernels that are defined several times, and why it is not known which definition counts."""
+        return self._chosen[1]
+
+    @cached_property
+    def functions(self) -> dict[str, JitFunction]:
+        """The `@triton.jit` functions, by name, without those that are `undecided`."""
+        return {name: self.function(node) for name, node in self._chosen[0].items()}
+
+    @cached_property
+    def callees(self) -> dict[str, JitFunction]:
+        """What kernels of the file may call: its kernels, its functions of `@triton.constexpr_function` and `@tl.constexpr`, and functions
+        without a decorator that those call."""
+        found: dict[str, ast.FunctionDef] = {}
+        waiting = [name for name, node in self.plain_functions.items() if is_constexpr_function(node)]
+        while waiting:
+            name = waiting.pop()
+            found[name] = self.plain_functions[name]
+            called = (self.plain_functions.get(each) for each in called_functions(found[name]) - set(found))
+            waiting += [node.name for node in called if node is not None and not node.decorator_list]
+        return {**{name: self.function(node) for name, node in found.items()}, **self.functions}
+
+    def kernel_meant(self, name: str) -> str | None:
+        """The one of `callees` that a name of the file stands for in the end: itself, or another, `rnd = round_up`; None: none."""
+        if name in self.callees or name not in self.alternatives:
+            return name if name in self.callees else None
+        try:
+            node = self.module_names.definition(self.evaluator(), name)
+        except NotLiteralError:
+            return None
+        return node.name if node.name in self.callees and self.callees[node.name].node is node else None
+
+    @cached_property
+    def called(self) -> frozenset[str]:
+        """Kernels of the file that other kernels of it call: helpers."""
+        names: set[str] = set()
+        for name, definitions in self.definitions.items():
+            for node in (inner for each in definitions for inner in ast.walk(each)):
+                if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id != name:
+                    names.add(node.func.id)
+        names |= {meant for each in names - set(self.definitions) if (meant := self.kernel_meant(each)) is not None}
+        return frozenset(names & set(self.definitions))
+
+    @cached_property
+    def launched(self) -> tuple[str, ...]:
+        """Kernels of the file that may be launched, in its order: no other calls them, and they return nothing, which a launch would not
+        take. All of them where none is left."""
+        returning = {
+            name
+            for name, nodes in self.definitions.items()
+            if any(isinstance(n, ast.Return) and n.value is not None for node in nodes for n in ast.walk(node))
+        }
+        return tuple(name for name in self.definitions if name not in self.called | returning) or tuple(self.definitions)
+
+    @cached_property
+    def kernels_literal(self) -> dict[str, Any]:
+        """The `KERNELS` literal (triton_kernels/README.md); empty where there is none."""
+        node = self.assignments.get("KERNELS")
+        try:
+            value = ast.literal_eval(node) if node is not None else {}
+        except ValueError:
+            return {}
+        return value if isinstance(value, dict) else {}
+
+    def kernel(self, name: str) -> JitFunction:
+        """The kernel `name`.
+
+        Raises:
+            UsageError: The file has none of that name; the message lists those it has. Or it has several, and it is not known which counts.
+            NothingMatchedError: It has none at all.
+        """
+        if name in self.functions:
+            return self.functions[name]
+        if name in self.definitions:
+            nodes = self.definitions[name]
+            names = same_name.names(self.tree, nodes) if len(nodes) > 1 else [f"{name}:{nodes[0].lineno}"]
+            choices = " or ".join(f"{self.path.name}::{each}" for each in names)
+            remedy = f"{'' if self.backend else 'give --gpu, or '}name the one that is meant: {choices}"
+            reason = self.undecided.get(name, f"{name} is in the end no kernel: the file gives the name another value")
+            raise UsageError(f"{self.path.name}: {reason}", None, None, remedy)
+        if not self.definitions:
+            raise NothingMatchedError(f"{self.path.name}: no Triton kernel in this file", name, "functions decorated with @triton.jit")
+        raise UsageError(f"{self.path.name}: no @triton.jit function of that name", name, f"one of {', '.join(self.definitions)}")
+
+    def named(self, text: str) -> tuple[SourceFile, str]:
+        """The file, read for the kernel that is named, and the kernel's plain name.
+
+        Args:
+            text: `kernel`, or where there are several of that name `outer.kernel` (what it stands in) or `kernel:12` (its line).
+
+        Raises:
+            UsageError: The file has none of that name, or several.
+            NothingMatchedError: It has none at all.
+        """
+        text = next((kernel for kernel in self._applied if text in self.names_of(kernel)), text)
+        if text in self.definitions:  # which of several is meant is decided for the target
+            return self, text
+        name = same_name.plain_name(text)
+        nodes = self.definitions.get(name, [])
+        found = same_name.matching(self.tree, nodes, text)
+        if len(found) == 1:
+            return replace(self, meant=found[0].lineno), name
+        if not nodes:
+            self.kernel(text)  # says which there are
+        what = "no kernel of that name there" if not found else f"{len(found)} kernels of that name"
+        raise UsageError(f"{self.path.name}: {what}", text, "one of " + ", ".join(same_name.names(self.tree, nodes)))
+
+    def constant(self, name: str, asking: FunctionReader | None = None) -> Any:
+        """The literal value of a module-level name.
+
+        Args:
+            name: The name.
+            asking: The reader of another file that imports it.
+
+        Raises:
+            NotLiteralError: It is not one.
+        """
+        if name in self.values:
+            return Constexpr(self.values[name])
+        if name in self.undecided:
+            raise NotLiteralError(self.undecided[name])
+        if name not in self.assignments:
+            raise NotLiteralError(f"{name} is not assigned in {self.path.name}")
+        surroundings, inquiry = self.surroundings, Inquiry(unset=self.unset)
+        if asking is not None:
+            surroundings = replace(surroundings, num_sms=asking.surroundings.num_sms)
+            inquiry = replace(asking.inquiry, importing=asking.inquiry.importing | {(str(self.path), name)})
+        return FunctionReader(surroundings, inquiry).evaluate(ast.Name(id=name, ctx=ast.Load()))
+
+    def function(self, node: ast.FunctionDef) -> JitFunction:
+        """A kernel from its definition."""
+        applied = [layer for _, layers in self._applied.get(node.name, ()) for layer in layers]
+        return read_function(node, self.evaluator(at=node), self.assignments, self._decorators, applied)
+
+    @cached_property
+    def _decorators(self) -> Decorators:
+        imported = {alias: items[0].name for alias, items in self.imports.items() if items[0].name and len({i.name for i in items}) == 1}
+        return Decorators(imported=imported, assigned=self.alternatives, functions=self.plain_functions)
+
+    @cached_property
+    def _applied(self) -> dict[str, list[tuple[str, list[ast.expr]]]]:
+        """Other names that the file gives kernels, and the decorators that it applies there: `tuned = triton.autotune(...)(kernel)`."""
+        found: dict[str, list[tuple[str, list[ast.expr]]]] = {}
+        for name in self.alternatives:
+            layers, called = self.applied_by(name) or ([], "")
+            if called in self.definitions:
+                found.setdefault(called, []).append((name, layers))
+        # Of several that are not the same, it is not known which is launched.
+        return {
+            kernel: each if sum(bool(layers) for _, layers in each) <= 1 else [one for one in each if not one[1]]
+            for kernel, each in found.items()
+        }
+
+    def applied_by(self, name: str) -> tuple[list[ast.expr], str] | None:
+        """The decorators that the file applies where it gives a name what they make of a kernel, `tuned = triton.autotune(...)(kernel)`,
+        and the kernel's name, which may be imported; None: this is not what the name is."""
+        values = self.alternatives.get(name, [])
+        layers, called = (layers_of(values[0]) if len(values) == 1 else None) or ([], "")
+        if not called or name in self.definitions or name in self.plain_functions or is_redefined(self.tree, called, values[0].lineno):
+            return None
+        tuning = all(last_name(self._decorators.meant(layer)) in ("autotune", "heuristics") for layer in layers)
+        return (layers, called) if tuning else None
+
+    def applied(self, layers: Sequence[ast.expr]) -> JitFunction:
+        """What decorators of the file say, as of a function without parameters that has them."""
+        function = ast.FunctionDef(name="", args=ast.arguments([], [], None, [], [], None, []), body=[ast.Pass()], decorator_list=[*layers])
+        return self.function(ast.fix_missing_locations(ast.copy_location(function, layers[0])))
+
+    def names_of(self, kernel: str) -> set[str]:
+        """Names under which a kernel is launched: its own, and that of what a decorator makes of it further down."""
+        return {kernel, *(name for name, _ in self._applied.get(kernel, ()))}
+
+    def _is_jit(self, node: ast.FunctionDef) -> bool:
+        targets = (each.func if isinstance(each, ast.Call) else each for each in node.decorator_list)
+        return any(self._is_triton_jit(dotted(target) or "") for target in targets)
+
+    def _is_triton_jit(self, name: str, followed: int = 0) -> bool:
+        """Whether a dotted name is `triton.jit`, by what the file imports its first part from: other packages have a `jit` too."""
+        root, _, rest = name.partition(".")
+        items = self.imports.get(root)
+        if not items:
+            other = dotted(self._assigned[root]) if root in self._assigned and not rest else None  # jit = triton.jit
+            if other and followed < DEEPEST:  # names can go round in a circle
+                return self._is_triton_jit(other, followed + 1)
+            return name in JIT_DECORATORS or name.endswith("triton.jit")
+        return any(is_triton_jit(item, rest) for item in items)
+
+
+def read_source(path: str | Path) -> SourceFile:
+    """Parse a file.
+
+    Raises:
+        InputError: It cannot be read, or is not Python.
+    """
+    text = read_text(path, str(path), "a Python file", MAX_FILE_BYTES)
+    return parse_source(io.StringIO(text, newline=None).read(), path)  # with ends of lines as Python reads them
+
+
+def parse_source(text: str, path: str | Path) -> SourceFile:
+    """Parse a text that comes from `path`.
+
+    Raises:
+        InputError: It is not Python.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # invalid escapes in somebody's file are not ours to warn about
+            tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        where = f", line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
+        command = isinstance(error, SyntaxError) and (error.text or "").lstrip().startswith(("%", "!"))
+        remedy = "take out the notebook's commands, the lines that begin with % or !" if command else None
+        raise InputError(f"{path}{where}: is not Python", getattr(error, "msg", None) or str(error), "Python source", remedy) from None
+    source = SourceFile(path=Path(path), text=text, tree=tree)
+    tree = with_applied(tree, source._is_triton_jit)
+    return SourceFile(path=source.path, text=text, tree=with_spread(tree) if "**" in text else tree)

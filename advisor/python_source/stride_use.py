@@ -1,0 +1,170 @@
+"""Which strides of a kernel may be 1, by what the kernel does with them: none that stands beside a range without a stride. By parsing."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+
+from advisor.python_source.literals import dotted
+from advisor.python_source.tensor_shapes import pairs
+
+STRIDE_NAME = re.compile(r"(^|_)strides?($|_|\d)", re.IGNORECASE)
+_STRIDES_OF = {"make_block_ptr": 2, "make_tensor_descriptor": 2, "_experimental_make_tensor_descriptor": 2}
+"""Functions that are told strides -> which argument these are."""
+_SAME_ELEMENTS = frozenset({"to", "multiple_of", "max_contiguous", "max_constancy"})
+"""Functions of which an address is what they are given."""
+
+
+def possible_unit_strides(kernel: ast.FunctionDef, strides: Collection[str] = ()) -> set[str]:
+    """Strides along a range of elements that no other range of the same address goes beside without one.
+
+    A kernel of which the innermost stride is left out, for it is always 1, has such a range beside every stride that it takes:
+    `q + rows[:, None] * stride_qm + head * stride_qh + lanes[None, :]`. What is 1 of the strides that are found, it does not say.
+    A stride that the kernel takes and does nothing with is found too: it is 1 that nothing need be multiplied with.
+
+    Args:
+        kernel: The kernel.
+        strides: Names that are strides, besides those that are called so.
+    """
+    return _Addresses(kernel, frozenset(strides)).possible()
+
+
+@dataclass(frozen=True, slots=True)
+class _Assigned:
+    """What a name stands for.
+
+    Attributes:
+        after: The line in which the statement ends that says so.
+        value: What it is assigned.
+    """
+
+    after: int
+    value: ast.expr
+
+
+class _Addresses:
+    """The sums of a kernel, through the names that stand for their parts."""
+
+    def __init__(self, kernel: ast.FunctionDef, strides: frozenset[str]) -> None:
+        self.strides = strides
+        self.nodes = list(ast.walk(kernel))
+        used = {node.id for node in self.nodes if isinstance(node, ast.Name)}
+        names = {each.arg for each in self.nodes if isinstance(each, ast.arg)}
+        self.unused = {name for name in names - used if name in strides or STRIDE_NAME.search(name)}
+        self.sums = [node for node in self.nodes if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add)]
+        inner = {id(side) for node in self.sums for side in (node.left, node.right)}
+        self.sums = [node for node in self.sums if id(node) not in inner]
+        self.assigned: dict[str, list[_Assigned]] = {}
+        for node in self.nodes:
+            if isinstance(node, ast.Assign) and len(node.targets) == 1:
+                for target, value in pairs(node.targets[0], node.value):
+                    self._assign(target, value, node)
+            elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name) and isinstance(node.op, ast.Add):
+                before = ast.copy_location(ast.Name(id=node.target.id, ctx=ast.Load()), node.target)
+                together = ast.copy_location(ast.BinOp(left=before, op=ast.Add(), right=node.value), node)
+                self._assign(node.target, together, node)
+                self.sums.append(together)
+        self.ranges: set[str] = set()
+
+    def possible(self) -> set[str]:
+        """Strides that may be 1."""
+        found: set[str] = set()
+        outer: set[str] = set()
+        if not any(self._is_stride(node) for node in self.nodes):
+            return self.unused
+        self.ranges = self._ranges()
+        for node in self.nodes:
+            if isinstance(node, ast.Call) and isinstance(listed := _told(node), (ast.Tuple, ast.List)):
+                one = any(isinstance(each, ast.Constant) and each.value == 1 for each in listed.elts)
+                (outer if one else found).update(name for each in listed.elts for name in self._strides_in(each))
+        for node in self.sums:
+            ranged = [self._strides_in(term) for term in self._terms(node) if self._is_range(term)]
+            (found if all(ranged) else outer).update(*ranged)
+        return (found - outer) | self.unused
+
+    def _terms(self, total: ast.expr) -> Iterator[ast.expr]:
+        """The terms of a sum and of the sums that its terms stand for."""
+        left, seen = [total], set[int]()
+        while left:
+            node = left.pop()
+            if id(node) in seen:
+                continue
+            seen.add(id(node))
+            plain = _without_shape(node)
+            value = self._before(plain) if isinstance(plain, ast.Name) else None
+            if isinstance(plain, ast.BinOp) and isinstance(plain.op, ast.Add):
+                left += [plain.left, plain.right]
+            elif value is not None:
+                left.append(value)
+            else:
+                yield plain
+
+    def _before(self, name: ast.Name) -> ast.expr | None:
+        """What a name was assigned last in the lines before."""
+        before = [each for each in self.assigned.get(name.id, ()) if each.after < name.lineno]
+        return max(before, key=lambda each: each.after).value if before else None
+
+    def _assign(self, target: ast.expr, value: ast.expr, statement: ast.stmt) -> None:
+        if isinstance(target, ast.Name):
+            self.assigned.setdefault(target.id, []).append(_Assigned(statement.end_lineno or statement.lineno, value))
+
+    def _ranges(self) -> set[str]:
+        """Names of ranges of elements, and of what is made of them without strides; what a strided range points at is none."""
+        parts = [(name, list(ast.walk(each.value))) for name, values in self.assigned.items() for each in values]
+        left = [(name, nodes) for name, nodes in parts if not any(self._is_stride(node) for node in nodes)]
+        found: set[str] = set()
+        known = -1
+        while known < len(found):
+            known = len(found)
+            for name, nodes in left:
+                if name not in found and any(_makes_range(node, found) for node in nodes):
+                    found.add(name)
+        return found
+
+    def _is_range(self, node: ast.expr) -> bool:
+        return any(_makes_range(each, self.ranges) for each in ast.walk(node))
+
+    def _is_stride(self, node: ast.AST) -> bool:
+        return isinstance(node, ast.Name) and (node.id in self.strides or STRIDE_NAME.search(node.id) is not None)
+
+    def _strides_in(self, node: ast.expr) -> set[str]:
+        """Strides that an expression goes along; those of an index that it loads are of another tensor."""
+        return {each.id for each in _not_loaded(node) if isinstance(each, ast.Name) and self._is_stride(each)}
+
+
+def _makes_range(node: ast.AST, ranges: Collection[str]) -> bool:
+    if isinstance(node, ast.Call):
+        return (dotted(node.func) or "").endswith("arange")
+    return isinstance(node, ast.Name) and node.id in ranges
+
+
+def _told(call: ast.Call) -> ast.expr | None:
+    """The strides that a call makes a tensor's description with."""
+    place = _STRIDES_OF.get((dotted(call.func) or "").rsplit(".", 1)[-1])
+    if place is None:
+        return None
+    named = next((k.value for k in call.keywords if k.arg == "strides"), None)
+    return named if named is not None else call.args[place] if len(call.args) > place else None
+
+
+def _without_shape(node: ast.expr) -> ast.expr:
+    """What an expression is made of, where it only has another shape or type: `offsets` of `offsets[:, None].to(tl.int64)`."""
+    while True:
+        if isinstance(node, ast.Subscript):
+            node = node.value
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _SAME_ELEMENTS:
+            of_module = dotted(node.func.value) in ("tl", "triton.language") and node.args
+            node = node.args[0] if of_module else node.func.value
+        else:
+            return node
+
+
+def _not_loaded(node: ast.expr) -> Iterator[ast.AST]:
+    left: list[ast.AST] = [node]
+    while left:
+        each = left.pop()
+        yield each
+        if not (isinstance(each, ast.Call) and (dotted(each.func) or "").rsplit(".", 1)[-1] == "load"):
+            left.extend(ast.iter_child_nodes(each))

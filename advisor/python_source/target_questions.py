@@ -1,0 +1,123 @@
+"""What files ask of the machine they run on (`torch.version.hip`, `is_cuda()`, `triton.__version__`), answered for a known target."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import Any
+
+from advisor.gpus.hardware import list_gpus
+from advisor.python_source.literals import NotLiteralError
+from advisor.system import triton_install
+
+BACKENDS = {"nvidia": "cuda", "amd": "hip"}
+"""Triton's backend of a GPU's vendor."""
+VENDORS = {backend: vendor for vendor, backend in BACKENDS.items()}
+_ASKED = re.compile(r"_*is_(cuda|nvidia|hip|rocm|amd|xpu|intel|npu|musa)(?:_backend)?", re.IGNORECASE)
+_MEANT = {"cuda": "cuda", "nvidia": "cuda", "hip": "hip", "rocm": "hip", "amd": "hip"}
+_GENERATIONS = {"hopper": (9,), "blackwell": (10, 12), "sm90": (9,), "sm100": (10,), "sm120": (12,)}
+"""Generations of NVIDIA's and first numbers of their compute capabilities, as flash-linear-attention asks (0.6.0, `fla.utils`)."""
+_ASKED_GENERATION = re.compile(rf"_*is_(?:nvidia_)?({'|'.join(_GENERATIONS)})", re.IGNORECASE)
+_MEMORIES = {"ada": 101_376, "ampere": 166_912, "hopper": 232_448}
+"""Bytes of shared memory of a CTA that flash-linear-attention asks for by a name (0.6.0, `fla.utils`); `_OTHER_MEMORY` by any other."""
+_OTHER_MEMORY = 102_400
+_MOST_SHARED: dict[tuple[str, int | str], int] = {("cuda", 87): 166_912, ("cuda", 110): 232_448, ("hip", "gfx90a"): 65_536}
+"""Bytes of shared memory that one CTA may have on targets of which no GPU is described (CUDA C++ Programming Guide, technical
+specifications; CDNA 2 ISA guide, local data share)."""
+_RELEASE = re.compile(r"(\d+(?:\.\d+)*)(?:\.post\d+)?(?:\+.*)?")
+
+
+class Present:
+    """A value of which only that it is there is known: a version of torch's."""
+
+    def __eq__(self, other: object) -> bool:
+        if other is None:
+            return False
+        raise NotLiteralError("a version of torch is not known")
+
+    __hash__ = object.__hash__
+
+
+def torch_version(name: str, backend: str | None) -> Any:
+    """`torch.version.cuda` or `torch.version.hip`.
+
+    Raises:
+        NotLiteralError: The target is not known.
+    """
+    if backend is None:
+        raise NotLiteralError(f"torch.version.{name} is not known without a target")
+    return Present() if backend == name else None
+
+
+def asked_target(name: str, backend: str | None, arch: int | str | None) -> bool | None:
+    """The answer to `is_hip()`, `IS_NVIDIA`, `IS_NVIDIA_HOPPER` and the like; None: it is another question, or the target is not known.
+
+    Args:
+        name: The function or the constant.
+        backend: Triton's backend of the target.
+        arch: Its architecture: 90, gfx942.
+    """
+    if backend is None:
+        return None
+    if found := _ASKED.fullmatch(name):
+        return _MEANT.get(found.group(1).lower()) == backend
+    if not (found := _ASKED_GENERATION.fullmatch(name)):
+        return None
+    if backend != "cuda":
+        return False
+    return None if not isinstance(arch, int) else arch // 10 in _GENERATIONS[found.group(1).lower()]
+
+
+def capability(backend: str | None, arch: int | str | None) -> tuple[int, int]:
+    """`torch.cuda.get_device_capability()`: (9, 0) of sm_90, (9, 4) of gfx942.
+
+    Raises:
+        NotLiteralError: The target is not known.
+    """
+    if backend == "cuda" and isinstance(arch, int):
+        return divmod(arch, 10)
+    if backend == "hip" and (found := re.fullmatch(r"gfx(\d{1,2})(\d)[0-9a-f]", str(arch))):
+        return int(found.group(1)), int(found.group(2))
+    raise NotLiteralError("the compute capability of the GPU is not known without a target")
+
+
+def enough_shared_memory(asked: Any, backend: str | None, arch: int | str | None) -> bool | None:
+    """The answer to `check_shared_mem("ampere")`, flash-linear-attention's question whether a CTA may have as much as on such a GPU; None:
+    it is another question, or what the target has is not known."""
+    if backend is None or arch is None or not isinstance(asked, str):
+        return None
+    most = _shared_memories().get((backend, arch))
+    return None if most is None else most >= _MEMORIES.get(asked.lower(), _OTHER_MEMORY)
+
+
+@cache
+def _shared_memories() -> dict[tuple[str, int | str], int]:
+    """Bytes of shared memory that one CTA may have, by backend and architecture."""
+    return _MOST_SHARED | {gpu.triton_target[:2]: gpu.smem_bytes_per_cta for gpu in list_gpus()}
+
+
+def version(text: Any) -> tuple[int, ...]:
+    """`Version(text)` as numbers that compare alike.
+
+    Raises:
+        NotLiteralError: It is no plain release; those before a release are ordered by more rules than these.
+    """
+    found = _RELEASE.fullmatch(text) if isinstance(text, str) else None
+    if found is None:
+        raise NotLiteralError(f"{text!r} is not a plain version")
+    numbers = [int(part) for part in found.group(1).split(".")]
+    while numbers and numbers[-1] == 0:  # 3.0 is 3.0.0
+        numbers.pop()
+    return tuple(numbers)
+
+
+def triton_version() -> str:
+    """The version of the triton that compiles.
+
+    Raises:
+        NotLiteralError: It is not installed.
+    """
+    found = triton_install.version()
+    if found is None:
+        raise NotLiteralError("triton.__version__ is not known: it is not installed")
+    return found

@@ -1,0 +1,1 @@
+"""The frozen dataclasses that everything passes around, and their versioned JSON."""

@@ -1,0 +1,252 @@
+"""The values a comparison of two sides passes around, and the versioned JSON that every surface of it renders.
+
+As `advisor.result.schema` (frozen, slotted, keyword-only, units in names). Static evidence (predictions, compiled resources) and measured
+evidence (rounds) stand in rows of their own and are never mixed in one column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Literal
+
+from advisor.result.schema import Configuration, Finding, Fingerprint, Latency, Problem, Recommendation
+
+COMPARISON_SCHEMA_VERSION = "1.1"
+
+BASE_IS_FASTER = "the configuration of the base, no slower than anything else that is known"
+"""The reason of advice that goes back to what the base had."""
+
+StaticVerdict = Literal[
+    "failed",
+    "predicted-regressed",
+    "predicted-improved",
+    "predicted-unchanged",
+    "cannot-launch",
+    "launches-again",
+    "never-launches",
+    "new",
+    "missing",
+    "not comparable",
+]
+FailureCondition = Literal["failed", "cannot-launch"]
+MeasuredVerdict = Literal["regressed", "improved", "unchanged", "inconclusive", "not comparable", "new", "missing", "failed"]
+
+STATIC_WORDS: dict[str, str] = {
+    "failed": "failed",
+    "cannot-launch": "cannot launch",
+    "predicted-regressed": "predicted slower",
+    "launches-again": "launches again",
+    "predicted-improved": "predicted faster",
+    "new": "new",
+    "missing": "missing",
+    "not comparable": "not comparable",
+    "never-launches": "never launches",
+    "predicted-unchanged": "predicted unchanged",
+}
+"""Static verdicts in words, in the order in which surfaces list them; the last two change nothing."""
+
+MEASURED_WORDS = ("failed", "regressed", "inconclusive", "not comparable", "improved", "missing", "new", "unchanged")
+"""Measured verdicts in the order in which surfaces list them."""
+
+CHANGES = Literal["modified", "added", "removed", "type changed", "compared"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resources:
+    """What one CTA holds, and how many fit an SM.
+
+    `compiled`: read from the binary; `estimated`: by the model. None: not known.
+    """
+
+    origin: Literal["compiled", "estimated"]
+    registers_per_thread: int | None
+    spill_bytes: int | None  # per thread
+    shared_memory_bytes: int | None
+    resident_ctas_per_sm: int | None = None
+    limiter: str | None = None
+    instruction_mix: dict[str, int] = field(default_factory=dict)  # instructions of the binary by class
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StaticSide:
+    """One side of a row, without a GPU. `predicted` None: the configuration cannot launch.
+
+    `predicted` and `resources.resident_ctas_per_sm` are those of all launches that share the configuration: times add up, the
+    resources are the first launch's.
+    """
+
+    configuration: Configuration | None
+    source: str  # "table entry 64", "vLLM's default", "best of 24 configurations"
+    predicted: Latency | None
+    resources: Resources | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StaticRow:
+    """One problem (or the launches of one table entry) on one GPU, as predicted.
+
+    `change` is head / base - 1 of the predictions (0.03: head is predicted to take 3 % longer); against `default` where the base
+    has no such row. Savings and times are microseconds.
+    """
+
+    id: str
+    label: str  # "M=64"
+    kernel: str
+    gpu: str
+    problems: tuple[Problem, ...]
+    base: StaticSide | None
+    head: StaticSide | None  # of a removed table: what the stack runs without it
+    default: StaticSide | None  # what runs where there is no table
+    compared_with: Literal["base", "default", "nothing"]
+    bound: Latency | None
+    ceiling: Latency | None
+    change: float | None
+    verdict: StaticVerdict
+    reason: str
+    changed: bool  # whether the configuration differs between the sides
+    new_findings: tuple[Finding, ...] = ()
+    cured_findings: tuple[Finding, ...] = ()
+    advice: Recommendation | None = None  # what to try in place of the head's configuration
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResourceRow:
+    """One kernel with one configuration, compiled on both sides for one GPU. `reason`: why a side is missing."""
+
+    kernel: str
+    gpu: str
+    label: str  # the configuration
+    base: Resources | None
+    head: Resources | None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredEffect:
+    """A relative change, head over base minus 1, its 99 % interval, and the rounds that counted."""
+
+    relative: float
+    low: float
+    high: float
+    rounds: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredRow:
+    """One launch that was run on both sides."""
+
+    id: str
+    label: str
+    kernel: str
+    gpu: str
+    problem: Problem
+    base: Latency | None
+    head: Latency | None
+    base_configuration: Configuration | None
+    head_configuration: Configuration | None
+    effect: MeasuredEffect | None
+    tau: float  # a change counts from here on
+    verdict: MeasuredVerdict
+    reason: str
+    bound: Latency | None = None
+    ceiling: Latency | None = None
+    faults: tuple[str, ...] = ()
+    likely_cause: tuple[Finding, ...] = ()  # findings that are new in head
+    advice: Recommendation | None = None
+
+
+def evidence(rows: Iterable[MeasuredRow]) -> str:
+    """What the latencies of rows are: `measured`, `simulated`, or both."""
+    found = {latency.origin for row in rows for latency in (row.base, row.head) if latency is not None}
+    if "simulated" not in found:
+        return "measured"
+    return "measured and simulated" if "measured" in found else "simulated"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """What is certain to fail in head and did not in base, without a row that says so: nothing need be predicted to know it."""
+
+    condition: FailureCondition  # what it triggers
+    what: str  # "entry 64"; empty: the file as a whole
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """What was compared: one table, one kernel, two results, two files of rows."""
+
+    kind: Literal["table", "kernel", "result", "rows", "file"]
+    title: str
+    path: str
+    change: CHANGES
+    static: tuple[StaticRow, ...] = ()
+    measured: tuple[MeasuredRow, ...] = ()
+    resources: tuple[ResourceRow, ...] = ()
+    new_issues: tuple[Finding, ...] = ()  # of the table or file as a whole
+    cured_issues: tuple[Finding, ...] = ()
+    failures: tuple[Failure, ...] = ()
+    configurations_added: tuple[str, ...] = ()
+    configurations_removed: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # what was assumed, and what could not be compared and why
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """One side, as the user named it."""
+
+    label: str  # "main", "a.json"
+    revision: str | None = None  # commit id
+    fingerprint: Fingerprint | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gate:
+    """What makes the exit code 1, and whether it did."""
+
+    conditions: tuple[str, ...]
+    triggered: tuple[str, ...]  # each a sentence
+    failed: bool
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparisonResult:
+    """Everything that a surface of `advisor compare` may show."""
+
+    tool_version: str
+    command: str
+    base: Compared
+    head: Compared
+    gpus: tuple[str, ...]
+    predictor: str  # where the predictions of the rows come from
+    headline: str
+    measured_counts: dict[str, int]
+    static_counts: dict[str, int]
+    measured_mean: float | None  # geometric mean of the measured changes, where there is more than one row; never gates
+    static_mean: float | None
+    subjects: tuple[Subject, ...]
+    gate: Gate
+    warnings: tuple[str, ...] = ()
+    skipped: tuple[str, ...] = ()  # changed files that are neither kernel nor table, and why they were left out
+    schema_version: str = COMPARISON_SCHEMA_VERSION
+
+
+__all__ = [
+    "BASE_IS_FASTER",
+    "COMPARISON_SCHEMA_VERSION",
+    "MEASURED_WORDS",
+    "STATIC_WORDS",
+    "Compared",
+    "ComparisonResult",
+    "Failure",
+    "Gate",
+    "MeasuredEffect",
+    "MeasuredRow",
+    "ResourceRow",
+    "Resources",
+    "StaticRow",
+    "StaticSide",
+    "Subject",
+]

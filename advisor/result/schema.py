@@ -1,0 +1,426 @@
+"""The values everything passes around, and the versioned result that every surface renders.
+
+All quantities carry their unit in their name: `_us`, `_bytes`, `_flop`, `_bytes_per_s`. GB is decimal. Everything here is
+frozen, slotted and keyword-only; collections are tuples and (read-only by convention) dicts, so that a result can be
+written as JSON and read back without loss (`advisor.result.result_json`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+SCHEMA_VERSION = "1.0"
+
+Origin = Literal["measured", "simulated", "predicted", "specified"]
+"""What a number is. Simulated: it stands where a measurement would, and comes from a fake device or from rows that say so."""
+Family = Literal["gemm", "fused_moe", "attention", "normalization", "elementwise"]
+Cache = Literal["cold", "warm"]
+Severity = Literal["error", "warning", "advice", "info"]
+
+FAMILIES: tuple[str, ...] = ("gemm", "fused_moe", "attention", "normalization", "elementwise")
+PIPELINES: tuple[str, ...] = ("tensor", "fma", "xu", "alu", "issue", "smem", "l2", "dram", "launch")
+PIPELINE_UNITS: dict[str, str] = {
+    "tensor": "flop",
+    "fma": "flop",
+    "xu": "op",
+    "alu": "op",
+    "issue": "instruction",
+    "smem": "bytes",
+    "l2": "bytes",
+    "dram": "bytes",
+    "launch": "launch",
+}
+"""Unit of the demand on each pipeline; its throughput is that unit per second."""
+
+# The gap between two latencies is split into these causes, in this order (bound -> ceiling -> predicted -> measured).
+UNCERTAIN = "uncertain"
+"""Cause of the first step above the bound of a kernel whose work hangs on data that are not given: what it likely does besides."""
+GAP_CAUSES: tuple[str, ...] = ("padding", "tail-wave", "occupancy", "latency", "traffic", "launch", "power", "efficiency", "unexplained")
+
+
+def result_dtype(dtype: str, given: str | None = None) -> str:
+    """Type of a problem's result: as given, else that of its operands, or bf16 where they are quantised."""
+    return given or ("bf16" if dtype in ("fp8", "int8") else dtype)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """What is computed: a family, an operator within it, sizes, types, routing and cache state.
+
+    `sizes` per family (all positive integers):
+      gemm           M, N, K, optional B (batch)
+      fused_moe      M (tokens), E, topk, H (hidden), N (intermediate per expert); op w13 | activation | w2 | combine
+      attention      B, H (query heads), H_kv, M (queries), N (keys), D (head size), causal (0/1); op prefill | decode
+      normalization  B (rows), H (row length); op rms_norm | layer_norm | softmax
+      elementwise    B (rows), H (row length); op silu_and_mul | gelu | add | mul | ...
+    """
+
+    family: Family
+    op: str
+    sizes: dict[str, int]
+    dtype: str = "bf16"  # operand type of the tensor pipeline (and of activations)
+    weight_dtype: str | None = None  # type the weights are stored in; None: as dtype
+    output_dtype: str | None = None  # None: as dtype, or bf16 where dtype is fp8 / int8
+    block_shape: tuple[int, int] | None = None  # quantization block (n, k), block-scaled fp8 / int8 only
+    routing: tuple[int, ...] | None = None  # token slots per expert; None: uniform
+    cache: Cache = "warm"  # what the L2 holds when the launch starts
+
+
+LAUNCH_OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
+"""What a configuration holds beside the kernel's own parameters: options of `triton.Config`, in the order of its arguments."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Configuration:
+    """The tunable part of a launch.
+
+    `parameters` holds the kernel's own constexprs (BLOCK_SIZE_M, GROUP_SIZE_M, SPLIT_K, ...).
+    """
+
+    parameters: dict[str, int | bool | str]
+    num_warps: int = 4
+    num_stages: int = 3
+    num_ctas: int = 1
+    maxnreg: int | None = None
+
+    def label(self) -> str:
+        """`BLOCK_SIZE_M=16 ... num_warps=4 num_stages=3`, the order of the table entry."""
+        return " ".join(f"{key}={value}" for key, value in self.flat().items())
+
+    def flat(self, *, all_options: bool = False) -> dict[str, Any]:
+        """One dictionary, launch options last; `num_ctas` and `maxnreg` are in it where they are not the default, or `all_options`."""
+        flat: dict[str, Any] = {**self.parameters, "num_warps": self.num_warps, "num_stages": self.num_stages}
+        if all_options or self.num_ctas != 1:
+            flat["num_ctas"] = self.num_ctas
+        if all_options or self.maxnreg is not None:
+            flat["maxnreg"] = self.maxnreg
+        return flat
+
+    @classmethod
+    def from_flat(cls, flat: Mapping[str, Any]) -> Configuration:
+        """The reverse of `flat`: what is left out, or None, has its default.
+
+        Raises:
+            TypeError, ValueError: A launch option is no number.
+        """
+        options = {name: int(flat[name]) for name in LAUNCH_OPTIONS if flat.get(name) is not None}
+        return cls(parameters={name: value for name, value in flat.items() if name not in LAUNCH_OPTIONS}, **options)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Latency:
+    """A latency in microseconds and where it comes from.
+
+    `low_us`..`high_us` is the interval that `coverage` (0..1) of cases fall into; None where there is none.
+    """
+
+    us: float
+    origin: Origin
+    source: str  # "analytical model", "learned model (weights 1a2b)", "measured rows.csv", "datasheet ..."
+    low_us: float | None = None
+    high_us: float | None = None
+    coverage: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineTime:
+    """What one pipeline must do in one launch, and how long that takes at its full throughput.
+
+    `demand` is the whole GPU's; `busiest_sm_demand` that of the SM that finishes last (None for dram, l2, launch).
+    `problem_demand` is the least any configuration needs; the difference is what the configuration adds.
+    """
+
+    pipeline: str
+    unit: str
+    demand: float
+    problem_demand: float
+    busiest_sm_demand: float | None
+    throughput_per_s: float  # of the whole GPU, specified; 0 where the pipeline is the fixed launch latency
+    time_us: float  # of this configuration, busiest SM included
+    problem_time_us: float  # of the problem alone, perfectly spread
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Occupancy:
+    """Resident CTAs and what limits them; waves and the tail."""
+
+    ctas: int
+    resident_ctas_per_sm: int  # 0: the configuration cannot launch
+    limiter: str  # registers | shared-memory | tensor-memory | warps | slots | grid | none
+    waves: float  # CTAs / (SMs x resident CTAs), not rounded
+    last_wave_fill: float  # 0..1
+    registers_per_thread: int
+    registers_origin: Literal["compiled", "estimated"]
+    shared_memory_bytes: int
+    spill_bytes: int | None  # None: not known without compiling
+    k_iterations: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GapPart:
+    """One step of the waterfall bound -> ceiling -> predicted -> measured.
+
+    `us` may be negative only for `unexplained` (the model predicted more than was measured).
+    """
+
+    cause: str
+    us: float
+    origin: Origin
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """What a rule reports. `saving_us` is what curing it alone would save (savings do not add up); None: cannot say.
+
+    `net_saving_us`: where the remedy is another configuration, what it saves over all launches that run with it, losses included;
+    None where the remedy is something else.
+    """
+
+    rule: str  # id, e.g. "tail-wave"
+    severity: Severity
+    title: str  # one line, no trailing period
+    evidence: str  # the numbers that made the rule fire
+    remedy: str
+    saving_us: float | None = None
+    net_saving_us: float | None = None
+    saving_origin: Origin = "predicted"
+    scope: str = "launch"  # launch | table | entry M=64 | entries 1, 64 | kernel
+    source_file: str | None = None
+    source_line: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recommendation:
+    """A configuration to change to, and what is expected of it."""
+
+    configuration: Configuration
+    latency: Latency  # predicted or measured, of the recommended configuration
+    speedup: float  # current / recommended, > 1 is faster
+    p_speedup_10pct: float | None  # probability that at least 10 % can be won
+    reason: str
+    triton_config: str  # paste-ready `triton.Config({...}, num_warps=..., num_stages=...)`
+    table_entry: dict[str, int | bool | str] | None = None  # paste-ready table entry, where the target is a table
+    demand: dict[str, float] = field(default_factory=dict)  # of the configuration, by pipeline; empty where it is not known
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Round:
+    """One round of a measurement: samples in microseconds, and the clock they ran at."""
+
+    samples_us: tuple[float, ...]
+    sm_clock_mhz: float | None = None
+    discarded: str | None = None  # reason, where the round does not count
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredRounds:
+    """The raw material of a measured latency."""
+
+    rounds: tuple[Round, ...]
+    noise_floor: float | None = None  # relative, from A/A rounds
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceLine:
+    """What one line of the author's source asks of each pipeline, over the whole launch.
+
+    `demand` is in the units of PIPELINE_UNITS, `time_us` what that takes at full throughput, spread over the whole GPU.
+    `exposed_us`: load latency that is predicted to be waited for here.
+    """
+
+    file: str
+    line: int
+    demand: dict[str, float]
+    time_us: dict[str, float]
+    exposed_us: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceText:
+    """A piece of the author's source as it was read: of a kernel, or of a helper it calls."""
+
+    kernel: str  # LaunchReport.kernel whose lines stand in it
+    file: str
+    first_line: int
+    lines: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchReport:
+    """All that is known of one launch."""
+
+    id: str  # stable within a result, e.g. "w13-M64"
+    kernel: str  # e.g. "fused_moe"
+    problem: Problem
+    configuration: Configuration | None  # None: cannot be known
+    configuration_source: str  # "table entry 64", "vLLM default", "kernel's own space", ...
+    pipelines: tuple[PipelineTime, ...]
+    binding_pipeline: str  # of the bound
+    config_binding_pipeline: str  # of this configuration
+    bound: Latency
+    config_bound: Latency
+    predicted: Latency | None
+    ceiling: Latency | None
+    ceiling_configuration: Configuration | None  # first of the learned order; predicted by itself it may lie above the ceiling
+    measured: Latency | None
+    measured_rounds: MeasuredRounds | None
+    occupancy: Occupancy | None
+    efficiency: float | None  # bound / latency (measured where there is one, else predicted), not clipped
+    headroom: float | None  # latency / tunable ceiling - 1
+    p_speedup_10pct: float | None
+    gap: tuple[GapPart, ...]
+    findings: tuple[Finding, ...]
+    passed_rules: tuple[str, ...]
+    recommendation: Recommendation | None
+    faults: tuple[str, ...] = ()  # e.g. "measured 3.1 us is below the bound 4.0 us: model or measurement fault"
+    source_lines: tuple[SourceLine, ...] = ()  # of kernels whose compiled code was read
+    decision: str | None = None  # launches of one decision change together (w13 and w2 of a layer, of one entry or two); None: alone
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourcedFigure:
+    """One figure of the GPU, with its unit in the name, and where it comes from."""
+
+    name: str
+    value: float | int | str
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fingerprint:
+    """Where the figures come from. `mode` "offline": nothing was run on a GPU; with `gpu_uuid` "fake" latencies are simulated."""
+
+    mode: Literal["offline", "gpu"]
+    gpu: str
+    gpu_uuid: str | None = None
+    driver: str | None = None
+    cuda: str | None = None
+    torch: str | None = None
+    triton: str | None = None
+    python: str | None = None
+    sm_clock_mhz: float | None = None
+    memory_clock_mhz: float | None = None
+    mig: bool | None = None
+    power_cap_w: float | None = None
+
+    @property
+    def simulated(self) -> bool:
+        """Whether what is called measured came from a fake device."""
+        return self.gpu_uuid == "fake"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Action:
+    """One of at most three things to do, ordered by time saved over the launches it touches."""
+
+    title: str
+    detail: str
+    saving_us: float
+    origin: Origin
+    launches: tuple[str, ...]  # LaunchReport ids
+    rule: str | None = None
+    snippet: str | None = None  # paste-ready
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Export:
+    """A paste-ready artefact: a whole table, a list of triton.Config."""
+
+    name: str  # file name or title
+    kind: Literal["table", "triton-configs"]
+    content: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchTrial:
+    """One trial of a search."""
+
+    number: int
+    configuration: Configuration
+    state: str  # complete | pruned | failed: <class> | skipped
+    latency_us: float | None = None
+    predicted_us: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchReport:
+    """What a search did, per launch."""
+
+    launch: str  # LaunchReport id
+    sampler: str
+    stopped_because: str
+    trials: tuple[SearchTrial, ...]
+    failures: dict[str, int] = field(default_factory=dict)
+    study_name: str | None = None
+    plots: dict[str, dict] = field(default_factory=dict)  # plotly figures as dicts, by title
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TunedTiming:
+    """What `@advisor.autotune` knows of one configuration of a tuned problem: its latency, or why it was left out."""
+
+    configuration: Configuration
+    state: str  # measured | compile | fit | time | output | crash
+    us: float | None = None
+    low_us: float | None = None  # 20 % quantile
+    high_us: float | None = None  # 80 % quantile
+    predicted_us: float | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TunedProblem:
+    """One tuning key of one kernel, as the tuning cache has it: what was chosen, and every configuration that was looked at."""
+
+    kernel: str
+    key: str
+    triton: str  # version, and settings that change what is compiled
+    decided: str  # measured | simulated | exhaustive | imported | undecided
+    configuration: Configuration | None  # the one that runs; None: nothing works
+    latency_us: float | None
+    timings: tuple[TunedTiming, ...]  # fastest first, what was left out last
+    launch: str | None = None  # LaunchReport id, where the model knows the problem
+    note: str = ""  # why there is no LaunchReport, or what else to know
+    prediction_error: float | None = None  # median of |predicted / measured - 1|
+    origin: Origin = "measured"  # of its latencies; simulated: nothing was run for them
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """One sentence and the numbers in it, for the result as a whole."""
+
+    sentence: str
+    current_us: float  # summed over launches: measured where known, else predicted
+    ceiling_us: float  # summed over the same launches; 0 where one of them has none that is known
+    bound_us: float
+    percent_of_ceiling: float  # 100 x ceiling / current, where both are known of a launch; 0: of none
+    binding_pipeline: str  # of the bounds that most of their sum is of
+    origin: Origin
+    unknowns: tuple[str, ...]  # what is not known, each a sentence
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What `advise` found: everything a surface may show."""
+
+    tool_version: str
+    command: str
+    target: str
+    fingerprint: Fingerprint
+    gpu: str
+    gpu_figures: tuple[SourcedFigure, ...]
+    model: str | None  # model name, where known
+    verdict: Verdict
+    actions: tuple[Action, ...]
+    launches: tuple[LaunchReport, ...]
+    table_findings: tuple[Finding, ...]
+    exports: tuple[Export, ...]
+    searches: tuple[SearchReport, ...] = ()
+    warnings: tuple[str, ...] = ()
+    sources: tuple[SourceText, ...] = ()
+    tuned: tuple[TunedProblem, ...] = ()
+    schema_version: str = SCHEMA_VERSION

@@ -1,0 +1,1 @@
+"""Measured rows and launch records: their columns, and how they are read and written."""

@@ -1,0 +1,1 @@
+"""Files, folders, processes, settings and errors: what is not about kernels."""

@@ -1,0 +1,83 @@
+"""Writing files: whole or not at all, with an error that names the file and says what to do where that fails."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from advisor.system.errors import UsageError, shorten
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""The disk is full, the user's share of it is used up, or no file may grow so large: another name does not help, room does."""
+
+_LINKS_FOLLOWED = 40
+"""Links from one to the next that Linux follows; where there are more, opening the file says so."""
+
+MAKE_ROOM = "make room on the disk, then run it again"
+
+
+def remedy_for(error: BaseException, otherwise: str) -> str:
+    """What to do about a write that failed: room where there is none left, else what the caller says."""
+    return MAKE_ROOM if getattr(error, "errno", None) in _FULL else otherwise
+
+
+def unwritable(path: str | os.PathLike[str], error: BaseException, remedy: str) -> UsageError:
+    """The error for a file that could not be written; `remedy` is for every reason but a full disk."""
+    reason = getattr(error, "strerror", None) or str(error)
+    if isinstance(error, FileExistsError):  # of making its folder
+        reason = "a file stands where its folder would be"
+    limit = "a file in a folder that can be written to, with room on its disk"
+    return UsageError(f"{shorten(os.fspath(path))}: cannot be written ({reason})", None, limit, remedy_for(error, remedy))
+
+
+@contextlib.contextmanager
+def replacing(path: Path, remedy: str) -> Iterator[Path]:
+    """Where to write, so that the file appears whole or not at all: beside it, and renamed when the block has ended.
+
+    Of a link, the file that it leads to is replaced; the new file may be read and written by those who might the old one. What is no
+    file (/dev/stdout, a named pipe) is written to as it is.
+
+    Raises:
+        UsageError: It cannot be written; `remedy` says what to do, where that is not to make room.
+    """
+    try:
+        replaced = _replaceable(path)
+        place = replaced.with_name(f".{replaced.name}.{os.getpid()}") if replaced is not None else path
+        try:
+            if replaced is not None and replaced.exists():  # nobody reads what is half written who might not read the old one
+                place.unlink(missing_ok=True)  # of a process of the same number that was killed
+                os.close(os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, stat.S_IRUSR | stat.S_IWUSR))
+            yield place
+            if replaced is not None:
+                with contextlib.suppress(OSError):  # there is none yet, or the file system knows no permissions
+                    shutil.copymode(replaced, place)
+                place.replace(replaced)
+        finally:
+            if replaced is not None:
+                with contextlib.suppress(OSError, ValueError):
+                    place.unlink(missing_ok=True)
+    except (OSError, ValueError) as error:
+        if isinstance(error, ValueError) and "\0" not in str(path):
+            raise  # of what was being written, and no word on the place
+        raise unwritable(path, error, remedy) from None
+
+
+def _replaceable(path: Path) -> Path | None:
+    """The file that a path leads to, there or not; None where it is to be written to as it is.
+
+    /dev/stdout may lead to a regular file, but whoever redirected it holds that file open, and would not see another in its place.
+    /dev/shm holds files like any other.
+    """
+    for _ in range(_LINKS_FOLLOWED):
+        if not path.is_symlink():
+            return path if path.is_file() or not path.exists() else None
+        place = path.parent.resolve().parts
+        if place[1:2] in (("dev",), ("proc",)) and place[1:3] != ("dev", "shm"):
+            return None
+        path = path.parent / path.readlink()
+    return None

@@ -1,0 +1,1 @@
+"""Tuned tables of vLLM and SGLang: names, entries, defaults, which entry runs, models, and the offline audit."""

@@ -1,0 +1,103 @@
+"""Reading a routing: how many token slots each expert got.
+
+A file holds a JSON list, a JSON object {"expert_tokens": [...]}, or plain text / CSV of integers, one per line or
+comma-separated, in the order of the experts.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from advisor.system.errors import InputError
+from advisor.system.reading import read_text
+from advisor.tables.names import SIZE_LIMIT
+
+ROUTING_SIZE_LIMIT_BYTES = 4 * 1024 * 1024
+EXPERT_LIMIT = 65_536
+_REMEDY = 'write one count per expert: [12, 7, …] or {"expert_tokens": [12, 7, …]}'
+
+
+def read_routing(path: str | os.PathLike[str], E: int | None = None) -> tuple[int, ...]:
+    """Token slots per expert.
+
+    Args:
+        path: The file.
+        E: Experts the launch has; None: any number.
+
+    Raises:
+        InputError: Not a routing, or not one for E experts; names file, position, value, limit and remedy.
+    """
+    label = Path(path).name
+    text = read_text(path, label, "a routing", ROUTING_SIZE_LIMIT_BYTES, encoding="utf-8").strip()
+    values = _json_values(label, text) if text[:1] in ("[", "{") else _text_values(text)
+    return check_routing(values, E, label)
+
+
+def crowded(routing: Sequence[int], top_k: int) -> str | None:
+    """What to say of a routing that tokens of `top_k` experts each cannot give all experts of a layer; None: they can.
+
+    A token takes an expert once, so that one of them gets M of the M * top_k slots at most, however they are scaled. Of the experts of one
+    rank it may be more: the rest of a token's experts are elsewhere.
+    """
+    most = max(routing)
+    if most * top_k <= sum(routing):
+        return None
+    return (
+        f"Expert {routing.index(most)} has {most:,} of the {sum(routing):,} slots of the routing, more than 1/{top_k}: a token takes "
+        f"each of its {top_k} experts once, so these can only be the counts of one rank's experts."
+    )
+
+
+def check_routing(values: Any, E: int | None, label: str = "routing", remedy: str = _REMEDY) -> tuple[int, ...]:
+    """Validate token slots per expert: E non-negative integers, not all zero."""
+    if not isinstance(values, (list, tuple)):
+        raise InputError(f"{label}: not a routing", values, "a list of token slots per expert", remedy)
+    if not values:
+        raise InputError(f"{label}: the routing is empty", None, "one count per expert", remedy)
+    if len(values) > EXPERT_LIMIT:
+        raise InputError(f"{label}: too many experts", len(values), f"at most {EXPERT_LIMIT:,}", remedy)
+    for expert, value in enumerate(values):
+        if type(value) is not int or not 0 <= value < SIZE_LIMIT:
+            raise InputError(f"{label}: expert {expert}", _shown(value), f"an integer from 0 to {SIZE_LIMIT - 1}", remedy)
+    if E is not None and len(values) != E:
+        raise InputError(f"{label}: {len(values)} experts, but the launch has E={E}", len(values), f"{E} counts", remedy)
+    if not any(values):
+        raise InputError(f"{label}: no expert has a token", "all zero", "at least one token slot", remedy)
+    if sum(values) >= SIZE_LIMIT:
+        raise InputError(f"{label}: too many token slots", sum(values), f"below {SIZE_LIMIT}", "scale them down")
+    return tuple(values)
+
+
+def _json_values(label: str, text: str) -> Any:
+    try:
+        document = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise InputError(f"{label}: not valid JSON, line {error.lineno} column {error.colno}: {error.msg}", None, None, _REMEDY) from None
+    except (ValueError, RecursionError):
+        raise InputError(f"{label}: not a routing", None, "a list of token slots per expert", _REMEDY) from None
+    if isinstance(document, dict):
+        if "expert_tokens" not in document:
+            raise InputError(f"{label}: expert_tokens is missing", ", ".join(document) or "{}", None, _REMEDY)
+        return document["expert_tokens"]
+    return document
+
+
+def _text_values(text: str) -> list[int | str]:
+    """Integers from plain text; a first line that is a heading is left out, anything else is kept to be complained of."""
+    tokens = [token for token in re.split(r"[\s,;]+", text) if token]
+    values: list[int | str] = [int(t) if re.fullmatch(r"[0-9]{1,18}", t) else t for t in tokens]
+    if values and isinstance(values[0], str) and re.fullmatch(r"[A-Za-z_][A-Za-z_ ]*", values[0]):
+        values = values[1:]
+    return values
+
+
+def _shown(value: Any) -> str:
+    try:
+        return json.dumps(value)[:100]
+    except (TypeError, ValueError, RecursionError):
+        return type(value).__name__

@@ -1,0 +1,1 @@
+"""Fitting, judging and describing the learned model; nothing that serves imports it."""

@@ -1,0 +1,286 @@
+"""Measured rows for training and evaluation, grouped so that one GPU's launches make one batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.gpus.hardware import GpuSpec, load_gpu, match_device_name
+from advisor.pipelines import Array, ConfigurationBatch, ProblemBatch
+from advisor.rows.row_configurations import CONFIG_COLUMNS, OF_DEFAULTS, complete_configurations, configuration_columns
+from advisor.rows.row_origin import simulated_rows
+from advisor.rows.rows import FAMILY_PARAMETERS, TEXT_SIZE_LIMIT_BYTES, UNTILED_OPERATORS, Rows, is_tiled, parse_rows
+from advisor.system.counting import several
+from advisor.system.errors import InputError
+from advisor.system.reading import read_text
+from advisor.training import published
+
+Model = tuple[int, int, int, int]  # E, topk, H, N
+TARGETS = ("latency_us", "best_us", "default_us")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """Launches of one GPU and one kind, with their latencies.
+
+    Attributes:
+        kind: of the products of fused MoE "served" (configuration unknown), "exact" or "best" (of a sweep); of all else "gemm/fp8",
+            "elementwise/add/fp32", "fused_moe/combine/bf16", …
+        gpu: The GPU.
+        problem: Columns [n].
+        configuration: Columns [n], where known.
+        latency_us: [n].
+        paired_us: For "best": the default's latency in the same sweep, [n], NaN where it was not swept.
+        paired_configuration: Its configuration, columns [n], 0 where a cell is empty; None where the file has no such columns.
+        source: File name.
+        rows: Their numbers in the file, from 0, [n]; None where they are of no file.
+        simulated: Which of them say that nothing was run for their latency, [n]; None where none does.
+    """
+
+    kind: str
+    gpu: GpuSpec
+    problem: ProblemBatch
+    configuration: ConfigurationBatch | None
+    latency_us: Array
+    paired_us: Array | None = None
+    paired_configuration: ConfigurationBatch | None = None
+    source: str = ""
+    rows: NDArray[np.int64] | None = None
+    simulated: NDArray[np.bool_] | None = None
+
+    def __len__(self) -> int:
+        return self.latency_us.size
+
+    def take(self, index: NDArray) -> Measured:
+        """Rows `index`."""
+        return Measured(
+            kind=self.kind,
+            gpu=self.gpu,
+            problem=self.problem.take(index),
+            configuration=self.configuration.take(index) if self.configuration else None,
+            latency_us=self.latency_us[index],
+            paired_us=self.paired_us[index] if self.paired_us is not None else None,
+            paired_configuration=self.paired_configuration.take(index) if self.paired_configuration else None,
+            source=self.source,
+            rows=self.rows[index] if self.rows is not None else None,
+            simulated=self.simulated[index] if self.simulated is not None else None,
+        )
+
+    def models(self) -> list[Model]:
+        """(E, topk, H, N) of every row; empty for other families."""
+        if self.problem.family != "fused_moe":
+            return []
+        columns = [np.broadcast_to(self.problem.sizes[n], self.latency_us.shape).astype(int) for n in ("E", "topk", "H", "N")]
+        return list(zip(*(c.tolist() for c in columns), strict=True))
+
+
+def files(paths: Iterable[Path | str]) -> list[Path]:
+    """CSV files named, and those in folders named (not `gpus.csv`, which holds no launches)."""
+    found: list[Path] = []
+    for path in map(Path, paths):
+        if path.is_dir():
+            found += sorted(p for p in path.iterdir() if p.name.endswith((".csv", ".csv.gz")) and p.name != "gpus.csv")
+        else:
+            found.append(path)
+    if not found:
+        raise InputError("no measured rows", ", ".join(map(str, paths)), "CSV files, or folders with some", "name them")
+    return found
+
+
+def read(
+    paths: Iterable[Path | str],
+    *,
+    exclude_gpus: Sequence[str] = (),
+    exclude_models: Sequence[Model] = (),
+    progress: Callable[[str], None] | None = None,
+) -> list[Measured]:
+    """Read measured rows in any of the layouts of the published data.
+
+    Args:
+        paths: CSV files or folders.
+        exclude_gpus: Names of GPUs to leave out entirely.
+        exclude_models: MoE models to leave out entirely.
+        progress: Told what is being read.
+
+    Raises:
+        InputError: A file cannot be read, or no row is left that has a latency.
+    """
+    paths = list(paths)
+    left_out = {load_gpu(name).name for name in exclude_gpus}
+    models = {tuple(m) for m in exclude_models}
+    out: list[Measured] = []
+    for path in files(paths):
+        if progress:
+            progress(f"reading {path.name}")
+        rows = _rows(path)
+        if (assumed := settle_dtypes(rows, path.name)) and progress:
+            progress(f"{path.name}: {assumed}")
+        marks = simulated_rows(rows)
+        for batch in _measured(rows, path.name):
+            if marks.any() and batch.rows is not None:
+                batch = replace(batch, simulated=marks[batch.rows])
+            if batch.gpu.name in left_out:
+                continue
+            if models and batch.problem.family == "fused_moe":
+                keep = np.array([m not in models for m in batch.models()], dtype=bool)
+                batch = batch.take(keep)
+            if len(batch):
+                out.append(batch)
+    if not out:
+        left = " (after what is excluded)" if left_out or models else ""
+        raise InputError(
+            f"no row has a latency{left}",
+            ", ".join(map(str, paths)),
+            "rows with latency_us, or best_us of sweeps",
+            "`advisor measure` writes such rows",
+        )
+    if progress and (said := simulated(out)):
+        progress(said)
+    return out
+
+
+def simulated(measured: Iterable[Measured]) -> str | None:
+    """How many rows of which files say that nothing was run for their latency, as a sentence; None where none does."""
+    rows: dict[str, set[int]] = {}
+    marked: dict[str, set[int]] = {}
+    for part in measured:
+        if part.rows is not None:
+            rows.setdefault(part.source, set()).update(part.rows.tolist())
+            if part.simulated is not None:
+                marked.setdefault(part.source, set()).update(part.rows[part.simulated].tolist())
+    said = [f"{len(which)} of {several(len(rows[source]), 'row')} of {source}" for source, which in marked.items() if which]
+    return f"simulated, not measured: {', '.join(said)}" if said else None
+
+
+def _rows(path: Path) -> Rows:
+    """Rows of a file in our layout, or in one of the published ones."""
+    text = read_text(path, path.name, "a CSV file", TEXT_SIZE_LIMIT_BYTES, unpack=True)
+    if published.is_published(tuple(text.partition("\n")[0].strip().split(","))):
+        return published.read(path, text)
+    return parse_rows(text, path.name, str(path), required=("gpu",))
+
+
+LIBRARY_COLUMNS = frozenset({"gpu", "op", "B", "M", "N", "K", "H"})
+"""Columns of the published measurements of library operators that say what ran; `family` and `dtype` are ours, and not among them."""
+
+LIBRARY_OPERATORS = frozenset(
+    {"add", "addu", "bmm", "div", "divu", "gelu", "linear", "ln", "mul", "mulu", "pow", "powu", "relu", "softmax", "tanh"}
+)
+"""Operators that were published under those columns."""
+
+
+CONFIGURATION_COLUMNS = frozenset({*CONFIG_COLUMNS, "parameters"}.union(*FAMILY_PARAMETERS.values()))
+"""Columns that only launches of kernels with a space of their own have."""
+
+
+def implied_dtype(header: Sequence[str], name: str, operators: Iterable[str] = ()) -> str | None:
+    """The operands' type of rows that name none, as in the published files; None where nothing but the default is known.
+
+    fp8 where the file's name says so, fp32 for library operators: rows of none but published operators, with the kernel that ran or the
+    published columns, and no configuration (a library chooses its own).
+    """
+    if "dtype" in header:
+        return None
+    if "fp8" in name.lower():
+        return "fp8"
+    if "op" not in header:
+        return None
+    named = {operator.strip().lower() for operator in operators}
+    if not named <= LIBRARY_OPERATORS or not CONFIGURATION_COLUMNS.isdisjoint(header):
+        return None
+    published_too = set(header) >= LIBRARY_COLUMNS and "family" not in header and bool(named)
+    return "fp32" if "kernel" in header or published_too else None
+
+
+def settle_dtypes(rows: Rows, name: str, gpu: str | None = None) -> str | None:
+    """Fill in the operands' type of rows that name none, and say so.
+
+    Args:
+        rows: What was read; the types of its rows are changed in place.
+        name: The file's name.
+        gpu: GPU of every row, in place of the column.
+
+    Returns:
+        What was taken for granted, as a sentence; None where every row says its type, or is a fused MoE (bf16 unless told otherwise).
+    """
+    if dtype := implied_dtype(rows.header, name, rows.text.get("op", ())):
+        rows.dtype[:] = dtype
+        says = "the file's name says" if dtype == "fp8" else "in the published measurements of library operators"
+        return f"no column dtype: {dtype} operands, as {says}"
+    told = np.array([bool(cell.strip()) for cell in rows.text["dtype"]], dtype=bool) if "dtype" in rows.text else np.zeros(len(rows), bool)
+    assumed = np.flatnonzero(~told & (rows.family != "fused_moe"))
+    if not assumed.size:
+        return None
+    column = rows.text.get("gpu", ())
+    names = {gpu} if gpu is not None else {column[i] for i in assumed.tolist()} if column else set()
+    found = [match_device_name(each) for each in names]
+    without = sorted({each.name for each in found if each is not None and not each.supports("bf16")})
+    lacking = f", which {', '.join(without)} {'have' if len(without) > 1 else 'has'} no matrix units for" if without else ""
+    return (
+        f"bf16 operands are assumed for {assumed.size} row{'s' if assumed.size > 1 else ''} that name{'' if assumed.size > 1 else 's'} "
+        f"no type{lacking}; say otherwise in a column dtype"
+    )
+
+
+def _measured(rows: Rows, name: str) -> Iterable[Measured]:
+    from advisor.pipelines.from_rows import batches
+
+    by_name: dict[str, GpuSpec] = {}
+
+    def find(text: str) -> GpuSpec:
+        if text not in by_name:
+            by_name[text] = load_gpu(text)
+        return by_name[text]
+
+    sweep = "best_us" in rows.columns
+    defaults = _default_configurations(rows, name) if sweep else None
+    for batch in batches(rows, find):
+        problem, index = batch.problem, batch.rows
+        if sweep:
+            best, default = rows.columns["best_us"][index], rows.columns.get("default_us")
+            paired = default[index] if default is not None else np.full(index.size, np.nan)
+            good = np.isfinite(best) & (best > 0)
+            configuration = defaults.take(index) if defaults is not None else None
+            yield Measured(
+                kind="best",
+                gpu=batch.gpu,
+                problem=problem,
+                configuration=None,
+                latency_us=best,
+                paired_us=paired,
+                paired_configuration=configuration,
+                source=name,
+                rows=index,
+            ).take(good)
+            if configuration is not None:
+                known = np.isfinite(paired) & (configuration.parameters["BLOCK_SIZE_M"] > 0)
+                yield Measured(
+                    kind="exact", gpu=batch.gpu, problem=problem, configuration=configuration, latency_us=paired, source=name, rows=index
+                ).take(known)
+        if "latency_us" in rows.columns:
+            latency = rows.columns["latency_us"][index]
+            good = np.isfinite(latency) & (latency > 0)
+            if problem.family == "fused_moe" and problem.op not in UNTILED_OPERATORS:
+                kind = "exact" if batch.configuration is not None else "served"
+            else:
+                kind = f"{problem.family}/{problem.op}/{problem.dtype}"
+            yield Measured(
+                kind=kind, gpu=batch.gpu, problem=problem, configuration=batch.configuration, latency_us=latency, source=name, rows=index
+            ).take(good)
+
+
+def _default_configurations(rows: Rows, name: str) -> ConfigurationBatch | None:
+    """The configurations in columns `default_BLOCK_SIZE_M` … of a sweep's summary; 0 where all cells are empty, None without columns."""
+    columns = configuration_columns(name, rows.text, OF_DEFAULTS)
+    if not columns:
+        return None
+    tiled = np.array([is_tiled(*kind) for kind in zip(rows.family, rows.op, strict=True)], dtype=bool)
+    complete_configurations(name, columns, tiled, OF_DEFAULTS)
+    found = {field: columns.get(field, np.zeros(len(rows))).astype(np.float64) for field in CONFIG_COLUMNS}
+    return ConfigurationBatch(
+        parameters={n: found[n] for n in CONFIG_COLUMNS[:4]}, num_warps=found["num_warps"], num_stages=found["num_stages"]
+    )

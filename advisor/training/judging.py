@@ -1,0 +1,288 @@
+"""Figures of a predictor on measured rows: what was predicted, what was measured, and how far apart they are, as JSON values.
+
+Rows are judged by task: launches as served, launches of a known configuration, the best of a sweep, and each kind of library
+kernel. Ranking and diagnosis need sweeps, and are judged where the rows hold some.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from advisor import pipelines
+from advisor.learned.base import Predictor
+from advisor.learned.library import direct
+from advisor.learned.moe.configurations import as_rows
+from advisor.pipelines import Array
+from advisor.pipelines.from_rows import one_problem
+from advisor.pipelines.space import family_space
+from advisor.result.schema import PIPELINES
+from advisor.training import moe_tables, quality
+from advisor.training.data import Measured
+
+Progress = Callable[[str], None]
+FEW_TOKENS = "M <= E"
+REGIMES = {"dram": "memory-bound", "l2": "memory-bound", "smem": "memory-bound", "launch": "launch-bound"} | dict.fromkeys(
+    ("tensor", "fma", "xu", "alu", "issue"), "compute-bound"
+)
+"""What launches are called by the pipeline that binds them, the launch with what it costs in a stream; fused MoE of few tokens by these."""
+MOE_KINDS = ("served", "exact", "best")
+SHOWN = 20
+"""Rows that a note names."""
+
+LEAST_CONFIGURATIONS = 1.25
+"""Rows per problem, on average over a file, from which known configurations count as a sweep where no summary says so: some problems
+have one near-optimal configuration only."""
+
+
+class Judged:
+    """Columns of what was predicted and measured, per kind of row; grows row by row, `figures` sums it up."""
+
+    def __init__(self) -> None:
+        self.columns: dict[str, dict[str, list[Any]]] = {}
+        self.places: dict[str, list[int | None]] = {}
+        self.notes: set[str] = set()
+
+    def add(self, kind: str, **columns: Any) -> None:
+        """Append columns [n] to a kind."""
+        mine = self.columns.setdefault(kind, {})
+        for name, values in columns.items():
+            mine.setdefault(name, []).extend(np.asarray(values).tolist())
+
+    @staticmethod
+    def join(parts: Sequence[Judged]) -> Judged:
+        """All parts as one."""
+        whole = Judged()
+        for part in parts:
+            whole.notes |= part.notes
+            for kind, columns in part.columns.items():
+                whole.add(kind, **columns)
+            for gpu, places in part.places.items():
+                whole.places.setdefault(gpu, []).extend(places)
+        return whole
+
+
+def task_of(part: Measured) -> str:
+    """The task that a batch of rows belongs to: its kind, or the group of library kernels that share a model."""
+    if part.kind in MOE_KINDS or not direct.covers(part.problem, part.configuration):
+        return part.kind
+    return direct.kind_of(part.problem)
+
+
+def collect(
+    measured: Sequence[Measured],
+    predictor: Predictor,
+    progress: Progress = lambda text: None,
+    seen: Callable[[Measured], list[str]] | None = None,
+) -> Judged:
+    """Predict every row.
+
+    Args:
+        measured: Rows of any kinds.
+        predictor: What is judged.
+        progress: Told what is being done.
+        seen: For rows, what of each the predictor was trained on ("model and GPU seen", …).
+    """
+    out = Judged()
+    measured = [*measured, *_best_of_rows(measured, out)]
+    for part in measured:
+        progress(f"judging {part.kind} of {part.gpu.name}")
+        bound = pipelines.bound(pipelines.work(part.problem, part.gpu), part.gpu, part.problem.cache)
+        size = len(part)
+        common = {
+            "gpu": [part.gpu.name] * size,
+            "measured": part.latency_us,
+            "bound": np.broadcast_to(bound.us, (size,)),
+            "weight": moe_tables.weights_of(part) if part.problem.family == "fused_moe" else np.ones(size),
+            "regime": _regimes(part, bound),
+            "op": [part.problem.op] * size,
+            "model": [", ".join(map(str, m)) for m in part.models()],
+            "novelty": seen(part) if seen else [],
+        }
+        prediction = (
+            predictor.ceiling(part.problem, part.gpu)
+            if part.kind == "best"
+            else (predictor.predict(part.problem, part.configuration, part.gpu))
+        )
+        out.add(
+            task_of(part), **common, predicted=prediction.us, low=prediction.low_us, high=prediction.high_us, learned=prediction.learned
+        )
+        out.notes |= _stuck(part, prediction.us)
+        if part.kind == "best" and part.paired_us is not None:
+            known = np.isfinite(part.paired_us)
+            default, now = part.take(known), part.paired_us[known]
+            if now.size:
+                out.add(
+                    "diagnosis",
+                    gpu=[part.gpu.name] * now.size,
+                    probability=_chance(default, now, predictor),
+                    label=now / default.latency_us >= quality.WIN,
+                )
+    _rank(measured, predictor, out, progress)
+    return out
+
+
+def _stuck(part: Measured, predicted_us: Array) -> set[str]:
+    """A note on rows that were measured and of which the model says that they cannot launch: they have no error to count."""
+    stuck = np.flatnonzero(~np.isfinite(np.broadcast_to(predicted_us, (len(part),))))
+    if not stuck.size:
+        return set()
+    numbers = [] if part.rows is None else [str(row + 1) for row in part.rows[stuck[:SHOWN]].tolist()]
+    more = [f"{stuck.size - SHOWN} more"] if numbers and stuck.size > SHOWN else []
+    named = f" (row {', '.join(numbers + more)})" if numbers else ""
+    return {
+        f"{part.source}: {stuck.size} of {len(part)} rows measured on {part.gpu.name} cannot launch, says the model{named}: a fault of "
+        "the model or of the rows; the errors are without them"
+    }
+
+
+def _chance(best: Measured, default_us: Array, predictor: Predictor) -> Array:
+    """The probability that at least 10 % can be won of the defaults of sweeps, as measured; of launches as served unless all their
+    configurations are known."""
+    configuration = best.paired_configuration
+    if configuration is not None and not (configuration.parameters["BLOCK_SIZE_M"] > 0).all():
+        configuration = None
+    prediction = predictor.predict(best.problem, configuration, best.gpu)
+    return predictor.p_speedup(best.problem, best.gpu, default_us, prediction, predictor.ceiling(best.problem, best.gpu), configuration)
+
+
+def _best_of_rows(measured: Sequence[Measured], out: Judged) -> list[Measured]:
+    """The least of every problem's rows as the best of its sweep, where a file looks like a sweep and no summary has its best."""
+    summaries = {part.source for part in measured if part.kind == "best"}
+    summarised = {key for part in measured if part.kind == "best" for key in moe_tables.keys_of(part)}
+    rows: dict[str, list[tuple[Measured, int]]] = {}  # of every file: where the least of each problem is
+    count: dict[str, int] = {}
+    for part in measured:
+        if part.kind != "exact" or part.source in summaries:
+            continue
+        least: dict[object, int] = {}
+        for i, key in enumerate(moe_tables.keys_of(part)):
+            if key in summarised:
+                continue
+            count[part.source] = count.get(part.source, 0) + 1
+            if key not in least or part.latency_us[i] < part.latency_us[least[key]]:
+                least[key] = i
+        rows.setdefault(part.source, []).extend((part, i) for i in least.values())
+    made = []
+    for source, places in rows.items():
+        if count.get(source, 0) < LEAST_CONFIGURATIONS * max(len(places), 1):
+            continue
+        for part in {id(p): p for p, _ in places}.values():
+            chosen = part.take(np.array(sorted(i for p, i in places if p is part)))
+            made.append(
+                Measured(
+                    kind="best",
+                    gpu=chosen.gpu,
+                    problem=chosen.problem,
+                    configuration=None,
+                    latency_us=chosen.latency_us,
+                    source=source + ", least of the rows",
+                    rows=chosen.rows,
+                )
+            )
+    if made:
+        out.notes.add("no sweep summary: the best of a sweep is the least of a problem's rows, and nothing says what could be won")
+    return made
+
+
+def _regimes(part: Measured, bound: pipelines.Bound) -> list[str]:
+    launch = part.gpu.launch_latency_us > bound.us - pipelines.least_launch_us(part.gpu)
+    binding = np.broadcast_to(np.where(launch, PIPELINES.index("launch"), bound.binding), (len(part),)).tolist()
+    few = np.zeros(len(part), dtype=bool)
+    if part.problem.family == "fused_moe":
+        few = np.broadcast_to(part.problem.sizes["M"] <= part.problem.sizes["E"], (len(part),))
+    return [FEW_TOKENS if f else REGIMES[PIPELINES[pipeline]] for f, pipeline in zip(few, binding, strict=True)]
+
+
+def _rank(measured: Sequence[Measured], predictor: Predictor, out: Judged, progress: Progress) -> None:
+    """Rank the whole space for every swept problem, and look for the first near-optimal configuration."""
+    best = [m for m in measured if m.kind == "best"]
+    # A summary names one configuration per sweep, its default: that is no list of those near the optimum.
+    summaries = {m.source for m in best}
+    keys, rows = moe_tables.near_optimal([m for m in measured if m.kind == "exact" and m.source not in summaries], best)
+    near: dict[object, set[tuple[float, ...]]] = {}
+    for key, row in zip(keys, rows.tolist(), strict=True):
+        near.setdefault(key, set()).add(tuple(row))
+    if not near:
+        if best:
+            out.notes.add("no rows of near-optimal configurations: the ranking is not judged")
+        return
+    space = family_space("fused_moe")
+    table = [tuple(row) for row in as_rows(space).tolist()]
+    for part in best:
+        progress(f"ranking {part.gpu.name}")
+        for i, key in enumerate(moe_tables.keys_of(part)):
+            if key not in near:
+                continue
+            scores = predictor.scores(one_problem(part.problem, i), space, part.gpu)
+            order = np.argsort(scores, kind="stable")[: max(quality.HIT_RANKS)]
+            place = next((n for n, j in enumerate(order.tolist()) if table[j] in near[key]), None)
+            out.places.setdefault(part.gpu.name, []).append(place)
+
+
+def figures(judged: Judged) -> dict[str, Any]:
+    """All figures, as JSON values: `tasks`, and `ranking` and `diagnosis` where the rows allow."""
+    result: dict[str, Any] = {"tasks": {}}
+    for kind, judged_rows in sorted(judged.columns.items(), key=lambda item: _place(item[0])):
+        lists, stuck = _launchable(judged_rows)
+        c = {n: np.array(v) for n, v in lists.items()}
+        if kind == "diagnosis":
+            if c["label"].size:
+                result["diagnosis"] = {
+                    "all": quality.diagnosis(c["probability"], c["label"]),
+                    "per_gpu": quality.by(lists["gpu"], quality.diagnosis, c["probability"], c["label"]),
+                }
+            continue
+        if not c["measured"].size:  # a note says so
+            continue
+        columns = (c["measured"], c["predicted"], c["weight"])
+        task = quality.errors(*columns) | {
+            "coverage_percent": quality.coverage(c["measured"], c["low"], c["high"], c["weight"]),
+            "learned_percent": 100 * float(c["learned"].mean()),
+            "bound_violations": int((np.array(judged_rows["measured"]) < np.array(judged_rows["bound"])).sum()),
+            "cannot_launch": stuck,
+            "median_bound_over_latency": float(np.median(c["bound"] / c["measured"])),
+            "bound_alone": quality.errors(c["measured"], c["bound"], c["weight"]),
+        }
+        for name, label in (
+            ("per_gpu", "gpu"),
+            ("per_regime", "regime"),
+            ("per_model", "model"),
+            ("per_operator", "op"),
+            ("per_novelty", "novelty"),
+        ):
+            if len(lists[label]) == len(lists["measured"]) and (len(set(lists[label])) > 1 or label in ("gpu", "regime", "novelty")):
+                task[name] = quality.by(lists[label], _with_coverage, *columns, c["low"], c["high"])
+        result["tasks"][kind] = task
+    if judged.places:
+        every = [p for places in judged.places.values() for p in places]
+        result["ranking"] = quality.hits(every) | {"per_gpu": {g: quality.hits(p) for g, p in sorted(judged.places.items())}}
+    if judged.notes:
+        result["notes"] = sorted(judged.notes)
+    return result
+
+
+def _launchable(columns: dict[str, list[Any]]) -> tuple[dict[str, list[Any]], int]:
+    """The columns without rows that cannot launch, and how many those are: one infinite error would make every mean infinite."""
+    predicted = np.array(columns.get("predicted", ()), dtype=np.float64)
+    stuck = int((~np.isfinite(predicted)).sum())
+    if not stuck:
+        return columns, 0
+    kept = np.isfinite(predicted).tolist()
+    # A column that not all parts have is left as it is: it is shorter, and not read.
+    return {
+        n: [v for v, k in zip(values, kept, strict=True) if k] if len(values) == len(kept) else values for n, values in columns.items()
+    }, stuck
+
+
+def _with_coverage(
+    measured: pipelines.Array, predicted: pipelines.Array, weight: pipelines.Array, low: pipelines.Array, high: pipelines.Array
+) -> dict[str, float]:
+    return quality.errors(measured, predicted, weight) | {"coverage_percent": quality.coverage(measured, low, high, weight)}
+
+
+def _place(kind: str) -> tuple[int, str]:
+    """Fused MoE first, in the order in which it is spoken of, then library kernels by name."""
+    return (MOE_KINDS.index(kind) if kind in MOE_KINDS else len(MOE_KINDS), kind)

@@ -1,0 +1,178 @@
+"""`ceilings/MODEL_CARD.md`, written from an evaluation: what the weights were trained on, how well they do, where not to trust them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from advisor.training.attempts import ATTEMPTS
+
+TASKS = {"served": "as served", "exact": "known configuration", "best": "best of a sweep"}
+"""How people call the tasks of fused MoE; a kind of library kernels is called by its own name."""
+
+LIMITS = (
+    "Warps and stages of launches as served were never recorded; the block sizes follow a published rule.",
+    "The A40's served rows contain long stretches of throttling (up to five times slower): no model of the launch can tell them.",
+    "Only w13 was measured. w2 runs the same kernel and is predicted with the same model, with the interval of a GPU never seen.",
+    "Routing was uniform and the cache warm in every measured row. Other routings enter through the physics alone, and a cold "
+    "cache adds what it adds in the analytical model; for quantised weights that answers alone.",
+    "Launches as served whose few active experts fit a large L2 while all experts do not took up to three times as long as in a sweep, as "
+    "if every third had been cold (31 rows of L20, L40, RTX 6000 Ada and RTX PRO 6000 S, M up to 8): they are predicted as warm.",
+    "Sizes more than twice beyond those learned are extrapolated (`advise` and `predict` say how many), with wider "
+    "intervals that nothing was left out to check; from eight times on the analytical model takes over.",
+    "Data-centre Blackwell (sm_100, tcgen05) and AMD were never measured: of fused MoE and fp8 gemm, and on AMD of everything, the "
+    "analytical model answers.",
+    "What power limits sustain is reckoned from published rates of large products, one figure per compute capability; small launches in a "
+    "burst can be faster (L4: by half).",
+    "FP8 gemm was measured on Hopper alone: on Ada and RTX Blackwell the intervals are as wide as the analytical model's. "
+    "Those of the H100 and H200 rest on how much they differ from the H800 in fused MoE.",
+    "The rank of a configuration outside those that won a published sweep is only physics.",
+)
+
+
+def card(
+    about: Mapping[str, Any],
+    digest: str,
+    evaluations: Mapping[str, Mapping[str, Any]],
+    size_bytes: int,
+    library: Mapping[str, Mapping[str, Any]],
+) -> str:
+    """Markdown.
+
+    Args:
+        about: `Weights.about`.
+        digest: `Weights.digest()`.
+        evaluations: Title -> figures of `evaluate.cross` or `evaluate.given_split`; the title names the command that prints them.
+        size_bytes: Of the weights' file.
+        library: Kind of library kernel -> `DirectModel.held_out`.
+    """
+    lines = [
+        "# Model card of the learned weights",
+        "",
+        f"Weights `{digest}`, {size_bytes / 1e6:.1f} MB. Written by `advisor evaluate DATA --weights WEIGHTS --card FILE`: do not edit.",
+        "",
+        "## Trained on",
+        "",
+        *(f"- {kind}: {count:,} rows" for kind, count in sorted(about.get("rows", {}).items())),
+        f"- GPUs: {', '.join(about.get('gpus', []))}",
+        "- MoE models (E, topk, H, N): " + "; ".join(", ".join(map(str, m)) for m in about.get("models", [])),
+        f"- files: {', '.join(about.get('files', []))}",
+        "- versions: " + ", ".join(f"{n} {v}" for n, v in about.get("versions", {}).items()),
+        "",
+        "Reproduce: `advisor train DATA -o ceilings/learned.npz` (same rows, same machine: same bits).",
+        "",
+        "## How well it does",
+        "",
+    ]
+    lines += ["DATA: the folder of measured rows. Errors are shares of the measured latency, bias the mean of log(predicted / measured)."]
+    lines += [""]
+    for title, figures in evaluations.items():
+        lines += [f"### {title}", "", *_figures(figures)]
+    if library:
+        rows = [(kind, *(_one(found.get(by)) for by in ("shape", "gpu"))) for kind, found in sorted(library.items())]
+        lines += ["### Library kernels, held out by training (`advisor train DATA -o WEIGHTS --card FILE`; MAPE, a third of the trees)", ""]
+        lines += _table(("kind", "shapes left out", "one GPU left out"), rows)
+    lines += ["## Where not to trust it", "", *(f"- {text}" for text in LIMITS), ""]
+    lines += ["## What was tried", "", "| attempt | figure |", "| --- | --- |", *(f"| {a} | {b} |" for a, b in ATTEMPTS), ""]
+    return "\n".join(lines)
+
+
+def of_training(held_out: Mapping[str, Any]) -> dict[str, Any]:
+    """Figures that training kept (`MoeModel.held_out`) in the form of an evaluation."""
+    tasks = {k: f for k, f in held_out.items() if k != "diagnosis"}
+    diagnosis = held_out.get("diagnosis")
+    found: dict[str, Any] = {"tasks": tasks}
+    if diagnosis:
+        found["diagnosis"] = {"all": {k: v for k, v in diagnosis.items() if k != "per_gpu"}, "per_gpu": diagnosis["per_gpu"]}
+    return found
+
+
+def _one(found: Mapping[str, Any] | None) -> str:
+    if not found:
+        return "–"
+    return f"{found['mape_percent']:.2f} % (" + ", ".join(f"{gpu} {value:.1f}" for gpu, value in found["per_gpu"].items()) + ")"
+
+
+def _bound_alone(figures: Mapping[str, Any]) -> str:
+    return f"{figures['bound_alone']['mape_percent']:.0f} %" if "bound_alone" in figures else "–"
+
+
+def _figures(figures: Mapping[str, Any]) -> list[str]:
+    lines: list[str] = []
+    rows: list[tuple[str, ...]]
+    tasks = figures.get("tasks", {})
+    if tasks:
+        rows = []
+        for kind, f in sorted(tasks.items()):
+            worst = sorted(f.get("per_gpu", {}).items(), key=lambda item: -item[1]["mape_percent"])
+            rows.append(
+                (
+                    TASKS.get(kind, kind),
+                    f"{f['rows']:,}",
+                    f"{f['mape_percent']:.2f} %",
+                    f"{f['median_percent']:.2f} %",
+                    f"{f['bias_percent']:+.2f} %",
+                    f"{f['coverage_percent']:.0f} %",
+                    _bound_alone(f),
+                    ", ".join(f"{gpu} {g['mape_percent']:.1f}" for gpu, g in worst),
+                    ", ".join(f"{gpu} {g['coverage_percent']:.0f}" for gpu, g in worst if "coverage_percent" in g),
+                )
+            )
+        lines += _table(
+            ("task", "rows", "MAPE", "median", "bias", "in the 80 % interval", "bound alone", "MAPE per GPU", "in the interval, per GPU"),
+            rows,
+        )
+    if found := figures.get("diagnosis"):
+        rows = [
+            (name, f"{d['auc']:.3f}", f"{d['precision']:.2f}", f"{d['recall']:.2f}", f"{d['calibration_error']:.3f}", f"{d['rows']:,}")
+            for name, d in (("all", found["all"]), *found["per_gpu"].items())
+        ]
+        lines += _table(("at least 10 % can be won", "AUC", "precision", "recall", "calibration error", "rows"), rows)
+    if ranking := figures.get("ranking"):
+        ranks = [name for name in ranking if name.startswith("hit_at_")]
+        rows = [
+            (name, *(f"{r[k]:.1f} %" for k in ranks), str(r["problems"])) for name, r in (("all", ranking), *ranking["per_gpu"].items())
+        ]
+        heads = ("within 1 % of the best", *(f"first {k.split('_')[2]}" for k in ranks), "problems")
+        lines += _table(heads, rows)
+    if found := figures.get("baselines"):
+        lines += _baselines(found)
+    return lines
+
+
+def _baselines(found: Mapping[str, Any]) -> list[str]:
+    """Tables of `baselines.figures`."""
+    lines: list[str] = []
+    rows: list[tuple[str, ...]] = []
+    for task, by_name in found["tasks"].items():
+        for name, f in by_name.items():
+            worst = sorted(f["per_gpu"].items(), key=lambda item: -item[1]["mape_percent"])
+            rows.append(
+                (
+                    name,
+                    TASKS.get(task, task),
+                    f"{f['mape_percent']:.1f} %",
+                    f"{f['bias_percent']:+.1f} %",
+                    ", ".join(f"{gpu} {g['mape_percent']:.0f}" for gpu, g in worst),
+                )
+            )
+    if rows:
+        lines += _table(("baseline, same folds", "task", "MAPE", "bias", "MAPE per GPU"), rows)
+    rows = [
+        (
+            name,
+            f"{d['all']['auc']:.3f}",
+            f"{d['all']['precision']:.2f}",
+            f"{d['all']['recall']:.2f}",
+            ", ".join(f"{gpu} {g['auc']:.2f}" for gpu, g in d["per_gpu"].items()),
+        )
+        for name, d in found["diagnosis"].items()
+    ]
+    if rows:
+        lines += _table(("baseline of the diagnosis, same folds", "AUC", "precision", "recall", "AUC per GPU"), rows)
+    return lines
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    rows = [tuple("–" if cell in ("nan", "nan %") else cell for cell in row) for row in rows]
+    return [f"| {' | '.join(heads)} |", "| " + " | ".join("---" for _ in heads) + " |", *(f"| {' | '.join(row)} |" for row in rows), ""]

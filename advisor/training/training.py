@@ -1,0 +1,98 @@
+"""`advisor train`: measured rows in, weights out. The same rows give the same bits on the same machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from advisor.learned.moe.model import covers
+from advisor.learned.weights import Weights
+from advisor.system.errors import InputError
+from advisor.training import data, direct_training, moe_training
+from advisor.training.data import Measured, Model
+
+FITTED_BY = ("numpy", "scikit-learn", "lightgbm", "torch")
+"""Distributions whose version the weights may depend on; without sweeps the last two are not needed."""
+
+LEAST_ROWS = 200
+"""Kinds of library kernels with fewer rows are not learned."""
+
+
+def train(
+    paths: Iterable[Path | str],
+    *,
+    exclude_gpus: Sequence[str] = (),
+    exclude_models: Sequence[Model] = (),
+    progress: Callable[[str], None] = lambda text: None,
+) -> Weights:
+    """Fit everything that the rows allow.
+
+    Args:
+        paths: CSV files, or folders with some, in the layouts of the published data.
+        exclude_gpus: GPUs to leave out entirely.
+        exclude_models: MoE models (E, topk, H, N) to leave out entirely.
+        progress: Told what is being done.
+
+    Raises:
+        InputError: There are no measured rows, or too few of every kind.
+    """
+    paths = list(paths)
+    measured = data.read(paths, exclude_gpus=exclude_gpus, exclude_models=exclude_models, progress=progress)
+    learned = [part for part in measured if covers(part.problem) or direct_training.groups([part])]
+    described = about(learned, exclude_gpus, exclude_models)
+    fitted = fit(learned, described, progress)
+    if fitted.moe is None and not fitted.direct:
+        counted = ", ".join(f"{n} of {kind}" for kind, n in described["rows"].items())
+        raise InputError(
+            "too few rows to learn from",
+            f"{sum(map(len, measured))} rows, of which are learned: {counted or 'none'}",
+            f"launches of fused MoE in bf16 or fp16, or at least {LEAST_ROWS} of a library kernel, with a warm cache",
+            "measure more",
+        )
+    return fitted
+
+
+def fit(
+    measured: Sequence[Measured],
+    described: dict[str, Any],
+    progress: Callable[[str], None] = lambda text: None,
+    calibrate_by: Sequence[str] = ("model", "gpu", "sweep"),
+) -> Weights:
+    """Weights from rows that are read already; `calibrate_by` as in `moe_training.fit`."""
+    moe = [m for m in measured if covers(m.problem)]
+    kinds = direct_training.groups(measured)
+    return Weights(
+        moe=moe_training.fit(moe, progress, calibrate_by) if moe else None,
+        direct={k: direct_training.fit(k, p, progress) for k, p in sorted(kinds.items()) if sum(map(len, p)) >= LEAST_ROWS},
+        about=described,
+    )
+
+
+def about(measured: Sequence[Measured], exclude_gpus: Sequence[str], exclude_models: Sequence[Model]) -> dict[str, Any]:
+    """What the weights were trained on, as JSON values."""
+    rows: dict[str, int] = {}
+    for part in measured:
+        kind = part.kind if part.problem.family == "fused_moe" else f"{part.problem.family}/{part.problem.dtype}"
+        rows[kind] = rows.get(kind, 0) + len(part)
+    models = sorted({m for part in measured for m in part.models()})
+    return {
+        "rows": rows,
+        "gpus": sorted({p.gpu.name for p in measured}),
+        "models": [list(m) for m in models],
+        "files": sorted({p.source for p in measured}),
+        "excluded_gpus": sorted(exclude_gpus),
+        "excluded_models": sorted(list(m) for m in exclude_models),
+        "versions": _versions(),
+    }
+
+
+def _versions() -> dict[str, str]:
+    found: dict[str, str] = {}
+    for name in FITTED_BY:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found

@@ -1,0 +1,317 @@
+"""Kernels of which only the launch changed: its options, constants and grid are as much of its speed as the body."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from advisor.comparison.kernels import kernel_digest
+from advisor.comparison.kernels.launch_digest import changed_launches, launch_meaning
+from advisor.comparison.kernels.launching import own_launches
+from advisor.python_source.source import parse_source
+
+from .repository import compared_files
+
+HELPERS = """
+import triton
+import triton.language as tl
+
+def settings(n):
+    return triton.next_power_of_2(n), 8 if n > 4096 else 4
+
+@triton.jit
+def doubled(x):
+    return x * 2
+"""
+KERNEL = """
+import torch
+import triton
+import triton.language as tl
+from .helpers import doubled, settings
+
+@triton.jit
+def scale(x_ptr, n, BLOCK: tl.constexpr = 1024):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(x_ptr + offsets, doubled(tl.load(x_ptr + offsets, mask=offsets < n)), mask=offsets < n)
+
+
+def run(x):
+    n = x.numel()
+    block, warps = settings(n)
+    if n < 64:
+        warps = 1
+    scale[(triton.cdiv(n, block),)](x, n, block, num_warps=warps)
+    return torch.relu(x)
+"""
+BASE = {"ops/__init__.py": "", "ops/helpers.py": HELPERS, "ops/scale.py": KERNEL}
+
+
+def compared(repository, predictor, changed, base=BASE, **options):
+    return compared_files(repository, predictor, base, changed, **options)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("num_warps=warps", "num_warps=2", "num_warps=warps → num_warps=2"),
+        (", num_warps=warps", "", "num_warps=warps → no num_warps"),
+        ("x, n, block,", "x, n, 256,", "BLOCK=block → BLOCK=256"),
+        ("triton.cdiv(n, block)", "n", "grid=(triton.cdiv(n, block),) → grid=(n,)"),
+        ("warps = 1", "warps = 2", "what BLOCK=block, num_warps=warps comes from"),
+        ("if n < 64", "if n < 128", "what BLOCK=block, num_warps=warps comes from"),
+        (
+            "return torch",
+            "scale[(1,)](x, n, 64)\n    return torch",
+            "BLOCK=block → BLOCK=block or 64, grid=(triton.cdiv(n, block),) → grid=(triton.cdiv(n, block),) or (1,)",
+        ),
+    ],
+)
+def test_another_launch_is_a_change_and_is_named(repository, predictor, old, new, said):
+    assert KERNEL.count(old) == 1
+    found = compared(repository, predictor, {"ops/scale.py": KERNEL.replace(old, new)})
+    (subject,) = found.subjects
+    assert f"The kernel is the same; how its file launches it changed: {said}." in subject.notes
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("torch.relu(x)", "torch.sigmoid(x)"),
+        ("def run(x):", "def run(x):\n    # in place"),
+        ("return torch", "x += 1\n    return torch"),
+        ("    return torch.relu(x)\n", f"    return torch.relu(x)\n\n\ndef again(x):{KERNEL.partition('def run(x):')[2]}"),
+        ("    return torch.relu(x)\n", f"    return torch.relu(x)\n\n\ndef test(x):{KERNEL.partition('def run(x):')[2]}".replace("4", "9")),
+    ],
+)
+def test_what_has_no_part_in_the_launch_is_none(repository, predictor, old, new):
+    assert not compared(repository, predictor, {"ops/scale.py": KERNEL.replace(old, new)}).subjects
+
+
+PLAIN = """
+import triton
+import triton.language as tl
+
+@triton.jit
+def fill(x_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(x_ptr + offsets, 1.0, mask=offsets < n)
+
+
+def run(x, n):
+    parts = 4
+    grid = lambda meta: (triton.cdiv(n, meta["BLOCK"]) * parts,)
+    fill[grid](x, n, BLOCK=128)
+"""
+
+
+@pytest.mark.parametrize("constant", [", BLOCK=128", ""])
+@pytest.mark.parametrize("named", [True, False])
+def test_what_is_behind_the_grid_counts(repository, predictor, constant, named):
+    text = PLAIN.replace(", BLOCK=128", constant)
+    if not named:
+        text = text.replace("fill[grid]", "fill[(parts, 1)]")
+    (subject,) = compared(repository, predictor, {"fill.py": text.replace("parts = 4", "parts = 8")}, {"fill.py": text}).subjects
+    written = "lambda meta: (triton.cdiv(n, meta['BLOCK']) * parts,)" if named else "(parts, 1)"
+    assert f"The kernel is the same; how its file launches it changed: what grid={written} comes from." in subject.notes
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ({"warps": "num"}, None),
+        ({"block": "size"}, None),
+        ({"block": "size", "warps": "num"}, None),
+        ({"block": "warps_", "warps": "block"}, None),  # the one as the other was called
+        ({"warps": "num", "4096": "8192"}, "num_warps=warps → num_warps=num"),
+        ({"numel": "size", "warps": "num"}, "num_warps=warps → num_warps=num"),
+    ],
+)
+def test_what_the_function_calls_its_own_variables_is_no_change(repository, predictor, old, new):
+    """But what they are worked out from is."""
+    files = dict(BASE)
+    for before, after in old.items():
+        files = {path: re.sub(rf"\b{before}\b", after, text) for path, text in files.items()}
+    found = compared(repository, predictor, files)
+    assert not found.subjects if new is None else new in found.subjects[0].notes[0]
+
+
+BINDINGS = {
+    "match": "    match n:\n        case [block, warps]:\n            pass\n",
+    "with": "    with settings(n) as block:\n        warps = block.warps\n",
+    "for": "    for block in settings(n):\n        warps = block\n",
+    "function": "    def block(meta):\n        return meta\n    warps = block(n)\n",
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "old", "new", "is_change"),
+    [
+        ("match", "[block, warps]", "[warps, block]", True),
+        ("with", "settings", "other", True),
+        ("for", "settings(n)", "settings(n, 2)", True),
+        ("function", "return meta", "return meta + 1", True),
+        ("with", "block", "got", False),
+        ("for", "block", "each", False),
+        ("function", "block", "inner", False),
+        ("function", "meta", "m", False),
+    ],
+)
+def test_however_a_variable_is_bound(kind, old, new, is_change):
+    text = KERNEL.replace("    block, warps = settings(n)\n", BINDINGS[kind])
+    body, _, host = text.partition("\n\ndef run")
+    assert old in host
+    other = re.sub(rf"\b{old}\b" if old.isidentifier() else re.escape(old), new, host)
+    sources = [parse_source(f"{body}\n\ndef run{each}", "scale.py") for each in (host, other)]
+    changed = changed_launches(*((source.kernel("scale"), own_launches(source, "scale")) for source in sources))
+    assert bool(changed) is is_change
+
+
+@pytest.mark.parametrize(
+    ("path", "old", "new"),
+    [
+        ("ops/scale.py", "def run(x):", "def run(x: torch.Tensor) -> torch.Tensor:"),
+        ("ops/scale.py", "    n = x.numel()", "    n: int = x.numel()"),
+        ("ops/helpers.py", "def settings(n):", "def settings(n: int) -> tuple[int, int]:"),
+    ],
+)
+def test_annotations_of_functions_that_are_no_kernels_change_nothing(repository, predictor, path, old, new):
+    assert BASE[path].count(old) == 1
+    assert not compared(repository, predictor, {path: BASE[path].replace(old, new)}).subjects
+
+
+def test_those_of_kernels_do(repository, predictor):
+    assert compared(repository, predictor, {"ops/scale.py": KERNEL.replace("n, BLOCK:", "n: tl.constexpr, BLOCK:")}).subjects
+    plain = KERNEL.replace("@triton.jit\n", "").replace("\n\ndef run", "\nscale = triton.jit(scale)\n\ndef run")
+    found = [parse_source(text, "k.py") for text in (plain, plain.replace("scale(x_ptr, n,", "scale(x_ptr, n: tl.constexpr,"))]
+    assert kernel_digest.meaning(found[0], ["scale"]) != kernel_digest.meaning(found[1], ["scale"])
+
+
+def test_of_a_grid_that_is_a_function_it_is_shown_what_it_returns(repository, predictor):
+    text = PLAIN.partition("\n\ndef run")[0] + "\n\ndef run(x, n):\n    def grid(meta):\n        return (n, 1)\n    fill[grid](x, n, 64)\n"
+    (subject,) = compared(repository, predictor, {"fill.py": text.replace("(n, 1)", "(n, 2)")}, {"fill.py": text}).subjects
+    assert subject.notes[0].endswith("changed: grid=(n, 1) → grid=(n, 2).")
+
+
+@pytest.mark.parametrize("swapped", ["x, n, warps, num_warps=block", "x, n, block, num_warps=block", "x, n, n, num_warps=warps"])
+def test_another_variable_is_a_change(repository, predictor, swapped):
+    (subject,) = compared(repository, predictor, {"ops/scale.py": KERNEL.replace("x, n, block, num_warps=warps", swapped)}).subjects
+    assert "how its file launches it changed: " in subject.notes[0] and "→" in subject.notes[0]
+
+
+def test_what_several_launches_ask_for_is_read_once(monkeypatch):
+    run = "def run(x, n):\n    fill[(parts(n),)](x, n, BLOCK=parts(n))\n    other[(parts(n),)](x, n, BLOCK=parts(n))\n"
+    text = PLAIN.partition("def run")[0]
+    source = parse_source(f"{text}{text.replace('fill', 'other')}def parts(n):\n    return n + 1\n\n{run}", "fill.py")
+    read, undocumented = [], kernel_digest.undocumented
+    monkeypatch.setattr(kernel_digest, "undocumented", lambda node: read.append(node.name) or undocumented(node))
+    for kernel in ("fill", "other"):
+        (launching,) = own_launches(source, kernel)
+        assert launch_meaning(source.kernel(kernel), launching).behind
+    assert read == ["parts"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("num_warps=4", "num_warps=8", "num_warps=4 → num_warps=8"),
+        ("BLOCK=128", "BLOCK=256", "BLOCK=128 → BLOCK=256"),
+        ("grid=(n,)", "grid=(2 * n,)", "grid=(n,) → grid=(2 * n,)"),
+    ],
+)
+def test_what_a_subscript_is_short_for_is_a_launch(repository, predictor, old, new, said):
+    text = PLAIN.partition("\n\ndef run")[0] + ("\n\ndef run(x, n):\n    fill.run(x, n, BLOCK=128, num_warps=4, grid=(n,), warmup=False)\n")
+    (subject,) = compared(repository, predictor, {"fill.py": text.replace(old, new)}, {"fill.py": text}).subjects
+    assert subject.notes[0] == f"The kernel is the same; how its file launches it changed: {said}."
+    short = text.replace("fill.run(", "fill[(n,)](").replace(", grid=(n,), warmup=False", "")
+    assert not compared(repository, predictor, {"fill.py": short}, {"fill.py": text}).subjects
+
+
+def test_another_name_of_the_grid_is_no_change(repository, predictor):
+    assert not compared(repository, predictor, {"fill.py": PLAIN.replace("grid", "blocks")}, {"fill.py": PLAIN}).subjects
+
+
+def test_what_the_launch_takes_from_another_file_is_followed(repository, predictor):
+    found = compared(repository, predictor, {"ops/helpers.py": HELPERS.replace("8 if", "16 if")})
+    (subject,) = found.subjects
+    assert subject.title == "ops/scale.py::scale" and any("comes from" in note for note in subject.notes)
+    assert "The file is unchanged; what it imports changed with ops/helpers.py." in subject.notes
+
+
+def test_a_helper_is_no_kernel_of_its_own(repository, predictor):
+    """It returns a value; the kernel that imports it is what changed."""
+    found = compared(repository, predictor, {"ops/helpers.py": HELPERS.replace("x * 2", "x + x")})
+    assert [subject.title for subject in found.subjects] == ["ops/scale.py::scale"]
+
+
+def test_a_kernel_that_is_launched_in_another_file_has_not_changed(repository, predictor):
+    head, _, host = KERNEL.partition("\n\ndef run")
+    imports = "import torch\nimport triton\nfrom .helpers import settings\nfrom .scale import scale\n\n"
+    files = {"ops/scale.py": head, "ops/run.py": f"{imports}def run{host}"}
+    assert not compared(repository, predictor, files).subjects
+
+
+def test_both_launches_are_compiled(repository, predictor):
+    pytest.importorskip("triton")
+    text = KERNEL.replace("num_warps=warps", "num_warps=4")
+    found = compared(
+        repository, predictor, {"ops/scale.py": text.replace("num_warps=4", "num_warps=16")}, {**BASE, "ops/scale.py": text}, compiling=True
+    )
+    (row,) = found.subjects[0].resources
+    assert row.label == "num_warps=4 → 16" and row.base.resident_ctas_per_sm == 4 * row.head.resident_ctas_per_sm == 16
+
+
+def test_a_default_and_a_key_that_change_are_named(repository, predictor):
+    (subject,) = compared(repository, predictor, {"ops/scale.py": KERNEL.replace("= 1024", "= 128")}).subjects
+    assert "Defaults of its constants changed: BLOCK 1024 → 128." in subject.notes
+    tuned = KERNEL.replace("@triton.jit", '@triton.autotune(configs=[triton.Config({"BLOCK": 64})], key=["n", "m"])\n@triton.jit')
+    fewer = tuned.replace('key=["n", "m"]', 'key=["n"]')
+    (subject,) = compared(repository, predictor, {"ops/scale.py": fewer}, {"ops/scale.py": tuned}).subjects
+    (said,) = (note for note in subject.notes if note.startswith("The key of its autotuning changed: n, m → n."))
+    assert "Calls that differ in m alone run with one configuration now" in said
+
+
+def test_of_a_kernel_that_went_nothing_is_asked(repository, predictor):
+    found = compared(repository, predictor, {"ops/scale.py": None})
+    assert [(subject.change, subject.notes) for subject in found.subjects] == [("removed", ())]
+
+
+@pytest.mark.parametrize(
+    ("path", "old", "new", "cause"),
+    [
+        ("ops/scale.py", "if n < 64", "if n < 128", "n < 64 → n < 128"),
+        ("ops/scale.py", "    if n < 64:\n        warps = 1\n", "", "n < 64, warps = 1 → nothing"),
+        ("ops/helpers.py", "8 if n", "16 if n", "settings"),
+    ],
+)
+def test_what_a_launch_comes_from_is_named(repository, predictor, path, old, new, cause):
+    (subject,) = compared(repository, predictor, {path: BASE[path].replace(old, new)}).subjects
+    assert f"What changed behind that: {cause}." in subject.notes
+
+
+def test_what_the_launch_shows_itself_has_no_cause(repository, predictor):
+    (subject,) = compared(repository, predictor, {"ops/scale.py": KERNEL.replace("num_warps=warps", "num_warps=2")}).subjects
+    assert not any(note.startswith("What changed behind that") for note in subject.notes)
+
+
+def test_of_many_files_that_launch_it_alike_the_first_are_named(repository, predictor):
+    user = (
+        "from ops.scale import scale\nfrom ops.helpers import settings\n\ndef run(x, n):\n    scale[(n,)](x, n, num_warps=settings(n)[1])\n"
+    )
+    base = {**BASE, **{f"use/run_{number}.py": user for number in range(5)}}
+    (subject,) = compared(repository, predictor, {"ops/helpers.py": HELPERS.replace("8 if n", "16 if n")}, base).subjects
+    named = "use/run_0.py, use/run_1.py, use/run_2.py and 2 more files"
+    assert f"The kernel is the same; how {named} launch it changed: what num_warps=settings(n)[1] comes from." in subject.notes
+    assert f"{named} are unchanged; what they import changed with ops/helpers.py." in subject.notes
+
+
+def test_constants_that_were_guessed_are_named(repository, predictor):
+    """The launch computes its block: the registers are those of a guessed one."""
+    pytest.importorskip("triton")
+    text = KERNEL.replace("num_warps=warps", "num_warps=4").replace("tl.constexpr = 1024", "tl.constexpr")
+    found = compared(
+        repository, predictor, {"ops/scale.py": text.replace("num_warps=4", "num_warps=16")}, {**BASE, "ops/scale.py": text}, compiling=True
+    )
+    (row,) = found.subjects[0].resources
+    assert row.label == "num_warps=4 → 16, BLOCK=64 (guessed)"
+    assert found.headline == "Compiled resources only: nothing was measured, and nothing could be predicted"

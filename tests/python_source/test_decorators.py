@@ -1,0 +1,99 @@
+"""Decorators under other names: what tunes a kernel is read, and what is not read is said."""
+
+from __future__ import annotations
+
+import pytest
+
+from advisor.compiled.launches.launch_options import LaunchOptions, launches, one_launch
+from advisor.gpus.hardware import load_gpu
+from advisor.python_source.heuristics import heuristic_values
+from advisor.python_source.launch_sites import grid_from_launches
+from advisor.python_source.source import SourceFile, parse_source
+
+HEAD = "import functools\nimport advisor\nimport triton\nimport triton.language as tl\n"
+LIST = "[triton.Config({'BLOCK': b}, num_warps=8) for b in (64, 128)]"
+KERNEL = "@triton.jit\ndef {0}(x, n, BLOCK: tl.constexpr):\n    tl.store(x + tl.arange(0, BLOCK), n)\n"
+
+
+def source(before: str, decorator: str) -> SourceFile:
+    return parse_source(f"{HEAD}{before}\n{decorator}\n" + KERNEL.format("k"), "k.py")
+
+
+@pytest.mark.parametrize(
+    ("before", "decorator"),
+    [
+        ("from triton import autotune as tune", f"@tune({LIST}, ['n'])"),
+        ("import triton as T", f"@T.autotune(configs={LIST}, key=['n'])"),
+        ("tune = triton.autotune", f"@tune(configs={LIST}, key=['n'])"),
+        (f"tuned = triton.autotune(configs={LIST}, key=['n'])", "@tuned"),
+        ("quick = functools.partial(triton.autotune, key=['n'])", f"@quick(configs={LIST})"),
+        ("quick = functools.partial(triton.autotune, configs=[], key=['n'])", f"@quick(configs={LIST})"),
+        (f"from functools import partial\nquick = partial(triton.autotune, {LIST})", "@quick(['n'])"),
+        ("def tune(*a, **k):\n    return triton.autotune(*a, **k)", f"@tune({LIST}, key=['n'])"),
+        (
+            'def tune(blocks, *, key=(\'n\',)):\n    """Tunes."""\n    return triton.autotune([triton.Config({\'BLOCK\': b}, num_warps=8)'
+            " for b in blocks], key=key)",
+            "@tune((64, 128))",
+        ),
+        ("from flag_gems import libentry, libtuner", f"@libentry()\n@libtuner(configs={LIST}, key=['n'])"),
+        ("", "@advisor.autotune(configs={'BLOCK': [64, 128], 'num_warps': 8}, key=['n'], mode='predict')"),
+        ("", f"@staticmethod\n@triton.autotune(configs={LIST}, key=['n'])"),
+    ],
+)
+def test_what_tunes_a_kernel_is_read_under_any_name(before: str, decorator: str) -> None:
+    function = source(before, decorator).kernel("k")
+    assert function.autotune is not None and function.autotune.problem is None and not function.unread
+    assert [(c.parameters, c.num_warps) for c in function.autotune.configs] == [({"BLOCK": 64}, 8), ({"BLOCK": 128}, 8)]
+    assert function.autotune.key == ("n",)
+
+
+def test_a_space_has_all_combinations_in_the_order_of_the_drop_in() -> None:
+    from advisor.autotuning.configurations import expand
+
+    pytest.importorskip("triton")
+    space = "{'BLOCK': [64, 128], 'num_warps': (4, 8), 'num_stages': [2], 'G': range(2)}"
+    autotune = source("", f"@advisor.autotune({space}, [])").kernel("k").autotune
+    assert autotune is not None
+    assert [(c.parameters, c.num_warps, c.num_stages) for c in autotune.configs] == [
+        (c.kwargs, c.num_warps, c.num_stages) for c in expand({"BLOCK": [64, 128], "num_warps": (4, 8), "num_stages": [2], "G": range(2)})
+    ]
+
+
+def test_heuristics_under_another_name() -> None:
+    found = source("from triton import heuristics as h", "@h({'BLOCK': lambda a: 16 * a['n']})")
+    assert heuristic_values(found, found.kernel("k"), {"n": 4}) == ({"BLOCK": 64}, {})
+
+
+@pytest.mark.parametrize("name", ["k", "_k"])
+def test_what_is_applied_further_down_is_read(name: str) -> None:
+    text = f"{HEAD}{KERNEL.format('_k')}\nk = triton.autotune({LIST}, ['n'])(_k)\ndef run(x, n):\n    k[(n,)](x, n)\n"
+    found, kernel = parse_source(text, "k.py").named(name)
+    named = [each.id for each in launches(found, kernel, LaunchOptions(), load_gpu("H200"))]
+    assert kernel == "_k" and named == ["_k-config0", "_k-config1"]
+    launch = grid_from_launches(found, kernel, {"n": 12})
+    assert launch is not None and launch.grid == (12,)
+
+
+@pytest.mark.parametrize(
+    ("before", "decorator", "said"),
+    [
+        ("from elsewhere import tuned", "@tuned(8)", "@tuned"),
+        ("from elsewhere import tuned", "@tuned", "@tuned"),
+        ("if f():\n    t = triton.autotune([], [])\nelse:\n    t = print", "@t", "@t"),
+        ("def tuned(a):\n    a = 2 * a\n    return triton.autotune(a)", "@tuned(1)", "@tuned"),
+        ("def tuned():\n    return triton.autotune()", "@tuned(1)", "@tuned"),
+        ("tuned = tuned", "@tuned(1)", "@tuned"),
+    ],
+)
+def test_a_decorator_that_is_not_read_is_said(before: str, decorator: str, said: str) -> None:
+    found = source(before, decorator)
+    assert found.kernel("k").autotune is None
+    (note,) = one_launch(found, "k", LaunchOptions()).notes
+    assert note == f"What {said} does to a launch of k is not read: it may set the configuration."
+
+
+def test_decorators_that_grow_or_go_round_are_not_followed_for_ever() -> None:
+    ten = ", ".join(["c"] * 10)
+    grown = "".join(f"def grow{i}(c):\n    return grow{i + 1}([{ten}])\n" for i in range(8)) + f"def grow8(c):\n    return [{ten}]\n"
+    assert source(grown, f"@grow0({LIST})").kernel("k").unread
+    assert source("a = b\nb = a", "@a").kernel("k").name == "k"

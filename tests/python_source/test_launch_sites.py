@@ -1,0 +1,437 @@
+"""The grid of a kernel, found where its own file launches it."""
+
+from __future__ import annotations
+
+import ast
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from advisor.compiled.guesses.inference import guesses
+from advisor.compiled.launches.target import make_launch
+from advisor.python_source.launch_sites import grid_from_launches, only_launch
+from advisor.python_source.source import SourceFile, parse_source
+
+KERNEL = "@triton.jit\ndef k(x_ptr, n, m, BLOCK: tl.constexpr):\n    pass\n"
+HEAD = f"import torch\nimport triton\nimport triton.language as tl\nSIDE = 2\n{KERNEL}"
+VALUES = {"n": 1000, "m": 3, "BLOCK": 256}
+
+
+def source(body: str) -> SourceFile:
+    return parse_source(HEAD + body, "k.py")
+
+
+@pytest.mark.parametrize(
+    ("body", "grid"),
+    [
+        ("def run(x):\n    k[(4,)](x, 1, 2, BLOCK=8)\n", (4,)),
+        ("def run(x):\n    k.run(x, x.numel(), 2, BLOCK=256, grid=(triton.cdiv(x.numel(), 256),), warmup=False)\n", (4,)),
+        ("def run(x):\n    rows, cols = x.shape\n    k[(triton.cdiv(rows, 256), cols)](x, rows, cols, BLOCK=256)\n", (4, 3)),
+        ('def run(x):\n    size = x.numel()\n    g = lambda meta: (triton.cdiv(size, meta["BLOCK"]),)\n    k[g](x, size, 1)\n', (4,)),
+        ('def run(x, n):\n    def grid(META):\n        return (triton.cdiv(n, META["BLOCK"]) * SIDE,)\n    k[grid](x, n, 1)\n', (8,)),
+        (
+            'def run(x, n):\n    def grid(META):\n        B = META["BLOCK"]\n        tiles = triton.cdiv(n, B)\n        if tiles > 2:\n'
+            "            tiles += SIDE\n        return (tiles, m)\n    m = x.shape[1]\n    k[grid](x, n, m)\n",
+            (6, 3),
+        ),
+        ("def run(x, n, m):\n    tiles = triton.cdiv(n, 256)\n    total = tiles * m\n    k[(total,)](x, n, m, BLOCK=256)\n", (12,)),
+        ("def run(x, count):\n    k[(count,)](x_ptr=x, m=1, n=count, BLOCK=1)\n", (1000,)),
+        ("def run(x):\n    k[(triton.cdiv(x.numel(), 256),)](x, x.numel(), 1)\n", (4,)),
+        ("def run(x):\n    size = x.numel()\n    k[(triton.cdiv(size, 256),)](x, x.numel(), 1)\n", (4,)),
+        ("def run(x):\n    k[(x.size()[0], x.size()[1])](x, x.shape[0], x.shape[1])\n", (1000, 3)),
+        ("def run(x):\n    y = torch.empty_like(x)\n    k[(y.shape[0],)](x, x.shape[0], 1)\n", (1000,)),
+    ],
+)
+def test_found(body: str, grid: tuple[int, ...]) -> None:
+    found = grid_from_launches(source(body), "k", VALUES)
+    assert found is not None and found.grid == grid and found.line > 7
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "",
+        "def run(x):\n    k[(x.numel(),)](x, 1, 2)\n",
+        "def run(x):\n    k[(open('/etc/passwd'),)](x, 1, 2)\n",
+        "def run(x):\n    def g(META):\n        s = open('/etc/passwd')\n        return (8,)\n    k[g](x, 1, 2)\n",
+        "def run(x):\n    def g(META):\n        return (8,)\n    if x:\n        def g(META):\n            return (4,)\n    k[g](x, 1, 2)\n",
+        "def run(x, rows):\n    k[(rows,)](x, rows + 1, 2)\n",
+        "def run(x):\n    g = 1\n    g = x.numel()\n    k[(g,)](x, 1, 2)\n",
+        "def run(x):\n    k[(-1,)](x, 1, 2)\n",
+        "def run(x):\n    rows = 4\n    rows, cols = x.shape\n    k[(rows,)](x, cols, 2)\n",
+        "def run(x):\n    k[(g,)](x, 1, 2)\ng = g\n",
+        "def run(x):\n    n = x.shape[0]\n    cols = x.shape[1]\n    k[(n,)](x, cols, 2, BLOCK=256)\n",
+        "def run(x, n):\n    k[(n,)](x, x.numel(), 2, BLOCK=256)\n",
+        "def run(x, SIDE):\n    k[(SIDE,)](x, 1, 2, BLOCK=256)\n",
+        "def run(x, *rest, rows):\n    k[(rows,)](*rest, rows)\n",
+    ],
+)
+def test_not_found(body: str) -> None:
+    assert grid_from_launches(source(body), "k", VALUES) is None
+
+
+def test_constants_and_options_of_the_launch_are_found() -> None:
+    body = (
+        "def run(x, w):\n    rows, cols = x.shape\n    size = 2048\n"
+        "    k[lambda meta: (triton.cdiv(rows, meta['BLOCK']),)](x, rows, cols, BLOCK=size * SIDE, num_warps=8, num_stages=w)\n"
+    )
+    found = grid_from_launches(source(body), "k", {"n": 10_000}, {"BLOCK": 16}, ("num_warps", "num_stages"))
+    assert found is not None and found.grid == (3,)
+    assert found.constexprs == {"BLOCK": 4096} and found.options == {"num_warps": 8}
+    given = grid_from_launches(source(body), "k", {"n": 10_000, "BLOCK": 1000}, {}, ())
+    assert given is not None and given.grid == (10,) and not given.constexprs
+
+
+def test_a_launch_is_made_with_the_constants_of_its_line() -> None:
+    body = "def run(x, rows, cols):\n    k[(rows,)](x, rows, cols, BLOCK=4096, num_warps=8)\n"
+    launch = make_launch(source(body), "k", arguments={"n": 512})
+    assert launch.grid == (512,) and launch.given.constexprs == {"BLOCK": 4096} and launch.given.options == {"num_warps": 8}
+    assert launch.assumed[0].endswith("(rows,) with BLOCK=4096 num_warps=8")
+    asked = make_launch(source(body), "k", arguments={"n": 512}, constexprs={"BLOCK": 64}, options={"num_warps": 2})
+    assert asked.given.constexprs == {"BLOCK": 64} and asked.given.options == {"num_warps": 2}
+    assert asked.assumed[0].endswith("(rows,)")
+
+
+GEMM = """
+import torch
+import triton
+import triton.language as tl
+
+@triton.jit
+def g(a, b, c, bias, M, N, K, sam, sak, sbk, sbn, scm, scn, BM: tl.constexpr, ACT: tl.constexpr, SMS: tl.constexpr):
+    pass
+
+"""
+
+
+def gemm(body: str) -> SourceFile:
+    return parse_source(GEMM + textwrap.dedent(body), "g.py")
+
+
+UNPACKED = """
+    def run(a, b, act=""):
+        M, K = a.shape
+        K, N = b.shape
+        c = torch.empty((M, N), device=a.device)
+        sms = torch.cuda.get_device_properties("cuda").multi_processor_count
+        g[(min(sms, triton.cdiv(M, 128)),)](a, b, c, None, M, N, K, a.stride(0), a.stride(1), b.stride(0), b.stride(1), c.stride(0),
+                                            c.stride(1), BM=128, ACT=act, SMS=sms)
+"""
+STARRED = """
+    def run(a, b, act="", sms=132):
+        c = a.new_empty(a.size(0), b.size(1))
+        M, K = a.shape
+        _, N = b.size()
+        g[lambda meta: (min(sms, triton.cdiv(a.shape[0], meta["BM"])),)](
+            a, b, c, None, a.shape[0], N, K, *a.stride(), *b.stride(), *c.stride(), BM=128, ACT=act, SMS=sms)
+"""
+NAMED = """
+    def run(a, b, act=""):
+        prop = triton.runtime.driver.active.utils.get_device_properties(0)
+        sam, sak = a.stride()
+        M, N, K = a.shape[0], b.shape[-1], a.shape[-1]
+        c = torch.zeros(a.shape[0], b.shape[1])
+        wrap_triton(g)[(min(prop["multiprocessor_count"], triton.cdiv(M, 128)),)](
+            a, b, c, None, M, N, K, sam, sak, b.stride(-2), b.stride(-1), c.stride(0), c.stride(1), BM=128, ACT=act,
+            SMS=prop["multiprocessor_count"])
+"""
+
+
+@pytest.mark.parametrize("body", [UNPACKED, STARRED, NAMED])
+def test_what_a_launch_passes_is_read(body: str) -> None:
+    found = grid_from_launches(gemm(body), "g", {"M": 4096, "N": 2048, "K": 512}, num_sms=132)
+    assert found is not None and found.grid == (32,)
+    assert found.constexprs == {"BM": 128, "ACT": "", "SMS": 132} and found.numbers == {"bias": None}
+    # In the last, how many dimensions b has is not said, so its extent 1 need not be the one that is passed as its last.
+    assert found.strides == {"sam": 512, "sak": 1, "sbk": 2048, "sbn": 1, "scm": None if body is NAMED else 2048, "scn": 1}
+
+
+def test_strides_without_extents_are_multiples() -> None:
+    body = """
+        def run(q, k):
+            g[(q.shape[0],)](q, k, q, None, q.shape[0], 1, 1, q.stride(0), q.stride(1), k.stride(0), 7, k.stride(-1), q.shape[1])
+    """
+    found = grid_from_launches(gemm(body), "g", {"M": 4})
+    assert found is not None and found.grid == (4,) and found.numbers == {"bias": None, "N": 1, "K": 1, "sbn": 7}
+    assert found.strides == {"sam": None, "sak": 1, "sbk": None, "scm": 1}  # the rank of k is not said: k.stride(0) is an outer one
+
+
+SETTINGS = """
+def settings(n, least=64):
+    block = triton.next_power_of_2(n)
+    if block > 65536:
+        raise RuntimeError("too large")
+    warps = 4
+    if block >= 2048:
+        warps = 8
+    return max(block, least), warps
+"""
+ROWS = "def run(x):\n    rows, cols = x.shape\n    B, w = settings(cols{0})\n    k[(rows,)](x, rows, cols, BLOCK=B, num_warps=w)\n"
+
+
+@pytest.mark.parametrize("where", [SETTINGS, "from .sizes import settings\n", "from sizes import settings\n"])
+def test_functions_of_several_values_are_followed(where: str, tmp_path: Path) -> None:
+    """As the `calculate_settings` of Liger and Unsloth, which their kernels import."""
+    (tmp_path / "sizes.py").write_text(f"import triton\n{SETTINGS}", encoding="utf-8")
+    made = parse_source(HEAD + where + ROWS.format(", least=4096"), tmp_path / "k.py")
+    found = grid_from_launches(made, "k", {"n": 64, "m": 3000}, options=("num_warps",))
+    assert found is not None and found.grid == (64,)
+    assert (found.constexprs, found.options) == ({"BLOCK": 4096}, {"num_warps": 8})
+    refused = parse_source(HEAD + where + ROWS.format(", **{}"), tmp_path / "k.py")
+    found = grid_from_launches(refused, "k", {"n": 64, "m": 2**20}, options=("num_warps",))
+    assert found is not None and found.grid == (64,) and not found.constexprs and not found.options
+
+
+def test_what_is_followed_into_other_files_has_one_allowance(tmp_path: Path) -> None:
+    (tmp_path / "sizes.py").write_text("def slow(n):\n    for i in range(5000):\n        n = n + 0\n    return n\n", encoding="utf-8")
+    grid = "    def grid(meta):\n        n = rows\n        for i in range({0}):\n            n = slow(n)\n        return (n,)\n"
+    run = f"def run(x):\n    rows, cols = x.shape\n{grid}    k[grid](x, rows, cols, BLOCK=64)\n"
+    for calls, found in ((2, (64,)), (100, None)):
+        made = parse_source(HEAD + "from sizes import slow\n" + run.format(calls), tmp_path / "k.py")
+        launch = grid_from_launches(made, "k", {"n": 64, "m": 3000})
+        assert (launch.grid if launch is not None else None) == found
+
+
+CHAIN = "".join(f"    a{i} = a{i + 1}.mT\n" for i in range(200))
+"""Names of names: each is asked for an attribute of the next."""
+FAN = "".join(
+    f"    {a} = torch.empty(({b}.shape[0] * {b}.shape[1] * {b}.shape[2], {b}.shape[0] + {b}.shape[1], {b}.shape[2]))\n"
+    for a, b in ("xa", "ab", "bc", "cd", "de", "ef", "fg")
+)
+"""Extents of extents, each in terms of several: more than anyone could follow one by one."""
+
+
+@pytest.mark.parametrize(
+    ("lines", "values", "grid"),
+    [
+        ("    x = x.reshape(-1, x.shape[-1])\n    m, n = x.shape[-1], x.shape[0]\n", {"n": 50, "m": 64}, (50,)),
+        ("    x = x.reshape(-1, x.shape[0])\n    m, n = x.shape[0], x.shape[1]\n", {"m": 64}, None),  # of what x was before
+        ("    if x.dim() > 2:\n        x = x.view(x.size(0), x.size(-1))\n    m, n = x.shape[1], x.shape[0]\n", {"m": 64}, None),
+        ("    m = 2\n    n = n * 2\n", {"m": 4}, None),
+        ("    y = y.view(y.shape[0], x.shape[1])\n    x = x.view(y.shape[0], y.shape[1])\n    n = x.shape[0]\n", {}, None),
+        ("    a, b = b.view(-1, b.shape[-1]), a.view(-1, a.shape[-1])\n    n = a.shape[0]\n", {}, None),
+        (f"{CHAIN}    n = a0.shape[0]\n", {}, None),
+        (f"{FAN}    n = x.shape[0]\n", {}, None),
+    ],
+)
+def test_names_in_terms_of_themselves_or_each_other_are_soon_left(lines: str, values: dict[str, int], grid: tuple[int, ...] | None) -> None:
+    body = f"def run(x, y, n, a, b):\n{lines}    k[(n,)](x, n, m)\n"
+    launch = grid_from_launches(source(body), "k", values)
+    assert (launch.grid if launch is not None else None) == grid
+
+
+def test_the_file_is_as_it_was_once_the_grid_is_found() -> None:
+    """Extents stand in for what asks for them in a copy."""
+    read = source("def run(x, y, n, a, b):\n    m, n = x.shape[1], x.shape[0]\n    k[(max([x.shape[0], 1]),)](x, n, m)\n")
+    before = ast.dump(read.tree)
+    launch = grid_from_launches(read, "k", {"n": 50})
+    assert launch is not None and launch.grid == (50,)
+    assert ast.dump(read.tree) == before
+
+
+STORE = "tl.store(x + rows[:, None] * sm + tl.program_id(1) * sh + lanes[None, :]{}, 0.0)"
+ATTENTION = """
+import torch
+import triton
+import triton.language as tl
+
+@triton.jit
+def f(x, sm, sh, sd, D: tl.constexpr):
+    rows = tl.program_id(0) * 16 + tl.arange(0, 16)
+    lanes = tl.arange(0, D)
+    {store}
+
+def run(x, other):
+    {first}
+    f[(8, 8)](x, {passed}, D=64)
+"""
+
+
+@pytest.mark.parametrize(
+    ("store", "first", "passed", "strides"),
+    [
+        # All but the last stride of (tokens, heads, head size): what is passed last is the stride of heads.
+        (STORE.format(""), "pass", "x.stride(0), x.stride(1), 0", {"sm": None, "sh": None}),
+        (STORE.format(""), "D = x.shape[2]", "x.stride(0), x.stride(1), 0", {"sm": None, "sh": None}),
+        (STORE.format(" * sd"), "D = x.shape[2]", "x.stride(0), x.stride(1), 1", {"sm": None, "sh": None}),
+        (STORE.format(""), "T, H, D = x.shape", "x.stride(0), x.stride(1), 0", {"sm": None, "sh": None}),
+        (STORE.format(""), "x = torch.empty((100, 8, 64))", "x.stride(0), x.stride(1), 0", {"sm": 512, "sh": 64}),
+        # All of them, of a tensor whose dimensions are not said, and where they are.
+        (STORE.format(" * sd"), "pass", "x.stride(0), x.stride(1), x.stride(2)", {"sm": None, "sh": None, "sd": 1}),
+        (STORE.format(""), "pass", "x.stride(0), x.stride(1), x.stride(2)", {"sm": None, "sh": None, "sd": 1}),  # unused
+        (STORE.format("+ sd"), "pass", "x.stride(0), x.stride(1), x.stride(2)", {"sm": None, "sh": None, "sd": None}),
+        (STORE.format(""), "assert x.is_cuda and x.ndim == 3", "x.stride(0), x.stride(1), x.stride(2)", {"sm": None, "sh": None, "sd": 1}),
+        (STORE.format(""), "assert x.dim() == 3", "*x.stride()", {"sm": None, "sh": None, "sd": 1}),
+        (STORE.format(""), "pass", "*x.stride()", {"sm": None, "sh": None, "sd": 1}),  # there is room for three
+        (STORE.format(""), "assert x.dim() == 4", "*x.stride()", {"sm": None, "sh": None, "sd": None}),  # and more than that are passed
+        (STORE.format(""), "H = x.size(3)", "*x.stride()", {}),
+        (STORE.format(""), "pass", "*x.stride(), *other.stride()", {}),
+        (STORE.format(""), "assert other.ndim == 1", "*other.stride(), *x.stride()", {"sm": 1, "sh": None, "sd": 1}),
+        (STORE.format(""), "pass", "*x.stride(), **other", {}),
+        (STORE.format(""), "pass", "x.stride(0), *other", {}),
+        (STORE.format(""), "assert len(x.shape) == 4", "x.stride(0), x.stride(1), x.stride(2)", dict.fromkeys(("sm", "sh", "sd"))),
+        (STORE.format(""), "a, b, c = x.stride()", "a, b, c", {"sm": None, "sh": None, "sd": 1}),
+        # Counted from the end, a stride is the last one whatever the dimensions.
+        (STORE.format(" * sd"), "pass", "x.stride(0), x.stride(1), x.stride(-1)", {"sm": None, "sh": None, "sd": 1}),
+        (STORE.format(" * sd"), "pass", "x.stride(-3), x.stride(-2), x.stride(-1)", {"sm": None, "sh": None, "sd": 1}),
+        # One that is passed alone is an outer one where the tensor is asked for more dimensions.
+        (STORE.format(""), "H = x.size(1)", "x.stride(0), 64, 0", {"sm": None}),
+        (STORE.format(""), "H = other.size(1)", "x.stride(0), 64, 0", {}),
+    ],
+)
+def test_only_the_innermost_stride_is_one(store: str, first: str, passed: str, strides: dict[str, int | None]) -> None:
+    made = parse_source(ATTENTION.format(store=store, first=first, passed=passed), "f.py")
+    found = grid_from_launches(made, "f", {})
+    assert found is not None and found.strides == strides
+
+
+@pytest.mark.parametrize(
+    ("constants", "call", "strides"),
+    [
+        ("D: tl.constexpr", "x, *x.stride(), 64", {"sm": None, "sh": None, "sd": 1}),
+        ("D: tl.constexpr = 64", "x, *x.stride()", {}),  # its last may be D
+        ("D: tl.constexpr, E: tl.constexpr", "x, *x.stride(), E=64", {"sm": None, "sh": None, "sd": None, "D": 1}),  # nothing else is D
+        ("D: tl.constexpr, E: tl.constexpr = 8", "x, *x.stride(), D=64", {"sm": None, "sh": None, "sd": 1}),
+    ],
+)
+def test_dimensions_are_counted_where_all_other_arguments_are_known(constants: str, call: str, strides: dict[str, int | None]) -> None:
+    text = ATTENTION.format(store=STORE.format(""), first="pass", passed="")
+    made = parse_source(text.replace("D: tl.constexpr", constants).replace("x, , D=64", call), "f.py")
+    found = grid_from_launches(made, "f", {})
+    assert found is not None and found.strides == strides
+    tuned = '@triton.autotune([triton.Config({"D": 64})], key=[])\n@triton.jit'
+    made = parse_source(text.replace("@triton.jit", tuned).replace("x, , D=64", "x, *x.stride()"), "f.py")
+    assert (found := grid_from_launches(made, "f", {})) is not None and found.strides == {"sm": None, "sh": None, "sd": 1}
+
+
+@pytest.mark.parametrize(
+    "lines",
+    ["B, T, D = x.shape\n    x = x.view(-1, D)", "x = x.reshape(3, 4, 5)\n    n, m = x.shape", "x = torch.empty(shape)", "pass"],
+)
+def test_tensors_of_two_ranks_or_none_have_no_strides(lines: str) -> None:
+    body = f"def run(x, shape):\n    {lines}\n    k[(4,)](x, x.stride(0), 2, BLOCK=8)\n"
+    found = grid_from_launches(source(body), "k", {})
+    assert found is not None and found.strides == {}
+
+
+TILE = "from triton.tools.tensor_descriptor import TensorDescriptor\ndef run(x, B=64):\n    M, K = x.shape\n"
+CALLED = "    k[(4,)](d, M, K, BLOCK=B)\n"
+
+
+@pytest.mark.parametrize(
+    ("made", "block", "shape"),
+    [
+        ("d = TensorDescriptor(x, shape=[M * 2, K], strides=[K, 1], block_shape=[B, 2 * B])", (64, 128), (2000, 3)),
+        ("d = TensorDescriptor(x, [M, K], [K, 1], [B, 16])", (64, 16), (1000, 3)),
+        ("d = TensorDescriptor(x, x.shape, x.stride(), [B, 16])", (64, 16), (1000, 3)),
+        ("d = TensorDescriptor.from_tensor(x, [B, 16])", (64, 16), (1000, 3)),
+        ("d = TensorDescriptor.from_tensor(x.T, [B, 16])", (64, 16), None),
+        ("d = TensorDescriptor.from_tensor(x, block_shape=[1, 1])", None, (1000, 3)),  # hooks of the configurations set it
+        ("d = TensorDescriptor(x, [M, x.rows], [K, 1], [B, x.tile])", None, None),
+        ("d = TensorDescriptor(x, *x.sizes, [B, 16])", None, None),
+        ("d = x", None, None),
+    ],
+)
+def test_blocks_and_shapes_of_descriptors_are_those_that_are_made_for_the_launch(
+    made: str, block: tuple[int, ...] | None, shape: tuple[int, ...] | None
+) -> None:
+    found = only_launch(source(f"{TILE}    {made}\n{CALLED}"), "k", {"n": 1000, "m": 3})
+    assert found is not None
+    assert (found.blocks.get("x_ptr"), found.shapes.get("x_ptr")) == (block, shape)
+
+
+def test_a_launch_takes_the_blocks_of_its_descriptors() -> None:
+    text = HEAD.replace("    pass\n", "    x_ptr.store([tl.program_id(0), 0], x_ptr.load([tl.program_id(0), 0]))\n")
+    called = f"{TILE}    d = TensorDescriptor.from_tensor(x, [B, 16])\n{CALLED}"
+    launch = make_launch(parse_source(text + called, "k.py"), "k", arguments={"n": 1000, "m": 3})
+    guess = next(guesses(launch.source, launch.source.kernel("k"), launch.given))
+    assert guess.signature["x_ptr"] == "tensordesc<fp16[64,16]>" and launch.shapes == {"x_ptr": (1000, 3)}
+    assert any("the blocks x_ptr=[64, 16] of descriptors" in each for each in launch.assumed)
+
+
+def test_tensors_made_like_others_have_their_strides() -> None:
+    head = HEAD.replace("x_ptr, n, m,", "x_ptr, n, first, second, BLOCK: tl.constexpr):\n    pass\n#")
+    body = "def run(x):\n    q = torch.empty_like(x, dtype=torch.int8)\n    k[(8,)](x, x.shape[-1], q.stride(-2), q.stride()[-2])\n"
+    found = only_launch(parse_source(head + body, "k.py"), "k", {"n": 96})
+    assert found is not None and found.strides == {"first": 96, "second": 96}
+
+
+@pytest.mark.parametrize(("element", "block"), [(None, 32768), ("bf16", 32768), ("fp32", 16384), ("fp8e4nv", 65536)])
+def test_the_size_of_elements_is_that_of_tensors_of_which_nothing_is_said(element: str | None, block: int) -> None:
+    lines = ["n = x.numel()", "B = min(65536 // x.element_size(), triton.next_power_of_2(n))", "k[(8,)](x, n, 1, BLOCK=B)"]
+    body = "def run(x):\n" + "".join(f"    {line}\n" for line in lines)
+    assert make_launch(source(body), "k", arguments={"n": 100_000}, element=element).given.constexprs == {"BLOCK": block}
+    found = only_launch(source(body), "k", {"n": 100_000})
+    assert found is not None and not found.constexprs
+
+
+def test_the_only_launch_counts_without_its_grid() -> None:
+    body = "def run(x):\n    k[(x.numel(),)](x, x.shape[0], 2, BLOCK=4096, num_warps=16)\n"
+    launch = make_launch(source(body), "k")
+    assert launch.grid is None and launch.given.constexprs == {"BLOCK": 4096} and launch.given.scalars == {"m": 2}
+    assert launch.given.options == {"num_warps": 16} and launch.assumed == ("BLOCK=4096 num_warps=16 m=2, as in the launch in line 9",)
+    assert make_launch(source(body), "k", grid="128").given.constexprs == {"BLOCK": 4096}
+    twice = make_launch(source(body + body.replace("4096", "128")), "k")
+    assert not twice.given.constexprs and not twice.given.options
+    assert twice.assumed == ("num_warps = 4, for what a launch (line 9 or 11) sets it to is not known",)
+
+
+def test_a_launch_has_the_strides_of_contiguous_tensors() -> None:
+    launch = make_launch(gemm(UNPACKED), "g", arguments={"M": 4096, "sam": 640}, num_sms=100)
+    assert launch.grid == (32,) and launch.given.constexprs["SMS"] == 100
+    assert launch.given.scalars == {"M": 4096, "bias": None, "sam": 640, "sak": 1, "sbn": 1, "scn": 1}
+    assert launch.given.multiples == {"sbk", "scm"}
+    assert launch.assumed[1] == (
+        "contiguous tensors where line 16 passes strides: sak = 1, sbn = 1, scn = 1 and sbk, scm multiples of 16 "
+        "(how accesses lie in memory is not judged)"
+    )
+
+
+def test_types_of_tensors_that_are_made_for_the_launch_are_read() -> None:
+    """As the sizes and strides of Triton's tutorial of grouped GEMMs."""
+    body = """
+        def run(rows, kind, x):
+            a = torch.tensor(rows, dtype=torch.int32)
+            b = torch.empty_like(a, dtype=torch.bfloat16)
+            c = a.new_zeros(4, dtype=torch.float8_e5m2)
+            d = torch.empty(4, dtype=kind)
+            d2 = torch.Size(4, dtype=torch.int8)
+            g[(4,)](a, b, c, d, M=d2, N=x)
+    """
+    launch = make_launch(gemm(body), "g", types={"b": "*fp16"})
+    assert launch.given.types == {"a": "*i32", "b": "*fp16", "c": "*fp8e5"}
+    assert "a: *i32 c: *fp8e5" in launch.assumed[0]
+    twice = body.replace("d = torch", "a = torch")
+    assert "a" not in make_launch(gemm(twice), "g").given.types
+
+
+CHECKED = """import torch
+import triton
+import triton.language as tl
+
+@triton.jit
+def add(x, y, rows, columns, B: tl.constexpr):
+    pass
+
+def check(x, y):
+    rows, columns = 200, 256
+    add[(2 * 2,)](x, y, rows, columns, B=128)
+
+def run(x, y):
+    rows, columns = x.shape
+    add[(triton.cdiv(rows, 128) * triton.cdiv(columns, 128),)](x, y, rows, columns, B=128)
+"""
+
+
+def test_a_check_of_one_size_is_not_the_launch_of_another() -> None:
+    source = parse_source(CHECKED, "k.py")
+    found = grid_from_launches(source, "add", {"rows": 4096, "columns": 4096})
+    assert found is not None and (found.line, found.grid) == (15, (1024,))
+    found = grid_from_launches(source, "add", {"rows": 200, "columns": 256})
+    assert found is not None and (found.line, found.grid) == (11, (4,))
+    unknown = parse_source(CHECKED.replace("triton.cdiv(rows, 128)", "blocks_of(x)"), "k.py")
+    assert grid_from_launches(unknown, "add", {"rows": 4096, "columns": 4096}) is None
+    alone = parse_source(CHECKED.split("def run")[0], "k.py")
+    found = grid_from_launches(alone, "add", {"rows": 4096, "columns": 4096})  # such as one program per SM
+    assert found is not None and found.grid == (4,)

@@ -1,0 +1,28 @@
+"""Values that an expression can have besides Python's own."""
+
+from __future__ import annotations
+
+import pytest
+
+from advisor.python_source.literal_values import ConfigLiteral, Constexpr, Member, plain
+from advisor.python_source.source import parse_source
+
+
+@pytest.mark.parametrize(
+    ("text", "config"),
+    [
+        ("{}", ConfigLiteral()),
+        ("{'B': 16}, 8, 2", ConfigLiteral(parameters={"B": 16}, num_warps=8, num_stages=2)),
+        ("kwargs={'B': tl.constexpr(16)}, num_stages=0", ConfigLiteral(parameters={"B": 16}, num_stages=0)),
+        ("{'B': 16}, num_warps=None, maxnreg=128, num_ctas=2", ConfigLiteral(parameters={"B": 16}, maxnreg=128, num_ctas=2)),
+        ("{'B': 16}, pre_hook=reset", ConfigLiteral(parameters={"B": 16}, hook=True)),
+        ("{'B': 16}, pre_hook=None", ConfigLiteral(parameters={"B": 16})),
+    ],
+)
+def test_a_configuration_is_what_triton_makes_of_it(text: str, config: ConfigLiteral) -> None:
+    source = parse_source(f"import triton\nimport triton.language as tl\nC = triton.Config({text})\n", "k.py")
+    assert source.constant("C") == config
+
+
+def test_what_holds_a_value_is_plainly_that_value() -> None:
+    assert [plain(each) for each in (Constexpr(3), Member("x"), 2.5, None)] == [3, "x", 2.5, None]

@@ -1,0 +1,90 @@
+"""The type of a tensor's elements, through all that keeps it."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+
+from advisor.python_source.function_names import assigned
+from advisor.python_source.tensor_shapes import TensorShapes
+from advisor.python_source.tensor_types import element_type
+
+MADE = "torch.empty(n, dtype=torch.int8)"
+
+
+def type_of(text: str, before: str = "") -> str | None:
+    lines = ["def run(x, n, kind, wanted):", "    M, N = x.shape", f"    made = {MADE}", *(f"    {line}" for line in before.splitlines())]
+    function = ast.parse("\n".join(lines)).body[0]
+    assert isinstance(function, ast.FunctionDef)
+    node = ast.parse(text, mode="eval").body
+    return element_type(node, assigned(function), TensorShapes.of(function).unpacked)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        MADE,
+        "made",
+        f"{MADE}.view(-1, 4)",
+        "made.view(-1)",
+        "made.view(M)",
+        "made.view(n * 2)",
+        "made.view((4, n))",
+        "made.view(x.shape)",
+        "made.view(*x.shape)",
+        "made.view(x.size(0))",
+        "made.reshape(kind)",
+        "made.contiguous()",
+        "made.t()",
+        "made.T",
+        "made.transpose(0, 1)",
+        "made.permute(1, 0)",
+        "made.flatten()",
+        "made.squeeze(0).unsqueeze(-1).detach()",
+        "made[0]",
+        "made[:, 1:]",
+        "made.view(-1, 4)[0]",
+        "made if wanted else None",
+        "None if wanted else made.t()",
+        "torch.empty_like(made)",
+        "made.new_zeros(4)",
+        "x.new_empty(4, dtype=torch.int8)",
+        "made" + ".t()" * 8,
+    ],
+)
+def test_a_type_is_kept(text: str) -> None:
+    assert type_of(text) == "int8"
+
+
+def test_names_are_followed_as_far_as_they_are_assigned_once() -> None:
+    assert type_of("c", "a = made.view(-1)\nb = a\nc = b.t()") == "int8"
+    assert type_of("b", "a = made.view(-1)\na = x\nb = a") is None
+    assert type_of("a", "a = a.view(-1)") is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x",
+        "x.view(-1)",
+        "made.view(torch.uint8)",
+        "made.view(kind)",
+        "made.view(dtype=kind)",
+        "made.float()",
+        "made.to(kind)",
+        "made if wanted else x",
+        "made + 1",
+        "torch.empty_like(made, dtype=kind)",
+        "made.shape",
+        "helper(x, dtype=torch.int8)",
+        "torch.Size(4, dtype=torch.int8)",
+        "(made, x)[0]",
+    ],
+)
+def test_a_type_that_is_not_said_is_not_known(text: str) -> None:
+    assert type_of(text) is None
+
+
+def test_a_type_has_one_name() -> None:
+    assert type_of("torch.arange(4, dtype=torch.long)") == "int64"

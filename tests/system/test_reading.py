@@ -1,0 +1,80 @@
+"""Reading text: files, pipes, packed files, and what is none of these."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import threading
+import tracemalloc
+from pathlib import Path
+
+import pytest
+
+from advisor.system.errors import InputError
+from advisor.system.reading import read_text
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("pipe", [False, True])
+def test_files_and_pipes(tmp_path: Path, packed: bool, pipe: bool) -> None:
+    data = "\ufeffa,b\r\n1,µ\r\n".encode()
+    data = gzip.compress(data) if packed else data
+    path = tmp_path / "rows.csv"
+    if pipe:
+        os.mkfifo(path)
+        threading.Thread(target=path.write_bytes, args=(data,), daemon=True).start()
+    else:
+        path.write_bytes(data)
+    assert read_text(path, "rows.csv", "a CSV file", 100, unpack=True) == "a,b\r\n1,µ\r\n"
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b"x" * 11, "r: file too large; got over 10 bytes; expected at most 10 bytes"),
+        (b"\xff", "r: not UTF-8 text; expected a list"),
+        (b"\x28\xb5\x2f\xfd\x00", "r: not UTF-8 text; got zstd's first bytes; expected a list; unpack it first"),
+        ("1".encode("utf-16"), "got UTF-16's first bytes; expected a list; save it as UTF-8"),
+        (gzip.compress(b"x" * 11, mtime=0), "r: file too large"),
+        (gzip.compress(b"1", mtime=0)[:-4], "r: damaged gzip file"),
+    ],
+)
+def test_what_is_no_text(tmp_path: Path, data: bytes, said: str) -> None:
+    path = tmp_path / "r"
+    path.write_bytes(data)
+    with pytest.raises(InputError) as raised:
+        read_text(path, "r", "a list", 10, unpack=True)
+    assert said in str(raised.value)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_small_file_takes_little_memory_whatever_it_may_hold(tmp_path: Path, packed: bool) -> None:
+    path = tmp_path / "r"
+    path.write_bytes(gzip.compress(b"1") if packed else b"1")
+    tracemalloc.start()
+    try:
+        assert read_text(path, "r", "a list", 1 << 30, unpack=True) == "1"
+        assert tracemalloc.get_traced_memory()[1] < 1 << 23
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize(("name", "said"), [("", "is a directory"), ("none", r"cannot be read \(No such file"), ("\0", "not a path")])
+def test_what_is_no_file(tmp_path: Path, name: str, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        read_text(tmp_path / name, name, "a list", 10)
+
+
+def test_a_mark_and_packed_text_stay_where_they_are_none_of_the_format(tmp_path: Path) -> None:
+    path = tmp_path / "r"
+    path.write_bytes("\ufeff[]".encode())
+    assert read_text(path, "r", "a list", 10, encoding="utf-8") == "\ufeff[]"
+    path.write_bytes(gzip.compress(b"[]"))
+    with pytest.raises(InputError, match="not UTF-8"):
+        read_text(path, "r", "a list", 100)
+
+
+def test_the_folder_at_hand_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match=r"^\.: is a directory"):
+        read_text(".", Path().name, "a CSV file", 10)

@@ -1,0 +1,43 @@
+"""Adding entries to a table without changing what runs elsewhere."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from advisor.gpus.hardware import load_gpu
+from advisor.result.schema import Configuration
+from advisor.tables.names import parse_table_name
+from advisor.tables.neighbourhood import STANDARD_TOKENS, restated, running
+from advisor.tables.tables import merge, new_table
+
+NAME = parse_table_name("E=8,N=14336,device_name=NVIDIA_H200.json")
+GPU = load_gpu("H200")
+BLOCKS = (16, 32, 64, 128)
+
+
+def entry(block_m: int, block_n: int = 64) -> Configuration:
+    blocks = {"BLOCK_SIZE_M": block_m, "BLOCK_SIZE_N": block_n, "BLOCK_SIZE_K": 64, "GROUP_SIZE_M": 1}
+    return Configuration(parameters=blocks, num_warps=4, num_stages=3)
+
+
+def moved(table: dict[int, int], winners: tuple[int, ...]) -> dict[int, Configuration | None]:
+    """Token counts that run neither what they ran before nor a winner, with what they run."""
+    before = new_table(NAME, {tokens: entry(block) for tokens, block in table.items()})
+    won = {tokens: entry(16, 256) for tokens in winners}
+    after = merge(before, {**restated(before, won, GPU, winners), **won})
+    runs = {tokens: running(after, tokens) for tokens in range(1, 4500)}
+    return {tokens: its for tokens, its in runs.items() if its not in (running(before, tokens), entry(16, 256))}
+
+
+def test_what_changes_between_two_entries_changes_where_it_did():
+    """Of the two token counts at the change one is as near to the winner as to its entry: restating the other alone would reach across."""
+    assert moved({1024: 16, 4096: 128}, (2048,)) == {} and moved({2: 16, 48: 128}, (16,)) == {}
+
+
+@given(
+    st.dictionaries(st.integers(1, 4300) | st.sampled_from(STANDARD_TOKENS), st.sampled_from(BLOCKS), min_size=1, max_size=4),
+    st.lists(st.sampled_from(STANDARD_TOKENS) | st.integers(1, 4300), min_size=1, max_size=3, unique=True),
+)
+def test_every_token_count_runs_a_winner_or_what_it_ran(table, winners):
+    assert moved(table, tuple(winners)) == {}
