@@ -128,13 +128,11 @@ KNOWN_CIRCLES: dict[str, set[frozenset[str]]] = {
         # An expression may call a function of the file, whose body is read as expressions are.
         frozenset(
             {
-                "callables",
                 "calls",
                 "constexpr_functions",
                 "functions",
                 "literal_values",
                 "literals",
-                "string_methods",
                 "surroundings",
                 "target_questions",
                 "triton_names",

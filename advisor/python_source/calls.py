@@ -4,18 +4,21 @@ GPU, and versions. Each answerer takes the calls it knows; the first that answer
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from advisor.python_source import callables, number_limits, string_methods, target_questions
+from advisor.python_source import target_questions
 from advisor.python_source.constexpr_functions import METHODS
-from advisor.python_source.literals import MATH, NotLiteralError
+from advisor.python_source.literals import MATH, MAX_ITEMS, NotLiteralError
 
 if TYPE_CHECKING:
     from advisor.python_source.functions import FunctionReader
 
 UNANSWERED = object()
+_TEXT_METHODS = frozenset({"format", "join", "split", "replace", "strip", "lower", "upper"})
+_FORMATS = re.compile(r"\{[^{}]*[^\w{}]")
+"""Fields of a text that do more than put a value in: `{x.y}`, `{x:8}`."""
 _ENVIRONMENT = frozenset({"os.environ.get", "os.getenv", "environ.get", "getenv"})
 _VERSIONS = frozenset({"Version", "parse", "version.parse", "version.Version", "packaging.version.parse", "packaging.version.Version"})
 
@@ -36,17 +39,6 @@ def answer(reader: FunctionReader, node: ast.Call, name: str) -> Any:
         if found is not UNANSWERED:
             return found
     return UNANSWERED
-
-
-def _limits(reader: FunctionReader, node: ast.Call, name: str) -> Any:
-    """`torch.finfo(torch.float16)`."""
-    origin = reader.origin(node.func)
-    if origin not in number_limits.CALLS or len(node.args) != 1 or node.keywords:
-        return UNANSWERED
-    limits = number_limits.limits(origin, reader.number_type(node.args[0]))
-    if limits is None:
-        raise NotLiteralError(f"{ast.unparse(node)[:60]} in line {node.lineno} fails, or is not known")
-    return limits
 
 
 def _math(reader: FunctionReader, node: ast.Call, name: str) -> Any:
@@ -101,17 +93,6 @@ def _element_size(reader: FunctionReader, node: ast.Call, name: str) -> Any:
     return size if size is not None else UNANSWERED
 
 
-def _string_method(reader: FunctionReader, node: ast.Call, name: str) -> Any:
-    """`template.format(register=i)`."""
-    if isinstance(node.func, ast.Attribute) and node.func.attr in string_methods.METHODS and all(k.arg for k in node.keywords):
-        with suppress(NotLiteralError):
-            owner = reader.visit(node.func.value)
-            if isinstance(owner, str):
-                arguments = [reader.visit(argument) for argument in node.args]
-                return string_methods.call(owner, node.func.attr, arguments, {str(k.arg): reader.visit(k.value) for k in node.keywords})
-    return UNANSWERED
-
-
 def _device(reader: FunctionReader, node: ast.Call, name: str) -> Any:
     """`torch.cuda.get_device_capability(0)`, `torch.cuda.is_available()`: of a known target."""
     around = reader.surroundings
@@ -139,27 +120,32 @@ def _first(reader: FunctionReader, node: ast.Call, name: str) -> Any:
     return found[0] if found or len(node.args) == 1 else reader.visit(node.args[1])
 
 
-def _function(reader: FunctionReader, node: ast.Call, name: str) -> Any:
-    """`filter(keep, configs)`, `map(config, sizes)`, `partial(keep, most=128)`."""
-    picked = callables.picked(reader, node, name)
-    if picked is not None:
-        return picked
-    bound = callables.partial_of(reader, node, name)
-    return UNANSWERED if bound is None else bound
+def _text(reader: FunctionReader, node: ast.Call, name: str) -> Any:
+    """`template.format(register=i)` and other methods of texts, as files put inline assembly together with."""
+    if not isinstance(node.func, ast.Attribute) or node.func.attr not in _TEXT_METHODS or not all(k.arg for k in node.keywords):
+        return UNANSWERED
+    owner = reader.visit(node.func.value)
+    if not isinstance(owner, str):
+        return UNANSWERED
+    arguments, keywords = reader.elements(node.args), {str(k.arg): reader.visit(k.value) for k in node.keywords}
+    flat = [part for each in (*arguments, *keywords.values()) for part in (each if isinstance(each, list | tuple) else [each])]
+    if not all(isinstance(part, str | int) for part in flat) or (node.func.attr == "format" and _FORMATS.search(owner)):
+        raise NotLiteralError(f"a call of {node.func.attr} in line {node.lineno} is not a literal")
+    if (len(owner) + 1) * (sum(len(str(part)) for part in flat) + len(flat) + 1) > MAX_ITEMS * 10:
+        raise NotLiteralError("a text too long")
+    return getattr(owner, node.func.attr)(*arguments, **keywords)
 
 
 ANSWERERS: tuple[Callable[[FunctionReader, ast.Call, str], Any], ...] = (
-    _limits,
     _math,
     _hasattr,
     _environment,
     _lookup,
     _integer_method,
     _element_size,
-    _string_method,
     _device,
     _version,
     _first,
-    _function,
+    _text,
 )
 """In this order: a call that none takes is one of a function."""

@@ -9,11 +9,11 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from advisor.python_source import callables, calls, number_limits, target_questions, triton_names
+from advisor.python_source import calls, target_questions, triton_names
 from advisor.python_source.assignments import as_function
 from advisor.python_source.constexpr_functions import DECORATORS
 from advisor.python_source.literal_values import FunctionValue, Symbol, held_function
-from advisor.python_source.literals import Evaluator, NotLiteralError, dotted
+from advisor.python_source.literals import CONSTANTS, Evaluator, NotLiteralError, dotted
 from advisor.python_source.surroundings import Inquiry, Place, Surroundings
 
 LONGEST_TEXT = 200
@@ -45,7 +45,6 @@ class FunctionReader(Evaluator):
         self.surroundings = surroundings
         self.inquiry = inquiry
         self.place = place or Place()
-        self.types_are_values = False
         self.depth = 0
         self.known: dict[tuple[str, int], Any] = {}  # what names of the file were found to be, for `outer`
 
@@ -106,36 +105,13 @@ class FunctionReader(Evaluator):
     def _lambda(self, node: ast.Lambda) -> FunctionValue:
         return FunctionValue(node, self, self.names)
 
-    def number_type(self, node: ast.expr) -> str:
-        """The type that the argument of `finfo` or `iinfo` is.
-
-        Raises:
-            NotLiteralError: It is not one that is known.
-        """
-        # Only here is `torch.float16` a value: elsewhere it is none that a configuration or a kernel could be given.
-        before, self.known, self.types_are_values = self.known, {}, True
-        try:
-            found = self.visit(node)
-        finally:
-            self.known, self.types_are_values = before, False
-        if not isinstance(found, number_limits.NumberType):
-            raise NotLiteralError(f"{ast.unparse(node)[:60]} in line {node.lineno} is not a type whose limits are known")
-        return found.name
-
-    def _of_module(self, name: str) -> Any:
-        """A constant of a module by what it is called there, or a type where that is a value; None: neither."""
-        return number_limits.number_type(name) if self.types_are_values else number_limits.CONSTANTS.get(name)
-
     def _outer(self, name: str) -> Any:
-        constant = self._of_module(self.surroundings.modules.get(name, ""))
+        constant = CONSTANTS.get(self.surroundings.modules.get(name, ""))
         if constant is not None:
             return constant
         try:
             return self.surroundings.outer(self, name)
         except NotLiteralError:
-            function = callables.function_value(self, name)
-            if function is not None:
-                return function
             answer = self._asked_target(name)
             if answer is None:
                 raise
@@ -298,7 +274,7 @@ class FunctionReader(Evaluator):
 
     def _attribute(self, node: ast.Attribute) -> Any:
         origin = self.origin(node)
-        constant = self._of_module(origin)
+        constant = CONSTANTS.get(origin)
         if constant is not None:
             return constant
         name = origin or dotted(node)

@@ -11,7 +11,6 @@ from typing import Any
 from advisor.python_source.aliases import Aliases, Event
 from advisor.python_source.bindings import statements_within
 from advisor.python_source.changes import changed_by
-from advisor.python_source.enumerations import enumeration, is_enumeration
 from advisor.python_source.functions import FunctionReader
 from advisor.python_source.literals import NotLiteralError
 from advisor.python_source.surroundings import Place
@@ -132,15 +131,12 @@ class ModuleNames:
         return self._aliases[key].events(name, self._touching(body), place.position, _rebinds, _touched)
 
     def _step(self, reader: FunctionReader, name: str, statement: ast.stmt, place: Place, value: Any) -> Any:
-        if isinstance(statement, ast.FunctionDef) or (isinstance(statement, ast.ClassDef) and not is_enumeration(statement)):
+        if isinstance(statement, (ast.FunctionDef, ast.ClassDef)):
             return statement
         if isinstance(statement, (ast.Import, ast.ImportFrom)):
             if isinstance(statement, ast.ImportFrom):
                 return reader.surroundings.outside(reader, name)
             raise NotLiteralError(f"{name} is imported in line {statement.lineno}")
-        if is_enumeration(statement):
-            with reader.at(Place(position=(statement.lineno, statement.col_offset), scopes=place.scopes), {}):
-                return enumeration(reader, statement)
         if isinstance(statement, ast.If):
             return self._fold(reader, name, self._arm(reader, name, statement, place), place, value)
         if isinstance(statement, ast.Try):

@@ -20,7 +20,7 @@ from advisor.python_source.constexpr_functions import check_constexpr_function, 
 from advisor.python_source.imported import INDUCTOR, MOST_HANDS, imported_file, imported_kernel, imported_source, imports_of
 from advisor.python_source.imports import Import
 from advisor.python_source.kernel_names import SAFE_BUILTINS, RebuildError, bound_names, check_names, free_names
-from advisor.python_source.literal_values import Constexpr, Member, Passed, Symbol
+from advisor.python_source.literal_values import Constexpr, Passed, Symbol
 from advisor.python_source.literals import NotLiteralError, dotted
 from advisor.python_source.source import SourceFile, parse_source
 from advisor.python_source.triton_imports import triton_statement
@@ -28,7 +28,7 @@ from advisor.python_source.triton_imports import triton_statement
 MODULE_PREFIX = "rebuilt_"
 MOST_FUNCTIONS = 500
 """Functions of a file that a kernel needs."""
-READ = "a literal, arithmetic of literals, or the limits of a type (torch.finfo(torch.float32).max)"
+READ = "a literal, arithmetic of literals"
 """What a global of a kernel's can be and still be read without running its file."""
 
 
@@ -351,8 +351,6 @@ def _expression(value: Any, source: SourceFile, module: _Module, line: int) -> s
     """Python source of a literal value, with the imports it needs in the prelude."""
     if isinstance(value, Constexpr):
         return f"tl.constexpr({_expression(value.value, source, module, line)})"
-    if isinstance(value, Member):
-        return _expression(value.value, source, module, line)
     if isinstance(value, Symbol):
         root = value.text.split(".")[0]
         if any(part.startswith("_") for part in value.text.split(".")):

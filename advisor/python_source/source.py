@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from advisor.python_source import same_name
-from advisor.python_source.applied import is_redefined, layers_of, with_applied
+from advisor.python_source.applied import is_redefined, layers_of
 from advisor.python_source.assignments import as_function, assigned_expressions
 from advisor.python_source.bindings import SCOPES, Scope, nodes_of_file, statements_within
 from advisor.python_source.constexpr_functions import called_functions, is_constexpr_function
@@ -24,7 +24,6 @@ from advisor.python_source.launched_names import launched_names, launching_calls
 from advisor.python_source.literal_values import Constexpr
 from advisor.python_source.literals import NotLiteralError, dotted
 from advisor.python_source.module_names import ModuleNames
-from advisor.python_source.spread import with_spread
 from advisor.python_source.surroundings import Inquiry, Surroundings
 from advisor.system.errors import InputError, NothingMatchedError, UsageError
 from advisor.system.reading import read_text
@@ -458,6 +457,4 @@ def parse_source(text: str, path: str | Path) -> SourceFile:
         command = isinstance(error, SyntaxError) and (error.text or "").lstrip().startswith(("%", "!"))
         remedy = "take out the notebook's commands, the lines that begin with % or !" if command else None
         raise InputError(f"{path}{where}: is not Python", getattr(error, "msg", None) or str(error), "Python source", remedy) from None
-    source = SourceFile(path=Path(path), text=text, tree=tree)
-    tree = with_applied(tree, source._is_triton_jit)
-    return SourceFile(path=source.path, text=text, tree=with_spread(tree) if "**" in text else tree)
+    return SourceFile(path=Path(path), text=text, tree=tree)

@@ -136,7 +136,7 @@ def plain(value: Any) -> Any:
         return sorted(map(str, value))
     if isinstance(value, (list, tuple)):
         return [plain(each) for each in value]
-    return value if value is None or isinstance(value, (bool, int, float, str)) else repr(value)
+    return value if value is None or isinstance(value, (bool, int, float, str)) else re.sub(r" at 0x[0-9a-f]+", "", repr(value))
 
 
 def _too_long(number: int, frame: FrameType | None) -> None:
