@@ -6,14 +6,12 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from advisor.python_source import target_questions
 from advisor.python_source.constexpr_functions import METHODS
 from advisor.python_source.literals import MATH, MAX_ITEMS, NotLiteralError
-
-if TYPE_CHECKING:
-    from advisor.python_source.functions import FunctionReader
+from advisor.python_source.surroundings import FileReader
 
 UNANSWERED = object()
 _TEXT_METHODS = frozenset({"format", "join", "split", "replace", "strip", "lower", "upper"})
@@ -23,7 +21,7 @@ _ENVIRONMENT = frozenset({"os.environ.get", "os.getenv", "environ.get", "getenv"
 _VERSIONS = frozenset({"Version", "parse", "version.parse", "version.Version", "packaging.version.parse", "packaging.version.Version"})
 
 
-def answer(reader: FunctionReader, node: ast.Call, name: str) -> Any:
+def answer(reader: FileReader, node: ast.Call, name: str) -> Any:
     """What a call gives; UNANSWERED: it is none of those that are known.
 
     Args:
@@ -41,7 +39,7 @@ def answer(reader: FunctionReader, node: ast.Call, name: str) -> Any:
     return UNANSWERED
 
 
-def _math(reader: FunctionReader, node: ast.Call, name: str) -> Any:
+def _math(reader: FileReader, node: ast.Call, name: str) -> Any:
     """`math.log2(x)`, by whatever name the file imports it."""
     origin = reader.origin(node.func)
     if origin.startswith("math.") and callable(function := MATH.get(origin.removeprefix("math."))) and not node.keywords:
@@ -49,14 +47,14 @@ def _math(reader: FunctionReader, node: ast.Call, name: str) -> Any:
     return UNANSWERED
 
 
-def _hasattr(reader: FunctionReader, node: ast.Call, name: str) -> Any:
+def _hasattr(reader: FileReader, node: ast.Call, name: str) -> Any:
     """`hasattr(tl, "gather")`."""
     if name != "hasattr" or len(node.args) != 2 or node.keywords or {"hasattr"} & {*reader.names, *reader.functions}:
         return UNANSWERED
     return reader.has(ast.Attribute(value=node.args[0], attr=reader.visit(node.args[1]), ctx=ast.Load(), lineno=node.lineno))
 
 
-def _environment(reader: FunctionReader, node: ast.Call, name: str) -> Any:
+def _environment(reader: FileReader, node: ast.Call, name: str) -> Any:
     """`os.environ.get("DEBUG", "0")`: every variable counts as not set."""
     if name not in _ENVIRONMENT or len(node.args) not in (1, 2) or node.keywords:
         return UNANSWERED
@@ -64,7 +62,7 @@ def _environment(reader: FunctionReader, node: ast.Call, name: str) -> Any:
     return reader.visit(node.args[1]) if len(node.args) == 2 else None
 
 
-def _lookup(reader: FunctionReader, node: ast.Call, name: str) -> Any:
+def _lookup(reader: FileReader, node: ast.Call, name: str) -> Any:
     """`get` and `pop` of a dictionary, `startswith` and `endswith` of a text."""
     if not isinstance(node.func, ast.Attribute) or node.func.attr not in ("get", "pop", "startswith", "endswith") or node.keywords:
         return UNANSWERED
@@ -77,7 +75,7 @@ def _lookup(reader: FunctionReader, node: ast.Call, name: str) -> Any:
     return UNANSWERED
 
 
-def _integer_method(reader: FunctionReader, node: ast.Call, name: str) -> Any:
+def _integer_method(reader: FileReader, node: ast.Call, name: str) -> Any:
     """`n.bit_length()`."""
     if not isinstance(node.func, ast.Attribute) or node.func.attr not in METHODS or node.args or node.keywords:
         return UNANSWERED
@@ -85,7 +83,7 @@ def _integer_method(reader: FunctionReader, node: ast.Call, name: str) -> Any:
     return getattr(owner, node.func.attr)() if isinstance(owner, int) else UNANSWERED
 
 
-def _element_size(reader: FunctionReader, node: ast.Call, name: str) -> Any:
+def _element_size(reader: FileReader, node: ast.Call, name: str) -> Any:
     """`x.element_size()`: of all tensors of which nothing else is said."""
     if not isinstance(node.func, ast.Attribute) or node.func.attr != "element_size" or node.args or node.keywords:
         return UNANSWERED
@@ -93,7 +91,7 @@ def _element_size(reader: FunctionReader, node: ast.Call, name: str) -> Any:
     return size if size is not None else UNANSWERED
 
 
-def _device(reader: FunctionReader, node: ast.Call, name: str) -> Any:
+def _device(reader: FileReader, node: ast.Call, name: str) -> Any:
     """`torch.cuda.get_device_capability(0)`, `torch.cuda.is_available()`: of a known target."""
     around = reader.surroundings
     origin = reader.origin(node.func)
@@ -104,13 +102,13 @@ def _device(reader: FunctionReader, node: ast.Call, name: str) -> Any:
     return UNANSWERED
 
 
-def _version(reader: FunctionReader, node: ast.Call, name: str) -> Any:
+def _version(reader: FileReader, node: ast.Call, name: str) -> Any:
     """`Version(triton.__version__)`."""
     known = name in _VERSIONS or reader.origin(node.func) in _VERSIONS
     return target_questions.version(reader.visit(node.args[0])) if known and len(node.args) == 1 else UNANSWERED
 
 
-def _first(reader: FunctionReader, node: ast.Call, name: str) -> Any:
+def _first(reader: FileReader, node: ast.Call, name: str) -> Any:
     """`next(...)` of a generator."""
     if not isinstance(node.func, ast.Name) or node.func.id != "next" or len(node.args) not in (1, 2) or node.keywords:
         return UNANSWERED
@@ -120,7 +118,7 @@ def _first(reader: FunctionReader, node: ast.Call, name: str) -> Any:
     return found[0] if found or len(node.args) == 1 else reader.visit(node.args[1])
 
 
-def _text(reader: FunctionReader, node: ast.Call, name: str) -> Any:
+def _text(reader: FileReader, node: ast.Call, name: str) -> Any:
     """`template.format(register=i)` and other methods of texts, as files put inline assembly together with."""
     if not isinstance(node.func, ast.Attribute) or node.func.attr not in _TEXT_METHODS or not all(k.arg for k in node.keywords):
         return UNANSWERED
@@ -136,7 +134,7 @@ def _text(reader: FunctionReader, node: ast.Call, name: str) -> Any:
     return getattr(owner, node.func.attr)(*arguments, **keywords)
 
 
-ANSWERERS: tuple[Callable[[FunctionReader, ast.Call, str], Any], ...] = (
+ANSWERERS: tuple[Callable[[FileReader, ast.Call, str], Any], ...] = (
     _math,
     _hasattr,
     _environment,

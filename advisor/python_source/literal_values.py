@@ -5,14 +5,11 @@ from __future__ import annotations
 
 import ast
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from advisor.result.schema import LAUNCH_OPTIONS
-
-if TYPE_CHECKING:
-    from advisor.python_source.functions import FunctionReader
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +53,12 @@ class FunctionValue:
 
     Attributes:
         node: Its definition.
-        reader: Of the file that it stands in.
+        call: Follows a function of the file that it stands in: for its definition, arguments, keywords and closure.
         closure: Names of the scope around that it sees, where it is defined within a function; None: only those of its file.
     """
 
     node: ast.FunctionDef | ast.Lambda
-    reader: FunctionReader
+    call: Callable[..., Any]
     closure: Mapping[str, Any] | None = None
 
     @property
@@ -75,7 +72,7 @@ class FunctionValue:
         Raises:
             NotLiteralError: It does more than the evaluator understands.
         """
-        return self.reader.call(self.node, arguments, keywords, self.closure)
+        return self.call(self.node, arguments, keywords, self.closure)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 from dataclasses import replace
 from functools import lru_cache
 
-from advisor.python_source.imported import imported_source
 from advisor.python_source.imports import Import
 from advisor.python_source.source import SourceFile
 
@@ -44,7 +43,7 @@ def meaning(source: SourceFile, names: Iterable[str], *, kernels: bool = True, i
         trees, imported = behind(file, fresh if kernels else fresh - file.definitions.keys(), kernels=kernels)
         out += [(name, _dumped(tree)) for name, tree in trees]
         for item, attributes in imported.items() if imports else ():
-            found = [(other, wanted) for led, wanted in leads(item, attributes) if (other := imported_source(file, led)) is not None]
+            found = [(other, wanted) for led, wanted in leads(item, attributes) if (other := file.imported(led)) is not None]
             waiting += found
             if not found:
                 out.append((item.alias, repr(item)))

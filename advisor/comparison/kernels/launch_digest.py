@@ -37,8 +37,8 @@ class LaunchDigest:
     Attributes:
         passed: By option and constant the expressions that the launches pass for it, as they are written; "grid", `SPREAD` and `TUNING` are
             among them.
-        host: What that is worked out from, by name: statements of the functions around the launches and of those of the file that call
-            these, and the functions and constants that they name.
+        host: What that is worked out from, by name ("": at the top of the file): statements of the functions around the launches and of
+            those of the file that call these, and the functions and constants that they name.
         launching: Names of the functions around the launches.
     """
 
@@ -60,6 +60,7 @@ def launch_digest(function: JitFunction, launching: Launching) -> LaunchDigest:
     if launching.tuning is not None:
         file, layers = launching.tuning
         passed[TUNING] = dict.fromkeys([" ".join(map(written, layers))])
+        host[TUNING] = list(passed[TUNING])
         named = {node.id for layer in layers for node in ast.walk(layer) if isinstance(node, ast.Name)}
         for name, tree in meaning(file, named, kernels=False):
             host.setdefault(name, []).append(tree)
@@ -110,6 +111,7 @@ def _host_code(function: JitFunction, launching: Launching, host: dict[str, list
         names, statements = _feeding(around, call, nodes)
         yield names, of_launch
         if not isinstance(around, Function):
+            host.setdefault("", []).append("\x1e".join(without_local_names([*nodes, *statements], frozenset())))
             continue
         asked = {name for name in names & arguments(around) if (id(around), name) not in done}
         done |= {(id(around), name) for name in asked}
@@ -247,10 +249,10 @@ def difference(old: LaunchDigest, new: LaunchDigest) -> str | None:
     if not names and not differ:
         return None
     said = [f"{_text(name, old.passed.get(name, ()))} → {_text(name, new.passed.get(name, ()))}" for name in names]
-    code = sorted(differ if not said else differ - old.launching - new.launching)
+    code = sorted((differ if not said else differ - old.launching - new.launching) - {"", TUNING})
     if code:
         said.append(f"the code of {', '.join(code[:MOST_NAMED])}{', …' if len(code) > MOST_NAMED else ''}")
-    return ", and ".join(said)
+    return ", and ".join(said or ["the code around it"])
 
 
 def _only_more(one: Sequence[str], other: Sequence[str]) -> bool:
