@@ -31,7 +31,7 @@ from advisor.tables.audit import audit_table
 from advisor.tables.tables import entry_of
 
 
-def advise(
+def advise_target(
     target: Target,
     predictor: Predictor,
     *,
@@ -82,7 +82,7 @@ def launch_reports(
     progress: Callable[[int, int], None] | None = None,
     diagnosing: bool = True,
 ) -> tuple[LaunchReport, ...]:
-    """The reports of a target's launches, in their order; arguments as of `advise`.
+    """The reports of a target's launches, in their order; arguments as of `advise_target`.
 
     Args:
         target: What to look at.
