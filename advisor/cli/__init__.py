@@ -51,7 +51,6 @@ PACKAGES = {
     "jinja2": "jinja2",
     "rich": "rich",
     "rich_argparse": "rich-argparse",
-    "plotly": "plotly",
     "tomli": "tomli",
     "torch": "torch",
     "sklearn": "scikit-learn",
