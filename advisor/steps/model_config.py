@@ -234,7 +234,9 @@ def _refuse_unknown(values: Mapping[str, Any], name: str) -> None:
     if found is None and strange:
         found = f"a layer of type {strange[0]}"
     if found is not None:
-        raise InputError(f"{name}: needs an operator that is not predicted: {found}", None, "attention, dense or mixture-of-experts MLPs", None)
+        raise InputError(
+            f"{name}: needs an operator that is not predicted: {found}", None, "attention, dense or mixture-of-experts MLPs", None
+        )
 
 
 def _windowed(values: Mapping[str, Any], layers: int) -> int:

@@ -48,7 +48,9 @@ def step_operators(model: Architecture, load: Load, split: Split, dtype: str | N
     found.append(rows.product("lm_head", 1, load.sequences, -(-model.vocabulary // split.tensor), model.hidden, quantised=False))
     if split.tensor > 1:
         logits = 2.0 * load.sequences * model.vocabulary
-        found.append(Operator(name="logits all-gather", kind="collective", count=1, op="all_gather", message_bytes=logits, ranks=split.tensor))
+        found.append(
+            Operator(name="logits all-gather", kind="collective", count=1, op="all_gather", message_bytes=logits, ranks=split.tensor)
+        )
     if split.pipeline > 1:
         hidden = 2.0 * 2 * load.tokens * model.hidden / split.tensor  # hidden states and residual, each rank its share
         found.append(Operator(name="stage to stage", kind="collective", count=split.pipeline - 1, op="send", message_bytes=hidden, ranks=2))
@@ -71,7 +73,9 @@ class _Rows:
     def product(self, name: str, count: int, m: float, n: float, k: float, *, quantised: bool = True, cache: str = "cold") -> Operator:
         dtype, block = (self.dtype, self.block_shape) if quantised else (self.act, None)
         sizes = {"M": m, "N": n, "K": k}
-        return Operator(name=name, kind="gemm", count=count, family="gemm", op="gemm", sizes=sizes, dtype=dtype, block_shape=block, cache=cache)
+        return Operator(
+            name=name, kind="gemm", count=count, family="gemm", op="gemm", sizes=sizes, dtype=dtype, block_shape=block, cache=cache
+        )
 
     def norm(self, name: str, count: int, rows: float, length: float, *, added: bool = False) -> Operator:
         """A norm; `added`: with the residual's addition, which reads and writes as much again and is told as twice the rows."""
@@ -99,7 +103,10 @@ class _Rows:
         heads = model.heads // self.split.tensor
         kv_heads = max(model.kv_heads // self.split.tensor, 1)
         width = (heads + 2 * kv_heads) * model.head_dim
-        found = [self.norm("input norm", layers, tokens, model.hidden, added=True), *self.quantised("qkv_proj", layers, tokens, model.hidden)]
+        found = [
+            self.norm("input norm", layers, tokens, model.hidden, added=True),
+            *self.quantised("qkv_proj", layers, tokens, model.hidden),
+        ]
         found.append(self.product("qkv_proj", layers, tokens, width, model.hidden))
         if model.qk_norm:
             found.append(self.norm("q norm", layers, tokens * heads, model.head_dim))
