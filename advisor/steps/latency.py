@@ -42,7 +42,7 @@ def costs(operators: Sequence[Operator], gpu: GpuSpec, predictor: Predictor) -> 
     """
     groups: dict[tuple[object, ...], list[int]] = defaultdict(list)
     for i, each in enumerate(operators):
-        groups[each.family, each.op, each.dtype, each.block_shape, each.cache].append(i)
+        groups[each.family, each.op, each.dtype, each.block_shape, each.cache, tuple(each.sizes)].append(i)
     found: dict[int, Cost] = {}
     for members in groups.values():
         for i, cost in zip(members, _group([operators[i] for i in members], gpu, predictor), strict=True):
