@@ -36,7 +36,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--pp", "--pipeline-parallel-size", type=options.positive_integer, default=1, metavar="N", help="pipeline stages")
     parser.add_argument("--ep", "--enable-expert-parallel", action="store_true", help="ranks hold whole experts, not slices of each")
-    parser.add_argument("--engine", choices=("vllm", "sglang"), default="vllm")
+    parser.add_argument("--dp", type=options.positive_integer, default=1, metavar="N", help="data-parallel copies of a training step")
+    parser.add_argument("--train", action="store_true", help="forward and backward of --prefill LENGTHS (engines torch and inductor)")
+    parser.add_argument(
+        "--engine",
+        choices=("vllm", "sglang", "torch", "inductor"),
+        default="vllm",
+        help="who launches the kernels; inductor is torch.compile (default: vllm)",
+    )
     parser.add_argument("--eager", "--enforce-eager", "--disable-cuda-graph", action="store_true", help="no CUDA graphs")
     parser.add_argument(
         "--dtype", type=options.operand_type, metavar="D", help="of the products' operands (default: as the model is stored)"
@@ -52,7 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
     from advisor.learned import load_predictor
     from advisor.rendering.step_text import step_text
     from advisor.steps.model_config import load_architecture
-    from advisor.steps.step import predict_step
+    from advisor.steps.step import StepRequest, predict_step
     from advisor.steps.workload import Split
 
     loads = _loads(arguments)
@@ -63,15 +70,19 @@ def run(arguments: argparse.Namespace) -> int:
     command = "advisor " + " ".join(sys.argv[1:])
     results = [
         predict_step(
-            model,
-            load,
-            split,
+            StepRequest(
+                model=model,
+                load=load,
+                split=split,
+                engine=arguments.engine,
+                dtype=arguments.dtype,
+                eager=True if arguments.eager else None,
+                training=arguments.train,
+                replicas=arguments.dp,
+            ),
             gpu,
             predictor,
-            engine=arguments.engine,
-            dtype=arguments.dtype,
-            eager=True if arguments.eager else None,
-            command=command,
+            command,
         )
         for gpu in gpus
         for load in loads

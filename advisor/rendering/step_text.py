@@ -8,21 +8,17 @@ from advisor.result.step import StepResult
 def step_text(result: StepResult) -> str:
     """Plain lines: what does not fit first, then the step, what to work on, and a row per operator."""
     memory, step = result.memory, result.step
+    held = f"{memory.weights_bytes / 1e9:.1f} GB of weights and {memory.kv_bytes / 1e9:.1f} GB of KV cache"
     lines = []
     if not memory.fits:
-        lines.append(
-            f"does not fit: {memory.weights_bytes / 1e9:.1f} GB of weights and {memory.kv_bytes / 1e9:.1f} GB of KV cache on each "
-            f"{result.gpu}, which has {memory.gpu_bytes / 1e9:.1f} GB"
-        )
+        lines.append(f"does not fit: {held} on each {result.gpu}, which has {memory.gpu_bytes / 1e9:.1f} GB")
     lines += [
         f"{result.model}  {result.gpu}  {result.split}  {result.engine}  {result.dtype}",
         f"{result.load}: {_ms(step.us)} predicted ({_ms(step.low_us)} to {_ms(step.high_us)} in 80 % of cases), "
         f"{result.tokens_per_s:,.0f} tokens/s",
     ]
     if memory.fits:
-        lines.append(
-            f"memory: {memory.weights_bytes / 1e9:.1f} GB of weights and {memory.kv_bytes / 1e9:.1f} GB of KV cache of {memory.gpu_bytes / 1e9:.1f} GB"
-        )
+        lines.append(f"memory: {held} of {memory.gpu_bytes / 1e9:.1f} GB")
     lines += [f"> {line}" for line in result.advice]
     lines += [f"! {line}" for line in result.caveats]
     width = max(len(row.name) for row in result.operators)

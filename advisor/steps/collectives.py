@@ -11,8 +11,8 @@ import numpy as np
 from advisor.gpus.hardware import GpuSpec, load_gpu
 from advisor.system.errors import UsageError
 
-LIBRARIES = {"vllm": "all_reduce/vllm", "sglang": "all_reduce/sglang"}
-"""Curves of the engines' own all-reduces (in a CUDA graph, or `-eager`); they hand what is too large for these to NCCL."""
+ENGINES = ("vllm", "sglang")
+"""Engines with an all-reduce of their own, in a CUDA graph or `-eager`; they hand what is too large for it to NCCL. Others take NCCL."""
 SPREAD = {True: 0.08, False: 0.25}
 """Half an 80 % interval of the log latency, of GPUs with curves and of others: `advisor evaluate` prints the errors."""
 
@@ -36,7 +36,7 @@ class Curves:
         """
         rate = link_rate(gpu)
         if op == "send":
-            return 2 * self.latency_us("all_gather", 512, 2, gpu, "nccl")[0] / 2 + message_bytes / (SEND_SHARE * rate) * 1e6, False
+            return self.latency_us("all_gather", 512, 2, gpu, "nccl")[0] + message_bytes / (SEND_SHARE * rate) * 1e6, False
         name = f"{op}/{library}"
         reference = gpu if name in self.of.get(gpu.name, {}) else self._nearest(gpu, name)
         curves = self.of[reference.name][name]

@@ -14,18 +14,23 @@ from advisor.system.resources import folder
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gaps:
-    """Microseconds between kernels: `graph_us` per kernel of a CUDA graph, `launch_us` that the host takes per kernel without one, and
-    `step_us` of the host around every step."""
+    """What a step takes beside its kernels, microseconds: `kernel_us` per kernel, `step_us` of the host around every step, and
+    `launch_us` that the host takes per launch without a CUDA graph, which shows where kernels end sooner.
 
-    graph_us: float
-    launch_us: float
+    `kernel_us` is below 0 where kernels were timed alone: what a launch and its events take is in every such timing, and a queue hides it.
+    """
+
+    kernel_us: float
     step_us: float
+    launch_us: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Constants:
-    """Everything about steps that was fitted; `spread` widens the 80 % interval of a step."""
+    """Everything about steps that was fitted, and the GPUs whose steps gaps and spread were fitted to; `spread` widens the 80 % interval of
+    a step."""
 
+    gpus: tuple[str, ...]
     gaps: dict[str, Gaps]
     spread: float
     curves: Curves
@@ -42,6 +47,7 @@ def read_constants(values: dict[str, Any]) -> Constants:
     stored = values["collectives"]
     of = {gpu: {op: {int(n): tuple(us) for n, us in by.items()} for op, by in ops.items()} for gpu, ops in stored["curves"].items()}
     return Constants(
+        gpus=tuple(values["gpus"]),
         gaps={engine: Gaps(**each) for engine, each in values["gaps"].items()},
         spread=values["spread"],
         curves=Curves(log2_bytes=tuple(stored["log2_bytes"]), of=of),

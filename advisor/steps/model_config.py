@@ -218,7 +218,7 @@ def architecture(values: Mapping[str, Any], name: str) -> Architecture:
         qk_norm=kind in QK_NORM or bool(flat.get("use_qk_norm")),
         causal=kind not in ENCODERS,
         tied=bool(flat.get("tie_word_embeddings", False)),
-        window=int(windows) if windowed else None,
+        window=int(windows) if windows and windowed else None,
         windowed=windowed,
         experts=_experts(flat, size, layers, intermediate, gated),
         latent=_latent(flat),

@@ -1,6 +1,6 @@
-"""The kernels of one step of a PyTorch model, eager or compiled, for inference or training, as the reference implementations launch them.
+"""The kernels of one step of a PyTorch model, eager or compiled, for inference or training, as reference implementations launch them.
 
-The models are those of Hugging Face's `transformers` (BERT, GPT-2, OPT; eager attention), whose operators NeuSight published shape by shape.
+The models are those of Hugging Face's `transformers` (BERT, GPT-2, OPT; eager attention), whose operators NeuSight published by shape.
 A training step is forward and backward; gradients are written, not added to older ones, and no optimiser runs.
 """
 
@@ -39,7 +39,14 @@ FORWARD = {"where": "addu", "dropout": "addu"}
 
 
 def torch_operators(
-    model: Architecture, load: Load, split: Split, *, training: bool = False, compiled: bool = False, replicas: int = 1, dtype: str | None = None
+    model: Architecture,
+    load: Load,
+    split: Split,
+    *,
+    training: bool = False,
+    compiled: bool = False,
+    replicas: int = 1,
+    dtype: str | None = None,
 ) -> list[Operator]:
     """What one rank launches; the prompts are padded to the longest.
 
