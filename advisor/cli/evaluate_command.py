@@ -141,9 +141,8 @@ def show_steps(figures: dict[str, Any]) -> None:
     print()
     for each in figures["cases"]:
         off = 100 * (each["predicted_ms"] / each["measured_ms"] - 1)
-        print(
-            f"{each['suite']:<18}{each['run']:<52}{each['measured_ms']:>12.2f} ms measured{each['predicted_ms']:>12.2f} predicted{off:>8.1f} %"
-        )
+        found = f"{each['measured_ms']:>12.2f} ms measured{each['predicted_ms']:>12.2f} predicted{off:>8.1f} %"
+        print(f"{each['suite']:<18}{each['run']:<52}{found}")
 
 
 def _plain(value: Any) -> Any:

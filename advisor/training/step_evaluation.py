@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
@@ -39,6 +40,38 @@ def fit_gaps(cases: Sequence[Case], start: Constants) -> Constants:
     for engine, like in SAME.items():
         gaps[engine] = gaps[like]
     return replace(start, gaps=gaps)
+
+
+def train_steps(
+    collectives: str | Path, steps: str | Path, predictor: Predictor, progress: Callable[[str], None] = lambda text: None
+) -> dict[str, Any]:
+    """The constants as `ceilings/steps.json` stores them: curves of the tables below the first folder, gaps and spread of the second."""
+    curves = fit_curves(read_collectives(collectives))
+    start = {"gpus": [], "gaps": START, "spread": 1.0, "collectives": curves}
+    cases = read_cases(steps, predictor, read_constants(json.loads(json.dumps(start))), progress)
+    fitted = fit_gaps(cases, read_constants(json.loads(json.dumps(start))))
+    fitted = fit_spread(cases, fitted)
+    return {
+        "source": SOURCE,
+        "gpus": sorted({case.gpu for case in cases if case.gpu not in THROTTLED}),
+        "gaps": {engine: asdict(gaps) for engine, gaps in fitted.gaps.items()},
+        "spread": fitted.spread,
+        "collectives": curves,
+    }
+
+
+SOURCE = (
+    "Collectives: fitted to the performance tables of ai-dynamo/aiconfigurator (NVIDIA, Apache-2.0). Gaps: fitted to measured steps of "
+    "PipeWeave (zksainx/pipeweave, Apache-2.0) and NeuSight (sitar-lab/NeuSight, MIT)."
+)
+START = {
+    "sglang": {"kernel_us": 1.0, "step_us": 0.0, "launch_us": 5.0},
+    "vllm": {"kernel_us": 1.0, "step_us": 0.0, "launch_us": 5.0},
+    "torch": {"kernel_us": 0.0, "step_us": 0.0, "launch_us": 10.0},
+    "inductor": {"kernel_us": 0.0, "step_us": 0.0, "launch_us": 5.0},
+}
+"""Gaps before fitting. What the host takes per launch is assumed: the engines launch kernels from compiled code in about 5 µs, PyTorch an
+operator in about 10 (both of public profiles); the measured steps keep the GPU busy, and do not tell."""
 
 
 def _ratio(counts: np.ndarray, left: np.ndarray, measured: np.ndarray) -> float:
