@@ -142,6 +142,7 @@ def show_steps(figures: dict[str, Any]) -> None:
     for each in figures["cases"]:
         off = 100 * (each["predicted_ms"] / each["measured_ms"] - 1)
         found = f"{each['measured_ms']:>12.2f} ms measured{each['predicted_ms']:>12.2f} predicted{off:>8.1f} %"
+        found = f"{each['measured_ms']:>12.2f} ms measured{each['predicted_ms']:>12.2f} predicted{off:>8.1f} %"
         print(f"{each['suite']:<18}{each['run']:<52}{found}")
 
 

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from advisor.learned.base import Predictor
-from advisor.steps.constants import Constants, load_constants
+from advisor.steps.constants import Constants, load_constants, read_constants
+from advisor.training.collective_curves import fit_curves, read_collectives
 from advisor.training.step_cases import DECODE, PREFILL, TOTAL, Case, read_cases
 
 SUITES = {"sglang": (DECODE,), "torch": ("fp32 inference", "fp32 training")}
