@@ -56,6 +56,7 @@ PACKAGES = {
     "torch": "torch",
     "sklearn": "scikit-learn",
     "lightgbm": "lightgbm",
+    "pyarrow": "pyarrow",
 }
 """What pip calls the packages that are imported, by their modules' names."""
 SAYING = ("measure", "train")
