@@ -86,8 +86,9 @@ def _train_steps(arguments: argparse.Namespace) -> int:
 
     if len(arguments.data) != 2:
         raise UsageError("--steps takes two folders", " ".join(arguments.data), "measured collectives, then measured steps", None)
+    collectives, steps = arguments.data
     progress = functools.partial(print, file=sys.stderr, flush=True)
-    fitted = train_steps(*arguments.data, load_predictor(), lambda text: progress(f"advisor: {text}"))
+    fitted = train_steps(collectives, steps, load_predictor(), lambda text: progress(f"advisor: {text}"))
     write_text(Path(arguments.output), json.dumps(fitted, separators=(",", ":")) + "\n")
     print(f"{arguments.output}: gaps and spread of {len(fitted['gpus'])} GPUs, collectives of {len(fitted['collectives']['curves'])}")
     return 0

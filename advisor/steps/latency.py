@@ -15,6 +15,7 @@ from advisor.learned.tunable_ceiling import tunable_ceiling
 from advisor.pipelines.batch import ProblemBatch
 from advisor.pipelines.power import least_sustained_us
 from advisor.result.schema import PIPELINES
+from advisor.steps.collectives import ENGINES
 from advisor.steps.operators import Operator
 
 
@@ -34,8 +35,8 @@ class Cost:
     tunable: bool
 
 
-def costs(operators: Sequence[Operator], gpu: GpuSpec, predictor: Predictor) -> list[Cost]:
-    """The cost of each operator of a family, in their order.
+def costs(operators: Sequence[Operator], gpu: GpuSpec, predictor: Predictor, engine: str) -> list[Cost]:
+    """The cost of each operator of a family, in their order, with the kernels that the engine takes.
 
     Raises:
         UsageError: The GPU has no unit for a type.
@@ -45,12 +46,12 @@ def costs(operators: Sequence[Operator], gpu: GpuSpec, predictor: Predictor) -> 
         groups[each.family, each.op, each.dtype, each.block_shape, each.cache, tuple(each.sizes)].append(i)
     found: dict[int, Cost] = {}
     for members in groups.values():
-        for i, cost in zip(members, _group([operators[i] for i in members], gpu, predictor), strict=True):
+        for i, cost in zip(members, _group([operators[i] for i in members], gpu, predictor, engine), strict=True):
             found[i] = cost
     return [found[i] for i in range(len(operators))]
 
 
-def _group(operators: list[Operator], gpu: GpuSpec, predictor: Predictor) -> list[Cost]:
+def _group(operators: list[Operator], gpu: GpuSpec, predictor: Predictor, engine: str) -> list[Cost]:
     first = operators[0]
     problem = ProblemBatch(
         family=first.family,
@@ -58,6 +59,7 @@ def _group(operators: list[Operator], gpu: GpuSpec, predictor: Predictor) -> lis
         dtype=first.dtype,
         block_shape=first.block_shape,
         cache=first.cache,
+        stack=engine if engine in ENGINES else None,
         sizes={name: np.array([float(each.sizes[name]) for each in operators]) for name in first.sizes},
     )
     work = pipelines.work(problem, gpu)

@@ -135,8 +135,8 @@ class _Rows:
                 dtype=self.act,
             )
         if self.load.contexts:
-            seen = [min(each, window or each) for each in self.load.contexts]
-            sizes = shared | {"B": len(seen), "M": 1, "N": sum(seen) / len(seen), "causal": 1}
+            seen = self.load.contexts
+            sizes = shared | {"B": len(seen), "M": 1, "N": sum(seen) / len(seen), "causal": 1} | ({"window": window} if window else {})
             yield Operator(
                 name=f"{name} (decode)" if both else name,
                 kind="attention",
@@ -196,13 +196,8 @@ class _Rows:
 
 
 def _even(prompts: tuple[tuple[int, int], ...], window: int | None, causal: bool) -> dict[str, float]:
-    """A batch of equal sequences with as many queries and query-key pairs as a ragged one: M is the mean length as a query sees it.
-
-    A window cuts a sequence into pieces of its length, each of whose queries see one window of keys.
-    """
+    """A batch of equal sequences with as many queries and query-key pairs as a ragged one: M is the mean length as a query sees it."""
     queries = sum(new for new, _ in prompts)
     m = sum(new * new for new, _ in prompts) / queries
     n = sum(new * keys for new, keys in prompts) / queries
-    if window is not None and n > window:
-        return {"B": queries / min(m, window), "M": min(m, window), "N": window, "causal": 0}
-    return {"B": queries / m, "M": m, "N": n, "causal": int(causal)}
+    return {"B": queries / m, "M": m, "N": n, "causal": int(causal)} | ({"window": window} if window else {})

@@ -67,7 +67,7 @@ def price(operators: Sequence[Operator], gpu: GpuSpec, predictor: Predictor, fit
         UsageError: The GPU lacks a type or a link.
     """
     local = [each for each in operators if each.kind != "collective"]
-    found = dict(zip(map(id, local), costs(local, gpu, predictor), strict=True))
+    found = dict(zip(map(id, local), costs(local, gpu, predictor, engine), strict=True))
     library = f"{engine}-eager" if eager else engine
     return Priced(
         kernels=tuple((each, found.get(id(each)) or _collective(each, gpu, fitted, library)) for each in operators),
