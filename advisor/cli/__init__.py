@@ -24,6 +24,7 @@ from advisor.system.writing import remedy_for
 
 COMMANDS = (
     "advise",
+    "model",
     "audit",
     "predict",
     "rank",
