@@ -118,7 +118,9 @@ def table_answers(corpus: Path) -> dict[str, Any]:
     tables = sorted(corpus.rglob("*.json"))
     audited = spread_out(tables, TABLES)
     done = advisor_command("audit", *map(str, audited), "--format", "json")
-    found: dict[str, Any] = {"audit": {"exit": done["exit"], "out": json.loads(done["out"]) if done["out"].startswith("{") else done["err"]}}
+    found: dict[str, Any] = {
+        "audit": {"exit": done["exit"], "out": json.loads(done["out"]) if done["out"].startswith("{") else done["err"]}
+    }
     for table in spread_out([each for each in tables if each.name.startswith("E=")], ADVISED):
         done = advisor_command("advise", str(table), "--tokens", "1", "64", "2048", "--format", "json")
         result = json.loads(done["out"]) if done["out"].startswith("{") else done["err"]
