@@ -24,6 +24,7 @@ from advisor.system.writing import remedy_for
 
 COMMANDS = (
     "advise",
+    "model",
     "audit",
     "predict",
     "rank",
@@ -51,11 +52,11 @@ PACKAGES = {
     "jinja2": "jinja2",
     "rich": "rich",
     "rich_argparse": "rich-argparse",
-    "plotly": "plotly",
     "tomli": "tomli",
     "torch": "torch",
     "sklearn": "scikit-learn",
     "lightgbm": "lightgbm",
+    "pyarrow": "pyarrow",
 }
 """What pip calls the packages that are imported, by their modules' names."""
 SAYING = ("measure", "train")
