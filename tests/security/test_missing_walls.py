@@ -47,10 +47,7 @@ def test_revisions_are_compiled_only_where_that_is_asked_for(
     assert "--require-sandbox: a wall does not stand on this machine; got files: the kernel has no Landlock" in capsys.readouterr().err
     main(command)
     said = capsys.readouterr()
-    assert (
-        "not compiled; \\--trust-source" in said.out.replace("--trust", "\\--trust").replace("\\\\", "\\")
-        and "Compiled for" not in said.out
-    )
+    assert "not compiled; " in said.out and "trust-source compiles them" in said.out and "Compiled for" not in said.out
     assert "no sandbox for a stranger's kernels on this machine: files: the kernel has no Landlock" in said.err
     main([*command, "--trust-source"])
     said = capsys.readouterr()
