@@ -7,8 +7,7 @@ import functools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from advisor.python_source.bindings import statements_within
-from advisor.python_source.changes import changed_by
+from advisor.python_source.bindings import changed_by, statements_within
 from advisor.python_source.functions import FunctionReader
 from advisor.python_source.literals import NotLiteralError
 from advisor.python_source.surroundings import Place
@@ -142,7 +141,8 @@ class ModuleNames:
         first = min((line for line, pair in pairs if len(pair) > 1 and pair & names), default=0)
         for other in sorted(names - {name}):
             for statement in self._touching(body).get(other, ()):
-                if first < (statement.end_lineno or 0) and statement.lineno < place.position[0] and not _rebinds(statement, other):
+                after = first < (statement.end_lineno or 0) and statement.lineno < place.position[0]
+                if after and not _rebinds(statement, other) and not _spans(statement, place):
                     raise NotLiteralError(f"{name} may have a second name, {other}, by which it is changed in line {statement.lineno}")
 
     def _step(self, reader: FunctionReader, name: str, statement: ast.stmt, place: Place, value: Any) -> Any:

@@ -12,7 +12,7 @@ from advisor.comparison.kernels.kernel_source import LARGEST_SOURCE_BYTES, ODD
 from advisor.comparison.kernels.reading import Reading
 from advisor.comparison.trees import git
 from advisor.comparison.trees.trees import Entry, FileChange, Tree, sized
-from advisor.python_source.launch_calls import imported_launches
+from advisor.python_source.launch_sites import imported_launches
 from advisor.system.errors import AdvisorError
 
 LARGEST_LAUNCHERS = 1_000
