@@ -211,6 +211,24 @@ def test_public_names_are_there_and_documented():
     assert not missing, f"README.md does not say what {sorted(missing)} are for"
 
 
+@pytest.mark.parametrize(("planted_module", "hidden"), [(None, []), ("advise", ["advise"])])
+def test_no_module_hides_a_public_name(planted_module, hidden, tmp_path):
+    """Importing a module binds its name in its package: a function of that name would be gone after."""
+    if planted_module is not None:
+        (tmp_path / f"{planted_module}.py").touch()
+    check = (
+        "import advisor, importlib, pkgutil, sys\n"
+        "first = {name: getattr(advisor, name) for name in advisor.__all__}\n"
+        "advisor.__path__.append(sys.argv[1])\n"
+        "for module in pkgutil.walk_packages(advisor.__path__, 'advisor.'):\n"
+        "    if module.name != 'advisor.__main__':\n"
+        "        importlib.import_module(module.name)\n"
+        "print([name for name in advisor.__all__ if getattr(advisor, name) is not first[name]])"
+    )
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", check, tmp_path], capture_output=True, text=True, cwd=ROOT, check=True)
+    assert done.stdout.splitlines()[-1] == str(hidden)
+
+
 def names_documented_in(readme: str) -> set[str]:
     """What a README shows of `advisor`: imported or used in its Python, or in its text as `advisor.NAME`."""
     text = re.sub(r"```.*?```", "", readme, flags=re.DOTALL)

@@ -31,7 +31,7 @@ from advisor.tables.audit import audit_table
 from advisor.tables.tables import entry_of
 
 
-def advise(
+def advise_target(
     target: Target,
     predictor: Predictor,
     *,
@@ -82,7 +82,7 @@ def launch_reports(
     progress: Callable[[int, int], None] | None = None,
     diagnosing: bool = True,
 ) -> tuple[LaunchReport, ...]:
-    """The reports of a target's launches, in their order; arguments as of `advise`.
+    """The reports of a target's launches, in their order; arguments as of `advise_target`.
 
     Args:
         target: What to look at.
@@ -282,7 +282,7 @@ def _recommendation(
     latency, configuration = choice.latencies[launch.id], choice.configuration
     reason = choice.reason
     if len(choice.latencies) > 1:
-        reason += f", for the {len(choice.latencies)} launches that share this entry together"
+        reason += f"; one entry serves {len(choice.latencies)} launches, and this is best for their sum"
     if now is None:
         reason += "; the current configuration cannot launch"
     if min(choice.ceilings[launch.id][0], latency.us) >= NOTABLE * ceiling.us and latency.origin == ceiling.origin == "predicted":

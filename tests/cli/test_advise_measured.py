@@ -9,8 +9,9 @@ import threading
 
 import pytest
 
-from advisor import Request, resolve_target
 from advisor.advising.measured.profiles import match_file
+from advisor.advising.targets import Request
+from advisor.advising.targets.resolve import resolve_target
 from advisor.cli import main
 from advisor.measurement import KernelRef, Launch
 from advisor.measurement.importers.matching import launched_ctas
