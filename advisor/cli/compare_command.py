@@ -190,7 +190,7 @@ def _baseline(arguments: argparse.Namespace, wanted: Options, predictor: Predict
     """HEAD against what is stored for its GPU and Triton version; stored only where that is asked for."""
     from advisor.comparison import compare_files, new_result
     from advisor.comparison.of_files import missing_baseline, refuse_unused
-    from advisor.comparison.trees import baselines
+    from advisor.comparison.trees import git as baselines
     from advisor.measurement.rows import read_measured
     from advisor.result.result_json import from_json
 
