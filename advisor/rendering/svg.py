@@ -141,7 +141,9 @@ def _y_axis(chart: Chart, up: Axis, across: Axis, marks: list[tuple[float, str]]
         if last - y < 16:
             continue
         last = y
-        parts.append(f'<path class="grid" d="M{across.start} {y:.1f}H{across.end}"/><text x="{across.start - 8}" y="{y + 4:.1f}">{text}</text>')
+        parts.append(
+            f'<path class="grid" d="M{across.start} {y:.1f}H{across.end}"/><text x="{across.start - 8}" y="{y + 4:.1f}">{text}</text>'
+        )
     middle = (up.start + up.end) / 2
     parts.append(f'</g><text class="axis" transform="translate(14 {middle:g}) rotate(-90)">{html.escape(chart.y_title)}</text>')
     return parts
