@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import functools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -209,9 +210,22 @@ class ModuleNames:
                 break
         left = [body for body in left if not (body and isinstance(body[-1], ast.Raise))]
         touching = [body for body in left if name in self._touching(body)]
+        if len(touching) > 1:
+            failing = [body for body in touching if self._fails(reader, self._touching(body)[name][-1], name)]
+            left, touching = ([body for body in each if body not in failing] for each in (left, touching))
         if touching and len(left) > 1:
             raise self._unknown(name, touching)
         return touching[0] if touching else ()
+
+    def _fails(self, reader: FunctionReader, statement: ast.stmt, name: str) -> bool:
+        """Whether a statement gives a name what triton's modules do not have, `tanh = tl.extra.intel.libdevice.tanh`: it does not run."""
+        value = _assigned_expression(statement, name)
+        while isinstance(value, ast.Attribute):
+            with contextlib.suppress(NotLiteralError):
+                if not reader.has(value):
+                    return True
+            value = value.value
+        return False
 
     def _decided(self, reader: FunctionReader, test: ast.expr | None, place: Place) -> bool | None:
         if test is None:

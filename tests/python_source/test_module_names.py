@@ -56,6 +56,24 @@ def test_the_triton_that_compiles_answers(tmp_path: Path, monkeypatch: pytest.Mo
     assert version() == "9.9.9" == offline(load_gpu("H200")).triton
 
 
+@pytest.mark.parametrize("first", ["f = tl.load", "f = tl.extra.nowhere.libdevice.tanh", "f = tl.no_such"])
+@pytest.mark.parametrize("second", ["f = tl.exp2", "f = tl.no_such_either"])
+def test_a_branch_that_takes_what_triton_lacks_does_not_run(first: str, second: str) -> None:
+    made = parse_source(f"{HEAD}if asked():\n    {first}\nelse:\n    {second}\n", "k.py")
+    there = [each.removeprefix("f = ") for each in (first, second) if each in ("f = tl.load", "f = tl.exp2")]
+    if len(there) == 1:
+        assert made.constant("f") == Symbol(there[0])
+    elif there:
+        with pytest.raises(NotLiteralError, match="f is defined in 2 branches"):
+            made.constant("f")
+
+
+def test_a_name_that_only_one_condition_gives_stays_unknown() -> None:
+    made = parse_source(f"{HEAD}f = 1\nif asked():\n    f = tl.no_such\nelif asked_more():\n    f = tl.load\n", "k.py")
+    with pytest.raises(NotLiteralError, match="under a condition that is not known"):
+        made.constant("f")
+
+
 @pytest.mark.parametrize(("target", "value"), [("cuda", 2), ("hip", 3), (None, None)])
 def test_the_vendor_is_that_of_the_target(target: str | None, value: int | None) -> None:
     """As FlagGems asks for it."""
