@@ -43,10 +43,11 @@ class Priced:
         return sum(operator.count * cost.us for operator, cost in self.kernels)
 
     def gap_us(self, fitted: Constants) -> float:
-        """What comes on top, microseconds."""
+        """What comes on top of them, microseconds: the GPU between two kernels, and where it waits for a host that launches more slowly."""
         gaps = fitted.gaps[self.engine]
-        waiting = max(gaps.launch_us * self.count - self.busy_us, 0.0) if self.eager else 0.0
-        return gaps.step_us + gaps.kernel_us * self.count + waiting
+        on_gpu = gaps.busy * self.busy_us + gaps.kernel_us * self.count
+        least = gaps.launch_us * self.count if self.eager else 0.0
+        return max(on_gpu, least) - self.busy_us
 
     def time(self, fitted: Constants) -> StepTime:
         """The step and its 80 % interval: errors of one kind on one GPU go together, those of different kinds do not."""
