@@ -13,8 +13,8 @@ import numpy as np
 
 from advisor.learned.base import Predictor
 from advisor.steps.constants import Constants, load_constants, read_constants
-from advisor.training.collective_curves import fit_curves, read_collectives
-from advisor.training.step_cases import DECODE, PREFILL, TOTAL, Case, read_cases
+from advisor.training.whole_steps.cases import DECODE, PREFILL, TOTAL, Case, read_cases
+from advisor.training.whole_steps.collective_curves import fit_curves, read_collectives
 
 FITTED = ("fp32 inference", "fp32 training")
 """Steps that PyTorch's `busy` is fitted to; the compiler takes it over."""
