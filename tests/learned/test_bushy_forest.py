@@ -39,8 +39,6 @@ def test_stored_and_read_back_it_is_the_same(fitted) -> None:
 
 def test_too_many_thresholds_are_refused() -> None:
     leaf = {"leaf_value": 0.0}
-    trees = [
-        {"tree_structure": {"split_feature": 0, "threshold": float(i), "left_child": leaf, "right_child": leaf}} for i in range(256)
-    ]
+    trees = [{"tree_structure": {"split_feature": 0, "threshold": float(i), "left_child": leaf, "right_child": leaf}} for i in range(256)]
     with pytest.raises(ValueError, match="fewer bins"):
         bushy_forest.flatten(trees, 1)
