@@ -1,6 +1,6 @@
 """triton-advisor: how fast a Triton kernel can be, how far away it is, why, and what to change.
 
-Names are loaded on first use: importing this package loads neither torch nor triton, optuna nor plotly.
+Names are loaded on first use: importing this package loads neither torch nor triton nor optuna.
 """
 
 from __future__ import annotations

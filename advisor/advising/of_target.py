@@ -282,7 +282,7 @@ def _recommendation(
     latency, configuration = choice.latencies[launch.id], choice.configuration
     reason = choice.reason
     if len(choice.latencies) > 1:
-        reason += f", for the {len(choice.latencies)} launches that share this entry together"
+        reason += f"; one entry serves {len(choice.latencies)} launches, and this is best for their sum"
     if now is None:
         reason += "; the current configuration cannot launch"
     if min(choice.ceilings[launch.id][0], latency.us) >= NOTABLE * ceiling.us and latency.origin == ceiling.origin == "predicted":

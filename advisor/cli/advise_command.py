@@ -89,6 +89,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="measured latencies to compare with: rows (CSV), or a profile of Nsight Compute (ncu --csv) or torch's "
         "profiler, whose kernels are matched by name, threads and CTAs",
     )
+    options.add_untrusted_argument(parser)
     parser.add_argument("--weights", metavar="FILE", help="weights that `advisor train` wrote (default: those shipped)")
     parser.add_argument(
         "-o",
@@ -106,6 +107,7 @@ def run(arguments: argparse.Namespace) -> int:
     from advisor.advising.targets.resolve import is_folder
     from advisor.autotuning.decisions.exchange import cache_file
 
+    options.require_room(arguments)
     if not arguments.target.strip():  # else it would be this folder
         raise UsageError("no target is named", repr(arguments.target), "a file, a folder, or a kernel", "see `advisor advise --help`")
     arguments.gpu = options.gpu_names(arguments.gpu)

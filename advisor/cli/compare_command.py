@@ -19,11 +19,12 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from advisor.cli import options
-from advisor.system.errors import UsageError, printable
+from advisor.system.errors import NoRoomError, UsageError, printable
 
 if TYPE_CHECKING:
     from advisor.comparison import Options
@@ -69,6 +70,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--output", metavar="DIR", help="also write comment.md, summary.md, comparison.html, .json and .sarif there")
     parser.add_argument("--render", metavar="FILE", help="show a comparison.json that was written before, and compare nothing")
     parser.add_argument("--no-compile", action="store_true", help="leave compiled resources out")
+    sandbox = parser.add_mutually_exclusive_group()
+    sandbox.add_argument(
+        "--require-sandbox",
+        action="store_true",
+        help="exit with 4 where this machine cannot hold a stranger's kernel while it is compiled (`advisor doctor`)",
+    )
+    sandbox.add_argument("--trust-source", action="store_true", help="compile revisions also where it cannot")
     parser.add_argument("--repository", metavar="DIR", default=".", help="where the git repository lies (default: here)")
     parser.add_argument("--weights", metavar="FILE", help="weights that `advisor train` wrote (default: those shipped)")
     options.add_model_arguments(parser)
@@ -110,7 +118,7 @@ def _render(arguments: argparse.Namespace) -> ComparisonResult:
 
     if arguments.sides or arguments.baseline or arguments.merge_base:
         raise UsageError("--render compares nothing: give it no sides", " ".join(arguments.sides) or None)
-    unused = ("gpu", "fail_on", "launches", "update", "no_compile", "weights", *OF_MODEL)
+    unused = ("gpu", "fail_on", "launches", "update", "no_compile", "require_sandbox", "trust_source", "weights", *OF_MODEL)
     given = [f"--{name.replace('_', '-')}" for name in unused if getattr(arguments, name)]
     if given:
         raise UsageError(
@@ -149,7 +157,33 @@ def _compare(arguments: argparse.Namespace) -> ComparisonResult:
         raise UsageError("--update stores a baseline", None, "--baseline DIR", "say where with --baseline DIR")
     if arguments.baseline:
         return _baseline(arguments, wanted, predictor)
+    wanted = _in_a_room(arguments, wanted)
     return compare_sides(arguments.sides, wanted, predictor, merge_base=arguments.merge_base, repository=Path(arguments.repository))
+
+
+def _in_a_room(arguments: argparse.Namespace, wanted: Options) -> Options:
+    """What is wanted, with what is said of the room that kernels are compiled in: revisions, which may be a stranger's, are not compiled
+    without one.
+
+    Raises:
+        NoRoomError: A room is required, and a wall of it does not stand here.
+    """
+    if not wanted.compiling:
+        return wanted
+    from advisor.compiled.compiler.pool import room_lacks
+
+    lacks = room_lacks()
+    if not lacks:
+        return replace(
+            wanted,
+            room="kernels are compiled without network, without secrets, and with no file to write or read that is not the compiler's",
+        )
+    if arguments.require_sandbox:
+        raise NoRoomError("--require-sandbox: a wall does not stand on this machine", lacks, None, "see `advisor doctor`")
+    options.warn(f"no sandbox for a stranger's kernels on this machine: {lacks}")
+    are_own = arguments.trust_source or (arguments.merge_base is None and all(Path(side).exists() for side in arguments.sides))
+    said = "compiled all the same" if are_own else "not compiled; --trust-source compiles them"
+    return replace(wanted, compiling=are_own, room=f"none on the machine that compared ({lacks}): kernels are {said}")
 
 
 def _baseline(arguments: argparse.Namespace, wanted: Options, predictor: Predictor) -> ComparisonResult:

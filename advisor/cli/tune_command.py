@@ -18,7 +18,6 @@ import shlex
 import sys
 import time
 from collections.abc import Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -100,8 +99,6 @@ def run(arguments: argparse.Namespace) -> int:
         raise KeyboardInterrupt(f"interrupted; {saved}; run the same command again to go on") from None
     finally:
         watch.end()
-    if find_spec("plotly") is None:
-        options.warn("the report has no plots of the search, for plotly is not installed (pip install plotly)")
     for warning in tuned.result.warnings:
         options.warn(warning)
     output = Path(arguments.output)

@@ -7,15 +7,18 @@ import io
 import json
 import os
 import zipfile
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.learned.library import direct
+from advisor.learned.library import direct, kernels
 from advisor.learned.library.direct import DirectModel
+from advisor.learned.library.kernels import LibraryModel
 from advisor.learned.moe import model as moe
 from advisor.learned.moe.model import MoeModel
 from advisor.system.errors import InputError
@@ -26,23 +29,34 @@ from advisor.system.writing import replacing
 # 6: evidence of measured launches; 7: buffers of small tiles on Hopper, more forests for GPUs never swept
 FORMAT = 9
 SHIPPED = "learned.npz"
+SILICON = "silicon.npz"
+"""What was learned of whole layers and of library kernels (`training.silicon_training`); shipped beside the other."""
+
+SILICON_PREFIXES = ("library/", "moe_layer/")
 SIZE_LIMIT_BYTES = 64_000_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Weights:
     """All learned models, and where they are from."""
 
     moe: MoeModel | None
     direct: dict[str, DirectModel]
     about: dict[str, Any] = field(default_factory=dict)  # training data, groups left out, versions
+    silicon: Mapping[str, NDArray[Any]] = field(default_factory=dict)  # arrays by name, with one of `SILICON_PREFIXES`
+
+    @cached_property
+    def library(self) -> dict[str, LibraryModel]:
+        """Models of measured library kernels, by kind."""
+        return kernels.load_all(self.silicon)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Everything as named arrays; "meta" is JSON text."""
-        out: dict[str, NDArray[Any]] = {}
+        out: dict[str, NDArray[Any]] = dict(self.silicon)
         meta: dict[str, Any] = {"format": FORMAT, "about": self.about, "moe": None, "direct": {}}
         if self.moe:
-            out, meta["moe"] = self.moe.arrays()
+            arrays, meta["moe"] = self.moe.arrays()
+            out |= arrays
         for kind, model in self.direct.items():
             arrays, meta["direct"][kind] = model.arrays()
             out |= arrays
@@ -92,6 +106,7 @@ def load(path: Path | str) -> Weights:
             moe=moe.load(stored, meta["moe"]) if meta["moe"] else None,
             direct={kind: direct.load(stored, kind, found) for kind, found in meta["direct"].items()},
             about=meta["about"],
+            silicon=_silicon(stored) or _beside(Path(path)),
         )
     except InputError:
         raise
@@ -109,6 +124,19 @@ def load(path: Path | str) -> Weights:
             "a file that `advisor train` wrote",
             "train it anew",
         ) from None
+
+
+def _silicon(stored: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    return {name: values for name, values in stored.items() if name.startswith(SILICON_PREFIXES)}
+
+
+def _beside(path: Path) -> dict[str, NDArray[Any]]:
+    """The other half of the shipped weights."""
+    other = path.with_name(SILICON)
+    if path != shipped() or not other.is_file():
+        return {}
+    with np.load(other, allow_pickle=False) as archive:
+        return _silicon({key: archive[key] for key in archive.files})
 
 
 def shipped() -> Path | None:

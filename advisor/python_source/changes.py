@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from advisor.python_source.literal_values import Symbol, plain
-from advisor.python_source.number_limits import Limits
 
 CHANGING = frozenset(
     {"append", "extend", "insert", "pop", "popitem", "remove", "clear", "sort", "reverse", "update", "setdefault", "add", "discard"}
@@ -22,7 +21,7 @@ def changed_by(node: ast.AST) -> Iterator[str]:
     elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in CHANGING:
         yield from _root(node.func.value)
     elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):  # what takes a list may change it: random.shuffle(configs)
-        yield from (each.id for each in (*node.value.args, *(k.value for k in node.value.keywords)) if isinstance(each, ast.Name))
+        yield from (each.id for each in (*node.value.args, *(k.value for k in node.value.keywords if k.arg)) if isinstance(each, ast.Name))
 
 
 def changed_names(scope: ast.AST | None) -> set[str]:
@@ -45,7 +44,7 @@ def is_fixed(value: Any) -> bool:
     value = plain(value)
     if isinstance(value, tuple):
         return all(is_fixed(each) for each in value)
-    return value is None or isinstance(value, (bool, int, float, str, Symbol, Limits))
+    return value is None or isinstance(value, (bool, int, float, str, Symbol))
 
 
 def _given(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:

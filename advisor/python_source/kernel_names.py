@@ -62,19 +62,14 @@ def _is_of_triton(node: ast.Attribute, own: Set[str]) -> bool:
     return False
 
 
-def free_names(node: ast.FunctionDef, answered: Set[int]) -> dict[str, int]:
-    """Names the body reads that are not its own, with the first line of each. Defaults and annotations are evaluated apart.
-
-    Args:
-        node: The function.
-        answered: Ids of expressions that literals stand in place of.
-    """
+def free_names(node: ast.FunctionDef) -> dict[str, int]:
+    """Names the body reads that are not its own, with the first line of each. Defaults and annotations are evaluated apart."""
     bound = bound_names(node)
     read: dict[str, int] = {}
     waiting: list[ast.AST] = list(reversed(node.body))
     while waiting:
         item = waiting.pop()
-        if id(item) in answered or isinstance(item, ast.Raise):  # triton refuses `raise` where it gets there, and looks up nothing of it
+        if isinstance(item, ast.Raise):  # triton refuses `raise` where it gets there, and looks up nothing of it
             continue
         if isinstance(item, ast.Name) and isinstance(item.ctx, ast.Load):
             read.setdefault(item.id, item.lineno)

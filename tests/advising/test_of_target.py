@@ -160,7 +160,7 @@ def test_the_longest_pipeline_is_the_one_that_binds_a_configuration():
     result = advise_target(target, load_predictor(), command="")
     (launch,) = result.launches
     assert launch.config_binding_pipeline == max(launch.pipelines, key=lambda part: part.time_us).pipeline == "l2"
-    assert "l2 binds its configuration, tensor the bound" in result.verdict.sentence
+    assert "its configuration is limited by L2 bandwidth, the bound by the rate of the tensor cores" in result.verdict.sentence
 
 
 @pytest.mark.parametrize(("dtype", "gpu", "said"), [("fp32", "H100", True), ("tf32", "H100", False), ("fp32", "P100", False)])

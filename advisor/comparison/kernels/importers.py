@@ -15,8 +15,8 @@ from advisor.comparison.kernels.kernel_source import LARGEST_SOURCE_BYTES, parse
 from advisor.comparison.trees import git
 from advisor.comparison.trees.trees import Entry, FileChange, Tree, sized
 from advisor.python_source.bindings import nodes_of_file
-from advisor.python_source.imported import MOST_ABOVE, MOST_HANDS
 from advisor.python_source.imports import Import
+from advisor.python_source.locating import MOST_ABOVE, MOST_HANDS
 from advisor.python_source.module_names import ModuleNames
 from advisor.python_source.source import SourceFile
 from advisor.system.errors import AdvisorError, InputError

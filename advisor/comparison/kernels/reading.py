@@ -3,16 +3,12 @@ else. They are parsed, never imported."""
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from advisor.comparison.kernels.importers import imported_files
 from advisor.comparison.kernels.kernel_source import LARGEST_SOURCE_BYTES, mentions_triton, parse
 from advisor.comparison.trees.trees import Entry, Tree, check_readable
-from advisor.python_source.bindings import argument_defaults
-from advisor.python_source.literals import dotted
 from advisor.python_source.source import SourceFile
 from advisor.system.errors import InputError
 
@@ -58,24 +54,6 @@ class Reading:
         if not names:
             return None
         return self._with_imports(source, entry, names, whole=whole)
-
-    def calls(self, entry: Entry, names: Collection[str]) -> SourceFile:
-        """A file that calls functions of others, named so, with all that it imports."""
-        return self._with_imports(self.file(entry), entry, set(names), whole=True)
-
-    def functions(self, entry: Entry) -> SourceFile:
-        """A file whose functions others call, which may launch kernels or call further ones that do, with what decides defaults of their
-        arguments."""
-        source = self.launches(entry, whole=True)
-        if source is not None:
-            return source
-        source = self.file(entry)
-        functions = (node for node in source.tree.body if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)))
-        defaults = (default for node in functions for default in argument_defaults(node).values())
-        names = {
-            name for default in defaults for node in ast.walk(default) if isinstance(node, ast.expr) and (name := dotted(node)) is not None
-        }
-        return self._with_imports(source, entry, names, whole=False)
 
     def _with_imports(self, source: SourceFile, entry: Entry, names: set[str], *, whole: bool) -> SourceFile:
         imported_files(self.tree, source, entry.path, self._write, names, whole=whole)
