@@ -134,7 +134,7 @@ def run_plan(
     resume: bool = True,
     limits: Limits | None = None,
     compile_workers: int | None = None,
-    ceilings_folder: Path | None = None,
+    ceilings_folder: str | os.PathLike[str] | None = None,
     watch: Watch | None = None,
 ) -> Summary:
     """Measures a campaign, most informative first, until it is done or the time is up; resumable on any machine.
@@ -158,7 +158,8 @@ def run_plan(
         summary = Summary(gpu=gpu, output=os.fspath(output), fingerprint=scheduler.description.fingerprint)
         folder = ceilings_folder or plan.ceilings_folder
         if folder is not None:
-            _ceilings(scheduler, spec, folder if spec.kind == "cuda" or ceilings_folder else Path(output).resolve().parent, summary)
+            kept = folder if spec.kind == "cuda" or ceilings_folder else Path(output).resolve().parent
+            _ceilings(scheduler, spec, Path(kept), summary)
 
         def key(launch: Launch) -> str:
             found = _key(gpu, launch)
