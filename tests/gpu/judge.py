@@ -123,10 +123,8 @@ def summary(judged: list[Judged]) -> str:
     if known:
         won = np.array([each.default_us / each.recommended_us[1] for each in known])
         left = np.array([each.recommended_us[1] / each.best_us for each in known])
-        text += (
-            f"; recommended over default x{np.exp(np.log(won).mean()):.3f} on average, slower on {int((won < 1).sum())} (least x{won.min():.3f})"
-            f", x{np.exp(np.log(left).mean()):.3f} of the best"
-        )
+        text += f"; recommended over default x{np.exp(np.log(won).mean()):.3f} on average, slower on {int((won < 1).sum())}"
+        text += f" (least x{won.min():.3f}), x{np.exp(np.log(left).mean()):.3f} of the best"
     return text
 
 
@@ -135,9 +133,8 @@ def main(paths: list[str]) -> None:
     for path in paths:
         rows = list(read_measured(path))
         judged = judge(rows)
-        print(
-            f"{path}\nkernel problem | measured/launchable | bound default recommended (first of {', '.join(map(str, TRIED))}) best us | won left"
-        )
+        tried = ", ".join(map(str, TRIED))
+        print(f"{path}\nkernel problem | measured/launchable | bound, default, first of {tried} recommended, best (us) | won, left")
         for each in judged:
             sizes = " ".join(f"{name}={value}" for name, value in each.problem.sizes.items())
             recommended = " ".join(f"{us:.2f}" for us in each.recommended_us.values())

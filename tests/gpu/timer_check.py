@@ -6,6 +6,7 @@ neighbours; a cold one by events, in the trace from the end of the flush before 
 
 from __future__ import annotations
 
+import itertools
 import statistics
 import sys
 from typing import Any
@@ -41,7 +42,7 @@ def traced_us(device: Any, launched: Any, function: str, cold: bool) -> tuple[fl
         torch.cuda.synchronize()
     spans = sorted((e.time_range.start, e.time_range.end, e.name) for e in found.events() if "cuda" in str(e.device_type).lower())
     own = [end - start for start, end, name in spans if function in name]
-    neighbours = [(one, other) for one, other in zip(spans, spans[1:], strict=False) if function in other[2]]
+    neighbours = [(one, other) for one, other in itertools.pairwise(spans) if function in other[2]]
     if cold:
         added = [other[1] - one[1] for one, other in neighbours]
     else:  # between two replays lies more than a launch: the median leaves those out
