@@ -191,7 +191,7 @@ def _baseline(arguments: argparse.Namespace, wanted: Options, predictor: Predict
     """HEAD against what is stored for its GPU and Triton version; stored only where that is asked for."""
     from advisor.comparison import compare_files, new_result
     from advisor.comparison.of_files import missing_baseline, refuse_unused
-    from advisor.comparison.trees import baselines
+    from advisor.comparison.trees.git import of_result, of_rows
     from advisor.measurement.rows import read_measured
     from advisor.result.comparison_json import LARGEST_BYTES
     from advisor.result.result_json import from_json
@@ -204,10 +204,10 @@ def _baseline(arguments: argparse.Namespace, wanted: Options, predictor: Predict
     rows = head.name.endswith(".csv")
     refuse_unused(wanted, "rows" if rows else "result")
     if rows:
-        place = baselines.of_rows(Path(arguments.baseline), list(read_measured(head)), head.name)
+        place = of_rows(Path(arguments.baseline), list(read_measured(head)), head.name)
     else:
         result = from_json(read_bytes(head, head.name, "a result.json", LARGEST_BYTES), name=head.name)
-        place = baselines.of_result(Path(arguments.baseline), result)
+        place = of_result(Path(arguments.baseline), result)
     if place.is_file():
         found = compare_files(place, head, wanted, predictor)
     elif rows:
