@@ -7,7 +7,7 @@ import ast
 from collections.abc import Iterator, Mapping, Set
 from typing import Any
 
-from advisor.comparison.kernels.launching import Launching
+from advisor.comparison.kernels.kernel_version import Launching
 from advisor.comparison.settings import KernelSettings
 from advisor.gpus.hardware import GpuSpec
 from advisor.python_source.jit_function import JitFunction
