@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 
 from advisor.cli import options
 from advisor.system.errors import NoRoomError, UsageError, printable
+from advisor.system.reading import read_bytes
 
 if TYPE_CHECKING:
     from advisor.comparison import Options
@@ -114,7 +115,7 @@ def exit_code(result: ComparisonResult) -> int:
 
 def _render(arguments: argparse.Namespace) -> ComparisonResult:
     from advisor.comparison.of_files import OF_MODEL
-    from advisor.result.comparison_json import comparison_from_json
+    from advisor.result.comparison_json import LARGEST_BYTES, comparison_from_json
 
     if arguments.sides or arguments.baseline or arguments.merge_base:
         raise UsageError("--render compares nothing: give it no sides", " ".join(arguments.sides) or None)
@@ -128,7 +129,7 @@ def _render(arguments: argparse.Namespace) -> ComparisonResult:
             "leave it out, or compare the two sides with it",
         )
     path = options.existing_file(arguments.render)
-    return comparison_from_json(path.read_bytes(), name=path.name)
+    return comparison_from_json(read_bytes(path, path.name, "a comparison.json", LARGEST_BYTES), name=path.name)
 
 
 def _compare(arguments: argparse.Namespace) -> ComparisonResult:
@@ -192,6 +193,7 @@ def _baseline(arguments: argparse.Namespace, wanted: Options, predictor: Predict
     from advisor.comparison.of_files import missing_baseline, refuse_unused
     from advisor.comparison.trees.git import of_result, of_rows
     from advisor.measurement.rows import read_measured
+    from advisor.result.comparison_json import LARGEST_BYTES
     from advisor.result.result_json import from_json
 
     if arguments.merge_base:
@@ -204,7 +206,7 @@ def _baseline(arguments: argparse.Namespace, wanted: Options, predictor: Predict
     if rows:
         place = of_rows(Path(arguments.baseline), list(read_measured(head)), head.name)
     else:
-        result = from_json(head.read_bytes(), name=head.name)
+        result = from_json(read_bytes(head, head.name, "a result.json", LARGEST_BYTES), name=head.name)
         place = of_result(Path(arguments.baseline), result)
     if place.is_file():
         found = compare_files(place, head, wanted, predictor)

@@ -15,6 +15,7 @@ from advisor.advising.targets import PlannedLaunch, Target
 from advisor.gpus.hardware import GpuSpec
 from advisor.learned import load_predictor
 from advisor.measurement import KernelRef, find_device
+from advisor.measurement.kernel_file import MAX_FILE_BYTES
 from advisor.measurement.recorded import Recording, read_recording
 from advisor.result.schema import Configuration, Problem
 from advisor.search.backend import Task
@@ -22,6 +23,7 @@ from advisor.search.prior import prior_of
 from advisor.search.space import SearchSpace
 from advisor.search.study import Decision
 from advisor.system.errors import NothingMatchedError
+from advisor.system.reading import read_bytes
 from advisor.tables.audit import entry_errors
 from advisor.tables.replacing import replacement
 from advisor.tables.tables import Table, clamp, read_table, select
@@ -166,7 +168,9 @@ def _sources(
         if device.path is None:
             assert kernel is not None
             on = " ".join([device.kind, *(f"{name}={value}" for name, value in sorted(device.options.items()))])
-            return dict.fromkeys(shares, f"{kernel.function} {_digest(Path(kernel.file).read_bytes())} on {on}")
+            return dict.fromkeys(
+                shares, f"{kernel.function} {_digest(read_bytes(kernel.file, kernel.file, 'a kernel file', MAX_FILE_BYTES))} on {on}"
+            )
         gpu = device.options.get("gpu")
         recording, how = read_recording(device.path, None if gpu is None else str(gpu)), "on the recorded device"
     else:
