@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from advisor.python_source.imports import HANDED_ON, MOST_HANDS, Import
+from advisor.python_source.literals import dotted
 from advisor.python_source.source import SourceFile
 
 
@@ -82,13 +83,39 @@ def triton_statement(source: SourceFile, name: str) -> str | None:
     for item in items:
         if item.module in INDUCTOR_HELPERS and item.name in INDUCTOR_NAMES:
             return f"from {INDUCTOR_NAMES[item.name]} as {name}"
-        if item.name in HANDED_ON:
+        if item.name in HANDED_ON and _hands_on(source, item):
             return f"import {HANDED_ON[item.name]} as {name}"
         if item.module == "math" and item.level == 0:  # the standard one: numbers, and functions of numbers alone
             return f"from math import {item.name} as {name}" if item.name else f"import math as {name}"
     if name in ("tl", "triton") and not items and name not in source.assignments:
         return f"import {HANDED_ON[name]} as {name}"  # imported by the function that the kernel is written in
     return None
+
+
+def _hands_on(source: SourceFile, item: Import, depth: int = 0) -> bool:
+    """Whether an import under one of triton's usual names brings triton's module, followed as far as files are nearby.
+
+    What cannot be read is taken at its name: the generated module imports triton's own in its place.
+    """
+    assert item.name is not None
+    other = source.imported(item)
+    if other is None or depth > MOST_HANDS:
+        return True
+    found = other.imports_of(item.name)
+    leaf = HANDED_ON[item.name].rsplit(".", 1)[-1]
+    if any(i.is_triton and (i.name or i.module).rsplit(".", 1)[-1] == leaf for i in found):
+        return True
+    if any(not i.is_triton and i.name in HANDED_ON and _hands_on(other, i, depth + 1) for i in found):
+        return True
+    if any(_names_module(other, value, leaf) for value in other.alternatives.get(item.name, ())):
+        return True  # a shim: whatever the vendor's module is, or triton's own where there is none
+    return not found and not other.module_names.statements(item.name)
+
+
+def _names_module(source: SourceFile, value: ast.expr, leaf: str) -> bool:
+    """Whether an expression is a module of triton's by its name: `triton.language.extra.libdevice`."""
+    root, *parts = (dotted(value) or "").split(".")
+    return bool(parts) and parts[-1] == leaf and (root == "triton" or root in source.triton_roots)
 
 
 def _triton_import(source: SourceFile, name: str) -> str:
