@@ -4,6 +4,9 @@ Prints errors and bias per GPU and regime, coverage of the intervals, hit rates 
 be won", each as far as the rows allow: ranking needs near-optimal rows of sweeps, the last their summaries. Without an option the
 weights are judged as they are, and rows they were trained on are told apart. The honest figures are those of groups that were left
 out: --leave-out and --test-gpu train anew on the other rows; --card runs all such splits and writes the model card.
+
+Folders of aiconfigurator's or AITER's measured operators (`advisor train --help`) are always judged on groups left out: one in five weight
+matrices and layouts of heads, then each GPU; --leave-out shape or gpu, or --test-gpu, runs one of the two.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ import argparse
 import json
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -49,8 +53,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Evaluate and print."""
+    from advisor.gpus.hardware import load_gpu
     from advisor.learned import weights
     from advisor.training import evaluate as evaluation
+    from advisor.training import library_judging, silicon_training
+    from advisor.training.whole_steps.cases import is_steps_folder
 
     said = set()
 
@@ -60,6 +67,17 @@ def run(arguments: argparse.Namespace) -> int:
         said.add(text)
         print(f"advisor: {text}", file=sys.stderr, flush=True)
 
+    layouts = [path for path in arguments.data if silicon_training.is_layout(path)]
+    if layouts:
+        if len(layouts) < len(arguments.data):
+            raise UsageError("measured operators of whole stacks are judged by themselves", " ".join(arguments.data), " ".join(layouts))
+        asked = {"shape": ("shape",), "nk": ("shape",), "gpu": ("gpu",)}.get(arguments.leave_out or "", ("shape", "gpu"))
+        gpus = [load_gpu(name).name for name in arguments.test_gpu] or None
+        splits = library_judging.judge(layouts, gpus, ("gpu",) if gpus else asked, progress)
+        print(json.dumps(_finite(splits), indent=2)) if arguments.format == "json" else show_splits(splits)
+        return 0
+    if any(map(is_steps_folder, arguments.data)):
+        return _evaluate_steps(arguments, progress)
     workers = os.cpu_count() or 1
     chosen = [
         name
@@ -99,6 +117,47 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         show(figures)
     return 0
+
+
+def _evaluate_steps(arguments: argparse.Namespace, progress: Callable[[str], None]) -> int:
+    """Judge whole steps."""
+    from advisor.learned import load_predictor
+    from advisor.training.whole_steps.evaluation import evaluate_steps
+
+    if len(arguments.data) > 1 or arguments.leave_out or arguments.test_gpu or arguments.card or arguments.baselines:
+        raise UsageError(
+            "a folder of measured steps is judged alone",
+            " ".join(arguments.data),
+            "the folder, and --weights or --format",
+            "run it by itself",
+        )
+    figures = evaluate_steps(arguments.data[0], load_predictor(arguments.weights), progress)
+    if arguments.format == "json":
+        print(json.dumps(_finite(figures), indent=2, default=_plain, allow_nan=False))
+    else:
+        show_steps(figures)
+    return 0
+
+
+def show_steps(figures: dict[str, Any]) -> None:
+    """The table of whole steps, ours beside the published predictors."""
+    print("mean absolute errors of the measured latency, percent; constants of every GPU are fitted without it")
+    print(f"throttled boards: {', '.join(figures['throttled'])} (nothing is fitted to them)\n")
+    peers = list(dict.fromkeys(name for f in figures["suites"].values() for name in f["peers_mape_percent"]))
+    heads = "".join(f"{head:>10}" for head in ("cases", "ours", "median", "bias", "in 80 %", *peers))
+    print(f"{'steps':<36}{heads}")
+    for name, f in figures["suites"].items():
+        ours = f"{f['cases']:>10}" + "".join(
+            f"{f[key]:>10.1f}" for key in ("mape_percent", "median_percent", "bias_percent", "coverage_percent")
+        )
+        found = f["peers_mape_percent"]
+        print(f"{name:<36}{ours}" + "".join(f"{found[peer]:>10.1f}" if peer in found else f"{'–':>10}" for peer in peers))
+    print()
+    for each in figures["cases"]:
+        off = 100 * (each["predicted_ms"] / each["measured_ms"] - 1)
+        found = f"{each['measured_ms']:>12.2f} ms measured{each['predicted_ms']:>12.2f} predicted{off:>8.1f} %"
+        found = f"{each['measured_ms']:>12.2f} ms measured{each['predicted_ms']:>12.2f} predicted{off:>8.1f} %"
+        print(f"{each['suite']:<18}{each['run']:<52}{found}")
 
 
 def _plain(value: Any) -> Any:
@@ -156,6 +215,18 @@ def show(figures: dict[str, Any]) -> None:
             _lines(d["all"], d["per_gpu"])
     for note in figures.get("notes", ()):
         print(f"\nnote: {note}")
+
+
+def show_splits(splits: dict[str, Any]) -> None:
+    """Figures of kinds of kernels whose shapes or GPU were left out, as tables."""
+    for split, kinds in splits.items():
+        print(f"{split:<40}{'rows':>8}{'MAPE %':>9}{'median %':>10}{'bias %':>8}{'in 80 % interval':>18}{'below bound':>13}")
+        for kind, f in kinds.items():
+            print(f"{kind:<40}{_errors(f)}{f['bound_violations']:>12}")
+            for group in ("per_gpu", "per_type", "per_implementation"):
+                for name, g in f[group].items() if len(f[group]) > 1 else ():
+                    print(f"  {name:<38}{_errors(g)}{g['bound_violations']:>12}")
+        print()
 
 
 TITLES = {"served": "as served", "exact": "known configuration", "best": "best of a sweep (the ceiling)"}

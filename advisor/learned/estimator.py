@@ -24,6 +24,7 @@ from advisor.learned.moe.model import DOMAIN_END, DOMAIN_FADES, DOMAIN_MARGIN, E
 from advisor.learned.weights import Weights
 from advisor.pipelines import Array, ConfigurationBatch, ProblemBatch
 from advisor.pipelines.power import least_sustained_us, sustained_us
+from advisor.result.schema import Latency
 
 
 class LearnedPredictor:
@@ -191,17 +192,28 @@ class LearnedPredictor:
         """
         kind = kernels.kind_of(problem, gpu.vendor) if configuration is None else None
         model = self.weights.library.get(kind) if kind else None
-        if model is None or (problem.stack is None and problem.implementation is None and self._speaks_directly(problem)):
+        if model is None or (problem.stack is None and problem.implementation is None and self._speaks_directly(problem, gpu)):
             return None
         found, seen = model.predict(problem, gpu)
         far = model.beyond(problem)
+        if (far <= DOMAIN_MARGIN).all():
+            us, low, high = _above(found, replace(problem, cache="warm"), gpu)
+            return Prediction(us=us, low_us=low, high_us=high, learned=np.full(us.shape, seen), share=np.ones(us.shape))
         fallback = self._analytical.predict(replace(problem, cache="warm"), None, gpu)
         found = _above(_widened(found, far), replace(problem, cache="warm"), gpu)
         return _joined(fallback, found, (far <= DOMAIN_MARGIN) & seen, _share(far))
 
-    def _speaks_directly(self, problem: ProblemBatch) -> bool:
-        """Whether a model of another publisher's rows answers: of warm products without scales per block."""
-        return problem.cache == "warm" and problem.block_shape is None and direct.kind_of(problem) in self.weights.direct
+    def library_reference(self, problem: ProblemBatch, gpu: GpuSpec) -> Latency | None:
+        """What the best library kernel takes for one problem, with its interval and where it was measured; None where none was."""
+        kind = kernels.kind_of(problem, gpu.vendor)
+        model = self.weights.library.get(kind) if kind else None
+        return model.best(problem, gpu) if model is not None else None
+
+    def _speaks_directly(self, problem: ProblemBatch, gpu: GpuSpec) -> bool:
+        """Whether a model of another publisher's rows answers: of warm products without scales per block, on GPUs like its own."""
+        kind = direct.kind_of(problem)
+        plain = problem.cache == "warm" and problem.block_shape is None and kind in self.weights.direct
+        return plain and direct.alike(kind, machine(gpu, problem.dtype))
 
     def _direct(self, problem: ProblemBatch, configuration: ConfigurationBatch | None, gpu: GpuSpec, fallback: Prediction) -> Prediction:
         if not direct.covers(problem, configuration):

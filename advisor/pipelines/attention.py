@@ -18,7 +18,7 @@ from advisor.result.schema import result_dtype
 
 
 def scored_pairs(queries: Array, keys: Array, causal: Array, window: Array | float = 0.0) -> Array:
-    """Query-key pairs per head that a mask leaves: M N, or the trapezoid under the diagonal, of the last `window` keys where it is not 0."""
+    """Query-key pairs per head that a mask leaves: M N, or the trapezoid under the diagonal, of its last `window` keys unless that is 0."""
     seen_first = np.maximum(keys - queries + 1, 0)  # keys the first query sees
     rows = np.minimum(queries, keys)  # queries that see any
     trapezoid = rows * (np.where(keys >= queries, seen_first, 1) + keys) / 2

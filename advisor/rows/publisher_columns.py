@@ -52,6 +52,8 @@ def translated(raw: Mapping[str, Cells], count: int) -> dict[str, Cells]:
         found = next((name for name in theirs if name in raw), None)
         if ours not in raw and found is not None:
             out[ours] = [_number(cell) for cell in raw[found]] if ours in ("H_kv", "window") else raw[found]
+    if "num_key_value_heads" in raw and "H_kv" in out and "num_heads" in raw:  # 0: as many as query heads
+        out["H_kv"] = [cell or heads for cell, heads in zip(out["H_kv"], raw["num_heads"], strict=True)]
     if "moe_dtype" in raw:
         out |= {ours: raw[theirs] for ours, theirs in OF_LAYERS.items() if theirs in raw and ours not in raw}
         out |= {} if "op" in raw else {"op": ["layer"] * count}

@@ -1,1 +1,1 @@
-"""Whole layers as serving stacks launch them: several kernels after one another, each leaving something in the L2 for the next."""
+"""Whole layers and whole models: the kernels of a layer, the operators of a step, its collectives and gaps, and what they take."""

@@ -39,11 +39,11 @@ TREES: dict[str, Any] = {
     "force_row_wise": True,
     "verbose": -1,
 }
-ROUNDS, FOLD_ROUNDS, SPREAD_ROUNDS = 450, 200, 40
+ROUNDS, FOLD_ROUNDS, SPREAD_ROUNDS = 450, 240, 40
 SPREAD_TREES = TREES | {"objective": "l2", "num_leaves": 12, "min_data_in_leaf": 200}
-FOLDS = 4
-FOLD_STRIDE = 3
-"""Of the rows, how many the folds are fitted to."""
+FOLDS = 3
+MOST_ROWS, MOST_FOLD_ROWS, MOST_UNSEEN_ROWS = 240_000, 120_000, 5_000
+"""Rows that are fitted, drawn at random where there are more: of the whole, and with shapes left out; and rows judged of a GPU left out."""
 
 LEAST_ROWS = 400
 FAR_FROM_NEIGHBOURS = np.log(2.5)
@@ -209,15 +209,21 @@ def _far_from_neighbours(residual: Array, length: Array, part: Measured) -> NDAr
     return out
 
 
-def fit(parts: Sequence[Measured], progress: Callable[[str], None] = lambda text: None) -> list[LibraryModel]:
-    """A model of every kind that the rows allow."""
+def asked(part: Measured) -> ProblemBatch:
+    """Its problems as a user would ask for them: with the stack, version and kernel."""
+    series = part.series
+    return replace(part.problem, stack=series.stack, stack_version=series.version or None, implementation=series.implementation)
+
+
+def fit(parts: Sequence[Measured], progress: Callable[[str], None] = lambda text: None, quick: bool = False) -> list[LibraryModel]:
+    """A model of every kind that the rows allow; `quick`: of half the rows and trees, to judge what is left out."""
     kinds = sorted({part.kind for part in parts})
     made = []
     for kind in kinds:
         mine = [part for part in parts if part.kind == kind]
         if sum(len(part.latency_us) for part in mine) >= LEAST_ROWS:
             progress(f"fitting {kind}: {sum(len(part.latency_us) for part in mine)} rows")
-            made.append(_fit(kind, mine))
+            made.append(_fit(kind, mine, quick))
     return made
 
 
@@ -234,26 +240,29 @@ def table(kind: str, parts: Sequence[Measured]) -> tuple[Array, Array, NDArray[n
     return np.concatenate(features), np.concatenate(target), np.concatenate(group), np.concatenate(gpu)
 
 
-def _fit(kind: str, parts: Sequence[Measured]) -> LibraryModel:
+def _fit(kind: str, parts: Sequence[Measured], quick: bool = False) -> LibraryModel:
     """The correction from all rows; the size of its errors and their quantiles from shapes, and from GPUs, that were left out."""
     x, y, group, gpu = table(kind, parts)
-    correction = grow(x, y, ROUNDS)
-    fold = (group // 7) % FOLDS
+    drawn = _in_turn([part.latency_us.size for part in parts])
+    correction = _grown(x, y, drawn[: MOST_FOLD_ROWS if quick else MOST_ROWS], FOLD_ROUNDS if quick else ROUNDS)
+    judged = drawn[:MOST_FOLD_ROWS]
     error = np.full(y.size, np.nan)
     for i in range(FOLDS):
-        out, rest = np.flatnonzero(fold == i), np.flatnonzero(fold != i)
-        error[out] = y[out] - grow(x[rest[::FOLD_STRIDE]], y[rest[::FOLD_STRIDE]], FOLD_ROUNDS)(x[out])
-    spread = grow(x[::FOLD_STRIDE], np.log(np.abs(error[::FOLD_STRIDE]) + LEAST_ERROR), SPREAD_ROUNDS, SPREAD_TREES)
-    size = np.exp(spread(x))
-    names = np.unique(gpu)
-    quantiles = {(kind, True): calibration.table(error, size)}
-    of_gpu = {(kind, str(name)): calibration.table(error[gpu == name], size[gpu == name]) for name in names}
-    unseen = _errors_of_gpus_left_out(kind, parts, x, y, gpu)
+        out = group // 7 % FOLDS == i
+        forest = _grown(x, y, drawn[~out[drawn]][:MOST_FOLD_ROWS], FOLD_ROUNDS)
+        rows = judged[out[judged]]
+        error[rows] = y[rows] - forest(x[rows])
+    spread = _grown(x, np.log(np.abs(error) + LEAST_ERROR), judged, SPREAD_ROUNDS, SPREAD_TREES)
+    scaled = error[judged] / np.exp(spread(x[judged]))
+    one = np.ones(scaled.size)
+    quantiles = {(kind, True): calibration.table(scaled, one)}
+    for_gpu = {name: gpu[judged] == name for name in np.unique(gpu[judged]).tolist()}
+    of_gpu = {(kind, name): calibration.table(scaled[rows], one[rows]) for name, rows in for_gpu.items()}
+    unseen = _errors_of_gpus_left_out(kind, parts, x, y, gpu, drawn)
     if unseen is not None:
-        known = np.isfinite(unseen)
-        scaled = np.concatenate([unseen[known] / size[known]] * 2)
-        scaled[known.sum() :] *= -1  # which way the next GPU differs, those left out do not tell
-        quantiles[(kind, False)] = calibration.table(scaled, np.ones(scaled.size))
+        known = np.flatnonzero(np.isfinite(unseen))
+        far = unseen[known] / np.exp(spread(x[known]))
+        quantiles[(kind, False)] = calibration.table(np.concatenate([far, -far]), np.ones(2 * far.size))  # to either side
     return LibraryModel(
         kind=kind,
         correction=correction,
@@ -263,15 +272,29 @@ def _fit(kind: str, parts: Sequence[Measured]) -> LibraryModel:
     )
 
 
-def _errors_of_gpus_left_out(kind: str, parts: Sequence[Measured], x: Array, y: Array, gpu: NDArray[Any]) -> Array | None:
-    """log(measured / predicted) of every ninth row, from models without its GPU, [n]; NaN of other rows; None where there is one GPU."""
-    names = np.unique(gpu)
-    if names.size < 2:
+def _in_turn(sizes: Sequence[int]) -> NDArray[np.int64]:
+    """Rows of parts of these sizes at random, one of each part in turn: a small file counts as much as a large one while it lasts."""
+    rng = np.random.default_rng(0)
+    turn = np.concatenate([rng.permutation(size) for size in sizes])
+    return np.lexsort((rng.permutation(turn.size), turn))
+
+
+def _grown(x: Array, y: Array, rows: NDArray[np.int64], rounds: int, options: dict[str, Any] = TREES) -> BushyForest:
+    return grow(x[np.sort(rows)], y[np.sort(rows)], rounds, options)
+
+
+def _errors_of_gpus_left_out(
+    kind: str, parts: Sequence[Measured], x: Array, y: Array, gpu: NDArray[Any], drawn: NDArray[np.int64]
+) -> Array | None:
+    """log(measured / predicted) of some rows of each GPU, from models without it, [n]; NaN of other rows; None where there is one GPU."""
+    names = np.unique(gpu).tolist()
+    if len(names) < 2:
         return None
     error = np.full(y.size, np.nan)
-    for name in names.tolist():
-        rest, out = np.flatnonzero(gpu != name)[::FOLD_STRIDE], np.flatnonzero(gpu == name)[::9]
-        forest = grow(x[rest], y[rest], FOLD_ROUNDS)
+    for name in names:
+        mine = gpu[drawn] == name
+        out = drawn[mine][:MOST_UNSEEN_ROWS]
+        forest = _grown(x, y, drawn[~mine][: 10 * MOST_UNSEEN_ROWS], FOLD_ROUNDS // 2)
         relatives = _model_of([part.series for part in parts if part.series.gpu != name], kind, forest).relatives(load_gpu(name))
         error[out] = y[out] - np.mean([forest(_as(x[out], parts, relative)) for relative in relatives], axis=0)
     return error

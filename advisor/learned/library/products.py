@@ -16,10 +16,10 @@ SPLITS = (1, 2, 4, 8, 16)
 LEAST_SPLIT_K = 256
 PLAIN, SCALED, BLOCKED = "bf16", "fp8", "fp8 block"
 WEIGHTS_IN_TURN = 6
-"""Of the publisher's measurements (`ai-dynamo/aiconfigurator`); AMD's tuner times one weight again and again."""
+"""In the measurements of `ai-dynamo/aiconfigurator`."""
 
 
-def reference(m: Array, n: Array, k: Array, gpu: Chip, kind: str, in_turn: int = WEIGHTS_IN_TURN) -> tuple[Array, dict[str, Array]]:
+def reference(m: Array, n: Array, k: Array, gpu: Chip, kind: str, tuned: bool = False) -> tuple[Array, dict[str, Array]]:
     """Latency in microseconds and features, [n] each.
 
     Args:
@@ -28,10 +28,10 @@ def reference(m: Array, n: Array, k: Array, gpu: Chip, kind: str, in_turn: int =
         k: Depth.
         gpu: Its figures for the operands' type.
         kind: `PLAIN`, `SCALED` or `BLOCKED`.
-        in_turn: How many weights take turns.
+        tuned: As AMD's tuner times it: the same weight again and again, activations already quantised.
     """
-    quantised = kind != PLAIN
-    size = 1.0 if quantised else 2.0
+    size = 1.0 if kind != PLAIN else 2.0
+    quantised, in_turn = kind != PLAIN and not tuned, 1 if tuned else WEIGHTS_IN_TURN
     flop = 2 * m * n * k
     weights, rows, result = n * k * size, m * k * size, m * n * 2.0
     missed = missed_share(in_turn * weights + rows + result, 0.9 * gpu.l2_bytes)
@@ -72,7 +72,7 @@ def reference(m: Array, n: Array, k: Array, gpu: Chip, kind: str, in_turn: int =
     for a, b in ((64, 64), (128, 128), (128, 256), (256, 256)):
         waves = np.ceil(m / a) * np.ceil(n / b) / gpu.sms
         columns |= {f"waves {a}x{b}": np.log(waves), f"last wave {a}x{b}": np.where(waves < 50, waves / np.ceil(waves), 1.0)}
-    if kind == BLOCKED:
+    if kind == BLOCKED and not tuned:
         rows_of, columns_of, waves, used = deep_gemm_blocks(m, n, gpu)
         columns |= {"block rows": rows_of, "block columns": columns_of, "block waves": waves, "last blocks": used / gpu.sms}
         columns["blocks"] = np.log(waves * rows_of * columns_of * k / (gpu.rate * gpu.clock) / us)
