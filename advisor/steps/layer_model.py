@@ -173,7 +173,9 @@ class LayerModel:
             f"{PREFIX}/measured": np.array(names),
             f"{PREFIX}/versions": np.array(versions),
             f"{PREFIX}/habit_keys": np.array(rows, dtype=np.int32).reshape(-1, 7),
-            f"{PREFIX}/habits": np.array([h.configurations for h in self.habits], dtype=np.uint16).reshape(-1, len(HABIT_TOKENS), len(FIELDS)),
+            f"{PREFIX}/habits": np.array([h.configurations for h in self.habits], dtype=np.uint16).reshape(
+                -1, len(HABIT_TOKENS), len(FIELDS)
+            ),
             **self.forest.arrays(f"{PREFIX}/forest"),
         }
 

@@ -161,7 +161,9 @@ def layer_time(launch: Launched, logarithms: Array) -> LayerTime:
         tiles, steps = np.ceil(columns / block_n), np.ceil(depth / block_k)
         slow = 1.0 if from_tokens else odd
         ctas = launch.blocks * tiles
-        tensor = 2 * block_m * block_n * block_k * steps / (launch.flop_per_clock * share * clock) * np.maximum(ctas / gpu.num_sms, 1) * slow
+        tensor = (
+            2 * block_m * block_n * block_k * steps / (launch.flop_per_clock * share * clock) * np.maximum(ctas / gpu.num_sms, 1) * slow
+        )
         waves = ctas / (gpu.num_sms * launch.resident)
         full = np.maximum(np.ceil(waves), 1)
         step = (of["iteration"] + of["iteration_byte"] * launch.stage_bytes * slow) / clock / stages

@@ -315,4 +315,4 @@ def train(
     return fit(parts, read_tuned(tables), progress).arrays() if parts else {}
 
 
-__all__ = ["BushyForest", "FIELDS", "Measured", "fit", "fit_time", "read", "table", "train"]
+__all__ = ["FIELDS", "BushyForest", "Measured", "fit", "fit_time", "read", "table", "train"]
