@@ -17,7 +17,7 @@ from typing import Any
 from advisor.measurement.batch_run import run_batch
 from advisor.measurement.devices.device import DeviceSpec, open_device
 from advisor.measurement.failures import Failure
-from advisor.measurement.launch import Batch, Launch, Outcome, outcome_from_json
+from advisor.measurement.launch import MAX_SUSTAINED_S, Batch, Launch, Outcome, outcome_from_json
 from advisor.measurement.worker import WorkerProcess
 from advisor.result.schema import Fingerprint
 from advisor.system.errors import MeasurementError, NoGpuError
@@ -33,6 +33,7 @@ _STAGES = {
     "launch": "the first run",
     "check": "checking the output",
     "rounds": "one side of a round",
+    "sustained": "keeping one launch up",
 }
 _BY_TIMEOUT = ("launch", "check", "rounds")
 """Stages whose limit `advisor measure --timeout` sets: those that run kernels."""
@@ -48,6 +49,7 @@ class Limits:
     launch_s: float = 60.0  # the first run, compiling included where it was not done ahead
     check_s: float = 60.0
     rounds_s: float = 30.0  # one side of one round
+    sustained_s: float = 30.0 + MAX_SUSTAINED_S
 
     def of(self, stage: str) -> float:
         """The limit of a stage."""
@@ -204,7 +206,7 @@ class Scheduler:
         source, pending, running = iter(batches), deque[_Pending](), None
         exhausted = False
         while True:
-            exhausted = self._fill(source, pending) if not exhausted else True
+            exhausted = exhausted or self._fill(source, pending, deadline)
             first = next((each for each in pending if each.ready), None)  # one slow compiler does not keep the GPU waiting
             if running is None and first is not None:
                 pending.remove(first)
@@ -223,16 +225,16 @@ class Scheduler:
                 yield self._finish(running)
                 running = None
 
-    def _fill(self, source: Iterator[Batch], pending: deque[_Pending]) -> bool:
-        """Draws batches until enough launches compile ahead; True where there are no more."""
-        enough = max(2, LOOKAHEAD_PER_WORKER * self.compile_workers)
-        while len(pending) < 2 or sum(not task.done for each in pending for task in each.tasks) < enough:
-            if len(pending) >= 64:
+    def _fill(self, source: Iterator[Batch], pending: deque[_Pending], deadline: float | None) -> bool:
+        """Draws batches until two wait and enough launches compile ahead, or the time is up; True where there are no more."""
+        compilers = self.compile_workers if self.description.target else 0
+        while len(pending) < 2 or sum(not task.done for each in pending for task in each.tasks) < LOOKAHEAD_PER_WORKER * compilers:
+            if len(pending) >= 64 or (deadline is not None and self.clock() >= deadline):
                 return False
             batch = next(source, None)
             if batch is None:
                 return True
-            tasks = [self._task(launch) for launch in batch.launches] if self.compile_workers and self.description.target else []
+            tasks = [self._task(launch) for launch in batch.launches] if compilers else []
             pending.append(_Pending(batch=batch, tasks=tasks))
         return False
 

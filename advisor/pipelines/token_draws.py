@@ -1,7 +1,7 @@
 """Which experts the tokens choose, as draws: how many rows each expert gets under a named routing, and what blocks of rows come of it.
 
-`random`: every token draws k of E experts, so that an expert's rows are binomial (in closed form). `balanced`: round robin. `power_law:a`: shares of the
-experts drawn from a power law, as `ai-dynamo/aiconfigurator` draws them for its measurements (its collector's `power_law_logits`). A fixed
+`random`: every token draws k of E experts, so that an expert's rows are binomial (in closed form). `balanced`: round
+robin. `power_law:a`: shares of the experts drawn from a power law, as `ai-dynamo/aiconfigurator` draws them for its measurements (its collector's `power_law_logits`). A fixed
 set of draws stands for all, so that answers repeat to the bit.
 """
 

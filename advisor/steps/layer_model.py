@@ -14,6 +14,7 @@ from advisor.gpus.hardware import GpuSpec, load_gpu
 from advisor.learned import bushy_forest
 from advisor.learned.bushy_forest import BushyForest
 from advisor.pipelines.columns import Array
+from advisor.pipelines.token_draws import Loads
 from advisor.steps.layer_features import features
 from advisor.steps.layer_time import layer_time
 from advisor.steps.moe_layer import Launched, Layers, launched
@@ -121,9 +122,9 @@ class LayerModel:
         of_stack = [version for theirs, version in pairs if bool(theirs) == sglang]
         return max(of_stack) if of_stack else max(v for found in self.versions.values() for s, v in found if bool(s) == sglang)
 
-    def launched(self, layers: Layers, gpu: GpuSpec, configuration: dict[str, Array] | None = None) -> Launched:
+    def launched(self, layers: Layers, gpu: GpuSpec, configuration: dict[str, Array] | None = None, loads: Loads | None = None) -> Launched:
         """Layers with a configuration, or else with what their stack and version launch: a table that ran, else the default."""
-        launch = launched(layers, gpu, configuration)
+        launch = launched(layers, gpu, configuration, loads)
         if configuration is not None:
             return launch
         held = launch.held

@@ -177,9 +177,11 @@ class Launched:
         return np.ceil(np.minimum(slots + self.layers.experts * (block - 1), slots * block) / block)
 
 
-def launched(layers: Layers, gpu: GpuSpec, configuration: dict[str, Array] | None = None) -> Launched:
-    """Layers with a configuration, or else with the default of their stack and version."""
-    loads = token_draws.loads(layers.tokens, layers.experts, layers.topk, layers.ranks, layers.routing)
+def launched(
+    layers: Layers, gpu: GpuSpec, configuration: dict[str, Array] | None = None, loads: token_draws.Loads | None = None
+) -> Launched:
+    """Layers with a configuration, or else with the default of their stack and version; `loads` in place of those of their routing."""
+    loads = loads or token_draws.loads(layers.tokens, layers.experts, layers.topk, layers.ranks, layers.routing)
     mine = layers.sglang & (layers.ranks > 1)
     kept = np.where(mine, np.clip(np.round(loads.slots), 1, layers.tokens), layers.tokens)
     if configuration is None:

@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.gpus.hardware import GpuSpec, load_gpu
-from advisor.learned.bushy_forest import BushyForest
 from advisor.pipelines import Array, token_draws
 from advisor.rows import silicon
 from advisor.steps import layer_time
@@ -19,7 +18,6 @@ from advisor.steps.layer_features import features
 from advisor.steps.layer_model import REGIMES, LayerModel, regime_of, token_bin
 from advisor.steps.moe_layer import KINDS, Launched, Layers, launched, version_number, without_gate
 from advisor.system.errors import MissingDependencyError
-from advisor.tables.defaults import FIELDS
 from advisor.training.layer_tables import Tuned, choose_launches, read_tuned
 from advisor.training.library_training import grow
 
@@ -46,9 +44,9 @@ TREES: dict[str, Any] = {
     "force_row_wise": True,
     "verbose": -1,
 }
-ROUNDS, FOLD_ROUNDS = 700, 250
-FOLDS, FOLD_ROWS = 5, 40_000
-FIT_ROWS, FIT_STEPS = 4000, 16
+ROUNDS, FOLD_ROUNDS = 700, 300
+FOLDS, FOLD_ROWS = 7, 60_000
+FIT_ROWS, FIT_STEPS = 6000, 30
 ROBUST = 0.1
 """Log error beyond which a row counts by its size, no longer by its square."""
 
@@ -313,6 +311,3 @@ def train(
     """
     parts = read(folders, exclude_gpus, exclude_models)
     return fit(parts, read_tuned(tables), progress).arrays() if parts else {}
-
-
-__all__ = ["FIELDS", "BushyForest", "Measured", "fit", "fit_time", "read", "table", "train"]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from advisor.gpus.hardware import load_gpu
-from advisor.measurement import Limits, measure, read_measured, read_plan, run_plan
+from advisor.measurement import Batch, Limits, Scheduler, measure, parse_device, read_measured, read_plan, run_plan
 from advisor.measurement.devices.ceilings import FIGURES, file_name, specified_figures, write_ceilings
 from advisor.measurement.plan import batches_of
 from advisor.system.errors import MeasurementError, NothingMatchedError
@@ -139,6 +140,28 @@ def test_a_hang_at_the_deadline_does_not_outlast_it(tmp_path):
     assert not summary.finished and summary.measured == 0
 
 
+def test_no_more_is_drawn_than_is_measured_next():
+    """Drawing a batch takes a tenth of a second and more; where nothing compiles ahead, two are enough."""
+    drawn = []
+    with Scheduler(parse_device("fake,samples=1")) as scheduler:
+        for count, _ in enumerate(scheduler.run(drawn.append(each) or Batch(launches=(each,)) for each in launches(2)), 1):
+            assert len(drawn) <= count + 2
+    assert count == len(drawn) == 12
+
+
+def test_nothing_is_drawn_after_the_deadline():
+    now = [0.0]
+    with Scheduler(parse_device("fake"), clock=lambda: now[0]) as scheduler:
+        scheduler.compile_workers, scheduler.description = 4, replace(scheduler.description, target=("cuda", 90, 32))
+
+        def slow():
+            for each in launches(9):
+                now[0] += 10
+                yield Batch(launches=(each,))
+
+        assert list(scheduler.run(slow(), deadline=25)) == [] and now[0] == 30
+
+
 def test_a_problem_whose_inputs_find_no_memory_is_left_out_and_has_no_rows(tmp_path):
     sweep = f"version = 1\n[[sweep]]\nkernel = '{KERNELS}::%s'\nB = [16, 32]\nH = [32]\ndtype = ['fp32']\n"
     (tmp_path / "plan.toml").write_text(sweep % "scale_kernel" + (sweep % "inputs_kernel").partition("\n")[2])
@@ -156,7 +179,7 @@ def test_ceilings_that_cannot_be_kept_do_not_end_the_campaign(tmp_path, monkeypa
     (tmp_path / "file").touch()
     monkeypatch.setattr("advisor.measurement.Scheduler.measure_ceilings", lambda self: pytest.fail("measured for nothing"))
     for number, folder in enumerate((tmp_path / "file", tmp_path / "file" / "below", Path("/proc/nope"))):
-        summary = run_plan(tmp_path / "plan.toml", tmp_path / f"{number}.csv", device="fake", ceilings_folder=folder)
+        summary = run_plan(tmp_path / "plan.toml", tmp_path / f"{number}.csv", device="fake", ceilings_folder=str(folder))
         assert summary.finished and summary.measured and summary.ceilings is None
         assert "--ceilings-dir" in summary.warnings[0] and "not measured" in summary.warnings[0]
 
