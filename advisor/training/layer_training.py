@@ -46,7 +46,7 @@ TREES: dict[str, Any] = {
 }
 ROUNDS, FOLD_ROUNDS = 700, 300
 FOLDS, FOLD_ROWS = 7, 60_000
-FIT_ROWS, FIT_STEPS = 6000, 30
+FIT_ROWS, FIT_STEPS = 8000, 60
 ROBUST = 0.1
 """Log error beyond which a row counts by its size, no longer by its square."""
 
@@ -180,7 +180,11 @@ def fit_time(parts: Sequence[Measured], steps: int = FIT_STEPS, rows: int = FIT_
         found = [np.log(layer_time.layer_time(part.launch, x).total / part.latency_us) * weight for part in some]
         return np.concatenate([*found, layer_time.FIRMNESS * (x - origin)])
 
-    return least_squares(errors, origin if begin is None else begin, loss="soft_l1", f_scale=ROBUST * weight, max_nfev=steps).x
+    def slopes(x: Array) -> Array:
+        return np.concatenate([*(layer_time.gradient(part.launch, x) * weight for part in some), np.diag(layer_time.FIRMNESS)])
+
+    begin = origin if begin is None else begin
+    return least_squares(errors, begin, jac=slopes, loss="soft_l1", f_scale=ROBUST * weight, max_nfev=steps).x
 
 
 def table(parts: Sequence[Measured], constants: Array) -> tuple[Array, Array]:
@@ -242,7 +246,7 @@ def _errors_of_gpus(parts: Sequence[Measured], progress: Callable[[str], None]) 
         others = [other for j, other in enumerate(parts) if j != i]
         if not others:
             return [np.zeros(part.latency_us.size)]
-        constants = fit_time([other.take(np.flatnonzero(other.launch.layers.ranks == 1)) for other in others], steps=8)
+        constants = fit_time([other.take(np.flatnonzero(other.launch.layers.ranks == 1)) for other in others], steps=25)
         x, y = table(others, constants)
         rows = np.random.default_rng(0).permutation(y.size)[:FOLD_ROWS]
         mine, truth = table([part], constants)
