@@ -34,7 +34,7 @@ def step_page(results: Sequence[StepResult], version: str) -> str:
             version=version,
             steps=[(result, step_text.verdict(result), step_text.memory_line(result), kinds(result)) for result in results],
             columns=step_text.COLUMNS,
-            cells=step_text.cells,
+            rows=step_text.rows,
             shades=SHADES,
             css=Markup(css),
             script=Markup((templates / "page.js").read_text(encoding="utf-8")),

@@ -45,12 +45,24 @@ def cells(row: StepOperator) -> tuple[str, ...]:
     )
 
 
+def rows(result: StepResult) -> list[tuple[str, ...]]:
+    """The table under `COLUMNS`: the operators by time, each followed by the kernels it is made of."""
+    found = []
+    for row in result.operators:
+        found.append(cells(row))
+        for name, us in row.parts:
+            share = us / row.us
+            part = (f"  {row.name} {name}", f"{row.count}", f"{us:.1f}", f"{share * row.total_us / 1e3:.3f}", f"{share * row.share:.1%}")
+            found.append(part + ("",) * (len(COLUMNS) - len(part)))
+    return found
+
+
 def step_text(result: StepResult) -> str:
     """Plain lines: what does not fit first, then the step, what to work on, and a row per operator."""
     said = [f"{result.model}  {result.gpu}  {result.split}  {result.engine}  {result.dtype}", verdict(result)]
     said.insert(len(said) if result.memory.fits else 0, memory_line(result))
     said += [f"> {line}" for line in result.advice] + [f"! {line}" for line in result.caveats] + [""]
-    table = [COLUMNS, *map(cells, result.operators)]
+    table = [COLUMNS, *rows(result)]
     widths = [max(len(row[i]) for row in table) for i in range(len(COLUMNS))]
     for row in table:
         aligned = (

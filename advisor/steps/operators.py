@@ -174,24 +174,22 @@ class _Rows:
             return []
         ranks = self.split.tensor if self.split.experts else 1
         inner = moe.intermediate if self.split.experts else moe.intermediate // self.split.tensor
-        sizes = {"M": tokens, "E": moe.count / ranks, "topk": moe.top_k / ranks, "H": model.hidden, "N": inner}
         found = self._mlp("shared expert ", moe.layers if moe.shared else 0, moe.shared, moe.gated)
         found.append(self.product("router", moe.layers, tokens, moe.count, model.hidden, quantised=False))
-        found.append(self.stream("top-k", moe.layers, tokens, moe.count, "copy"))
-        for op in ("w13", "activation", "w2", "combine"):
-            found.append(
-                Operator(
-                    name=f"experts {op}",
-                    kind="moe",
-                    count=moe.layers,
-                    family="fused_moe",
-                    op=op,
-                    sizes=sizes,
-                    dtype=self.dtype,
-                    block_shape=self.block_shape,
-                    cache="cold" if op in ("w13", "w2") else "warm",
-                )
+        sizes = {"M": tokens, "E": moe.count, "topk": moe.top_k, "H": model.hidden, "N": inner, "ranks": ranks, "gated": int(moe.gated)}
+        found.append(
+            Operator(
+                name="experts",
+                kind="moe",
+                count=moe.layers,
+                family="fused_moe",
+                op="layer",
+                sizes=sizes,
+                dtype="mxfp4" if moe.mxfp4 else self.dtype,
+                block_shape=self.block_shape,
+                cache="cold",
             )
+        )
         return found + self.reduced("experts all-reduce", moe.layers)
 
 

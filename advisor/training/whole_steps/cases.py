@@ -158,9 +158,9 @@ class Point:
     prefills_per_step: float
 
     def time(self, fitted: Constants) -> StepTime:
-        """Time per output token: while a user's tokens are decoded, each of the others is replaced once, and its prompt prefilled."""
+        """Time per output token: between a user's tokens stand half of the prefills of the users that came with it, those after its own."""
         decode, prefill = self.decode.time(fitted), self.prefill.time(fitted)
-        ends = (getattr(decode, name) + self.prefills_per_step * getattr(prefill, name) for name in ("us", "low_us", "high_us"))
+        ends = (getattr(decode, name) + self.prefills_per_step / 2 * getattr(prefill, name) for name in ("us", "low_us", "high_us"))
         return StepTime(**dict(zip(("us", "low_us", "high_us"), ends, strict=True)))
 
 
