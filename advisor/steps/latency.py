@@ -16,7 +16,7 @@ from advisor.pipelines import token_draws
 from advisor.pipelines.batch import ProblemBatch
 from advisor.pipelines.power import least_sustained_us
 from advisor.result.schema import PIPELINES
-from advisor.steps import layer_model
+from advisor.steps import latent_attention, layer_model
 from advisor.steps.collectives import ENGINES
 from advisor.steps.layer_bound import layer_bound
 from advisor.steps.layer_time import layer_time
@@ -57,7 +57,7 @@ def costs(operators: Sequence[Operator], gpu: GpuSpec, predictor: Predictor, eng
     found: dict[int, Cost] = {}
     for members in groups.values():
         some = [operators[i] for i in members]
-        ask = _layers if some[0].op == "layer" else _group
+        ask = _layers if some[0].op == "layer" else _latent if some[0].family == "latent_attention" else _group
         for i, cost in zip(members, ask(some, gpu, predictor, engine), strict=True):
             found[i] = cost
     return [found[i] for i in range(len(operators))]
@@ -97,6 +97,15 @@ def _group(operators: list[Operator], gpu: GpuSpec, predictor: Predictor, engine
                 library="" if library is None else library.source,
             )
         )
+    return found
+
+
+def _latent(operators: list[Operator], gpu: GpuSpec, predictor: Predictor, engine: str) -> list[Cost]:
+    found = []
+    for each in operators:
+        us, low, high, bound, binding = latent_attention.latency(each.op, each.sizes, gpu)
+        least = min(bound, us)
+        found.append(Cost(us=us, low_us=low, high_us=high, bound_us=least, binding=binding, ceiling_us=us, tunable=False))
     return found
 
 

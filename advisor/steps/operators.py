@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from advisor.steps.model_config import Architecture
+from advisor.steps.model_config import Architecture, LatentAttention
 from advisor.steps.workload import Load, Split
 
 KINDS = ("gemm", "attention", "moe", "norm", "elementwise", "collective")
@@ -101,6 +101,8 @@ class _Rows:
         """Norm, projections, positions, cache and attention of every layer."""
         model, tokens, layers = self.model, self.load.tokens, self.model.layers
         heads = model.heads // self.split.tensor
+        if model.latent is not None:
+            return self.latent_block(model.latent, heads)
         kv_heads = max(model.kv_heads // self.split.tensor, 1)
         width = (heads + 2 * kv_heads) * model.head_dim
         found = [
@@ -147,6 +149,37 @@ class _Rows:
                 dtype=self.act,
                 cache="cold",
             )
+
+    def latent_block(self, latent: LatentAttention, heads: int) -> list[Operator]:
+        """The same with latent attention: queries and keys are made of short vectors that every rank computes; decoding multiplies queries
+        with the key projection and results with the value projection, head by head, instead of the keys and values."""
+        model, tokens, layers = self.model, self.load.tokens, self.model.layers
+        head, key = latent.nope + latent.rope, latent.kv_rank + latent.rope
+        new, old = sum(each for each, _ in self.load.prompts), len(self.load.contexts)
+        found = [self.norm("input norm", layers, tokens, model.hidden, added=True)]
+        found += self.quantised("qkv_a_proj", layers, tokens, model.hidden)
+        found.append(self.product("qkv_a_proj", layers, tokens, latent.query_rank + key, model.hidden))
+        found.append(self.norm("q and kv norm", 2 * layers, tokens, max(latent.query_rank, latent.kv_rank)))
+        found.append(self.product("q_b_proj", layers, tokens, heads * head, latent.query_rank or model.hidden))
+        found.append(self.stream("rope and KV write", layers, tokens, heads * latent.rope + key, "copy"))
+        shared = {"H": heads, "rank": latent.kv_rank, "rope": latent.rope, "nope": latent.nope, "value": latent.value}
+        told = {"count": layers, "kind": "attention", "family": "latent_attention", "dtype": self.act}
+        if new:
+            found.append(self.product("kv_b_proj", layers, new, heads * (latent.nope + latent.value), latent.kv_rank))
+            even = _even(self.load.prompts, None, model.causal)
+            found.append(Operator(name="latent attention (prefill)", op="prefill", sizes=shared | even, **told))
+        if old:
+            mean = sum(self.load.contexts) / old
+            for name, n, k in (("absorb keys", latent.kv_rank, latent.nope), ("absorb values", latent.value, latent.kv_rank)):
+                sizes = {"M": old, "N": n, "K": k, "B": heads}
+                found.append(
+                    Operator(name=name, kind="gemm", count=layers, family="gemm", op="gemm", sizes=sizes, dtype=self.act, cache="cold")
+                )
+            sizes = shared | {"B": old, "M": 1, "N": mean}
+            found.append(Operator(name="latent attention (decode)", op="decode", sizes=sizes, cache="cold", **told))
+        found += self.quantised("o_proj", layers, tokens, heads * latent.value)
+        found.append(self.product("o_proj", layers, tokens, model.hidden, heads * latent.value))
+        return found + self.reduced("o_proj all-reduce", layers)
 
     def dense_block(self) -> list[Operator]:
         """The layers whose MLP is no mixture."""
