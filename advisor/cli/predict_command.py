@@ -15,7 +15,10 @@ columns read:
   gpu                 or --gpu for all rows
   family, op, dtype   where they do not follow from the others (E: fused_moe; M, N, K: gemm; op: that operator; bf16, but fp8 where the
                       file's name says so, fp32 for library operators as published; a line on stderr says what was assumed)
-  sizes               M, N, K, E, topk, H, B, D, H_kv; gemm (w13 or w2)
+  sizes               M, N, K, E, topk, H, B, D, H_kv; gemm (w13 or w2); of attention also causal and window (the last keys it sees)
+  whose kernel        stack (vllm, sglang), stack_version, implementation (fa3, trtllm_mha, … as aiconfigurator's kernel_source): of gemm
+                      and attention without a configuration; where they are empty, the newest kernel measured on that GPU. They are
+                      predicted as measured: weights mostly cold, KV cache as it fits the L2
   op = layer          a whole mixture-of-experts layer as a serving stack launches it: stack (vllm or sglang; else vllm), stack_version
                       (else the newest measured on that GPU), ep (expert-parallel ranks; M and E are of all, N of one), gated (0: w13 has
                       N columns), dtype (fp8_block and w4a16_mxfp4 too), routing; or all this as `ai-dynamo/aiconfigurator` names it
@@ -26,6 +29,7 @@ columns read:
                       fused-MoE row without one is predicted as the serving stack would launch it
   latency_us          measured, if known
 
+Rows of aiconfigurator under its own names (m, n, k, gemm_dtype, num_heads, isl, step, kernel_source, latency in ms) are read as they are.
 Of a sweep's summary (best_us, default_us) the default is the launch: default_BLOCK_SIZE_M, … are its configuration, default_us its
 latency_us. A library kernel (any family but fused MoE, without a configuration) chooses its own configuration: its ceiling is its
 prediction, and p_speedup_10pct stays empty. For fp8 and fp32 products that is one that does not split the depth: of few tiles and a long

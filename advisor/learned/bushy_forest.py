@@ -42,7 +42,13 @@ class BushyForest:
     depth: int
 
     def __call__(self, features: Array) -> Array:
-        """Sums, [n]."""
+        """Sums, [n].
+
+        Raises:
+            ValueError: These are not the features that the trees were grown on.
+        """
+        if features.shape[1] != len(self.edges):
+            raise ValueError(f"{features.shape[1]} features for trees of {len(self.edges)}: train the weights anew")
         tests, children, values, roots = self._nodes
         rows = features.shape[0]
         codes = np.empty((len(self.edges), rows), dtype=np.uint8)

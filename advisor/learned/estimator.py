@@ -192,7 +192,7 @@ class LearnedPredictor:
         """
         kind = kernels.kind_of(problem, gpu.vendor) if configuration is None else None
         model = self.weights.library.get(kind) if kind else None
-        if model is None or (problem.stack is None and problem.implementation is None and self._speaks_directly(problem)):
+        if model is None or (problem.stack is None and problem.implementation is None and self._speaks_directly(problem, gpu)):
             return None
         found, seen = model.predict(problem, gpu)
         far = model.beyond(problem)
@@ -209,9 +209,11 @@ class LearnedPredictor:
         model = self.weights.library.get(kind) if kind else None
         return model.best(problem, gpu) if model is not None else None
 
-    def _speaks_directly(self, problem: ProblemBatch) -> bool:
-        """Whether a model of another publisher's rows answers: of warm products without scales per block."""
-        return problem.cache == "warm" and problem.block_shape is None and direct.kind_of(problem) in self.weights.direct
+    def _speaks_directly(self, problem: ProblemBatch, gpu: GpuSpec) -> bool:
+        """Whether a model of another publisher's rows answers: of warm products without scales per block, on GPUs like its own."""
+        kind = direct.kind_of(problem)
+        plain = problem.cache == "warm" and problem.block_shape is None and kind in self.weights.direct
+        return plain and direct.alike(kind, machine(gpu, problem.dtype))
 
     def _direct(self, problem: ProblemBatch, configuration: ConfigurationBatch | None, gpu: GpuSpec, fallback: Prediction) -> Prediction:
         if not direct.covers(problem, configuration):

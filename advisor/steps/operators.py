@@ -163,11 +163,22 @@ class _Rows:
         found.append(self.product("q_b_proj", layers, tokens, heads * head, latent.query_rank or model.hidden))
         found.append(self.stream("rope and KV write", layers, tokens, heads * latent.rope + key, "copy"))
         shared = {"H": heads, "rank": latent.kv_rank, "rope": latent.rope, "nope": latent.nope, "value": latent.value}
-        told = {"count": layers, "kind": "attention", "family": "latent_attention", "dtype": self.act}
+
+        def attention(op: str, cache: str, sizes: dict[str, float]) -> Operator:
+            return Operator(
+                name=f"latent attention ({op})",
+                kind="attention",
+                count=layers,
+                family="latent_attention",
+                op=op,
+                sizes=shared | sizes,
+                dtype=self.act,
+                cache=cache,
+            )
+
         if new:
             found.append(self.product("kv_b_proj", layers, new, heads * (latent.nope + latent.value), latent.kv_rank))
-            even = _even(self.load.prompts, None, model.causal)
-            found.append(Operator(name="latent attention (prefill)", op="prefill", sizes=shared | even, **told))
+            found.append(attention("prefill", "warm", _even(self.load.prompts, None, model.causal)))
         if old:
             mean = sum(self.load.contexts) / old
             for name, n, k in (("absorb keys", latent.kv_rank, latent.nope), ("absorb values", latent.value, latent.kv_rank)):
@@ -175,8 +186,7 @@ class _Rows:
                 found.append(
                     Operator(name=name, kind="gemm", count=layers, family="gemm", op="gemm", sizes=sizes, dtype=self.act, cache="cold")
                 )
-            sizes = shared | {"B": old, "M": 1, "N": mean}
-            found.append(Operator(name="latent attention (decode)", op="decode", sizes=sizes, cache="cold", **told))
+            found.append(attention("decode", "cold", {"B": old, "M": 1, "N": mean}))
         found += self.quantised("o_proj", layers, tokens, heads * latent.value)
         found.append(self.product("o_proj", layers, tokens, model.hidden, heads * latent.value))
         return found + self.reduced("o_proj all-reduce", layers)

@@ -28,6 +28,8 @@ PEERS = ("pipeweave", "neusight", "habitat", "linear", "roofline")
 DECODE, PREFILL = "serving decode", "serving prefill"
 TOTAL = "serving total"
 SERVED_POINT = "served point"
+POINT = ("system", "backend", "model_path", "precision", "tp_size", "moe_ep_size", "batch_size", "isl", "osl")
+"""Columns that make a served point; rows that differ in others are repetitions."""
 INFERENCE, TRAINING, COMPILED, PARALLEL = "fp32 inference", "fp32 training", "torch.compile", "four GPUs"
 
 
@@ -165,15 +167,14 @@ class Point:
 
 
 def read_points(path: Path, predictor: Predictor, fitted: Constants, progress: Callable[[str], None] = lambda text: None) -> list[Point]:
-    """Served benchmarks of vLLM and SGLang whose replicas are not split further (`agg`, one attention replica) and whose model and types are
+    """Served benchmarks of vLLM and SGLang, not split further (`agg`, one attention replica), whose model and types are
     known; repetitions are one, with their median."""
     measured: dict[tuple[str, ...], list[float]] = defaultdict(list)
     with gzip.open(path, "rt", encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
-            if row["mode"] == "agg" and row["backend"] in ("vllm", "sglang") and float(row["attention_dp_size"] or 1) <= 1:
-                if row["precision"] != "fp4" and float(row["tp_size"]) <= 8:
-                    names = ("system", "backend", "model_path", "precision", "tp_size", "moe_ep_size", "batch_size", "isl", "osl")
-                    measured[tuple(row[name] for name in names)].append(1e3 * float(row["silicon_tpot_ms"]))
+            whole = row["mode"] == "agg" and float(row["attention_dp_size"] or 1) <= 1 and float(row["tp_size"]) <= 8
+            if whole and row["backend"] in ("vllm", "sglang") and row["precision"] != "fp4":
+                measured[tuple(row[name] for name in POINT)].append(1e3 * float(row["silicon_tpot_ms"]))
     found = []
     for (system, engine, name, precision, ranks, experts, batch, prompt, output), us in measured.items():
         gpu = match_device_name(FOLDERS.get(system, system))
