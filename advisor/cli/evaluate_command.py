@@ -56,8 +56,8 @@ def run(arguments: argparse.Namespace) -> int:
     from advisor.gpus.hardware import load_gpu
     from advisor.learned import weights
     from advisor.training import evaluate as evaluation
-    from advisor.training.whole_steps.cases import is_steps_folder
     from advisor.training import library_judging, silicon_training
+    from advisor.training.whole_steps.cases import is_steps_folder
 
     said = set()
 
