@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -209,7 +209,9 @@ def fit(parts: Sequence[Measured], tuned: Tuned, progress: Callable[[str], None]
     known = _without(parts, hidden)
     constants = fit_time([part.take(np.flatnonzero(part.launch.layers.ranks == 1)) for part in known], begin=constants)
     errors = np.concatenate(_errors_of_models(known, constants))
-    strange = _errors_of_gpus(known, progress)
+    strange = _errors_of_gpus(known)
+    for text in _described(known, errors, strange):
+        progress(text)
     x, y = table(known, constants)
     forest = grow(x, y, ROUNDS, TREES)
     versions: dict[str, list[list[float]]] = {}
@@ -239,7 +241,7 @@ def _errors_of_models(parts: Sequence[Measured], constants: Array) -> list[Array
     return np.split(errors, np.cumsum([part.latency_us.size for part in parts])[:-1])
 
 
-def _errors_of_gpus(parts: Sequence[Measured], progress: Callable[[str], None]) -> list[Array]:
+def _errors_of_gpus(parts: Sequence[Measured]) -> list[Array]:
     """The same of every row by a model that has not seen its GPU."""
     out = []
     for i, part in enumerate(parts):
@@ -251,9 +253,19 @@ def _errors_of_gpus(parts: Sequence[Measured], progress: Callable[[str], None]) 
         rows = np.random.default_rng(0).permutation(y.size)[:FOLD_ROWS]
         mine, truth = table([part], constants)
         errors = grow(x[rows], y[rows], FOLD_ROUNDS, TREES)(mine) - truth
-        progress(f"layers: {part.launch.gpu.name} left out: {np.abs(np.expm1(errors)).mean():.1%}")
         out.append(errors)
     return out
+
+
+def _described(parts: Sequence[Measured], errors: Array, strange: Sequence[Array]) -> Iterator[str]:
+    """Mean absolute errors by GPU and kind, of layers on one rank: with their models left out, with their GPU left out."""
+    of_models = np.split(errors, np.cumsum([part.latency_us.size for part in parts])[:-1])
+    for part, seen, new in zip(parts, of_models, strange, strict=True):
+        for kind, name in enumerate(KINDS):
+            rows = (part.launch.layers.kind == kind) & (part.launch.layers.ranks == 1)
+            if rows.any():
+                models, gpu = (np.abs(np.expm1(each[rows])).mean() for each in (seen, new))
+                yield f"layers: {part.launch.gpu.name} {name}: models left out {models:.1%}, GPU left out {gpu:.1%} ({rows.sum()} rows)"
 
 
 def _hidden_tables(part: Measured, errors: Array) -> NDArray[np.bool_]:
