@@ -45,8 +45,9 @@ class Cost:
     parts: tuple[tuple[str, float], ...] = ()
 
 
-def costs(operators: Sequence[Operator], gpu: GpuSpec, predictor: Predictor, engine: str) -> list[Cost]:
-    """The cost of each operator of a family, in their order, with the kernels that the engine takes.
+def costs(operators: Sequence[Operator], gpu: GpuSpec, predictor: Predictor, engine: str, *, references: bool = True) -> list[Cost]:
+    """The cost of each operator of a family, in their order, with the kernels that the engine takes; without `references` nothing is said of
+    libraries, which takes most of the time.
 
     Raises:
         UsageError: The GPU has no unit for a type.
@@ -58,14 +59,18 @@ def costs(operators: Sequence[Operator], gpu: GpuSpec, predictor: Predictor, eng
     for members in groups.values():
         some = [operators[i] for i in members]
         ask = _layers if some[0].op == "layer" else _latent if some[0].family == "latent_attention" else _group
-        for i, cost in zip(members, ask(some, gpu, predictor, engine), strict=True):
+        priced = ask(some, gpu, predictor, engine)
+        if references and ask is _group:
+            priced = [_with_library(cost, each, gpu, predictor) for cost, each in zip(priced, some, strict=True)]
+        for i, cost in zip(members, priced, strict=True):
             found[i] = cost
     return [found[i] for i in range(len(operators))]
 
 
-def _group(operators: list[Operator], gpu: GpuSpec, predictor: Predictor, engine: str) -> list[Cost]:
+def _problem(operators: list[Operator], engine: str) -> ProblemBatch:
+    """Operators that share all but their sizes, as one batch."""
     first = operators[0]
-    problem = ProblemBatch(
+    return ProblemBatch(
         family=first.family,
         op=first.op,
         dtype=first.dtype,
@@ -74,6 +79,18 @@ def _group(operators: list[Operator], gpu: GpuSpec, predictor: Predictor, engine
         stack=engine if engine in ENGINES else None,
         sizes={name: np.array([float(each.sizes[name]) for each in operators]) for name in first.sizes},
     )
+
+
+def _with_library(cost: Cost, operator: Operator, gpu: GpuSpec, predictor: Predictor) -> Cost:
+    """The cost with what the best library kernel takes; it is not slower than the kernel that is one."""
+    library = predictor.library_reference(_problem([operator], ""), gpu)
+    if library is None:
+        return cost
+    return replace(cost, library_us=max(min(library.us, cost.us), cost.bound_us), library=library.source)
+
+
+def _group(operators: list[Operator], gpu: GpuSpec, predictor: Predictor, engine: str) -> list[Cost]:
+    first, problem = operators[0], _problem(operators, engine)
     work = pipelines.work(problem, gpu)
     bound = pipelines.bound(work, gpu, problem.cache)
     prediction = predictor.predict(problem, None, gpu)
@@ -81,23 +98,11 @@ def _group(operators: list[Operator], gpu: GpuSpec, predictor: Predictor, engine
     tunable = first.family == "fused_moe" and first.op in ("w13", "w2")
     ceiling = tunable_ceiling(predictor.ceiling(problem, gpu), bound.us, us).us if tunable else us
     columns = np.broadcast_arrays(us, low, high, bound.us, ceiling)
-    found = []
-    for i, (u, lo, hi, b, c) in enumerate(np.stack(columns, axis=-1).tolist()):
-        library = predictor.library_reference(problem.take(np.array([i])), gpu)
-        found.append(
-            Cost(
-                us=u,
-                low_us=lo,
-                high_us=hi,
-                bound_us=b,
-                binding=PIPELINES[int(np.broadcast_to(bound.binding, us.shape)[i])],
-                ceiling_us=min(c, u),
-                tunable=tunable,
-                library_us=None if library is None else max(min(library.us, u), b),
-                library="" if library is None else library.source,
-            )
-        )
-    return found
+    binding = np.broadcast_to(bound.binding, us.shape)
+    return [
+        Cost(us=u, low_us=lo, high_us=hi, bound_us=b, binding=PIPELINES[int(which)], ceiling_us=min(c, u), tunable=tunable)
+        for (u, lo, hi, b, c), which in zip(np.stack(columns, axis=-1).tolist(), binding, strict=True)
+    ]
 
 
 def _latent(operators: list[Operator], gpu: GpuSpec, predictor: Predictor, engine: str) -> list[Cost]:
