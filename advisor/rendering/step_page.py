@@ -35,6 +35,8 @@ def step_page(results: Sequence[StepResult], version: str) -> str:
             steps=[(result, step_text.verdict(result), step_text.memory_line(result), kinds(result)) for result in results],
             columns=step_text.COLUMNS,
             rows=step_text.rows,
+            measured_columns=step_text.MEASURED,
+            measured_rows=step_text.measured_rows,
             shades=SHADES,
             css=Markup(css),
             script=Markup((templates / "page.js").read_text(encoding="utf-8")),

@@ -37,7 +37,6 @@ class StepOperator:
     gain: float
     gain_at_library: float
     gain_at_bound: float
-    measured_us: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +63,16 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredKind:
+    """What a trace measured of all operators of a kind in a step, beside what is predicted and their bounds, microseconds."""
+
+    kind: str
+    measured_us: float
+    predicted_us: float
+    bound_us: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StepResult:
     """What a step takes on one GPU (of each of the `ranks` that share it), and why."""
 
@@ -82,3 +91,4 @@ class StepResult:
     advice: tuple[str, ...] = ()
     caveats: tuple[str, ...] = ()
     measured_us: float | None = None
+    measured: tuple[MeasuredKind, ...] = ()

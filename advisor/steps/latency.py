@@ -46,8 +46,8 @@ class Cost:
 
 
 def costs(operators: Sequence[Operator], gpu: GpuSpec, predictor: Predictor, engine: str, *, references: bool = True) -> list[Cost]:
-    """The cost of each operator of a family, in their order, with the kernels that the engine takes; without `references` nothing is said of
-    libraries, which takes most of the time.
+    """The cost of each operator of a family, in their order, with the kernels that the engine takes; without `references` nothing is said
+    of libraries, which takes most of the time.
 
     Raises:
         UsageError: The GPU has no unit for a type.

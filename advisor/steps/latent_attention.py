@@ -17,10 +17,10 @@ CONSTANTS: dict[str, tuple[tuple[float, float, float, float], ...]] = {
     "decode": ((22.6, 0.67, 0.12, 0.147), (11.0, 0.85, 0.60, 0.51), (11.6, 0.65, 0.74, 0.14)),
     "prefill": ((10.9, 0.41, 0.058, 0.84), (11.4, 0.29, 0.15, 0.357), (12.6, 0.41, 0.45, 0.431)),
 }
-"""Microseconds at least, shares of the memory's and the matrix units' rates, and microseconds per doubling of the keys; for GPUs of mma.sync
-(Triton's kernel), Hopper (FlashAttention 3) and Blackwell with tensor memory (TRT-LLM). Fitted to SGLang 0.5.14's rows of RTX PRO 6000, H100
-and H200, and B200, B300 and GB200 in the tables of ai-dynamo/aiconfigurator (Apache-2.0): 11 to 15 % of the latency off in decoding (Triton's
-28), 13 to 21 in a prefill; vLLM's rows there are host time."""
+"""Microseconds at least, shares of the memory's and the matrix units' rates, and microseconds per doubling of the keys; for GPUs of
+mma.sync (Triton's kernel), Hopper (FlashAttention 3) and Blackwell with tensor memory (TRT-LLM). Fitted to SGLang 0.5.14's rows of RTX PRO
+6000, H100 and H200, and B200, B300 and GB200 in the tables of ai-dynamo/aiconfigurator (Apache-2.0): 11 to 15 % of the latency off in
+decoding (Triton's 28), 13 to 21 in a prefill; vLLM's rows there are host time."""
 SPREAD = 0.22
 """Half an 80 % interval of the log, by those errors."""
 LEAST_HEADS = 16
