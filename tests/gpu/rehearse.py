@@ -299,7 +299,7 @@ def main(arguments: list[str] | None = None) -> int:
         rows = ", ".join(f"{count} of {plan}" for plan, count in found.rows.items()) or "none"
         print(
             f"half hour {hour}: rows {sum(found.rows.values())} ({rows}); problems {found.problems}, {found.complete} with default, "
-            f"recommended and best, {found.whole} of them whole spaces; about {total / 60:.0f} minutes of 30 on a GPU, {START_S} s of start "
+            f"recommended and best, {found.whole} of them whole spaces; about {total / 60:.0f} of 30 minutes on a GPU, {START_S} s of start "
             f"included; {len(found.wrong or ())} complaints",
             flush=True,
         )
