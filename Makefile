@@ -1,7 +1,7 @@
 # make advise   install, and report on the bundled fused-MoE kernel (no GPU needed)
 # make test     install what the tests need and run them all
 # make lint     what CI checks besides the tests
-# make bench    figures the tests print but do not assert
+# make bench    figures the tests print but do not assert, and bench.json (tests/bench/compare.py OLD NEW compares two)
 # make gpu      the tests that need a GPU
 # make rehearse what three half hours on a borrowed GPU would bring, on the fake device
 
@@ -25,6 +25,7 @@ lint: $(VENV)/.dev
 	$(BIN)/mypy
 
 bench: $(VENV)/.test
+	$(BIN)/python tests/bench/write.py bench.json
 	$(BIN)/python -m pytest -m bench -s tests/bench/*.py
 
 gpu: $(VENV)/.test
@@ -43,10 +44,12 @@ $(VENV)/.base: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
 	touch $@
 
-$(VENV)/.test: pyproject.toml tests/setup/constraints.txt | $(BIN)/python
+$(VENV)/.test: pyproject.toml tests/setup/constraints.txt tests/setup/triton.txt | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c tests/setup/constraints.txt -e '.[test]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -r tests/setup/triton.txt
 	touch $@ $(VENV)/.base
 
-$(VENV)/.dev: pyproject.toml tests/setup/constraints.txt | $(BIN)/python
+$(VENV)/.dev: pyproject.toml tests/setup/constraints.txt tests/setup/triton.txt | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c tests/setup/constraints.txt -e '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -r tests/setup/triton.txt
 	touch $@ $(VENV)/.base $(VENV)/.test

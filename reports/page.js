@@ -40,7 +40,11 @@
     });
   });
 
-  /* Sorting: a number column by its data-value, the others by their text. */
+  /* Sorting: a number column by its data-value or the number it begins with, the others by their text. */
+  function figureIn(cell) {
+    var found = (cell.dataset.value || cell.textContent).replace(/,/g, "").match(/-?[0-9.]+(e[0-9]+)?/);
+    return found ? Number(found[0]) : -1;
+  }
   document.querySelectorAll("table.sortable").forEach(function (table) {
     var body = table.tBodies[0];
     Array.prototype.forEach.call(table.tHead.rows[0].cells, function (head, column) {
@@ -55,7 +59,7 @@
         var number = head.classList.contains("number");
         var rows = Array.prototype.map.call(body.rows, function (row) {
           var cell = row.cells[column];
-          return { row: row, key: number ? Number(cell.dataset.value) : cell.textContent.trim() };
+          return { row: row, key: number ? figureIn(cell) : cell.textContent.trim() };
         });
         rows.sort(function (a, b) {
           var order = number ? a.key - b.key : a.key.localeCompare(b.key);
@@ -81,149 +85,173 @@
     document.querySelectorAll("main > section").forEach(function (section) { sections.observe(section); });
   }
 
-  /* Charts. Without plotly the drawings in the page stay. */
-  var probe = document.createElement("span");
-  probe.style.display = "none";
-  document.body.appendChild(probe);
-  function colour(name) {
-    probe.style.color = "var(" + name + ")";
-    return getComputedStyle(probe).color;
+  /* What a word means, and what a point of a chart is. */
+  var tip = document.body.appendChild(document.createElement("div"));
+  tip.className = "tip";
+  tip.setAttribute("role", "status");
+  function hide() { tip.style.display = "none"; }
+  function tell(parts, x, y) {
+    tip.textContent = "";
+    parts.forEach(function (part) {
+      var line = tip.appendChild(document.createElement("div"));
+      if (part.name) line.appendChild(document.createElement("span")).textContent = part.name;
+      line.appendChild(document.createElement("b")).textContent = part.text;
+    });
+    tip.style.display = "block";
+    var wide = root.clientWidth, left = x + 14;
+    if (left + tip.offsetWidth > wide - 8) left = Math.max(8, x - 14 - tip.offsetWidth);
+    tip.style.left = Math.min(left, Math.max(8, wide - 8 - tip.offsetWidth)) + "px";
+    tip.style.top = Math.max(8, Math.min(y + 16, innerHeight - tip.offsetHeight - 8)) + "px";
   }
-  function coloured(value) {
-    if (typeof value === "string") return value.slice(0, 4) === "--c-" ? colour(value) : value;
-    if (Array.isArray(value)) return value.map(coloured);
-    if (value && typeof value === "object") {
-      var copy = {};
-      Object.keys(value).forEach(function (key) { copy[key] = coloured(value[key]); });
-      return copy;
+  document.querySelectorAll("abbr[title]").forEach(function (word) {
+    var meaning = word.title;
+    word.removeAttribute("title");
+    word.setAttribute("aria-description", meaning);
+    function show() {
+      var box = word.getBoundingClientRect();
+      tell([{ text: meaning }], box.left - 14, box.bottom - 10);
     }
-    return value;
+    word.addEventListener("pointerenter", show);
+    word.addEventListener("focus", show);
+    word.addEventListener("pointerleave", hide);
+    word.addEventListener("blur", hide);
+  });
+  window.addEventListener("scroll", hide, { passive: true });
+
+  /* A chart is a drawing. Near a point stands its row of the table twin; a mouse dragged over a part enlarges it, a double click shows all. */
+  function quantity(value) {
+    var size = Math.abs(value), step = [[1e15, " P"], [1e12, " T"], [1e9, " G"], [1e6, " M"], [1e3, " k"]].find(function (each) { return size >= each[0]; });
+    return size < 10000 ? String(Number(value.toPrecision(4))) : Number((value / step[0]).toPrecision(4)) + step[1];
   }
-  /* Labels of an axis that would touch are left out. */
-  function thinned(axis, width) {
-    if (!axis || !axis.tickvals || !axis.range) return;
-    var span = axis.range[1] - axis.range[0], places = {}, last = axis.tickvals.length - 1;
-    function rank(index) {
-      return index === 0 || index === last ? 0 : Number.isInteger(Math.log2(axis.tickvals[index])) ? 1 : 2;
-    }
-    var order = axis.tickvals.map(function (_, index) { return index; });
-    order.sort(function (a, b) { return rank(a) - rank(b) || a - b; });
-    var kept = order.filter(function (index) {
-      var value = axis.tickvals[index], room = 9 + 7.5 * String(axis.ticktext[index]).length;
-      var at = (((axis.type === "log" ? Math.log10(value) : value) - axis.range[0]) / span) * width;
-      var free = Object.keys(places).every(function (other) { return Math.abs(at - places[other]) >= room; });
-      if (free) places[index] = at;
-      return free;
-    });
-    kept.sort(function (a, b) { return a - b; });
-    axis.ticktext = kept.map(function (index) { return axis.ticktext[index]; });
-    axis.tickvals = kept.map(function (index) { return axis.tickvals[index]; });
+  function axis(text) {
+    var parts = text.split(" "), log = parts[4] === "log", ends = parts.slice(0, 4).map(Number);
+    function to(value) { return log ? Math.log10(Math.max(value, 1e-300)) : value; }
+    return { low: to(ends[0]), high: to(ends[1]), start: ends[2], end: ends[3], to: to, log: log };
   }
-  /* Lines of a title that are not wider than its axis: plotly cuts off what is. */
-  function folded(text, width) {
-    var longest = Math.max(12, Math.floor(width / 7.2)), lines = [""];
-    String(text).split(" ").forEach(function (word) {
-      var last = lines.length - 1;
-      if (lines[last] && lines[last].length + 1 + word.length > longest) lines.push(word);
-      else lines[last] += (lines[last] ? " " : "") + word;
-    });
-    return lines.join("<br>");
-  }
-  /* Panels side by side while their titles have room, then in rows. */
-  var PANEL = 150;
-  function panels(layout) { return Object.keys(layout).filter(function (key) { return /^xaxis/.test(key); }); }
-  function columns(layout, width) { return Math.max(1, Math.min(panels(layout).length, Math.floor((width - 80) / PANEL))); }
-  function rows(layout, width) { return Math.ceil(panels(layout).length / columns(layout, width)); }
-  function height(layout, width) {
-    var down = rows(layout, width);
-    return down > 1 ? 150 + 150 * down : 420; /* pixels; the first for the margins and the colour bar */
-  }
-  function arranged(figure, width) {
-    var layout = figure.layout, names = panels(layout), across = columns(layout, width), down = rows(layout, width);
-    if (down < 2) return;
-    var wide = 1 / across, gap = 60 / (150 * down), pitch = (1 + gap) / down;
-    names.forEach(function (name, index) {
-      var column = index % across, top = 1 - Math.floor(index / across) * pitch;
-      var other = name.replace("x", "y");
-      layout[name].domain = [column * wide + (column ? 0.03 : 0), (column + 1) * wide - (column < across - 1 ? 0.03 : 0)];
-      layout[other].domain = [Math.max(0, top - pitch + gap), top];
-      layout[other].showticklabels = column === 0;
-    });
-    figure.data.forEach(function (trace) {
-      if (!trace.marker || !trace.marker.colorbar) return;
-      var bar = trace.marker.colorbar;
-      bar.title.side = "top";
-      Object.assign(bar, { orientation: "h", x: 0.5, xpad: 0, y: 1, yanchor: "bottom", thickness: 12 });
-    });
-  }
-  function themed(layout, width) {
-    var narrow = width < 620;
-    thinned(layout.xaxis, width - 80);
-    var ink = colour("--ink"), muted = colour("--muted"), line = colour("--line"), card = colour("--card");
-    var across = columns(layout, width);
-    new Set(Object.keys(layout).concat(["xaxis", "yaxis"])).forEach(function (key) {
-      if (!/^[xy]axis/.test(key)) return;
-      layout[key] = Object.assign({ automargin: true }, layout[key], {
-        gridcolor: line, zeroline: false, linecolor: line, tickcolor: line, tickfont: { color: muted, size: 12 },
-      });
-      var title = layout[key].title;
-      if (typeof title === "string") title = { text: title };
-      if (key[0] === "x" && title && title.text) {
-        title = Object.assign({}, title, { text: folded(title.text, (width - 80) / across) });
+  function marksOf(low, high, log) {
+    var values = [], step = Math.pow(10, Math.floor(Math.log10((high - low) / 3)));
+    if (log && high - low > 0.7) {
+      for (var decade = Math.floor(low); decade <= high; decade += 1) {
+        (high - low > 4 ? [1] : [1, 2, 5]).forEach(function (factor) { values.push(decade + Math.log10(factor)); });
       }
-      layout[key].title = Object.assign({}, title, { font: { color: ink, size: 13 } });
-    });
-    delete layout.title;
-    delete layout.width;
-    delete layout.height;
-    return Object.assign(layout, {
-      paper_bgcolor: "rgba(0,0,0,0)",
-      plot_bgcolor: "rgba(0,0,0,0)",
-      font: { family: getComputedStyle(document.body).fontFamily, color: ink, size: 13 },
-      margin: { l: narrow ? 48 : 62, r: 12, t: 8, b: 44 },
-      legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom", font: { color: ink, size: 12 } },
-      hoverlabel: { bgcolor: card, bordercolor: line, font: { color: ink } },
-    });
+    } else {
+      var from = log ? Math.pow(10, low) : low, upto = log ? Math.pow(10, high) : high;
+      step = Math.pow(10, Math.floor(Math.log10((upto - from) / 3)));
+      if ((upto - from) / step > 8) step *= 2;
+      for (var value = Math.ceil(from / step) * step; value <= upto; value += step) values.push(log ? Math.log10(value) : value);
+    }
+    return values.filter(function (value) { return value >= low && value <= high; });
   }
-  var config = { displaylogo: false, displayModeBar: false, scrollZoom: false, plotlyServerURL: "", topojsonURL: "" };
-  function figureOf(element) { return JSON.parse(document.getElementById(element.dataset.figure).textContent); }
-  function draw(element, paper) {
-    if (!window.Plotly) return;
-    var figure = coloured(figureOf(element)), holder = element.parentElement, width = paper || holder.offsetWidth;
-    holder.classList.add("drawn");
-    /* two of them on a page of paper */
-    if (foreign.includes(element)) holder.style.height = height(figure.layout, width) * (paper ? 0.8 : 1) + "px";
-    arranged(figure, width);
-    /* plotly keeps the size of its last drawing unless it is told one; the client size would lack the scrollbars of a wider drawing */
-    var layout = Object.assign(themed(figure.layout, width), { width: width, height: holder.offsetHeight });
-    Promise.resolve(Plotly.react(element, figure.data, layout, config)).catch(function () {
-      holder.classList.remove("drawn");
+  document.querySelectorAll(".static").forEach(function (drawing) {
+    var figure = drawing.closest("figure"), table = figure && figure.querySelector(".twin table");
+    if (!table) return;
+    var heads = Array.prototype.map.call(table.tHead.rows[0].cells, function (cell) { return cell.textContent; });
+    var places = drawing.dataset.at.split(";").map(function (place) { return place ? place.split(",").map(Number) : null; });
+    var area = drawing.querySelector(".area"), whole = area.getAttribute("viewBox").split(" ").map(Number), view = whole;
+    var shapes = Array.prototype.map.call(area.querySelectorAll("use"), function (shape) {
+      return { shape: shape, x: Number(shape.getAttribute("x")), y: Number(shape.getAttribute("y")) };
     });
-    element.dataset.done = "yes";
-  }
-  var plots = Array.prototype.slice.call(document.querySelectorAll(".plot"));
-  var foreign = plots.filter(function (plot) { return plot.parentElement.classList.contains("needs-script"); });
-  function makeRoom() {
-    foreign.forEach(function (plot) {
-      plot.parentElement.style.height = height(figureOf(plot).layout, plot.parentElement.offsetWidth) + "px";
-    });
-  }
-  makeRoom();
-  var AT_ONCE = 6; /* the others when they come near */
-  plots.slice(0, AT_ONCE).forEach(function (plot) { setTimeout(draw, 0, plot); });
-  if (window.Plotly && "IntersectionObserver" in window) {
-    var near = new IntersectionObserver(function (entries) {
-      entries.forEach(function (entry) {
-        if (!entry.isIntersecting) return;
-        near.unobserve(entry.target);
-        draw(entry.target.querySelector(".plot"));
+    var rule = document.createElementNS("http://www.w3.org/2000/svg", "path");
+    rule.setAttribute("class", "rule-line");
+    drawing.insertBefore(rule, area);
+    function toScreen(x, y) { /* of a place in the whole drawing: where the enlarged one shows it */
+      return [whole[0] + ((x - view[0]) * whole[2]) / view[2], whole[1] + ((y - view[1]) * whole[3]) / view[3]];
+    }
+    function at(event) {
+      var point = drawing.createSVGPoint();
+      point.x = event.clientX;
+      point.y = event.clientY;
+      return point.matrixTransform(drawing.getScreenCTM().inverse());
+    }
+    function inside(point) {
+      return point.x >= whole[0] && point.x <= whole[0] + whole[2] && point.y >= whole[1] && point.y <= whole[1] + whole[3];
+    }
+    function near(point) {
+      var best = -1, least = Infinity;
+      places.forEach(function (place, index) {
+        if (!place) return;
+        var shown = toScreen(place[0], place.length > 1 ? place[1] : 0);
+        var away = Math.hypot(shown[0] - point.x, place.length > 1 ? shown[1] - point.y : 0);
+        if (away < least) { least = away; best = index; }
       });
-    }, { rootMargin: "800px 0px" });
-    plots.slice(AT_ONCE).forEach(function (plot) { near.observe(plot.parentElement); });
-  } else {
-    plots.slice(AT_ONCE).forEach(function (plot) { draw(plot); });
-  }
-  function redraw() { plots.forEach(function (plot) { if (plot.dataset.done) draw(plot); }); }
+      return best >= 0 && (places[best].length === 1 || least < 40) ? best : -1;
+    }
+    var from = null, box = null;
+    function move(event) {
+      var point = at(event);
+      if (from && box) {
+        var x = Math.min(Math.max(point.x, whole[0]), whole[0] + whole[2]), y = Math.min(Math.max(point.y, whole[1]), whole[1] + whole[3]);
+        box.setAttribute("d", "M" + from.x + " " + from.y + "H" + x + "V" + y + "H" + from.x + "Z");
+        box.to = { x: x, y: y };
+        return hide();
+      }
+      var index = inside(point) ? near(point) : -1;
+      if (index < 0) { rule.removeAttribute("d"); return hide(); }
+      var shown = toScreen(places[index][0], 0);
+      rule.setAttribute("d", "M" + shown[0] + " " + whole[1] + "v" + whole[3]);
+      var cells = table.tBodies[0].rows[index].cells;
+      tell(heads.map(function (name, column) { return { name: name, text: cells[column].textContent }; }).filter(function (each) {
+        return each.text !== "-";
+      }), event.clientX, event.clientY);
+    }
+    drawing.addEventListener("pointermove", move);
+    drawing.addEventListener("pointerdown", move);
+    drawing.addEventListener("pointerleave", function () { rule.removeAttribute("d"); hide(); });
+    if (!drawing.dataset.x) return;
+
+    var across = axis(drawing.dataset.x), up = axis(drawing.dataset.y);
+    var xTicks = drawing.querySelector(".x-ticks"), yTicks = drawing.querySelector(".y-ticks");
+    var original = [xTicks.innerHTML, yTicks.innerHTML];
+    function redraw() {
+      var kx = whole[2] / view[2], ky = whole[3] / view[3];
+      area.querySelectorAll("path").forEach(function (path) {
+        path.setAttribute("transform", "translate(" + (whole[0] - view[0] * kx) + " " + (whole[1] - view[1] * ky) + ") scale(" + kx + " " + ky + ")");
+      });
+      shapes.forEach(function (each) {
+        var shown = toScreen(each.x, each.y);
+        each.shape.setAttribute("x", shown[0]);
+        each.shape.setAttribute("y", shown[1]);
+      });
+      if (view === whole) { xTicks.innerHTML = original[0]; yTicks.innerHTML = original[1]; return; }
+      function value(side, place) { return side.low + ((place - side.start) / (side.end - side.start)) * (side.high - side.low); }
+      function place(side, value) { return side.start + ((value - side.low) / (side.high - side.low)) * (side.end - side.start); }
+      function text(side, value) { return quantity(side.log ? Math.pow(10, value) : value); }
+      xTicks.innerHTML = marksOf(value(across, view[0]), value(across, view[0] + view[2]), across.log).map(function (mark) {
+        var x = toScreen(place(across, mark), 0)[0].toFixed(1);
+        return '<path class="grid" d="M' + x + " " + whole[1] + "v" + whole[3] + '"/><text x="' + x + '" y="' + (whole[1] + whole[3] + 17) + '">' + text(across, mark) + "</text>";
+      }).join("");
+      yTicks.innerHTML = marksOf(value(up, view[1] + view[3]), value(up, view[1]), up.log).map(function (mark) {
+        var y = toScreen(0, place(up, mark))[1];
+        return '<path class="grid" d="M' + whole[0] + " " + y.toFixed(1) + "h" + whole[2] + '"/><text x="' + (whole[0] - 8) + '" y="' + (y + 4).toFixed(1) + '">' + text(up, mark) + "</text>";
+      }).join("");
+    }
+    drawing.addEventListener("pointerdown", function (event) {
+      var point = at(event);
+      if (event.pointerType !== "mouse" || event.button !== 0 || !inside(point)) return;
+      event.preventDefault();
+      from = point;
+      box = drawing.appendChild(document.createElementNS("http://www.w3.org/2000/svg", "path"));
+      box.setAttribute("class", "zoom-box");
+      drawing.setPointerCapture(event.pointerId);
+    });
+    function release() {
+      if (!box) return;
+      var to = box.to;
+      box.remove();
+      box = null;
+      if (!to || Math.abs(to.x - from.x) < 12 || Math.abs(to.y - from.y) < 12) { from = null; return; }
+      var kx = view[2] / whole[2], ky = view[3] / whole[3];
+      view = [
+        view[0] + (Math.min(from.x, to.x) - whole[0]) * kx, view[1] + (Math.min(from.y, to.y) - whole[1]) * ky,
+        Math.abs(to.x - from.x) * kx, Math.abs(to.y - from.y) * ky,
+      ];
+      from = null;
+      redraw();
+    }
+    drawing.addEventListener("pointerup", release);
+    drawing.addEventListener("pointercancel", release);
+    drawing.addEventListener("dblclick", function () { view = whole; redraw(); });
+  });
 
   /* Colours: as the system, light, dark. */
   var themes = { auto: "◐ auto", light: "☀ light", dark: "☾ dark" };
@@ -232,7 +260,6 @@
     if (theme === "auto") delete root.dataset.theme; else root.dataset.theme = theme;
     button.textContent = themes[theme];
     button.setAttribute("aria-label", "Colours: " + (theme === "auto" ? "as the system" : theme));
-    redraw();
   }
   var theme = "auto";
   try { theme = localStorage.getItem("advisor-theme") || "auto"; } catch (error) { /* a page from a file may keep nothing */ }
@@ -244,27 +271,6 @@
     show(theme);
     try { localStorage.setItem("advisor-theme", theme); } catch (error) { /* then it lasts for this view */ }
   });
-  window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
-
-  /* The width only: the address bar of a phone comes and goes with scrolling. */
-  var fitted = root.clientWidth, settling;
-  window.addEventListener("resize", function () {
-    clearTimeout(settling);
-    settling = setTimeout(function () {
-      if (root.clientWidth === fitted) return;
-      fitted = root.clientWidth;
-      makeRoom();
-      redraw();
-    }, 150);
-  });
-
-  /* Someone else's plots, of which the page has no drawing, are printed: in light colours, as wide as a page of A4. */
-  var PAPER = 640;
-  window.addEventListener("beforeprint", function () {
-    root.dataset.theme = "light";
-    foreign.forEach(function (plot) { draw(plot, PAPER); });
-  });
-  window.addEventListener("afterprint", function () { show(theme); });
 
   reveal();
 })();

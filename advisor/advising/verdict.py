@@ -12,6 +12,19 @@ from advisor.result.schema import UNCERTAIN, LaunchReport, Origin, Verdict
 GAIN, LIKELY = 1.1, 0.5
 """A launch counts as gaining where its recommendation is that much faster, and that (`p_speedup_10pct`) is at least as likely as not."""
 
+LIMITS = {
+    "tensor": "the rate of the tensor cores",
+    "fma": "the rate of the vector units",
+    "xu": "the rate of the special-function units",
+    "alu": "the rate of integer instructions",
+    "issue": "how fast instructions issue",
+    "smem": "shared-memory bandwidth",
+    "l2": "L2 bandwidth",
+    "dram": "DRAM bandwidth",
+    "launch": "the time a launch takes",
+}
+"""What binds, in words that need no glossary."""
+
 
 def current_us(report: LaunchReport) -> float | None:
     """Measured where there is one, else predicted; None where the configuration cannot launch."""
@@ -103,10 +116,11 @@ def _sentence(
 ) -> str:
     """What the verdict says: of `able`, and of those of them, `rated`, that are at a share of their ceiling; `guess`: see `_guesses`."""
     one = len(launches) == 1
-    binds = f"{binding} binds"
+    binds = f"limited by {LIMITS.get(binding, binding)}"
     known = one and able and (able[0].configuration is not None or able[0].measured is None)  # whose pipelines are shown
     if known and able[0].config_binding_pipeline != binding:
-        binds = f"{able[0].config_binding_pipeline} binds its configuration, {binding} the bound"
+        mine = able[0].config_binding_pipeline
+        binds = f"its configuration is limited by {LIMITS.get(mine, mine)}, the bound by {LIMITS.get(binding, binding)}"
     words = "launch" if one else f"{len(launches)} launches"
     stuck = sum(1 for report in launches if current_us(report) is None)
     wrong = len(launches) - len(able) - stuck

@@ -24,6 +24,7 @@ from advisor.system.writing import remedy_for
 
 COMMANDS = (
     "advise",
+    "model",
     "audit",
     "predict",
     "rank",
@@ -40,6 +41,7 @@ COMMANDS = (
     "rules",
     "explain",
     "schema",
+    "doctor",
 )
 """Commands in the order in which help lists them; a command whose module is not installed is left out."""
 
@@ -49,11 +51,11 @@ PACKAGES = {
     "optuna": "optuna",
     "jinja2": "jinja2",
     "rich": "rich",
-    "plotly": "plotly",
     "tomli": "tomli",
     "torch": "torch",
     "sklearn": "scikit-learn",
     "lightgbm": "lightgbm",
+    "pyarrow": "pyarrow",
 }
 """What pip calls the packages that are imported, by their modules' names."""
 SAYING = ("measure", "train")

@@ -43,6 +43,10 @@ def source_lines(analysis: KernelAnalysis) -> tuple[SourceLine, ...]:
         add(each.file, each.line, "fma", each.fp64_flop * gpu.fma_flop_per_clock_per_sm["fp32"] / fp64)
     for access in inspection.demand.accesses:
         add(access.file, access.line, "l2", access.issued_bytes if access.kind == "atomic" else access.requested_bytes)
+    memory = next((part for part in analysis.pipelines if part.pipeline == "dram"), None)
+    moved = sum(access.requested_bytes for access in inspection.demand.accesses)
+    for access in inspection.demand.accesses if memory is not None and moved else ():  # what the launch moves, as the lines ask for it
+        add(access.file, access.line, "dram", memory.demand * access.requested_bytes / moved if memory else 0.0)
     waits = _exposed(analysis)
     return tuple(
         SourceLine(

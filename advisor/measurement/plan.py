@@ -20,7 +20,6 @@ whole = true                             # one problem's whole space before the 
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -37,12 +36,8 @@ from advisor.measurement.ordering import RECOMMENDED, low_discrepancy, visiting_
 from advisor.pipelines.batch import ELEMENT_BYTES, SIZES
 from advisor.result.schema import Configuration, Problem
 from advisor.system.errors import AdvisorError, InputError
+from advisor.system.reading import parse_toml, read_bytes
 from advisor.tables.defaults import default_configuration
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:  # pragma: no cover
-    import tomli as tomllib
 
 MAX_FILE_BYTES = 1_000_000
 MAX_PROBLEMS = 1_000_000
@@ -116,15 +111,7 @@ def read_plan(path: str | Path) -> Plan:
         InputError: Names file, key, value, limit and remedy.
     """
     file = Path(path)
-    try:
-        with file.open("rb") as stream:
-            raw = stream.read(MAX_FILE_BYTES + 1)
-        if len(raw) > MAX_FILE_BYTES:
-            raise InputError(f"{file.name}: too large for a campaign", None, f"at most {MAX_FILE_BYTES} bytes")
-        data = tomllib.loads(raw.decode())
-    except (OSError, ValueError, RecursionError) as error:
-        what = f"{file.name}: cannot be read as a campaign ({error})"
-        raise InputError(what, str(path), "a TOML file", "see tests/gpu/campaign.toml") from None
+    data = parse_toml(read_bytes(file, file.name, "a campaign", MAX_FILE_BYTES), file.name, "see tests/gpu/campaign.toml")
     reject = partial(_reject, file.name)
     _known(data, _TOP, file.name, "")
     if data.get("version") != 1:

@@ -1,4 +1,4 @@
-"""What the charts of the page show, before anything is drawn: series of points that `svg` and `plots` both draw.
+"""What the charts of the page show, before anything is drawn: series of points that `svg` draws.
 
 Only scaling and selection: every latency, demand and throughput is the result's own.
 """
@@ -27,7 +27,6 @@ class Series:
     x: tuple[float, ...]
     y: tuple[float, ...]
     low: tuple[float, ...] = ()  # lower edge of a band
-    labels: tuple[str, ...] = ()  # one per point
     dash: Dash = "solid"  # lines of one chart differ in it as well as in colour
     hollow: bool = False
     symbol: str = "circle"
@@ -49,6 +48,8 @@ class Chart:
     y_log: bool = True
     x_ticks: tuple[float, ...] = ()
     x_whole: bool = False  # counts: no ticks between whole numbers
+    x_names: tuple[str, ...] = ()  # of 0, 1, 2 … where the axis has names instead of numbers
+    places: tuple[tuple[float, float | None] | None, ...] = ()  # of each row, for its tooltip; without y it is that of all at its x
 
 
 def latency_over_sizes(part: Group, number: int) -> Chart | None:
@@ -115,6 +116,7 @@ def latency_over_sizes(part: Group, number: int) -> Chart | None:
         columns=(size, f"{called} µs", "predicted µs", "predicted interval µs", "tunable ceiling µs", "bound µs"),
         rows=rows,
         x_ticks=tuple(sorted(set(xs.values()))),
+        places=tuple((xs[launch.id], None) for launch in launches),
     )
 
 
@@ -165,9 +167,9 @@ def _roofline(kind: tuple[str, str], members: list[tuple[Group, LaunchReport]], 
     assert first is not None  # the caller kept only launches that have one
     peak = first.throughput_per_s
     roofs: dict[str, float] = {}
-    now: dict[str, list[tuple[float, float, str]]] = {}
-    then: list[tuple[float, float, str]] = []
-    rows = []
+    now: dict[str, list[tuple[float, float]]] = {}
+    then: list[tuple[float, float]] = []
+    rows, places = [], list[tuple[float, float | None]]()
     for part, launch in members:
         compute, memory = _compute_pipeline(launch), _memory_pipelines(launch)
         assert compute is not None
@@ -178,7 +180,8 @@ def _roofline(kind: tuple[str, str], members: list[tuple[Group, LaunchReport]], 
         label = f"{part.name} {part.label(launch)}"
         latency = figures.current(launch)
         done = compute.problem_demand / (latency.us * 1e-6)
-        now.setdefault(slowest, []).append((intensity, done, label))
+        now.setdefault(slowest, []).append((intensity, done))
+        places.append((intensity, done))
         advice = launch.recommendation
         better = compute.problem_demand / (advice.latency.us * 1e-6) if advice else None
         moved = {name: advice.demand[name] for name in memory if advice.demand.get(name, 0.0) > 0} if advice else {}
@@ -186,7 +189,7 @@ def _roofline(kind: tuple[str, str], members: list[tuple[Group, LaunchReport]], 
         its_level = max(moved, key=lambda name: moved[name] * memory[name].time_us / memory[name].demand, default=None)
         then_at = compute.problem_demand / moved[its_level] if its_level is not None else None
         if better is not None and then_at is not None:
-            then.append((then_at, better, label))
+            then.append((then_at, better))
         per_level = tuple(f"{compute.problem_demand / memory[name].demand:.3g}" if name in memory else "-" for name in _LEVELS)
         recommended = figures.quantity(better, "FLOP/s") if better is not None else "-"
         at = f"{then_at:.3g} {_LEVELS[its_level][0]}" if its_level is not None else "not known" if advice else "-"
@@ -221,22 +224,22 @@ def _roofline(kind: tuple[str, str], members: list[tuple[Group, LaunchReport]], 
         title=f"{dtype}, {pipeline} pipeline",
         summary=f"Roofline, both axes logarithmic: useful FLOP/s over FLOP per byte, for {len(members)} launches, "
         f"under the roofs {', '.join(item.name for item in series if item.kind == 'line')}",
-        x_title="useful FLOP per byte moved, at the slowest memory level",
+        x_title="useful FLOP per byte (slowest memory level)",
         y_title="useful FLOP/s",
         series=tuple(series),
         columns=("launch", "FLOP/B DRAM", "FLOP/B L2", "FLOP/B smem", "slowest level", "now", "recommended", "recommended FLOP/B"),
         rows=tuple(rows),
+        places=tuple(places),
     )
 
 
-def _cloud(name: str, colour: str, points: list[tuple[float, float, str]], symbol: str, hollow: bool = False) -> Series:
+def _cloud(name: str, colour: str, points: list[tuple[float, float]], symbol: str, hollow: bool = False) -> Series:
     return Series(
         name=name,
         kind="points",
         colour=colour,
         x=tuple(point[0] for point in points),
         y=tuple(point[1] for point in points),
-        labels=tuple(point[2] for point in points),
         symbol=symbol,
         hollow=hollow,
     )
@@ -285,4 +288,5 @@ def best_so_far(search: SearchReport, number: int) -> Chart | None:
         x_log=False,
         y_log=False,
         x_whole=True,
+        places=tuple(None if trial.latency_us is None else (float(trial.number), trial.latency_us) for trial in search.trials),
     )

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import base64
-import json
-from dataclasses import dataclass
+import gzip
+import math
+from dataclasses import dataclass, replace
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from advisor.rendering import charts, figures, plots, source_view, svg, tuned, views
+from advisor.rendering import charts, figures, glossary, plots, source_view, svg, tuned, views
 from advisor.rendering.charts import Chart
 from advisor.rendering.grouping import group
 from advisor.rendering.markdown import environment as fingerprint_rows
@@ -21,43 +22,44 @@ from advisor.system.resources import folder
 
 SHOWN_AT_ONCE = 8
 """Launches listed in "Where the time goes" before the rest is folded."""
-DETAILED = 120
+DETAILED = 40
 """Launches with a waterfall of their own; the rest stand in the table and in the JSON."""
+TWIN_ROWS = 250
+"""Rows that the table of a chart has at most."""
+LISTED = 40
+"""Findings of one rule that are listed; the rest stand in the JSON."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drawing:
-    """A chart as the page carries it: SVG for everyone, a plotly figure for those with JavaScript, a table twin."""
+    """A chart as the page carries it: drawn for a screen and for a phone (`plotted`), and a table twin that its tooltips read."""
 
     chart: Chart
-    svg: Markup
-    figure: Markup | None
+    plotted: Markup
+    left_out: str  # rows of the twin that stand in the JSON only, in words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ForeignPlot:
-    """A plotly figure that someone else made (Optuna), and what it shows as a table."""
+class Plot:
+    """One of a search's plots: panels beside each other, or bars (name, value, width in per cent)."""
 
-    id: str
     title: str
-    figure: Markup | None
-    columns: tuple[str, ...]
-    rows: list[tuple[str, ...]]
+    panels: tuple[Drawing, ...]
+    bars: tuple[tuple[str, str, float], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchView:
-    """A search, its charts and Optuna's plots."""
+    """A search, its charts and its plots."""
 
     search: SearchReport
     best: Drawing | None
-    plots: tuple[ForeignPlot, ...]
+    plots: tuple[Plot, ...]
 
 
 def to_html(result: Result) -> str:
     """The page for this result."""
     templates = folder("reports")
-    library = plots.library()
     anchors = views.Anchors()
     groups = group(result.launches)
     launches = views.launch_views(result, anchors)
@@ -69,12 +71,14 @@ def to_html(result: Result) -> str:
         "result": result,
         "css": Markup((templates / "page.css").read_text(encoding="utf-8")),
         "script": Markup((templates / "page.js").read_text(encoding="utf-8")),
-        "plotly": Markup(library) if library is not None else None,
+        "symbols": Markup(svg.SYMBOLS),
         "launches": launches,
         "by_id": {view.launch.id: view for view in launches},
         "worst": worst[:DETAILED],
         "undetailed": max(0, len(worst) - DETAILED),
         "shown_at_once": SHOWN_AT_ONCE,
+        "listed": LISTED,
+        "detailed": {view.launch.id for view in worst[:DETAILED]},
         "sizes": _differing_sizes(result),
         "origins": figures.origins(result),
         "counted": figures.counted(result),
@@ -82,8 +86,8 @@ def to_html(result: Result) -> str:
         "sum_interval": figures.sum_interval(result),
         "ceiling_origins": figures.ceiling_origins(result),
         "operators": len({view.name for view in launches}) > 1 or any(view.apart for view in launches),
-        "latency": [_drawing(chart, library) for chart in latency_charts if chart is not None],
-        "rooflines": [_drawing(chart, library) for chart in charts.rooflines(groups)],
+        "latency": [_drawing(chart) for chart in latency_charts if chart is not None],
+        "rooflines": [_drawing(chart) for chart in charts.rooflines(groups)],
         "rules": rules,
         "sources": sources,
         "source_anchor": lambda item: source_view.source_anchor(item.finding, sources, item.view),
@@ -91,7 +95,7 @@ def to_html(result: Result) -> str:
         # Where no trial was measured, nothing was searched: configurations were listed, and all looked at.
         "searched": any(search.study_name or any(trial.latency_us is not None for trial in search.trials) for search in result.searches),
         "undecided": _undecided(result),
-        "searches": [_search_view(search, number, library) for number, search in enumerate(result.searches, 1)],
+        "searches": [_search_view(search, number) for number, search in enumerate(result.searches, 1)],
         "measurements": views.measurement_views(launches),
         "tuned": tuned.views(result.tuned),
         "where_run": figures.where_run(result),
@@ -119,6 +123,7 @@ def _environment(templates: str) -> Environment:
         "percent": figures.percent,
         "probability": figures.probability,
         "prose": prose,
+        "term": glossary.term,
         "share": figures.share_text,
         "quantity": figures.quantity,
         "unit": figures.unit_name,
@@ -165,35 +170,36 @@ def _undecided(result: Result) -> str:
     return f"What the search found{some} was not compared with what runs, so that nothing is recommended{them}."
 
 
-def _drawing(chart: Chart, library: str | None) -> Drawing:
-    figure = _script_json(plots.figure(chart)) if library is not None else None
-    return Drawing(chart=chart, svg=Markup(svg.draw(chart)), figure=figure)
+def _drawing(chart: Chart) -> Drawing:
+    chart, left_out = _thinned(chart)
+    drawn = svg.draw(chart, svg.WIDE, " wide") + svg.draw(chart, svg.NARROW, " narrow")
+    return Drawing(chart=chart, plotted=Markup(drawn), left_out=left_out)
 
 
-def _search_view(search: SearchReport, number: int, library: str | None) -> SearchView:
+def _thinned(chart: Chart) -> tuple[Chart, str]:
+    """The chart with at most `TWIN_ROWS` rows in its table, evenly chosen; what is drawn is all of it."""
+    step = math.ceil(len(chart.rows) / TWIN_ROWS)
+    if step <= 1:
+        return chart, ""
+    return replace(chart, rows=chart.rows[::step], places=chart.places[::step]), f"1 of {step} rows; the others stand in result.json"
+
+
+def _search_view(search: SearchReport, number: int) -> SearchView:
     best = charts.best_so_far(search, number)
     return SearchView(
         search=search,
-        best=_drawing(best, library) if best is not None else None,
-        plots=tuple(
-            _foreign_plot(f"search-{number}-{index}", title, plot, library) for index, (title, plot) in enumerate(search.plots.items(), 1)
-        ),
+        best=_drawing(best) if best is not None else None,
+        plots=tuple(_plot(plot, title, f"search-{number}-{index}") for index, (title, plot) in enumerate(search.plots.items(), 1)),
     )
 
 
-def _foreign_plot(identifier: str, title: str, plot: dict[str, Any], library: str | None) -> ForeignPlot:
-    columns, rows = plots.twin(plot)
-    figure = _script_json(plots.foreign(plot)) if library is not None else None
-    return ForeignPlot(id=identifier, title=title, figure=figure, columns=columns, rows=rows)
-
-
-def _script_json(data: object) -> Markup:
-    """JSON that stands in a script element: nothing in it can end the element or open a comment."""
-    text = json.dumps(data, allow_nan=False, separators=(",", ":"))
-    return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
+def _plot(plot: dict[str, Any], title: str, identifier: str) -> Plot:
+    panels = plots.charts_of(plot, title, identifier)
+    drawn = tuple(Drawing(chart=chart, plotted=Markup(svg.draw(chart, svg.PANEL)), left_out="") for chart in panels)
+    return Plot(title=title, panels=drawn, bars=tuple(plots.bars(plot)))
 
 
 def _download(result: Result) -> Markup:
-    """The result as a data: address, which needs neither a network nor JavaScript."""
-    packed = base64.b64encode(result_json.to_json(result).encode("utf-8")).decode("ascii")
-    return Markup(f"data:application/json;base64,{packed}")
+    """The result as a data: address, which needs neither a network nor JavaScript; compressed, for the page would be as long again."""
+    packed = base64.b64encode(gzip.compress(result_json.to_json(result).encode("utf-8"), mtime=0)).decode("ascii")
+    return Markup(f"data:application/gzip;base64,{packed}")

@@ -9,7 +9,18 @@ from dataclasses import dataclass
 
 from advisor.rendering import figures
 from advisor.rendering.grouping import Group, group
-from advisor.result.schema import UNCERTAIN, Configuration, Finding, Latency, LaunchReport, MeasuredRounds, PipelineTime, Result, Round
+from advisor.result.schema import (
+    UNCERTAIN,
+    Configuration,
+    Finding,
+    GapPart,
+    Latency,
+    LaunchReport,
+    MeasuredRounds,
+    PipelineTime,
+    Result,
+    Round,
+)
 
 _CAUSES = {
     UNCERTAIN: "Uncertain work",
@@ -67,6 +78,7 @@ class LaunchView:
     unset: bool  # which configuration runs is not known, and `now` is predicted of the one ranked first
     to_win: float
     steps: tuple[Step, ...]
+    free: tuple[str, ...]  # causes that cost nothing
     ceiling_at: float | None  # per cent, on the scale of the steps
     pipelines: tuple[PipelineRow, ...]
     idle: tuple[str, ...]  # pipelines of which nothing is asked
@@ -156,6 +168,7 @@ def _launch_view(part: Group, launch: LaunchReport, anchors: Anchors) -> LaunchV
         unset=figures.unset(launch),
         to_win=figures.to_win(launch),
         steps=steps,
+        free=tuple(cause_name(part.cause) for part in launch.gap if _costs_nothing(part)),
         ceiling_at=ceiling_at,
         pipelines=_pipeline_rows(launch, now),
         idle=tuple(part.pipeline for part in launch.pipelines if not _busy(part)),
@@ -165,11 +178,11 @@ def _launch_view(part: Group, launch: LaunchReport, anchors: Anchors) -> LaunchV
 
 
 def _waterfall(launch: LaunchReport, now: Latency) -> tuple[tuple[Step, ...], float | None]:
-    """bound, ceiling, the steps between, predicted, and measured, on one scale."""
+    """bound, ceiling, library, the steps between that cost anything, predicted, and measured, on one scale."""
     ends: list[float] = [launch.bound.us]
     for part in launch.gap:
         ends.append(ends[-1] + part.us)
-    known = (launch.ceiling, launch.predicted, launch.measured, now)
+    known = (launch.ceiling, launch.library, launch.predicted, launch.measured, now)
     longest = max(*ends, *(latency.us for latency in known if latency is not None), 1e-9)
 
     def station(name: str, kind: str, latency: Latency, note: str) -> Step:
@@ -180,14 +193,18 @@ def _waterfall(launch: LaunchReport, now: Latency) -> tuple[tuple[Step, ...], fl
     steps = [station("Bound", "bound", launch.bound, f"{figures.bound_words(launch)}: {launch.binding_pipeline}")]
     if launch.ceiling is not None:
         steps.append(station("Tunable ceiling", "ceiling", launch.ceiling, "the best this kernel reaches"))
+    if launch.library is not None:
+        steps.append(station("Library", "ceiling", launch.library, launch.library.source))
     last = [station("Predicted", "predicted", launch.predicted, "")] if launch.predicted else []
     for start, end, part in zip(ends, ends[1:], launch.gap, strict=False):
+        if _costs_nothing(part):
+            continue
         if part.cause == "unexplained" and launch.measured:
             steps += last
             last = []
         steps.append(
             Step(
-                name=_CAUSES.get(part.cause, part.cause.replace("-", " ").capitalize()),
+                name=cause_name(part.cause),
                 kind="loss" if part.us >= 0 else "gain",
                 us=part.us,
                 left=100 * min(start, end) / longest,
@@ -201,6 +218,15 @@ def _waterfall(launch: LaunchReport, now: Latency) -> tuple[tuple[Step, ...], fl
     if launch.measured is not None:
         steps.append(station(launch.measured.origin.capitalize(), "measured", launch.measured, ""))
     return tuple(steps), 100 * launch.ceiling.us / longest if launch.ceiling else None
+
+
+def cause_name(cause: str) -> str:
+    """A cause of the gap as a heading: `Tail wave`."""
+    return _CAUSES.get(cause, cause.replace("-", " ").capitalize())
+
+
+def _costs_nothing(part: GapPart) -> bool:
+    return abs(part.us) < 0.005
 
 
 def _busy(part: PipelineTime) -> bool:

@@ -1,11 +1,11 @@
-"""What a search did, for the result: trials, failures, Optuna's own plots as plain values, and the table reviewers ask for."""
+"""What a search did, for the result: trials, failures, plots as plain values, and the table reviewers ask for."""
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -111,49 +111,36 @@ def state_of(trial: FrozenTrial) -> str:
 
 
 def plots(study: Study, launches: Sequence[str] = ()) -> dict[str, dict]:
-    """Optuna's plots of a study as plotly figures of plain lists; those that need more trials than there are are left out.
+    """Plots of a study as plotly figures (plain dicts), which the page draws itself; those that need more trials than there are are left out.
 
     The history is of the sum of several `launches`: that of a single one is what the report shows as the best so far.
     """
     done = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
     if len(done) < 2:
         return {}
-    varied = [name for name in done[0].params if len({str(t.params.get(name)) for t in done}) > 1]
-    wanted: list[tuple[str, Callable[[], Any]]] = []
-    target = f"{' + '.join(launches) if len(launches) > 1 else 'latency'} (µs)"
+    numbers, values = [trial.number for trial in done], [float(trial.value or 0.0) for trial in done]
+    target = {"title": {"text": f"{' + '.join(launches) if len(launches) > 1 else 'latency'} (µs)"}}
+    found: dict[str, dict] = {}
     if len(launches) > 1:
-        wanted.append(("Optimization history", lambda: optuna.visualization.plot_optimization_history(study, target_name=target)))
+        trials = {"type": "scatter", "mode": "markers", "name": "trial", "x": numbers, "y": values}
+        best = {**trials, "mode": "lines", "name": "best so far", "y": list(accumulate(values, min))}
+        found["Optimization history"] = {"data": [trials, best], "layout": {"xaxis": {"title": {"text": "Trial"}}, "yaxis": target}}
+    varied = [name for name in done[0].params if len({str(trial.params.get(name)) for trial in done}) > 1]
     if varied:
-        wanted.append(("Slices", lambda: optuna.visualization.plot_slice(study, params=varied, target_name=target)))
-    if len(done) >= LEAST_FOR_IMPORTANCE and len(varied) > 1 and len({t.value for t in done}) > 1:
-        evaluator = optuna.importance.PedAnovaImportanceEvaluator()
-        draw_importance = optuna.visualization.plot_param_importances
-        wanted.append(("Parameter importance", lambda: draw_importance(study, evaluator=evaluator, params=varied)))
-    found = {}
-    for title, draw in wanted:
+        layout: dict[str, Any] = {"yaxis": target}
+        slices = []
+        for number, name in enumerate(varied, 1):
+            layout[f"xaxis{number}"] = {"title": {"text": name}}
+            taken = [str(trial.params.get(name)) for trial in done]
+            slices.append(
+                {"type": "scatter", "mode": "markers", "x": taken, "y": values, "xaxis": f"x{number}", "marker": {"color": numbers}}
+            )
+        found["Slices"] = {"data": slices, "layout": layout}
+    if len(done) >= LEAST_FOR_IMPORTANCE and len(varied) > 1 and len(set(values)) > 1:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            try:
-                found[title] = plain(draw().to_plotly_json())
-            except ImportError:  # plotly is not there: no reason to lose what was measured
-                return {}
-            except (ValueError, RuntimeError, ZeroDivisionError, IndexError):  # too few or too equal trials for this plot
-                continue
+            evaluator = optuna.importance.PedAnovaImportanceEvaluator()
+            shares = optuna.importance.get_param_importances(study, evaluator=evaluator, params=varied)
+        bars = {"type": "bar", "orientation": "h", "x": list(shares.values()), "y": list(shares)}
+        found["Parameter importance"] = {"data": [bars], "layout": {}}
     return found
-
-
-def plain(value: Any) -> Any:
-    """A plotly figure's values as JSON has them: lists, numbers, texts; what is not finite becomes None."""
-    if isinstance(value, Mapping):
-        return {str(key): plain(part) for key, part in value.items()}
-    if isinstance(value, np.ndarray):
-        return plain(value.tolist())
-    if isinstance(value, (list, tuple)):
-        return [plain(part) for part in value]
-    if isinstance(value, np.generic):
-        return plain(value.item())
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if hasattr(value, "to_plotly_json"):
-        return plain(value.to_plotly_json())
-    return value if isinstance(value, (str, int, bool)) or value is None else str(value)

@@ -135,4 +135,4 @@ def test_the_pipeline_named_beside_the_sum_of_bounds_makes_up_most_of_it() -> No
     large = replace(first, binding_pipeline="dram", bound=replace(first.bound, us=150.0), measured=replace(first.measured, us=160.0))
     slow = replace(second, binding_pipeline="tensor", bound=replace(second.bound, us=100.0), measured=replace(second.measured, us=900.0))
     found = verdict((large, slow), ())
-    assert found.bound_us == 250.0 and found.binding_pipeline == "dram" and "; dram binds" in found.sentence
+    assert found.bound_us == 250.0 and found.binding_pipeline == "dram" and "; limited by DRAM bandwidth" in found.sentence

@@ -37,7 +37,7 @@ def test_the_ceiling_says_what_it_is_a_sum_of(measured: int, said: str) -> None:
     reached = [replace(launch, ceiling=replace(launch.ceiling, origin="measured")) for launch in result.launches if launch.ceiling]
     result = replace(result, launches=(*reached[:measured], *result.launches[measured:]))
     assert f"ceiling ({said})" in markdown.to_markdown(result)
-    tile = to_html(result).partition("<h2>Tunable ceiling</h2>")[2].partition("</div>")[0]
+    tile = to_html(result).partition(">Tunable ceiling</abbr></h2>")[2].partition("</div>")[0]
     assert said in tile and ("predicted" in tile) == ("predicted" in said)
 
 

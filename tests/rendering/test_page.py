@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import html
-import json
 import os
 import re
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -26,7 +25,7 @@ from advisor.result.schema import GapPart, Latency, Result
 from . import factory
 
 VOID = {"meta", "link", "br", "img", "input", "hr"}
-SVG_LEAVES = {"path", "circle", "rect"}
+SVG_LEAVES = {"path", "circle", "rect", "use"}
 SECTIONS = ("verdict", "change", "time", "latency", "roofline", "findings", "all-sizes", "provenance")
 RESULTS = {
     "table": lambda: factory.result(),
@@ -62,6 +61,7 @@ class Document(HTMLParser):
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         assert tag in SVG_LEAVES | VOID
         self.tags.append(tag)
+        self.ids += [value or "" for name, value in attrs if name == "id"]
         self.attributes += [(tag, name, value or "") for name, value in attrs]
 
     def handle_endtag(self, tag: str) -> None:
@@ -90,17 +90,10 @@ def said(result: Result) -> str:
     return Document(re.sub('<span class="together">(.*?)</span>', r"\1", page.to_html(result))).words()
 
 
-def without_library(text: str) -> str:
-    """The page without plotly's own source."""
-    library = plots.library()
-    assert library is not None
-    assert text.count(library) == 1
-    return text.replace(library, "")
-
-
 def test_sections_are_there(case: tuple[Result, str, Document]) -> None:
     result, _, document = case
-    expected = [*SECTIONS]
+    curves = any(part.size is not None for part in group(result.launches))
+    expected = [name for name in SECTIONS if name != "latency" or curves]
     expected += ["search"] if result.searches else []
     expected += ["measurement"] if any(launch.measured_rounds for launch in result.launches) else []
     for name in ("search", "measurement", *SECTIONS):
@@ -123,27 +116,33 @@ def test_nothing_is_asked_of_the_network(case: tuple[Result, str, Document]) -> 
         if name == "style":
             assert "url(" not in value
         assert not name.startswith("on"), name
-    ours = without_library(text)
-    styles = "".join(re.findall(r"<style>.*?</style>", ours, re.DOTALL))
+    styles = "".join(re.findall(r"<style>.*?</style>", text, re.DOTALL))
     assert "@import" not in styles and "url(" not in styles
     policy = next(value for _, name, value in document.attributes if name == "content" and "default-src" in value)
     assert "default-src 'none'" in policy and "http" not in policy
     assert not {"iframe", "object", "embed", "img", "base", "form"} & set(document.tags)
 
 
-def test_scripts_end_where_they_should(case: tuple[Result, str, Document]) -> None:
-    _, _, document = case
-    for script in document.scripts:
-        assert "</script" not in script.lower()
-    figures = [script for script in document.scripts if script.startswith("{")]
-    for figure in figures:
-        assert set(json.loads(figure)) == {"data", "layout"}
+def test_the_only_script_is_that_of_the_page(case: tuple[Result, str, Document]) -> None:
+    _, text, document = case
+    (script,) = document.scripts
+    assert "</script" not in script.lower() and "plotly" not in text.lower()
 
 
 def test_json_on_the_page_is_the_result(case: tuple[Result, str, Document]) -> None:
     result, _, document = case
     address = next(value for _, name, value in document.attributes if name == "href" and "base64" in value)
-    assert result_json.from_json(base64.b64decode(address.split(",", 1)[1])) == result
+    assert result_json.from_json(gzip.decompress(base64.b64decode(address.split(",", 1)[1]))) == result
+
+
+@pytest.mark.parametrize(("tokens", "most_bytes"), [(factory.TOKENS, 600_000), (tuple(range(1, 501)), 2_000_000)])
+def test_a_page_is_light(tokens: tuple[int, ...], most_bytes: int) -> None:
+    result = factory.result(tokens)
+    text = page.to_html(result)
+    document = Document(text)
+    assert len(text.encode()) <= most_bytes
+    targets = {value[1:] for _, name, value in document.attributes if name == "href" and value.startswith("#")}
+    assert targets <= set(document.ids), "links to launches that have no waterfall lead to their row"
 
 
 def test_numbers_say_where_they_come_from() -> None:
@@ -239,8 +238,8 @@ def test_lines_of_a_chart_differ_in_more_than_colour() -> None:
     for chart in charts.rooflines([part]):
         roofs = [series for series in chart.series if series.colour.startswith("roof-")]
         assert len(roofs) == len({series.dash for series in roofs}) > 1
-        drawn = [trace["line"]["dash"] for trace in plots.figure(chart)["data"] if "line" in trace]
-        assert {"solid", "dash", "dot"} <= set(drawn)
+        drawn = re.findall(r'class="line s-roof-[a-z0-9]+( dash| dot|)"', svg.draw(chart))
+        assert {"", " dash", " dot"} <= set(drawn)
 
 
 @pytest.mark.parametrize(
@@ -263,9 +262,7 @@ def test_a_line_ends_neither_in_an_option_nor_before_a_unit(text: str, whole: st
 
 def test_prose_is_no_markup() -> None:
     assert str(prose("<b>--x & 5 %\x1b")) == '&lt;b&gt;<span class="together">--x</span> &amp; <span class="together">5 %</span>\\x1b'
-    began = time.perf_counter()
     assert max(map(len, re.findall('"together">([^<]*)', str(prose("9" * 50_000 + " % --" + "a" * 50_000))))) < 40
-    assert time.perf_counter() - began < 1
     for text in ("a--b", "1 Big", "M=1 GPU", "x -- y"):
         assert "together" not in prose(text)
 
@@ -301,29 +298,22 @@ def test_times_that_look_at_odds_are_explained() -> None:
     assert "The launch furthest above its tunable ceiling, in µs, comes first" in text
 
 
-def test_every_chart_has_a_table_and_a_drawing() -> None:
+def test_every_chart_has_a_table_and_a_drawing_for_each_width() -> None:
     text = page.to_html(factory.result((1, 64, 1024), measured=True, searched=True))
     charts = re.findall(r'<figure class="chart">.*?</figure>', text, re.DOTALL)
-    assert len(charts) == 5  # w13, w2, roofline, best so far, parameter importance
+    assert len(charts) == 4  # w13, w2, roofline, best so far
     for chart in charts:
-        assert "<table>" in chart
-        assert 'class="plot"' in chart
-    assert sum('<svg class="static"' in chart for chart in charts) == 4
-    assert "BLOCK_SIZE_M" in charts[-1]
+        rows = len(re.findall(r'<th scope="row">', chart))
+        drawings = re.findall(r'<svg class="static (wide|narrow)".*? data-at="(.*?)"', chart)
+        assert [style for style, _ in drawings] == ["wide", "narrow"]
+        assert all(len(places.split(";")) == rows for _, places in drawings), "a tooltip says what its row says"
+    assert re.search(r'class="waterfall bars".*BLOCK_SIZE_M</th><td class="number">0.65', text, re.DOTALL)
 
 
 def test_findings_have_the_promised_anchors() -> None:
     document = Document(page.to_html(factory.result((64,))))
     assert "finding-w13-M64-expert-padding" in document.ids
     assert "finding-table-hole-in-table" in document.ids
-
-
-def test_page_without_plotly_keeps_its_drawings(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plots, "library", lambda: None)
-    text = page.to_html(factory.result((1, 64)))
-    assert len(text) < 1_000_000
-    assert '<svg class="static"' in text
-    assert 'class="plot"' not in text
 
 
 def test_launch_with_the_least_known_is_shown() -> None:
@@ -380,24 +370,20 @@ def test_a_launch_with_a_remedy_is_not_told_that_nothing_is_known() -> None:
     assert "nothing better known" not in told and "nothing is ranked" not in told and "see what to change" in told
 
 
-def test_page_is_quick_and_loads_no_plotly() -> None:
+def test_page_loads_nothing_heavy() -> None:
     script = (
-        "import sys, time\n"
+        "import sys\n"
         "from rendering import factory\n"
         "from advisor.rendering import page\n"
         "result = factory.result()\n"
-        "start = time.perf_counter(); page.to_html(result); print(time.perf_counter() - start)\n"
-        "print('plotly' in sys.modules or 'torch' in sys.modules)\n"
+        "page.to_html(result)\n"
+        "print('optuna' in sys.modules or 'torch' in sys.modules)\n"
     )
     root = Path(__file__).resolve().parent.parent.parent
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(root), str(root / "tests")])}
-    start = time.perf_counter()
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0, done.stderr
-    seconds, loaded = done.stdout.split()
-    assert loaded == "False"
-    assert float(seconds) < 3, "the whole command may take 3 s"
-    assert time.perf_counter() - start < 20
+    assert done.stdout.split() == ["False"]
 
 
 def test_measurements_that_were_given_are_not_denied() -> None:
@@ -415,21 +401,30 @@ def test_trials_are_counted_in_whole_numbers() -> None:
     search = replace(whole.searches[0], trials=whole.searches[0].trials[:2])
     chart = charts.best_so_far(search, 1)
     assert chart is not None
-    history = {"data": [{"x": [0, 1, 2], "y": [3.0, 2.0, 1.0]}], "layout": {"xaxis": {"title": {"text": "Trial"}}}}
-    slices = {"data": [{"x": [16, 32], "marker": {"color": [0, 1], "colorbar": {"title": {"text": "Trial"}}}}]}
-    marks = [plots.figure(chart)["layout"]["xaxis"]["tickvals"], plots.foreign(history)["layout"]["xaxis"]["tickvals"]]
-    marks.append(plots.foreign(slices)["data"][0]["marker"]["colorbar"]["tickvals"])
-    assert marks == [[0, 1], [0, 1, 2], [0, 1]]
-    assert ">0.5<" not in svg.draw(chart)
+    assert ">0.5<" not in svg.draw(chart) and ">1<" in svg.draw(chart)
 
 
-def test_a_plot_of_optuna_has_the_colours_of_the_page_and_room_for_its_figures() -> None:
-    marker = {"color": [0, 1], "colorscale": [[0, "rgb(247,251,255)"], [1, "rgb(8,48,107)"]], "colorbar": {}}
-    slices = plots.foreign({"data": [{"x": ["16", "32"], "y": [2.0, 1.0], "marker": marker}]})
-    assert [colour for _, colour in slices["data"][0]["marker"]["colorscale"]] == ["--c-loss", "--c-predicted"]
-    assert all(colour.startswith("--c-") for colour in slices["layout"]["colorway"])
-    bars = {"type": "bar", "orientation": "h", "x": [0.3, 0.7], "y": ["a", "b"], "text": ["0.30", "0.70"]}
-    assert plots.foreign({"data": [bars]})["layout"]["xaxis"]["range"] == [0, pytest.approx(0.875)]
+def test_plots_of_a_search_are_drawn_as_charts_of_the_page() -> None:
+    """Those of this version, and those that Optuna made for results of earlier ones."""
+    data = [
+        {"type": "scatter", "x": ["16", "128", "32"], "y": [3.0, 1.0, 2.0], "xaxis": "x", "marker": {"color": [0, 1, 2]}},
+        {"type": "scatter", "x": [2, 4], "y": [2.0, 1.0], "xaxis": "x2", "mode": "markers"},
+    ]
+    layout = {"xaxis": {"title": {"text": "BLOCK_SIZE_M"}}, "xaxis2": {"title": {"text": "num_warps"}}, "yaxis": {"title": {"text": "µs"}}}
+    blocks, warps = plots.charts_of({"data": data, "layout": layout}, "Slices", "s")
+    assert blocks.x_names == ("16", "32", "128"), "in the order of the numbers"
+    assert blocks.rows == (("16", "3", "trial 0"), ("128", "1", "trial 1"), ("32", "2", "trial 2"))
+    assert blocks.series[0].x == (0.0, 2.0, 1.0) and (warps.x_title, warps.y_title, warps.x_names) == ("num_warps", "µs", ())
+    history = [{"type": "scatter", "x": [0, 1], "y": [3, 2]}, {"type": "scatter", "mode": "lines", "x": [0, 1], "y": [3, 2]}]
+    (both,) = plots.charts_of({"data": history}, "History", "h")
+    assert [series.kind for series in both.series] == ["points", "line"]
+    bars = {"type": "bar", "orientation": "h", "x": [0.25, 0.75], "y": ["a", "b"]}
+    assert plots.bars({"data": [bars]}) == [("b", "0.75", 100.0), ("a", "0.25", pytest.approx(100 / 3))]
+
+
+@pytest.mark.parametrize("plot", [{}, {"data": None}, {"data": [3, {"x": 5}, {"type": "bar", "x": ["<b>"], "y": [1]}]}, {"layout": []}])
+def test_a_plot_that_is_none_is_no_reason_to_fail(plot: dict) -> None:
+    assert plots.charts_of(plot, "a", "b") == [] and plots.bars(plot) == []
 
 
 def test_an_axis_of_any_span_has_marks_enough_to_read_it() -> None:
@@ -441,7 +436,6 @@ def test_token_counts_are_written_in_full() -> None:
     [part] = group(factory.result((1024, 12288, 16384, 1048576), ("w13",)).launches)
     chart = charts.latency_over_sizes(part, 1)
     assert chart is not None
-    assert plots.figure(chart)["layout"]["xaxis"]["ticktext"] == ["1024", "12288", "16384", "1048576"]
     drawn = svg.draw(chart)
     assert ">12288<" in drawn or ">16384<" in drawn  # one of two that would touch
     assert ">1048576<" in drawn
@@ -479,7 +473,7 @@ def test_the_slowest_pipeline_binds_the_configuration() -> None:
     result = replace(factory.result((64,), ("w13",)), launches=(launch,))
     words = Document(page.to_html(result)).words()
     assert "l2 binding now" in words and "tensor sets the bound" in words
-    assert "l2 binds its configuration, tensor the bound" in verdict((launch,), ()).sentence
+    assert "its configuration is limited by L2 bandwidth, the bound by the rate of the tensor cores" in verdict((launch,), ()).sentence
 
 
 def test_page_of_several_gpus_leads_to_theirs_and_nowhere_else() -> None:

@@ -22,7 +22,11 @@ REPORT = """(function () {
   var root = document.documentElement;
   return {
     width: root.clientWidth, scroll: root.scrollWidth,
-    drawn: document.querySelectorAll(".plotted.drawn .main-svg").length,
+    drawn: Array.from(document.querySelectorAll(".static")).filter(function (each) { return each.getBoundingClientRect().height > 0; }).length,
+    small: Array.from(document.querySelectorAll(".static text")).filter(function (text) {
+      var box = text.getBoundingClientRect();
+      return box.height > 0 && (box.height < 10 || box.right > text.ownerSVGElement.getBoundingClientRect().right + 1);
+    }).map(function (text) { return text.textContent; }),
     sortable: document.querySelectorAll("th button").length,
     requests: performance.getEntriesByType("resource").length,
     attacked: Boolean(window.attacked),
@@ -54,6 +58,7 @@ def test_page_fits_draws_and_is_quiet(name: str, width: int, browser: Browser) -
     assert said["scroll"] <= said["width"] == width, said
     assert said["wide"] == [], said
     assert said["drawn"] >= 1, said
+    assert said["small"] == [], said
     assert said["sortable"] >= 8, said
     assert said["requests"] == 0, said
     assert said["attacked"] is False
@@ -193,14 +198,6 @@ def test_every_table_of_an_overview_is_named_on_a_phone(browser: Browser) -> Non
         assert all((height > 0) is headed for height in found[-2:])
 
 
-def test_title_of_an_axis_fits_a_phone(browser: Browser) -> None:
-    said = """Array.from(document.querySelectorAll("#roofline .xtitle")).map(function (title) {
-      return title.getBoundingClientRect().width - title.closest(".plot").clientWidth;
-    })"""
-    beyond = measured(browser, page.to_html(factory.result()), 390, said)
-    assert beyond and max(beyond) <= 0
-
-
 def test_why_a_search_stopped_has_the_width_of_its_card(browser: Browser) -> None:
     result = factory.result((64,), ("w13",), searched=True)
     result = replace(result, searches=(replace(result.searches[0], stopped_because="because " * 40),))
@@ -290,109 +287,79 @@ def test_what_is_wide_on_the_screen_is_whole_on_paper(browser: Browser) -> None:
             browser.print_media(False)
 
 
-def sliced() -> str:
-    """A page with a plot as Optuna's of slices: six panels beside each other."""
-    names = ("BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K", "GROUP_SIZE_M", "num_stages", "num_warps")
-    data, layout = [], {}
-    for index, name in enumerate(names):
-        number = str(index + 1) if index else ""
-        marker = {"color": [0, 1], "colorbar": {"title": {"text": "Trial"}}, "showscale": not index}
-        data.append(
-            {
-                "type": "scatter",
-                "mode": "markers",
-                "x": ["16", "32"],
-                "y": [2.0, 1.0],
-                "marker": marker,
-                "xaxis": f"x{number}",
-                "yaxis": f"y{number}",
-            }
-        )
-        layout[f"xaxis{number}"] = {"anchor": f"y{number}", "domain": [index / 6, (index + 0.8) / 6], "title": {"text": name}}
-        layout[f"yaxis{number}"] = {"anchor": f"x{number}", "domain": [0, 1]}
-    result = factory.result((64, 1024), ("w13",), searched=True)
-    search = replace(result.searches[0], plots={"Slices": {"data": data, "layout": layout}})
-    return page.to_html(replace(result, searches=(search,)))
-
-
-@pytest.mark.parametrize("width", [1400, 800, 390])
-def test_drawing_the_plots_moves_nothing(width: int, browser: Browser) -> None:
-    said = """Array.from(document.querySelectorAll(".plotted")).map(function (holder) {
-      var drawn = holder.offsetHeight;
-      holder.classList.remove("drawn");
-      return Math.abs(drawn - holder.offsetHeight);
-    })"""
-    moved = measured(browser, sliced(), width, said)
-    assert len(moved) == 4 and max(moved) == 0
-
-
-# A chart without its lines and letters, as it is before plots are drawn, and where none ever is: scrolled to a share of its way.
-EMPTY_CHART = """(function () {
-  var holder = document.querySelector(".plotted");
-  document.documentElement.classList.remove("js");
-  holder.classList.remove("drawn");
-  holder.querySelector(".static").style.visibility = "hidden";
-  holder.scrollLeft = SHARE * (holder.scrollWidth - holder.clientWidth);
-  var box = holder.getBoundingClientRect();
-  return [box.left + scrollX, box.top + scrollY, box.width];
+POINT = """(function () {
+  var drawing = Array.from(document.querySelectorAll("#roofline .static")).find(function (each) { return each.clientWidth > 0; });
+  var box = drawing.getBoundingClientRect(), view = drawing.viewBox.baseVal;
+  function say(kind, x, y, type) {
+    drawing.dispatchEvent(new PointerEvent(kind, { bubbles: true, pointerId: 1, pointerType: type || "mouse", button: 0,
+      clientX: box.left + x * box.width / view.width, clientY: box.top + y * box.height / view.height }));
+  }
+  drawing.setPointerCapture = function () {};
+  ACTION
 })()"""
 
 
-@pytest.mark.parametrize(
-    ("width", "share", "left", "right"), [(390, 0, False, True), (390, 0.5, True, True), (390, 1, True, False), (1280, 0, False, False)]
-)
-def test_an_edge_is_shaded_where_a_chart_goes_on_behind_it(width: int, share: float, left: bool, right: bool, browser: Browser) -> None:
-    browser.show(page.to_html(factory.result()), width)
+def test_a_tooltip_says_what_the_row_of_a_point_says(browser: Browser) -> None:
+    browser.show(page.to_html(factory.result((1, 64, 1024), ("w13",))), 1280)
     browser.pass_time(DRAWN_MS)
-    start, top, wide = browser.evaluate(EMPTY_CHART.replace("SHARE", str(share)))
-    plain, first, last = (browser.picture(at, top + 20, 10, 50) for at in (start + wide / 2, start + 1, start + wide - 11))
-    assert (first != plain, last != plain) == (left, right)
+    action = """var at = drawing.dataset.at.split(";")[1].split(",").map(Number);
+      say("pointermove", at[0], at[1]);
+      var row = drawing.closest("figure").querySelectorAll(".twin tbody tr")[1];
+      var shown = Array.from(document.querySelectorAll(".tip b")).map(function (each) { return each.textContent; });
+      return [getComputedStyle(document.querySelector(".tip")).display, shown.every(function (text) { return row.textContent.includes(text); }),
+              shown.length];"""
+    display, same, count = browser.evaluate(POINT.replace("ACTION", action))
+    assert (display, same) == ("block", True) and count >= 6
 
 
-@pytest.mark.parametrize(("width", "then"), [(1240, 500), (500, 1240)])
-def test_plots_follow_the_width_of_the_page(width: int, then: int, browser: Browser) -> None:
-    said = """Array.from(document.querySelectorAll(".plotted")).flatMap(function (holder) {
-      var drawing = holder.querySelector(".main-svg");
-      return [Math.abs(drawing.clientWidth - holder.clientWidth), Math.abs(drawing.clientHeight - holder.offsetHeight)];
-    })"""
-    apart = measured(browser, sliced(), width, said, then=then)
-    assert len(apart) == 8 and max(apart) == 0
+def test_a_part_of_a_chart_is_enlarged_and_all_of_it_shown_again(browser: Browser) -> None:
+    browser.show(page.to_html(factory.result((1, 64, 1024), ("w13",))), 1280)
+    browser.pass_time(DRAWN_MS)
+    action = """var before = drawing.querySelector(".x-ticks").innerHTML, use = drawing.querySelector(".area use");
+      var place = use.getAttribute("x");
+      say("pointerdown", 300, 120); say("pointermove", 420, 200); say("pointerup", 420, 200);
+      var moved = use.getAttribute("x"), ticks = drawing.querySelectorAll(".x-ticks text").length;
+      var changed = drawing.querySelector(".x-ticks").innerHTML !== before;
+      drawing.dispatchEvent(new MouseEvent("dblclick", { bubbles: true }));
+      return [moved !== place, changed, ticks, use.getAttribute("x") === place, drawing.querySelector(".x-ticks").innerHTML === before,
+              document.querySelectorAll(".zoom-box").length];"""
+    moved, changed, ticks, back, same, boxes = browser.evaluate(POINT.replace("ACTION", action))
+    assert moved and changed and ticks >= 2 and back and same and boxes == 0
+    assert browser.console == []
 
 
-PANEL_TITLES = """(function () {
-  var titles = Array.from(document.querySelectorAll("#search .needs-script [class^=g-x] text"));
-  var boxes = titles.map(function (title) { return title.getBoundingClientRect(); });
-  var touching = boxes.filter(function (one, index) {
-    return boxes.slice(index + 1).some(function (other) {
-      return one.left < other.right && other.left < one.right && one.top < other.bottom && other.top < one.bottom;
-    });
-  });
-  return [boxes.filter(function (box) { return box.width > 0; }).length, touching.length,
-          Math.max.apply(null, boxes.map(function (box) { return box.right; }))];
-})()"""
+def test_a_word_is_explained_where_the_keyboard_stops(browser: Browser) -> None:
+    browser.show(page.to_html(factory.result((64,), ("w13",))), 390)
+    browser.pass_time(DRAWN_MS)
+    said = """(function () {
+      document.querySelector("#verdict abbr").focus();
+      var tip = document.querySelector(".tip"), box = tip.getBoundingClientRect();
+      return [tip.textContent, box.left >= 0 && box.right <= innerWidth];
+    })()"""
+    text, inside = browser.evaluate(said)
+    assert text.startswith("The best latency that this kernel reaches") and inside
 
 
-@pytest.mark.parametrize("width", [1400, 640, 390])
-def test_titles_of_panels_stand_apart(width: int, browser: Browser) -> None:
-    shown, touching, right = measured(browser, sliced(), width, PANEL_TITLES)
-    assert (shown, touching) == (6, 0) and right <= width
+def test_the_wide_drawing_is_printed(browser: Browser) -> None:
+    browser.print_media(True)
+    try:
+        said = """["wide", "narrow"].map(function (style) { return document.querySelector(".static." + style).clientHeight; })"""
+        wide, narrow = measured(browser, page.to_html(factory.result()), 718, said)
+    finally:
+        browser.print_media(False)
+    assert wide > 100 and narrow == 0
 
 
-def test_plots_of_the_search_are_on_paper(browser: Browser) -> None:
-    paper = sliced().replace("@media screen", "@media speech").replace("@media print", "@media all")
-    print_it = '<script>setTimeout(function () { dispatchEvent(new Event("beforeprint")); }, 2000);</script></body>'
-    shown, touching, right = measured(browser, paper.replace("</body>", print_it), 718, PANEL_TITLES)
-    assert (shown, touching) == (6, 0) and right <= 718  # A4 without Chromium's margins of 1 cm
+def test_the_tag_of_a_finding_stays_in_view_beside_a_long_line(browser: Browser) -> None:
+    from .test_source_view import with_source
 
-
-def test_printing_leaves_the_plots_as_they_were(browser: Browser) -> None:
-    events = "dispatchEvent(new Event('beforeprint')); dispatchEvent(new Event('afterprint'));"
-    text = sliced().replace("</body>", f"<script>setTimeout(function () {{ {events} }}, 2000);</script></body>")
-    said = """Array.from(document.querySelectorAll(".plot")).map(function (plot) {
-      var drawing = plot.querySelector(".main-svg");
-      return Math.abs(drawing.clientWidth - plot.clientWidth) + Math.abs(drawing.clientHeight - plot.clientHeight);
-    }).concat(document.documentElement.dataset.theme ? 1 : 0)"""
-    assert measured(browser, text, 1400, said) == [0.0] * 5
+    said = """(function () {
+      var tag = document.querySelector(".at-line"), region = tag.closest(".scroll");
+      tag.closest("details").open = true;
+      return [region.getBoundingClientRect().right - tag.getBoundingClientRect().right];
+    })()"""
+    (room,) = measured(browser, page.to_html(with_source()), 390, said)
+    assert room >= 0
 
 
 def test_a_long_scope_leaves_room_for_what_was_found(browser: Browser) -> None:

@@ -26,6 +26,11 @@ LOAD, DOT = 100 + 14, 100 + 15
 
 @pytest.fixture
 def result() -> Result:
+    return with_source()
+
+
+def with_source() -> Result:
+    """A launch whose lines are known, one of them with a finding."""
     whole = factory.result((64,), ("w13",))
     launch = whole.launches[0]
     lines = (

@@ -1,0 +1,42 @@
+"""What the words of the page mean, said where the pointer or the keyboard stops at one."""
+
+from __future__ import annotations
+
+from markupsafe import Markup, escape
+
+MEANINGS = {
+    "bound": "The least time that this GPU's specified peak rates allow for this work: no kernel can be faster.",
+    "tunable ceiling": "The best latency that this kernel reaches with any configuration of its space.",
+    "binding pipeline": "The hardware resource that takes longest for this work, and so sets the bound.",
+    "binding": "The hardware resource that takes longest.",
+    "demand": "What this launch asks of the resource, with padding and repeated reads.",
+    "least demand": "What the problem alone asks of it, whatever the kernel.",
+    "P(≥10 %)": "How likely it is, by the model's errors on data it has not seen, that the change makes the launch at least 10 % faster.",
+    "waves": "How often the GPU is filled with thread blocks until all have run.",
+    "resident per SM": "Thread blocks that run on one multiprocessor at the same time.",
+    "CTAs": "Thread blocks, of which each runs one program of the kernel.",
+    "tail wave": "The last thread blocks leave some multiprocessors idle.",
+    "occupancy": "Too few warps run at a time to keep the resources busy.",
+    "exposed latency": "Waiting for memory that nothing else fills.",
+    "below peak rate": "Resources sustain less than their specified peak.",
+    "padding": "Work on rows and columns that the tile has and the problem does not.",
+    "extra traffic": "Bytes moved more often than the problem needs.",
+    "power limit": "The board lowers its clock to stay within its power limit.",
+    "tensor": "Tensor cores: matrix products.",
+    "fma": "Vector units: multiply and add outside the tensor cores.",
+    "xu": "Special-function units: exponentials, divisions, roots.",
+    "alu": "Integer units: addresses, masks, conversions.",
+    "issue": "Instruction issue: how many instructions an SM starts per clock.",
+    "smem": "Shared memory, inside an SM.",
+    "l2": "The cache that all SMs share.",
+    "dram": "The GPU's memory.",
+    "launch": "The fixed time from a launch to its first and from its last instruction.",
+    "predicted": "By the model, not measured.",
+    "specified": "From the vendor's documents.",
+}
+
+
+def term(word: str, key: str | None = None) -> Markup:
+    """The word, and what it means (of `key` where that is another) as a tooltip; the bare word where nothing is said of it."""
+    meaning = MEANINGS.get(key or word) or MEANINGS.get((key or word).lower())
+    return Markup('<abbr tabindex="0" title="{}">{}</abbr>').format(meaning, word) if meaning else escape(word)
