@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -140,12 +140,12 @@ HOURS: tuple[tuple[Command, ...], ...] = (
 class Finding:
     """What a rehearsed half hour came to."""
 
-    rows: dict[str, int]
+    rows: dict[str, int] = field(default_factory=dict)
     problems: int = 0
     complete: int = 0
     whole: int = 0
     expected_s: float = 0.0
-    wrong: list[str] | None = None
+    wrong: list[str] = field(default_factory=list)
 
 
 def expected_s(plan: str, device: str, before: int) -> float:
@@ -167,7 +167,7 @@ def rehearse(hour: int, device: str, python: str, cut_s: float, wheels: Path | N
     from advisor.measurement import read_measured
     from tests.gpu.judge import judge
 
-    found = Finding(rows={}, wrong=[])
+    found = Finding()
     with tempfile.TemporaryDirectory(prefix="half-hour-") as place:
         machine, kept = Path(place) / "machine", Path(place) / "kept"
         kept.mkdir()
@@ -297,12 +297,9 @@ def main(arguments: list[str] | None = None) -> int:
         found = rehearse(hour, given.device, given.python, given.seconds, given.wheels)
         total = found.expected_s + START_S
         rows = ", ".join(f"{count} of {plan}" for plan, count in found.rows.items()) or "none"
-        print(
-            f"half hour {hour}: rows {sum(found.rows.values())} ({rows}); problems {found.problems}, {found.complete} with default, "
-            f"recommended and best, {found.whole} of them whole spaces; about {total / 60:.0f} of 30 minutes on a GPU, {START_S} s of start "
-            f"included; {len(found.wrong or ())} complaints",
-            flush=True,
-        )
+        known = f"problems {found.problems}, {found.complete} with default, recommended and best, {found.whole} of them whole spaces"
+        minutes = f"about {total / 60:.0f} of 30 minutes on a GPU, {START_S} s of start included"
+        print(f"half hour {hour}: rows {sum(found.rows.values())} ({rows}); {known}; {minutes}; {len(found.wrong)} complaints", flush=True)
         failed += bool(found.wrong) + (total > HALF_HOUR_S)
     return int(failed > 0)
 
