@@ -196,7 +196,9 @@ def rehearse(hour: int, device: str, python: str, cut_s: float, wheels: Path | N
                 else:
                     found.expected_s += step.seconds
             print(f"{name}: {command.finds}; {took:.0f} s here, at most {command.seconds} s there; exit code {code}", flush=True)
-            for each in wrong:
+            brought = [f"{path.relative_to(out)} ({path.stat().st_size >> 10} KiB)" for path in sorted(out.rglob("*")) if path.is_file()]
+            print(f"   brings {', '.join(brought) or 'nothing'}", flush=True)
+            for each in [*re.findall(r"^not tuned.*$", log, re.MULTILINE), *wrong]:
                 print(f"   {each}", flush=True)
             found.wrong += [f"{name}: {each}" for each in wrong]
         for plan in found.rows:
