@@ -59,7 +59,7 @@ class Batch:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sustained:
     """A launch over and over, until the power limit had its say: microseconds per launch, after how many seconds, at which clock and
-    power (medians; None where the GPU does not say)."""
+    power (medians; None where the GPU does not say). Short launches are replayed as graphs, whose own cost, 1 to 3 %, is in it."""
 
     latency_us: float
     seconds: float
