@@ -98,6 +98,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="advisor-out",
         help="folder for report.html and result.json; of several GPUs a folder in it each, and side-by-side.html",
     )
+    parser.add_argument(
+        "--export",
+        metavar="DIR",
+        help="write the predicted table here, where and as the serving stack looks for it, merged into the one that lies there "
+        "where a gain is larger than its doubt; predicted.json says of each entry where it comes from",
+    )
+    parser.add_argument(
+        "--stack", choices=("vllm", "sglang"), help="of fused_moe: whose default runs today (default: vllm; --export: both)"
+    )
+    parser.add_argument(
+        "--block-shape", type=options.block_shape, metavar="N,K", help="of fused_moe: quantization block of the weights, such as 128,128"
+    )
     parser.add_argument("--format", choices=options.FORMATS, default="text", help="what to print")
 
 
@@ -146,6 +158,8 @@ def _request(arguments: argparse.Namespace, gpu: str | None) -> Request:
         routing=read_routing(arguments.routing) if arguments.routing else None,
         cache=arguments.cache or "warm",
         sizes=arguments.sizes,
+        stack=arguments.stack,
+        block_shape=arguments.block_shape,
     )
 
 
@@ -158,9 +172,50 @@ def _for_gpu(arguments: argparse.Namespace, gpu: str | None, output: Path) -> tu
         return _compiled(arguments, gpu, output)
     _refuse_kernel_options(arguments, table=arguments.target.endswith(".json"))
     predictor = load_predictor(Path(arguments.weights) if arguments.weights else None)
+    command = shlex.join(["advisor", *sys.argv[1:]])
     target = _resolve(arguments.target, request)
-    result = _advise(target, predictor, arguments, shlex.join(["advisor", *sys.argv[1:]]))
-    return shown(result, arguments.format, str(write(result, output))), result
+    if not arguments.export:
+        result = _advise(target, predictor, arguments, command)
+        return shown(result, arguments.format, str(write(result, output))), result
+    wanted = [target]
+    if target.table is None and arguments.stack is None:  # a layer's: each stack looks for a table of its own
+        wanted.append(_resolve(arguments.target, replace(request, stack="sglang")))
+    found = [_exported(each, request, predictor, arguments, command) for each in wanted]
+    result, paths = found[0]
+    document = shown(result, arguments.format, str(write(result, output)))
+    for path in dict.fromkeys([*paths, *(path for _, others in found[1:] for path in others)]):
+        options.note(f"written: {path}")
+    return document, result
+
+
+def _exported(
+    target: Target, request: Request, predictor: Predictor, arguments: argparse.Namespace, command: str
+) -> tuple[Result, list[Path]]:
+    """Advise on a target, on the table that lies under its name in the folder to export to if there is one, and write the predicted table.
+
+    Raises:
+        UsageError: No stack asks for a table of the target.
+    """
+    from advisor.advising.exports import layer_table_name, predicted_tables
+    from advisor.advising.targets.tables import table_target
+    from advisor.tables.neighbourhood import STANDARD_TOKENS
+    from advisor.tuning.export import table_path, write_predicted
+    from advisor.tuning.tables import check_exported
+
+    folder = Path(arguments.export)
+    check_exported(target)
+    name = layer_table_name(target) if target.table is None else None
+    if name is not None and (path := table_path(folder, name)).exists():
+        sizes, tokens = target.launches[0].problem.sizes, request.tokens or STANDARD_TOKENS
+        target = table_target(path, replace(request, sizes=None, tokens=tokens, hidden_size=sizes["H"], top_k=sizes["topk"], model=None))
+    result = _advise(target, predictor, arguments, command)
+    tables = predicted_tables(target, result.launches)
+    if not tables:
+        raise UsageError(
+            f"{target.title}: no serving stack looks for a table of this", None, "a tuned table, or fused_moe", "leave out --export"
+        )
+    rest = tuple(each for each in result.exports if each.kind != "table")
+    return replace(result, exports=(*(each.export for each in tables), *rest)), write_predicted(folder, tables, result)
 
 
 def _refuse_kernel_options(arguments: argparse.Namespace, *, table: bool) -> None:
@@ -386,7 +441,10 @@ def _tables(arguments: argparse.Namespace, request: Request, predictor: Predicto
             try:
                 target = table_target(table, replace(request, assume=True))
                 command = shlex.join(["advisor", "advise", str(table)])
-                result = _advise(target, predictor, arguments, command)
+                if arguments.export:
+                    result, _ = _exported(target, request, predictor, arguments, command)
+                else:
+                    result = _advise(target, predictor, arguments, command)
                 page = write(result, output / relative.with_suffix(""))
             except AdvisorError as error:
                 why = str(error).removeprefix(f"{printable(table.name)}: ")  # which the path says already

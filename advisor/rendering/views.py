@@ -9,7 +9,18 @@ from dataclasses import dataclass
 
 from advisor.rendering import figures
 from advisor.rendering.grouping import Group, group
-from advisor.result.schema import UNCERTAIN, Configuration, Finding, GapPart, Latency, LaunchReport, MeasuredRounds, PipelineTime, Result, Round
+from advisor.result.schema import (
+    UNCERTAIN,
+    Configuration,
+    Finding,
+    GapPart,
+    Latency,
+    LaunchReport,
+    MeasuredRounds,
+    PipelineTime,
+    Result,
+    Round,
+)
 
 _CAUSES = {
     UNCERTAIN: "Uncertain work",

@@ -111,7 +111,7 @@ def state_of(trial: FrozenTrial) -> str:
 
 
 def plots(study: Study, launches: Sequence[str] = ()) -> dict[str, dict]:
-    """Plots of a study as plotly figures (plain dicts), which the page draws itself; those that need more trials than there are are left out.
+    """Plots of a study as plotly figures (plain dicts), which the page draws; those that need more trials are left out.
 
     The history is of the sum of several `launches`: that of a single one is what the report shows as the best so far.
     """
@@ -132,7 +132,9 @@ def plots(study: Study, launches: Sequence[str] = ()) -> dict[str, dict]:
         for number, name in enumerate(varied, 1):
             layout[f"xaxis{number}"] = {"title": {"text": name}}
             taken = [str(trial.params.get(name)) for trial in done]
-            slices.append({"type": "scatter", "mode": "markers", "x": taken, "y": values, "xaxis": f"x{number}", "marker": {"color": numbers}})
+            slices.append(
+                {"type": "scatter", "mode": "markers", "x": taken, "y": values, "xaxis": f"x{number}", "marker": {"color": numbers}}
+            )
         found["Slices"] = {"data": slices, "layout": layout}
     if len(done) >= LEAST_FOR_IMPORTANCE and len(varied) > 1 and len(set(values)) > 1:
         with warnings.catch_warnings():
