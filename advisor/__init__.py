@@ -9,29 +9,35 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from advisor.advising.targets import Request as Request
-    from advisor.advising.targets.resolve import resolve_target as resolve_target
+    from advisor.advising.public import advise as advise
     from advisor.autotuning.decorator import autotune as autotune
     from advisor.autotuning.decorator import best_config as best_config
     from advisor.autotuning.decorator import warmup as warmup
+    from advisor.comparison.sides import compare as compare
     from advisor.gpus.hardware import list_gpus as list_gpus
     from advisor.gpus.hardware import load_gpu as load_gpu
     from advisor.learned import load_predictor as load_predictor
     from advisor.result.schema import Problem as Problem
+    from advisor.result.schema import Result as Result
     from advisor.search import AdvisorSampler as AdvisorSampler
+    from advisor.system.errors import AdvisorError as AdvisorError
+    from advisor.tuning.public import tune as tune
 
 __version__ = "0.1.0"
 
 _HOMES = {
+    "AdvisorError": "system.errors",
     "AdvisorSampler": "search",
     "Problem": "result.schema",
-    "Request": "advising.targets",
+    "Result": "result.schema",
+    "advise": "advising.public",
     "autotune": "autotuning.decorator",
     "best_config": "autotuning.decorator",
+    "compare": "comparison.sides",
     "list_gpus": "gpus.hardware",
     "load_gpu": "gpus.hardware",
     "load_predictor": "learned",
-    "resolve_target": "advising.targets.resolve",
+    "tune": "tuning.public",
     "warmup": "autotuning.decorator",
 }
 

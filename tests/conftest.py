@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import gc
 import os
 import re
 import shutil
+import signal
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -18,11 +20,20 @@ ROOT = Path(__file__).resolve().parent.parent
 # Workers side by side have a core each: two fits whose OpenMP threads wait for each other on all cores take many times as long.
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-# Nothing an earlier run compiled or decided may stand in for what this one does; all workers of a run share.
+# What an earlier run decided or stored may not stand in for what this one does; all workers of a run share a folder of its own. Compiled
+# kernels alone are kept from run to run: their names say everything that decides them (ADVISOR_TESTS_COLD=1 compiles all anew).
 if "PYTEST_XDIST_WORKER" not in os.environ:
     own_cache = tempfile.mkdtemp(prefix="advisor-tests-")
     atexit.register(shutil.rmtree, own_cache, ignore_errors=True)
     os.environ["ADVISOR_CACHE_DIR"] = own_cache
+    if not os.environ.get("ADVISOR_TESTS_COLD"):
+        kept = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "triton-advisor-tests" / "compiled"
+        with contextlib.suppress(OSError):  # a home that cannot be written to: this run compiles for itself
+            kept.mkdir(parents=True, exist_ok=True)
+            (Path(own_cache) / "compiled").symlink_to(kept)
+# Python leaves an interrupt ignored where it starts with it ignored (nohup, a shell's background); tests of Ctrl-C send some.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 IN_CI = os.environ.get("CI", "").lower() in ("1", "true", "yes")
 # How long inputs take to make says how busy the machine is (the tables of Unicode are built with the first text), nothing of the code.
 settings.register_profile("advisor", derandomize=IN_CI, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import numpy as np
 
 from advisor import pipelines
-from advisor.advising import advise
+from advisor.advising import advise_target
 from advisor.advising.drafts import Measured
 from advisor.advising.exports import triton_config
 from advisor.advising.targets import PlannedLaunch, Target
@@ -67,7 +67,7 @@ def diagnosed(
     row = next((timing for timing in tuned.timings if timing.configuration == tuned.configuration), None)
     if row is not None and row.us is not None:
         measured[name] = Measured(latency=_latency(row, tuned.origin))
-    report = advise(target, predictor, command="", measured=measured).launches[0]
+    report = advise_target(target, predictor, command="", measured=measured).launches[0]
     report = _with_faster(report, known, tuned.origin, gpu, predictor)
     return _own_names(report, configuration, family), replace(tuned, launch=name)
 

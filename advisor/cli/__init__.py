@@ -24,6 +24,7 @@ from advisor.system.writing import remedy_for
 
 COMMANDS = (
     "advise",
+    "model",
     "audit",
     "predict",
     "rank",
@@ -40,6 +41,7 @@ COMMANDS = (
     "rules",
     "explain",
     "schema",
+    "doctor",
 )
 """Commands in the order in which help lists them; a command whose module is not installed is left out."""
 
@@ -54,6 +56,7 @@ PACKAGES = {
     "torch": "torch",
     "sklearn": "scikit-learn",
     "lightgbm": "lightgbm",
+    "pyarrow": "pyarrow",
 }
 """What pip calls the packages that are imported, by their modules' names."""
 SAYING = ("measure", "train")

@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import shlex
 import sys
 from collections.abc import Mapping
@@ -43,7 +42,7 @@ from advisor.cli.advise_reports import (
 )
 from advisor.cli.kernel_options import add_kernel_arguments, given_for_a_kernel, launch_options
 from advisor.cli.progress import progress_bar
-from advisor.gpus.hardware import GpuSpec, load_gpu, match_device_name
+from advisor.gpus.hardware import load_gpu, match_device_name
 from advisor.system.errors import AdvisorError, NothingMatchedError, UsageError, printable
 
 if TYPE_CHECKING:
@@ -90,6 +89,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="measured latencies to compare with: rows (CSV), or a profile of Nsight Compute (ncu --csv) or torch's "
         "profiler, whose kernels are matched by name, threads and CTAs",
     )
+    options.add_untrusted_argument(parser)
     parser.add_argument("--weights", metavar="FILE", help="weights that `advisor train` wrote (default: those shipped)")
     parser.add_argument(
         "-o",
@@ -115,16 +115,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Advise, for every GPU asked for."""
+    from advisor.advising.targets.kinds import is_triton_cache
     from advisor.advising.targets.resolve import is_folder
     from advisor.autotuning.decisions.exchange import cache_file
 
+    options.require_room(arguments)
     if not arguments.target.strip():  # else it would be this folder
         raise UsageError("no target is named", repr(arguments.target), "a file, a folder, or a kernel", "see `advisor advise --help`")
     arguments.gpu = options.gpu_names(arguments.gpu)
     cache = cache_file(arguments.target)
     if cache is not None:
         documents = _tuned(arguments, *cache)
-    elif is_folder(Path(arguments.target)) and not _is_triton_cache(arguments.target):
+    elif is_folder(Path(arguments.target)) and not is_triton_cache(arguments.target):
         documents = _folder_of_tables(arguments)
     elif len(arguments.gpu) > 1:
         gpus = [load_gpu(name) for name in arguments.gpu]  # a misspelt one is told before the first report is written
@@ -165,10 +167,11 @@ def _request(arguments: argparse.Namespace, gpu: str | None) -> Request:
 
 def _for_gpu(arguments: argparse.Namespace, gpu: str | None, output: Path) -> tuple[str, Result]:
     """Resolve the target for one GPU, advise, write and print; the JSON document, where that is asked for, and the result."""
+    from advisor.advising.targets.kinds import is_code
     from advisor.learned import load_predictor
 
     request = _request(arguments, gpu)
-    if _is_code(arguments.target):
+    if is_code(arguments.target):
         return _compiled(arguments, gpu, output)
     _refuse_kernel_options(arguments, table=arguments.target.endswith(".json"))
     predictor = load_predictor(Path(arguments.weights) if arguments.weights else None)
@@ -233,46 +236,10 @@ def _refuse_kernel_options(arguments: argparse.Namespace, *, table: bool) -> Non
         )
 
 
-def _is_code(text: str) -> bool:
-    """Whether a target is a kernel in source, a record, or a cache of Triton; what a table needs loads without the compiler's part."""
-    there = os.path.exists(text)  # noqa: PTH110 - pathlib raises where a name is too long to be a path
-    if (text.isidentifier() and not there) or (text.endswith(".json") and not _is_triton_cache(text)):
-        return False
-    from advisor.compiled.launch_report import is_compiled_target
-
-    return is_compiled_target(text)
-
-
-def _is_triton_cache(text: str) -> bool:
-    """Whether a target is a cache of Triton, part of one, or an entry of it."""
-    path = Path(text.partition("::")[0])
-    try:
-        if not (path.is_dir() or path.with_suffix(".ttir").is_file()):
-            return False
-    except (OSError, ValueError):  # no path at all: too long, a null byte
-        return False
-    from advisor.compiled.launches.triton_cache import is_cache_target
-
-    return is_cache_target(text)
-
-
-def _cached_gpu(text: str) -> GpuSpec | None:
-    """A GPU that the newest entry of a cache runs on; None: the target is none, or no such GPU is described."""
-    if not _is_triton_cache(text):
-        return None
-    from advisor.compiled.launches.target import gpu_of
-    from advisor.compiled.launches.triton_cache import cached_kernels
-
-    entry = cached_kernels(text)[0]
-    gpu = gpu_of(entry.target)
-    if gpu is not None:
-        options.warn(f"no --gpu is given: taken as run on {gpu.name}, which runs code for {entry.target.name}")
-    return gpu
-
-
 def _compiled(arguments: argparse.Namespace, name: str | None, output: Path) -> tuple[str, Result]:
     """A kernel in source or a record of launches, by what the compiler makes of it."""
     from advisor.advising.of_compiled import advise_compiled
+    from advisor.advising.targets.kinds import cached_gpu
 
     named = [
         ("--model", arguments.model),
@@ -286,9 +253,12 @@ def _compiled(arguments: argparse.Namespace, name: str | None, output: Path) -> 
     ]
     if unfit := [option for option, value in named if value]:
         raise UsageError(f"{', '.join(unfit)} is for tables and bundled kernels", arguments.target, None, "give --sizes, or --arg")
-    gpu = load_gpu(name) if name is not None else _cached_gpu(arguments.target)
-    if gpu is None:
+    found = (load_gpu(name), "") if name is not None else cached_gpu(arguments.target)
+    if found is None:
         raise UsageError("a kernel needs a GPU to be compiled for", None, None, "add --gpu NAME (`advisor gpus` lists them)")
+    gpu, assumed = found
+    if assumed:
+        options.warn(assumed)
     command = shlex.join(["advisor", *sys.argv[1:]])
     with progress_bar("compiling") as advance:
         result = advise_compiled(
@@ -385,7 +355,7 @@ def _ask(text: str, labels: list[str]) -> int:
 
 
 def _advise(target: Target, predictor: Predictor, arguments: argparse.Namespace, command: str) -> Result:
-    from advisor.advising import advise
+    from advisor.advising import advise_target
     from advisor.advising.measured.profiles import match_file
 
     measured: Mapping[str, Measured] = {}
@@ -396,7 +366,7 @@ def _advise(target: Target, predictor: Predictor, arguments: argparse.Namespace,
             options.warn(matched.unmatched)
     for warning in target.warnings:
         options.warn(warning)
-    return advise(target, predictor, command=command, measured=measured)
+    return advise_target(target, predictor, command=command, measured=measured)
 
 
 def _folder_of_tables(arguments: argparse.Namespace) -> list[str]:

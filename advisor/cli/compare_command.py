@@ -19,11 +19,13 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from advisor.cli import options
-from advisor.system.errors import InputError, UsageError, printable
+from advisor.system.errors import NoRoomError, UsageError, printable
+from advisor.system.reading import read_bytes
 
 if TYPE_CHECKING:
     from advisor.comparison import Options
@@ -69,6 +71,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--output", metavar="DIR", help="also write comment.md, summary.md, comparison.html, .json and .sarif there")
     parser.add_argument("--render", metavar="FILE", help="show a comparison.json that was written before, and compare nothing")
     parser.add_argument("--no-compile", action="store_true", help="leave compiled resources out")
+    sandbox = parser.add_mutually_exclusive_group()
+    sandbox.add_argument(
+        "--require-sandbox",
+        action="store_true",
+        help="exit with 4 where this machine cannot hold a stranger's kernel while it is compiled (`advisor doctor`)",
+    )
+    sandbox.add_argument("--trust-source", action="store_true", help="compile revisions also where it cannot")
     parser.add_argument("--repository", metavar="DIR", default=".", help="where the git repository lies (default: here)")
     parser.add_argument("--weights", metavar="FILE", help="weights that `advisor train` wrote (default: those shipped)")
     options.add_model_arguments(parser)
@@ -106,11 +115,11 @@ def exit_code(result: ComparisonResult) -> int:
 
 def _render(arguments: argparse.Namespace) -> ComparisonResult:
     from advisor.comparison.of_files import OF_MODEL
-    from advisor.result.comparison_json import comparison_from_json
+    from advisor.result.comparison_json import LARGEST_BYTES, comparison_from_json
 
     if arguments.sides or arguments.baseline or arguments.merge_base:
         raise UsageError("--render compares nothing: give it no sides", " ".join(arguments.sides) or None)
-    unused = ("gpu", "fail_on", "launches", "update", "no_compile", "weights", *OF_MODEL)
+    unused = ("gpu", "fail_on", "launches", "update", "no_compile", "require_sandbox", "trust_source", "weights", *OF_MODEL)
     given = [f"--{name.replace('_', '-')}" for name in unused if getattr(arguments, name)]
     if given:
         raise UsageError(
@@ -120,12 +129,13 @@ def _render(arguments: argparse.Namespace) -> ComparisonResult:
             "leave it out, or compare the two sides with it",
         )
     path = options.existing_file(arguments.render)
-    return comparison_from_json(path.read_bytes(), name=path.name)
+    return comparison_from_json(read_bytes(path, path.name, "a comparison.json", LARGEST_BYTES), name=path.name)
 
 
 def _compare(arguments: argparse.Namespace) -> ComparisonResult:
     from advisor.advising.targets import Request
     from advisor.comparison import Options
+    from advisor.comparison.sides import compare_sides
     from advisor.learned import load_predictor
 
     predictor = load_predictor(Path(arguments.weights) if arguments.weights else None)
@@ -148,106 +158,42 @@ def _compare(arguments: argparse.Namespace) -> ComparisonResult:
         raise UsageError("--update stores a baseline", None, "--baseline DIR", "say where with --baseline DIR")
     if arguments.baseline:
         return _baseline(arguments, wanted, predictor)
-    _take_range(arguments)
-    return _two_sides(arguments, wanted, predictor)
+    wanted = _in_a_room(arguments, wanted)
+    return compare_sides(arguments.sides, wanted, predictor, merge_base=arguments.merge_base, repository=Path(arguments.repository))
 
 
-def _take_range(arguments: argparse.Namespace) -> None:
-    """Read a side that is a range of revisions as `git diff` does: BASE..HEAD as the two, BASE...HEAD with their merge base; HEAD
-    stands for one that is left out. No revision has two dots in its name."""
-    name = arguments.sides[0] if len(arguments.sides) == 1 else ""
-    if ".." not in name or "../" in name or "/.." in name or arguments.merge_base is not None or Path(name).exists():
-        return  # no range, or the path of a file that is not there
-    base, dots, head = name.partition("..." if "..." in name else "..")
-    arguments.sides = [base or "HEAD", head or "HEAD"]
-    if dots == "...":
-        arguments.merge_base = arguments.sides.pop(0)
+def _in_a_room(arguments: argparse.Namespace, wanted: Options) -> Options:
+    """What is wanted, with what is said of the room that kernels are compiled in: revisions, which may be a stranger's, are not compiled
+    without one.
 
+    Raises:
+        NoRoomError: A room is required, and a wall of it does not stand here.
+    """
+    if not wanted.compiling:
+        return wanted
+    from advisor.compiled.compiler.pool import room_lacks
 
-def _two_sides(arguments: argparse.Namespace, wanted: Options, predictor: Predictor) -> ComparisonResult:
-    from advisor.comparison import compare_files, compare_trees
-    from advisor.comparison.of_files import folder_settings
-    from advisor.comparison.trees.trees import FolderTree
-
-    sides = list(arguments.sides)
-    if arguments.merge_base is None:
-        if len(sides) not in (1, 2):
-            raise UsageError("compare needs two sides", " ".join(sides) or None, "BASE HEAD", "see `advisor compare --help`")
-        paths = [Path(side) for side in sides]
-        if len(paths) == 2 and all(path.is_dir() for path in paths):
-            base, head = (FolderTree(folder=path, label=side) for path, side in zip(paths, sides, strict=True))
-            return compare_trees(base, head, wanted, predictor)
-        if len(paths) == 2 and all(path.is_file() for path in paths):
-            return compare_files(paths[0], paths[1], wanted, predictor, folder_settings(Path()))
-        if len(paths) == 2 and all(path.exists() for path in paths):
-            raise InputError("the two sides are not of a kind", " and ".join(sides), "two files or two folders")
-    elif len(sides) > 1:
-        raise UsageError("--merge-base takes one side", " ".join(sides), "HEAD (default: HEAD)")
-    return _revisions(arguments, sides, wanted, predictor)
-
-
-def _revisions(arguments: argparse.Namespace, sides: list[str], wanted: Options, predictor: Predictor) -> ComparisonResult:
-    from advisor.comparison import compare_trees
-    from advisor.comparison.trees import git
-    from advisor.comparison.trees.trees import RevisionTree
-
-    folder = git.repository(Path(arguments.repository))
-    if folder is None and sides and all(Path(side).exists() for side in sides):
-        raise _one_path(sides[0], sides)
-    if folder is None:
-        missing = next((side for side in sides if not Path(side).exists()), arguments.repository)
-        raise InputError(
-            f"{missing}: no such file, and {arguments.repository} is no git repository whose revision it could be",
-            remedy="check the path, or name the repository with --repository DIR",
+    lacks = room_lacks()
+    if not lacks:
+        return replace(
+            wanted,
+            room="kernels are compiled without network, without secrets, and with no file to write or read that is not the compiler's",
         )
-    head_name = (sides[0] if sides else "HEAD") if arguments.merge_base else (sides[1] if len(sides) == 2 else "HEAD")
-    base_name = arguments.merge_base or sides[0]
-    found = {name: git.commit(folder, name) for name in (base_name, head_name)}
-    lost = [name for name, commit in found.items() if commit is None]
-    for name in lost:
-        if not Path(name).exists():
-            raise _lost(folder, name)
-    if lost:
-        raise _one_path(lost[0], sides)
-    commits = [found[base_name] or "", found[head_name] or ""]
-    base, label = commits[0], base_name
-    if arguments.merge_base:
-        base, label = git.merge_base(folder, commits[0], commits[1]), f"merge base with {base_name}"
-    trees = [RevisionTree(folder=folder, label=name, revision=commit) for name, commit in ((label, base), (head_name, commits[1]))]
-    return compare_trees(trees[0], trees[1], wanted, predictor)
-
-
-def _lost(folder: Path, name: str) -> InputError:
-    """That a name is no revision that is here; of a clone without all of its history, how it gets here."""
-    from advisor.comparison.trees import git
-
-    what = f"{name}: neither a path nor a revision of this repository"
-    if not git.is_shallow(folder):
-        return InputError(what, remedy="check the spelling, or fetch it")
-    return InputError(
-        what,
-        "a shallow clone, which lacks a part of the history",
-        "a clone that has both commits",
-        "run `git fetch --unshallow origin`, or clone all of it (actions/checkout: fetch-depth: 0)",
-    )
-
-
-def _one_path(name: str, sides: list[str]) -> UsageError:
-    """That a path has nothing of its kind beside it."""
-    return UsageError(
-        f"{name} is a path, and is compared with another one",
-        " ".join(sides),
-        "two files, two folders or two revisions",
-        "name the other side, or where its baseline lies with --baseline DIR",
-    )
+    if arguments.require_sandbox:
+        raise NoRoomError("--require-sandbox: a wall does not stand on this machine", lacks, None, "see `advisor doctor`")
+    options.warn(f"no sandbox for a stranger's kernels on this machine: {lacks}")
+    are_own = arguments.trust_source or (arguments.merge_base is None and all(Path(side).exists() for side in arguments.sides))
+    said = "compiled all the same" if are_own else "not compiled; --trust-source compiles them"
+    return replace(wanted, compiling=are_own, room=f"none on the machine that compared ({lacks}): kernels are {said}")
 
 
 def _baseline(arguments: argparse.Namespace, wanted: Options, predictor: Predictor) -> ComparisonResult:
     """HEAD against what is stored for its GPU and Triton version; stored only where that is asked for."""
     from advisor.comparison import compare_files, new_result
     from advisor.comparison.of_files import missing_baseline, refuse_unused
-    from advisor.comparison.trees import baselines
+    from advisor.comparison.trees.git import of_result, of_rows
     from advisor.measurement.rows import read_measured
+    from advisor.result.comparison_json import LARGEST_BYTES
     from advisor.result.result_json import from_json
 
     if arguments.merge_base:
@@ -258,10 +204,10 @@ def _baseline(arguments: argparse.Namespace, wanted: Options, predictor: Predict
     rows = head.name.endswith(".csv")
     refuse_unused(wanted, "rows" if rows else "result")
     if rows:
-        place = baselines.of_rows(Path(arguments.baseline), list(read_measured(head)), head.name)
+        place = of_rows(Path(arguments.baseline), list(read_measured(head)), head.name)
     else:
-        result = from_json(head.read_bytes(), name=head.name)
-        place = baselines.of_result(Path(arguments.baseline), result)
+        result = from_json(read_bytes(head, head.name, "a result.json", LARGEST_BYTES), name=head.name)
+        place = of_result(Path(arguments.baseline), result)
     if place.is_file():
         found = compare_files(place, head, wanted, predictor)
     elif rows:

@@ -12,6 +12,7 @@ import argparse
 import json
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Evaluate and print."""
     from advisor.learned import weights
     from advisor.training import evaluate as evaluation
+    from advisor.training.step_cases import is_steps_folder
 
     said = set()
 
@@ -60,6 +62,8 @@ def run(arguments: argparse.Namespace) -> int:
         said.add(text)
         print(f"advisor: {text}", file=sys.stderr, flush=True)
 
+    if any(map(is_steps_folder, arguments.data)):
+        return _evaluate_steps(arguments, progress)
     workers = os.cpu_count() or 1
     chosen = [
         name
@@ -99,6 +103,47 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         show(figures)
     return 0
+
+
+def _evaluate_steps(arguments: argparse.Namespace, progress: Callable[[str], None]) -> int:
+    """Judge whole steps."""
+    from advisor.learned import load_predictor
+    from advisor.training.step_evaluation import evaluate_steps
+
+    if len(arguments.data) > 1 or arguments.leave_out or arguments.test_gpu or arguments.card or arguments.baselines:
+        raise UsageError(
+            "a folder of measured steps is judged alone",
+            " ".join(arguments.data),
+            "the folder, and --weights or --format",
+            "run it by itself",
+        )
+    figures = evaluate_steps(arguments.data[0], load_predictor(arguments.weights), progress)
+    if arguments.format == "json":
+        print(json.dumps(_finite(figures), indent=2, default=_plain, allow_nan=False))
+    else:
+        show_steps(figures)
+    return 0
+
+
+def show_steps(figures: dict[str, Any]) -> None:
+    """The table of whole steps, ours beside the published predictors."""
+    print("mean absolute errors of the measured latency, percent; constants of every GPU are fitted without it")
+    print(f"throttled boards: {', '.join(figures['throttled'])} (nothing is fitted to them)\n")
+    peers = list(dict.fromkeys(name for f in figures["suites"].values() for name in f["peers_mape_percent"]))
+    heads = "".join(f"{head:>10}" for head in ("cases", "ours", "median", "bias", "in 80 %", *peers))
+    print(f"{'steps':<36}{heads}")
+    for name, f in figures["suites"].items():
+        ours = f"{f['cases']:>10}" + "".join(
+            f"{f[key]:>10.1f}" for key in ("mape_percent", "median_percent", "bias_percent", "coverage_percent")
+        )
+        found = f["peers_mape_percent"]
+        print(f"{name:<36}{ours}" + "".join(f"{found[peer]:>10.1f}" if peer in found else f"{'–':>10}" for peer in peers))
+    print()
+    for each in figures["cases"]:
+        off = 100 * (each["predicted_ms"] / each["measured_ms"] - 1)
+        found = f"{each['measured_ms']:>12.2f} ms measured{each['predicted_ms']:>12.2f} predicted{off:>8.1f} %"
+        found = f"{each['measured_ms']:>12.2f} ms measured{each['predicted_ms']:>12.2f} predicted{off:>8.1f} %"
+        print(f"{each['suite']:<18}{each['run']:<52}{found}")
 
 
 def _plain(value: Any) -> Any:

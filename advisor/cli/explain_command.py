@@ -18,16 +18,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the explanation."""
-    from advisor.diagnosis.catalogue import all_rules
+    from advisor.diagnosis.catalogue import TITLES, explanation
     from advisor.rendering.folding import reflow, width_of
 
-    by_id = {rule.id: rule for rule in all_rules()}
     wanted = arguments.rule.lower()
-    if wanted not in by_id:
-        close = difflib.get_close_matches(wanted, by_id, n=3) or sorted(by_id)[:3]
+    if wanted not in TITLES:
+        close = difflib.get_close_matches(wanted, TITLES, n=3) or sorted(TITLES)[:3]
         raise UsageError("no such rule", arguments.rule, "one that `advisor rules` lists", f"closest: {', '.join(close)}")
-    rule = by_id[wanted]
-    text = f"{rule.id}: {rule.title}\n\n{rule.explanation.strip()}"
+    text = f"{wanted}: {TITLES[wanted]}\n\n{explanation(wanted).strip()}"
     width = width_of(sys.stdout)
     print(text if width is None else reflow(text, width))
     return 0

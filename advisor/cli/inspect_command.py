@@ -35,6 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--routing", metavar="FILE", help="its token slots per expert; default uniform")
     add_kernel_arguments(parser)
     parser.add_argument("--cache", choices=("cold", "warm"), default="warm", help="what the L2 holds when the kernel starts")
+    options.add_untrusted_argument(parser)
     parser.add_argument("--format", choices=("text", "json"), default="text")
 
 
@@ -45,6 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
     from advisor.compiled.launches.target import compile_target, gpu_of, is_kernel_target, open_kernel
     from advisor.compiled.launches.triton_cache import is_cache_target
 
+    options.require_room(arguments)
     gpu = load_gpu(arguments.gpu) if arguments.gpu else None
     target = compile_target(arguments.target) if arguments.target else None
     if not is_kernel_target(arguments.kernel) and is_cache_target(arguments.kernel):

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from advisor.gpus.hardware import GpuSpec, load_gpu
-from advisor.system.errors import UsageError, printable
+from advisor.system.errors import NoRoomError, UsageError, printable
 from advisor.system.writing import replacing
 
 FORMATS = ("text", "json", "md")
@@ -216,6 +216,27 @@ def check_writable(path: str | Path) -> None:
 def note(message: str) -> None:
     """A remark on stderr, beside what goes to stdout."""
     print(f"advisor: {message}", file=sys.stderr)
+
+
+def add_untrusted_argument(parser: argparse.ArgumentParser) -> None:
+    """`--untrusted`, which `require_room` reads."""
+    parser.add_argument(
+        "--untrusted", action="store_true", help="a stranger's kernel: refuse to compile it where nothing holds it (`advisor doctor`)"
+    )
+
+
+def require_room(arguments: argparse.Namespace) -> None:
+    """Raises where what is to be compiled is a stranger's and this machine has no room for it.
+
+    Raises:
+        NoRoomError: A wall does not stand.
+    """
+    if not arguments.untrusted:
+        return
+    from advisor.compiled.compiler.pool import room_lacks
+
+    if lacks := room_lacks():
+        raise NoRoomError("--untrusted: this machine cannot hold a stranger's kernel", lacks, None, "see `advisor doctor`")
 
 
 def warn(message: str) -> None:

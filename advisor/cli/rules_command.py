@@ -15,13 +15,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the list."""
-    from advisor.diagnosis.catalogue import all_rules
+    from advisor.diagnosis.catalogue import TITLES
 
-    rules = all_rules()
     if arguments.format == "json":
-        print(json.dumps([{"rule": rule.id, "title": rule.title} for rule in rules], indent=2, ensure_ascii=False))
+        print(json.dumps([{"rule": rule, "title": title} for rule, title in TITLES.items()], indent=2, ensure_ascii=False))
         return 0
-    width = max(len(rule.id) for rule in rules)
-    for rule in rules:
-        print(f"{rule.id:<{width}}  {rule.title}")
+    width = max(map(len, TITLES))
+    for rule, title in TITLES.items():
+        print(f"{rule:<{width}}  {title}")
     return 0

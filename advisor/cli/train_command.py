@@ -8,10 +8,14 @@ it writes needs numpy only.
 from __future__ import annotations
 
 import argparse
+import functools
+import json
 import sys
+from pathlib import Path
 
-from advisor.cli.options import check_not_read, check_writable, file_output
+from advisor.cli.options import check_not_read, check_writable, file_output, write_text
 from advisor.gpus.hardware import load_gpu
+from advisor.system.errors import UsageError
 
 HELP = "fit the learned model to measured launches"
 
@@ -29,6 +33,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `advisor train`."""
     parser.add_argument("data", nargs="+", metavar="DATA", help="CSV files of measured rows, or folders of them")
     parser.add_argument("-o", "--output", required=True, type=file_output, metavar="WEIGHTS", help="where to write the weights (.npz)")
+    parser.add_argument(
+        "--steps",
+        action="store_true",
+        help="fit the constants of whole steps instead: DATA are the folder of measured collectives and that of measured steps, "
+        "the output is ceilings/steps.json",
+    )
     parser.add_argument("--card", metavar="FILE", help="write what training itself held out as a model card (Markdown)")
     parser.add_argument("--exclude-gpu", action="append", default=[], metavar="NAME", help="leave a GPU out (may be repeated)")
     parser.add_argument(
@@ -48,6 +58,8 @@ def run(arguments: argparse.Namespace) -> int:
 
     check_writable(arguments.output)
     check_not_read(arguments.output, arguments.data)
+    if arguments.steps:
+        return _train_steps(arguments)
     if arguments.card:
         check_writable(arguments.card)
     excluded = [load_gpu(name).name for name in arguments.exclude_gpu]
@@ -64,4 +76,19 @@ def run(arguments: argparse.Namespace) -> int:
         write_card(arguments.output, arguments.card)
     rows = sum(fitted.about.get("rows", {}).values())
     print(f"{arguments.output}: weights {fitted.digest()}, fitted to {rows} rows of {len(fitted.about.get('gpus', []))} GPUs")
+    return 0
+
+
+def _train_steps(arguments: argparse.Namespace) -> int:
+    """Fit the constants of whole steps and write them."""
+    from advisor.learned import load_predictor
+    from advisor.training.step_evaluation import train_steps
+
+    if len(arguments.data) != 2:
+        raise UsageError("--steps takes two folders", " ".join(arguments.data), "measured collectives, then measured steps", None)
+    collectives, steps = arguments.data
+    progress = functools.partial(print, file=sys.stderr, flush=True)
+    fitted = train_steps(collectives, steps, load_predictor(), lambda text: progress(f"advisor: {text}"))
+    write_text(Path(arguments.output), json.dumps(fitted, separators=(",", ":")) + "\n")
+    print(f"{arguments.output}: gaps and spread of {len(fitted['gpus'])} GPUs, collectives of {len(fitted['collectives']['curves'])}")
     return 0

@@ -76,7 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
     from advisor.result.result_json import to_json
     from advisor.search.storage import opened_by_optuna, without_password
     from advisor.system.worker_processes import sigterm_as_interrupt
-    from advisor.tuning import tune
+    from advisor.tuning import tune_order
     from advisor.tuning.export import markdown, write_exports
 
     order = _order(arguments)
@@ -84,7 +84,7 @@ def run(arguments: argparse.Namespace) -> int:
     watch = _Watch()
     try:
         with sigterm_as_interrupt():  # what batch systems send at the end of their time
-            tuned = tune(order, workers=arguments.workers, command=command, watch=watch)
+            tuned = tune_order(order, workers=arguments.workers, command=command, watch=watch)
     except json.JSONDecodeError as error:  # Optuna's journal: a line of JSON for every step, read again whenever one is added
         raise InputError(
             f"{without_password(order.storage)}: the study is damaged",

@@ -33,6 +33,7 @@ class Options:
     launches: tuple[Path, ...] = ()  # records of `advisor record`, besides those that advisor.toml names
     request: Request = field(default_factory=Request)
     command: str = ""
+    room: str = ""  # what is said of the room that kernels are compiled in
 
     def __post_init__(self) -> None:
         gates.conditions(self.fail_on or ())  # here, and not after minutes of comparing
@@ -89,6 +90,7 @@ def assemble(
         subjects=tuple(subjects),
         gate=gates.gate(subjects, conditions, unjudged=unjudged),
         warnings=tuple(warnings),
+        room=options.room,
         skipped=tuple(skipped),
     )
 

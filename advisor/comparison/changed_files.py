@@ -5,25 +5,30 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path, PurePosixPath
 
 from advisor.advising.targets import Request
 from advisor.comparison.failures import broken_source, is_kernel_source, unreadable
-from advisor.comparison.fallbacks import Fallback, fallback_entry, version_folders
 from advisor.comparison.files import result_subject, rows_subject
-from advisor.comparison.kernels.calling import CallingFile, CallingFiles
 from advisor.comparison.kernels.importers import LARGEST_IMPORTED
 from advisor.comparison.kernels.kernel_source import LARGEST_SOURCE_BYTES
 from advisor.comparison.kernels.kernels import kernel_subjects
-from advisor.comparison.kernels.launchers import Calls, LaunchedElsewhere, Launchers
-from advisor.comparison.kernels.reading import Reading
+from advisor.comparison.kernels.launchers import LaunchedElsewhere, Launchers, Reading
 from advisor.comparison.kernels.resources import Compiling
 from advisor.comparison.kernels.undefined_names import launched_in_vain
 from advisor.comparison.moves import MovedKernels
 from advisor.comparison.recorded import Recorded
 from advisor.comparison.settings import Settings
-from advisor.comparison.tables import named_like_table, read_version, table_request, table_subject
+from advisor.comparison.tables import (
+    Fallback,
+    fallback_entry,
+    named_like_table,
+    read_version,
+    table_request,
+    table_subject,
+    version_folders,
+)
 from advisor.comparison.trees import git
 from advisor.comparison.trees.trees import LARGEST_FILE_BYTES, Entry, FileChange, FolderTree, RevisionTree, Tree
 from advisor.gpus.hardware import GpuSpec
@@ -147,8 +152,6 @@ class ChangedFiles:
                 return []
             former = {entry.path for entry in (*(each.entry for each in came.values()), change.base) if entry is not None}
             launchers = (self._launchers(before, self.launched.base, former), self._launchers(after, self.launched.head, {change.path}))
-            calls = ((before, self.launched.base_calls, former), (after, self.launched.head_calls, {change.path}))
-            calling = [self._calling(*each) for each in calls]
             found = kernel_subjects(
                 change.path,
                 change.word,
@@ -163,7 +166,6 @@ class ChangedFiles:
                 left=left,
                 launchers=launchers,
                 importing=self.importing,
-                calling=calling,
             )
             found = [self._still_launched(each, after, change.head) for each in found]
             left_out = before.left_out or after.left_out
@@ -199,27 +201,6 @@ class ChangedFiles:
             if source is not None:
                 found.append((entry.path, source))
         return found
-
-    def _calling(self, reading: Reading, calls: Calls, paths: Collection[str]) -> CallingFiles:
-        """The files that call functions which lead to launches of kernels in these paths; and the files of these functions, but for the
-        kernels' own."""
-        called: dict[str, SourceFile] = {}
-        calling = []
-        for each in (each for path in sorted(paths) for each in calls.get(path, ())):
-            try:
-                for entry in (each.called, *(() if each.compared else (each.caller,))):
-                    if entry.path not in called and entry.path not in paths:
-                        called[entry.path] = reading.functions(entry)
-                source = called.get(each.caller.path) or reading.file(each.caller)
-                whole = partial(reading.calls, each.caller, each.names)
-                calling.append(
-                    CallingFile(
-                        where=each.caller.path, source=source, whole=whole, of=each.called.path, names=each.names, compared=each.compared
-                    )
-                )
-            except git.PartialCloneError:
-                continue  # what its functions need is not here
-        return CallingFiles(files=tuple(calling), called=called)
 
 
 def no_longer_readable(base: Tree, head: Tree, change: FileChange) -> Subject | None:

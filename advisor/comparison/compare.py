@@ -45,7 +45,7 @@ def compare_trees(base: Tree, head: Tree, options: Options, predictor: Predictor
     warnings += _unmatched(settings, base, head)
     gpus = chosen_gpus(options, settings)
     importing = reached(base, head, relevant)
-    launched = launched_elsewhere(base, head, (*relevant, *importing.changes), importing.names)
+    launched = launched_elsewhere(base, head, (*relevant, *importing.changes))
     warnings += (*importing.left_out, *launched.left_out)
     files = ChangedFiles(
         base=base,

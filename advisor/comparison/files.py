@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterable, Sequence
 from pathlib import PurePath
 
-from advisor.advising import advise
+from advisor.advising import advise_target
 from advisor.advising.drafts import Measured
 from advisor.advising.targets import PlannedLaunch, Target
 from advisor.comparison.measured import Context, Ran, by_id, measured_row, ran_of_report
@@ -213,7 +213,7 @@ def _report(run: Ran, predictor: Predictor) -> LaunchReport | None:
     measured = {run.kernel: Measured(latency=run.latency)} if run.latency is not None else {}
     try:
         target = Target(title=run.kernel, gpu=gpu, launches=(launch,), space=problem_space(run.problem, gpu.vendor))
-        return advise(target, predictor, command="", measured=measured).launches[0]
+        return advise_target(target, predictor, command="", measured=measured).launches[0]
     except (AdvisorError, KeyError, ValueError):
         return None
 

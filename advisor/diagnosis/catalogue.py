@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from advisor.diagnosis.compiled_rules import COMPILED_RULES
 from advisor.diagnosis.rules import RULES
+from advisor.system.resources import folder
+
+TITLES: dict[str, str] = {rule.id: rule.title for rule in (*RULES, *COMPILED_RULES)}
+"""Id -> title, in the order in which the rules are tried; a cause that both kinds of rules look for is in it once."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RuleText:
-    """A rule in words."""
+def explanation(rule_id: str) -> str:
+    """The Markdown of `reports/rules/`: what the rule means, how it is computed, what to do, and where that comes from.
 
-    id: str
-    title: str
-    explanation: str
-
-
-def all_rules() -> tuple[RuleText, ...]:
-    """In the order in which they are tried."""
-    described = [RuleText(id=rule.id, title=rule.title, explanation=rule.explanation) for rule in RULES]
-    known = {rule.id for rule in described}  # a cause that both kinds of rules look for is one
-    described += [RuleText(id=rule.id, title=rule.title, explanation=rule.explanation) for rule in COMPILED_RULES if rule.id not in known]
-    return tuple(described)
+    Args:
+        rule_id: One of `TITLES`.
+    """
+    return (folder("reports") / "rules" / f"{rule_id}.md").read_text(encoding="utf-8")

@@ -16,8 +16,8 @@ LEAST_SHOWN_US = 0.005
 class Rule(Protocol):
     """One thing that can be wrong with a launch.
 
-    `id` is what is wrong, in kebab case, and the name of the file; `title` says it in one line; `needs` is what a launch must
-    have for the rule to apply; `explanation` is Markdown for `advisor explain`.
+    `id` is what is wrong, in kebab case, and the name of the file (here, and in `reports/rules/`, where the text for
+    `advisor explain` is); `title` says it in one line; `needs` is what a launch must have for the rule to apply.
     """
 
     @property
@@ -28,9 +28,6 @@ class Rule(Protocol):
 
     @property
     def needs(self) -> tuple[Need, ...]: ...
-
-    @property
-    def explanation(self) -> str: ...
 
     def check(self, context: LaunchContext) -> Finding | None:
         """The finding, or None where the launch passes. Called only where the launch has what the rule needs."""

@@ -45,6 +45,8 @@ REAL: dict[str, tuple[float, float]] = {
     "dram_sustained_fraction": (0.01, 1.0),
     "launch_latency_us": (0.0, 1e4),
     "board_power_w": (1.0, 1e5),
+    "fabric_bytes_per_s": (1e8, 1e14),
+    "pcie_bytes_per_s": (1e8, 1e13),
 }
 TABLES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {  # key -> (possible entries, required entries)
     "tensor_flop_per_clock_per_sm": (TENSOR_DTYPES, ()),
@@ -55,6 +57,8 @@ TABLES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {  # key -> (possib
 OPTIONAL = (
     "boost_clock_mhz",
     "board_power_w",
+    "fabric_bytes_per_s",
+    "pcie_bytes_per_s",
     "dram_sustained_fraction",
     "l2_near_bytes",
     "l2_far_bytes_per_s",

@@ -15,7 +15,7 @@ from advisor.learned import calibration
 from advisor.learned.analytical import SPREAD, Z_80, AnalyticalPredictor, normal_cdf, within_bound
 from advisor.learned.base import Prediction, Predictor
 from advisor.learned.calibration import WIDEST
-from advisor.learned.library import direct
+from advisor.learned.library import direct, kernels
 from advisor.learned.machine import Machine, machine
 from advisor.learned.moe import measured_posterior
 from advisor.learned.moe.features import BEST
@@ -37,6 +37,9 @@ class LearnedPredictor:
 
     def predict(self, problem: ProblemBatch, configuration: ConfigurationBatch | None, gpu: GpuSpec) -> Prediction:
         """Latencies; `configuration` None: as the serving stack would launch it."""
+        library = self._library(problem, configuration, gpu)
+        if library is not None:
+            return library
         if problem.cache != "warm":
             return self._with_cache(problem, gpu, lambda model, each: model.predict(each, configuration, gpu))
         moe = self._moe(problem)
@@ -180,6 +183,28 @@ class LearnedPredictor:
         if problem.op != "w13":
             return task, False
         return moe.errors_of(task, gpu.name), gpu.name in moe.gpus.get(task, ())
+
+    def _library(self, problem: ProblemBatch, configuration: ConfigurationBatch | None, gpu: GpuSpec) -> Prediction | None:
+        """A measured library's kernel; None where it is another's, or the problem does not ask for one that `_direct` knows as well.
+
+        Its launches are predicted as they were measured, whatever the problem says of the cache.
+        """
+        kind = kernels.kind_of(problem, gpu.vendor) if configuration is None else None
+        model = self.weights.library.get(kind) if kind else None
+        if model is None or (problem.stack is None and problem.implementation is None and self._speaks_directly(problem)):
+            return None
+        found, seen = model.predict(problem, gpu)
+        far = model.beyond(problem)
+        if (far <= DOMAIN_MARGIN).all():
+            us, low, high = _above(found, replace(problem, cache="warm"), gpu)
+            return Prediction(us=us, low_us=low, high_us=high, learned=np.full(us.shape, seen), share=np.ones(us.shape))
+        fallback = self._analytical.predict(replace(problem, cache="warm"), None, gpu)
+        found = _above(_widened(found, far), replace(problem, cache="warm"), gpu)
+        return _joined(fallback, found, (far <= DOMAIN_MARGIN) & seen, _share(far))
+
+    def _speaks_directly(self, problem: ProblemBatch) -> bool:
+        """Whether a model of another publisher's rows answers: of warm products without scales per block."""
+        return problem.cache == "warm" and problem.block_shape is None and direct.kind_of(problem) in self.weights.direct
 
     def _direct(self, problem: ProblemBatch, configuration: ConfigurationBatch | None, gpu: GpuSpec, fallback: Prediction) -> Prediction:
         if not direct.covers(problem, configuration):

@@ -5,20 +5,26 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import math
 import os
 import zipfile
+import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.learned.library import direct
+from advisor.learned.library import direct, kernels
 from advisor.learned.library.direct import DirectModel
+from advisor.learned.library.kernels import LibraryModel
 from advisor.learned.moe import model as moe
 from advisor.learned.moe.model import MoeModel
 from advisor.system.errors import InputError
+from advisor.system.reading import read_bytes
 from advisor.system.resources import folder
 from advisor.system.writing import replacing
 
@@ -26,23 +32,35 @@ from advisor.system.writing import replacing
 # 6: evidence of measured launches; 7: buffers of small tiles on Hopper, more forests for GPUs never swept
 FORMAT = 9
 SHIPPED = "learned.npz"
+SILICON = "silicon.npz"
+"""What was learned of whole layers and of library kernels (`training.silicon_training`); shipped beside the other."""
+
+SILICON_PREFIXES = ("library/", "moe_layer/")
 SIZE_LIMIT_BYTES = 64_000_000
+UNPACKED_LIMIT_BYTES = 256_000_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Weights:
     """All learned models, and where they are from."""
 
     moe: MoeModel | None
     direct: dict[str, DirectModel]
     about: dict[str, Any] = field(default_factory=dict)  # training data, groups left out, versions
+    silicon: Mapping[str, NDArray[Any]] = field(default_factory=dict)  # arrays by name, with one of `SILICON_PREFIXES`
+
+    @cached_property
+    def library(self) -> dict[str, LibraryModel]:
+        """Models of measured library kernels, by kind."""
+        return kernels.load_all(self.silicon)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Everything as named arrays; "meta" is JSON text."""
-        out: dict[str, NDArray[Any]] = {}
+        out: dict[str, NDArray[Any]] = dict(self.silicon)
         meta: dict[str, Any] = {"format": FORMAT, "about": self.about, "moe": None, "direct": {}}
         if self.moe:
-            out, meta["moe"] = self.moe.arrays()
+            arrays, meta["moe"] = self.moe.arrays()
+            out |= arrays
         for kind, model in self.direct.items():
             arrays, meta["direct"][kind] = model.arrays()
             out |= arrays
@@ -81,10 +99,7 @@ def load(path: Path | str) -> Weights:
     """
     name = Path(path).name
     try:
-        if Path(path).stat().st_size > SIZE_LIMIT_BYTES:
-            raise InputError(f"{name}: too large for weights", Path(path).stat().st_size, f"at most {SIZE_LIMIT_BYTES} bytes")
-        with Path(path).open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
-            stored = {key: archive[key] for key in archive.files}
+        stored = _arrays(read_bytes(path, name, "weights that `advisor train` wrote", SIZE_LIMIT_BYTES))
         meta = json.loads(str(stored["meta"]))
         if meta["format"] != FORMAT:
             raise InputError(f"{name}: weights of another format", meta["format"], f"format {FORMAT}", "train them anew")
@@ -92,23 +107,58 @@ def load(path: Path | str) -> Weights:
             moe=moe.load(stored, meta["moe"]) if meta["moe"] else None,
             direct={kind: direct.load(stored, kind, found) for kind, found in meta["direct"].items()},
             about=meta["about"],
+            silicon=_silicon(stored) or _beside(Path(path)),
         )
     except InputError:
         raise
-    except OSError as error:
-        raise InputError(
-            f"{name}: cannot be read ({error.strerror or type(error).__name__})",
-            os.fspath(path),
-            "weights that `advisor train` wrote",
-            "check the path",
-        ) from None
-    except (ValueError, KeyError, TypeError, IndexError, EOFError, AssertionError, zipfile.BadZipFile) as error:
+    except (
+        *(ValueError, KeyError, TypeError, IndexError, AttributeError, EOFError, AssertionError, OverflowError),
+        *(RecursionError, MemoryError, NotImplementedError, RuntimeError, OSError, zipfile.BadZipFile, zlib.error),
+    ) as error:
         raise InputError(
             f"{name}: cannot be read as weights ({type(error).__name__})",
             os.fspath(path),
             "a file that `advisor train` wrote",
             "train it anew",
         ) from None
+
+
+def _arrays(data: bytes) -> dict[str, NDArray[Any]]:
+    """The arrays of an archive. Nothing is made room for before it is known to be there.
+
+    Raises:
+        ValueError: Together they are too large, one is not as large as its head says, or a number is none.
+    """
+    stored = {}
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        if sum(member.file_size for member in archive.infolist()) > UNPACKED_LIMIT_BYTES:
+            raise ValueError(f"over {UNPACKED_LIMIT_BYTES:,} bytes, unpacked")
+        for member in archive.infolist():
+            with archive.open(member) as stream:
+                version = np.lib.format.read_magic(stream)
+                head = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+                shape, _, kind = head(stream)
+                if kind.hasobject or math.prod(shape) * kind.itemsize != member.file_size - stream.tell():
+                    raise ValueError(f"{member.filename} is not as large as it says")
+            with archive.open(member) as stream:
+                array = np.lib.format.read_array(stream, allow_pickle=False)
+            if array.dtype.kind == "f" and not np.isfinite(array).all():
+                raise ValueError(f"{member.filename} holds what is no number")
+            stored[member.filename.removesuffix(".npy")] = array
+    return stored
+
+
+def _silicon(stored: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    return {name: values for name, values in stored.items() if name.startswith(SILICON_PREFIXES)}
+
+
+def _beside(path: Path) -> dict[str, NDArray[Any]]:
+    """The other half of the shipped weights."""
+    other = path.with_name(SILICON)
+    if path != shipped() or not other.is_file():
+        return {}
+    with np.load(other, allow_pickle=False) as archive:
+        return _silicon({key: archive[key] for key in archive.files})
 
 
 def shipped() -> Path | None:

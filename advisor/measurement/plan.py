@@ -17,7 +17,6 @@ routing = ["uniform", "skewed"]          # fused_moe only
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -34,11 +33,7 @@ from advisor.measurement.ordering import low_discrepancy, visiting_order
 from advisor.pipelines.batch import ELEMENT_BYTES, SIZES
 from advisor.result.schema import Problem
 from advisor.system.errors import AdvisorError, InputError
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:  # pragma: no cover
-    import tomli as tomllib
+from advisor.system.reading import parse_toml, read_bytes
 
 MAX_FILE_BYTES = 1_000_000
 MAX_PROBLEMS = 1_000_000
@@ -109,15 +104,7 @@ def read_plan(path: str | Path) -> Plan:
         InputError: Names file, key, value, limit and remedy.
     """
     file = Path(path)
-    try:
-        with file.open("rb") as stream:
-            raw = stream.read(MAX_FILE_BYTES + 1)
-        if len(raw) > MAX_FILE_BYTES:
-            raise InputError(f"{file.name}: too large for a campaign", None, f"at most {MAX_FILE_BYTES} bytes")
-        data = tomllib.loads(raw.decode())
-    except (OSError, ValueError, RecursionError) as error:
-        what = f"{file.name}: cannot be read as a campaign ({error})"
-        raise InputError(what, str(path), "a TOML file", "see tests/gpu/campaign.toml") from None
+    data = parse_toml(read_bytes(file, file.name, "a campaign", MAX_FILE_BYTES), file.name, "see tests/gpu/campaign.toml")
     reject = partial(_reject, file.name)
     _known(data, _TOP, file.name, "")
     if data.get("version") != 1:

@@ -204,7 +204,7 @@ class Scheduler:
         source, pending, running = iter(batches), deque[_Pending](), None
         exhausted = False
         while True:
-            exhausted = self._fill(source, pending) if not exhausted else True
+            exhausted = exhausted or self._fill(source, pending, deadline)
             first = next((each for each in pending if each.ready), None)  # one slow compiler does not keep the GPU waiting
             if running is None and first is not None:
                 pending.remove(first)
@@ -223,16 +223,16 @@ class Scheduler:
                 yield self._finish(running)
                 running = None
 
-    def _fill(self, source: Iterator[Batch], pending: deque[_Pending]) -> bool:
-        """Draws batches until enough launches compile ahead; True where there are no more."""
-        enough = max(2, LOOKAHEAD_PER_WORKER * self.compile_workers)
-        while len(pending) < 2 or sum(not task.done for each in pending for task in each.tasks) < enough:
-            if len(pending) >= 64:
+    def _fill(self, source: Iterator[Batch], pending: deque[_Pending], deadline: float | None) -> bool:
+        """Draws batches until two wait and enough launches compile ahead, or the time is up; True where there are no more."""
+        compilers = self.compile_workers if self.description.target else 0
+        while len(pending) < 2 or sum(not task.done for each in pending for task in each.tasks) < LOOKAHEAD_PER_WORKER * compilers:
+            if len(pending) >= 64 or (deadline is not None and self.clock() >= deadline):
                 return False
             batch = next(source, None)
             if batch is None:
                 return True
-            tasks = [self._task(launch) for launch in batch.launches] if self.compile_workers and self.description.target else []
+            tasks = [self._task(launch) for launch in batch.launches] if compilers else []
             pending.append(_Pending(batch=batch, tasks=tasks))
         return False
 

@@ -17,26 +17,30 @@ from advisor.pipelines.demand import Demand, Work, fma_gain, least_special
 from advisor.result.schema import result_dtype
 
 
-def scored_pairs(queries: Array, keys: Array, causal: Array) -> Array:
-    """Query-key pairs per head that a mask leaves: M N, or the trapezoid under the diagonal."""
+def scored_pairs(queries: Array, keys: Array, causal: Array, window: Array | float = 0.0) -> Array:
+    """Query-key pairs per head that a mask leaves: M N, or the trapezoid under the diagonal, of its last `window` keys unless that is 0."""
     seen_first = np.maximum(keys - queries + 1, 0)  # keys the first query sees
     rows = np.minimum(queries, keys)  # queries that see any
     trapezoid = rows * (np.where(keys >= queries, seen_first, 1) + keys) / 2
-    return np.where(causal > 0, trapezoid, queries * keys)
+    growing = np.clip(window - (keys - queries), 0, queries)  # queries that see fewer keys than the window
+    windowed = growing * (keys - queries) + growing * (growing + 1) / 2 + (queries - growing) * window
+    return np.where(causal > 0, np.where(np.asarray(window) > 0, np.minimum(windowed, trapezoid), trapezoid), queries * keys)
 
 
 def _bytes(problem: ProblemBatch) -> tuple[Array, Array, Array]:
     """Bytes of Q, of K and V together, of the output; each distinct byte once."""
     s = problem.sizes
     q = s["B"] * s["H"] * s["M"] * s["D"] * problem.operand_bytes
-    kv = 2 * s["B"] * s["H_kv"] * s["N"] * s["D"] * problem.weight_bytes
+    window = s.get("window", column(0))
+    keys = np.where(window > 0, np.minimum(s["N"], window + s["M"] - 1), s["N"])
+    kv = 2 * s["B"] * s["H_kv"] * keys * s["D"] * problem.weight_bytes
     return q, kv, s["B"] * s["H"] * s["M"] * s["D"] * problem.result_bytes
 
 
 def work(problem: ProblemBatch, gpu: GpuSpec) -> Work:
     """4 D FLOP and one exponential per scored pair; Q, K, V and the output once."""
     s = problem.sizes
-    pairs = s["B"] * s["H"] * scored_pairs(s["M"], s["N"], s.get("causal", column(0)))
+    pairs = s["B"] * s["H"] * scored_pairs(s["M"], s["N"], s.get("causal", column(0)), s.get("window", column(0)))
     flop = 4 * pairs * s["D"]
     tensor = tile.compute_pipeline(gpu, problem.dtype)
     fma, xu = least_special(gpu, pairs, np.zeros_like(flop) if tensor else flop / fma_gain(gpu, problem.dtype, dot=True))

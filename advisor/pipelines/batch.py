@@ -50,7 +50,8 @@ class ProblemBatch:
     """Problems of one family, operator and set of types; `sizes` are columns.
 
     `expert_rows` and `expert_count` ([g] or [n, g], fused_moe only) hold the routing: `expert_count` experts with
-    `expert_rows` token slots each. None means uniform (see `routing.uniform`).
+    `expert_rows` token slots each. None means uniform (see `routing.uniform`). `stack`, `stack_version` and `implementation` say whose
+    kernel a launch without a configuration is.
     """
 
     family: str
@@ -63,6 +64,9 @@ class ProblemBatch:
     cache: str = "warm"
     expert_rows: Array | None = None
     expert_count: Array | None = None
+    stack: str | None = None
+    stack_version: str | None = None
+    implementation: str | None = None
 
     def __post_init__(self) -> None:
         needed = ("B", "H") if self.family == "elementwise" else SIZES.get((self.family, self.op))

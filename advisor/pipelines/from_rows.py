@@ -24,6 +24,8 @@ from advisor.tables.launchability import refused_dtype
 from advisor.tables.routing import check_routing
 
 LAUNCH_COLUMNS = ("num_warps", "num_stages")
+WHOSE_COLUMNS = ("stack", "stack_version", "implementation")
+"""Whose kernel a row without a configuration is; fields of `ProblemBatch`."""
 CACHES = ("cold", "warm")
 PRODUCTS = ("gemm", "fused_moe", "attention")
 """Families that need the operand type in a matrix instruction; other kernels convert what they load."""
@@ -47,7 +49,7 @@ class RowBatch:
 def sizes_of(family: str, op: str, columns: dict[str, NDArray]) -> tuple[str, ...]:
     """The size columns a family reads, those that are optional only where they are there."""
     needed = ("B", "H") if family == "elementwise" else SIZES[(family, op)]
-    optional = {"gemm": ("B",), "attention": ("causal",)}.get(family, ())
+    optional = {"gemm": ("B",), "attention": ("causal", "window")}.get(family, ())
     return (*needed, *(name for name in optional if name in columns))
 
 
@@ -66,9 +68,9 @@ def batches(rows: Rows, find_gpu: Callable[[str], GpuSpec], gpu: str | None = No
     """
     if not len(rows):
         raise NothingMatchedError(f"{rows.path}: no rows", "a header alone", "a launch or problem per line", "add some")
-    if "gpu" not in rows.header and gpu is None:
+    if "gpu" not in rows.text and gpu is None:
         raise InputError(f"{rows.path}: no column gpu", None, "a GPU for every row", "add the column, or give --gpu NAME")
-    extra = [name for name in ("gpu", "cache", "parameters", *STORED_TYPE_COLUMNS) if name in rows.header]
+    extra = [name for name in ("gpu", "cache", "parameters", *STORED_TYPE_COLUMNS, *WHOSE_COLUMNS) if name in rows.text]
     routed = _routed(rows)
     found: dict[str, GpuSpec] = {}
     left_out = 0
@@ -117,6 +119,7 @@ def batches(rows: Rows, find_gpu: Callable[[str], GpuSpec], gpu: str | None = No
                 cache=cache,
                 expert_rows=expert_rows,
                 expert_count=expert_count,
+                **{name: named.get(name, "").strip() or None for name in WHOSE_COLUMNS},
             )
             configuration = None
             if rows.has_configuration[chosen[0]]:

@@ -1,13 +1,12 @@
-"""What a decorator is, whatever it is called: other names of `triton.autotune`, a decorator that was kept, `functools.partial`, and
-functions of the file that only return one. Read by parsing."""
+"""What a decorator is, whatever it is called: other names of `triton.autotune`, a decorator that was kept, `functools.partial`."""
 
 from __future__ import annotations
 
 import ast
-import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from advisor.python_source.imports import module_level
 from advisor.python_source.literals import dotted
 
 DEEPEST = 6
@@ -48,9 +47,6 @@ class Decorators:
             kept = [keyword for keyword in function.keywords if keyword.arg not in named]
             call = ast.Call(func=function.args[0], args=[*function.args[1:], *node.args], keywords=[*kept, *node.keywords])
             return self.meant(ast.copy_location(call, node), depth + 1)
-        if isinstance(function, ast.Name) and function.id in self.functions:
-            returned = _returned(self.functions[function.id], node)
-            return self.meant(returned, depth + 1) if returned is not None else node
         return ast.copy_location(ast.Call(func=function, args=node.args, keywords=node.keywords), node)
 
 
@@ -59,40 +55,39 @@ def last_name(node: ast.expr) -> str:
     return (dotted(node.func if isinstance(node, ast.Call) else node) or "").rsplit(".", 1)[-1]
 
 
-def _returned(function: ast.FunctionDef, call: ast.Call) -> ast.Call | None:
-    """The call that a function returns which does nothing else, with what it is given in place of its arguments."""
-    body = [s for s in function.body if not (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant))]
-    returned = body[0].value if len(body) == 1 and isinstance(body[0], ast.Return) else None
-    starred = any(isinstance(each, ast.Starred) for each in call.args) or any(keyword.arg is None for keyword in call.keywords)
-    if not isinstance(returned, ast.Call) or starred:
-        return None
-    asked = function.args
-    positional = [argument.arg for argument in (*asked.posonlyargs, *asked.args)]
-    named = {str(keyword.arg): keyword.value for keyword in call.keywords}
-    names = [*positional, *(argument.arg for argument in asked.kwonlyargs)]
-    defaults = dict(zip(positional[len(positional) - len(asked.defaults) :], asked.defaults, strict=True))
-    defaults |= {a.arg: value for a, value in zip(asked.kwonlyargs, asked.kw_defaults, strict=True) if value is not None}
-    values = {**defaults, **{name: named.pop(name) for name in names if name in named}, **dict(zip(positional, call.args, strict=False))}
-    rest = call.args[len(positional) :]
-    if set(names) - set(values) or (rest and asked.vararg is None) or (named and asked.kwarg is None):
-        return None  # as it stands, the call would fail
+_Blocks = tuple[int, ...]  # ids of the blocks around a statement, the file's own first
 
-    sizes = {name: sum(1 for _ in ast.walk(value)) for name, value in values.items()}
-    if sum(sizes.get(each.id, 1) if isinstance(each, ast.Name) else 1 for each in ast.walk(returned)) > MOST_NODES:
-        return None
 
-    class Given(ast.NodeTransformer):
-        def visit_Name(self, node: ast.Name) -> ast.expr:
-            return copy.deepcopy(values.get(node.id, node))
+def layers_of(node: ast.expr, is_jit: Callable[[str], bool] = lambda name: False) -> tuple[list[ast.expr], str] | None:
+    """Decorators, the outermost first, and the name of the function that they are applied to; None: this is not what it is."""
+    found: list[ast.expr] = []
+    while isinstance(node, ast.Call):
+        if len(node.args) != 1 or (node.keywords and not is_jit(dotted(node.func) or "")):
+            return None
+        # triton.jit(f, noinline=True) is triton.jit(noinline=True)(f)
+        found.append(ast.copy_location(ast.Call(func=node.func, args=[], keywords=node.keywords), node) if node.keywords else node.func)
+        node = node.args[0]
+    return (found, node.id) if isinstance(node, ast.Name) else None
 
-        def visit_Call(self, node: ast.Call) -> ast.AST:
-            if asked.vararg is not None:
-                stars = (isinstance(each, ast.Starred) and dotted(each.value) == asked.vararg.arg for each in node.args)
-                node.args = [a for each, star in zip(node.args, stars, strict=True) for a in (rest if star else [each])]
-            if asked.kwarg is not None:
-                spread = (k.arg is None and dotted(k.value) == asked.kwarg.arg for k in node.keywords)
-                own = [ast.keyword(arg=name, value=value) for name, value in named.items()]
-                node.keywords = [k for each, star in zip(node.keywords, spread, strict=True) for k in (own if star else [each])]
-            return self.generic_visit(node)
 
-    return ast.fix_missing_locations(ast.copy_location(Given().visit(copy.deepcopy(returned)), call))
+def made_of(kernel: str, assigned: Mapping[str, Sequence[ast.expr]]) -> set[str]:
+    """A kernel's name, and those that a file gives what it makes of it, also by way of others.
+
+    Args:
+        kernel: The name.
+        assigned: All expressions that are assigned to each name of the file.
+    """
+    found = {kernel}
+    sources = {name: {layers[1] for value in values if (layers := layers_of(value)) is not None} for name, values in assigned.items()}
+    while more := {name for name, made in sources.items() if name not in found and made & found}:
+        found |= more
+    return found
+
+
+def is_redefined(tree: ast.Module, name: str, line: int) -> bool:
+    """Whether a file defines or assigns a name below a line: what was made of it there was made of another function."""
+    later = [node for node in module_level(tree) if node.lineno > line]
+    if any(isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)) and node.name == name for node in later):
+        return True
+    targets = (target for node in later if isinstance(node, ast.Assign) for target in node.targets)
+    return any(isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Store) for each in targets for n in ast.walk(each))

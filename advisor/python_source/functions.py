@@ -9,12 +9,12 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from advisor.python_source import callables, calls, number_limits, target_questions, triton_names
-from advisor.python_source.assignments import as_function
-from advisor.python_source.constexpr_functions import DECORATORS
+from advisor.python_source import calls, target_questions
+from advisor.python_source.imports import as_function
+from advisor.python_source.kernel_names import DECORATORS
 from advisor.python_source.literal_values import FunctionValue, Symbol, held_function
-from advisor.python_source.literals import Evaluator, NotLiteralError, dotted
-from advisor.python_source.surroundings import Inquiry, Place, Surroundings
+from advisor.python_source.literals import CONSTANTS, NotLiteralError, dotted
+from advisor.python_source.surroundings import FileReader, Place
 
 LONGEST_TEXT = 200
 MOST_TRIPS = 1_000
@@ -27,27 +27,9 @@ _CACHES = DECORATORS | {"cache", "lru_cache", "functools.cache", "functools.lru_
 """Decorators that change nothing of what a function returns."""
 
 
-class FunctionReader(Evaluator):
+class FunctionReader(FileReader):
     """The evaluator of literals, with what functions do besides: branches, loops, lists that grow, f-strings of plain values, methods of
-    dictionaries and texts, and questions about the target.
-
-    Args:
-        surroundings: Of the file.
-        inquiry: What is shared with the readers that it asks, or that ask it.
-        names: As for Evaluator; names of the expression's own scope.
-        place: Where in the file the expression stands.
-    """
-
-    def __init__(
-        self, surroundings: Surroundings, inquiry: Inquiry, names: Mapping[str, Any] | None = None, place: Place | None = None
-    ) -> None:
-        super().__init__(names, surroundings.roots, surroundings.functions, inquiry.allowance)
-        self.surroundings = surroundings
-        self.inquiry = inquiry
-        self.place = place or Place()
-        self.types_are_values = False
-        self.depth = 0
-        self.known: dict[tuple[str, int], Any] = {}  # what names of the file were found to be, for `outer`
+    dictionaries and texts, and questions about the target."""
 
     def call(
         self,
@@ -91,11 +73,6 @@ class FunctionReader(Evaluator):
         finally:
             self.names, self.place = before
 
-    def origin(self, node: ast.expr) -> str:
-        """What a dotted name is called where it comes from: `torch.finfo` for `th.finfo` after `import torch as th`; "": not known."""
-        root, dot, rest = (dotted(node) or "").partition(".")
-        return f"{self.surroundings.modules[root]}{dot}{rest}" if root in self.surroundings.modules and root not in self.names else ""
-
     def evaluate(self, node: ast.AST) -> Any:
         """As of literals; a function is a value only within an expression."""
         value = super().evaluate(node)
@@ -104,38 +81,15 @@ class FunctionReader(Evaluator):
         return value
 
     def _lambda(self, node: ast.Lambda) -> FunctionValue:
-        return FunctionValue(node, self, self.names)
-
-    def number_type(self, node: ast.expr) -> str:
-        """The type that the argument of `finfo` or `iinfo` is.
-
-        Raises:
-            NotLiteralError: It is not one that is known.
-        """
-        # Only here is `torch.float16` a value: elsewhere it is none that a configuration or a kernel could be given.
-        before, self.known, self.types_are_values = self.known, {}, True
-        try:
-            found = self.visit(node)
-        finally:
-            self.known, self.types_are_values = before, False
-        if not isinstance(found, number_limits.NumberType):
-            raise NotLiteralError(f"{ast.unparse(node)[:60]} in line {node.lineno} is not a type whose limits are known")
-        return found.name
-
-    def _of_module(self, name: str) -> Any:
-        """A constant of a module by what it is called there, or a type where that is a value; None: neither."""
-        return number_limits.number_type(name) if self.types_are_values else number_limits.CONSTANTS.get(name)
+        return FunctionValue(node, self.call, self.names)
 
     def _outer(self, name: str) -> Any:
-        constant = self._of_module(self.surroundings.modules.get(name, ""))
+        constant = CONSTANTS.get(self.surroundings.modules.get(name, ""))
         if constant is not None:
             return constant
         try:
             return self.surroundings.outer(self, name)
         except NotLiteralError:
-            function = callables.function_value(self, name)
-            if function is not None:
-                return function
             answer = self._asked_target(name)
             if answer is None:
                 raise
@@ -219,7 +173,7 @@ class FunctionReader(Evaluator):
         elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
             self._change(statement.value)
         elif isinstance(statement, ast.FunctionDef):
-            self.names[statement.name] = FunctionValue(statement, self, self.names)
+            self.names[statement.name] = FunctionValue(statement, self.call, self.names)
         elif not (isinstance(statement, (ast.Pass, ast.Global)) or _is_remark(statement)):
             raise NotLiteralError(f"{type(statement).__name__} in line {statement.lineno} is not understood")
         return _NOTHING
@@ -298,7 +252,7 @@ class FunctionReader(Evaluator):
 
     def _attribute(self, node: ast.Attribute) -> Any:
         origin = self.origin(node)
-        constant = self._of_module(origin)
+        constant = CONSTANTS.get(origin)
         if constant is not None:
             return constant
         name = origin or dotted(node)
@@ -327,18 +281,6 @@ class FunctionReader(Evaluator):
             raise NotLiteralError(f"{owner.name}.{name} is not a literal of the file")
         with self.at(Place(position=(math.inf, 0), scopes=(owner,)), {}):
             return self.surroundings.outer(self, name)
-
-    def has(self, node: ast.Attribute) -> bool:
-        """Whether a module of triton's has a name: `tl.gather`, or `hasattr(tl, "gather")`.
-
-        Raises:
-            NotLiteralError: It is no module of triton's, or that is not known.
-        """
-        owner = dotted(node.value) or ""
-        root = owner.partition(".")[0]
-        if root not in self.roots or root in self.names:
-            raise NotLiteralError(f"whether {ast.unparse(node.value)[:60]} has an attribute, as line {node.lineno} asks, is not known")
-        return triton_names.has(self.origin(node.value) or owner, str(node.attr))
 
     def _subscript(self, node: ast.Subscript) -> Any:
         # driver.active.utils.get_device_properties(...)["multiprocessor_count"]

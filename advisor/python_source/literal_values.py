@@ -1,18 +1,15 @@
-"""Values that an expression of a file can have besides Python's own: names of triton's, `tl.constexpr`, enumerations, functions,
+"""Values that an expression of a file can have besides Python's own: names of triton's, `tl.constexpr`, functions,
 configurations."""
 
 from __future__ import annotations
 
 import ast
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from advisor.result.schema import LAUNCH_OPTIONS
-
-if TYPE_CHECKING:
-    from advisor.python_source.functions import FunctionReader
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,37 +47,19 @@ class Constexpr:
     value: Any
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
-    """A member of an enumeration."""
-
-    value: Any
-
-
-@dataclass(frozen=True, slots=True)
-class Enumeration:
-    """A class of constants, as of `enum`."""
-
-    members: Mapping[str, Member]
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class FunctionValue:
     """A function that a name or an expression stands for.
 
     Attributes:
         node: Its definition.
-        reader: Of the file that it stands in.
+        call: Follows a function of the file that it stands in: for its definition, arguments, keywords and closure.
         closure: Names of the scope around that it sees, where it is defined within a function; None: only those of its file.
-        arguments: What `partial` gives it first.
-        keywords: What `partial` gives it by name.
     """
 
     node: ast.FunctionDef | ast.Lambda
-    reader: FunctionReader
+    call: Callable[..., Any]
     closure: Mapping[str, Any] | None = None
-    arguments: tuple[Any, ...] = ()
-    keywords: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -93,8 +72,7 @@ class FunctionValue:
         Raises:
             NotLiteralError: It does more than the evaluator understands.
         """
-        given, named = [*self.arguments, *arguments], {**self.keywords, **(keywords or {})}
-        return self.reader.call(self.node, given, named, self.closure)
+        return self.call(self.node, arguments, keywords, self.closure)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,8 +88,8 @@ class ConfigLiteral:
 
 
 def plain(value: Any) -> Any:
-    """The value that a `tl.constexpr` or a member of an enumeration holds; any other as it is."""
-    return value.value if isinstance(value, (Constexpr, Member)) else value
+    """The value that a `tl.constexpr` holds; any other as it is."""
+    return value.value if isinstance(value, Constexpr) else value
 
 
 def held_function(value: Any) -> FunctionValue | None:

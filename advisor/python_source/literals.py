@@ -9,15 +9,18 @@ import ast
 import itertools
 import math
 import operator
+import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from advisor.python_source.literal_values import ConfigLiteral, Constexpr, Enumeration, Member, Symbol, config_literal, plain
-from advisor.python_source.number_limits import Limits
+from advisor.python_source.literal_values import ConfigLiteral, Constexpr, Symbol, config_literal, plain
 from advisor.result.schema import LAUNCH_OPTIONS
 
 MAX_STEPS = 200_000
+MAX_SECONDS = 2.0
+STEPS_PER_LOOK = 64
+"""Steps between two looks at the clock."""
 MAX_ITEMS = 20_000
 MAX_INTEGER = 2**128
 
@@ -28,9 +31,15 @@ class NotLiteralError(Exception):
 
 @dataclass(slots=True)
 class Allowance:
-    """The steps that are left for all that one question of a file follows, through however many evaluators."""
+    """The steps and the time that are left for all that one question of a file follows, through however many evaluators.
+
+    Attributes:
+        left: Steps.
+        until: The time of the monotonic clock, in seconds, at which it ends: of some files a step takes long.
+    """
 
     left: int = MAX_STEPS
+    until: float = field(default_factory=lambda: time.monotonic() + MAX_SECONDS)
 
     def take(self, steps: int = 1) -> None:
         """So many steps more.
@@ -39,7 +48,7 @@ class Allowance:
             NotLiteralError: They are not left.
         """
         self.left -= steps
-        if self.left < 0:
+        if self.left < 0 or (self.left % STEPS_PER_LOOK < steps and time.monotonic() > self.until):
             raise NotLiteralError("too much to evaluate")
 
 
@@ -112,6 +121,8 @@ _CALLS: dict[str, Callable[..., Any]] = {
 
 MATH = {name: getattr(math, name) for name in ("e", "pi", "inf", "log", "log2", "sqrt", "exp", "ceil", "floor", "prod")}
 """What of the standard module `math` is worked out."""
+CONSTANTS = {f"{module}.{name}": getattr(math, name) for module in ("math", "torch", "numpy") for name in ("e", "pi", "inf", "nan")}
+"""Constants by what they are called where they come from."""
 
 
 def dotted(node: ast.expr) -> str | None:
@@ -154,8 +165,7 @@ class Evaluator:
             NotLiteralError: It is not one of literals.
         """
         try:
-            value = self.visit(node)
-            return value.value if isinstance(value, Member) else value
+            return self.visit(node)
         except NotLiteralError:
             raise
         except RecursionError:
@@ -164,7 +174,7 @@ class Evaluator:
             raise NotLiteralError(f"{type(error).__name__}: {error}") from None
 
     def visit(self, node: ast.AST) -> Any:
-        """The value of an expression within another: a member of an enumeration is still one.
+        """The value of an expression within another.
 
         Raises:
             NotLiteralError: It is not one of literals, or too much of one.
@@ -204,14 +214,10 @@ class Evaluator:
 
     def _member(self, value: Any, node: ast.Attribute) -> Any:
         """What an attribute of a value is."""
-        if isinstance(value, (Constexpr, Member)) and node.attr == "value":
+        if isinstance(value, Constexpr) and node.attr == "value":
             return value.value
         if isinstance(value, ConfigLiteral) and node.attr in ("kwargs", *LAUNCH_OPTIONS):
             return dict(value.parameters) if node.attr == "kwargs" else getattr(value, node.attr)
-        if isinstance(value, Enumeration) and node.attr in value.members:
-            return value.members[node.attr]
-        if isinstance(value, Limits) and node.attr in value.values:
-            return value.values[node.attr]
         raise NotLiteralError(f".{node.attr} in line {node.lineno} is not a literal")
 
     def _tuple(self, node: ast.Tuple) -> tuple:

@@ -8,10 +8,7 @@ import functools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from advisor.python_source.aliases import Aliases, Event
-from advisor.python_source.bindings import statements_within
-from advisor.python_source.changes import changed_by
-from advisor.python_source.enumerations import enumeration, is_enumeration
+from advisor.python_source.bindings import changed_by, statements_within
 from advisor.python_source.functions import FunctionReader
 from advisor.python_source.literals import NotLiteralError
 from advisor.python_source.surroundings import Place
@@ -19,6 +16,7 @@ from advisor.python_source.surroundings import Place
 UNCALLABLE = (ast.Constant, ast.List, ast.Tuple, ast.Dict, ast.Set)
 """Expressions whose values cannot be called: what stands for a function where it is not available."""
 
+_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _MISSING = object()
 _Block = tuple[int, int]  # by its first statement and its length: that of a `try` is also followed up to the one that fails
 
@@ -29,7 +27,6 @@ class ModuleNames:
     def __init__(self, tree: ast.Module) -> None:
         self.tree = tree
         self._found: dict[_Block, dict[str, list[ast.stmt]]] = {}
-        self._aliases: dict[_Block, Aliases] = {}
 
     def statements(self, name: str) -> list[ast.stmt]:
         """The statements at module level that assign, define or change a name: all that decides what it stands for."""
@@ -103,7 +100,7 @@ class ModuleNames:
 
     def _after(self, reader: FunctionReader, name: str, body: Sequence[ast.stmt], place: Place) -> Any:
         events = self._events(name, body, place)
-        key = (name, id(events[-1].statement)) if events and not _spans(events[-1].statement, place) else None
+        key = (name, id(events[-1])) if events and not _spans(events[-1], place) else None
         if key is not None and key in reader.known:
             return reader.known[key]
         found = self._fold(reader, name, body, place, _MISSING)
@@ -114,33 +111,48 @@ class ModuleNames:
         return found
 
     def _fold(self, reader: FunctionReader, name: str, body: Sequence[ast.stmt], place: Place, value: Any) -> Any:
-        for event in self._events(name, body, place):
-            if event.name != name and not isinstance(value, (list, dict)):
-                continue  # a number or a text is not changed through another name
-            if not event.certain:
-                line = event.statement.lineno
-                raise NotLiteralError(f"{name} may have a second name, {event.name}, by which it is changed in line {line}")
-            value = self._step(reader, event.name, event.statement, place, value)
+        for statement in self._events(name, body, place):
+            value = self._step(reader, name, statement, place, value)
+        if isinstance(value, (list, dict)):  # a number or a text is not changed through another name
+            self._check_second_names(name, body, place)
         return value
 
-    def _events(self, name: str, body: Sequence[ast.stmt], place: Place) -> list[Event]:
-        if not body:
-            return []
-        key = (id(body[0]), len(body))
-        if key not in self._aliases:
-            self._aliases[key] = Aliases.of(body)
-        return self._aliases[key].events(name, self._touching(body), place.position, _rebinds, _touched)
+    def _events(self, name: str, body: Sequence[ast.stmt], place: Place) -> list[ast.stmt]:
+        """The statements of a block that decide a name before a place, from where it was last assigned on."""
+        found: list[ast.stmt] = []
+        for statement in self._touching(body).get(name, ()):
+            if (statement.lineno, statement.col_offset) < place.position:
+                found = [statement] if _rebinds(statement, name) else [*found, statement]
+        return found
+
+    def _check_second_names(self, name: str, body: Sequence[ast.stmt], place: Place) -> None:
+        """Raise where a list has a second name, `other = configs`, by which it may be changed.
+
+        Raises:
+            NotLiteralError: It has.
+        """
+        pairs: list[tuple[int, set[str]]] = []
+        for node in (inner for statement in body if not isinstance(statement, _DEFINITIONS) for inner in ast.walk(statement)):
+            if isinstance(node, (ast.Assign, ast.AnnAssign)):
+                sides = (*(node.targets if isinstance(node, ast.Assign) else [node.target]), node.value)
+                pairs.append((node.lineno, {each.id for each in sides if isinstance(each, ast.Name)}))
+        names = {name}
+        while more := {other for _, pair in pairs if len(pair) > 1 and pair & names for other in pair} - names:
+            names |= more
+        first = min((line for line, pair in pairs if len(pair) > 1 and pair & names), default=0)
+        for other in sorted(names - {name}):
+            for statement in self._touching(body).get(other, ()):
+                after = first < (statement.end_lineno or 0) and statement.lineno < place.position[0]
+                if after and not _rebinds(statement, other) and not _spans(statement, place):
+                    raise NotLiteralError(f"{name} may have a second name, {other}, by which it is changed in line {statement.lineno}")
 
     def _step(self, reader: FunctionReader, name: str, statement: ast.stmt, place: Place, value: Any) -> Any:
-        if isinstance(statement, ast.FunctionDef) or (isinstance(statement, ast.ClassDef) and not is_enumeration(statement)):
+        if isinstance(statement, (ast.FunctionDef, ast.ClassDef)):
             return statement
         if isinstance(statement, (ast.Import, ast.ImportFrom)):
             if isinstance(statement, ast.ImportFrom):
                 return reader.surroundings.outside(reader, name)
             raise NotLiteralError(f"{name} is imported in line {statement.lineno}")
-        if is_enumeration(statement):
-            with reader.at(Place(position=(statement.lineno, statement.col_offset), scopes=place.scopes), {}):
-                return enumeration(reader, statement)
         if isinstance(statement, ast.If):
             return self._fold(reader, name, self._arm(reader, name, statement, place), place, value)
         if isinstance(statement, ast.Try):
@@ -231,30 +243,10 @@ class ModuleNames:
             return [handler.body]
         if _holds(main, place):
             return [main]
-        if (run := self._run(reader, statement, place)) is not None:
-            caught = statement.handlers[0].body if len(run) < len(statement.body) else ()
-            return [run, caught, statement.finalbody]
         failing = [h.body for h in statement.handlers if name in self._touching(h.body) and not isinstance(h.body[-1], ast.Raise)]
         if failing:
             raise self._unknown(name, [*([main] if name in self._touching(main) else []), *failing])
         return [main, statement.finalbody]
-
-    def _run(self, reader: FunctionReader, statement: ast.Try, place: Place) -> list[ast.stmt] | None:
-        """The statements before the one that fails, or all, of a `try` that does nothing but take names of triton's modules and assign
-        constants, `f = tl.gather; HAS_GATHER = True`; None: it does more, or it is not known."""
-        caught = ast.unparse(statement.handlers[0].type) if len(statement.handlers) == 1 and statement.handlers[0].type else ""
-        if not ("AttributeError" in caught or caught == "Exception") or statement.orelse:
-            return None
-        plain = [each for each in statement.body if isinstance(each, ast.Assign) and all(isinstance(t, ast.Name) for t in each.targets)]
-        values = [each.value for each in plain if isinstance(each.value, (ast.Attribute, ast.Constant))]
-        if len(values) < len(statement.body):
-            return None
-        try:
-            with reader.at(place, {}):
-                fails = next((n for n, value in enumerate(values) if isinstance(value, ast.Attribute) and not reader.has(value)), None)
-        except NotLiteralError:
-            return None
-        return statement.body[:fails]
 
     def _unknown(self, name: str, branches: Sequence[Sequence[ast.stmt]]) -> NotLiteralError:
         lines = [self._touching(body)[name][0].lineno for body in branches]

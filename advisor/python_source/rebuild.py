@@ -15,12 +15,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from advisor.python_source.constant_folding import Answer, answers, replaced, written
-from advisor.python_source.constexpr_functions import check_constexpr_function, decorator_of
-from advisor.python_source.imported import INDUCTOR, MOST_HANDS, imported_file, imported_kernel, imported_source, imports_of
-from advisor.python_source.imports import Import
-from advisor.python_source.kernel_names import SAFE_BUILTINS, RebuildError, bound_names, check_names, free_names
-from advisor.python_source.literal_values import Constexpr, Member, Passed, Symbol
+from advisor.python_source.imported import imported_file, imported_kernel
+from advisor.python_source.imports import INDUCTOR, MOST_HANDS, Import
+from advisor.python_source.kernel_names import SAFE_BUILTINS, RebuildError, check_constexpr_function, check_names, decorator_of, free_names
+from advisor.python_source.literal_values import Constexpr, Passed, Symbol
 from advisor.python_source.literals import NotLiteralError, dotted
 from advisor.python_source.source import SourceFile, parse_source
 from advisor.python_source.triton_imports import triton_statement
@@ -28,7 +26,7 @@ from advisor.python_source.triton_imports import triton_statement
 MODULE_PREFIX = "rebuilt_"
 MOST_FUNCTIONS = 500
 """Functions of a file that a kernel needs."""
-READ = "a literal, arithmetic of literals, or the limits of a type (torch.finfo(torch.float32).max)"
+READ = "a literal, arithmetic of literals"
 """What a global of a kernel's can be and still be read without running its file."""
 
 
@@ -71,7 +69,6 @@ class _Module:
     name: str
     source: SourceFile
     functions: set[str] = field(default_factory=set)
-    answers: dict[str, list[Answer]] = field(default_factory=dict)  # function -> what stands in place of its questions
     prelude: dict[str, str] = field(default_factory=dict)  # name -> statement
     links: dict[str, tuple[str, str]] = field(default_factory=dict)  # alias -> (module, name)
     other_names: dict[str, str] = field(default_factory=dict)  # of its functions
@@ -111,9 +108,7 @@ class _Builder:
                     f"{source.path.name}: {error}",
                     remedy="leave it to arithmetic, or give the kernel its result as a tl.constexpr argument",
                 ) from None
-        module.answers[name], reasons = answers(node, source.evaluator(), bound_names(node))
-        self.reasons |= {(source.path, asked): reason for asked, reason in reasons.items()}
-        for needed, line in free_names(node, {id(asked) for asked, _ in module.answers[name]}).items():
+        for needed, line in free_names(node).items():
             if not self._follow_file(source, module, needed, node):
                 self._need(source, module, needed, line)
 
@@ -151,7 +146,7 @@ class _Builder:
         if name in source.assignments or name in source.values:
             module.prelude[name] = f"{name} = {self._literal(source, module, name, line)}"
             return
-        for item in imports_of(source, name):
+        for item in source.imports_of(name):
             if self._follow(source, module, item):
                 return
         if name in SAFE_BUILTINS:
@@ -163,7 +158,7 @@ class _Builder:
                 "one of " + ", ".join(sorted(SAFE_BUILTINS)),
                 "give the kernel its result as a tl.constexpr argument",
             )
-        if any(item.module.startswith(INDUCTOR) for item in imports_of(source, name)):
+        if any(item.module.startswith(INDUCTOR) for item in source.imports_of(name)):
             raise RebuildError(
                 f"{source.path.name}:{line}: {name} is torch's, whose files are read for it",
                 "no torch, or one without it",
@@ -207,7 +202,7 @@ class _Builder:
 
     def _follow(self, source: SourceFile, module: _Module, item: Import, depth: int = 0) -> bool:
         """Import a kernel or a literal from a file nearby; nothing outside the file's own tree is looked for."""
-        other = imported_source(source, item)
+        other = source.imported(item)
         if other is None or item.name is None:
             return False
         known = self.modules.get(other.path.absolute())
@@ -228,7 +223,7 @@ class _Builder:
                 return False
             return True
         # A package's `__init__` hands on what its files define.
-        inner = imports_of(other, item.name) if depth < MOST_HANDS else ()
+        inner = other.imports_of(item.name) if depth < MOST_HANDS else ()
         return any(self._follow(other, module, replace(each, alias=item.alias), depth + 1) for each in inner)
 
     def _link(self, module: _Module, alias: str, other: SourceFile, name: str) -> None:
@@ -274,7 +269,7 @@ class _Builder:
 
 def _starred(source: SourceFile) -> str | None:
     """What may give a file a name that was not found, where it imports all names of modules that cannot be followed."""
-    unread = [star for star in source.stars if imported_source(source, star) is None]
+    unread = [star for star in source.stars if source.imported(star) is None]
     texts = [f"from {'.' * star.level}{star.module} import *" for star in reversed(unread)]
     return f"a name that may come with {' or '.join(texts)}, of which no file is nearby" if texts else None
 
@@ -288,7 +283,7 @@ def _padded(module: _Module, head: str, tail: list[str]) -> str:
         # Decorators go; `def` stays on its line. The line before it holds the one decorator that is ours.
         while len(out) < node.lineno - 2:
             out.append("")
-        block = written(lines[node.lineno - 1 : node.end_lineno], node.lineno, module.answers[node.name])
+        block = lines[node.lineno - 1 : node.end_lineno]
         indent = node.col_offset
         if indent:
             block = [line[indent:] if line[:indent].strip() == "" else line for line in block]
@@ -337,7 +332,7 @@ def _plain_header(node: ast.FunctionDef, block: list[str], module: _Module) -> l
     if isinstance(first, ast.FunctionDef) and first.decorator_list:
         offset = first.decorator_list[0].lineno - node.lineno
     if offset <= 0:
-        body = ast.unparse(replaced(first, module.answers[node.name])) if len(node.body) == 1 else None
+        body = ast.unparse(first) if len(node.body) == 1 else None
         if body is None or "\n" in body:
             raise RebuildError(f"{module.source.path.name}:{node.lineno}: write the body of {node.name} on its own lines")
         return [f"{header} {body}"]
@@ -351,8 +346,6 @@ def _expression(value: Any, source: SourceFile, module: _Module, line: int) -> s
     """Python source of a literal value, with the imports it needs in the prelude."""
     if isinstance(value, Constexpr):
         return f"tl.constexpr({_expression(value.value, source, module, line)})"
-    if isinstance(value, Member):
-        return _expression(value.value, source, module, line)
     if isinstance(value, Symbol):
         root = value.text.split(".")[0]
         if any(part.startswith("_") for part in value.text.split(".")):

@@ -5,26 +5,35 @@ from __future__ import annotations
 import ast
 import io
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
 from advisor.python_source import same_name
-from advisor.python_source.applied import is_redefined, layers_of, with_applied
-from advisor.python_source.assignments import as_function, assigned_expressions
 from advisor.python_source.bindings import SCOPES, Scope, nodes_of_file, statements_within
-from advisor.python_source.constexpr_functions import called_functions, is_constexpr_function
-from advisor.python_source.decorators import DEEPEST, Decorators, last_name
+from advisor.python_source.decorators import DEEPEST, Decorators, is_redefined, last_name, layers_of
 from advisor.python_source.functions import FunctionReader
-from advisor.python_source.imports import HANDED_ON, Import, imports_of, inner_imports_of, is_triton_jit, module_level, stars_of
+from advisor.python_source.imports import (
+    HANDED_ON,
+    MOST_HANDS,
+    Import,
+    as_function,
+    assigned_expressions,
+    imports_of,
+    inner_imports_of,
+    is_triton_jit,
+    locate,
+    module_level,
+    stars_of,
+)
 from advisor.python_source.jit_function import JitFunction, read_function
-from advisor.python_source.launched_names import launched_names, launching_calls
+from advisor.python_source.kernel_names import called_functions, is_constexpr_function
+from advisor.python_source.launch_forms import launched_names, launching_calls
 from advisor.python_source.literal_values import Constexpr
 from advisor.python_source.literals import NotLiteralError, dotted
 from advisor.python_source.module_names import ModuleNames
-from advisor.python_source.spread import with_spread
 from advisor.python_source.surroundings import Inquiry, Surroundings
 from advisor.system.errors import InputError, NothingMatchedError, UsageError
 from advisor.system.reading import read_text
@@ -94,6 +103,78 @@ class SourceFile:
     def stars(self) -> tuple[Import, ...]:
         """The imports of all names of a module, `from module import *`, at module level; the last, whose names count, first."""
         return stars_of(self.tree)
+
+    def imported(self, item: Import) -> SourceFile | None:
+        """The file that an import leads to, among those that came with a record or near the file itself, read for the same target; None:
+        none that can be read."""
+        parts = item.module.split(".") if item.module else []
+        tails = {path: Path(path).with_suffix("").parts for path in self.siblings if parts}
+        ends = (tuple(parts), (*parts, "__init__"))
+        recorded = next(
+            (path for path, tail in tails.items() if tail[-len(parts) :] == ends[0] or tail[-len(parts) - 1 :] == ends[1]), None
+        )
+        try:
+            if recorded is not None:
+                found = replace(parse_source(self.siblings[recorded], recorded), siblings=self.siblings, values=self.values)
+                return found.on(self.backend, self.arch)
+            path = locate(self.path, item)
+            return _read(path, path.stat().st_mtime_ns).on(self.backend, self.arch) if path is not None else None
+        except (InputError, OSError):
+            return None
+
+    def imports_of(self, name: str, depth: int = 0) -> list[Import]:
+        """Where it imports a name from; several where there are alternatives. Of the modules all of whose names it imports
+        (`from module import *`), the last that has the name and can be read counts."""
+        if name in self.imports or self.module_names.statements(name) or depth > MOST_HANDS:
+            return self.imports.get(name, [])
+        for star in self.stars:
+            other = self.imported(star)
+            if other is not None and other._gives(name, depth):
+                return [replace(star, alias=name, name=name)]
+        return []
+
+    def _gives(self, name: str, depth: int) -> bool:
+        """Whether a name is among all that it gives."""
+        listed = self.alternatives.get("__all__", [])
+        try:
+            public = name in ast.literal_eval(listed[-1]) if listed else not name.startswith("_")
+        except (ValueError, TypeError):  # put together in some other way: what is asked for by name is taken to be in it
+            public = True
+        return public and bool(self.module_names.statements(name) or self.imports_of(name, depth + 1))
+
+    def _named_imports(self, name: str) -> Iterator[tuple[SourceFile, str]]:
+        """The files that it imports a name from, and the name there."""
+        for item in self.imports_of(name):
+            other = self.imported(item) if item.name is not None and not item.is_triton else None
+            if other is not None and item.name is not None:
+                yield other, item.name
+
+    def _followed(self, name: str, depth: int = 0) -> tuple[SourceFile, str] | None:
+        """The file that assigns what it imports as `name`, also where one hands on what another does, and the name there."""
+        for other, there in self._named_imports(name):
+            if there in other.alternatives:
+                return other, there
+            if (handed := other._followed(there, depth + 1) if depth < MOST_HANDS else None) is not None:
+                return handed
+        return None
+
+    def _imported_value(self, asking: FunctionReader, name: str) -> Any:
+        """What another file gives the name that it imports as `name`.
+
+        Raises:
+            NotLiteralError: It is not one of a file nearby, or not literal.
+        """
+        found = self._followed(name)
+        if found is None or (str(found[0].path), found[1]) in asking.inquiry.importing:
+            statements = self.module_names.statements(name)
+            where = f"imported in line {statements[0].lineno}" if statements else "not a literal of the file"
+            raise NotLiteralError(f"{name} is {where}")
+        return found[0].constant(found[1], asking)
+
+    def _imported_function(self, asking: FunctionReader, name: str) -> tuple[FunctionReader, ast.FunctionDef] | None:
+        """The function that it imports as `name`, and a reader of its file for the one that asks; None: not to be found."""
+        found = ((other, there) for other, there in self._named_imports(name) if there in other.plain_functions)
+        return next(((other.evaluator(inquiry=asking.inquiry), other.plain_functions[there]) for other, there in found), None)
 
     @cached_property
     def modules(self) -> dict[str, str]:
@@ -196,16 +277,14 @@ class SourceFile:
         return self._surroundings(*self._plain)
 
     def _surroundings(self, functions: Mapping[str, ast.FunctionDef], reasons: Mapping[str, str]) -> Surroundings:
-        from advisor.python_source.imported import imported_function, imported_value
-
         return Surroundings(
             functions={**self._lambdas, **functions},
             reasons=reasons,
             roots=self.triton_roots | {"tl", "triton"},
             modules=self.modules,
             outer=self.module_names.value,
-            outside=partial(imported_value, self),
-            imported=partial(imported_function, self),
+            outside=self._imported_value,
+            imported=self._imported_function,
             backend=self.backend,
             arch=self.arch,
         )
@@ -433,6 +512,13 @@ class SourceFile:
         return any(is_triton_jit(item, rest) for item in items)
 
 
+@lru_cache(maxsize=64)
+def _read(path: Path, changed_ns: int) -> SourceFile:
+    """A file, parsed once for all that asks for it until it changes."""
+    del changed_ns
+    return read_source(path)
+
+
 def read_source(path: str | Path) -> SourceFile:
     """Parse a file.
 
@@ -458,6 +544,4 @@ def parse_source(text: str, path: str | Path) -> SourceFile:
         command = isinstance(error, SyntaxError) and (error.text or "").lstrip().startswith(("%", "!"))
         remedy = "take out the notebook's commands, the lines that begin with % or !" if command else None
         raise InputError(f"{path}{where}: is not Python", getattr(error, "msg", None) or str(error), "Python source", remedy) from None
-    source = SourceFile(path=Path(path), text=text, tree=tree)
-    tree = with_applied(tree, source._is_triton_jit)
-    return SourceFile(path=source.path, text=text, tree=with_spread(tree) if "**" in text else tree)
+    return SourceFile(path=Path(path), text=text, tree=tree)

@@ -6,12 +6,10 @@ import ast
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from advisor.python_source.literals import Allowance
-
-if TYPE_CHECKING:
-    from advisor.python_source.functions import FunctionReader
+from advisor.python_source import target_questions
+from advisor.python_source.literals import Allowance, Evaluator, NotLiteralError, dotted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,9 +47,9 @@ class Surroundings:
     reasons: Mapping[str, str]
     roots: frozenset[str]
     modules: Mapping[str, str]
-    outer: Callable[[FunctionReader, str], Any]
-    outside: Callable[[FunctionReader, str], Any]
-    imported: Callable[[FunctionReader, str], tuple[FunctionReader, ast.FunctionDef] | None]
+    outer: Callable[[Any, str], Any]
+    outside: Callable[[Any, str], Any]
+    imported: Callable[[Any, str], tuple[Any, ast.FunctionDef] | None]
     backend: str | None = None
     arch: int | str | None = None
     num_sms: int | None = None
@@ -71,3 +69,41 @@ class Inquiry:
     unset: set[str]
     allowance: Allowance = field(default_factory=Allowance)
     importing: frozenset[tuple[str, str]] = frozenset()
+
+
+class FileReader(Evaluator):
+    """The evaluator of literals, at a place of a file.
+
+    Args:
+        surroundings: Of the file.
+        inquiry: What is shared with the readers that it asks, or that ask it.
+        names: As for Evaluator; names of the expression's own scope.
+        place: Where in the file the expression stands.
+    """
+
+    def __init__(
+        self, surroundings: Surroundings, inquiry: Inquiry, names: Mapping[str, Any] | None = None, place: Place | None = None
+    ) -> None:
+        super().__init__(names, surroundings.roots, surroundings.functions, inquiry.allowance)
+        self.surroundings = surroundings
+        self.inquiry = inquiry
+        self.place = place or Place()
+        self.depth = 0
+        self.known: dict[tuple[str, int], Any] = {}  # what names of the file were found to be, for `outer`
+
+    def origin(self, node: ast.expr) -> str:
+        """What a dotted name is called where it comes from: `torch.finfo` for `th.finfo` after `import torch as th`; "": not known."""
+        root, dot, rest = (dotted(node) or "").partition(".")
+        return f"{self.surroundings.modules[root]}{dot}{rest}" if root in self.surroundings.modules and root not in self.names else ""
+
+    def has(self, node: ast.Attribute) -> bool:
+        """Whether a module of triton's has a name: `tl.gather`, or `hasattr(tl, "gather")`.
+
+        Raises:
+            NotLiteralError: It is no module of triton's, or that is not known.
+        """
+        owner = dotted(node.value) or ""
+        root = owner.partition(".")[0]
+        if root not in self.roots or root in self.names:
+            raise NotLiteralError(f"whether {ast.unparse(node.value)[:60]} has an attribute, as line {node.lineno} asks, is not known")
+        return target_questions.has(self.origin(node.value) or owner, str(node.attr))

@@ -321,6 +321,7 @@ def _tail(comparison: ComparisonResult) -> str:
             rows += f"| {name} | {escape(values, longest=600)} |\n"
     body = "| | |\n|---|---|\n"
     body += f"| predictions | {escape(comparison.predictor)}, 80 % intervals; both sides by the same model |\n"
+    body += f"| sandbox | {escape(comparison.room, longest=400)} |\n" if comparison.room else ""
     body += f"| advisor | {escape(comparison.tool_version)} |\n{rows}\n{block(comparison.command or 'advisor compare', 'sh')}"
     text = ""
     if comparison.skipped:

@@ -12,7 +12,7 @@ from typing import Literal
 
 from advisor.result.schema import Configuration, Finding, Fingerprint, Latency, Problem, Recommendation
 
-COMPARISON_SCHEMA_VERSION = "1.1"
+COMPARISON_SCHEMA_VERSION = "1.2"
 
 BASE_IS_FASTER = "the configuration of the base, no slower than anything else that is known"
 """The reason of advice that goes back to what the base had."""
@@ -229,6 +229,7 @@ class ComparisonResult:
     subjects: tuple[Subject, ...]
     gate: Gate
     warnings: tuple[str, ...] = ()
+    room: str = ""  # what holds the kernels that were compiled, which may be anyone's; "": none was to be compiled
     skipped: tuple[str, ...] = ()  # changed files that are neither kernel nor table, and why they were left out
     schema_version: str = COMPARISON_SCHEMA_VERSION
 

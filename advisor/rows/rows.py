@@ -25,6 +25,7 @@ from advisor.result.schema import FAMILIES
 from advisor.rows.cells import REMEDY as _REMEDY
 from advisor.rows.cells import integers, latencies
 from advisor.rows.column_letters import check_block_names, check_letters
+from advisor.rows.publisher_columns import translated
 from advisor.rows.row_configurations import CONFIG_COLUMNS, OF_DEFAULTS, complete_configurations, configuration_columns
 from advisor.rows.row_status import failed
 from advisor.system.errors import InputError
@@ -37,7 +38,7 @@ ROW_LIMIT = 5_000_000
 LINES_AT_ONCE = 1000
 """Lines made into columns at a time, while they are in the processor's caches: for a whole file at once it takes twice as long."""
 
-SIZE_COLUMNS = ("M", "N", "K", "E", "topk", "H", "B", "D", "H_kv", "causal")
+SIZE_COLUMNS = ("M", "N", "K", "E", "topk", "H", "B", "D", "H_kv", "causal", "window")
 FAMILY_PARAMETERS: dict[str, dict[str, int | None]] = {
     "gemm": {"SPLIT_K": 1},
     "attention": {"BLOCK_M": 64, "BLOCK_N": 64, "NUM_KV_SPLITS": 1},
@@ -107,6 +108,7 @@ DTYPES: dict[str, str] = {
     "float32": "fp32",
     "float": "fp32",
     "e4m3": "fp8",
+    "fp8_block": "fp8",
     "fp8_e4m3": "fp8",
     "fp8_e4m3fn": "fp8",
     "float8_e4m3fn": "fp8",
@@ -178,17 +180,18 @@ def parse_rows(
 ) -> Rows:
     """As `read_rows`, from text."""
     header, raw, count = _split(text, label)
+    raw |= translated(raw, count)
     for column in required:
-        if column not in header:
+        if column not in raw:
             raise InputError(f"{label}: column {column} is missing", ", ".join(header), f"a column {column}", "add it")
     prefix = OF_DEFAULTS if defaults and not {"latency_us", *CONFIG_COLUMNS} & set(header) else ""
     columns: dict[str, np.ndarray] = {} if problems_only else configuration_columns(label, raw, prefix)
     lost = np.array([failed(cell) for cell in raw["status"]], dtype=bool) if "status" in header else None
     if prefix and "default_us" in header:
         columns["latency_us"] = latencies(label, "default_us", raw["default_us"], lost)
-    for name in header:
+    for name in raw:
         if name in SIZE_COLUMNS:
-            zero = name == "causal"  # a flag among the sizes: 0 means no
+            zero = name in ("causal", "window")  # 0 means no
             columns[name] = integers(label, name, raw[name], SIZE_LIMIT - 1, allow_zero=zero)
         elif name in _FURTHER and not problems_only:
             columns[name] = integers(label, name, raw[name], PARAMETER_LIMIT)
@@ -202,7 +205,7 @@ def parse_rows(
         check_block_names(label, raw, tiled)
         read |= {"status", *CONFIG_COLUMNS, *(name for each in families for name in FAMILY_PARAMETERS.get(each, ()))}
         read |= set() if set(LATENCY_COLUMNS) & set(header) else set(LATENCY_COLUMNS)
-    check_letters(label, header, read)
+    check_letters(label, tuple(raw), read)
     _check_sizes(label, columns, family)
     _exchange_depth_and_width(raw.get("op", ()), columns)
     return Rows(

@@ -66,6 +66,12 @@ class NoGpuError(AdvisorError):
     exit_code = 4
 
 
+class NoRoomError(AdvisorError):
+    """A stranger's code is to be held, and this machine cannot (exit code 4)."""
+
+    exit_code = 4
+
+
 class NothingMatchedError(AdvisorError):
     """The selection is empty: nothing matched what was asked for (exit code 5)."""
 

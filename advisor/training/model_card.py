@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from advisor.training.attempts import ATTEMPTS
+from advisor.system.resources import folder
 
 TASKS = {"served": "as served", "exact": "known configuration", "best": "best of a sweep"}
 """How people call the tasks of fused MoE; a kind of library kernels is called by its own name."""
@@ -73,8 +73,8 @@ def card(
         lines += ["### Library kernels, held out by training (`advisor train DATA -o WEIGHTS --card FILE`; MAPE, a third of the trees)", ""]
         lines += _table(("kind", "shapes left out", "one GPU left out"), rows)
     lines += ["## Where not to trust it", "", *(f"- {text}" for text in LIMITS), ""]
-    lines += ["## What was tried", "", "| attempt | figure |", "| --- | --- |", *(f"| {a} | {b} |" for a, b in ATTEMPTS), ""]
-    return "\n".join(lines)
+    attempts = (folder("ceilings") / "ATTEMPTS.md").read_text(encoding="utf-8")
+    return "\n".join(lines) + f"\n#{attempts}"  # its heading, one level down
 
 
 def of_training(held_out: Mapping[str, Any]) -> dict[str, Any]:

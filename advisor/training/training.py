@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 from advisor.learned.moe.model import covers
 from advisor.learned.weights import Weights
 from advisor.system.errors import InputError
-from advisor.training import data, direct_training, moe_training
+from advisor.training import data, direct_training, moe_training, silicon_training
 from advisor.training.data import Measured, Model
 
 FITTED_BY = ("numpy", "scikit-learn", "lightgbm", "torch")
@@ -30,7 +31,7 @@ def train(
     """Fit everything that the rows allow.
 
     Args:
-        paths: CSV files, or folders with some, in the layouts of the published data.
+        paths: CSV files, or folders with some, in the layouts of the published data; folders of `silicon_training`.
         exclude_gpus: GPUs to leave out entirely.
         exclude_models: MoE models (E, topk, H, N) to leave out entirely.
         progress: Told what is being done.
@@ -38,11 +39,17 @@ def train(
     Raises:
         InputError: There are no measured rows, or too few of every kind.
     """
-    paths = list(paths)
+    given = list(paths)
+    layouts = [path for path in given if silicon_training.is_layout(path)]
+    paths = [path for path in given if path not in layouts]
+    silicon = silicon_training.train(layouts, exclude_gpus, progress) if layouts else {}
+    if not paths:
+        described = {"files": sorted(Path(path).name for path in layouts), "excluded_gpus": sorted(exclude_gpus), "versions": _versions()}
+        return Weights(moe=None, direct={}, about=described, silicon=silicon)
     measured = data.read(paths, exclude_gpus=exclude_gpus, exclude_models=exclude_models, progress=progress)
     learned = [part for part in measured if covers(part.problem) or direct_training.groups([part])]
     described = about(learned, exclude_gpus, exclude_models)
-    fitted = fit(learned, described, progress)
+    fitted = replace(fit(learned, described, progress), silicon=silicon)
     if fitted.moe is None and not fitted.direct:
         counted = ", ".join(f"{n} of {kind}" for kind, n in described["rows"].items())
         raise InputError(

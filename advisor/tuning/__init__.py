@@ -52,7 +52,7 @@ class Deadlines:
         return cls(search=began + limit_s - kept_s, compare=began + limit_s)
 
 
-def tune(order: Order, *, workers: int = 1, command: str = "", watch: Watch | None = None) -> Tuned:
+def tune_order(order: Order, *, workers: int = 1, command: str = "", watch: Watch | None = None) -> Tuned:
     """Searches for every decision of a target, measures winners against what runs today, and reports.
 
     Args:
@@ -230,4 +230,4 @@ def _count_gpus() -> int:
     return max(1, sum(line.startswith("GPU ") for line in done.stdout.splitlines()))
 
 
-__all__ = ["Order", "Row", "Tuned", "make_plan", "tune"]
+__all__ = ["Order", "Row", "Tuned", "make_plan", "tune_order"]

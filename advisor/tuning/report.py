@@ -1,7 +1,7 @@
 """What a search came to, as a result: the launches as they run today, measured where that is known, and what was found for them.
 
-The report is made by `advise`, with the measurements of the search; what it predicted about other configurations is then replaced by what
-became of them. A prediction that the search has put to the test stands nowhere in it as a promise.
+The report is made by `advise_target`, with the measurements of the search; what it predicted about other configurations is then replaced
+by what became of them. A prediction that the search has put to the test stands nowhere in it as a promise.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from advisor.advising import advise
+from advisor.advising import advise_target
 from advisor.advising.doubtful_ceiling import beyond_reach
 from advisor.advising.drafts import Measured
 from advisor.advising.exports import triton_config
@@ -86,7 +86,7 @@ def report(plan: Plan, tuner: Tuner, backend: Backend, command: str, deadline: f
     warnings = (*warnings, *dict.fromkeys([*(each for row in rows for each in row.beside), *beside]))
     origin: Origin = "simulated" if isinstance(backend, (MeasuringBackend, RecordedBackend)) and backend.simulated else "measured"
     measured = _measured(plan, winners, backend.name, origin)
-    result = advise(_as_it_runs(plan, winners), plan.predictor, command=command, measured=measured)
+    result = advise_target(_as_it_runs(plan, winners), plan.predictor, command=command, measured=measured)
     exhausted = {decision.task.id: us for decision in plan.decisions if (us := _best_of_all(tuner, decision)) is not None}
     launches = tuple(
         _searched(plan, launch, each, winners[launch.share], exhausted.get(launch.share), backend.name, origin)

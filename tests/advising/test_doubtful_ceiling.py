@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from advisor.advising import advise
+from advisor.advising import advise_target
 from advisor.advising.doubtful_ceiling import beyond_reach
 from advisor.advising.drafts import Measured
 from advisor.advising.targets import Request
@@ -27,7 +27,7 @@ def took(us: float, other: tuple[Configuration, float] | None = None) -> Measure
 def unknowns(measured: Mapping[str, Measured] | None = None) -> tuple[tuple[str, ...], tuple[LaunchReport, ...]]:
     """Of a launch without a table on an H20, which the model knows to be far from its ceiling."""
     request = Request(model="Qwen3-30B-A3B", gpu="H20", tokens=(1024,))
-    result = advise(resolve_target("fused_moe", request), load_predictor(), command="", measured=measured)
+    result = advise_target(resolve_target("fused_moe", request), load_predictor(), command="", measured=measured)
     return result.verdict.unknowns, result.launches
 
 

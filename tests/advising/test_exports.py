@@ -6,8 +6,9 @@ import json
 
 import pytest
 
-from advisor import Request, resolve_target
-from advisor.advising import advise
+from advisor.advising import advise_target
+from advisor.advising.targets import Request
+from advisor.advising.targets.resolve import resolve_target
 from advisor.learned import load_predictor
 from advisor.tables.tables import read_table, select
 
@@ -21,7 +22,7 @@ def test_an_added_entry_is_kept_to_its_neighbourhood(tmp_path, tokens):
     path = tmp_path / NAME
     path.write_text(json.dumps({"2048": PREFILL}))
     target = resolve_target(str(path), Request(model="Mixtral-8x7B", tensor_parallel=2, tokens=(1,)))
-    (export,) = (each for each in advise(target, load_predictor(), command="").exports if each.kind == "table")
+    (export,) = (each for each in advise_target(target, load_predictor(), command="").exports if each.kind == "table")
     (tmp_path / "new").mkdir()
     (tmp_path / "new" / NAME).write_text(export.content)
     before, after = read_table(path), read_table(tmp_path / "new" / NAME)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from advisor.advising import advise
+from advisor.advising import advise_target
 from advisor.advising.audit_regret import regrets
 from advisor.advising.targets import Request
 from advisor.advising.targets.resolve import resolve_target
@@ -42,7 +42,7 @@ def written(folder, name, entries):
 def test_the_audit_finds_no_fault_in_what_is_recommended(tmp_path, name):
     tokens = (1, 64, 4096)
     path = written(tmp_path, name, {str(m): ENTRY for m in tokens})
-    result = advise(table_target(path, Request(assume=True)), load_predictor(), command="")
+    result = advise_target(table_target(path, Request(assume=True)), load_predictor(), command="")
     [export] = [export for export in result.exports if export.kind == "table"]
     path.write_text(export.content)
     table, issues = audit_table(path)
@@ -79,7 +79,7 @@ def test_w2_runs_with_the_entry_of_its_own_table(tmp_path):
 @pytest.mark.parametrize("rows", [16, 64, 256])
 def test_w13_and_w2_keep_one_block_size_m(tmp_path, rows):
     up, _ = two_tables(tmp_path, rows)
-    result = advise(table_target(up, LAYER), load_predictor(), command="")
+    result = advise_target(table_target(up, LAYER), load_predictor(), command="")
     by_id = {launch.id: launch for launch in result.launches}
     for tokens in (1, 1024):
         pair = [by_id[f"{op}-M{tokens}"] for op in ("w13", "w2")]
@@ -101,7 +101,7 @@ def test_the_audit_judges_each_table_by_its_own_entries(tmp_path):
     up, down = two_tables(tmp_path)
     tables = [read_table(up), read_table(down)]
     (first, *_), (second, *_) = regrets(tables, load_predictor())
-    launches = {each.id: each for each in advise(table_target(up, Request(assume=True)), load_predictor(), command="").launches}
+    launches = {each.id: each for each in advise_target(table_target(up, Request(assume=True)), load_predictor(), command="").launches}
     assert first.predicted_us == pytest.approx(launches["w13-M1"].predicted.us)
     assert second.predicted_us == pytest.approx(launches["w2-M1"].predicted.us)
 
@@ -123,7 +123,7 @@ def test_what_expert_parallelism_is_taken_to_mean_is_said_of_a_table_too(tmp_pat
 def test_what_does_not_compile_cannot_launch_and_is_replaced(tmp_path):
     entry = {**ENTRY, "BLOCK_SIZE_K": 16}
     path = written(tmp_path, "E=128,N=768,device_name=NVIDIA_H200,dtype=fp8_w8a8.json", {"64": entry})
-    result = advise(table_target(path, Request(assume=True)), load_predictor(), command="")
+    result = advise_target(table_target(path, Request(assume=True)), load_predictor(), command="")
     for launch in result.launches:
         assert launch.predicted is None and launch.recommendation is not None
         assert launch.recommendation.configuration.parameters["BLOCK_SIZE_K"] >= 32
@@ -134,7 +134,7 @@ def test_what_does_not_compile_cannot_launch_and_is_replaced(tmp_path):
 def test_what_the_launch_refuses_cannot_launch_and_has_no_speed(tmp_path):
     """One CTA of it fits; the KeyError comes before that."""
     path = written(tmp_path, "E=128,N=768,device_name=NVIDIA_H20.json", {"64": {**ENTRY, "FOO": 1}})
-    result = advise(table_target(path, Request(assume=True)), load_predictor(), command="")
+    result = advise_target(table_target(path, Request(assume=True)), load_predictor(), command="")
     assert result.verdict.sentence == "None of the 2 launches can run with its configuration." and result.verdict.current_us == 0
     for launch in result.launches:
         assert launch.predicted is None and launch.occupancy.resident_ctas_per_sm > 0 and figures.stuck(launch)
@@ -148,7 +148,7 @@ def test_what_the_launch_refuses_cannot_launch_and_has_no_speed(tmp_path):
 
 def test_a_gpu_that_only_the_name_does_not_know_is_told_as_that(tmp_path):
     path = written(tmp_path, "E=128,N=768,device_name=NVIDIA_B999.json", {"64": ENTRY})
-    result = advise(table_target(path, Request(gpu="H20", assume=True)), load_predictor(), command="")
+    result = advise_target(table_target(path, Request(gpu="H20", assume=True)), load_predictor(), command="")
     [finding] = [finding for finding in result.table_findings if finding.rule == "unknown-gpu"]
     assert "the name says NVIDIA_B999" in finding.evidence and "for H20" in finding.evidence
     assert "nothing is predicted" not in f"{finding.title} {finding.evidence}" and result.launches[0].predicted is not None
@@ -157,7 +157,7 @@ def test_a_gpu_that_only_the_name_does_not_know_is_told_as_that(tmp_path):
 def test_the_longest_pipeline_is_the_one_that_binds_a_configuration():
     """Its bound leaves out what the L2 carries again, which the page shows a longer bar of."""
     target = resolve_target("gemm", Request(gpu="H200", sizes={"M": 4096, "N": 4096, "K": 4096}))
-    result = advise(target, load_predictor(), command="")
+    result = advise_target(target, load_predictor(), command="")
     (launch,) = result.launches
     assert launch.config_binding_pipeline == max(launch.pipelines, key=lambda part: part.time_us).pipeline == "l2"
     assert "its configuration is limited by L2 bandwidth, the bound by the rate of the tensor cores" in result.verdict.sentence
@@ -166,13 +166,13 @@ def test_the_longest_pipeline_is_the_one_that_binds_a_configuration():
 @pytest.mark.parametrize(("dtype", "gpu", "said"), [("fp32", "H100", True), ("tf32", "H100", False), ("fp32", "P100", False)])
 def test_it_is_said_that_the_bound_of_fp32_is_of_exact_products(dtype: str, gpu: str, said: bool) -> None:
     target = resolve_target("gemm::gemm_kernel", Request(gpu=gpu, dtype=dtype))
-    unknowns = advise(target, load_predictor(None), command="").verdict.unknowns
+    unknowns = advise_target(target, load_predictor(None), command="").verdict.unknowns
     assert any("exact products" in text for text in unknowns) == said
 
 
 @pytest.mark.parametrize(("dtype", "gpu", "said"), [("fp16", "RTX 4090", True), ("bf16", "RTX 4090", False), ("fp16", "L40S", False)])
 def test_it_is_said_that_the_bound_of_fp16_is_of_products_summed_up_in_fp32(dtype: str, gpu: str, said: bool) -> None:
-    result = advise(resolve_target("gemm::gemm_kernel", Request(gpu=gpu, dtype=dtype)), load_predictor(None), command="")
+    result = advise_target(resolve_target("gemm::gemm_kernel", Request(gpu=gpu, dtype=dtype)), load_predictor(None), command="")
     assert any("summed up in fp32" in text for text in result.verdict.unknowns) == said
 
 
@@ -181,7 +181,7 @@ def test_the_ceiling_of_a_kernel_is_one_that_its_own_space_reaches(name, sizes):
     """Not that of other kernels of the family, which may take several short rows at once."""
     target = resolve_target(name, Request(gpu="A100", sizes=sizes))
     predictor = load_predictor()
-    (launch,) = advise(target, predictor, command="").launches
+    (launch,) = advise_target(target, predictor, command="").launches
     members = predictor.predict(problem_batch([launch.problem]), target.space, target.gpu).us
     assert launch.ceiling.us == pytest.approx(members.min())
 
@@ -189,7 +189,9 @@ def test_the_ceiling_of_a_kernel_is_one_that_its_own_space_reaches(name, sizes):
 @pytest.mark.parametrize("gpu", ["B200", "H200"])
 def test_a_recommendation_far_above_the_ceiling_says_why(gpu):
     """On B200 the ceiling is that of the largest tiles, which the order learned from measurements does not put first."""
-    result = advise(resolve_target("fused_moe", Request(model="Qwen3-30B-A3B", gpu=gpu, tokens=(4096,))), load_predictor(), command="")
+    result = advise_target(
+        resolve_target("fused_moe", Request(model="Qwen3-30B-A3B", gpu=gpu, tokens=(4096,))), load_predictor(), command=""
+    )
     offered = [(launch.ceiling.us, launch.recommendation) for launch in result.launches if launch.recommendation is not None]
     assert offered
     for ceiling, recommendation in offered:
@@ -207,18 +209,20 @@ def test_a_recommendation_far_above_the_ceiling_says_why(gpu):
 def test_of_configurations_that_cannot_be_told_apart_the_one_nearest_to_the_files_own_is_taken(sizes, expected):
     target = resolve_target("softmax", Request(gpu="H200", sizes=sizes))
     assert target.launches[0].untuned is not None and target.launches[0].untuned.parameters == expected
-    (report,) = advise(target, load_predictor(), command="").launches
+    (report,) = advise_target(target, load_predictor(), command="").launches
     assert report.recommendation.configuration.parameters == expected
     assert report.recommendation.latency.us <= 1.005 * report.ceiling.us
     bare = replace(target, launches=tuple(replace(each, untuned=None) for each in target.launches))
-    (other,) = advise(bare, load_predictor(), command="").launches
+    (other,) = advise_target(bare, load_predictor(), command="").launches
     assert other.recommendation.configuration.parameters != expected
     assert other.recommendation.latency.us <= report.recommendation.latency.us
 
 
 def test_what_is_not_known_of_one_launch_is_said_of_one():
     gemm = Request(gpu="H100", sizes={"M": 4096, "N": 4096, "K": 4096})
-    unknowns = advise(resolve_target("gemm", gemm), load_predictor(), command="").verdict.unknowns
+    unknowns = advise_target(resolve_target("gemm", gemm), load_predictor(), command="").verdict.unknowns
     assert "This launch lies far outside what was learned; the analytical model answers for it." in unknowns
-    layer = advise(resolve_target("fused_moe", Request(model="Qwen3-30B-A3B", gpu="MI300X", tokens=(64,))), load_predictor(), command="")
+    layer = advise_target(
+        resolve_target("fused_moe", Request(model="Qwen3-30B-A3B", gpu="MI300X", tokens=(64,))), load_predictor(), command=""
+    )
     assert "2 of 2 launches lie far outside what was learned; the analytical model answers for them." in layer.verdict.unknowns

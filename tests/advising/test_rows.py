@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from advisor import Request, resolve_target
-from advisor.advising import advise
+from advisor.advising import advise_target
 from advisor.advising.measured.rows import match
-from advisor.advising.targets import CONFIGURATION_UNKNOWN, Target
+from advisor.advising.targets import CONFIGURATION_UNKNOWN, Request, Target
+from advisor.advising.targets.resolve import resolve_target
 from advisor.cli import main
 from advisor.learned import load_predictor
 from advisor.result.result_json import from_json
@@ -274,7 +274,7 @@ def test_a_configuration_measured_to_be_faster_is_recommended_as_measured(tmp_pa
     rows = swept(tmp_path, "64,64,64,1,4,3,215", "16,128,128,32,4,2,183.7", "16,256,64,1,8,3,197.8")
     found = match(replace(layer, launches=launches), rows)
     assert "0 rows belong to none" in found.unmatched
-    report = advise(found.target, load_predictor(), command="", measured=found.measured).launches[0]
+    report = advise_target(found.target, load_predictor(), command="", measured=found.measured).launches[0]
     advice = report.recommendation
     assert (advice.latency.origin, advice.latency.us, advice.configuration) == ("measured", 183.7, configuration(16, 128, 128, 32, 4, 2))
     assert advice.speedup == pytest.approx(215 / 183.7) and report.p_speedup_10pct == 1.0 and "fastest of 3" in advice.reason
@@ -288,7 +288,10 @@ def test_a_launch_of_which_nothing_was_measured_is_not_said_to_be(tmp_path, laye
 
     def reasons(rows: Path) -> list[str]:
         found = match(replace(layer, launches=launches), rows)
-        return [each.recommendation.reason for each in advise(found.target, load_predictor(), command="", measured=found.measured).launches]
+        return [
+            each.recommendation.reason
+            for each in advise_target(found.target, load_predictor(), command="", measured=found.measured).launches
+        ]
 
     rows = swept(tmp_path, *lines)
     assert [reason.partition(", for the 2 launches")[0] for reason in reasons(rows)] == [
@@ -302,11 +305,11 @@ def test_a_launch_of_which_nothing_was_measured_is_not_said_to_be(tmp_path, laye
 def test_what_is_ranked_first_and_was_measured_slower_is_not_recommended(tmp_path, layer):
     launch = layer.launches[0]
     target = replace(layer, launches=(replace(launch, configuration=configuration(64, 64, 64, 1, 4, 3)),))
-    first = advise(target, load_predictor(), command="").launches[0].recommendation.configuration
+    first = advise_target(target, load_predictor(), command="").launches[0].recommendation.configuration
     cells = ",".join(str(first.parameters[f"BLOCK_SIZE_{each}"]) for each in "MNK")
     cells += f",{first.parameters['GROUP_SIZE_M']},{first.num_warps},{first.num_stages}"
     found = match(target, swept(tmp_path, "64,64,64,1,4,3,200", f"{cells},205"))
-    assert advise(found.target, load_predictor(), command="", measured=found.measured).launches[0].recommendation is None
+    assert advise_target(found.target, load_predictor(), command="", measured=found.measured).launches[0].recommendation is None
 
 
 def configuration(m: int, n: int, k: int, group: int, warps: int, stages: int) -> Configuration:

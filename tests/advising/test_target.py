@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from advisor import Request
+from advisor.advising.targets import Request
 from advisor.system.errors import UsageError
 
 

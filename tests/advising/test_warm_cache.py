@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.advising import advise
+from advisor.advising import advise_target
 from advisor.advising.targets import Request
 from advisor.advising.targets.resolve import resolve_target
 from advisor.learned import load_predictor
@@ -24,11 +24,11 @@ SAID = "The L2 is taken as warm"
 def test_small_launches_find_their_operands_in_the_l2(tokens, cache, words):
     """One token asks for 8 experts, 50 MB of w13; 1,024 for all 128, more than any L2 holds."""
     target = resolve_target("fused_moe", Request(model="Qwen3-30B-A3B", gpu="H200", tokens=tokens, cache=cache))
-    result = advise(target, load_predictor(), command="")
+    result = advise_target(target, load_predictor(), command="")
     said = [text for text in result.verdict.unknowns if SAID in text]
     assert len(said) == (words is not None) and all(str(words) in text for text in said)
     if words is not None and len(tokens) == 1:
-        cold = advise(
+        cold = advise_target(
             resolve_target("fused_moe", Request(model="Qwen3-30B-A3B", gpu="H200", tokens=tokens, cache="cold")),
             load_predictor(),
             command="",

@@ -313,8 +313,7 @@ def test_hot_calls_do_not_look_again(monkeypatch):
 
 
 def test_warmup_decides_ahead():
-    import advisor.autotune as face
-
+    from advisor.autotuning import decorator as face
     from advisor.autotuning.decisions.decision import Decision
 
     from .fakes import Tensor
@@ -334,7 +333,7 @@ def test_warmup_decides_ahead():
 
 def test_warmup_decides_for_calls_of_another_process_too():
     """A call passes its arguments in the kernel's order, however the shape names them; its element types are in the key in that order."""
-    import advisor.autotune as face
+    from advisor.autotuning import decorator as face
 
     from .fakes import Tensor
 
@@ -350,7 +349,7 @@ def test_warmup_decides_for_calls_of_another_process_too():
 
 def test_warmup_makes_tensors():
     torch = pytest.importorskip("torch")
-    import advisor.autotune as face
+    from advisor.autotuning import decorator as face
 
     kernel, bench = tuned(LATENCIES)
     face.warmup(kernel, [{"x": ((4, 5), "bf16"), "n": 8}], grid=(1,), device="cpu")

@@ -645,15 +645,11 @@ def test_a_slow_kernel_is_waited_for_and_left_out(gpu_clock):
 
 @pytest.mark.parametrize("check", [None, True])
 def test_a_kernel_that_never_ends_is_an_error_recorded_and_not_tried_again(gpu_clock, check, caplog, torch):
-    import time
-
     from advisor.autotuning.watching import NeverEndsError
 
     tuner, kernel = hanging({32: 3600.0}, check_output=check)
-    started = time.perf_counter()
     with pytest.raises(NeverEndsError, match=r"BLOCK: 32.*given up.*time_limit_s=0\.02 \(raise it\).*cannot be stopped.*restart"):
         tuner[(1,)](torch.zeros(2), 8)
-    assert time.perf_counter() - started < 5.0
     launched = len(kernel.launches)
     # The process goes on without measuring: the best that was found out before.
     tuner[(1,)](torch.zeros(2), 8)

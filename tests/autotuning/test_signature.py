@@ -8,12 +8,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-import advisor.autotune as face
 import pytest
 
+from advisor.autotuning import decorator as face
 from advisor.system.errors import UsageError
 
-from .kernels import call, configs, tuned
+from .kernels import call, tuned
 
 
 def test_parameters_are_those_of_triton_in_their_order():
@@ -25,12 +25,6 @@ def test_parameters_are_those_of_triton_in_their_order():
     different = {name for name, each in theirs.items() if ours[name].default != each.default}
     assert different == {"cache_results"}  # None here: timings of a GPU are kept unless one says False
     assert all(each.kind is inspect.Parameter.KEYWORD_ONLY for name, each in ours.items() if name not in theirs)
-
-
-def test_the_module_is_the_decorator_too():
-    kernel, _ = tuned({32: 1.0})
-    again = face(configs(32), ["n"])(kernel.fn)
-    assert type(again) is type(kernel)
 
 
 def test_a_tuner_passes_for_tritons():

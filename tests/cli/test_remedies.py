@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from advisor import Request, load_predictor, resolve_target
-from advisor.advising import advise
+from advisor import load_predictor
+from advisor.advising import advise_target
 from advisor.advising.drafts import Measured
-from advisor.advising.targets import Target
+from advisor.advising.targets import Request, Target
+from advisor.advising.targets.resolve import resolve_target
 from advisor.diagnosis.neighbours import change
 from advisor.learned.base import Predictor
 from advisor.pipelines import configuration_batch, problem_batch
@@ -36,7 +37,7 @@ def target(request: pytest.FixtureRequest) -> Target:
 
 
 def test_remedies_are_the_predictors_own_and_no_net_loss(target: Target, predictor: Predictor) -> None:
-    result = advise(target, predictor, command="")
+    result = advise_target(target, predictor, command="")
 
     def predicted(launch: LaunchReport, configuration: Configuration) -> float:
         return float(predictor.predict(problem_batch([launch.problem]), configuration_batch([configuration]), target.gpu).us[0])
@@ -71,7 +72,7 @@ def test_a_kernel_measured_faster_than_its_recommendation_keeps_what_it_runs(pre
     gemm = resolve_target("gemm", Request(gpu="H200", sizes={"M": 4096, "N": 4096, "K": 4096}))
 
     def told(measured: dict[str, Measured]) -> Result:
-        return advise(gemm, predictor, command="", measured=measured)
+        return advise_target(gemm, predictor, command="", measured=measured)
 
     (launch,) = told({}).launches
     assert launch.recommendation is not None
@@ -85,5 +86,5 @@ def test_a_kernel_measured_faster_than_its_recommendation_keeps_what_it_runs(pre
 def test_an_exported_table_is_named_for_the_gpu_that_was_asked_about(predictor: Predictor, gpu: str | None, device: str) -> None:
     """Under the other's name, that GPU would load what was chosen for this one."""
     target = resolve_target(str(EXAMPLE), Request(gpu=gpu, model="Qwen3-30B-A3B"))
-    (table,) = [export for export in advise(target, predictor, command="").exports if export.kind == "table"]
+    (table,) = [export for export in advise_target(target, predictor, command="").exports if export.kind == "table"]
     assert table.name == f"E=128,N=768,device_name={device}.json"

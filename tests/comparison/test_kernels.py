@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from advisor.advising import advise
+from advisor.advising import advise_target
 from advisor.advising.targets import Request
 from advisor.advising.targets.kernels import closed_form_kernel
 from advisor.comparison import Options, compare_files, compare_trees
@@ -88,7 +88,7 @@ def test_the_ceiling_is_of_the_space_that_the_file_says(predictor):
     row = row_of(only(**SLOW), edited(only(**SLOW)), predictor)
     assert row.ceiling.us == row.head.predicted.us and row.advice is None
     target = closed_form_kernel(FILE, None, Request(gpu="H100"))
-    (report,) = advise(target, predictor, command="").launches
+    (report,) = advise_target(target, predictor, command="").launches
     row = row_of(WIDE, edited(WIDE), predictor)
     assert row.ceiling.us == pytest.approx(report.ceiling.us) and row.ceiling.us == row.head.predicted.us
 

@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from advisor import Request, resolve_target
-from advisor.advising import advise
+from advisor.advising import advise_target
+from advisor.advising.targets import Request
+from advisor.advising.targets.resolve import resolve_target
 from advisor.cli import main
 from advisor.comparison.static import static_row
 from advisor.rendering.comparison_markdown import _finding
@@ -26,7 +27,7 @@ def reports(tmp_path, predictor):
         (tmp_path / name).mkdir()
         path = tmp_path / name / TABLE
         path.write_text(table(M64=entry(block_m)))
-        return list(advise(resolve_target(str(path), Request(model="Qwen3-30B-A3B")), predictor, command="").launches)
+        return list(advise_target(resolve_target(str(path), Request(model="Qwen3-30B-A3B")), predictor, command="").launches)
 
     return of("base", 64), of("head", 128)
 

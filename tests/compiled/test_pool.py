@@ -16,9 +16,16 @@ import pytest
 from advisor.compiled.compiler.pool import MOST_WORKERS, Pool, Worker
 
 pytest.importorskip("triton")
-SLOW_PTXAS = """#!/bin/sh
-case "$*" in *--version*) echo 'Cuda compilation tools, release 12.8, V12.8.93' ;; *) echo $$ > {mark}; exec sleep 600 ;; esac
+SLOW_PTXAS = """#!{python} -SE
+import os, sys, time
+if "--version" in sys.argv:
+    print('Cuda compilation tools, release 12.8, V12.8.93')
+else:
+    with open(os.environ["TMPDIR"] + "/pid", "w") as mark:
+        print(os.getpid(), file=mark)
+    time.sleep(600)
 """
+"""It runs in the worker's room, and writes where a worker may."""
 RUN = """
 import os
 from pathlib import Path
@@ -49,8 +56,8 @@ def eventually(condition: Callable[[], bool], seconds: float) -> bool:
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
 def test_a_killed_run_leaves_no_compiler(how: signal.Signals, tmp_path: Path) -> None:
     """Neither the worker, nor the ptxas that it waits for, nor their files."""
-    mark, ptxas, temporary = tmp_path / "pid", tmp_path / "ptxas", tmp_path / "temporary"
-    ptxas.write_text(SLOW_PTXAS.format(mark=mark))
+    ptxas, temporary = tmp_path / "ptxas", tmp_path / "temporary"
+    ptxas.write_text(SLOW_PTXAS.format(python=os.path.realpath(sys.executable)))
     ptxas.chmod(0o755)
     temporary.mkdir()
     environment = {
@@ -61,13 +68,17 @@ def test_a_killed_run_leaves_no_compiler(how: signal.Signals, tmp_path: Path) ->
         "ADVISOR_CACHE_DIR": str(tmp_path / "cache"),
         "PYTHONPATH": str(Path(__file__).resolve().parents[2]),
     }
+
+    def marks() -> list[str]:
+        return [mark.read_text() for mark in temporary.glob("advisor-worker-*/pid")]
+
     with subprocess.Popen([sys.executable, "-c", RUN], env=environment) as run:
         try:
-            assert eventually(lambda: mark.exists() and mark.read_text().endswith("\n"), 60)
+            assert eventually(lambda: bool(marks()) and marks()[0].endswith("\n"), 60)
+            compiler = int(marks()[0])
+            worker = os.getpgid(compiler)
         finally:
             run.send_signal(how)
-    compiler = int(mark.read_text())
-    worker = os.getpgid(compiler)
     assert eventually(lambda: gone(compiler) and gone(worker), 10)
     assert not list(temporary.glob("advisor-*"))
 
@@ -114,7 +125,7 @@ def test_triton_is_not_hashed_to_name_what_is_compiled(tmp_path: Path) -> None:
     }
     run = f"""
 from triton.runtime import cache
-from advisor.compiled import worker
+from advisor.compiled.compiler import worker
 
 def of_all_files():
     raise AssertionError("all of Triton is read")

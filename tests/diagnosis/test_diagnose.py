@@ -24,7 +24,6 @@ class Broken:
     id = "broken-rule"
     title = "Always crashes"
     needs: tuple[Need, ...] = ()
-    explanation = "…"
 
     def check(self, context: LaunchContext) -> Finding | None:
         raise ZeroDivisionError("float division by zero")

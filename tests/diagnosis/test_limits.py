@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from advisor.advising import advise
+from advisor.advising import advise_target
 from advisor.advising.drafts import Measured
 from advisor.advising.targets import Request
 from advisor.advising.targets.resolve import resolve_target
@@ -42,7 +42,7 @@ def test_limits(us: float, slower: dict[str, float], promised: float, limit: str
 def test_no_finding_saves_more_than_what_is_recommended(gpu: str, model: str) -> None:
     target = resolve_target("fused_moe", Request(gpu=gpu, model=model, tokens=(8, 512, 1536, 2048)))
     decisions: dict[str, list[LaunchReport]] = {}
-    for launch in advise(target, load_predictor(None), command="").launches:
+    for launch in advise_target(target, load_predictor(None), command="").launches:
         decisions.setdefault(launch.decision or launch.id, []).append(launch)
     looked_at = 0
     for launches in decisions.values():
@@ -58,7 +58,7 @@ def test_no_saving_exceeds_what_is_left_to_the_ceiling_of_what_was_measured() ->
     target = resolve_target(str(EXAMPLE), Request(model="Qwen3-30B-A3B", tokens=(64,)))
     us_of = {"w13-M64": 245.0, "w2-M64": 115.5}
     measured = {name: Measured(latency=Latency(us=us, origin="measured", source="rows")) for name, us in us_of.items()}
-    result = advise(target, load_predictor(None), command="", measured=measured)
+    result = advise_target(target, load_predictor(None), command="", measured=measured)
     w13, w2 = result.launches
     assert w13.ceiling is not None and w2.ceiling is not None and w2.ceiling.us == 115.5
     left = 245.0 - w13.ceiling.us
@@ -73,7 +73,7 @@ def test_nothing_is_saved_where_what_was_measured_is_a_fault() -> None:
     """Neither in that launch nor, by a change for both, through it in the one that shares its entry."""
     target = resolve_target(str(EXAMPLE), Request(model="Qwen3-30B-A3B", tokens=(64,)))
     measured = {"w13-M64": Measured(latency=Latency(us=5.0, origin="measured", source="rows"))}
-    result = advise(target, load_predictor(None), command="", measured=measured)
+    result = advise_target(target, load_predictor(None), command="", measured=measured)
     w13, w2 = result.launches
     assert w13.faults and w13.recommendation is None and w2.recommendation is None
     assert not [finding for finding in w2.findings if finding.net_saving_us], "the entry is kept"
@@ -84,7 +84,7 @@ def test_a_recommendation_is_called_what_it_is_and_no_ceiling_lies_above_what_is
     """The order is learned for itself: what is predicted faster may rank behind."""
     predictor, space = load_predictor(None), family_space("fused_moe")
     target = resolve_target("fused_moe", Request(gpu="A40", model="Qwen3-30B-A3B", tokens=(8, 64, 512, 2048)))
-    result = advise(target, predictor, command="")
+    result = advise_target(target, predictor, command="")
     overtaken = 0
     for launch in result.launches:
         if launch.recommendation is None:
@@ -101,7 +101,7 @@ def test_a_recommendation_is_called_what_it_is_and_no_ceiling_lies_above_what_is
 def test_what_the_actions_change_the_table_of_sizes_changes_too() -> None:
     """Where neither the first-ranked configuration nor another is worth a change, no rule says that one is."""
     target = resolve_target(str(EXAMPLE), Request(model="Qwen3-30B-A3B", tokens=(1, 2, 4, 8, 16, 64)))
-    result = advise(target, load_predictor(None), command="")
+    result = advise_target(target, load_predictor(None), command="")
     kept = {launch.id for launch in result.launches if launch.recommendation is None}
     assert 0 < len(kept) < len(result.launches)
     assert not [finding for launch in result.launches if launch.id in kept for finding in launch.findings if finding.net_saving_us]

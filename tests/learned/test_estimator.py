@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import dataclasses
-import time
 
 import numpy as np
 import pytest
@@ -92,18 +91,6 @@ def test_scores_put_what_cannot_launch_last(predictor):
     scores = predictor.scores(samples.problems(tokens=(64,)), space, load_gpu("L40"))
     assert np.isinf(scores).any()
     assert np.isfinite(scores).any()
-
-
-def test_a_space_takes_milliseconds(predictor):
-    gpu, problem = load_gpu("H800"), samples.problems(tokens=(64,))
-    batch = as_configuration(np.repeat(samples.CONFIGURATIONS, 2000 // len(samples.CONFIGURATIONS) + 1, axis=0)[:2000])
-    predictor.predict(problem, batch, gpu)
-    spent = []
-    for _ in range(5):
-        begin = time.process_time()
-        predictor.predict(problem, batch, gpu)
-        spent.append(time.process_time() - begin)
-    assert min(spent) < 0.1  # the goal is 0.01 on an idle core; tests run on busy ones
 
 
 def test_sizes_of_one(predictor):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from advisor.advising import advise
+from advisor.advising import advise_target
 from advisor.advising.targets import Request
 from advisor.advising.targets.resolve import resolve_target
 from advisor.learned import load_predictor
@@ -30,7 +30,7 @@ def test_commands_differ_only_in_the_configurations_they_know(gpu: str) -> None:
     predictor = load_predictor(None)
     target = resolve_target("fused_moe", Request(gpu=gpu, model="Qwen3-30B-A3B", tokens=(4, 64, 4096)))
     space = SearchSpace.from_batch(family_space("fused_moe"))
-    for launch in advise(target, predictor, command="").launches:
+    for launch in advise_target(target, predictor, command="").launches:
         assert launch.ceiling is not None and launch.configuration is not None and launch.predicted is not None
         problem = problem_batch([launch.problem])
         alone = predictor.predict(problem, configuration_batch([launch.configuration]), target.gpu).us

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from advisor.gpus.hardware import load_gpu
-from advisor.measurement import Limits, measure, read_measured, read_plan, run_plan
+from advisor.measurement import Batch, Limits, Scheduler, measure, parse_device, read_measured, read_plan, run_plan
 from advisor.measurement.devices.ceilings import FIGURES, file_name, specified_figures, write_ceilings
 from advisor.measurement.plan import batches_of
 from advisor.system.errors import MeasurementError, NothingMatchedError
@@ -137,6 +138,28 @@ def test_the_real_campaign_runs_on_the_fake_device(tmp_path):
 def test_a_hang_at_the_deadline_does_not_outlast_it(tmp_path):
     summary = measure(launches(1), tmp_path / "rows.csv", device="fake,faults=hang:1", time_limit_s=2.0, limits=Limits(launch_s=60))
     assert not summary.finished and summary.measured == 0
+
+
+def test_no_more_is_drawn_than_is_measured_next():
+    """Drawing a batch takes a tenth of a second and more; where nothing compiles ahead, two are enough."""
+    drawn = []
+    with Scheduler(parse_device("fake,samples=1")) as scheduler:
+        for count, _ in enumerate(scheduler.run(drawn.append(each) or Batch(launches=(each,)) for each in launches(2)), 1):
+            assert len(drawn) <= count + 2
+    assert count == len(drawn) == 12
+
+
+def test_nothing_is_drawn_after_the_deadline():
+    now = [0.0]
+    with Scheduler(parse_device("fake"), clock=lambda: now[0]) as scheduler:
+        scheduler.compile_workers, scheduler.description = 4, replace(scheduler.description, target=("cuda", 90, 32))
+
+        def slow():
+            for each in launches(9):
+                now[0] += 10
+                yield Batch(launches=(each,))
+
+        assert list(scheduler.run(slow(), deadline=25)) == [] and now[0] == 30
 
 
 def test_a_problem_whose_inputs_find_no_memory_is_left_out_and_has_no_rows(tmp_path):

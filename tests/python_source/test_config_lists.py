@@ -50,29 +50,20 @@ MORE = "append(triton.Config({'BLOCK': 512}))"
         f"configs = {CONFIGS}\na = configs\na.{MORE}",
         f"configs = {CONFIGS}\na = configs\nb = a\na = 3\nb += [triton.Config({{'BLOCK': 512}})]",
         f"a = {CONFIGS}\nconfigs = a\na.{MORE}",
-        f"a = {CONFIGS}\nconfigs = a\nconfigs.{MORE}",
-        f"a = {CONFIGS}\nconfigs: list = a\nconfigs.{MORE}",
         f"a = configs = {CONFIGS}\na.{MORE}",
-        f"a = {CONFIGS}\na.{MORE}\nconfigs = a\na = a[:1]\na.clear()",
-        f"configs = {CONFIGS}\na = configs\nconfigs = [*a, triton.Config({{'BLOCK': 512}})]\na.{MORE}",
-        f"if True:\n    configs = {CONFIGS}\n    a = configs\n    a.{MORE}",
+        f"configs = {CONFIGS}\na = configs\na.pop()",
+        f"configs = {CONFIGS}\nif os.listdir():\n    a = configs\n    a.{MORE}",
+        f"a = {CONFIGS}\nb = a\nconfigs = a\nb.{MORE}",
     ],
 )
-def test_what_is_added_by_a_second_name_is_read(text: str) -> None:
-    assert blocks(f"{text}\n{KERNEL}") == [128, 256, 512]
-
-
-@pytest.mark.parametrize(
-    ("text", "why"),
-    [
-        (f"configs = {CONFIGS}\na = configs\na.pop()", r"changed in line 7: a\.pop\(\)"),
-        (f"configs = {CONFIGS}\nif os.listdir():\n    a = configs\n    a.{MORE}", "may have a second name, a, .* line 6"),
-        (f"a = {CONFIGS}\nb = a\nconfigs = a\nb.{MORE}", "may have a second name, b, .* line 8"),
-    ],
-)
-def test_a_second_name_that_is_not_followed_is_said(text: str, why: str) -> None:
-    with pytest.raises(NotLiteralError, match=why):
+def test_what_is_changed_by_a_second_name_is_not_known(text: str) -> None:
+    with pytest.raises(NotLiteralError, match="may have a second name"):
         blocks(f"{text}\n{KERNEL}")
+
+
+@pytest.mark.parametrize("text", [f"a = {CONFIGS}\nconfigs = a\nconfigs.{MORE}", f"a = {CONFIGS}\nconfigs: list = a\nconfigs.{MORE}"])
+def test_what_is_changed_by_its_own_name_is_read(text: str) -> None:
+    assert blocks(f"{text}\n{KERNEL}") == [128, 256, 512]
 
 
 def test_a_second_name_within_the_branch_of_the_kernel_changes_nothing_by_itself() -> None:

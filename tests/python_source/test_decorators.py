@@ -29,12 +29,6 @@ def source(before: str, decorator: str) -> SourceFile:
         ("quick = functools.partial(triton.autotune, key=['n'])", f"@quick(configs={LIST})"),
         ("quick = functools.partial(triton.autotune, configs=[], key=['n'])", f"@quick(configs={LIST})"),
         (f"from functools import partial\nquick = partial(triton.autotune, {LIST})", "@quick(['n'])"),
-        ("def tune(*a, **k):\n    return triton.autotune(*a, **k)", f"@tune({LIST}, key=['n'])"),
-        (
-            'def tune(blocks, *, key=(\'n\',)):\n    """Tunes."""\n    return triton.autotune([triton.Config({\'BLOCK\': b}, num_warps=8)'
-            " for b in blocks], key=key)",
-            "@tune((64, 128))",
-        ),
         ("from flag_gems import libentry, libtuner", f"@libentry()\n@libtuner(configs={LIST}, key=['n'])"),
         ("", "@advisor.autotune(configs={'BLOCK': [64, 128], 'num_warps': 8}, key=['n'], mode='predict')"),
         ("", f"@staticmethod\n@triton.autotune(configs={LIST}, key=['n'])"),

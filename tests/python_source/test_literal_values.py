@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.python_source.literal_values import ConfigLiteral, Constexpr, Member, plain
+from advisor.python_source.literal_values import ConfigLiteral, Constexpr, plain
 from advisor.python_source.source import parse_source
 
 
@@ -25,4 +25,4 @@ def test_a_configuration_is_what_triton_makes_of_it(text: str, config: ConfigLit
 
 
 def test_what_holds_a_value_is_plainly_that_value() -> None:
-    assert [plain(each) for each in (Constexpr(3), Member("x"), 2.5, None)] == [3, "x", 2.5, None]
+    assert [plain(each) for each in (Constexpr(3), 2.5, None)] == [3, 2.5, None]

@@ -11,7 +11,7 @@ from advisor.compiled.compiler.compile import version
 from advisor.compiled.guesses.inference import guesses
 from advisor.gpus.fingerprint import offline
 from advisor.gpus.hardware import load_gpu
-from advisor.python_source import triton_names
+from advisor.python_source import target_questions
 from advisor.python_source.literal_values import Symbol
 from advisor.python_source.literals import NotLiteralError
 from advisor.python_source.rebuild import rebuild
@@ -28,13 +28,13 @@ def test_what_triton_has_is_what_it_says() -> None:
     triton = pytest.importorskip("triton")
     for module, name in ((triton, "triton"), (triton.language, "triton.language")):
         asked = ["gather", "make_tensor_descriptor", "no_such_name", "jit", "set_allocator", "language", "load", "math", "constexpr"]
-        assert [triton_names.has(name, each) for each in asked] == [hasattr(module, each) for each in asked]
-    assert triton_names.has("vllm.triton_utils.tl", "load") and not triton_names.has("vllm.triton_utils.triton", "load")
-    assert triton_names.has("triton.language.math", "exp2") and not triton_names.has("triton.language.math", "nothing")
-    assert not triton_names.has("vllm.triton_utils.tl.extra", "ascend")
+        assert [target_questions.has(name, each) for each in asked] == [hasattr(module, each) for each in asked]
+    assert target_questions.has("vllm.triton_utils.tl", "load") and not target_questions.has("vllm.triton_utils.triton", "load")
+    assert target_questions.has("triton.language.math", "exp2") and not target_questions.has("triton.language.math", "nothing")
+    assert not target_questions.has("vllm.triton_utils.tl.extra", "ascend")
     for module, name in (("triton.language.extra", "cuda"), ("triton.nothing", "x"), ("triton", "profiler"), ("torch", "load")):
         with pytest.raises(NotLiteralError, match="not known"):
-            triton_names.has(module, name)
+            target_questions.has(module, name)
 
 
 def test_the_triton_that_compiles_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,40 +98,6 @@ def test_branches_on_what_triton_has_are_decided(known: str) -> None:
         other.kernel("f")
     source, name = other.named(str(error.value).rsplit("::", 1)[1])
     assert source.kernel(name).line == 9
-
-
-@pytest.mark.parametrize(("body", "line"), [("f = tl.no_such", 8), ("g = int('1')\n    f = tl.load", 8), ("f = tl.load", None)])
-def test_a_try_that_takes_what_triton_has_is_decided(body: str, line: int | None) -> None:
-    made = parse_source(HEAD + f"try:\n    {body}\nexcept AttributeError:\n{DEF.format(2)}{CALLS}", "k.py")
-    if line is None:
-        assert "f" not in made.functions and made.constant("f") == Symbol("tl.load")
-    elif body.startswith("g"):  # which may fail for another reason
-        assert "f" not in made.functions and "f is defined in 2 branches" in made.undecided["f"]
-    else:
-        assert made.functions["f"].line == line + 1
-
-
-@pytest.mark.parametrize(
-    ("body", "caught", "value"),
-    [
-        ("f = tl.load\n    OK = True", "OK = False", True),
-        ("f = tl.no_such\n    OK = True", "OK = False", False),
-        ("OK = True\n    f = tl.no_such", "OK = False", False),
-        ("f = tl.no_such\n    OK = True", "f = None", "before"),
-        ("OK = 1\n    f = tl.no_such", "OK += 1", 2),
-        ("OK = True\n    f = tl.no_such\n    OK = False", "pass", True),
-        ("f = torch.no_such\n    OK = True", "OK = False", None),
-        ("f = tl.load\n    a, b = OK = True", "OK = False", None),
-    ],
-)
-def test_a_try_that_notes_whether_triton_has_a_name_is_decided(body: str, caught: str, value: object) -> None:
-    """What runs before the name that fails, and then what catches it."""
-    made = parse_source(f"{HEAD}OK = 'before'\ntry:\n    {body}\nexcept AttributeError:\n    {caught}\n", "k.py")
-    if value is None:
-        with pytest.raises(NotLiteralError, match="OK is defined in 2 branches"):
-            made.constant("OK")
-    else:
-        assert made.constant("OK") == value
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -263,9 +262,7 @@ def test_a_line_ends_neither_in_an_option_nor_before_a_unit(text: str, whole: st
 
 def test_prose_is_no_markup() -> None:
     assert str(prose("<b>--x & 5 %\x1b")) == '&lt;b&gt;<span class="together">--x</span> &amp; <span class="together">5 %</span>\\x1b'
-    began = time.perf_counter()
     assert max(map(len, re.findall('"together">([^<]*)', str(prose("9" * 50_000 + " % --" + "a" * 50_000))))) < 40
-    assert time.perf_counter() - began < 1
     for text in ("a--b", "1 Big", "M=1 GPU", "x -- y"):
         assert "together" not in prose(text)
 
@@ -373,24 +370,20 @@ def test_a_launch_with_a_remedy_is_not_told_that_nothing_is_known() -> None:
     assert "nothing better known" not in told and "nothing is ranked" not in told and "see what to change" in told
 
 
-def test_page_is_quick_and_loads_nothing_heavy() -> None:
+def test_page_loads_nothing_heavy() -> None:
     script = (
-        "import sys, time\n"
+        "import sys\n"
         "from rendering import factory\n"
         "from advisor.rendering import page\n"
         "result = factory.result()\n"
-        "start = time.perf_counter(); page.to_html(result); print(time.perf_counter() - start)\n"
+        "page.to_html(result)\n"
         "print('optuna' in sys.modules or 'torch' in sys.modules)\n"
     )
     root = Path(__file__).resolve().parent.parent.parent
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(root), str(root / "tests")])}
-    start = time.perf_counter()
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0, done.stderr
-    seconds, loaded = done.stdout.split()
-    assert loaded == "False"
-    assert float(seconds) < 3, "the whole command may take 3 s"
-    assert time.perf_counter() - start < 20
+    assert done.stdout.split() == ["False"]
 
 
 def test_measurements_that_were_given_are_not_denied() -> None:

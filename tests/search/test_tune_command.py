@@ -584,7 +584,6 @@ def test_what_runs_at_the_deadline_is_left(softmax, seconds):
         assert found.again and found.failure == "out-of-time" and found.us is None
         versus = backend.compare(task, known[0], known[1], began + 2 * seconds)
         assert not versus.better and versus.verdict == "not compared"
-    assert time.monotonic() - began < 25
 
 
 def test_time_is_kept_for_the_comparisons():

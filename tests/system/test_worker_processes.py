@@ -18,7 +18,7 @@ MUCH_TO_DO_S = 30.0
 
 PARENT = """
 import multiprocessing
-from tests.test_worker_processes import wait_long
+from tests.system.test_worker_processes import wait_long
 if __name__ == "__main__":
     worker = multiprocessing.get_context("spawn").Process(target=wait_long)
     worker.start()
@@ -31,6 +31,7 @@ def wait_long() -> None:
     end_with_parent()
     print("started", flush=True)
     time.sleep(MUCH_TO_DO_S)
+    print("not ended", flush=True)
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
@@ -41,11 +42,9 @@ def test_a_worker_ends_with_a_killed_parent(tmp_path, how):
     parent = subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, text=True, env=os.environ | here)
     assert parent.stdout is not None
     assert parent.stdout.readline() == "started\n"
-    began = time.monotonic()
     parent.send_signal(how)
     parent.wait(10)
     assert parent.stdout.read() == ""  # until the last process that holds the pipe has ended: the worker
-    assert time.monotonic() - began < MUCH_TO_DO_S / 2
     parent.stdout.close()
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -304,9 +303,7 @@ def test_a_message_does_not_repeat_the_file_of_its_issue(tmp_path, body, key, sa
 
 
 def test_the_whole_corpus(corpus_dir: Path) -> None:
-    start = time.perf_counter()
     found = audit([corpus_dir])
-    seconds = time.perf_counter() - start
     assert found.files == 738 or found.files > 700
     assert len(found.tables) + found.counts["not-ours"] + found.counts.get("unreadable", 0) == found.files
     assert found.counts["clamped-block-k"] > 200
@@ -314,7 +311,6 @@ def test_the_whole_corpus(corpus_dir: Path) -> None:
     assert not any("drivers spell" in issue.message for issue in found.issues)
     assert "unknown-option" not in found.counts  # nothing that is served is called impossible
     assert set(found.counts) <= set(CHECKS)
-    assert seconds < 10, seconds  # about one second on two cores; ten leave room for a busy machine
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from advisor.comparison.kernels.calling import ChangedCall
 from advisor.comparison.kernels.kernel_digest import own_tree
 from advisor.comparison.kernels.kernel_version import KernelVersion
 from advisor.comparison.kernels.launch_digest import ChangedLaunch
@@ -16,24 +15,15 @@ FILES_NAMED = 3
 """Of those that launch a kernel otherwise in the same way."""
 
 
-def launch_notes(changed: Sequence[ChangedLaunch], called: Sequence[ChangedCall], same: bool, importing: Mapping[str, str]) -> list[str]:
-    """How launches of a kernel changed, and calls of functions that launch it, `same`: while it did not; and what of theirs changed with
-    another file (`importing`)."""
+def launch_notes(changed: Sequence[ChangedLaunch], same: bool, importing: Mapping[str, str]) -> list[str]:
+    """How launches of a kernel changed, `same`: while it did not; and what of theirs changed with another file (`importing`)."""
     how = SAME if same else "How"
-    alike: dict[tuple[str, str], list[str]] = {}
+    alike: dict[str, list[str]] = {}
     for launch in changed:
-        alike.setdefault(("", launch.said), []).append(launch.new.where or "its file")
-    for call in called:
-        alike.setdefault((f" by {call.function}", call.said), []).append(call.where)
-    notes = [
-        f"{how} {_listed(files)} {'launches' if len(files) == 1 else 'launch'} it{by} changed: {said}."
-        for (by, said), files in alike.items()
-    ]
-    behind = dict.fromkeys(filter(None, [*(launch.behind for launch in changed), *(call.behind for call in called)]))
-    notes += [f"What changed behind that: {'; '.join(behind)}."] if behind else []
-    where = dict.fromkeys([*(each.new.where for each in changed), *(each.where for each in called)])
+        alike.setdefault(launch.said, []).append(launch.new.where or "its file")
+    notes = [f"{how} {_listed(files)} {'launches' if len(files) == 1 else 'launch'} it changed: {said}." for said, files in alike.items()]
     changed_with: dict[str, list[str]] = {}
-    for each in where:
+    for each in dict.fromkeys(each.new.where for each in changed):
         if each in importing:
             changed_with.setdefault(importing[each], []).append(each)
     for path, unchanged in changed_with.items():

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from advisor.advising import advise
+from advisor.advising import advise_target
 from advisor.advising.exports import triton_config
 from advisor.advising.targets import PlannedLaunch, Target
 from advisor.comparison.kernels.kernel_version import KernelVersion
@@ -67,7 +67,7 @@ def kernel_row(
         if best is not None:
             launch = PlannedLaunch(id=name, kernel=name, problem=problem, configuration=best.configuration, source=best.source, share=name)
             target = Target(title=name, gpu=gpu, launches=(launch,), space=_space_for(best, chosen, problem, gpu))
-            sides[side] = advise(target, predictor, command="").launches
+            sides[side] = advise_target(target, predictor, command="").launches
     row = static_row(f"{gpu.name}-{number}", label, gpu.name, sides[0], sides[1])
     return _in_own_names(row, [_own_names(version, problem.family, said) for version in (old, new)])
 

@@ -13,8 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from advisor.comparison.kernels import resources
-from advisor.comparison.kernels.calling import CallingFiles, ChangedCall, callings, changed_calls
-from advisor.comparison.kernels.kernel_digest import meaning
+from advisor.comparison.kernels.kernel_digest import meaning, renamed
 from advisor.comparison.kernels.kernel_notes import changed_by_hand, launch_notes, unread_body
 from advisor.comparison.kernels.kernel_rows import added_in_vain, kernel_row, unread_of
 from advisor.comparison.kernels.kernel_source import ODD
@@ -22,14 +21,13 @@ from advisor.comparison.kernels.kernel_version import KernelVersion, refused, ve
 from advisor.comparison.kernels.launch_digest import ChangedLaunch, changed_launches
 from advisor.comparison.kernels.launching import launches_elsewhere
 from advisor.comparison.kernels.misfits import misfits
-from advisor.comparison.kernels.renames import renamed
 from advisor.comparison.kernels.undefined_names import undefined_names
 from advisor.comparison.recorded import Recorded, merged, recorded_problems
 from advisor.comparison.settings import KernelSettings, Settings, problem_of
 from advisor.gpus.hardware import GpuSpec
 from advisor.learned.base import Predictor
 from advisor.pipelines.batch import SIZES
-from advisor.python_source.applied import made_of
+from advisor.python_source.decorators import made_of
 from advisor.python_source.source import SourceFile
 from advisor.python_source.target_questions import BACKENDS
 from advisor.result.comparison_schema import CHANGES, Failure, ResourceRow, StaticRow, Subject
@@ -71,7 +69,6 @@ def kernel_subjects(
     left: Collection[str] = (),
     launchers: Sequence[Sequence[tuple[str, SourceFile]]] = ((), ()),
     importing: Mapping[str, str] | None = None,
-    calling: Sequence[CallingFiles] = (CallingFiles(), CallingFiles()),
 ) -> list[Subject]:
     """One subject per kernel of the file that differs between the versions.
 
@@ -89,7 +86,6 @@ def kernel_subjects(
         left: Kernels of the base that lie in another file of the head, where they are compared.
         launchers: Of base and head, other files that launch kernels of the file, each with its path.
         importing: Unchanged files that import what changed, each with the file that it changed with.
-        calling: Of base and head, files that call functions which launch kernels of the file.
     """
     origins = origins or {}
     backends = {BACKENDS[gpu.vendor] for gpu in gpus}
@@ -109,12 +105,9 @@ def kernel_subjects(
         old, new = came.get(name) or sides[0].get(called[-1]), sides[1].get(name)
         same = old is not None and new is not None and _meaning(old, name) == _meaning(new, name)
         changed: list[ChangedLaunch] = []
-        called_otherwise: list[ChangedCall] = []
         if old is not None and new is not None:
             changed = changed_launches((old.function, old.launching), (new.function, new.launching))
-            before, after = (callings(each.source, each.function, known, backend) for each, known in zip((old, new), calling, strict=True))
-            called_otherwise = changed_calls(before, after, [each.new.where or path for each in changed])
-            if same and not changed and not called_otherwise:
+            if same and not changed:
                 continue
             if changed:  # others, a benchmark, say, are not what is compared
                 old = replace(old, launching=tuple(each.old for each in changed))
@@ -128,7 +121,7 @@ def kernel_subjects(
         notes = (
             *((f"Moved here from {origin}.",) if origin is not None else ()),
             *(f"It was called {each}." for each in called[1:]),
-            *launch_notes(changed, called_otherwise, same, importing or {}),
+            *launch_notes(changed, same, importing or {}),
         )
         out.append(replace(subject, notes=(*notes, *subject.notes)))
     if len(names) > LARGEST_KERNELS:

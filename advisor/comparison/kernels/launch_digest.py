@@ -1,140 +1,204 @@
-"""How a file launches a kernel: the constants and options that it passes, and what these are worked out from."""
+"""How a file launches a kernel: what its launches pass, and a digest of the host code behind them."""
 
 from __future__ import annotations
 
 import ast
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from advisor.comparison.kernels.launch_steps import Step, digest, parts, surrounding
+from advisor.comparison.kernels.kernel_digest import meaning, without_local_names
 from advisor.comparison.kernels.launching import Launching
+from advisor.python_source.bindings import argument_defaults, arguments, bound_by, changed_by
 from advisor.python_source.jit_function import JitFunction
 from advisor.python_source.launch_forms import grid_of
+from advisor.python_source.literals import dotted
 from advisor.result.schema import LAUNCH_OPTIONS
 
 LONGEST = 80
 """Characters that are shown of an expression."""
-MOST_CAUSES = 3
-"""Pieces that are named of what a launch comes from."""
-BEHIND = "comes from"
-"""Ends a difference that does not show in the launch itself."""
+MOST_NAMED = 4
+"""Functions that are named of the host code that changed."""
 SPREAD, TUNING = "**", "@"
 """Among what launches pass: `**options`, and the decorators that another file than the kernel's applies to it."""
+_OF_TENSORS = frozenset({"shape", "size", "stride", "numel", "nelement", "dim", "ndim", "dtype", "device", "element_size", "is_contiguous"})
+"""Attributes of tensors that a launch is worked out from, whatever the tensors hold and are made of."""
+Function = ast.FunctionDef | ast.AsyncFunctionDef
 Launched = tuple[JitFunction, Sequence[Launching]]
 """A version of a kernel, and the files that launch it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LaunchMeaning:
+class LaunchDigest:
     """The launches of a kernel in a file.
 
     Attributes:
-        passed: By option and constant, the expressions that the launches pass for it, as they are written; "grid", `SPREAD` and `TUNING`
-            are among them.
-        behind: Of each launch, by the same, digests of the syntax trees of these expressions with all that they are worked out from,
-            whatever a function calls its own variables; as often as a launch of them is come to.
+        passed: By option and constant the expressions that the launches pass for it, as they are written; "grid", `SPREAD` and `TUNING` are
+            among them.
+        host: What that is worked out from, by name ("": at the top of the file): statements of the functions around the launches and of
+            those of the file that call these, and the functions and constants that they name.
+        launching: Names of the functions around the launches.
     """
 
     passed: Mapping[str, tuple[str, ...]]
-    behind: Counter[tuple[tuple[str, str], ...]]
-
-    def digests(self, name: str) -> set[str]:
-        """Of what the launches pass for an option or constant."""
-        return {digest for launch in self.behind for each, digest in launch if each == name}
+    host: Mapping[str, tuple[str, ...]]
+    launching: frozenset[str]
 
 
-Parts = Iterable[tuple[ast.AST | str, str]]
-"""What launches come down to, piece by piece (`parts`)."""
-
-
-def launch_parts(function: JitFunction, launching: Launching) -> Iterator[tuple[ast.AST | str, str]]:
-    """What a file's launches of a kernel come down to, piece by piece."""
-    objects = surrounding(launching.source.tree).objects
-    if launching.tuning is not None:
-        yield from parts(*launching.tuning, [])
-    for each in ways(function, launching):
-        for path in each.paths:
-            yield from parts(launching.source, list(each.values.values()), path, objects)
-
-
-def cause(old: Parts, new: Parts) -> str:
-    """Which pieces differ, in words: statements as they are written, functions and constants of files by name; empty: none by its text."""
-    sides: list[tuple[dict[str, None], set[tuple[str, str]]]] = []
-    for side in (old, new):
-        statements: dict[str, None] = {}
-        named: set[tuple[str, str]] = set()
-        for piece, tree in side:
-            if isinstance(piece, str):
-                named.add((piece, tree))
-            else:
-                statements.setdefault(written(piece))
-        sides.append((statements, named))
-    (before, old_named), (after, new_named) = sides
-    gone, came = ([each for each in one if each not in other] for one, other in ((before, after), (after, before)))
-    if len(gone) != len(came):
-        gone, came = [", ".join(gone[:MOST_CAUSES])], [", ".join(came[:MOST_CAUSES])]
-    said = [f"{one or 'nothing'} → {other or 'nothing'}" for one, other in zip(gone, came, strict=True)]
-    said += sorted({name for name, _ in old_named ^ new_named})
-    return ", ".join(said[:MOST_CAUSES]) + (", …" if len(said) > MOST_CAUSES else "")
-
-
-def launch_meaning(function: JitFunction, launching: Launching) -> LaunchMeaning:
+def launch_digest(function: JitFunction, launching: Launching) -> LaunchDigest:
     """What a file's launches of a kernel come down to."""
-    source = launching.source
-    passed: dict[str, list[str]] = {}
-    behind: Counter[tuple[tuple[str, str], ...]] = Counter()
-    objects = surrounding(source.tree).objects
-    for each in ways(function, launching):
-        for name, node in each.shown.items():
-            passed.setdefault(name, []).append(written(node))
-        tuning: dict[str, str] = {}
-        if launching.tuning is not None:
-            file, layers = launching.tuning
-            passed[TUNING] = [" ".join(map(written, layers))]
-            tuning[TUNING] = digest(file, layers, [])
-        for path in each.paths:
-            digests = ((name, digest(source, [node], path, objects)) for name, node in each.values.items())
-            behind[tuple(sorted([*tuning.items(), *digests]))] += 1
-    return LaunchMeaning(passed={name: tuple(each) for name, each in passed.items()}, behind=behind)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ways:
-    """One launch: what it passes by option and constant, "grid" and `SPREAD` among them, how that is shown, and the calls that lead to it,
-    on each way."""
-
-    values: Mapping[str, ast.AST]
-    shown: Mapping[str, ast.AST]
-    paths: Sequence[Sequence[Step]]
-
-
-def ways(function: JitFunction, launching: Launching) -> Iterator[Ways]:
-    """The launches of a kernel in a file."""
-    parameters = function.parameters
-    tunable = {*(each.name for each in parameters if each.is_constexpr), *LAUNCH_OPTIONS}
-    around = surrounding(launching.source.tree)
+    passed: dict[str, dict[str, None]] = {}
     for scopes, call in launching.calls:
-        positional = () if any(isinstance(each, ast.Starred) for each in call.args) else call.args
-        given = [*zip((each.name for each in parameters), positional, strict=False), *((k.arg, k.value) for k in call.keywords if k.arg)]
-        values: dict[str, ast.AST] = {name: value for name, value in given if name in tunable}
-        paths = [[around.steps.of(*step) for step in path] for path in around.callers.paths((scopes, call))]
-        bound, grid = paths[0][0].bound, grid_of(call)
-        bindings = bound.get(grid.id, []) if isinstance(grid, ast.Name) else []
-        shown = _given(bindings[-1]) if bindings else grid
-        spread: list[ast.expr] = [k.value for k in call.keywords if k.arg is None]
-        if spread:
-            values[SPREAD] = spread[0] if len(spread) == 1 else ast.Tuple(elts=spread, ctx=ast.Load())
-        one = shown if len(bindings) <= 1 else grid  # of several bindings each counts
-        yield Ways(values={**values, "grid": one}, shown={**values, "grid": shown}, paths=paths)
+        for name, node in _passed(function, scopes, call):
+            passed.setdefault(name, {}).setdefault(written(node))
+    host: dict[str, list[str]] = {}
+    for names, imports in _host_code(function, launching, host):
+        for name, tree in meaning(launching.source, names, kernels=False, imports=imports):
+            host.setdefault(name, []).append(tree)
+    if launching.tuning is not None:
+        file, layers = launching.tuning
+        passed[TUNING] = dict.fromkeys([" ".join(map(written, layers))])
+        host[TUNING] = list(passed[TUNING])
+        named = {node.id for layer in layers for node in ast.walk(layer) if isinstance(node, ast.Name)}
+        for name, tree in meaning(file, named, kernels=False):
+            host.setdefault(name, []).append(tree)
+    return LaunchDigest(
+        passed={name: tuple(each) for name, each in passed.items()},
+        host={name: tuple(sorted(set(each))) for name, each in host.items()},
+        launching=frozenset(getattr(scopes[0], "name", "") for scopes, _ in launching.calls if scopes),
+    )
 
 
-def _given(binding: ast.AST) -> ast.AST:
-    """What a statement gives the one name that it binds; else the statement."""
-    if isinstance(binding, ast.Assign):
-        one = len(binding.targets) == 1 and isinstance(binding.targets[0], ast.Name)
-        return binding.value if one else binding
-    return binding.value if isinstance(binding, (ast.AnnAssign, ast.NamedExpr)) and binding.value is not None else binding
+def _passed(function: JitFunction, scopes: Sequence[ast.AST], call: ast.Call) -> Iterator[tuple[str, ast.AST]]:
+    """The options, constants and grid that a launch passes; a grid that has a name is what the function around gives that, if once."""
+    names = [each.name for each in function.parameters]
+    tunable = {*(each.name for each in function.parameters if each.is_constexpr), *LAUNCH_OPTIONS}
+    positional = () if any(isinstance(each, ast.Starred) for each in call.args) else call.args
+    given = [*zip(names, positional, strict=False), *((k.arg, k.value) for k in call.keywords if k.arg)]
+    yield from ((name, value) for name, value in given if name in tunable)
+    yield from ((SPREAD, k.value) for k in call.keywords if k.arg is None)
+    grid = grid_of(call)
+    bindings = [
+        node
+        for scope in scopes
+        for node in ast.walk(scope)
+        if isinstance(grid, ast.Name) and isinstance(node, ast.Assign | ast.FunctionDef) and grid.id in _bound(node)
+    ]
+    yield "grid", (bindings[0].value if isinstance(bindings[0], ast.Assign) else bindings[0]) if len(bindings) == 1 else grid
+
+
+def _bound(node: ast.Assign | ast.FunctionDef) -> set[str]:
+    return {each.id for each in node.targets if isinstance(each, ast.Name)} if isinstance(node, ast.Assign) else {node.name}
+
+
+def _host_code(function: JitFunction, launching: Launching, host: dict[str, list[str]]) -> Iterator[tuple[set[str], bool]]:
+    """Note what the functions around the launches do to work out what they pass, and what those of the file do that call these functions,
+    also by way of others.
+
+    Yields:
+        Names that this is worked out from, and whether they are followed to other files: those of a launch itself are.
+    """
+    outermost = _outermost(launching.source.tree)
+    waiting = [
+        (scopes[0] if scopes else None, call, [node for _, node in _passed(function, scopes, call)], True)
+        for scopes, call in launching.calls
+    ]
+    done: set[tuple[int, str]] = set()
+    while waiting:
+        around, call, nodes, of_launch = waiting.pop()
+        names, statements = _feeding(around, call, nodes)
+        yield names, of_launch
+        if not isinstance(around, Function):
+            host.setdefault("", []).append("\x1e".join(without_local_names([*nodes, *statements], frozenset())))
+            continue
+        asked = {name for name in names & arguments(around) if (id(around), name) not in done}
+        done |= {(id(around), name) for name in asked}
+        calls = [
+            (caller, each)
+            for caller in outermost
+            if asked and caller is not around
+            for each in ast.walk(caller)
+            if isinstance(each, ast.Call) and (dotted(each.func) or "").rsplit(".", 1)[-1] == around.name
+        ]
+        waiting += [(caller, each, _given(around, each, asked), False) for caller, each in calls]
+        left = [] if calls else [ast.keyword(name, default) for name, default in argument_defaults(around).items() if name in asked]
+        yield {name for default in left for name in _values(default)}, of_launch
+        trees = without_local_names([*nodes, *left, *statements], _local_names(around))
+        host.setdefault(around.name, []).append("\x1e".join(trees))
+
+
+def _given(function: Function, call: ast.Call, asked: set[str]) -> list[ast.AST]:
+    """What a call gives some arguments of a function, and their defaults where it does not."""
+    positional = [each.arg for each in (*function.args.posonlyargs, *function.args.args)]
+    positional = positional[1:] if positional[:1] in (["self"], ["cls"], ["ctx"]) and isinstance(call.func, ast.Attribute) else positional
+    plain = list(itertools.takewhile(lambda each: not isinstance(each, ast.Starred), call.args))
+    given = {**dict(zip(positional, plain, strict=False)), **{k.arg: k.value for k in call.keywords if k.arg}}
+    spread = [*call.args[len(plain) :], *(k.value for k in call.keywords if k.arg is None)]
+    left = {name: value for name, value in argument_defaults(function).items() if name not in given}
+    return [*(ast.keyword(name, value) for name, value in sorted({**left, **given}.items()) if name in asked), *spread]
+
+
+def _outermost(tree: ast.Module) -> list[Function]:
+    """The functions of a file and the methods of its classes, without those within them."""
+    found: list[Function] = []
+    waiting: list[ast.AST] = [tree]
+    while waiting:
+        for node in ast.iter_child_nodes(waiting.pop()):
+            if isinstance(node, Function):
+                found.append(node)
+            elif isinstance(node, ast.stmt | ast.ExceptHandler):
+                waiting.append(node)
+    return found
+
+
+def _feeding(around: ast.AST | None, call: ast.Call, nodes: Sequence[ast.AST]) -> tuple[set[str], list[ast.AST]]:
+    """Names that parts of a call are worked out from, and the statements of the function around by which they are, in order: those before
+    the call, and in a loop those after it."""
+    names = {name for node in nodes for name in _values(node)}
+    inside = list(ast.walk(around)) if around is not None else []
+    again = any(isinstance(node, ast.For | ast.While) and any(each is call for each in ast.walk(node)) for node in inside)
+    end = math.inf if again else call.end_lineno or call.lineno
+    parts = [part for node in inside[1:] if getattr(node, "lineno", 0) <= end for part in _parts(node)]
+    bound = [(part, {name for each in ast.walk(part) for name in _stored(each)}) for part in parts]
+    found: dict[int, ast.AST] = {}
+    while fresh := [part for part, stored in bound if stored & names and id(part) not in found]:
+        found |= {id(part): part for part in fresh}
+        names |= {name for part in fresh for name in _values(part)}
+    return names, [part for part in parts if id(part) in found]
+
+
+def _stored(node: ast.AST) -> Iterator[str]:
+    """Names that one node binds, or changes the objects of; what a call is given counts as not changed by it."""
+    yield from bound_by(node)
+    yield from changed_by(node) if not isinstance(node, ast.Expr) else ()
+
+
+def _parts(node: ast.AST) -> Iterator[ast.AST]:
+    """What one node gives names by itself: a statement, or the head of a block for the names that are bound within it."""
+    if isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign | ast.NamedExpr | ast.Expr | ast.withitem | ast.Match | ast.FunctionDef):
+        yield node
+    elif isinstance(node, ast.If | ast.While):
+        targets = dict.fromkeys(name for each in ast.walk(node) for name in _stored(each))
+        yield ast.Assign(targets=[ast.Name(id=name, ctx=ast.Store()) for name in targets], value=node.test)
+    elif isinstance(node, ast.For):
+        yield ast.Assign(targets=[node.target], value=node.iter)
+
+
+def _values(tree: ast.AST) -> Iterator[str]:
+    """Names in a tree, but for tensors of which only a size, a type or the like is asked."""
+    tensors = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Attribute) and node.attr in _OF_TENSORS}
+    yield from (node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and id(node) not in tensors)
+
+
+def _local_names(function: Function) -> set[str]:
+    """The names that a function, and those within it, give nothing but values of their own: neither its arguments, which are how others
+    call it, nor what is imported, caught, or declared global."""
+    nodes = [node for node in ast.walk(function) if node is not function]
+    bound = {name for node in nodes if isinstance(node, ast.Name | ast.FunctionDef) for name in bound_by(node)}
+    bound |= {node.arg for node in nodes if isinstance(node, ast.arg)}
+    others = {name for node in nodes if not isinstance(node, ast.Name | ast.FunctionDef) for name in bound_by(node)}
+    return bound - others - arguments(function)
 
 
 def written(node: ast.AST) -> str:
@@ -150,13 +214,11 @@ def written(node: ast.AST) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangedLaunch:
-    """A file that launches a kernel otherwise than it did, or than the file did that it was launched in before; and the change in words;
-    `behind`: what that comes from, where the launch itself does not show it."""
+    """A file that launches a kernel otherwise than it did, or than the file did that it was launched in before; and the change in words."""
 
     old: Launching
     new: Launching
     said: str
-    behind: str = ""
 
 
 def changed_launches(old: Launched, new: Launched) -> list[ChangedLaunch]:
@@ -170,39 +232,35 @@ def changed_launches(old: Launched, new: Launched) -> list[ChangedLaunch]:
     lost, gained = ([one[where] for where in one if where not in other] for one, other in ((before, after), (after, before)))
     if len(lost) == len(gained) == 1:
         pairs.append((lost[0], gained[0]))
-    meanings = ((one, other, difference(launch_meaning(old[0], one), launch_meaning(new[0], other))) for one, other in pairs)
-    known: dict[str, str] = {}  # where one change reaches many files, the first is looked into
-    found = []
-    for one, other, said in meanings:
-        if said is None:
-            continue
-        if BEHIND in said and said not in known:
-            known[said] = cause(launch_parts(old[0], one), launch_parts(new[0], other))
-        found.append(ChangedLaunch(old=one, new=other, said=said, behind=known.get(said, "")))
-    return found
+    meanings = ((one, other, difference(launch_digest(old[0], one), launch_digest(new[0], other))) for one, other in pairs)
+    return [ChangedLaunch(old=one, new=other, said=said) for one, other, said in meanings if said is not None]
 
 
-def difference(old: LaunchMeaning, new: LaunchMeaning) -> str | None:
-    """What changed in how a file launches a kernel, in words; None: nothing."""
-    if old.behind.keys() == new.behind.keys():
+def difference(old: LaunchDigest, new: LaunchDigest) -> str | None:
+    """What changed in how a file launches a kernel, in words; None: nothing, or only that there are launches more or less."""
+    if old.host == new.host:
         return None
-    names = [name for name in dict.fromkeys([*old.passed, *new.passed]) if old.digests(name) != new.digests(name)]
-    rewritten = [name for name in names if set(old.passed.get(name, ())) != set(new.passed.get(name, ()))]
-    if not rewritten and _only_more(old.behind, new.behind):  # a test or a benchmark, say, that passes what others pass
+    differ = {name for name in old.host.keys() & new.host.keys() if not _only_more(old.host[name], new.host[name])}
+    gone, came = old.host.keys() - new.host.keys(), new.host.keys() - old.host.keys()
+    if gone and came and {old.host[name] for name in gone} != {new.host[name] for name in came}:
+        differ |= gone | came
+    names = [name for name in dict.fromkeys([*old.passed, *new.passed]) if set(old.passed.get(name, ())) != set(new.passed.get(name, ()))]
+    if not names and not differ:
         return None
-    said = ", ".join(f"{_text(name, old.passed.get(name, ()))} → {_text(name, new.passed.get(name, ()))}" for name in rewritten)
-    rest = [name for name in names or new.passed if name not in rewritten]
-    rest = [name for name in rest if name != "grid"] or ([] if rewritten else rest)  # the grid depends on constants more often than not
-    behind = f"what {', '.join(_text(name, new.passed[name][:1]) for name in rest)} {BEHIND}" if rest else ""
-    return ", and ".join(filter(None, (said, behind)))
+    said = [f"{_text(name, old.passed.get(name, ()))} → {_text(name, new.passed.get(name, ()))}" for name in names]
+    code = sorted((differ if not said else differ - old.launching - new.launching) - {"", TUNING})
+    if code:
+        said.append(f"the code of {', '.join(code[:MOST_NAMED])}{', …' if len(code) > MOST_NAMED else ''}")
+    return ", and ".join(said or ["the code around it"])
 
 
-def _only_more(one: Counter[tuple[tuple[str, str], ...]], other: Counter[tuple[tuple[str, str], ...]]) -> bool:
-    return one <= other or other <= one
+def _only_more(one: Sequence[str], other: Sequence[str]) -> bool:
+    """Whether there is nothing but launches more or less: those of a test, say, which pass what others pass."""
+    return set(one) <= set(other) or set(other) <= set(one)
 
 
 def _text(name: str, passed: Sequence[str]) -> str:
-    values = " or ".join(dict.fromkeys(passed))
+    values = " or ".join(passed)
     if name in (SPREAD, TUNING):
         return f"{name if name == SPREAD else ''}{values}" if values else f"no {'**options' if name == SPREAD else 'autotuning'}"
     return f"{name}={values}" if values else f"no {name}"

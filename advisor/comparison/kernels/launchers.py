@@ -2,41 +2,27 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
-from advisor.comparison.kernels.called_functions import LAUNCH, CalledFunctions, Changed, Link
-from advisor.comparison.kernels.kernel_source import LARGEST_SOURCE_BYTES, ODD
-from advisor.comparison.kernels.reading import Reading
+from advisor.comparison.kernels.importers import imported_files
+from advisor.comparison.kernels.kernel_source import LARGEST_SOURCE_BYTES, ODD, mentions_triton, parse
 from advisor.comparison.trees import git
-from advisor.comparison.trees.trees import Entry, FileChange, Tree, sized
-from advisor.python_source.launch_calls import imported_launches
-from advisor.system.errors import AdvisorError
+from advisor.comparison.trees.trees import Entry, FileChange, Tree, check_readable, sized
+from advisor.python_source.launch_sites import imported_launches
+from advisor.python_source.source import SourceFile
+from advisor.system.errors import AdvisorError, InputError
 
 LARGEST_LAUNCHERS = 1_000
 """Files of a tree that are looked through for launches: each takes some 20 ms."""
-LARGEST_CALLERS = 400
-"""The same for calls of functions of other files that launch kernels."""
+LAUNCH = re.compile(rb"\]\s*\(|\.run\s*\(")
+"""What stands in every file that launches something: `kernel[grid](`, `kernel.run(`."""
 
 Launchers = Mapping[str, Sequence[Entry]]
 """By the path of a file that defines kernels: the files that launch some of them, among those that were looked at."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallingEntry:
-    """A file that calls functions which lead to launches of kernels: itself, that of the functions, and the functions' names by what it
-    calls them."""
-
-    caller: Entry
-    called: Entry
-    names: Mapping[str, str]
-    compared: bool = True  # else it is only on the way of others there
-
-
-Calls = Mapping[str, Sequence[CallingEntry]]
-"""By the path of a file that defines kernels: the files that call functions which lead to launches of some of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,51 +31,35 @@ class LaunchedElsewhere:
 
     base: Launchers = field(default_factory=dict)
     head: Launchers = field(default_factory=dict)
-    base_calls: Calls = field(default_factory=dict)
-    head_calls: Calls = field(default_factory=dict)
     left_out: tuple[str, ...] = ()
 
     def unchanged(self, base: Tree, head: Tree, known: Iterable[FileChange]) -> list[FileChange]:
         """The files whose kernels these launch, that are not among those which are looked at anyway."""
         before, after = base.entries(), head.entries()
         looked_at = {each.path for change in known for each in (change.base, change.head) if each is not None}
-        paths = sorted({*self.base, *self.head, *self.base_calls, *self.head_calls} - looked_at)
+        paths = sorted({*self.base, *self.head} - looked_at)
         return sized([FileChange(path=path, base=before.get(path), head=after.get(path)) for path in paths], base, head)
 
 
-def launched_elsewhere(base: Tree, head: Tree, changed: Sequence[FileChange], names: Mapping[str, frozenset[str]]) -> LaunchedElsewhere:
-    """Of files that changed, or that import what did: the kernels of others that they launch, by themselves or by what they call.
+def launched_elsewhere(base: Tree, head: Tree, changed: Sequence[FileChange]) -> LaunchedElsewhere:
+    """Of files that changed, or that import what did: the kernels of others that they launch.
 
     Args:
         base, head: The trees.
         changed: The files.
-        names: By path, their names that may mean something else now.
     """
     sides: list[dict[str, list[Entry]]] = []
-    calls: list[dict[str, list[CallingEntry]]] = []
-    left_out = few = 0
-    known = Changed(base=base, head=head, names=names)
+    left_out = 0
     for tree, entries in ((base, [change.base for change in changed]), (head, [change.head for change in changed])):
         sources = [each for each in entries if each is not None and _is_source(each)]
-        left_out, few = max(left_out, len(sources) - LARGEST_LAUNCHERS), max(few, len(sources) - LARGEST_CALLERS)
+        left_out = max(left_out, len(sources) - LARGEST_LAUNCHERS)
         try:
             sides.append(_launchers(tree, sources[:LARGEST_LAUNCHERS]))
-            calls.append(_calls(tree, sources[:LARGEST_CALLERS], known))
         except git.PartialCloneError:
             told = "Kernels that changed files launch were not looked for in others: a partial clone may lack them (clone without --filter)"
             return LaunchedElsewhere(left_out=(told,))
     told = f"{left_out} files were not looked through for launches of other files' kernels: there are more than {LARGEST_LAUNCHERS:,}."
-    told_of_calls = (
-        f"{few} files were not looked through for calls of functions that launch other files' kernels: there are more than "
-        f"{LARGEST_CALLERS:,}."
-    )
-    return LaunchedElsewhere(
-        base=sides[0],
-        head=sides[1],
-        base_calls=calls[0],
-        head_calls=calls[1],
-        left_out=(*((told,) if left_out > 0 else ()), *((told_of_calls,) if few > 0 else ())),
-    )
+    return LaunchedElsewhere(base=sides[0], head=sides[1], left_out=(told,) if left_out > 0 else ())
 
 
 def _is_source(entry: Entry) -> bool:
@@ -120,35 +90,68 @@ def _launched_by(reading: Reading, entry: Entry) -> list[str]:
     return [place.relative_to(reading.folder).as_posix() for place in places]
 
 
-def _calls(tree: Tree, entries: Sequence[Entry], changed: Changed) -> dict[str, list[CallingEntry]]:
-    found: dict[str, dict[tuple[str, str], CallingEntry]] = {}
-    functions = CalledFunctions(tree=tree, changed=changed)
-    defining: dict[str, list[str]] = {}  # by a file that launches kernels, the files that define these
-    with tempfile.TemporaryDirectory(prefix="advisor-compare-") as folder:
-        reading = Reading(tree, Path(folder))
-        for entry in entries:
-            try:
-                called = functions.of(entry.path)
-            except git.PartialCloneError:
-                raise
-            except (AdvisorError, *ODD):
-                continue
-            for end, links in called.items():
-                if end not in defining:
-                    defining[end] = [end, *_launched_by(reading, _entry(tree, end))]
-                for place in defining[end]:
-                    _add(found.setdefault(place, {}), tree, links, entry)
-    return {place: list(each.values()) for place, each in found.items()}
+@dataclass(slots=True)
+class Reading:
+    """Reads files of one tree into a folder."""
+
+    tree: Tree
+    folder: Path
+    left_out: bool = False  # whether files that kernels need were
+    _written: set[str] = field(default_factory=set)  # paths: most files import what others do
+
+    def kernels(self, entry: Entry | None) -> SourceFile | None:
+        """A file with what its kernels need; None where there is none, or it holds no kernel."""
+        if entry is None:
+            return None
+        check_readable(entry, LARGEST_SOURCE_BYTES)
+        data = self.tree.read(entry)
+        if not mentions_triton(data):
+            return None
+        source = parse(data, entry.path)
+        assert source is not None
+        self.left_out |= imported_files(self.tree, source, entry.path, self._write)
+        return source.at(placed(self.folder, entry.path))
+
+    def file(self, entry: Entry) -> SourceFile:
+        """A file by itself, without what it imports."""
+        check_readable(entry, LARGEST_SOURCE_BYTES)
+        source = parse(self.tree.read(entry), entry.path)
+        assert source is not None
+        return source
+
+    def launches(self, entry: Entry, *, whole: bool) -> SourceFile | None:
+        """A file that may launch kernels of others; None where it launches nothing.
+
+        Args:
+            entry: The file.
+            whole: Whether to read all that it imports, and not only what leads to what it launches.
+        """
+        source = self.file(entry)
+        names = {name for name, _ in source.launches} - set(source.definitions)
+        if not names:
+            return None
+        return self._with_imports(source, entry, names, whole=whole)
+
+    def _with_imports(self, source: SourceFile, entry: Entry, names: set[str], *, whole: bool) -> SourceFile:
+        imported_files(self.tree, source, entry.path, self._write, names, whole=whole)
+        return source.at(placed(self.folder, entry.path))
+
+    def _write(self, entry: Entry, data: bytes) -> None:
+        if entry.path in self._written:
+            return
+        self._written.add(entry.path)
+        place = placed(self.folder, entry.path)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(data)
 
 
-def _add(known: dict[tuple[str, str], CallingEntry], tree: Tree, links: Sequence[Link], compared: Entry) -> None:
-    """Unite the calls by which one file gets to launches with those of others, which may have some in common."""
-    for link in links:
-        key = (link.caller, link.called)
-        names = {**(known[key].names if key in known else {}), **link.names}
-        its = link.caller == compared.path or (key in known and known[key].compared)
-        known[key] = CallingEntry(caller=_entry(tree, link.caller), called=_entry(tree, link.called), names=names, compared=its)
+def placed(folder: Path, path: str) -> Path:
+    """Where a path of a tree is written to, below `folder`.
 
-
-def _entry(tree: Tree, path: str) -> Entry:
-    return tree.sized([tree.entries()[path]])[0]
+    Raises:
+        InputError: The path would lead out of it.
+    """
+    parts = PurePosixPath(path).parts
+    if not parts or path.startswith("/") or any(part in ("..", "") or len(part.encode("utf-8", "surrogateescape")) > 250 for part in parts):
+        raise InputError("not a path inside the tree", path)
+    return folder.joinpath(*parts)

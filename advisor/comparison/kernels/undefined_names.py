@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from advisor.python_source.bindings import arguments, bound_by, own_nodes, scopes_around
 from advisor.python_source.decorators import last_name
-from advisor.python_source.imported import imported_kernel, imported_source
+from advisor.python_source.imported import imported_kernel
 from advisor.python_source.jit_function import JitFunction
 from advisor.python_source.kernel_names import bound_names
 from advisor.python_source.source import SourceFile
@@ -86,7 +86,7 @@ def launched_in_vain(source: SourceFile, kernel: str) -> int | None:
 
 def _defined(source: SourceFile, scopes: Sequence[ast.AST]) -> set[str] | None:
     """All names that may be defined where a function within scopes reads them; None: that is not known."""
-    others: Sequence[SourceFile | None] = [imported_source(source, star) for star in source.stars if not star.is_triton]
+    others: Sequence[SourceFile | None] = [source.imported(star) for star in source.stars if not star.is_triton]
     nodes = list(ast.walk(source.tree))
     if (source.stars and len(others) < len(source.stars)) or None in others:
         return None

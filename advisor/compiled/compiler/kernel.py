@@ -87,7 +87,7 @@ class CompileRequest:
 @functools.cache
 def _maker() -> str:
     """Digest of the program that compiles and answers: what another version of it answered is not taken from the cache."""
-    parts = (Path(__file__).with_name(name).read_bytes() for name in ("worker.py", "block_pointers.py"))
+    parts = (Path(__file__).with_name(name).read_bytes() for name in ("worker.py", "guard.py", "block_pointers.py"))
     return hashlib.sha256(b"".join(parts)).hexdigest()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import logging
 import os
@@ -16,6 +17,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from advisor.system import room
+from advisor.system.errors import printable, shorten
 from advisor.system.triton_install import interpreter
 
 WORKER = Path(__file__).with_name("worker.py")
@@ -31,8 +34,9 @@ MOST_WORKERS = 8
 """Each holds Triton in memory, some 300 MB and more while it compiles; and counting what they compiled is done in one process, which more
 of them would only wait for."""
 
+LONGEST_ERROR = 600
+
 log = logging.getLogger("advisor.compiled")
-_SECRETS = ("TOKEN", "SECRET", "PASSWORD", "CREDENTIAL", "API_KEY")
 
 
 class Worker:
@@ -53,7 +57,7 @@ class Worker:
         still.daemon = True
         still.start()
         try:
-            process.stdin.write(json.dumps(request).encode() + b"\n")
+            process.stdin.write(json.dumps(request | {"seconds": timeout_s}).encode() + b"\n")
             process.stdin.flush()
             line = self._read_line(process, time.monotonic() + timeout_s)
         except TimeoutError:
@@ -71,7 +75,7 @@ class Worker:
             code = process.wait()
             self.close()
             return {"error": f"the compiler crashed (exit code {code})", "kind": "crash"}
-        return json.loads(line)
+        return _checked(line)
 
     def _read_line(self, process: subprocess.Popen[bytes], deadline: float) -> bytes:
         assert process.stdout is not None
@@ -94,11 +98,10 @@ class Worker:
             return
         self.close()
         self.folder = tempfile.TemporaryDirectory(prefix="advisor-worker-")
-        environment = {k: v for k, v in os.environ.items() if not any(s in k.upper() for s in _SECRETS)}
+        environment = room.passed(os.environ, self.folder.name)  # what a killed compile leaves behind goes with the folder
         # Fusion as Triton 3.9 does it by default; said so, it does not warn.
         environment.setdefault("TRITON_DEFAULT_FP_FUSION", "1")
         environment |= {"PYTHONDONTWRITEBYTECODE": "1", "TRITON_INTERPRET": "0", "PYTHONSAFEPATH": "1", "PYTHONIOENCODING": "utf-8"}
-        environment["TMPDIR"] = self.folder.name  # what a killed compile leaves behind goes with the folder
         self.process = subprocess.Popen(
             [
                 interpreter(),
@@ -106,6 +109,7 @@ class Worker:
                 f"import sys; sys.argv[0] = 'worker'; __file__ = {str(WORKER)!r}; exec(compile(open(__file__).read(), __file__, 'exec'))",
                 str(os.getpid()),
                 self.folder.name,
+                room.__file__,
             ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -125,9 +129,34 @@ class Worker:
                 with contextlib.suppress(OSError):
                     stream.close() if stream else None
         if self.folder is not None:
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError, RecursionError):
                 self.folder.cleanup()
             self.folder = None
+
+
+def _checked(line: bytes) -> dict[str, Any]:
+    """An answer, where it has the form of one: what a kernel that outwits its compiler would put in its place may be anything."""
+    try:
+        answer = json.loads(line)
+    except (ValueError, RecursionError):
+        answer = None
+    if isinstance(answer, dict):
+        metadata = answer.get("metadata", {})
+        if isinstance(answer.get("error"), str) and isinstance(answer.get("kind"), str):
+            return {"error": printable(shorten(answer["error"], LONGEST_ERROR)), "kind": answer["kind"]}
+        if "walls" in answer or (
+            isinstance(answer.get("triton"), str)
+            and isinstance(metadata, dict)
+            and all(_are_texts(answer.get(name, {})) for name in ("asm", "tools"))
+            and ("tools" in answer or "asm" in answer)
+            and all(isinstance(metadata.get(name), int | None) for name in ("shared", "num_warps", "num_ctas", "num_stages"))
+        ):
+            return answer
+    return {"error": "the compiler's answer cannot be read", "kind": "crash"}
+
+
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, dict) and all(isinstance(each, str) for each in value.values())
 
 
 def _cores() -> int:
@@ -185,6 +214,27 @@ class Pool:
                 for future in waiting:
                     future.cancel()
                 raise
+
+
+@functools.cache
+def walls() -> dict[str, str]:
+    """What each wall of the room that kernels are compiled in lacks on this machine (`room.WALLS`), "" where it stands.
+
+    A worker builds them, and then tries what they are to stop.
+    """
+    worker = Worker()
+    try:
+        answer = worker.ask({"walls": True}, TIMEOUT_S)
+    finally:
+        worker.close()
+    if "walls" not in answer:
+        return dict.fromkeys(room.WALLS, str(answer["error"]))
+    return {name: answer["walls"][name] or answer["reached"][name] for name in room.WALLS}
+
+
+def room_lacks() -> str:
+    """Why it is not safe to compile a stranger's kernel here: the walls that do not stand, each with its reason; "": it is safe."""
+    return "; ".join(f"{name}: {lacks}" for name, lacks in walls().items() if lacks)
 
 
 @contextlib.contextmanager

@@ -7,9 +7,8 @@ anything outside triton's language.
 
 from __future__ import annotations
 
-import ast
 import base64
-import difflib
+import contextlib
 import importlib
 import importlib.util
 import json
@@ -29,137 +28,7 @@ from typing import Any
 
 TOOL_TIMEOUT_S = 60
 PARENT_CHECK_S = 0.5
-ALLOWED_TRITON = {"cdiv", "next_power_of_2", "language", "constexpr", "jit"}
-
-
-class RefusedError(Exception):
-    """The kernel names something that is not triton's language."""
-
-    def __repr__(self) -> str:
-        return f"refused: {self} is not triton's language, and would run Python while compiling"  # as Triton's own error quotes it
-
-
-class AbsentError(RefusedError):
-    """The kernel names something that a module of triton's language does not have: another version's.
-
-    Attributes:
-        kind: "absent" where every compilation comes to the name; "refused" where it may stand in what is left out.
-        line: Where the name stands in its file.
-        near: A name that the module does have, and that is almost the same; None: there is none.
-    """
-
-    def __init__(self, name: str, kind: str, line: int, near: str | None) -> None:
-        super().__init__(name)
-        self.kind, self.line, self.near = kind, line, near
-
-    def reason(self, version: str) -> str:
-        """What is absent from which triton, and what that may come from, in one line."""
-        said = f"Triton {version} has no {self}: line {self.line} "
-        if self.near is not None:
-            said += f"misspells {self.near}, or "
-        return said + "is written for another version, whose Python ADVISOR_TRITON_PYTHON can name"
-
-
-def always_compiled(function: ast.FunctionDef) -> Iterator[ast.AST]:
-    """What of a kernel is compiled whatever its constants are: what stands under no condition, and after no return."""
-    for statement in function.body:
-        nodes = list(ast.walk(statement))
-        under = {id(inner) for node in nodes if is_conditional(node) for inner in ast.walk(node)}
-        yield from (node for node in nodes if id(node) not in under)
-        if any(isinstance(node, ast.Return) for node in nodes):
-            return
-
-
-def is_conditional(node: ast.AST) -> bool:
-    """Whether constants may leave out what stands below a node; a `static_range` may be of no rounds."""
-    if isinstance(node, ast.For):
-        return "static_range" in ast.unparse(node.iter)
-    return isinstance(node, (ast.If, ast.IfExp, ast.BoolOp))
-
-
-def check_chains(module: types.ModuleType, text: str, kernel: str = "") -> None:
-    """Resolve every attribute chain that starts at a global; refuse what leads out of triton's language.
-
-    Names that the kernel assigns itself shadow globals; a chain is refused all the same, which is the safe side.
-    """
-    check_held(module)
-    tree = ast.parse(text)
-    inside = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
-    functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
-    always = {id(node) for function in functions if function.name == kernel for node in always_compiled(function)}
-    for node in (n for function in functions for statement in function.body for n in ast.walk(statement)):
-        if not isinstance(node, (ast.Attribute, ast.Name)) or id(node) in inside:
-            continue
-        parts: list[str] = []
-        inner: ast.expr = node
-        while isinstance(inner, ast.Attribute):
-            parts.insert(0, inner.attr)
-            inner = inner.value
-        if not isinstance(inner, ast.Name) or inner.id not in vars(module):
-            continue
-        value: Any = vars(module)[inner.id]
-        allowed(value, inner.id, inner.id)
-        for part in parts:
-            if isinstance(value, types.ModuleType) and value.__name__ == "triton" and part not in ALLOWED_TRITON:
-                raise RefusedError(f"{inner.id}.{'.'.join(parts)}")
-            if not hasattr(value, part):
-                if isinstance(value, types.ModuleType):  # also in a branch left out: a module may gain names while it compiles
-                    kind = "absent" if id(node) in always else "refused"
-                    near = difflib.get_close_matches(part, [name for name in dir(value) if name[0] != "_"], n=1, cutoff=0.75)
-                    raise AbsentError(".".join((inner.id, *parts)), kind, node.lineno, near[0] if near else None)
-                break
-            if not isinstance(value, types.ModuleType) and callable(value) and not isinstance(value, type):
-                raise RefusedError(f"{inner.id}.{'.'.join(parts)}")  # attributes of functions lead anywhere
-            value = getattr(value, part)
-            allowed(value, part, f"{inner.id}.{'.'.join(parts)}")
-        if isinstance(value, types.ModuleType):  # a module that is passed around could be asked for anything later
-            raise RefusedError(".".join((inner.id, *parts)))
-
-
-def check_held(module: types.ModuleType) -> None:
-    """Refuse what globals and defaults hold within them: of a parameter or of an element, no chain tells where its attributes lead."""
-    for name, value in vars(module).items():
-        if name.startswith("__") or isinstance(value, types.ModuleType):
-            continue
-        if isinstance(value, (tuple, list, dict)) or type(value).__name__ == "constexpr":
-            harmless(value, name)
-        function = getattr(value, "fn", value)
-        if isinstance(function, types.FunctionType) and function.__module__ == module.__name__:
-            for default in (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()):
-                harmless(default, f"a default of {name}")
-
-
-def harmless(value: Any, what: str) -> None:
-    """Raise where a value is, or holds, a module or a callable from elsewhere: a kernel that is given it could ask it for anything."""
-    if isinstance(value, dict):
-        value = (*value, *value.values())
-    if type(value).__name__ == "constexpr":
-        value = value.value
-    if isinstance(value, (tuple, list)):
-        for each in value:
-            harmless(each, what)
-    elif isinstance(value, types.ModuleType):
-        raise RefusedError(f"{what}, a module,")
-    else:
-        allowed(value, getattr(value, "__name__", ""), what)
-
-
-def allowed(value: Any, name: str, chain: str) -> None:
-    """Raise where `value` is a module outside triton.language (`math` and rebuilt ones aside), or a callable from elsewhere."""
-    if isinstance(value, types.ModuleType):
-        if value.__name__ not in ("triton", "math") and not value.__name__.startswith(("triton.language", "rebuilt_")):
-            raise RefusedError(chain)
-        return
-    if callable(value) and not isinstance(value, type):
-        home = str(getattr(value, "__module__", "") or "")
-        if type(value).__name__ in ("JITFunction", "InterpretedFunction", "constexpr", "dtype", "ConstexprFunction"):
-            return
-        if name not in ALLOWED_TRITON and not home.startswith(("triton.language", "rebuilt_")) and home != "math":
-            raise RefusedError(chain)
-    if isinstance(value, type) and value.__module__.startswith("triton._C.") and hasattr(value, "__members__"):
-        return  # an enumeration that triton's language takes over from its C++, such as tl.PropagateNan
-    if isinstance(value, type) and not value.__module__.startswith("triton.language") and value.__module__ != "builtins":
-        raise RefusedError(chain)
+MOST_ANSWERED_BYTES = 64_000_000
 
 
 def load(folder: Path, modules: dict[str, str], entry: str, kernel: str) -> types.ModuleType:
@@ -177,51 +46,13 @@ def load(folder: Path, modules: dict[str, str], entry: str, kernel: str) -> type
         sys.path.remove(str(folder))
 
 
-def guard_attributes() -> None:
-    """Hold what an attribute turns out to be to triton's language wherever a rebuilt kernel asks for one while it is compiled: also of a
-    parameter, of an element and of a result, where no chain of names tells beforehand what is asked."""
-    from triton.compiler.code_generator import CodeGenerator
-
-    original = CodeGenerator.visit_Attribute
-    if getattr(original, "guards", False):
-        return
-
-    def visit_Attribute(self: Any, node: ast.Attribute) -> Any:
-        value = original(self, node)
-        if not str(self.gscope.get("__name__", "rebuilt_")).startswith("rebuilt_"):  # triton's own, or a kernel that was imported
-            return value
-        try:
-            check_attribute(value, node.attr)
-        except RefusedError:
-            raise RefusedError(ast.unparse(node)) from None
-        return value
-
-    visit_Attribute.guards = True  # type: ignore[attr-defined]
-    CodeGenerator.visit_Attribute = visit_Attribute
-
-
-def check_attribute(value: Any, name: str) -> None:
-    """Raise where an attribute is a namespace, or a function that is neither triton's nor a method of a plain value.
-
-    A jitted function's own methods and its `fn`, which would be called as Python, are none of those.
-    """
-    plain = isinstance(value, types.BuiltinMethodType) and isinstance(value.__self__, (bool, int, float, str, tuple, list))
-    if plain or type(value).__name__ in ("BoundJITMethod", "BoundConstexprFunction"):
-        return
-    if isinstance(value, (dict, types.MappingProxyType)):
-        raise RefusedError(name)
-    if isinstance(value, types.FunctionType) and value.__module__.startswith("rebuilt_"):
-        raise RefusedError(name)
-    allowed(value, name, name)
-
-
 def checked(modules: dict[str, str], entry: str, kernel: str) -> types.ModuleType:
     """The module that holds the kernel, imported, once nothing in any of the generated modules leads out of triton's language."""
-    guard_attributes()
+    guard().watch()
     module = importlib.import_module(entry)
     for name, text in modules.items():
         if not name.endswith("_prelude.py"):
-            check_chains(importlib.import_module(name[:-3]), text, kernel if name[:-3] == entry else "")
+            guard().check_chains(importlib.import_module(name[:-3]), text, kernel if name[:-3] == entry else "")
     return module
 
 
@@ -231,13 +62,13 @@ def decode(value: Any, module: types.ModuleType) -> Any:
     if isinstance(value, dict) and "function" in value:
         function = vars(module)[value["function"]]
         if type(function).__name__ not in ("JITFunction", "ConstexprFunction"):
-            raise RefusedError(value["function"])
+            raise guard().RefusedError(value["function"])
         return function
     if isinstance(value, dict) and "dtype" in value:
         import triton.language as tl
 
         named = getattr(tl, value["dtype"])
-        harmless(named, f"tl.{value['dtype']}")
+        guard().harmless(named, f"tl.{value['dtype']}")
         return named
     if isinstance(value, dict) and "tuple" in value:
         return tuple(decode(v, module) for v in value["tuple"])
@@ -293,10 +124,20 @@ def cache_in(folder: str) -> None:
 
 
 def block_pointers() -> types.ModuleType:
-    """The module beside this file, which may be run by a Python that has no `advisor`."""
-    name = "advisor_block_pointers"
+    """What makes pointers of block pointers where Triton no longer has them."""
+    return beside(str(Path(__file__).with_name("block_pointers.py")))
+
+
+def guard() -> types.ModuleType:
+    """What holds a kernel to a list of what it may ask for and call."""
+    return beside(str(Path(__file__).with_name("guard.py")))
+
+
+def beside(path: str) -> types.ModuleType:
+    """The module of a file of ours: this one may be run by a Python that has no `advisor`."""
+    name = f"advisor_{Path(path).stem}"
     if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name("block_pointers.py"))
+        spec = importlib.util.spec_from_file_location(name, path)
         assert spec is not None
         assert spec.loader is not None
         module = sys.modules[name] = importlib.util.module_from_spec(spec)
@@ -387,6 +228,8 @@ def reason(error: BaseException) -> str:
         place = re.match(r"at (\d+):\d+:\s*(?:@.*\s+)*def (\w+)", str(cause))
         where = f"line {place.group(1)} from `def {place.group(2)}`: " if place else where
     first = innermost(error)
+    if guard().REFUSED:
+        return where + repr(guard().REFUSED[-1])
     text = str(first) or str(error)
     text = text.rsplit("^\n", 1)[-1] if "^\n" in text else text
     text = " ".join(text.split())[:400] or type(first).__name__
@@ -404,17 +247,6 @@ def causes(error: BaseException) -> Iterator[BaseException]:
 def innermost(error: BaseException) -> BaseException:
     """The error that all of it began with."""
     return list(causes(error))[-1]
-
-
-def limit_memory() -> None:
-    """A kernel with absurd blocks must not take the machine down."""
-    try:
-        import resource
-
-        limit = int(os.environ.get("ADVISOR_COMPILE_MEMORY_BYTES", 12 << 30))
-        resource.setrlimit(resource.RLIMIT_AS, (limit, resource.getrlimit(resource.RLIMIT_AS)[1]))
-    except (ImportError, ValueError, OSError):
-        pass
 
 
 def end_with(parent: int, folder: str) -> None:
@@ -443,36 +275,123 @@ def is_running(pid: int) -> bool:
 
 
 def main() -> None:
-    """Serve requests until stdin ends, or until the process that `sys.argv` names, with the folder it made for this one, is gone."""
-    end_with(int(sys.argv[1]), sys.argv[2])
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    quiet = os.open(os.devnull, os.O_WRONLY)
+    """Serve requests until stdin ends, or until the process that `sys.argv` names, with the folder it made for this one, is gone.
+
+    Each is answered by a process of its own, in the room of `sys.argv[3]`: what a kernel does to the one that compiles it, no other meets.
+    """
+    parent, folder, room = int(sys.argv[1]), sys.argv[2], beside(sys.argv[3])
+    end_with(parent, folder)
+    answers = os.dup(1)
+    quiet = os.open(os.devnull, os.O_RDWR)
     os.dup2(quiet, 1)
     if not os.environ.get("ADVISOR_DEBUG"):
         os.dup2(quiet, 2)
-    sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123
-    limit_memory()
+    readable = warm_up()
+    adopt_orphans()
+    walls = room.Room(folder, readable)
     for line in sys.stdin:
-        try:
-            answer = handle(json.loads(line))
-        except AbsentError as error:
-            from triton import __version__
+        write_all(answers, answered_in(walls, room, line) + b"\n")
+        empty(folder)
 
-            answer = {"error": error.reason(__version__), "kind": error.kind}
-        except RefusedError as error:
-            answer = {"error": repr(error), "kind": "refused"}
-        except ImportError as error:
-            kind = "missing" if (error.name or "").split(".")[0] == "triton" and "triton" not in sys.modules else "failed"
-            answer = {"error": reason(error), "kind": kind}
-        except OSError as error:  # the temporary folder's disk is full, say: no word of the kernel, and nothing to remember
-            answer = {"error": f"reading or writing a file failed ({error}); is there room in the temporary folder?", "kind": "crash"}
-        except Exception as error:
-            kind = "crash" if isinstance(innermost(error), MemoryError) else "failed"  # the limit is this process's own, not the kernel's
-            answer = {"error": reason(error), "kind": kind}
-        except BaseException as error:
-            answer = {"error": reason(error), "kind": "failed"}
-        answers.write(json.dumps(answer, default=lambda v: base64.b64encode(v).decode() if isinstance(v, bytes) else str(v)) + "\n")
-        answers.flush()
+
+def answered_in(walls: Any, room: types.ModuleType, line: str) -> bytes:
+    """The answer to a request, of a process that ends with it."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            request = json.loads(line)
+            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+            stand = walls.enter(request.get("seconds", TOOL_TIMEOUT_S))
+            os.closerange(3, writing)
+            os.closerange(writing + 1, 4096)
+            answer = {"walls": stand, "reached": room.probe()} if request.get("walls") else answered(request)
+            text = json.dumps(answer, default=lambda v: base64.b64encode(v).decode() if isinstance(v, bytes) else str(v))
+            write_all(writing, text.encode("utf-8", "surrogateescape"))
+        finally:
+            os._exit(0)
+    os.close(writing)
+    data = bytearray()
+    while len(data) <= MOST_ANSWERED_BYTES and (piece := os.read(reading, 1 << 20)):
+        data += piece
+    os.close(reading)
+    if len(data) > MOST_ANSWERED_BYTES:
+        os.kill(child, signal.SIGKILL)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    end_leftovers()
+    if len(data) > MOST_ANSWERED_BYTES:
+        return json.dumps({"error": f"the compiled code is larger than {MOST_ANSWERED_BYTES:,} bytes", "kind": "failed"}).encode()
+    if not data or b"\n" in data:
+        return json.dumps({"error": f"the compiler crashed (exit code {code})", "kind": "crash"}).encode()
+    return bytes(data)
+
+
+def answered(request: dict[str, Any]) -> dict[str, Any]:
+    """The answer to a request, failures included."""
+    try:
+        return handle(request)
+    except guard().AbsentError as error:
+        from triton import __version__
+
+        return {"error": error.reason(__version__), "kind": error.kind}
+    except guard().RefusedError as error:
+        return {"error": repr(error), "kind": "refused"}
+    except ImportError as error:
+        kind = "missing" if (error.name or "").split(".")[0] == "triton" and "triton" not in sys.modules else "failed"
+        return {"error": reason(error), "kind": kind}
+    except OSError as error:  # the temporary folder's disk is full, say: no word of the kernel, and nothing to remember
+        return {"error": f"reading or writing a file failed ({error}); is there room in the temporary folder?", "kind": "crash"}
+    except Exception as error:
+        kind = "crash" if isinstance(innermost(error), MemoryError) else "refused" if guard().REFUSED else "failed"
+        return {"error": reason(error), "kind": kind}
+    except BaseException as error:
+        return {"error": reason(error), "kind": "failed"}
+
+
+def warm_up() -> list[str]:
+    """Imports what a compilation needs, and makes IR of the smallest kernel, so that the processes that follow find it done.
+
+    Returns:
+        The folders that they read.
+    """
+    try:
+        import triton
+        import triton.compiler
+    except ImportError:  # which each request is told
+        return []
+    guard().watch()
+    block_pointers().provide()
+    return [str(Path(triton.__file__).resolve().parent)]
+
+
+def adopt_orphans() -> None:
+    """Makes this process the parent of what processes that it started leave behind."""
+    if sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
+
+
+def end_leftovers() -> None:
+    """Ends this worker, with all of its group, where a request left a process running, which nothing of Triton's does."""
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            if os.waitpid(-1, os.WNOHANG)[0] == 0:
+                os.killpg(0, signal.SIGKILL)
+
+
+def empty(folder: str) -> None:
+    """Removes what is in a folder, as far as that can be done."""
+    for each in os.scandir(folder):
+        with contextlib.suppress(OSError, RecursionError):
+            shutil.rmtree(each.path) if each.is_dir(follow_symlinks=False) else os.unlink(each.path)  # noqa: PTH108
+
+
+def write_all(descriptor: int, data: bytes) -> None:
+    """Writes all of `data`: a pipe takes a part at a time."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
 
 
 if __name__ == "__main__":

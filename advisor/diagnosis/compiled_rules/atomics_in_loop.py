@@ -11,19 +11,6 @@ class AtomicsInLoop:
 
     id = "atomics-in-loop"
     title = "Atomics in the hot loop"
-    explanation = """\
-## What it means
-Each atomic is resolved in the L2, one address after the other; in a loop they set the pace.
-
-## How it is computed
-`tt.atomic_rmw` and `tt.atomic_cas` inside loops of the IR.
-
-## What to do
-Add up in registers and update once after the loop, or write partial results and reduce them in a second kernel.
-
-## Source
-CUDA C++ Programming Guide, atomic functions.
-"""
 
     def check(self, context: CompiledContext) -> Finding | None:
         """The finding, or None."""

@@ -14,7 +14,6 @@ class CannotLaunch:
 
     id = OF_CONFIGURATIONS.id
     title = OF_CONFIGURATIONS.title
-    explanation = OF_CONFIGURATIONS.explanation
 
     def check(self, context: CompiledContext) -> Finding | None:
         """Fires where not one CTA fits on an SM."""

@@ -28,16 +28,13 @@ LEAST_SAVING_US = 0.01
 
 
 class CompiledRule(Protocol):
-    """One thing that can be wrong with compiled code. `id`, `title` and `explanation` as for `diagnosis.rule.Rule`."""
+    """One thing that can be wrong with compiled code. `id` and `title` as for `diagnosis.rule.Rule`."""
 
     @property
     def id(self) -> str: ...
 
     @property
     def title(self) -> str: ...
-
-    @property
-    def explanation(self) -> str: ...
 
     def check(self, context: CompiledContext) -> Finding | None:
         """The finding, or None where the kernel passes."""

@@ -11,21 +11,6 @@ class ConvertLayoutInLoop:
 
     id = "convert-layout-in-loop"
     title = "Layout conversions through shared memory in the loop"
-    explanation = """\
-## What it means
-Where one operation leaves a tensor in other threads than the next one wants it, the compiler moves it through shared memory: a store,
-a barrier and a load, every trip.
-
-## How it is computed
-`ttg.convert_layout` inside loops of the TTGIR, of 1,024 elements or more, that do not stay within registers.
-Saving: the latency predicted without the bytes they store to shared memory and load again.
-
-## What to do
-Do the arithmetic in the layout of the dot (after it, not before), reduce along the other axis, or move the conversion out of the loop.
-
-## Source
-Triton, `lib/Dialect/TritonGPU/Transforms/RemoveLayoutConversions`.
-"""
 
     def check(self, context: CompiledContext) -> Finding | None:
         """The finding, or None."""

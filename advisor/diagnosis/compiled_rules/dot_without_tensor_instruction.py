@@ -18,22 +18,6 @@ class DotWithoutTensorInstruction:
 
     id = "dot-without-tensor-instruction"
     title = "A dot does not run on the tensor pipeline"
-    explanation = """\
-## What it means
-`tl.dot` of fp32 operands with `input_precision="ieee"` (or of fp64 where there is no matrix unit for it) becomes ordinary FMA:
-a small part of the throughput.
-
-## How it is computed
-`tt.dot` in the IR whose operand type has no matrix instruction, and the machine code has none.
-Saving: the latency predicted with the same FLOP in TF32 on the tensor pipeline. The bound shown is that of exact fp32 products,
-on the fma pipeline: TF32, and `"tf32x3"`, may go below it.
-
-## What to do
-Allow TF32 (`input_precision="tf32"`), three products of it (`"tf32x3"`) where precision matters, or feed bf16 or fp16.
-
-## Source
-Triton language reference, `tl.dot`.
-"""
 
     def check(self, context: CompiledContext) -> Finding | None:
         """The finding, or None."""

@@ -14,21 +14,6 @@ class IntegerDivisionInLoop:
 
     id = "integer-division-in-loop"
     title = "Integer division in the loop"
-    explanation = """\
-## What it means
-There is no integer divider: `//` and `%` by a value the compiler does not know cost some twenty instructions and a special function
-(more for 64 bits), per element where the divisor is a tensor; by a number that all elements share, some six instructions per element.
-
-## How it is computed
-`arith.divsi`, `remsi`, `divui`, `remui` in loops of the IR whose divisor is not a constant.
-Saving: the latency predicted without their integer operations and reciprocals (`advisor/compiled/demand/costs.py`).
-
-## What to do
-Make the divisor a `tl.constexpr`, carry the quotient along instead of dividing, or divide once before the loop.
-
-## Source
-CUDA C++ Programming Guide, arithmetic instructions (throughput of integer division).
-"""
 
     def check(self, context: CompiledContext) -> Finding | None:
         """The finding, or None."""

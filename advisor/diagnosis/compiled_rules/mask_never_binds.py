@@ -11,20 +11,6 @@ class MaskNeverBinds:
 
     id = "mask-never-binds"
     title = "A mask in the loop never binds"
-    explanation = """\
-## What it means
-For these sizes every lane of a masked load is active in every program. The mask costs comparisons, and may keep the compiler from
-widening the load.
-
-## How it is computed
-Active lanes of each masked access in a loop, counted for every program of the grid; only where nothing about the mask is unknown.
-
-## What to do
-Give the kernel a constexpr that says so (`EVEN_K`, set by `@triton.heuristics`), and load without the mask where it is true.
-
-## Source
-Triton tutorial 03, matrix multiplication.
-"""
 
     def check(self, context: CompiledContext) -> Finding | None:
         """The finding, or None."""

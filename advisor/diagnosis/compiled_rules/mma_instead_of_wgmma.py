@@ -15,21 +15,6 @@ class MmaInsteadOfWgmma:
 
     id = "mma-instead-of-wgmma"
     title = "mma.sync where a warp-group instruction was possible"
-    explanation = """\
-## What it means
-Hopper and data-centre Blackwell reach their tensor rate only with warp-group instructions (wgmma, tcgen05), which need tiles of 64
-rows and four warps. mma.sync reaches about two thirds of it on Hopper.
-
-## How it is computed
-The PTX holds `mma.sync` and no `wgmma`/`tcgen05.mma` on sm_90 or sm_100.
-Saving: the latency predicted at the full tensor rate.
-
-## What to do
-64 rows or more per tile and a multiple of four warps; for few rows, swap the operands so that the long side is M.
-
-## Source
-arXiv 2402.13499, table of mma.sync against wgmma on H800.
-"""
 
     def check(self, context: CompiledContext) -> Finding | None:
         """The finding, or None."""

@@ -12,22 +12,6 @@ class NarrowAccess:
 
     id = "narrow-access"
     title = "Global accesses are narrower than 16 bytes per thread"
-    explanation = """\
-## What it means
-A thread can move 16 bytes with one instruction. Narrower accesses need more instructions for the same bytes, and below 4 bytes
-they cannot be asynchronous. The compiler widens an access only as far as it can prove alignment.
-
-## How it is computed
-Loads, stores and asynchronous copies in the PTX per source line, against the bytes each thread has in a row.
-Saving: the latency predicted without the instructions that accesses of 16 bytes would spare.
-
-## What to do
-Let sizes and strides be multiples of 16 (the launcher tells the compiler), use `tl.multiple_of` and `tl.max_contiguous`, put masks
-on whole vectors.
-
-## Source
-CUDA C++ Programming Guide, device memory accesses.
-"""
 
     def check(self, context: CompiledContext) -> Finding | None:
         """The finding, or None."""

@@ -15,22 +15,6 @@ class NoAsyncCopy:
 
     id = "no-async-copy"
     title = "No async copy although there are several stages"
-    explanation = """\
-## What it means
-`num_stages` > 1 asks for a software pipeline: copies to shared memory that run while the loop computes. The code has none, so every
-trip waits for its loads. The compiler leaves it out where loads are narrower than 4 bytes per thread (a stride whose divisibility by
-16 it does not know), where no dot consumes them, or where the loop is too irregular.
-
-## How it is computed
-No `cp.async`, TMA or bulk copy in the code of a kernel with a dot in a loop and `num_stages` > 1 (sm_80 and later).
-Saving: the latency predicted with the loads of so many stages in flight, instead of one.
-
-## What to do
-Make the contiguous dimension's length and stride a multiple of 16 elements (or pad it), keep masks simple, and load inside the loop.
-
-## Source
-Triton, `lib/Dialect/TritonGPU/Transforms/Pipeliner`.
-"""
 
     def check(self, context: CompiledContext) -> Finding | None:
         """The finding, or None."""

@@ -11,22 +11,6 @@ class RegisterSpills:
 
     id = "register-spills"
     title = "Registers spill to local memory"
-    explanation = """\
-## What it means
-The kernel needs more registers per thread than there are (255), or than `maxnreg` allows; the rest goes to local memory, which is
-DRAM behind two caches, and comes back when it is needed.
-
-## How it is computed
-Stack and local bytes per thread from `cuobjdump -res-usage` (AMD: spilled registers of the metadata); loads and stores of
-local memory (LDL, STL) in the hot loop are counted in the machine code. Saving: the latency predicted without the bytes they move
-through the L1 (which is shared memory's data path), and through the L2 as far as the L1 cannot hold them.
-
-## What to do
-More warps per CTA, a smaller tile, fewer stages, or values computed again instead of kept.
-
-## Source
-NVIDIA CUDA Binary Utilities, cuobjdump; CUDA C++ Best Practices Guide, local memory.
-"""
 
     def check(self, context: CompiledContext) -> Finding | None:
         """The finding, or None."""

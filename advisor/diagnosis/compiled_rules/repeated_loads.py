@@ -25,23 +25,6 @@ class RepeatedLoads:
 
     id = "repeated-loads"
     title = "Programs load the same bytes again and again"
-    explanation = """\
-## What it means
-Every program loads what its own tile needs. Where tiles share rows or columns, the same bytes pass through the L2 once for each
-program that needs them; the smaller the tile, the more often. What the L2 cannot hold comes from DRAM again.
-
-## How it is computed
-The bytes that all loads ask for, against the distinct bytes they touch, both counted in the compiled code; tensors of which it is not
-known which bytes are touched are left out. The cost is what the
-latency is predicted to lose against reading everything once. No tile does that, so no saving is named: what another configuration
-saves is predicted where the launch has others.
-
-## What to do
-Larger tiles; programs that share operands next to each other (`GROUP_SIZE_M`), so that the L2 still holds them.
-
-## Source
-S. Williams et al., "Roofline" (CACM 2009), per memory level; the re-read model is in `advisor/pipelines/cache.py`.
-"""
 
     def check(self, context: CompiledContext) -> Finding | None:
         """The finding, or None."""

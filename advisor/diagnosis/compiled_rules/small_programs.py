@@ -17,22 +17,6 @@ class SmallPrograms:
 
     id = "small-programs"
     title = "Starting the programs takes longer than their work"
-    explanation = """\
-## What it means
-One unit of the GPU hands out the programs of a grid to all SMs, not quite one per clock. A grid of a million programs takes half a
-millisecond to start, and where a program does little, the SMs wait for the next one.
-
-## How it is computed
-Programs of the grid against the rate at which NVIDIA's GPUs start them (0.85 CTAs per clock, `advisor/pipelines/schedule.py`).
-Saving: the latency predicted for the same work, were starting them free. Of AMD's GPUs the rate is not known.
-
-## What to do
-Give each program more: a larger block, or a loop over several blocks with a smaller grid (a persistent kernel).
-
-## Source
-github.com/te42kyfo/gpu-benches, `gpu-small-kernels`: with CTAs of 16 to 64 threads A100, H200 and L40 start 0.95, 0.84 and 0.76 per
-clock, however many threads these have.
-"""
 
     def check(self, context: CompiledContext) -> Finding | None:
         """The finding, or None."""

@@ -12,22 +12,6 @@ class UncoalescedAccess:
 
     id = "uncoalesced-access"
     title = "Neighbouring threads touch scattered addresses"
-    explanation = """\
-## What it means
-A warp's 32 threads should touch one run of memory. Memory comes in sectors of 32 bytes: where no dimension of a block advances by one
-element, threads use a few bytes of each, every second element at a stride of 2, and of 32 bytes or more each thread fetches its own.
-
-## How it is computed
-The offsets of each load and store, from the IR and the actual strides: elements in a row along the best dimension, and the sectors
-that one program's lanes touch; loads of the same argument in the same loop share them (even and odd elements).
-Saving: the latency predicted without the parts of sectors that the L2 and DRAM send and no thread uses.
-
-## What to do
-Put the contiguous dimension last in the block, transpose the tensor once, or load along its rows and transpose in the kernel.
-
-## Source
-CUDA C++ Best Practices Guide, coalesced access to global memory.
-"""
 
     def check(self, context: CompiledContext) -> Finding | None:
         """The finding, or None."""

@@ -15,21 +15,6 @@ class WideIndexInLoop:
 
     id = "wide-index-in-loop"
     title = "64-bit index arithmetic in the loop"
-    explanation = """\
-## What it means
-Offsets of 64 bits take two registers and about twice the instructions. Where the tensor is smaller than 2^31 elements, 32-bit offsets
-from a 64-bit base are enough.
-
-## How it is computed
-Instructions that multiply or carry 64-bit integers (IMAD.WIDE, IADD3.X, LEA.HI.X) in the main loop of the machine code, as a share of it.
-Saving: the latency predicted without half of them.
-
-## What to do
-Advance pointers by a constant instead of computing offsets anew, keep offsets 32-bit, or use tensor descriptors.
-
-## Source
-CUDA C++ Best Practices Guide, integer arithmetic.
-"""
 
     def check(self, context: CompiledContext) -> Finding | None:
         """The finding, or None."""

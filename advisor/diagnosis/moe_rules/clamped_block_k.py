@@ -13,22 +13,6 @@ class ClampedBlockK:
     id = "clamped-block-k"
     title = "BLOCK_SIZE_K is clamped to the quantization block"
     needs: tuple[Need, ...] = ("configuration", "runs", "entry", "tiles")
-    explanation = """\
-## What it means
-One scale belongs to each quantization block along K, so a step of the loop may not span two. vLLM's launcher cuts
-`BLOCK_SIZE_K` down to the block; the entry says one thing and another runs. The other parameters were then chosen for a
-step twice as long.
-
-## How it is computed
-BLOCK_SIZE_K as written against BLOCK_SIZE_K as it runs. It is information unless other stages, warps or blocks beside
-the clamped step save time.
-
-## What to do
-Write the value that runs, and tune the rest again with it.
-
-## Source
-vLLM 0.33, `invoke_fused_moe_triton_kernel`: `BLOCK_SIZE_K = min(BLOCK_SIZE_K, min(block_shape))`.
-"""
 
     def check(self, context: LaunchContext) -> Finding | None:
         """Fires where the launcher changes the entry."""

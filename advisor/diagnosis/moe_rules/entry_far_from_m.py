@@ -17,21 +17,6 @@ class EntryFarFromM:
     id = "entry-far-from-m"
     title = "The entry was tuned for a very different number of tokens"
     needs: tuple[Need, ...] = ("configuration", "runs", "entry_m")
-    explanation = """\
-## What it means
-The serving stacks take the entry whose key is nearest to the number of tokens, however far that is. Beyond the last
-key, or in a hole, a configuration runs that was tuned for another problem.
-
-## How it is computed
-Fires where tokens and key differ by more than a factor of 1.5 and something faster is predicted: the recommended
-configuration, or a neighbouring one.
-
-## What to do
-Add an entry for this number of tokens; the advisor's recommendation can be pasted.
-
-## Source
-vLLM 0.33 and SGLang 0.5.23, `try_get_optimal_moe_config`: `min(configs.keys(), key=lambda x: abs(x - M))`.
-"""
 
     def check(self, context: LaunchContext) -> Finding | None:
         """Fires where an entry of its own would save time."""

@@ -17,23 +17,6 @@ class ExpertPadding:
     id = "expert-padding"
     title = "Blocks of experts are padded with empty rows"
     needs: tuple[Need, ...] = ("runs", "tiles", "experts")
-    explanation = """\
-## What it means
-Every expert's token slots are padded to a multiple of `BLOCK_SIZE_M`. Rows of padding go through the matrix pipeline,
-shared memory and the registers like rows of data, and their results are thrown away.
-
-## How it is computed
-From the routing: every expert with rows fills ⌈rows / BLOCK_SIZE_M⌉ blocks. The saving is what the model predicts for
-the best neighbouring configuration with less padding, and at most what padding costs in all. Where `BLOCK_SIZE_M` is
-already as small as the matrix instruction, or padding hides behind the loading of weights, the rule passes.
-
-## What to do
-Take the smaller `BLOCK_SIZE_M` (with the warps) that the finding names. w13 and w2 of a layer share one entry: what the
-other wins or loses by it is counted.
-
-## Source
-vLLM 0.33 and SGLang 0.5.23, `moe_align_block_size`.
-"""
 
     def check(self, context: LaunchContext) -> Finding | None:
         """Fires where a smaller block saves time."""

@@ -17,22 +17,6 @@ class LowRowsPerExpert:
     id = "low-rows-per-expert"
     title = "Each expert's weights are read for a few rows only"
     needs: tuple[Need, ...] = ("experts",)
-    explanation = """\
-## What it means
-With a few tokens spread over many experts, nearly all the time goes into reading weights: the least tile has 16 rows,
-of which one or two hold data. That padding is free as long as the weights bind, and no configuration avoids it.
-
-## How it is computed
-Token slots per active expert below the 16 rows of the smallest matrix instruction, and the bound set by dram or l2. It
-is information: no saving is named.
-
-## What to do
-More tokens per batch cost next to nothing until each expert has about 16 rows. Fewer bytes per weight (fp8, int4), or
-experts spread over more GPUs, shorten the reading.
-
-## Source
-PTX ISA, `mma.sync.m16n8k16`; the routing of the problem (uniform unless given).
-"""
 
     def check(self, context: LaunchContext) -> Finding | None:
         """Fires where weights bind and tiles are nearly empty."""

@@ -15,21 +15,6 @@ class UnevenRouting:
     id = "uneven-routing"
     title = "The routing loads some experts far more than others"
     needs: tuple[Need, ...] = ("configuration", "runs", "experts")
-    explanation = """\
-## What it means
-Uneven loads make more, and emptier, blocks: every expert pads its last one. That is part of the problem, not of the
-configuration; it is said so that it is not taken for a fault of the kernel.
-
-## How it is computed
-The same launch under uniform routing. It is information: nothing in the configuration can win it back, so no saving is
-named.
-
-## What to do
-Balance the experts (redundant copies of the hot ones, another placement), and tune with the routing that is served.
-
-## Source
-The routing histogram given with `--routing`.
-"""
 
     def check(self, context: LaunchContext) -> Finding | None:
         """Fires where a given routing is slower than the uniform one."""

@@ -15,25 +15,6 @@ class BelowBound:
     id = "below-bound"
     title = "A measured latency is below the bound"
     needs: tuple[Need, ...] = ("measured",)
-    explanation = """\
-## What it means
-No kernel can be faster than the bound. A measurement that is means that something here is wrong: the GPU's figures, the
-clock, the cache state, the routing, the shape the row claims, or the timing itself. It is never clipped, and never
-shown as more than 100 %.
-
-## How it is computed
-The measured latency against the bound of the problem, and against the bound of the configuration it is said to have
-run.
-
-## What to do
-Check that the row names the GPU, sizes, type and cache state it was measured with (a warm L2 is the default; use
-`--cache`), that the routing is right (fewer active experts read fewer weights), and that the timing waits for the
-kernel. Where it is below the bound of its configuration alone, check that it ran with that one: a row that names none is
-taken to. Else report it.
-
-## Source
-`advisor/pipelines/bound.py` states what each bound assumes.
-"""
 
     def check(self, context: LaunchContext) -> Finding | None:
         """Fires where the measurement beats a bound."""

@@ -18,28 +18,6 @@ class CannotLaunch:
     id = "cannot-launch"
     title = "The configuration cannot launch on this GPU"
     needs: tuple[Need, ...] = ("configuration",)
-    explanation = """\
-## What it means
-One CTA needs more shared memory, registers or threads than the GPU gives it. Triton raises `OutOfResources` when the
-kernel is launched: in a server, at the first request with this number of tokens.
-
-## How it is computed
-Shared memory of a pipelined loop: (BLOCK_SIZE_M × bytes + BLOCK_SIZE_N × bytes) × BLOCK_SIZE_K per buffer, one buffer
-per stage where the matrix instruction reads shared memory (Hopper, B200), one less elsewhere; against the most one CTA
-may ask for. Threads: num_warps × warp size, at most 1,024. Registers are estimated, and only a warning: the compiler
-may cap and spill them instead. An entry that names an option which neither the kernel nor Triton knows raises a `KeyError`.
-Of a kernel that was compiled, all three are those of its code.
-Triton does not compile `tl.dot` on NVIDIA where `BLOCK_SIZE_K` is less than 32 for 8-bit operands, or
-16 for 16-bit ones.
-
-## What to do
-Take the recommended configuration. Without one: fewer `num_stages`, then smaller blocks; the finding then names the fastest
-neighbour that fits.
-
-## Source
-CUDA C++ Programming Guide, technical specifications per compute capability; allocation as compiled by Triton 3.6 and
-3.9.
-"""
 
     def check(self, context: LaunchContext) -> Finding | None:
         """Fires where not one CTA fits on an SM."""

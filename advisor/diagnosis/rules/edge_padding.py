@@ -27,23 +27,6 @@ class EdgePadding:
     id = "edge-padding"
     title = "Tiles reach beyond the edge of the matrix"
     needs: tuple[Need, ...] = ("runs", "tiles")
-    explanation = """\
-## What it means
-A matrix whose size is no multiple of the block is covered by tiles that reach beyond its edge. The lanes beyond are
-masked: they load and store nothing, but the matrix pipeline works on them all the same.
-
-## How it is computed
-Each dimension is rounded up to its block. The saving is what the model predicts for the best neighbouring configuration
-whose blocks fit better, and at most what padding costs in all.
-
-## What to do
-Choose blocks that divide the sizes, or smaller ones; or pad the weights once, when they are loaded, so that masks can
-go.
-
-## Source
-Triton's tutorial on matrix multiplication (masked loads); the counts are tested against a brute-force count over all
-CTAs.
-"""
 
     def check(self, context: LaunchContext) -> Finding | None:
         """Fires where blocks that fit better save time."""

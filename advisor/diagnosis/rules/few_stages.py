@@ -14,22 +14,6 @@ class FewStages:
     id = "few-stages"
     title = "The software pipeline is too shallow to hide the loads"
     needs: tuple[Need, ...] = ("configuration", "runs", "dot")
-    explanation = """\
-## What it means
-Each trip of the main loop waits for loads that started `num_stages - 1` trips earlier. With too few stages, or too
-short a step, the loads are not back in time, and the SM waits although no pipeline is full.
-
-## How it is computed
-Trips × load latency / (num_stages − 1) against the busiest pipeline. The cost is the difference to loads that take no
-time; the saving is what the model predicts for the best neighbour with more stages or a longer step, and at most that
-cost.
-
-## What to do
-More `num_stages` as far as shared memory allows, or a larger `BLOCK_SIZE_K` (fewer trips).
-
-## Source
-Load latencies: arXiv 2402.13499 (H100, A100, RTX 4090); Little's law.
-"""
 
     def check(self, context: LaunchContext) -> Finding | None:
         """Fires where a deeper pipeline or longer steps save time."""

@@ -14,21 +14,6 @@ class GroupSizeL2:
     id = "group-size-l2"
     title = "The order of the tiles (GROUP_SIZE_M) loses re-use in the L2"
     needs: tuple[Need, ...] = ("configuration", "runs", "tiles")
-    explanation = """\
-## What it means
-`GROUP_SIZE_M` row tiles share one sweep over the columns. Too few, and the right operand is fetched from DRAM for every
-sweep; too many, and the strip of the left operand that a sweep re-uses no longer fits the L2.
-
-## How it is computed
-DRAM bytes with the re-reads that the L2 misses, for every usual GROUP_SIZE_M, all else equal. Fires where another value
-alone saves time.
-
-## What to do
-Set `GROUP_SIZE_M` as the finding says; nothing else changes.
-
-## Source
-Triton's tutorial on matrix multiplication, "L2 cache optimizations".
-"""
 
     def check(self, context: LaunchContext) -> Finding | None:
         """Fires where another GROUP_SIZE_M alone saves time."""

@@ -14,21 +14,6 @@ class KLoopShorterThanPipeline:
     id = "k-loop-shorter-than-pipeline"
     title = "The loop over K ends before the software pipeline is full"
     needs: tuple[Need, ...] = ("configuration", "runs", "tiles")
-    explanation = """\
-## What it means
-`num_stages` buffers are held in shared memory so that loads run ahead of the computation. A loop with fewer trips than
-stages never fills them: the memory is taken (and keeps other CTAs off the SM), and nothing is gained.
-
-## How it is computed
-Trips = ⌈depth / SPLIT_K / BLOCK_SIZE_K⌉ against `num_stages`. The saving is what the model predicts for the best
-neighbour with fewer stages or a smaller BLOCK_SIZE_K.
-
-## What to do
-Lower `num_stages` to the number of trips, or `BLOCK_SIZE_K`, so that there is something to overlap.
-
-## Source
-Triton's software pipeliner (`num_stages`), shared memory as compiled by Triton 3.6 and 3.9.
-"""
 
     def check(self, context: LaunchContext) -> Finding | None:
         """Fires where fewer stages or shorter steps save time."""

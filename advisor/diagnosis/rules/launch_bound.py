@@ -18,22 +18,6 @@ class LaunchBound:
     id = "launch-bound"
     title = "The launch takes longer than the work"
     needs: tuple[Need, ...] = ()
-    explanation = """\
-## What it means
-A launch in a stream costs about two microseconds, however little it does. Where the work of the problem, perfectly
-spread over the GPU, takes less than that, no configuration can help.
-
-## How it is computed
-What a launch in a stream costs against the longest pipeline time of the problem. The bound counts less of it, because
-launches in a CUDA graph are cheaper. It is information: nothing in the configuration is wrong, so no saving is named.
-
-## What to do
-Do more per launch: fuse with the neighbouring kernel, batch several problems. In a CUDA graph a launch costs 0.8 to
-1.3 us instead.
-
-## Source
-`launch_latency_us` of the GPU's file in `ceilings/`, with its source.
-"""
 
     def check(self, context: LaunchContext) -> Finding | None:
         """Fires where a launch costs more than the work."""

@@ -35,24 +35,6 @@ class LowOccupancy:
     id = "low-occupancy"
     title = "Too few CTAs fit on an SM to hide each other's loads"
     needs: tuple[Need, ...] = ("configuration", "runs")
-    explanation = """\
-## What it means
-While one CTA waits for its loads another can compute, if both fit on the SM. Registers, shared memory, warps, CTA
-slots or (sm_100) tensor memory limit how many do.
-
-## How it is computed
-Resident CTAs = the least of what each of them allows. The cost is the difference to as many resident CTAs as warp slots
-allow; the saving is what the model predicts for the best neighbouring configuration with more resident CTAs, and at most
-that cost. Low occupancy alone is no fault: deep software pipelines hide loads with one CTA.
-
-## What to do
-Free what limits: fewer `num_stages` or a smaller `BLOCK_SIZE_K` for shared memory, smaller tiles or more warps for
-registers, narrower tiles for tensor memory.
-
-## Source
-NVIDIA, "CUDA C++ Programming Guide", occupancy; V. Volkov, "Better performance at lower occupancy" (GTC 2010) for its
-limits.
-"""
 
     def check(self, context: LaunchContext) -> Finding | None:
         """Fires where more resident CTAs save time."""

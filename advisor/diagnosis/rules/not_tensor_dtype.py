@@ -16,23 +16,6 @@ class NotTensorDtype:
     title = "The product does not run on the matrix pipeline"
     needs: tuple[Need, ...] = ("configuration", "runs", "dot")
     changes_type = True
-    explanation = """\
-## What it means
-The matrix pipeline does not take this type (IEEE fp32, usually), so the product runs on the fma pipeline, at a tenth of
-the rate or less. On AMD's CDNA 3 and 4 it takes fp32, but no faster than the vector units do.
-
-## How it is computed
-The same launch with the operands taken as tf32 (same bytes, shorter mantissa) or, on GPUs without tf32, as bf16 or fp16.
-The bound shown of an fp32 product is that of an exact one, on the fma pipeline: another type, and `"tf32x3"`, may go below
-it, and so may the saving.
-
-## What to do
-`tl.dot(..., input_precision="tf32")` (or `"tf32x3"`, which restores most of the accuracy at three times the work), or
-bf16 operands. The numerics change: check the output.
-
-## Source
-Triton's `tl.dot`, `input_precision`; rates per type in `ceilings/`.
-"""
 
     def check(self, context: LaunchContext) -> Finding | None:
         """Fires where a type of the matrix pipeline saves time."""

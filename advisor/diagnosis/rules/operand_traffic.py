@@ -18,23 +18,6 @@ class OperandTraffic:
     id = "operand-traffic"
     title = "Small tiles read the operands many times"
     needs: tuple[Need, ...] = ("configuration", "runs", "dot")
-    explanation = """\
-## What it means
-Every tile loads its own strip of both operands. The smaller the tile, the more often the same bytes pass through the
-L2, and what the L2 cannot hold comes from DRAM again.
-
-## How it is computed
-Bytes loaded by all CTAs, and the share of re-reads whose reuse distance exceeds the L2, against the distinct bytes of
-the problem. The cost is the difference to reading everything once; the saving is what the model predicts for the best
-neighbour with less traffic, and at most that cost. Where only the order of the tiles is at fault, `group-size-l2` says
-so.
-
-## What to do
-Larger `BLOCK_SIZE_M` or `BLOCK_SIZE_N`.
-
-## Source
-S. Williams et al., "Roofline" (CACM 2009), per memory level; the re-read model is in `advisor/pipelines/cache.py`.
-"""
 
     def check(self, context: LaunchContext) -> Finding | None:
         """Fires where larger tiles save time."""

@@ -16,24 +16,6 @@ class RegisterSpillsLikely:
     id = "register-spills-likely"
     title = "The tile needs more registers than a thread can have"
     needs: tuple[Need, ...] = ("configuration", "runs", "dot")
-    explanation = """\
-## What it means
-The accumulators of a tile live in registers. What does not fit is spilled to local memory and fetched again in every
-trip of the loop, often at several times the cost of the work.
-
-## How it is computed
-Accumulators BLOCK_SIZE_M × BLOCK_SIZE_N / threads, and 24 for addresses and masks, against the most registers a thread
-can have, or `maxnreg`. Operands are not counted: the compiler can load them piece by piece. An estimate: `advisor
-inspect` compiles the kernel and counts spills. On sm_100 the results of tcgen05 lie in tensor memory, and are not
-counted. The model does not price spills, so no saving is named.
-
-## What to do
-More `num_warps`, or a smaller tile.
-
-## Source
-CUDA C++ Programming Guide (255 registers per thread); the estimate was set against Triton 3.9's output for sm_80 and
-sm_90.
-"""
 
     def check(self, context: LaunchContext) -> Finding | None:
         """Fires where the accumulators alone leave too few registers."""

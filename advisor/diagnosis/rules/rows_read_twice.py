@@ -14,21 +14,6 @@ class RowsReadTwice:
     id = "rows-read-twice"
     title = "Rows wider than BLOCK_SIZE are read twice"
     needs: tuple[Need, ...] = ("configuration", "runs")
-    explanation = """\
-## What it means
-A normalisation needs a row's statistics before it can write the row. A row that fits one block stays in registers; a
-wider one is read again for the result.
-
-## How it is computed
-Passes = ⌈row length / BLOCK_SIZE⌉; with more than one, loads double. The saving is what the model predicts for one
-pass.
-
-## What to do
-`BLOCK_SIZE` of the next power of two of the row length, with more warps to keep registers in check.
-
-## Source
-Triton's tutorials on fused softmax (one pass) and layer normalisation (two).
-"""
 
     def check(self, context: LaunchContext) -> Finding | None:
         """Fires where one pass saves time."""

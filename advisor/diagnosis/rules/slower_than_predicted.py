@@ -16,22 +16,6 @@ class SlowerThanPredicted:
     id = "slower-than-predicted"
     title = "The measured latency is far above the predicted one"
     needs: tuple[Need, ...] = ("configuration", "runs", "measured")
-    explanation = """\
-## What it means
-The configuration should run faster than it does. Usual causes, none of which the model sees: register spills, a clock
-held down by power or heat, other work on the GPU, host time inside the measurement, loads that do not vectorise because
-of alignment.
-
-## How it is computed
-Measured above 1.5 × predicted.
-
-## What to do
-Measure again with the clock recorded (`advisor measure`), look for spills (`advisor inspect`), and check the alignment
-of pointers and strides.
-
-## Source
-The ratio is a choice; the gap split shows the difference as `unexplained`.
-"""
 
     def check(self, context: LaunchContext) -> Finding | None:
         """Fires where the measurement is half as slow again as predicted."""

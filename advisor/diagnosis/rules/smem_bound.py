@@ -16,23 +16,6 @@ class SmemBound:
     id = "smem-bound"
     title = "Shared-memory bandwidth limits the launch"
     needs: tuple[Need, ...] = ("configuration", "runs", "dot")
-    explanation = """\
-## What it means
-Tiles are staged in shared memory and read from there by every warp that needs them. Narrow tiles over many warps read
-the same bytes again and again, until shared memory, not the matrix pipeline or DRAM, sets the pace.
-
-## How it is computed
-Bytes written and read per trip of the loop and warp layout, on the busiest SM. The cost is the difference to shared
-memory that takes no time; the saving is what the model predicts for the best neighbour with less of it, and at most
-that cost.
-
-## What to do
-Squarer tiles, fewer warps per tile; on Hopper a tile that wgmma can read straight from shared memory (64 rows, 4
-warps).
-
-## Source
-32 banks of 4 bytes per clock and SM (CUDA C++ Programming Guide); warp layout as Triton 3.9 chooses it.
-"""
 
     def check(self, context: LaunchContext) -> Finding | None:
         """Fires where less shared-memory traffic saves time."""

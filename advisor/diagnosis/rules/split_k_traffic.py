@@ -15,22 +15,6 @@ class SplitKTraffic:
     id = "split-k-traffic"
     title = "SPLIT_K stores its partial results too often"
     needs: tuple[Need, ...] = ("configuration", "runs", "tiles")
-    explanation = """\
-## What it means
-`SPLIT_K` makes more CTAs by dividing the depth, and every part stores (or adds atomically) its own partial result, in
-fp32. A second kernel reads all parts and stores their sum.
-Where there are CTAs enough without it, that traffic is all it does.
-
-## How it is computed
-The stores of all splits and the launch that adds them up are counted; fires where a smaller SPLIT_K, all else equal, is
-predicted faster.
-
-## What to do
-Lower `SPLIT_K`, or set it to 1. vLLM's fused-MoE launcher always passes 1, whatever the table says.
-
-## Source
-The counts are tested against a brute-force count over all CTAs; vLLM 0.33, `invoke_fused_moe_triton_kernel`.
-"""
 
     def check(self, context: LaunchContext) -> Finding | None:
         """Fires where fewer splits save time."""

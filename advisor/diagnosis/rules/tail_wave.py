@@ -16,23 +16,6 @@ class TailWave:
     id = "tail-wave"
     title = "The last wave of CTAs leaves SMs idle"
     needs: tuple[Need, ...] = ("configuration", "runs")
-    explanation = """\
-## What it means
-CTAs run in waves of SMs × resident CTAs. When the last wave is nearly empty, a few SMs work while the others wait, and
-the launch takes as long as if the wave were full.
-
-## How it is computed
-waves = CTAs / (SMs × resident CTAs per SM). The cost is the difference to CTAs spread evenly over the SMs; the saving
-is what the model predicts for the best neighbouring configuration whose waves fill better, and at most that cost. With
-fewer CTAs than SMs there is no wave to fill: `too-few-ctas` speaks then.
-
-## What to do
-Change a block so that the CTAs make whole waves, or more and smaller ones; in a kernel of your own, make it persistent
-(one CTA per slot takes tile after tile) or split the depth of the last tiles (stream-K).
-
-## Source
-NVIDIA, "Matrix Multiplication Background User's Guide", wave quantisation; TileSight (arXiv 2607.22432) on tail waves.
-"""
 
     def check(self, context: LaunchContext) -> Finding | None:
         """Fires where other blocks fill the waves better."""

@@ -17,25 +17,6 @@ class TileBelowMatrixInstruction:
     id = "tile-below-matrix-instruction"
     title = "The tile is too small for the fastest matrix instruction"
     needs: tuple[Need, ...] = ("configuration", "runs", "dot")
-    explanation = """\
-## What it means
-Hopper's wgmma (and tcgen05 on B200) works on 64 rows and needs four warps. Smaller tiles fall back to mma.sync, which
-reaches about two thirds of the matrix pipeline's peak and reads its operands through registers. The fused-MoE kernels of
-vLLM and SGLang swap the operands of fp8 tiles with fewer rows on Hopper: there 64 columns do as well.
-
-## How it is computed
-The rate of the instruction the tile can use. The cost is the difference to the full rate without the reading through
-registers; the saving is what the model predicts for the best neighbouring configuration that can use the faster
-instruction, and at most that cost. A small batch whose rows would be mostly padding is better off with mma.sync: the
-rule then passes.
-
-## What to do
-`BLOCK_SIZE_M` of at least 64 with `num_warps` of at least 4.
-
-## Source
-PTX ISA, `wgmma.mma_async` (M = 64, one warp group); rate of mma.sync on Hopper: arXiv 2402.13499 (62.9 % of the wgmma
-peak).
-"""
 
     def check(self, context: LaunchContext) -> Finding | None:
         """Fires where a tile for the faster instruction saves time."""

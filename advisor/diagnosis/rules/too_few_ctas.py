@@ -14,22 +14,6 @@ class TooFewCtas:
     id = "too-few-ctas"
     title = "Some SMs get no CTA"
     needs: tuple[Need, ...] = ("configuration", "runs")
-    explanation = """\
-## What it means
-With fewer CTAs than SMs, part of the GPU does nothing from the start, and the SMs that work draw less than the whole
-bandwidth.
-
-## How it is computed
-CTAs that work (those that exit at once do not count) against the number of SMs. The saving is what the model predicts
-for the best neighbouring configuration with more CTAs.
-
-## What to do
-Smaller `BLOCK_SIZE_N` or `BLOCK_SIZE_M`; in a GEMM `SPLIT_K`, in attention decoding more `NUM_KV_SPLITS`. For very
-small problems nothing helps but doing several at once.
-
-## Source
-NVIDIA, "CUDA C++ Best Practices Guide", section on occupancy: more blocks than multiprocessors.
-"""
 
     def check(self, context: LaunchContext) -> Finding | None:
         """Fires where more CTAs save time."""

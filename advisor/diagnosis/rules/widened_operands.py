@@ -14,21 +14,6 @@ class WidenedOperands:
     id = "widened-operands"
     title = "The GPU has no matrix instruction for the operand type"
     needs: tuple[Need, ...] = ("configuration", "dot")
-    explanation = """\
-## What it means
-The operands are stored in a type that this GPU's matrix pipeline does not take. The kernel converts them to a wider
-one: memory traffic is that of the narrow type, the matrix pipeline runs at the rate of the wide one.
-
-## How it is computed
-The types in the GPU's file in `ceilings/`. It is information: no saving is named.
-
-## What to do
-Nothing where weights bind (small batches). For large batches compare with operands stored in the wide type: the
-conversion goes away.
-
-## Source
-`tensor_flop_per_clock_per_sm` of the GPU, with its source.
-"""
 
     def check(self, context: LaunchContext) -> Finding | None:
         """Fires where a quantised product is done in a wider type."""

@@ -2,7 +2,7 @@
 
 Which configuration wins is a matter of the others: what it needs of each pipeline is also told as compared with the least that any rival
 needs, and as its place among them. Such columns mean the same on GPUs and problems of any size, where absolute ones do not
-(`attempts.ATTEMPTS` has what they gave).
+(`ceilings/ATTEMPTS.md` has what they gave).
 """
 
 from __future__ import annotations

@@ -1,0 +1,123 @@
+"""Predict one whole step of a model: every operator, the collectives and the gaps, and which kernel to work on first.
+
+MODEL is a Hugging Face config.json (or the folder it lies in) or a bundled name, such as Qwen3-30B-A3B; nothing of the model is imported.
+--prefill gives the lengths of one batch's prompts, --batch and --context (or --contexts) one decode step; both together are one mixed step,
+as chunked prefill makes them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import sys
+from typing import TYPE_CHECKING
+
+from advisor.cli import options
+from advisor.system.errors import UsageError
+
+if TYPE_CHECKING:
+    from advisor.result.step import StepResult
+    from advisor.steps.workload import Load
+
+HELP = "what a whole step of a model takes, and which kernel to work on first"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of `advisor model`."""
+    parser.add_argument("model", metavar="MODEL", help="a config.json, or a bundled name")
+    parser.add_argument("--gpu", action="append", required=True, metavar="NAME", help="GPU, or several: A,B (see `advisor gpus`)")
+    parser.add_argument("--prefill", type=options.positive_integers, metavar="LENGTHS", help="prompt lengths of one batch, as in 2648,3740")
+    parser.add_argument("--batch", type=options.positive_integers, metavar="B", help="sequences that decode; several, 1,8,32, are a curve")
+    parser.add_argument("--context", type=options.positive_integer, metavar="N", help="keys that each of them sees")
+    parser.add_argument("--contexts", type=options.positive_integers, metavar="LENGTHS", help="those of each sequence, as in 2900,3100")
+    parser.add_argument(
+        "--tp", "--tensor-parallel-size", type=options.positive_integer, default=1, metavar="N", help="tensor parallel ranks"
+    )
+    parser.add_argument("--pp", "--pipeline-parallel-size", type=options.positive_integer, default=1, metavar="N", help="pipeline stages")
+    parser.add_argument("--ep", "--enable-expert-parallel", action="store_true", help="ranks hold whole experts, not slices of each")
+    parser.add_argument("--dp", type=options.positive_integer, default=1, metavar="N", help="data-parallel copies of a training step")
+    parser.add_argument("--train", action="store_true", help="forward and backward of --prefill LENGTHS (engines torch and inductor)")
+    parser.add_argument(
+        "--engine",
+        choices=("vllm", "sglang", "torch", "inductor"),
+        default="vllm",
+        help="who launches the kernels; inductor is torch.compile (default: vllm)",
+    )
+    parser.add_argument("--eager", "--enforce-eager", "--disable-cuda-graph", action="store_true", help="no CUDA graphs")
+    parser.add_argument(
+        "--dtype", type=options.operand_type, metavar="D", help="of the products' operands (default: as the model is stored)"
+    )
+    parser.add_argument("--weights", metavar="FILE", help="weights that `advisor train` wrote (default: those shipped)")
+    parser.add_argument("--output", metavar="DIR", help="also write DIR/model.html and DIR/model.json")
+    parser.add_argument("--format", choices=("text", "json"), default="text")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Predict and print."""
+    from advisor.gpus.hardware import load_gpu
+    from advisor.learned import load_predictor
+    from advisor.rendering.step_text import step_text
+    from advisor.steps.model_config import load_architecture
+    from advisor.steps.step import StepRequest, predict_step
+    from advisor.steps.workload import Split
+
+    loads = _loads(arguments)
+    model = load_architecture(arguments.model)
+    split = Split(tensor=arguments.tp, pipeline=arguments.pp, experts=arguments.ep)
+    gpus = [load_gpu(name) for name in options.gpu_names(arguments.gpu)]
+    predictor = load_predictor(arguments.weights)
+    command = "advisor " + " ".join(sys.argv[1:])
+    results = [
+        predict_step(
+            StepRequest(
+                model=model,
+                load=load,
+                split=split,
+                engine=arguments.engine,
+                dtype=arguments.dtype,
+                eager=True if arguments.eager else None,
+                training=arguments.train,
+                replicas=arguments.dp,
+            ),
+            gpu,
+            predictor,
+            command,
+        )
+        for gpu in gpus
+        for load in loads
+    ]
+    if arguments.format == "json":
+        found = [_document(each) for each in results]
+        print(json.dumps(found[0] if len(found) == 1 else found, indent=2, ensure_ascii=False))
+    else:
+        print("\n\n".join(step_text(each) for each in results))
+    return 0
+
+
+def _document(result: StepResult) -> dict[str, object]:
+    from advisor.result.step import STEP_SCHEMA_VERSION
+
+    return {"schema_version": STEP_SCHEMA_VERSION, **dataclasses.asdict(result)}
+
+
+def _loads(arguments: argparse.Namespace) -> list[Load]:
+    """The steps that are asked for: one, or one per batch size.
+
+    Raises:
+        UsageError: Nothing is asked for, or the lengths and the batch contradict each other.
+    """
+    from advisor.steps.workload import Load
+
+    prompts = tuple((length, length) for length in arguments.prefill or ())
+    if arguments.contexts:
+        if arguments.context or arguments.batch not in (None, [len(arguments.contexts)]):
+            raise UsageError("--contexts says how many sequences decode, and what each sees", None, None, "leave out --batch and --context")
+        return [Load(prompts=prompts, contexts=tuple(arguments.contexts))]
+    if (arguments.batch is None) != (arguments.context is None):
+        raise UsageError("--batch and --context belong together", None, "both", "as in --batch 64 --context 4096")
+    if arguments.batch:
+        return [Load(prompts=prompts, contexts=(arguments.context,) * batch) for batch in arguments.batch]
+    if not prompts:
+        raise UsageError("no step is named", None, "--prefill LENGTHS, or --batch B --context N", "give one, or both for a mixed step")
+    return [Load(prompts=prompts)]

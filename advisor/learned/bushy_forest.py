@@ -1,0 +1,145 @@
+"""Boosted trees of any number of leaves as flat arrays, evaluated in numpy level by level; `forest.py` is for many trees of few leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.pipelines import Array
+
+LEAF = 255
+"""In place of a feature: the node is a leaf."""
+
+_ROWS_PER_BLOCK = 512
+_TREES_PER_BLOCK = 64
+
+
+@dataclass(frozen=True, kw_only=True)
+class BushyForest:
+    """Sum of trees over features [n, f], f < 255. Nodes stand in preorder, so that a left child follows its parent.
+
+    Attributes:
+        feature: Of each node; `LEAF` for leaves, [nodes].
+        code: Of each inner node: a row goes right where it exceeds more than `code` of its feature's thresholds, [inner].
+        jump: Of each inner node: how many nodes further its right child stands, [inner].
+        leaf: Values of the leaves, [leaves].
+        sizes: Nodes of each tree, [t].
+        edges: The thresholds of every feature, ascending, at most 255, one array per feature.
+        depth: Of the deepest tree.
+    """
+
+    feature: NDArray[np.uint8]
+    code: NDArray[np.uint8]
+    jump: NDArray[np.uint16]
+    leaf: NDArray[np.float16]
+    sizes: NDArray[np.int32]
+    edges: tuple[NDArray[np.float32], ...]
+    depth: int
+
+    def __call__(self, features: Array) -> Array:
+        """Sums, [n]."""
+        tests, children, values, roots = self._nodes
+        rows = features.shape[0]
+        codes = np.empty((len(self.edges), rows), dtype=np.uint8)
+        for i, edges in enumerate(self.edges):
+            codes[i] = np.searchsorted(edges, features[:, i].astype(np.float32), side="left") if edges.size else 0
+        out = np.zeros(rows)
+        for begin in range(0, rows, _ROWS_PER_BLOCK):
+            block = np.ascontiguousarray(codes[:, begin : begin + _ROWS_PER_BLOCK])
+            width = block.shape[1]
+            flat, column = block.ravel(), np.arange(width, dtype=np.int32)
+            for first in range(0, roots.size, _TREES_PER_BLOCK):
+                node = np.repeat(roots[first : first + _TREES_PER_BLOCK, None], width, axis=1)
+                for _ in range(self.depth):
+                    test = tests.take(node)
+                    right = flat.take((test >> 8) * width + column) > (test & 255)
+                    node = children.take(2 * node + right)
+                out[begin : begin + width] += values.take(node).sum(axis=0)
+        return out
+
+    @cached_property
+    def _nodes(self) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.float32], NDArray[np.int32]]:
+        """Of each node: feature and code in one number, both children (of a leaf: itself), its value; and the trees' roots."""
+        inner = self.feature != LEAF
+        place = np.arange(self.feature.size, dtype=np.int32)
+        tests = np.full(place.size, LEAF, dtype=np.int32)  # a leaf: nothing exceeds 255 thresholds of feature 0
+        tests[inner] = self.feature[inner].astype(np.int32) * 256 + self.code
+        children = np.stack([place, place], axis=1)
+        children[inner, 0] += 1
+        children[inner, 1] += self.jump
+        values = np.zeros(place.size, dtype=np.float32)
+        values[~inner] = self.leaf
+        roots = np.concatenate([[0], np.cumsum(self.sizes)[:-1]]).astype(np.int32)
+        return tests, children.ravel(), values, roots
+
+    def arrays(self, prefix: str) -> dict[str, NDArray[Any]]:
+        """The forest as named arrays, to be stored."""
+        return {
+            f"{prefix}/feature": self.feature,
+            f"{prefix}/code": self.code,
+            f"{prefix}/jump": self.jump,
+            f"{prefix}/leaf": self.leaf,
+            f"{prefix}/sizes": self.sizes,
+            f"{prefix}/edges": np.concatenate([*self.edges, np.zeros(0, np.float32)]),
+            f"{prefix}/edge_counts": np.array([e.size for e in self.edges], dtype=np.int32),
+            f"{prefix}/depth": np.array(self.depth),
+        }
+
+
+def from_arrays(stored: Mapping[str, NDArray[Any]], prefix: str) -> BushyForest:
+    """The reverse of `BushyForest.arrays`."""
+    counts = stored[f"{prefix}/edge_counts"]
+    fields = {name: stored[f"{prefix}/{name}"] for name in ("feature", "code", "jump", "leaf", "sizes")}
+    edges = tuple(np.split(stored[f"{prefix}/edges"], np.cumsum(counts)[:-1]))
+    return BushyForest(**fields, edges=edges, depth=int(stored[f"{prefix}/depth"]))
+
+
+def flatten(trees: Sequence[Mapping[str, Any]], features: int) -> BushyForest:
+    """Trees as LightGBM's `dump_model` gives them ("tree_info"), over rows of `features` columns in single precision.
+
+    Raises:
+        ValueError: A feature has more thresholds than a byte counts.
+    """
+    nodes = [list(_preorder(tree["tree_structure"])) for tree in trees]
+    every = [each for of_tree in nodes for each in of_tree]
+    inner = [(node["split_feature"], node["threshold"], to_right) for node, to_right in every if "split_feature" in node]
+    split = np.array([feature for feature, _, _ in inner], dtype=np.int64)
+    threshold = _rounded_down(np.array([value for _, value, _ in inner]))
+    edges = tuple(np.unique(threshold[split == i]) for i in range(features))
+    if any(values.size > LEAF for values in edges):
+        raise ValueError(f"more than {LEAF} thresholds of one feature: fit with fewer bins")
+    code = np.zeros(split.size, dtype=np.uint8)
+    for i, values in enumerate(edges):
+        code[split == i] = np.searchsorted(values, threshold[split == i])
+    return BushyForest(
+        feature=np.array([node.get("split_feature", LEAF) for node, _ in every], dtype=np.uint8),
+        code=code,
+        jump=np.array([to_right for _, _, to_right in inner], dtype=np.uint16),
+        leaf=np.array([node["leaf_value"] for node, _ in every if "split_feature" not in node], dtype=np.float16),
+        sizes=np.array([len(of_tree) for of_tree in nodes], dtype=np.int32),
+        edges=edges,
+        depth=max(_depth(tree["tree_structure"]) for tree in trees),
+    )
+
+
+def _preorder(node: Mapping[str, Any]) -> list[tuple[Mapping[str, Any], int]]:
+    """The nodes of a tree, each with how many nodes further its right child stands."""
+    if "split_feature" not in node:
+        return [(node, 0)]
+    left, right = _preorder(node["left_child"]), _preorder(node["right_child"])
+    return [(node, 1 + len(left)), *left, *right]
+
+
+def _depth(node: Mapping[str, Any]) -> int:
+    return 1 + max(_depth(node["left_child"]), _depth(node["right_child"])) if "split_feature" in node else 0
+
+
+def _rounded_down(thresholds: Array) -> NDArray[np.float32]:
+    """The largest single-precision numbers that are not above: they part single-precision rows as the thresholds do."""
+    near = thresholds.astype(np.float32)
+    return np.where(near.astype(np.float64) <= thresholds, near, np.nextafter(near, np.float32(-np.inf)))

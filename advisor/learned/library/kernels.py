@@ -1,0 +1,246 @@
+"""Measured kernels of libraries: GEMM of cuBLAS, CUTLASS and DeepGEMM, attention of FlashAttention, FlashInfer, TRT-LLM and the stacks'
+Triton kernels, AMD's tuned GEMM. Whose kernel a launch is, the problem says (`stack`, `stack_version`, `implementation`) or the newest
+measured on that GPU answers.
+
+A reference latency (`products`, `attentions`) is corrected by trees that see the launch and the identity of the GPU; a GPU that was
+never measured goes by that of its measured relatives, with intervals from GPUs that were left out.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.gpus.hardware import GpuSpec, load_gpu
+from advisor.learned import bushy_forest, calibration
+from advisor.learned.bushy_forest import BushyForest
+from advisor.learned.calibration import WIDEST
+from advisor.learned.library import attentions, products
+from advisor.learned.library.chip import Chip, chip
+from advisor.pipelines import Array, ProblemBatch, column
+
+PREFIX = "library"
+PREFILL, DECODE, AMD_GEMM = "attention prefill", "attention decode", "gemm amd"
+IMPLEMENTATIONS = (
+    "triton",
+    "vllm_triton_attn",
+    "flash_attention",
+    "vllm_flash_attn",
+    "vllm_flash_attn_fa2",
+    "flashinfer",
+    "vllm_flashinfer_fiprefill",
+    "vllm_flashinfer_fidecode",
+    "fa3",
+    "vllm_flash_attn_fa3",
+    "vllm_flash_attn_fa4",
+    "trtllm_mha",
+    "vllm_flashinfer_trtllmprefill",
+    "vllm_flashinfer_trtllmdecode",
+)
+"""Attention kernels as the publisher calls them (`kernel_source`); their place is a feature: neighbours run alike."""
+
+TRITON = frozenset({"triton", "vllm_triton_attn"})
+LARGEST = {"M": 32_768.0, "N": 65_536.0, "K": 65_536.0}
+LONGEST = {PREFILL: 16_384.0, DECODE: 131_072.0}
+
+
+class Series(NamedTuple):
+    """What was measured as one: a GPU, a stack and its version, the kernel's name, types of operands and KV cache."""
+
+    gpu: str
+    stack: str
+    version: str
+    implementation: str
+    dtype: str = ""
+    kv_dtype: str = ""
+
+    @property
+    def newness(self) -> tuple[int, ...]:
+        """Sorts versions of one stack."""
+        return tuple(int(part) for part in re.findall(r"\d+", self.version))
+
+    @property
+    def words(self) -> str:
+        """As a report names it: `vLLM 0.24.0 on H100`."""
+        stack = {"vllm": "vLLM", "sglang": "SGLang", "aiter": "AITER"}.get(self.stack, self.stack)
+        return f"{stack} {self.version}".strip() + f" on {self.gpu}"
+
+
+def kind_of(problem: ProblemBatch, vendor: str) -> str | None:
+    """The group of problems that share a model; None where libraries were not measured."""
+    dtype = "bf16" if problem.dtype == "fp16" else problem.dtype
+    if problem.family == "gemm" and dtype in ("bf16", "fp8") and problem.weight_dtype in (None, problem.dtype) and "B" not in problem.sizes:
+        if vendor == "amd":
+            return AMD_GEMM
+        return f"gemm {products.BLOCKED}" if problem.block_shape else f"gemm {dtype}"
+    if problem.family == "attention" and dtype in ("bf16", "fp8") and vendor == "nvidia":
+        return {"prefill": PREFILL, "decode": DECODE}.get(problem.op)
+    return None
+
+
+def types_of(problem: ProblemBatch) -> tuple[str, str]:
+    """Types of operands and KV cache of an attention, as `Series` has them."""
+    dtype = "bf16" if problem.dtype == "fp16" else problem.dtype
+    kv = problem.weight_dtype or dtype
+    return dtype, "bf16" if kv == "fp16" else kv
+
+
+def reference(kind: str, problem: ProblemBatch, gpu: Chip, series: Series) -> tuple[Array, dict[str, Array]]:
+    """Reference latency in microseconds and features, [n] each, of a launch of `series` on `gpu`."""
+    s = {name: np.asarray(values, dtype=np.float64) for name, values in problem.sizes.items()}
+    if kind.startswith("gemm"):
+        m, n, k = np.broadcast_arrays(s["M"], s["N"], s["K"])
+        product = products.BLOCKED if problem.block_shape else products.PLAIN if problem.operand_bytes == 2 else products.SCALED
+        us, columns = products.reference(m, n, k, gpu, product, tuned=kind == AMD_GEMM)
+        if kind == AMD_GEMM:
+            columns |= {"operand bytes": problem.operand_bytes, "blocked": float(problem.block_shape is not None)}
+    else:
+        length = s["M"] if kind == PREFILL else s["N"]
+        heads, kv_heads = s["H"], np.where(s["H_kv"] > 0, s["H_kv"], s["H"])
+        parts = np.broadcast_arrays(s["B"], length, heads, kv_heads, s["D"], s.get("window", column(0)))
+        of = attentions.prefill if kind == PREFILL else attentions.decode
+        us, columns = of(*parts, gpu, problem.operand_bytes, problem.weight_bytes)
+        known = IMPLEMENTATIONS.index(series.implementation) if series.implementation in IMPLEMENTATIONS else 0
+        columns |= {"operand bytes": problem.operand_bytes, "kv bytes": problem.weight_bytes, "implementation": float(known)}
+    version = (*series.newness, 0, 0, 0)[:3]
+    columns |= {"stack": float(series.stack == "vllm"), "version": 10_000.0 * version[0] + 100 * version[1] + version[2]}
+    return us, {name: np.broadcast_to(np.asarray(values, dtype=np.float64), us.shape) for name, values in columns.items()}
+
+
+def features(columns: Mapping[str, Array], identity: Mapping[str, float]) -> Array:
+    """The columns and the identity of a GPU as one matrix, [n, f]."""
+    shape = next(iter(columns.values())).shape
+    return np.stack([*columns.values(), *(np.broadcast_to(value, shape) for value in identity.values())], axis=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LibraryModel:
+    """What was learned of one kind of kernels.
+
+    Attributes:
+        kind: See `kind_of`.
+        correction: log(latency / reference).
+        spread: log of the error to expect of that.
+        calibration: Quantiles of errors over what is expected; task "seen" and "unseen" is the GPU, by GPU where it was measured.
+        series: What was measured.
+    """
+
+    kind: str
+    correction: BushyForest
+    spread: BushyForest
+    calibration: calibration.Calibration
+    series: tuple[Series, ...]
+
+    @property
+    def gpus(self) -> tuple[str, ...]:
+        """Names of the GPUs measured."""
+        return tuple(dict.fromkeys(series.gpu for series in self.series))
+
+    def candidates(self, problem: ProblemBatch, gpu: str) -> list[Series]:
+        """What was measured of such problems on a GPU, one per kernel, each in its newest version."""
+        alike = [s for s in self.series if s.gpu == gpu and (not s.dtype or (s.dtype, s.kv_dtype) == types_of(problem))]
+        newest: dict[tuple[str, str], Series] = {}
+        for series in sorted(alike, key=lambda s: s.newness):
+            newest[(series.stack, series.implementation if self.kind.startswith("attention") else "")] = series
+        return list(newest.values())
+
+    def answering(self, problem: ProblemBatch, gpu: str) -> Series | None:
+        """The series that stands for a launch: with what the problem says of stack, version and kernel as it says it."""
+        stack, implementation = (problem.stack or "").lower(), problem.implementation or ""
+        if not implementation.strip() or implementation not in IMPLEMENTATIONS:
+            implementation = ""
+        found = self.candidates(problem, gpu) or [s for s in self.series if s.gpu == gpu]
+        libraries = [s for s in found if s.implementation not in TRITON] or found
+        mine = [s for s in found if implementation and s.implementation == implementation] or libraries
+        mine = [s for s in mine if stack and s.stack == stack] or mine
+        if not mine:
+            return None
+        chosen = max(mine, key=lambda s: (s.stack == "vllm", len([t for t in self.series if t[:4] == s[:4]]), s.newness))
+        return chosen._replace(
+            stack=stack or chosen.stack,
+            version=problem.stack_version or chosen.version,
+            implementation=implementation or chosen.implementation,
+        )
+
+    def relatives(self, gpu: GpuSpec) -> list[str]:
+        """The GPUs whose kernels a GPU that was never measured runs: those whose SMs are the most alike."""
+        own = chip(gpu, "bf16")
+        far = {name: abs(np.log2(chip(load_gpu(name), "bf16").rate / own.rate)) for name in self.gpus}
+        return [name for name, distance in far.items() if distance == min(far.values())]
+
+    def predict(self, problem: ProblemBatch, gpu: GpuSpec, series: Series | None = None) -> tuple[tuple[Array, Array, Array], bool]:
+        """Prediction and both ends of the 80 % interval (microseconds, [n]), and whether this GPU was measured.
+
+        Args:
+            problem: Problems of this kind.
+            gpu: The GPU.
+            series: Whose kernel; None: as the problem says (`answering`).
+        """
+        seen = gpu.name in self.gpus
+        figures = chip(gpu, problem.dtype if problem.dtype != "fp16" else "bf16")
+        centres, sizes = [], []
+        for name in (gpu.name,) if seen else self.relatives(gpu):
+            chosen = series or self.answering(problem, name)
+            assert chosen is not None  # `gpus` are those of the series
+            us, columns = reference(self.kind, problem, figures, chosen)
+            x = features(columns, chip(load_gpu(name), problem.dtype).identity)
+            centres.append(np.log(us) + self.correction(x))
+            sizes.append(self.spread(x))
+        centre, size = np.mean(centres, axis=0), np.exp(np.mean(sizes, axis=0))
+        low, high = (self.calibration.quantile(self.kind, seen, level, gpu.name) for level in (0.1, 0.9))
+        down, up = np.clip(low * size, -WIDEST, 0), np.clip(high * size, 0, WIDEST)
+        return (np.exp(centre), np.exp(centre + down), np.exp(centre + up)), seen
+
+    def beyond(self, problem: ProblemBatch) -> Array:
+        """The largest factor by which a size lies outside of what was measured, [n]; 1 within; infinite for what is another kernel."""
+        s = {name: np.asarray(values, dtype=np.float64) for name, values in problem.sizes.items()}
+        if self.kind.startswith("gemm"):
+            return np.maximum.reduce(np.broadcast_arrays(1.0, *(s[name] / most for name, most in LARGEST.items())))
+        if self.kind == PREFILL:
+            other = (s["M"] != s["N"]) | (s.get("causal", column(0)) <= 0)
+        else:
+            other = s["M"] != 1
+        return np.where(other, np.inf, np.maximum(1.0, s["N"] / LONGEST[self.kind])) * np.ones(len(problem))
+
+    def arrays(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+        """As named arrays and JSON values."""
+        prefix = f"{PREFIX}/{self.kind}"
+        out = self.correction.arrays(f"{prefix}/correction") | self.spread.arrays(f"{prefix}/spread")
+        out |= self.calibration.arrays(f"{prefix}/calibration")
+        return out, {"series": [list(series) for series in self.series]}
+
+
+def load(stored: Mapping[str, NDArray[Any]], kind: str, meta: Mapping[str, Any]) -> LibraryModel:
+    """The reverse of `LibraryModel.arrays`."""
+    prefix = f"{PREFIX}/{kind}"
+    return LibraryModel(
+        kind=kind,
+        correction=bushy_forest.from_arrays(stored, f"{prefix}/correction"),
+        spread=bushy_forest.from_arrays(stored, f"{prefix}/spread"),
+        calibration=calibration.from_arrays(stored, f"{prefix}/calibration"),
+        series=tuple(Series(*each) for each in meta["series"]),
+    )
+
+
+def load_all(stored: Mapping[str, NDArray[Any]]) -> dict[str, LibraryModel]:
+    """The models in a file of weights, by kind."""
+    if f"{PREFIX}/meta" not in stored:
+        return {}
+    meta = json.loads(str(stored[f"{PREFIX}/meta"]))
+    return {kind: load(stored, kind, found) for kind, found in meta.items()}
+
+
+def arrays_of(models: Sequence[LibraryModel]) -> dict[str, NDArray[Any]]:
+    """The reverse of `load_all`."""
+    out: dict[str, NDArray[Any]] = {}
+    meta = {}
+    for model in models:
+        arrays, meta[model.kind] = model.arrays()
+        out |= arrays
+    return out | {f"{PREFIX}/meta": np.array(json.dumps(meta, sort_keys=True))}

@@ -1,0 +1,90 @@
+"""Columns of measured operators as `ai-dynamo/aiconfigurator` names them, under the names that ROWS have."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+Cells = Sequence[str]
+
+SAME: dict[str, tuple[str, ...]] = {
+    "gpu": ("device",),
+    "M": ("m",),
+    "N": ("n",),
+    "K": ("k",),
+    "B": ("batch_size",),
+    "H": ("num_heads",),
+    "H_kv": ("num_key_value_heads",),
+    "D": ("head_dim",),
+    "dtype": ("gemm_dtype", "attn_dtype"),
+    "weight_dtype": ("kv_cache_dtype", "kv_dtype"),
+    "window": ("window_size",),
+    "stack": ("framework",),
+    "stack_version": ("version",),
+    "implementation": ("kernel_source",),
+}
+"""Our column, and theirs with the same cells."""
+
+MARKS = frozenset({"gemm_dtype", "attn_dtype", "kv_cache_dtype", "kernel_source"})
+"""Columns by which rows of theirs are known."""
+
+BLOCKED = "fp8_block"
+BLOCK_SHAPE = "128 128"
+
+
+def translated(raw: Mapping[str, Cells], count: int) -> dict[str, Cells]:
+    """The columns that their names give, beside those in `raw`, which count where they are there.
+
+    `fp8_block` is fp8 with scales per 128 x 128; a context attention is a causal prefill of `isl` tokens, a generation attention a decode
+    with `step` tokens before; `latency` is in milliseconds.
+    """
+    out: dict[str, Cells] = {}
+    for ours, theirs in SAME.items() if MARKS & raw.keys() else ():
+        found = next((name for name in theirs if name in raw), None)
+        if ours not in raw and found is not None:
+            out[ours] = [_number(cell) for cell in raw[found]] if ours in ("H_kv", "window") else raw[found]
+    have = {**raw, **out}
+    if "stack" in out:
+        out["stack"] = [cell.lower() for cell in out["stack"]]
+    if "isl" in raw and "num_heads" in raw and "op" not in raw:
+        decodes = [cell.strip() not in ("", "0") for cell in raw["step"]] if "step" in raw else [False] * count
+        if "op_name" in raw:
+            decodes = [cell.startswith("generation") for cell in raw["op_name"]]
+        out["op"] = ["decode" if each else "prefill" for each in decodes]
+        past = raw["step"] if "step" in raw else ["0"] * count
+        out["M"] = ["1" if each else cell for each, cell in zip(decodes, raw["isl"], strict=True)]
+        out["N"] = [str(int(float(b)) + int(float(a))) for a, b in zip(raw["isl"], past, strict=True)]
+        out["causal"] = ["1"] * count
+    if "latency" in raw and "latency_us" not in raw and MARKS & raw.keys():
+        out["latency_us"] = [f"{float(cell) * 1e3!r}" if cell.strip() else "" for cell in raw["latency"]]
+    blocked = [cell.strip() == BLOCKED for cell in have.get("dtype", ())]
+    if any(blocked):
+        given = raw.get("block_shape", [""] * count)
+        out["block_shape"] = [BLOCK_SHAPE if each and not cell.strip() else cell for each, cell in zip(blocked, given, strict=True)]
+    if {"stack", "implementation"} & {*raw, *out}:
+        out |= _of_serving_stacks({**raw, **out}, count)
+    return out
+
+
+def _of_serving_stacks(raw: Mapping[str, Cells], count: int) -> dict[str, Cells]:
+    """What a serving stack's attention has that rows may leave out: it is causal, and a decode has one query."""
+    out: dict[str, Cells] = {}
+    if "B" in raw and "D" in raw and "H" in raw:
+        if "causal" not in raw:
+            out["causal"] = ["1"] * count
+        if "M" not in raw and "N" in raw and "op" in raw:
+            out["M"] = ["1" if op.strip() == "decode" else cell for op, cell in zip(raw["op"], raw["N"], strict=True)]
+        if "N" not in raw and "M" in raw:
+            out["N"] = raw["M"]
+    return out
+
+
+def _number(cell: str) -> str:
+    """A count; empty where it is 0, negative or not a number."""
+    try:
+        value = float(cell)
+    except ValueError:
+        return ""
+    return str(int(value)) if value > 0 else ""
+
+
+__all__ = ["translated"]

@@ -1,0 +1,54 @@
+"""The fitted constants of steps: `ceilings/steps.json`, which `advisor train --steps` writes."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from advisor.steps.collectives import Curves
+from advisor.system.resources import folder
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gaps:
+    """What a step takes beside its kernels, microseconds: `kernel_us` per kernel, `step_us` of the host around every step, and
+    `launch_us` that the host takes per launch without a CUDA graph, which shows where kernels end sooner.
+
+    `kernel_us` is below 0 where kernels were timed alone: what a launch and its events take is in every such timing, and a queue hides it.
+    """
+
+    kernel_us: float
+    step_us: float
+    launch_us: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Constants:
+    """Everything about steps that was fitted, and the GPUs whose steps gaps and spread were fitted to; `spread` widens the 80 % interval of
+    a step."""
+
+    gpus: tuple[str, ...]
+    gaps: dict[str, Gaps]
+    spread: float
+    curves: Curves
+
+
+@cache
+def load_constants(path: Path | None = None) -> Constants:
+    """The constants shipped, or those of a file."""
+    return read_constants(json.loads((path or folder("ceilings") / "steps.json").read_text(encoding="utf-8")))
+
+
+def read_constants(values: dict[str, Any]) -> Constants:
+    """The constants as they are stored."""
+    stored = values["collectives"]
+    of = {gpu: {op: {int(n): tuple(us) for n, us in by.items()} for op, by in ops.items()} for gpu, ops in stored["curves"].items()}
+    return Constants(
+        gpus=tuple(values["gpus"]),
+        gaps={engine: Gaps(**each) for engine, each in values["gaps"].items()},
+        spread=values["spread"],
+        curves=Curves(log2_bytes=tuple(stored["log2_bytes"]), of=of),
+    )

@@ -1,0 +1,42 @@
+"""Whether a model and its KV cache fit the memory of a GPU."""
+
+from __future__ import annotations
+
+from advisor.gpus.hardware import GpuSpec
+from advisor.pipelines.batch import ELEMENT_BYTES
+from advisor.result.step import Memory
+from advisor.steps.model_config import Architecture
+from advisor.steps.workload import Load, Split
+
+
+def memory(model: Architecture, load: Load, split: Split, gpu: GpuSpec, dtype: str | None = None) -> Memory:
+    """Bytes on the fullest rank: weights and KV cache; activations, workspaces and CUDA graphs are not counted."""
+    stages = -(-model.layers // split.pipeline) / model.layers
+    width = ELEMENT_BYTES[dtype or model.dtype]
+    plain = ELEMENT_BYTES["fp32"] if (dtype or model.dtype) == "fp32" else 2
+    layers = parameters(model) * width / split.tensor * stages
+    embeddings = model.vocabulary * model.hidden * plain / split.tensor * (1 if model.tied or split.pipeline > 1 else 2)
+    heads = max(model.kv_heads // split.tensor, 1) / model.kv_heads if model.latent is None else 1.0
+    return Memory(
+        weights_bytes=layers + embeddings,
+        kv_bytes=load.keys * model.kv_bytes_per_token * plain / 2 * heads * stages,
+        gpu_bytes=float(gpu.dram_bytes),
+    )
+
+
+def parameters(model: Architecture) -> float:
+    """Weights of all layers, without the embeddings."""
+    if model.latent is not None:
+        latent = model.latent
+        query = model.heads * (latent.nope + latent.rope)
+        queries = latent.query_rank * (model.hidden + query) if latent.query_rank else model.hidden * query
+        attention = queries + model.hidden * (latent.kv_rank + latent.rope) + model.heads * latent.kv_rank * (latent.nope + latent.value)
+        attention += model.heads * latent.value * model.hidden
+    else:
+        attention = model.hidden * model.head_dim * 2 * (model.heads + model.kv_heads)
+    matrices = 3 if model.gated else 2
+    total = model.layers * attention + model.dense_layers * matrices * model.hidden * model.intermediate
+    if model.experts:
+        each = model.hidden * ((3 if model.experts.gated else 2) * model.experts.intermediate)
+        total += model.experts.layers * (model.experts.count * each + matrices * model.hidden * model.experts.shared)
+    return float(total)

@@ -1,0 +1,305 @@
+"""What a Hugging Face `config.json` says of the kernels that a model launches. Nothing of the model is imported or run."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from advisor.system.errors import InputError, UsageError, shorten
+from advisor.tables.models import find_model
+
+ALIASES: dict[str, tuple[str, ...]] = {
+    "hidden": ("hidden_size", "n_embd", "d_model"),
+    "layers": ("num_hidden_layers", "n_layer", "n_layers", "num_layers"),
+    "heads": ("num_attention_heads", "n_head", "n_heads"),
+    "kv_heads": ("num_key_value_heads", "kv_n_heads", "multi_query_group_num", "num_attention_groups"),
+    "head_dim": ("head_dim", "kv_channels", "attention_head_dim"),
+    "intermediate": ("intermediate_size_mlp", "intermediate_size", "ffn_dim", "n_inner", "ffn_hidden_size"),
+    "vocabulary": ("vocab_size", "padded_vocab_size"),
+    "experts": ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"),
+    "top_k": ("num_experts_per_tok", "moe_top_k", "moe_topk", "moe_k", "top_k_experts", "num_experts_per_token"),
+    "expert_intermediate": ("moe_intermediate_size", "expert_intermediate_size"),
+    "shared_experts": ("n_shared_experts", "num_shared_experts", "moe_num_shared_experts", "num_shared_expert"),
+    "shared_intermediate": ("shared_expert_intermediate_size", "moe_shared_expert_intermediate_size", "shared_intermediate_size"),
+    "dense_layers": ("first_k_dense_replace", "moe_layer_start_index", "num_dense_layers"),
+    "activation": ("hidden_act", "activation_function", "hidden_activation", "ffn_act_fn"),
+}
+"""What a size is called, by who wrote the configuration."""
+
+NO_GATE = ("bert", "gpt2", "opt", "gptj", "gpt_neox", "falcon", "bloom", "phi", "roberta", "starcoder2", "nemotron", "nemotron_h")
+"""Model types whose MLP is two matrices with an activation between them; others multiply it with a gate (SwiGLU)."""
+LAYER_NORM = ("bert", "gpt2", "opt", "gptj", "gpt_neox", "falcon", "bloom", "phi", "phimoe", "roberta", "starcoder2", "dbrx", "cohere")
+QK_NORM = ("qwen3", "qwen3_moe", "gemma3", "gemma3_text", "gemma4", "gemma4_text", "olmoe", "olmo2", "minimax_m2", "hunyuan_v1_moe")
+"""Model types that normalise queries and keys, always; others where `use_qk_norm` says so."""
+FOUR_NORMS = ("gemma2", "gemma3", "gemma3_text", "gemma4", "gemma4_text", "grok-1", "grok_1")
+"""Model types that also normalise what attention and MLP give back."""
+ENCODERS = ("bert", "roberta")
+KNOWN_LAYERS = ("full_attention", "sliding_attention", "attention", "chunked_attention")
+
+UNKNOWN: dict[str, tuple[str, ...]] = {
+    "a state-space scan (Mamba)": ("mamba_d_state", "mamba_n_heads", "mamba_num_heads", "ssm_cfg", "ssm_state_size"),
+    "gated delta-rule attention": ("linear_num_value_heads", "linear_num_key_heads", "linear_attn_config"),
+    "lightning attention": ("attn_type_list", "layernorm_linear_attention_alpha"),
+    "a short convolution": ("conv_L_cache",),
+    "sparse attention by an indexer": ("index_topk", "index_n_heads"),
+    "cross attention of an encoder": ("decoder_layers", "num_decoder_layers", "is_encoder_decoder"),
+}
+"""Operators no model of ours predicts, by the keys that betray them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Experts:
+    """A mixture of experts: of `layers` layers, each with a router and experts of `intermediate`; `shared` is the intermediate size of
+    the experts that see every token, together."""
+
+    count: int
+    top_k: int
+    intermediate: int
+    layers: int
+    shared: int = 0
+    gated: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LatentAttention:
+    """Multi-head latent attention (MLA): ranks and head sizes as DeepSeek's configurations name them; `query_rank` 0: not compressed."""
+
+    query_rank: int
+    kv_rank: int
+    nope: int
+    rope: int
+    value: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Architecture:
+    """A transformer, sizes of the whole model before any split.
+
+    `window`, where it is not None, limits the keys that a query of `windowed` of the layers sees.
+    """
+
+    name: str
+    model_type: str
+    layers: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    intermediate: int
+    vocabulary: int
+    activation: str
+    gated: bool
+    norm: str
+    norms_per_layer: int
+    qk_norm: bool
+    causal: bool
+    tied: bool
+    window: int | None = None
+    windowed: int = 0
+    experts: Experts | None = None
+    latent: LatentAttention | None = None
+    dtype: str = "bf16"
+    block_shape: tuple[int, int] | None = None
+
+    @property
+    def dense_layers(self) -> int:
+        """Layers whose MLP is no mixture."""
+        return self.layers - (self.experts.layers if self.experts else 0)
+
+    @property
+    def kv_bytes_per_token(self) -> int:
+        """What a token leaves in the caches of all layers, 2 bytes a value."""
+        values = self.latent.kv_rank + self.latent.rope if self.latent else 2 * self.kv_heads * self.head_dim
+        return 2 * values * self.layers
+
+
+def load_architecture(name: str) -> Architecture:
+    """The architecture of a `config.json` (its path, or that of the folder it lies in) or of a bundled name.
+
+    Raises:
+        InputError: The file is no such configuration, or needs an operator that nothing here predicts.
+        UsageError: No such file or name.
+    """
+    path = Path(name)
+    if path.is_dir():
+        path = path / "config.json"
+    if path.suffix == ".json" or path.is_file():
+        try:
+            values = json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise UsageError(f"{name}: no such file", None, "a config.json or a bundled name", "check the path") from None
+        except (ValueError, RecursionError) as error:
+            raise InputError(f"{name}: no JSON ({shorten(str(error))})", None, "a Hugging Face config.json", None) from None
+        if not isinstance(values, dict):
+            raise InputError(f"{name}: a configuration", type(values).__name__, "a JSON object", None)
+        return architecture(values, path.parent.name if path.stem == "config" and path.parent.name else path.stem)
+    found = _find(name)
+    return architecture(bundled()[found], found)
+
+
+@cache
+def bundled() -> dict[str, dict[str, Any]]:
+    """The configurations that come with the advisor, by name: the keys of the published `config.json` that decide a step."""
+    found: dict[str, dict[str, Any]] = json.loads((Path(__file__).parent / "models.json").read_text(encoding="utf-8"))
+    return found
+
+
+def _find(name: str) -> str:
+    """The bundled name that is meant; case, organisation, separators and what follows a whole name (`-Instruct`) do not matter."""
+
+    def plain(text: str) -> str:
+        return re.sub(r"[^a-z0-9]", "", text.rsplit("/", 1)[-1].lower())
+
+    known = {plain(each): each for each in bundled()}
+    wanted = plain(name)
+    fits = [each for each in known if wanted == each or (len(each) >= 6 and wanted.startswith(each))]
+    if fits:
+        return known[max(fits, key=len)]
+    try:
+        model = find_model(name).name
+    except UsageError as error:
+        raise UsageError(
+            "unknown model", name, "a config.json or a bundled name, such as " + ", ".join(list(bundled())[:4]), "give its config.json"
+        ) from error
+    if model not in bundled():
+        raise UsageError(f"{model}: only the sizes of its experts are known", None, "its config.json", "download it and name the file")
+    return model
+
+
+def architecture(values: Mapping[str, Any], name: str) -> Architecture:
+    """The architecture of a configuration's values.
+
+    Raises:
+        InputError: A size is missing or no positive number, or a layer needs an operator that nothing here predicts.
+    """
+    for nested in ("text_config", "llm_config", "language_config"):
+        if isinstance(values.get(nested), dict):  # of a model that sees or hears: its language model
+            values = {**{key: values[key] for key in ("quantization_config", "tie_word_embeddings") if key in values}, **values[nested]}
+    flat = {**values, **{k: v for part in ("ffn_config", "attn_config") for k, v in (values.get(part) or {}).items()}}
+    _refuse_unknown(flat, name)
+    kind = str(flat.get("model_type", "")).lower()
+
+    def size(key: str, default: int | None = None) -> int:
+        for alias in ALIASES[key]:
+            value = flat.get(alias)
+            if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+                return value
+            if value is not None and value != 0 and not isinstance(value, list):
+                raise InputError(f"{name}: {alias}", value, "a positive whole number", "correct the configuration")
+        if default is None:
+            raise InputError(f"{name}: no {ALIASES[key][0]}", None, "the sizes of a transformer", "give the model's own config.json")
+        return default
+
+    hidden, layers, heads = size("hidden"), size("layers"), size("heads")
+    intermediate = size("intermediate", 4 * hidden)
+    gated = kind not in NO_GATE
+    windows = flat.get("sliding_window") if flat.get("use_sliding_window", True) else None
+    windowed = _windowed(flat, layers) if windows else 0
+    dtype, block = _types(flat, name)
+    return Architecture(
+        name=name,
+        model_type=kind,
+        layers=layers,
+        hidden=hidden,
+        heads=heads,
+        kv_heads=size("kv_heads", heads),
+        head_dim=size("head_dim", hidden // heads),
+        intermediate=intermediate,
+        vocabulary=size("vocabulary"),
+        activation=_activation(flat),
+        gated=gated,
+        norm="layer_norm" if kind in LAYER_NORM else "rms_norm",
+        norms_per_layer=4 if kind in FOUR_NORMS else 2,
+        qk_norm=kind in QK_NORM or bool(flat.get("use_qk_norm")),
+        causal=kind not in ENCODERS,
+        tied=bool(flat.get("tie_word_embeddings", False)),
+        window=int(windows) if windows and windowed else None,
+        windowed=windowed,
+        experts=_experts(flat, size, layers, intermediate, gated),
+        latent=_latent(flat),
+        dtype=dtype,
+        block_shape=block,
+    )
+
+
+def _refuse_unknown(values: Mapping[str, Any], name: str) -> None:
+    found = next((operator for operator, keys in UNKNOWN.items() if any(values.get(key) for key in keys)), None)
+    layer_types = values.get("layer_types") or values.get("layers_block_type") or ()
+    strange = sorted({str(each) for each in layer_types} - {*KNOWN_LAYERS})
+    if found is None and strange:
+        found = f"a layer of type {strange[0]}"
+    if found is not None:
+        raise InputError(
+            f"{name}: needs an operator that is not predicted: {found}", None, "attention, dense or mixture-of-experts MLPs", None
+        )
+
+
+def _windowed(values: Mapping[str, Any], layers: int) -> int:
+    """Of how many layers the queries see a window alone."""
+    kinds = values.get("layer_types")
+    if kinds:
+        return sum(each in ("sliding_attention", "chunked_attention") for each in kinds)
+    pattern = values.get("sliding_window_pattern") or {"gemma2": 2, "gemma3": 6, "gemma3_text": 6}.get(str(values.get("model_type")))
+    if pattern:
+        return layers - layers // int(pattern)
+    full = values.get("max_window_layers")
+    return layers if full is None else max(layers - int(full), 0)
+
+
+def _types(values: Mapping[str, Any], name: str) -> tuple[str, tuple[int, int] | None]:
+    """Type of the products' operands, and the block of weights that share a scale."""
+    stored = values.get("quantization_config") or {}
+    method = str(stored.get("quant_method", "")).lower()
+    if method in ("fp8", "fbgemm_fp8") or (method == "compressed-tensors" and '"float"' in json.dumps(stored)):
+        block = stored.get("weight_block_size")
+        return "fp8", tuple(block) if block else None
+    if method not in ("", "mxfp4"):
+        raise InputError(f"{name}: quantization {method} is not predicted", method, "bf16, fp16, fp32 or fp8", "say --dtype")
+    kind = str(values.get("torch_dtype") or values.get("dtype") or "bfloat16").removeprefix("torch.")
+    return {"float16": "fp16", "float32": "fp32"}.get(kind, "bf16"), None
+
+
+def _activation(values: Mapping[str, Any]) -> str:
+    named = next((values[key] for key in ALIASES["activation"] if values.get(key)), "silu")
+    text = str(named.get("name") if isinstance(named, Mapping) else named).lower()
+    return "gelu" if "gelu" in text else "relu" if "relu" in text else "silu"
+
+
+def _experts(values: Mapping[str, Any], size: Any, layers: int, intermediate: int, gated: bool) -> Experts | None:
+    count = size("experts", 1)
+    if count == 1:
+        return None
+    each = size("expert_intermediate", intermediate)
+    if values.get("model_type") in ("llama4_text", "llama4"):
+        each = int(values["intermediate_size"])
+    shared = size("shared_intermediate", 0) if any(values.get(key) for key in ALIASES["shared_intermediate"]) else 0
+    if not shared:
+        shared = each * next((int(values[key]) for key in ALIASES["shared_experts"] if isinstance(values.get(key), int)), 0)
+    if not shared and values.get("model_type") in ("llama4_text", "llama4"):
+        shared = each
+    dense = next((int(values[key]) for key in ALIASES["dense_layers"] if isinstance(values.get(key), int)), 0)
+    pattern = values.get("moe_layer_freq")
+    step = values.get("interleave_moe_layer_step") or values.get("decoder_sparse_step") or values.get("expert_layer_period") or 1
+    if isinstance(pattern, list):
+        routed = sum(map(bool, pattern))
+    else:
+        routed = (layers - dense) // int(step) - len(values.get("mlp_only_layers") or ())
+    return Experts(count=count, top_k=size("top_k", 1), intermediate=each, layers=routed, shared=shared, gated=gated)
+
+
+def _latent(values: Mapping[str, Any]) -> LatentAttention | None:
+    rank = values.get("kv_lora_rank")
+    if not rank:
+        return None
+    return LatentAttention(
+        query_rank=int(values.get("q_lora_rank") or 0),
+        kv_rank=int(rank),
+        nope=int(values["qk_nope_head_dim"]),
+        rope=int(values["qk_rope_head_dim"]),
+        value=int(values["v_head_dim"]),
+    )

@@ -1,0 +1,203 @@
+"""The operators of one step of a transformer, as vLLM and SGLang launch them on one rank."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from advisor.steps.model_config import Architecture
+from advisor.steps.workload import Load, Split
+
+KINDS = ("gemm", "attention", "moe", "norm", "elementwise", "collective")
+"""Groups of operators whose errors on one GPU go together."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operator:
+    """A kernel (or the few an engine launches for it) that a step launches `count` times: a problem of `pipelines`, or a collective of
+    `message_bytes` over `ranks`. Sizes need not be whole: a ragged batch is told as an even one of the same work (`_even`)."""
+
+    name: str
+    kind: str
+    count: int
+    family: str = ""
+    op: str = ""
+    sizes: Mapping[str, float] = field(default_factory=dict)
+    dtype: str = "bf16"
+    block_shape: tuple[int, int] | None = None
+    cache: str = "warm"
+    message_bytes: float = 0.0
+    ranks: int = 1
+
+
+def step_operators(model: Architecture, load: Load, split: Split, dtype: str | None = None) -> list[Operator]:
+    """What one rank launches for one pass of all layers, pipeline stages in sequence.
+
+    Weights and KV cache come from DRAM (`cold`): between two uses of either lies the whole model. What the operator before has written is
+    still in the L2, as far as it fits (`warm`).
+    """
+    products = dtype or model.dtype
+    rows = _Rows(model, load, split, products, model.block_shape if products == "fp8" else None)
+    found = [rows.stream("embedding", 1, load.tokens, model.hidden, "copy")]
+    if split.tensor > 1:
+        found.append(rows.all_reduce("embedding all-reduce", 1))
+    found += rows.attention_block()
+    found += rows.dense_block()
+    found += rows.expert_block()
+    found.append(rows.norm("final norm", 1, load.sequences, model.hidden))
+    found.append(rows.product("lm_head", 1, load.sequences, -(-model.vocabulary // split.tensor), model.hidden, quantised=False))
+    if split.tensor > 1:
+        logits = 2.0 * load.sequences * model.vocabulary
+        found.append(
+            Operator(name="logits all-gather", kind="collective", count=1, op="all_gather", message_bytes=logits, ranks=split.tensor)
+        )
+    if split.pipeline > 1:
+        hidden = 2.0 * 2 * load.tokens * model.hidden / split.tensor  # hidden states and residual, each rank its share
+        found.append(Operator(name="stage to stage", kind="collective", count=split.pipeline - 1, op="send", message_bytes=hidden, ranks=2))
+    return [each for each in found if each.count]
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    model: Architecture
+    load: Load
+    split: Split
+    dtype: str
+    block_shape: tuple[int, int] | None
+
+    @property
+    def act(self) -> str:
+        """Type of the activations between products."""
+        return self.dtype if self.dtype in ("fp16", "fp32") else "bf16"
+
+    def product(self, name: str, count: int, m: float, n: float, k: float, *, quantised: bool = True, cache: str = "cold") -> Operator:
+        dtype, block = (self.dtype, self.block_shape) if quantised else (self.act, None)
+        sizes = {"M": m, "N": n, "K": k}
+        return Operator(
+            name=name, kind="gemm", count=count, family="gemm", op="gemm", sizes=sizes, dtype=dtype, block_shape=block, cache=cache
+        )
+
+    def norm(self, name: str, count: int, rows: float, length: float, *, added: bool = False) -> Operator:
+        """A norm; `added`: with the residual's addition, which reads and writes as much again and is told as twice the rows."""
+        sizes = {"B": rows * (2 if added else 1), "H": length}
+        return Operator(name=name, kind="norm", count=count, family="normalization", op=self.model.norm, sizes=sizes, dtype=self.act)
+
+    def stream(self, name: str, count: int, rows: float, length: float, op: str) -> Operator:
+        sizes = {"B": rows, "H": length}
+        return Operator(name=name, kind="elementwise", count=count, family="elementwise", op=op, sizes=sizes, dtype=self.act)
+
+    def all_reduce(self, name: str, count: int) -> Operator:
+        size = 2.0 * self.load.tokens * self.model.hidden
+        return Operator(name=name, kind="collective", count=count, op="all_reduce", message_bytes=size, ranks=self.split.tensor)
+
+    def reduced(self, name: str, count: int) -> list[Operator]:
+        return [self.all_reduce(name, count)] if self.split.tensor > 1 else []
+
+    def quantised(self, name: str, count: int, rows: float, length: float) -> list[Operator]:
+        """The kernel that gives the operands of a product their type, where the activations have another."""
+        return [self.stream(f"{name} quantisation", count, rows, length, "copy")] if self.dtype == "fp8" else []
+
+    def attention_block(self) -> list[Operator]:
+        """Norm, projections, positions, cache and attention of every layer."""
+        model, tokens, layers = self.model, self.load.tokens, self.model.layers
+        heads = model.heads // self.split.tensor
+        kv_heads = max(model.kv_heads // self.split.tensor, 1)
+        width = (heads + 2 * kv_heads) * model.head_dim
+        found = [
+            self.norm("input norm", layers, tokens, model.hidden, added=True),
+            *self.quantised("qkv_proj", layers, tokens, model.hidden),
+        ]
+        found.append(self.product("qkv_proj", layers, tokens, width, model.hidden))
+        if model.qk_norm:
+            found.append(self.norm("q norm", layers, tokens * heads, model.head_dim))
+            found.append(self.norm("k norm", layers, tokens * kv_heads, model.head_dim))
+        found.append(self.stream("rope", layers, tokens, (heads + kv_heads) * model.head_dim, "copy"))
+        found.append(self.stream("KV write", layers, tokens, 2 * kv_heads * model.head_dim, "copy"))
+        for name, count, window in (("attention", layers - model.windowed, None), ("window attention", model.windowed, model.window)):
+            if count:
+                found += self._attention(name, count, window, heads, kv_heads)
+        found += self.quantised("o_proj", layers, tokens, heads * model.head_dim)
+        found.append(self.product("o_proj", layers, tokens, model.hidden, heads * model.head_dim))
+        return found + self.reduced("o_proj all-reduce", layers)
+
+    def _attention(self, name: str, count: int, window: int | None, heads: int, kv_heads: int) -> Iterator[Operator]:
+        shared = {"H": heads, "H_kv": kv_heads, "D": self.model.head_dim}
+        both = self.load.prompts and self.load.contexts
+        if self.load.prompts:
+            even = _even(self.load.prompts, window, self.model.causal)
+            yield Operator(
+                name=f"{name} (prefill)" if both else name,
+                kind="attention",
+                count=count,
+                family="attention",
+                op="prefill",
+                sizes=shared | even,
+                dtype=self.act,
+            )
+        if self.load.contexts:
+            seen = self.load.contexts
+            sizes = shared | {"B": len(seen), "M": 1, "N": sum(seen) / len(seen), "causal": 1} | ({"window": window} if window else {})
+            yield Operator(
+                name=f"{name} (decode)" if both else name,
+                kind="attention",
+                count=count,
+                family="attention",
+                op="decode",
+                sizes=sizes,
+                dtype=self.act,
+                cache="cold",
+            )
+
+    def dense_block(self) -> list[Operator]:
+        """The layers whose MLP is no mixture."""
+        model, tokens = self.model, self.load.tokens
+        found = [self.norm("post-attention norm", model.layers * (model.norms_per_layer - 1), tokens, model.hidden, added=True)]
+        return found + self._mlp("", model.dense_layers, model.intermediate, model.gated)
+
+    def _mlp(self, prefix: str, count: int, whole: int, gated: bool) -> list[Operator]:
+        model, tokens, inner = self.model, self.load.tokens, whole // self.split.tensor
+        if not count:
+            return []
+        activation = f"{model.activation}_and_mul" if gated else model.activation
+        up = f"{prefix}gate_up_proj" if gated else f"{prefix}up_proj"
+        found = [*self.quantised(up, count, tokens, model.hidden)]
+        found.append(self.product(up, count, tokens, inner * (2 if gated else 1), model.hidden))
+        found.append(self.stream(f"{prefix}{activation}", count, tokens, inner, activation))
+        found += self.quantised(f"{prefix}down_proj", count, tokens, inner)
+        found.append(self.product(f"{prefix}down_proj", count, tokens, model.hidden, inner))
+        return found + ([] if prefix else self.reduced("down_proj all-reduce", count))
+
+    def expert_block(self) -> list[Operator]:
+        """Router, experts and what every token passes beside them."""
+        model, tokens, moe = self.model, self.load.tokens, self.model.experts
+        if moe is None or not moe.layers:
+            return []
+        ranks = self.split.tensor if self.split.experts else 1
+        inner = moe.intermediate if self.split.experts else moe.intermediate // self.split.tensor
+        sizes = {"M": tokens, "E": moe.count / ranks, "topk": moe.top_k / ranks, "H": model.hidden, "N": inner}
+        found = self._mlp("shared expert ", moe.layers if moe.shared else 0, moe.shared, moe.gated)
+        found.append(self.product("router", moe.layers, tokens, moe.count, model.hidden, quantised=False))
+        found.append(self.stream("top-k", moe.layers, tokens, moe.count, "copy"))
+        for op in ("w13", "activation", "w2", "combine"):
+            found.append(
+                Operator(
+                    name=f"experts {op}",
+                    kind="moe",
+                    count=moe.layers,
+                    family="fused_moe",
+                    op=op,
+                    sizes=sizes,
+                    dtype=self.dtype,
+                    block_shape=self.block_shape,
+                    cache="cold" if op in ("w13", "w2") else "warm",
+                )
+            )
+        return found + self.reduced("experts all-reduce", moe.layers)
+
+
+def _even(prompts: tuple[tuple[int, int], ...], window: int | None, causal: bool) -> dict[str, float]:
+    """A batch of equal sequences with as many queries and query-key pairs as a ragged one: M is the mean length as a query sees it."""
+    queries = sum(new for new, _ in prompts)
+    m = sum(new * new for new, _ in prompts) / queries
+    n = sum(new * keys for new, keys in prompts) / queries
+    return {"B": queries / m, "M": m, "N": n, "causal": int(causal)} | ({"window": window} if window else {})

@@ -1,0 +1,267 @@
+"""A whole step: operators, collectives and gaps, summed, with the interval of the sum."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from advisor.gpus.hardware import GpuSpec
+from advisor.learned.base import Predictor
+from advisor.result.step import StepOperator, StepResult, StepTime
+from advisor.steps import collectives
+from advisor.steps.constants import Constants, load_constants
+from advisor.steps.latency import Cost, costs
+from advisor.steps.memory import memory
+from advisor.steps.model_config import Architecture
+from advisor.steps.operators import Operator, step_operators
+from advisor.steps.torch_operators import torch_operators
+from advisor.steps.workload import Load, Split
+from advisor.system.errors import UsageError
+
+GAP_SPREAD = 0.35
+"""Half an 80 % interval of the log of what gaps take together: hosts differ more than GPUs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Priced:
+    """The operators of a step with what each launch costs, before they are added up."""
+
+    kernels: tuple[tuple[Operator, Cost], ...]
+    engine: str
+    eager: bool
+
+    @property
+    def count(self) -> int:
+        """Launches, collectives among them."""
+        return sum(operator.count for operator, _ in self.kernels)
+
+    @property
+    def busy_us(self) -> float:
+        """All of them, one after the other."""
+        return sum(operator.count * cost.us for operator, cost in self.kernels)
+
+    def gap_us(self, fitted: Constants) -> float:
+        """What comes on top, microseconds."""
+        gaps = fitted.gaps[self.engine]
+        waiting = max(gaps.launch_us * self.count - self.busy_us, 0.0) if self.eager else 0.0
+        return gaps.step_us + gaps.kernel_us * self.count + waiting
+
+    def time(self, fitted: Constants) -> StepTime:
+        """The step and its 80 % interval: errors of one kind on one GPU go together, those of different kinds do not."""
+        gap = self.gap_us(fitted)
+        total = self.busy_us + gap
+        by_kind: dict[str, float] = defaultdict(float)
+        for operator, cost in self.kernels:
+            by_kind[operator.kind] += operator.count * cost.us * math.log(max(cost.high_us, cost.us) / min(cost.low_us, cost.us)) / 2
+        by_kind["gaps"] = GAP_SPREAD * abs(gap)
+        half = fitted.spread * math.sqrt(sum(each * each for each in by_kind.values())) / total
+        return StepTime(us=total, low_us=total * math.exp(-half), high_us=total * math.exp(half))
+
+
+def price(operators: Sequence[Operator], gpu: GpuSpec, predictor: Predictor, fitted: Constants, *, engine: str, eager: bool) -> Priced:
+    """The operators with their costs on a GPU.
+
+    Raises:
+        UsageError: The GPU lacks a type or a link.
+    """
+    local = [each for each in operators if each.kind != "collective"]
+    found = dict(zip(map(id, local), costs(local, gpu, predictor, engine), strict=True))
+    library = f"{engine}-eager" if eager else engine
+    return Priced(
+        kernels=tuple((each, found.get(id(each)) or _collective(each, gpu, fitted, library)) for each in operators),
+        engine=engine,
+        eager=eager,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepRequest:
+    """A step that is asked for.
+
+    `engine` is `vllm`, `sglang`, `torch` or `inductor` (`torch.compile`). `dtype` of the products' operands; None: as the model is
+    stored. `eager`: without CUDA graphs; None: as the engine does, whose graphs are of steps that decode alone. `training`: forward and
+    backward, over `replicas` data-parallel copies (PyTorch alone).
+    """
+
+    model: Architecture
+    load: Load
+    split: Split = field(default_factory=Split)
+    engine: str = "vllm"
+    dtype: str | None = None
+    eager: bool | None = None
+    training: bool = False
+    replicas: int = 1
+
+    @property
+    def without_graph(self) -> bool:
+        """Whether the host launches every kernel."""
+        return bool(self.load.prompts) if self.eager is None else self.eager
+
+    def operators(self) -> list[Operator]:
+        """What one rank launches.
+
+        Raises:
+            UsageError: The engine refuses the split or does not run such a step.
+        """
+        self.split.check(self.model)
+        if self.engine in ("torch", "inductor"):
+            return torch_operators(
+                self.model,
+                self.load,
+                self.split,
+                training=self.training,
+                compiled=self.engine == "inductor",
+                replicas=self.replicas,
+                dtype=self.dtype,
+            )
+        if self.training or self.replicas > 1:
+            raise UsageError(f"--engine {self.engine} does not train", None, "--engine torch or inductor", "name one of them")
+        return step_operators(self.model, self.load, self.split, self.dtype)
+
+
+def predict_step(
+    asked: StepRequest, gpu: GpuSpec, predictor: Predictor, command: str = "", constants: Constants | None = None
+) -> StepResult:
+    """What a step of a model takes on a GPU, or on each of those that share it.
+
+    Args:
+        asked: The step.
+        gpu: Each of the GPUs.
+        predictor: Of the operators.
+        command: What the user typed, for the result.
+        constants: None: those shipped.
+
+    Raises:
+        UsageError: The split is refused, or the GPU lacks a type or a link.
+    """
+    fitted = constants or load_constants()
+    priced = price(asked.operators(), gpu, predictor, fitted, engine=asked.engine, eager=asked.without_graph)
+    step = priced.time(fitted)
+    rows = [_row(operator, cost, step.us) for operator, cost in priced.kernels]
+    rows.append(_gap_row(priced.gap_us(fitted), step.us, asked.without_graph))
+    at_once = asked.split.pipeline * asked.replicas  # stages work on other batches meanwhile
+    result = StepResult(
+        model=asked.model.name,
+        gpu=gpu.name,
+        load=describe(asked.load, asked.training),
+        split=_split(asked),
+        engine=asked.engine,
+        dtype=asked.dtype or asked.model.dtype,
+        step=step,
+        tokens_per_s=asked.load.tokens * at_once / step.us * 1e6,
+        memory=memory(asked.model, asked.load, asked.split, gpu, asked.dtype),
+        operators=tuple(sorted(rows, key=lambda row: -row.total_us)),
+        command=command,
+        predictor=predictor.name,
+    )
+    return replace(result, advice=tuple(advice(result)))
+
+
+def _split(asked: StepRequest) -> str:
+    split = asked.split
+    parts = [
+        f"tp {split.tensor}",
+        f"pp {split.pipeline}",
+        *(["ep"] if split.experts else []),
+        *([f"dp {asked.replicas}"] * (asked.replicas > 1)),
+    ]
+    return ", ".join(parts)
+
+
+def describe(load: Load, training: bool = False) -> str:
+    """The load in words: `prefill of 8 prompts, 27,966 tokens`."""
+    said = []
+    if load.prompts:
+        new, what = sum(each for each, _ in load.prompts), "training step" if training else "prefill"
+        said.append(f"{what} of {len(load.prompts)} prompt{'s' if len(load.prompts) > 1 else ''}, {new:,} tokens")
+    if load.contexts:
+        mean = sum(load.contexts) / len(load.contexts)
+        said.append(f"decode of {len(load.contexts)} sequence{'s' if len(load.contexts) > 1 else ''}, context {mean:,.0f}")
+    return " and ".join(said)
+
+
+def _collective(operator: Operator, gpu: GpuSpec, fitted: Constants, engine: str) -> Cost:
+    library = engine if operator.op == "all_reduce" and engine.partition("-")[0] in collectives.ENGINES else "nccl"
+    us, measured = fitted.curves.latency_us(operator.op, operator.message_bytes, operator.ranks, gpu, library)
+    half = collectives.SPREAD[measured]
+    moved = operator.message_bytes * (operator.ranks - 1) / operator.ranks
+    bound = moved * (2 if operator.op == "all_reduce" else 1) / collectives.link_rate(gpu) * 1e6
+    bound = min(bound / (2 if operator.op == "all_reduce" and gpu.fabric_bytes_per_s else 1), us)  # a switch may add up on the way
+    return Cost(
+        us=us, low_us=us * math.exp(-half), high_us=us * math.exp(half), bound_us=bound, binding="link", ceiling_us=us, tunable=False
+    )
+
+
+def _row(operator: Operator, cost: Cost, total: float) -> StepOperator:
+    all_us = operator.count * cost.us
+    library = cost.us if operator.kind in ("gemm", "attention", "collective") else None
+    return StepOperator(
+        name=operator.name,
+        kind=operator.kind,
+        problem=_problem(operator),
+        count=operator.count,
+        cache=operator.cache if operator.kind != "collective" else "",
+        us=cost.us,
+        low_us=cost.low_us,
+        high_us=cost.high_us,
+        bound_us=cost.bound_us,
+        binding=cost.binding,
+        ceiling_us=cost.ceiling_us,
+        library_us=library,
+        tunable=cost.tunable,
+        total_us=all_us,
+        share=all_us / total,
+        gain=operator.count * (cost.us - cost.ceiling_us) / total if cost.tunable else 0.0,
+        gain_at_bound=operator.count * (cost.us - cost.bound_us) / total,
+    )
+
+
+def _problem(operator: Operator) -> str:
+    if operator.kind == "collective":
+        return f"{operator.message_bytes / 1e6:.4g} MB over {operator.ranks} GPUs"
+    shown = " ".join(f"{name}={value:.6g}" for name, value in operator.sizes.items())
+    return f"{shown} {operator.dtype}"
+
+
+def _gap_row(gap: float, total: float, eager: bool) -> StepOperator:
+    how = "host time, eager" if eager else "CUDA graph, and the host around it"
+    return StepOperator(
+        name="gaps",
+        kind="gaps",
+        problem=how,
+        count=1,
+        cache="",
+        us=gap,
+        low_us=gap * math.exp(-GAP_SPREAD),
+        high_us=gap * math.exp(GAP_SPREAD),
+        bound_us=0.0,
+        binding="launch",
+        ceiling_us=gap,
+        library_us=None,
+        tunable=False,
+        total_us=gap,
+        share=gap / total,
+        gain=0.0,
+        gain_at_bound=gap / total,
+    )
+
+
+LEAST_GAIN = 0.005
+"""Of a step: less is not worth a line."""
+
+
+def advice(result: StepResult) -> list[str]:
+    """Which kernel first, and what the step gains: a line each, the largest gain first."""
+    lines = []
+    tunable = [row for row in result.operators if row.gain >= LEAST_GAIN]
+    for row in sorted(tunable, key=lambda row: -row.gain)[:3]:
+        lines.append(f"tune {row.name}: {row.share:.0%} of the step; at its tunable ceiling the step gains {row.gain:.1%}")
+    rest = [row for row in result.operators if not row.tunable and row.kind != "gaps" and row.gain_at_bound >= 2 * LEAST_GAIN]
+    for row in sorted(rest, key=lambda row: -row.gain_at_bound)[: 4 - len(lines)]:
+        lines.append(
+            f"replace or fuse {row.name}: {row.share:.0%} of the step; nothing to tune here, and at its bound the step would gain "
+            f"{row.gain_at_bound:.1%}"
+        )
+    return lines

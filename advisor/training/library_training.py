@@ -1,0 +1,309 @@
+"""Fitting the models of measured library kernels (`learned.library.kernels`)."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor import pipelines
+from advisor.gpus.hardware import load_gpu
+from advisor.learned import bushy_forest, calibration
+from advisor.learned.bushy_forest import BushyForest
+from advisor.learned.calibration import Calibration
+from advisor.learned.library import kernels
+from advisor.learned.library.chip import chip
+from advisor.learned.library.kernels import LibraryModel, Series
+from advisor.pipelines import Array, ProblemBatch
+from advisor.rows import aiter, silicon
+from advisor.system.errors import MissingDependencyError
+
+TREES: dict[str, Any] = {
+    "objective": "l1",  # interference makes some launches slower, none faster: the median is what repeats
+    "num_leaves": 160,
+    "max_depth": 14,
+    "learning_rate": 0.1,
+    "min_data_in_leaf": 10,
+    "bagging_fraction": 0.7,
+    "bagging_freq": 1,
+    "feature_fraction": 0.5,
+    "max_bin": 127,
+    "seed": 0,
+    "num_threads": 1,
+    "deterministic": True,
+    "force_row_wise": True,
+    "verbose": -1,
+}
+ROUNDS, FOLD_ROUNDS, SPREAD_ROUNDS = 450, 150, 40
+SPREAD_TREES = TREES | {"objective": "l2", "num_leaves": 12, "min_data_in_leaf": 200}
+FOLDS = 3
+MOST_ROWS, MOST_FOLD_ROWS = 240_000, 60_000
+"""Rows that are fitted, drawn at random where there are more: of the whole, and with a group left out."""
+
+LEAST_ROWS = 400
+FAR_FROM_NEIGHBOURS = np.log(2.5)
+LEAST_ERROR = 0.004
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """Launches of one series: problems and latencies in microseconds, [n]; `group`: what is left out together, [n]."""
+
+    series: Series
+    kind: str
+    problem: ProblemBatch
+    latency_us: Array
+    group: NDArray[np.int64]
+
+    def take(self, index: NDArray[Any]) -> Measured:
+        """Rows `index`."""
+        return replace(self, problem=self.problem.take(index), latency_us=self.latency_us[index], group=self.group[index])
+
+
+def read(
+    paths: Iterable[Path | str], gpus: Sequence[str] | None = None, progress: Callable[[str], None] = lambda text: None
+) -> list[Measured]:
+    """What the folders have of library kernels, duplicates merged (their median), without what cannot be right.
+
+    Args:
+        paths: Folders of `rows.silicon` or `rows.aiter`.
+        gpus: Names of the GPUs to read; None: all.
+        progress: Told how many rows were left out, and why.
+    """
+    found: list[Measured] = []
+    for path in paths:
+        if silicon.is_layout(path):
+            for file in silicon.read(path, "gemm", "gemm_perf", gpus):
+                found += _products(file)
+            for name in ("context_attention_perf", "generation_attention_perf"):
+                for file in silicon.read(path, "attention", name, gpus):
+                    found += _attentions(file)
+        elif aiter.is_layout(path):
+            found += [_tuned(table) for table in aiter.read(path) if gpus is None or table.gpu in gpus]
+    return [part for part in (_plausible(_merged(part), progress) for part in found) if len(part.latency_us)]
+
+
+def _products(file: silicon.SiliconFile) -> list[Measured]:
+    out = []
+    m, n, k = (file.columns[name].astype(np.float64) for name in "mnk")
+    group = _numbers(n, k)
+    for dtype, ours, block in (("bfloat16", "bf16", None), ("fp8", "fp8", None), ("fp8_block", "fp8", (128, 128))):
+        rows = file.columns["gemm_dtype"] == dtype
+        if rows.any():
+            sizes = {"M": m[rows], "N": n[rows], "K": k[rows]}
+            problem = ProblemBatch(family="gemm", op="gemm", dtype=ours, block_shape=block, sizes=sizes)
+            series = Series(file.gpu, file.stack, file.version, str(file.columns["kernel_source"][rows][0]))
+            out.append(_measured(series, problem, file.latency_us[rows], group[rows]))
+    return out
+
+
+TYPES = {"bfloat16": "bf16", "fp8": "fp8"}
+
+
+def _attentions(file: silicon.SiliconFile) -> list[Measured]:
+    out = []
+    c = file.columns
+    windows = np.nan_to_num(c["window_size"].astype(np.float64)) if "window_size" in c else np.zeros(len(file))
+    heads, head_dim = c["num_heads"].astype(np.float64), c["head_dim"].astype(np.float64)
+    kv_heads = np.where(c["num_key_value_heads"] > 0, c["num_key_value_heads"], heads).astype(np.float64)
+    decodes = np.char.startswith(c["op_name"].astype(str), "generation")
+    group = _numbers(heads, kv_heads, head_dim)
+    keys = list(zip(c["kernel_source"], c["attn_dtype"], c["kv_cache_dtype"], decodes.tolist(), strict=True))
+    for key in sorted(set(keys)):
+        implementation, dtype, kv_dtype, decode = key
+        if dtype not in TYPES or kv_dtype not in TYPES or implementation not in kernels.IMPLEMENTATIONS:
+            continue
+        rows = np.array([each == key for each in keys])
+        length = (c["isl"] + c["step"] if decode else c["isl"]).astype(np.float64)[rows]
+        problem = ProblemBatch(
+            family="attention",
+            op="decode" if decode else "prefill",
+            dtype=TYPES[dtype],
+            weight_dtype=TYPES[kv_dtype],
+            sizes={
+                "B": c["batch_size"].astype(np.float64)[rows],
+                "H": heads[rows],
+                "H_kv": kv_heads[rows],
+                "M": np.ones(length.size) if decode else length,
+                "N": length,
+                "D": head_dim[rows],
+                "causal": np.ones(length.size),
+                "window": np.maximum(windows[rows], 0),
+            },
+        )
+        series = Series(file.gpu, file.stack, file.version, implementation, TYPES[dtype], TYPES[kv_dtype])
+        out.append(_measured(series, problem, file.latency_us[rows], group[rows]))
+    return out
+
+
+def _tuned(table: aiter.TunedGemm) -> Measured:
+    problem = ProblemBatch(
+        family="gemm", op="gemm", dtype=table.dtype, block_shape=table.block_shape, sizes={"M": table.m, "N": table.n, "K": table.k}
+    )
+    series = Series(table.gpu, "aiter", "", "tuned", table.dtype, "blocked" if table.block_shape else "")
+    return _measured(series, problem, table.latency_us, _numbers(table.m, table.n, table.k))
+
+
+def _measured(series: Series, problem: ProblemBatch, latency_us: Array, group: NDArray[np.int64]) -> Measured:
+    kind = kernels.kind_of(problem, load_gpu(series.gpu).vendor)
+    assert kind is not None
+    return Measured(series=series, kind=kind, problem=problem, latency_us=latency_us, group=group)
+
+
+def _numbers(*columns: Array) -> NDArray[np.int64]:
+    """A number for each distinct row of the columns, the same in every run, [n]."""
+    rows = np.stack(columns, axis=1).astype(np.int64)
+    distinct, which = np.unique(rows, axis=0, return_inverse=True)
+    return np.array([zlib.crc32(each.tobytes()) for each in distinct], dtype=np.int64)[which.ravel()]
+
+
+def _merged(part: Measured) -> Measured:
+    """Each problem once, with the median of its latencies."""
+    sizes = np.stack([np.broadcast_to(values, part.latency_us.shape) for values in part.problem.sizes.values()], axis=1)
+    _, first, which, count = np.unique(sizes, axis=0, return_index=True, return_inverse=True, return_counts=True)
+    if (count == 1).all():
+        return part
+    order = np.lexsort((part.latency_us, which.ravel()))
+    ends = np.cumsum(count)
+    middle = [
+        (part.latency_us[order[end - n + (n - 1) // 2]] + part.latency_us[order[end - n + n // 2]]) / 2
+        for n, end in zip(count, ends, strict=True)
+    ]
+    return replace(part.take(first), latency_us=np.array(middle))
+
+
+def _plausible(part: Measured, progress: Callable[[str], None]) -> Measured:
+    """Without rows below the bound, and rows far from their neighbours: the two shorter and the two longer ones of the same shape."""
+    gpu = load_gpu(part.series.gpu)
+    bound = pipelines.bound(pipelines.work(part.problem, gpu), gpu, "warm").us
+    faster = part.latency_us < bound
+    us, _ = kernels.reference(part.kind, part.problem, chip(gpu, part.problem.dtype), part.series)
+    length = part.problem.sizes["M" if part.kind.startswith("gemm") else "N"]
+    far = _far_from_neighbours(np.log(part.latency_us / us), length, part)
+    for rows, why in ((faster, "below the bound"), (far & ~faster, "2.5 times off their neighbours")):
+        if rows.any():
+            progress(f"left out {rows.sum()} of {rows.size} rows of {part.series.words} ({part.kind}, {part.series.implementation}): {why}")
+    return part.take(np.flatnonzero(~faster & ~far))
+
+
+def _far_from_neighbours(residual: Array, length: Array, part: Measured) -> NDArray[np.bool_]:
+    batch = part.problem.sizes.get("B", np.ones(1)) * np.ones(length.size)
+    window = part.problem.sizes.get("window", np.zeros(1)) * np.ones(length.size)
+    order = np.lexsort((length, window, batch, part.group))
+    r = residual[order]
+    alike = np.stack([part.group, batch, window], axis=1)[order]
+    near = np.full((4, r.size), np.nan)
+    for i, step in enumerate((-2, -1, 1, 2)):
+        here = slice(max(0, -step), r.size - max(0, step))
+        there = slice(max(0, step), r.size - max(0, -step))
+        near[i, here] = np.where((alike[here] == alike[there]).all(axis=1), r[there], np.nan)
+    enough = np.isfinite(near).sum(axis=0) >= 3
+    middle = np.nanmedian(np.where(enough, near, 0.0), axis=0)
+    out = np.zeros(r.size, dtype=bool)
+    out[order] = enough & (np.abs(r - middle) > FAR_FROM_NEIGHBOURS)
+    return out
+
+
+def fit(parts: Sequence[Measured], progress: Callable[[str], None] = lambda text: None) -> list[LibraryModel]:
+    """A model of every kind that the rows allow."""
+    kinds = sorted({part.kind for part in parts})
+    made = []
+    for kind in kinds:
+        mine = [part for part in parts if part.kind == kind]
+        if sum(len(part.latency_us) for part in mine) >= LEAST_ROWS:
+            progress(f"fitting {kind}: {sum(len(part.latency_us) for part in mine)} rows")
+            made.append(_fit(kind, mine))
+    return made
+
+
+def table(kind: str, parts: Sequence[Measured]) -> tuple[Array, Array, NDArray[np.int64], NDArray[Any]]:
+    """Features [n, f], log(latency / reference), groups and names of GPUs, [n]."""
+    features, target, group, gpu = [], [], [], []
+    for part in parts:
+        figures = chip(load_gpu(part.series.gpu), part.problem.dtype)
+        us, columns = kernels.reference(kind, part.problem, figures, part.series)
+        features.append(kernels.features(columns, figures.identity).astype(np.float32))
+        target.append(np.log(part.latency_us / us))
+        group.append(part.group)
+        gpu.append(np.full(part.latency_us.size, part.series.gpu))
+    return np.concatenate(features), np.concatenate(target), np.concatenate(group), np.concatenate(gpu)
+
+
+def _fit(kind: str, parts: Sequence[Measured]) -> LibraryModel:
+    """The correction from all rows; the size of its errors and their quantiles from shapes, and from GPUs, that were left out."""
+    x, y, group, gpu = table(kind, parts)
+    drawn = np.random.default_rng(0).permutation(y.size)
+    correction = _grown(x, y, drawn[:MOST_ROWS], ROUNDS)
+    error = np.full(y.size, np.nan)
+    for i in range(FOLDS):
+        out = group // 7 % FOLDS == i
+        error[out] = y[out] - _grown(x, y, drawn[~out[drawn]][:MOST_FOLD_ROWS], FOLD_ROUNDS)(x[out])
+    spread = _grown(x, np.log(np.abs(error) + LEAST_ERROR), drawn[:MOST_FOLD_ROWS], SPREAD_ROUNDS, SPREAD_TREES)
+    size = np.exp(spread(x))
+    quantiles = {(kind, True): calibration.table(error, size)}
+    of_gpu = {(kind, name): calibration.table(error[gpu == name], size[gpu == name]) for name in np.unique(gpu).tolist()}
+    unseen = _errors_of_gpus_left_out(kind, parts, x, y, gpu, drawn)
+    if unseen is not None:
+        known = np.isfinite(unseen)
+        scaled = unseen[known] / size[known]
+        quantiles[(kind, False)] = calibration.table(np.concatenate([scaled, -scaled]), np.ones(2 * scaled.size))  # to either side
+    return LibraryModel(
+        kind=kind,
+        correction=correction,
+        spread=spread,
+        calibration=Calibration(quantiles=quantiles, of_gpu=of_gpu),
+        series=tuple(part.series for part in parts),
+    )
+
+
+def _grown(x: Array, y: Array, rows: NDArray[np.int64], rounds: int, options: dict[str, Any] = TREES) -> BushyForest:
+    return grow(x[np.sort(rows)], y[np.sort(rows)], rounds, options)
+
+
+def _errors_of_gpus_left_out(
+    kind: str, parts: Sequence[Measured], x: Array, y: Array, gpu: NDArray[Any], drawn: NDArray[np.int64]
+) -> Array | None:
+    """log(measured / predicted) of some rows of each GPU, from models without it, [n]; NaN of other rows; None where there is one GPU."""
+    names = np.unique(gpu).tolist()
+    if len(names) < 2:
+        return None
+    error = np.full(y.size, np.nan)
+    for name in names:
+        mine = gpu[drawn] == name
+        out = drawn[mine][: MOST_FOLD_ROWS // 10]
+        forest = _grown(x, y, drawn[~mine][:MOST_FOLD_ROWS], FOLD_ROUNDS)
+        relatives = _model_of([part.series for part in parts if part.series.gpu != name], kind, forest).relatives(load_gpu(name))
+        error[out] = y[out] - np.mean([forest(_as(x[out], parts, relative)) for relative in relatives], axis=0)
+    return error
+
+
+def _as(x: Array, parts: Sequence[Measured], relative: str) -> Array:
+    """Features with the identity of another GPU: the last columns."""
+    dtype = parts[0].problem.dtype
+    identity = list(chip(load_gpu(relative), dtype).identity.values())
+    return np.concatenate([x[:, : -len(identity)], np.broadcast_to(np.array(identity, dtype=x.dtype), (len(x), len(identity)))], axis=1)
+
+
+def _model_of(series: Sequence[Series], kind: str, forest: BushyForest) -> LibraryModel:
+    return LibraryModel(kind=kind, correction=forest, spread=forest, calibration=Calibration(quantiles={}), series=tuple(series))
+
+
+def grow(features: Array, target: Array, rounds: int, options: dict[str, Any] = TREES) -> BushyForest:
+    """A forest that LightGBM fits, to the bit the same on one machine.
+
+    Raises:
+        MissingDependencyError: LightGBM, or the OpenMP library that it needs, is not installed.
+    """
+    try:
+        import lightgbm
+    except (ImportError, OSError):  # its wheel leaves OpenMP to the system
+        remedy = "pip install 'triton-advisor[train]', and on Linux the system's libgomp (apt-get install libgomp1)"
+        raise MissingDependencyError("training needs LightGBM", remedy=remedy) from None
+    rows = lightgbm.Dataset(features.astype(np.float32), target, params={"verbose": -1, "max_bin": options["max_bin"]})
+    model = lightgbm.train(options, rows, rounds)
+    return bushy_forest.flatten(model.dump_model()["tree_info"], features.shape[1])

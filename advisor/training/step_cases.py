@@ -1,0 +1,140 @@
+"""Measured whole steps (`data/steps`): read, told as requests, and priced once, so that constants can be fitted and judged on them."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from advisor.gpus.hardware import GpuSpec, match_device_name
+from advisor.learned.base import Predictor
+from advisor.steps.constants import Constants
+from advisor.steps.model_config import Architecture, architecture, load_architecture
+from advisor.steps.step import Priced, StepRequest, price
+from advisor.steps.workload import Load, Split
+from advisor.system.errors import UsageError
+
+SERVING, FP32 = "serving.csv", "fp32_models.csv"
+PEERS = ("pipeweave", "neusight", "habitat", "linear", "roofline")
+DECODE, PREFILL = "serving decode", "serving prefill"
+TOTAL = "serving total"
+INFERENCE, TRAINING, COMPILED, PARALLEL = "fp32 inference", "fp32 training", "torch.compile", "four GPUs"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """A measured step: what it belongs to, what was measured and what others predicted, microseconds, and our own priced operators.
+
+    `run` names the run that a prefill and its decode steps share, `steps` how often the step was made in it.
+    """
+
+    suite: str
+    gpu: str
+    model: str
+    run: str
+    steps: int
+    measured_us: float
+    peers: dict[str, float]
+    priced: Priced
+
+
+def is_steps_folder(path: str | Path) -> bool:
+    """Whether a folder holds measured whole steps."""
+    return any((Path(path) / name).is_file() for name in (SERVING, FP32))
+
+
+def read_cases(
+    folder: str | Path, predictor: Predictor, fitted: Constants, progress: Callable[[str], None] = lambda text: None
+) -> list[Case]:
+    """Every measured step of a folder whose GPU is known and whose engine runs it; the others are told to `progress`."""
+    found: list[Case] = []
+    for suite, gpu, model, run, steps, asked, us, peers in (*_serving(Path(folder), progress), *_fp32(Path(folder), progress)):
+        progress(f"{suite}: {model} on {gpu.name}")
+        try:
+            priced = price(asked.operators(), gpu, predictor, fitted, engine=asked.engine, eager=asked.without_graph)
+        except UsageError as error:
+            progress(f"{suite}: {model} on {gpu.name} left out: {error}")
+            continue
+        found.append(Case(suite=suite, gpu=gpu.name, model=model, run=run, steps=steps, measured_us=us, peers=peers, priced=priced))
+    return found
+
+
+_Row = tuple[str, GpuSpec, str, str, int, StepRequest, float, dict[str, float]]
+
+
+def _rows(path: Path, progress: Callable[[str], None]) -> Iterator[tuple[dict[str, str], GpuSpec]]:
+    if not path.is_file():
+        return
+    with path.open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            gpu = match_device_name(row["gpu"])
+            if gpu is None:
+                progress(f"{path.name}: no description of {row['gpu']}: its rows are left out")
+            else:
+                yield row, gpu
+
+
+def _serving(folder: Path, progress: Callable[[str], None]) -> Iterator[_Row]:
+    """Prefill and decode of each served run; the decode step in the middle of it."""
+    path = folder / "serving_loads.json"
+    loads: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    for row, gpu in _rows(folder / SERVING, progress):
+        load = loads.get(f"{row['model']}_{row['load']}")
+        if load is None:
+            progress(f"{SERVING}: no load {row['model']}_{row['load']}: left out")
+            continue
+        steps = int(row["output_tokens"])
+        model = _served_model(row["model"], load["model_params"])
+        split = Split(tensor=int(row["tp"]), pipeline=int(row["pp"]))
+        middle = [max(keys - steps // 2, 1) for keys in load["decode_kv_lengths_last"]]
+        requests = {
+            PREFILL: ("prefill", Load(prompts=tuple((length, length) for length in load["prompt_lengths"])), row["prefill_ms"], 1),
+            DECODE: ("decode", Load(contexts=tuple(middle)), row["decode_step_ms"], steps - 1),
+        }
+        run = f"{gpu.name} tp {row['tp']} {row['model']} {row['load']}"
+        for suite, (which, each, ms, times) in requests.items():
+            if not ms:
+                continue
+            peers = {name: 1e3 * float(row[f"{name}_{which}_ms"]) for name in PEERS if row.get(f"{name}_{which}_ms")}
+            asked = StepRequest(model=model, load=each, split=split, engine=row["engine"])
+            yield suite, gpu, row["model"], run, times, asked, 1e3 * float(ms), peers
+
+
+def _served_model(name: str, sizes: dict[str, Any]) -> Architecture:
+    try:
+        return load_architecture(name)
+    except UsageError:  # by its sizes; Qwen3 normalises queries and keys
+        return architecture({**sizes, "model_type": "qwen3" if name.lower().startswith("qwen3") else "llama"}, name)
+
+
+def _fp32(folder: Path, progress: Callable[[str], None]) -> Iterator[_Row]:
+    for row, gpu in _rows(folder / FP32, progress):
+        config = folder / "fp32_configs" / f"{row['model']}.json"
+        model = load_architecture(str(config) if config.is_file() else row["model"])
+        kind, ranks = _parallel(row["parallel"])
+        replicas = ranks if kind == "dp" else 1
+        prompts = ((int(row["sequence"]),) * 2,) * max(int(row["batch"]) // replicas, 1)
+        asked = StepRequest(
+            model=model,
+            load=Load(prompts=prompts),
+            split=Split(tensor=ranks if kind == "tp" else 1, pipeline=ranks if kind == "pp" else 1),
+            engine="inductor" if row["compiled"] == "True" else "torch",
+            dtype="fp32",
+            training=row["mode"] == "train",
+            replicas=replicas,
+        )
+        suite = PARALLEL if kind else COMPILED if asked.engine == "inductor" else TRAINING if asked.training else INFERENCE
+        peers = {"neusight": 1e3 * float(row["neusight_step_ms"])} if row.get("neusight_step_ms") else {}
+        run = " ".join(row[name] for name in ("gpu", "model", "mode", "sequence", "batch", "compiled", "parallel"))
+        yield suite, gpu, row["model"], run, 1, asked, 1e3 * float(row["step_ms"]), peers
+
+
+def _parallel(text: str) -> tuple[str, int]:
+    """`dp4` or `tensor parallel, 4`: which of dp, tp and pp, and over how many GPUs (four where it does not say); ("", 1) for one."""
+    found = re.match(r"\s*(d|t|p)[a-z _]*?(\d+)?", text.lower())
+    digits = re.search(r"\d+", text)
+    return (f"{found[1]}p", int(digits[0]) if digits else 4) if found else ("", 1)

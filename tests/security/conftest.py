@@ -1,0 +1,43 @@
+"""Fixtures of the red team's tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from advisor.compiled.compiler import pool
+from advisor.compiled.compiler.pool import Worker
+
+from .rooms import SECRET, need_walls, unguarded
+
+pytest.importorskip("triton")
+
+
+@pytest.fixture(autouse=True)
+def secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The environment of a runner: a token, by names that say so and names that do not."""
+    for name in ("GITHUB_TOKEN", "HARMLESS_CANARY", "TRITON_REDIS_HOST", "http_proxy"):
+        monkeypatch.setenv(name, SECRET)
+
+
+@pytest.fixture
+def room_worker() -> Iterator[Worker]:
+    """A worker, in whose room the request's Python is free to run."""
+    need_walls()
+    worker = Worker()
+    yield worker
+    worker.close()
+
+
+@pytest.fixture(params=["guard", "room alone"])
+def defence(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """With all defences, and with the guard switched off."""
+    need_walls()
+    monkeypatch.setenv("ADVISOR_CACHE_DIR", str(tmp_path / "cache"))
+    if request.param == "room alone":
+        folder = tmp_path / "unguarded"
+        folder.mkdir()
+        monkeypatch.setattr(pool, "WORKER", unguarded(folder))
+    return str(request.param)
