@@ -36,8 +36,9 @@ def write(result: Result, folder: Path) -> Path:
     from advisor.rendering.page import to_html
     from advisor.result.result_json import to_json
 
-    options.write_text(folder / "result.json", to_json(result))
-    options.write_text(folder / "report.html", to_html(result))
+    document = to_json(result)
+    options.write_text(folder / "result.json", document)
+    options.write_text(folder / "report.html", to_html(result, document))
     return folder / "report.html"
 
 
