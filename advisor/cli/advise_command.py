@@ -24,6 +24,7 @@ import argparse
 import contextlib
 import json
 import os
+import re
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -104,9 +105,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "-o",
         "--output",
         metavar="DIR",
-        default="advisor-out",
-        help="folder for report.html and result.json; of several GPUs a folder in it each, and side-by-side.html",
+        help="folder for report.html and result.json (default: one below advisor-out for each target); of several GPUs a folder in it "
+        "each, and side-by-side.html",
     )
+    parser.add_argument("-v", "--verbose", action="store_true", help="every launch, on a terminal too: else what fits a screen")
     parser.add_argument(
         "--export",
         metavar="DIR",
@@ -132,6 +134,7 @@ def run(arguments: argparse.Namespace) -> int:
     if not arguments.target.strip():  # else it would be this folder
         raise UsageError("no target is named", repr(arguments.target), "a file, a folder, or a kernel", "see `advisor advise --help`")
     arguments.gpu = options.gpu_names(arguments.gpu)
+    arguments.output = arguments.output or str(Path("advisor-out") / _folder_name(arguments))
     cache = cache_file(arguments.target)
     if cache is not None:
         documents = _tuned(arguments, *cache)
@@ -150,6 +153,14 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.format == "json":
         sys.stdout.write(documents[0] if len(documents) == 1 else "[\n" + ",\n".join(each.rstrip() for each in documents) + "\n]\n")
     return 0
+
+
+def _folder_name(arguments: argparse.Namespace) -> str:
+    """The folder of a target's reports: its name, the model's, and the GPU's where one is named."""
+    stem, _, kernel = arguments.target.rstrip("/").partition("::")
+    gpu = arguments.gpu[0] if len(arguments.gpu) == 1 else ""
+    parts = [Path(stem).name.removesuffix(".json").removesuffix(".py"), kernel, arguments.model or "", Path(gpu).stem]
+    return re.sub(r"[^\w.,=+-]+", "-", "-".join(filter(None, parts))).strip("-.")[:120] or "report"
 
 
 def _request(arguments: argparse.Namespace, gpu: str | None) -> Request:
@@ -188,13 +199,13 @@ def _for_gpu(arguments: argparse.Namespace, gpu: str | None, output: Path) -> tu
     target = _resolve(arguments.target, request)
     if not arguments.export:
         result = _advise(target, predictor, arguments, command)
-        return shown(result, arguments.format, str(write(result, output))), result
+        return shown(result, arguments.format, str(write(result, output)), verbose=arguments.verbose), result
     wanted = [target]
     if target.table is None and arguments.stack is None:  # a layer's: each stack looks for a table of its own
         wanted.append(_resolve(arguments.target, replace(request, stack="sglang")))
     found = [_exported(each, request, predictor, arguments, command) for each in wanted]
     result, paths = found[0]
-    document = shown(result, arguments.format, str(write(result, output)))
+    document = shown(result, arguments.format, str(write(result, output)), verbose=arguments.verbose)
     for path in dict.fromkeys([*paths, *(path for _, others in found[1:] for path in others)]):
         options.note(f"written: {path}")
     return document, result
@@ -275,7 +286,7 @@ def _compiled(arguments: argparse.Namespace, name: str | None, output: Path) -> 
         )
     for warning in result.warnings:
         options.warn(warning)
-    document = shown(result, arguments.format, str(write(result, output)))
+    document = shown(result, arguments.format, str(write(result, output)), verbose=arguments.verbose)
     if arguments.format != "json" and len({launch.kernel for launch in result.launches}) > 1:
         show_commands(result, indent="    " if arguments.format == "md" else "")
     return document, result
@@ -323,7 +334,7 @@ def _tuned(arguments: argparse.Namespace, file: Path, kernel: str | None) -> lis
                 cache=arguments.cache,
                 progress=advance,
             )
-        documents.append(shown(result, arguments.format, str(write(result, output))))
+        documents.append(shown(result, arguments.format, str(write(result, output)), verbose=arguments.verbose))
         reports.append((result, output))
     show_side_by_side(reports, arguments)
     return documents
