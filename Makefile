@@ -1,15 +1,16 @@
 # make advise   install, and report on the bundled fused-MoE kernel (no GPU needed)
 # make test     install what the tests need and run them all
 # make lint     what CI checks besides the tests
-# make bench    figures the tests print but do not assert
+# make bench    figures the tests print but do not assert, and bench.json (tests/bench/compare.py OLD NEW compares two)
 # make gpu      the tests that need a GPU
+# make rehearse what three half hours on a borrowed GPU would bring, on the fake device
 
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 WORKERS ?= 2
 
-.PHONY: advise test lint bench gpu clean
+.PHONY: advise test lint bench gpu rehearse clean
 
 advise: $(VENV)/.base
 	$(BIN)/advisor advise fused_moe --model Qwen3-30B-A3B --gpu H200 --output advisor-out
@@ -24,10 +25,14 @@ lint: $(VENV)/.dev
 	$(BIN)/mypy
 
 bench: $(VENV)/.test
+	$(BIN)/python tests/bench/write.py bench.json
 	$(BIN)/python -m pytest -m bench -s tests/bench/*.py
 
 gpu: $(VENV)/.test
 	$(BIN)/python -m pytest -m gpu -s tests
+
+rehearse: $(VENV)/.test
+	$(BIN)/python tests/gpu/rehearse.py
 
 clean:
 	rm -rf $(VENV) advisor-out dist build
@@ -39,10 +44,12 @@ $(VENV)/.base: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
 	touch $@
 
-$(VENV)/.test: pyproject.toml tests/setup/constraints.txt | $(BIN)/python
+$(VENV)/.test: pyproject.toml tests/setup/constraints.txt tests/setup/triton.txt | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c tests/setup/constraints.txt -e '.[test]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -r tests/setup/triton.txt
 	touch $@ $(VENV)/.base
 
-$(VENV)/.dev: pyproject.toml tests/setup/constraints.txt | $(BIN)/python
+$(VENV)/.dev: pyproject.toml tests/setup/constraints.txt tests/setup/triton.txt | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c tests/setup/constraints.txt -e '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -r tests/setup/triton.txt
 	touch $@ $(VENV)/.base $(VENV)/.test

@@ -70,3 +70,28 @@ def test_every_command_is_mentioned():
 def test_make_targets_of_the_contract_are_there():
     assert "make advise" in README and "make test" in README
     assert shutil.which("make") is None or (ROOT / "Makefile").exists()
+
+
+def paths_of(page: Path) -> dict[str, Path]:
+    """The paths that a page names in backticks, with where they should be; in a table's row about `package/`, paths in that package."""
+    found = {}
+    for line in page.read_text(encoding="utf-8").splitlines():
+        row = re.match(r"\| `([\w/.]+)` \|", line)
+        below = page.parent / row[1] if row and row[1].endswith("/") else page.parent
+        for name in re.findall(r"`([\w./-]*(?:/|\.py|\.md|\.jinja))`", line):
+            if not re.search(r"[A-Z]{2,}(_command)?\.(py|md)$", name) or (page.parent / name).exists():
+                places = (below / name, page.parent / name, ROOT / name)
+                found[name] = next((place for place in places if place.exists()), places[0])
+    return found
+
+
+@pytest.mark.parametrize("page", ["advisor/README.md", "ceilings/README.md", "triton_kernels/README.md", ".github/CONTRIBUTING.md"])
+def test_paths_of_other_pages_lead_somewhere(page):
+    named = paths_of(ROOT / page)
+    assert named and [name for name, path in named.items() if not path.exists()] == []
+
+
+def test_every_package_has_a_line_in_the_architecture():
+    text = (ROOT / "advisor/README.md").read_text(encoding="utf-8")
+    packages = {f"{path.parent.name}/" for path in (ROOT / "advisor").glob("*/__init__.py")}
+    assert set(re.findall(r"^\| `(\w+/)` \|", text, flags=re.MULTILINE)) == packages

@@ -266,6 +266,7 @@ def _report(
         passed_rules=diagnosis.passed,
         recommendation=_recommendation(launch, offered, now, p_speedup, ceiling, target) if offered is not None else None,
         faults=diagnosis.faults,
+        library=predictor.library_reference(draft.batch, gpu),
         decision=launch.sort or launch.share,
     )
 

@@ -6,7 +6,7 @@ from advisor.diagnosis.compiled_rules import COMPILED_RULES
 from advisor.diagnosis.rules import RULES
 from advisor.system.resources import folder
 
-TITLES: dict[str, str] = {rule.id: rule.title for rule in (*RULES, *COMPILED_RULES)}
+TITLES = {rule.id: rule.title for rule in RULES} | {rule.id: rule.title for rule in COMPILED_RULES}
 """Id -> title, in the order in which the rules are tried; a cause that both kinds of rules look for is in it once."""
 
 
