@@ -115,6 +115,14 @@ def add_model_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--expert-parallel", type=positive_integer, metavar="P", help="GPUs the experts are spread over")
 
 
+def block_shape(text: str) -> tuple[int, int]:
+    """`128,128`: a quantization block, for argparse."""
+    parts = positive_integers(text.strip("[]"))
+    if len(parts) != 2 or any(part & (part - 1) for part in parts):
+        raise argparse.ArgumentTypeError(f"must be two powers of two such as 128,128 (got {text!r})")
+    return parts[0], parts[1]
+
+
 def token_counts(groups: list[list[int]] | None, sizes: Sequence[Mapping[str, int]] = ()) -> tuple[int, ...] | None:
     """What `--tokens 1,2 4` collected, sorted and without repetition; None where it was left out.
 

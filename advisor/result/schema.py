@@ -329,12 +329,29 @@ class Action:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ExportRow:
+    """What a launch runs with before and after a table is taken, and what that is predicted (or was measured) to take."""
+
+    launch: str  # LaunchReport id
+    tokens: int
+    before: Configuration | None
+    before_us: float | None  # None: it cannot launch
+    after: Configuration | None
+    after_us: float | None
+    low_us: float | None = None  # of after_us
+    high_us: float | None = None
+    changed: bool = False
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Export:
     """A paste-ready artefact: a whole table, a list of triton.Config."""
 
     name: str  # file name or title
     kind: Literal["table", "triton-configs"]
     content: str
+    rows: tuple[ExportRow, ...] = ()  # of a table: every launch, losses included
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -71,6 +71,8 @@ def tune_order(order: Order, *, workers: int = 1, command: str = "", watch: Watc
             order = replace(order, device=find_device(order.device))  # once for all: looking takes seconds, of the time limit too
         except NoGpuError as error:
             remedy = "run where there is one, or replay measured rows with --recorded ROWS.csv"
+            if order.export:
+                remedy += "; without a GPU `advisor advise` takes the same target and --export, and writes the table as predicted"
             raise NoGpuError(error.what, error.got, error.limit, remedy) from None
 
     plan = make_plan(order)
