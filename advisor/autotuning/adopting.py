@@ -5,7 +5,7 @@ from __future__ import annotations
 from advisor.autotuning import internals, lookup
 from advisor.autotuning.decisions import foreign
 from advisor.autotuning.decisions.foreign import ForeignTiming
-from advisor.autotuning.models import gpu_model
+from advisor.autotuning.gpu_names import gpu_model
 from advisor.autotuning.situation import Situation
 from advisor.system.settings import read_settings
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from advisor.autotuning import internals
-from advisor.autotuning.models import gpu_model
+from advisor.autotuning.gpu_names import gpu_model
 from advisor.autotuning.ranking import Ranking, given_order
 
 MAX_CONFIGURATIONS = 128

@@ -220,8 +220,8 @@ def _compiled(arguments: argparse.Namespace, name: str | None, output: Path) -> 
 def _tuned(arguments: argparse.Namespace, file: Path, kernel: str | None) -> list[str]:
     """What `@advisor.autotune` found out: a report per GPU, and a table of several; their JSON documents, where those are asked for."""
     from advisor.autotuning.decisions.exchange import read_cache_file
-    from advisor.autotuning.models import gpu_model
-    from advisor.autotuning.report import advise_tuned
+    from advisor.autotuning.gpu_names import gpu_model
+    from advisor.autotuning.tuned_result import advise_tuned
     from advisor.learned import load_predictor
 
     said = ("model", "hidden_size", "top_k", "tensor_parallel", "expert_parallel", "tokens", "sizes", "dtype", "routing", "measured")
@@ -338,7 +338,7 @@ def _tables(arguments: argparse.Namespace, request: Request, predictor: Predicto
     """Advise on every table below the folder for one GPU, or its own: the report of each under `output`, what the overview shows of it
     added to `rows`, and the JSON document."""
     from advisor.advising.targets.resolve import tables_in
-    from advisor.advising.targets.tables import table_target
+    from advisor.advising.targets.table_targets import table_target
     from advisor.rendering.overview import row_of
 
     path = Path(arguments.target)

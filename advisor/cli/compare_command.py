@@ -191,7 +191,7 @@ def _baseline(arguments: argparse.Namespace, wanted: Options, predictor: Predict
     from advisor.comparison import compare_files, new_result
     from advisor.comparison.of_files import missing_baseline, refuse_unused
     from advisor.comparison.trees import baselines
-    from advisor.measurement.rows import read_measured
+    from advisor.measurement.measured_rows import read_measured
     from advisor.result.result_json import from_json
 
     if arguments.merge_base:

@@ -13,7 +13,7 @@ from advisor.comparison.measured import Context, Ran, by_id, measured_row, ran_o
 from advisor.comparison.static import static_row
 from advisor.gpus.hardware import GpuSpec, match_device_name
 from advisor.learned.base import Predictor
-from advisor.measurement.rows import MeasuredRow as Row
+from advisor.measurement.measured_rows import MeasuredRow as Row
 from advisor.pipelines.space import SPACES, problem_space
 from advisor.rendering.figures import sizes_text, types_text
 from advisor.result.comparison_schema import MeasuredRow, StaticRow, StaticVerdict, Subject

@@ -18,8 +18,8 @@ from advisor.measurement.devices.device import DeviceSpec, find_device
 from advisor.measurement.failures import Failure
 from advisor.measurement.journal import Journal
 from advisor.measurement.launch import Batch, Launch, Outcome, problem_key
+from advisor.measurement.measured_rows import OK, bound_us, row_key, row_of
 from advisor.measurement.plan import batches_of, read_plan
-from advisor.measurement.rows import OK, bound_us, row_key, row_of
 from advisor.measurement.scheduler import Limits, Scheduler
 from advisor.measurement.statistics import MAX_ROUNDS, MIN_ROUNDS
 from advisor.result.schema import Fingerprint

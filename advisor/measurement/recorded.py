@@ -116,7 +116,7 @@ def read_recording(path: str | os.PathLike[str], gpu: str | None = None) -> Reco
         InputError: It cannot be read, or holds no latency of a known configuration.
         UsageError: It holds several GPUs and none is named.
     """
-    from advisor.measurement.rows import read_measured
+    from advisor.measurement.measured_rows import read_measured
 
     source = os.path.basename(os.fspath(path))  # noqa: PTH119 - also for paths with a NUL, which Path refuses
     latencies: dict[ProblemKey, dict[ConfigurationKey, tuple[float, Configuration]]] = {}

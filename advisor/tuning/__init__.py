@@ -26,7 +26,7 @@ from advisor.tuning.backends import MeasuringBackend, RecordedBackend
 from advisor.tuning.export import Row
 from advisor.tuning.order import Order
 from advisor.tuning.plan import Plan, make_plan
-from advisor.tuning.report import Tuned, report
+from advisor.tuning.tuned_result import Tuned, report
 
 Watch = Callable[[str, int, float | None], None]
 """Told (decision, trials so far, best so far in microseconds)."""

@@ -24,7 +24,7 @@ from advisor.tables.names import TableName
 from advisor.tables.neighbourhood import STANDARD_TOKENS, restated, running
 from advisor.tables.tables import Table, merge, new_table, read_table, render_table
 from advisor.tuning.plan import Plan
-from advisor.tuning.tables import table_name
+from advisor.tuning.table_kernels import table_name
 
 ANOTHER = "choose another --export"
 

@@ -17,7 +17,7 @@ from advisor.result.schema import Problem
 from advisor.search.space import SearchSpace
 from advisor.search.stopping import MARGIN
 from advisor.system.errors import UsageError
-from advisor.tuning.tables import check_dtype, with_kernels_scales
+from advisor.tuning.table_kernels import check_dtype, with_kernels_scales
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,7 +29,7 @@ from advisor.tuning.backends import Subject, holds_only_best
 from advisor.tuning.order import Order, target_of
 from advisor.tuning.shared_rows import may_be_tried, of_own_table, restricted, with_fixed
 from advisor.tuning.spaces import recorded_space, space_of
-from advisor.tuning.tables import check_exported, kernel_of, table_name, with_tables_types
+from advisor.tuning.table_kernels import check_exported, kernel_of, table_name, with_tables_types
 
 if TYPE_CHECKING:
     from advisor.learned.base import Predictor

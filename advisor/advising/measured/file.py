@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 
 from advisor.advising.drafts import Measured
+from advisor.measurement.measured_rows import read_rounds
 from advisor.measurement.row_configuration import read_configuration
 from advisor.measurement.row_source import RowSource
-from advisor.measurement.rows import read_rounds
 from advisor.measurement.statistics import CONFIDENCE, median_interval
 from advisor.result.schema import Configuration, Latency, MeasuredRounds
 from advisor.rows.row_origin import simulated_rows

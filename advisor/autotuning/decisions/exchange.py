@@ -11,11 +11,11 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from advisor.autotuning.configurations import parameters
 from advisor.autotuning.decisions import foreign
 from advisor.autotuning.decisions.cache import FILE_NAME, Cache, ProblemKey, Row, copy_of
 from advisor.autotuning.decisions.cache_file import took_s_of
-from advisor.autotuning.models import gpu_model
+from advisor.autotuning.gpu_names import gpu_model
+from advisor.autotuning.triton_configs import parameters
 from advisor.rows.cells import LATENCY_LIMIT, is_latency
 from advisor.rows.parameter_names import family_names, needed_parameters
 from advisor.rows.rows import CONFIG_COLUMNS, FAMILY_PARAMETERS, parse_rows

@@ -15,8 +15,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from advisor.autotuning.configurations import CONFIG_OPTIONS, identity
 from advisor.autotuning.decisions.cache import Cache, ProblemKey, Row
+from advisor.autotuning.triton_configs import CONFIG_OPTIONS, identity
 from advisor.system.errors import InputError, NotOursError
 
 MAX_FILE_BYTES = 200_000_000

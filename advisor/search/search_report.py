@@ -111,7 +111,7 @@ def state_of(trial: FrozenTrial) -> str:
 
 
 def plots(study: Study, launches: Sequence[str] = ()) -> dict[str, dict]:
-    """Plots of a study as plotly figures (plain dicts), which the page draws itself; those that need more trials than there are are left out.
+    """Plotly figures of a study as plain dicts, by title; a plot that needs more trials than there are is left out.
 
     The history is of the sum of several `launches`: that of a single one is what the report shows as the best so far.
     """

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from advisor.advising import advise_target
-from advisor.advising.measured.rows import match
+from advisor.advising.measured.row_matching import match
 from advisor.advising.targets import CONFIGURATION_UNKNOWN, Request, Target
 from advisor.advising.targets.resolve import resolve_target
 from advisor.cli import main

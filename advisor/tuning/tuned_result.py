@@ -32,7 +32,7 @@ from advisor.result.schema import (
     SearchReport,
 )
 from advisor.search.backend import NOT_COMPARED, NOT_RECORDED, Backend
-from advisor.search.report import can_be_tried, search_reports, stopped_because
+from advisor.search.search_report import can_be_tried, search_reports, stopped_because
 from advisor.search.study import STOPPED_CAUSE, Decision, Tuner, counts, measured_latencies
 from advisor.search.winner import Winner, decide
 from advisor.tables.tables import entry_of
