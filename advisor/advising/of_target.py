@@ -15,7 +15,6 @@ from advisor.advising.drafts import Draft, Measured, draft_of, probability
 from advisor.advising.exports import recommended_exports, triton_config
 from advisor.advising.launch_facts import gpu_figures, occupancy, pipeline_times
 from advisor.advising.measured_choice import as_measured, fastest_measured
-from advisor.advising.shared_sort import held_configurations
 from advisor.advising.targets import PlannedLaunch, Target
 from advisor.advising.verdict import verdict
 from advisor.advising.warm_cache import warm_cache
@@ -25,9 +24,11 @@ from advisor.gpus.fingerprint import offline
 from advisor.learned.base import ANALYTICAL, EXTRAPOLATED, Prediction, Predictor
 from advisor.learned.caveats import exact_products, held_by_power, unmeasured_vendor
 from advisor.learned.tunable_ceiling import tunable_ceiling
+from advisor.pipelines import problem_batch
 from advisor.result.schema import Configuration, Finding, Latency, LaunchReport, Recommendation, Result
 from advisor.system.errors import NothingMatchedError
 from advisor.tables.audit import audit_table
+from advisor.tables.down_tables import SHARED
 from advisor.tables.tables import entry_of
 
 
@@ -265,6 +266,7 @@ def _report(
         passed_rules=diagnosis.passed,
         recommendation=_recommendation(launch, offered, now, p_speedup, ceiling, target) if offered is not None else None,
         faults=diagnosis.faults,
+        library=predictor.library_reference(draft.batch, gpu),
         decision=launch.sort or launch.share,
     )
 
@@ -323,3 +325,49 @@ def _unknowns(launches: tuple[LaunchReport, ...], predictor: Predictor) -> tuple
 def _lie(count: int, whole: int) -> str:
     """`This launch lies`, `1 of 4 launches lies`, `3 of 4 launches lie`."""
     return "This launch lies" if count == whole == 1 else f"{count} of {whole} launches {'lies' if count == 1 else 'lie'}"
+
+
+def held_configurations(
+    target: Target, predictor: Predictor, worth: float, measured_us: Mapping[str, float]
+) -> Mapping[str, Configuration]:
+    """What the choice for a launch is held to in its `fixed` parameters, by launch id: today's configuration, with the BLOCK_SIZE_M that
+    suits all launches of its sort best, where that makes them `worth` times as fast together as today's does.
+
+    Args:
+        target: All launches.
+        predictor: What ranks the space.
+        worth: The least speedup that is worth a change.
+        measured_us: Measured latencies by launch id: what runs faster than any other BLOCK_SIZE_M is predicted to keeps its own.
+    """
+    sorts: dict[str, list[PlannedLaunch]] = defaultdict(list)
+    for launch in target.launches:
+        if launch.fixed:
+            sorts[launch.sort or launch.id].append(launch)
+    held: dict[str, Configuration] = {}
+    for group in sorts.values():
+        now = sum(measured_us.get(launch.id, np.inf) for launch in group)
+        rows = _rows(group, target, predictor, worth, now) if group[0].sort is not None else None
+        for launch in group:
+            if launch.configuration is not None:
+                changed = {} if rows is None else {SHARED: rows}
+                held[launch.id] = replace(launch.configuration, parameters={**launch.configuration.parameters, **changed})
+    return held
+
+
+def _rows(group: list[PlannedLaunch], target: Target, predictor: Predictor, worth: float, now_us: float) -> int | None:
+    """The BLOCK_SIZE_M that suits a group best, each launch with the best of the rest of the space; None: today's is as good.
+
+    `now_us` is what the group was measured to take, inf where that is not known.
+    """
+    column = np.broadcast_to(target.space.parameters[SHARED], (len(target.space),))
+    values = np.unique(column)
+    total = np.zeros(values.size)
+    for launch in group:
+        problem = problem_batch([launch.problem])
+        scores = predictor.scores(problem, target.space, target.gpu)
+        first = [int(np.flatnonzero(column == value)[np.argmin(scores[column == value])]) for value in values]
+        total = total + predictor.predict(problem, target.space.take(np.array(first)), target.gpu).us
+    best = int(np.argmin(total))
+    today = group[0].configuration.parameters[SHARED] if group[0].configuration is not None else None
+    as_good = now_us < total[best] * worth or bool((total[values == today] < total[best] * worth).any())
+    return None if as_good or not np.isfinite(total[best]) else int(values[best])

@@ -19,12 +19,12 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from advisor.cli import options
-from advisor.system.errors import NoRoomError, UsageError, printable
+from advisor.system.errors import UsageError, printable
+from advisor.system.reading import read_bytes
 
 if TYPE_CHECKING:
     from advisor.comparison import Options
@@ -114,7 +114,7 @@ def exit_code(result: ComparisonResult) -> int:
 
 def _render(arguments: argparse.Namespace) -> ComparisonResult:
     from advisor.comparison.of_files import OF_MODEL
-    from advisor.result.comparison_json import comparison_from_json
+    from advisor.result.comparison_json import LARGEST_BYTES, comparison_from_json
 
     if arguments.sides or arguments.baseline or arguments.merge_base:
         raise UsageError("--render compares nothing: give it no sides", " ".join(arguments.sides) or None)
@@ -128,13 +128,13 @@ def _render(arguments: argparse.Namespace) -> ComparisonResult:
             "leave it out, or compare the two sides with it",
         )
     path = options.existing_file(arguments.render)
-    return comparison_from_json(path.read_bytes(), name=path.name)
+    return comparison_from_json(read_bytes(path, path.name, "a comparison.json", LARGEST_BYTES), name=path.name)
 
 
 def _compare(arguments: argparse.Namespace) -> ComparisonResult:
     from advisor.advising.targets import Request
     from advisor.comparison import Options
-    from advisor.comparison.sides import compare_sides
+    from advisor.comparison.sides import compare_sides, in_a_room
     from advisor.learned import load_predictor
 
     predictor = load_predictor(Path(arguments.weights) if arguments.weights else None)
@@ -157,41 +157,21 @@ def _compare(arguments: argparse.Namespace) -> ComparisonResult:
         raise UsageError("--update stores a baseline", None, "--baseline DIR", "say where with --baseline DIR")
     if arguments.baseline:
         return _baseline(arguments, wanted, predictor)
-    wanted = _in_a_room(arguments, wanted)
+    wanted, warning = in_a_room(
+        wanted, arguments.sides, merge_base=arguments.merge_base, trusted=arguments.trust_source, required=arguments.require_sandbox
+    )
+    if warning:
+        options.warn(warning)
     return compare_sides(arguments.sides, wanted, predictor, merge_base=arguments.merge_base, repository=Path(arguments.repository))
-
-
-def _in_a_room(arguments: argparse.Namespace, wanted: Options) -> Options:
-    """What is wanted, with what is said of the room that kernels are compiled in: revisions, which may be a stranger's, are not compiled
-    without one.
-
-    Raises:
-        NoRoomError: A room is required, and a wall of it does not stand here.
-    """
-    if not wanted.compiling:
-        return wanted
-    from advisor.compiled.compiler.pool import room_lacks
-
-    lacks = room_lacks()
-    if not lacks:
-        return replace(
-            wanted,
-            room="kernels are compiled without network, without secrets, and with no file to write or read that is not the compiler's",
-        )
-    if arguments.require_sandbox:
-        raise NoRoomError("--require-sandbox: a wall does not stand on this machine", lacks, None, "see `advisor doctor`")
-    options.warn(f"no sandbox for a stranger's kernels on this machine: {lacks}")
-    are_own = arguments.trust_source or (arguments.merge_base is None and all(Path(side).exists() for side in arguments.sides))
-    said = "compiled all the same" if are_own else "not compiled; --trust-source compiles them"
-    return replace(wanted, compiling=are_own, room=f"none on the machine that compared ({lacks}): kernels are {said}")
 
 
 def _baseline(arguments: argparse.Namespace, wanted: Options, predictor: Predictor) -> ComparisonResult:
     """HEAD against what is stored for its GPU and Triton version; stored only where that is asked for."""
     from advisor.comparison import compare_files, new_result
     from advisor.comparison.of_files import missing_baseline, refuse_unused
-    from advisor.comparison.trees import baselines
+    from advisor.comparison.trees.git import of_result, of_rows
     from advisor.measurement.measured_rows import read_measured
+    from advisor.result.comparison_json import LARGEST_BYTES
     from advisor.result.result_json import from_json
 
     if arguments.merge_base:
@@ -202,10 +182,10 @@ def _baseline(arguments: argparse.Namespace, wanted: Options, predictor: Predict
     rows = head.name.endswith(".csv")
     refuse_unused(wanted, "rows" if rows else "result")
     if rows:
-        place = baselines.of_rows(Path(arguments.baseline), list(read_measured(head)), head.name)
+        place = of_rows(Path(arguments.baseline), list(read_measured(head)), head.name)
     else:
-        result = from_json(head.read_bytes(), name=head.name)
-        place = baselines.of_result(Path(arguments.baseline), result)
+        result = from_json(read_bytes(head, head.name, "a result.json", LARGEST_BYTES), name=head.name)
+        place = of_result(Path(arguments.baseline), result)
     if place.is_file():
         found = compare_files(place, head, wanted, predictor)
     elif rows:

@@ -52,7 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Evaluate and print."""
     from advisor.learned import weights
     from advisor.training import evaluate as evaluation
-    from advisor.training.step_cases import is_steps_folder
+    from advisor.training.whole_steps.cases import is_steps_folder
 
     said = set()
 
@@ -108,7 +108,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _evaluate_steps(arguments: argparse.Namespace, progress: Callable[[str], None]) -> int:
     """Judge whole steps."""
     from advisor.learned import load_predictor
-    from advisor.training.step_evaluation import evaluate_steps
+    from advisor.training.whole_steps.evaluation import evaluate_steps
 
     if len(arguments.data) > 1 or arguments.leave_out or arguments.test_gpu or arguments.card or arguments.baselines:
         raise UsageError(

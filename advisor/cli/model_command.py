@@ -11,8 +11,10 @@ import argparse
 import dataclasses
 import json
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from advisor import __version__
 from advisor.cli import options
 from advisor.system.errors import UsageError
 
@@ -57,6 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Predict and print."""
     from advisor.gpus.hardware import load_gpu
     from advisor.learned import load_predictor
+    from advisor.rendering.step_page import step_page
     from advisor.rendering.step_text import step_text
     from advisor.steps.model_config import load_architecture
     from advisor.steps.step import StepRequest, predict_step
@@ -87,9 +90,14 @@ def run(arguments: argparse.Namespace) -> int:
         for gpu in gpus
         for load in loads
     ]
+    found = [_document(each) for each in results]
+    document = json.dumps(found[0] if len(found) == 1 else found, indent=2, ensure_ascii=False)
+    if arguments.output:
+        place = Path(arguments.output)
+        options.write_text(place / "model.html", step_page(results, __version__))
+        options.write_text(place / "model.json", document)
     if arguments.format == "json":
-        found = [_document(each) for each in results]
-        print(json.dumps(found[0] if len(found) == 1 else found, indent=2, ensure_ascii=False))
+        print(document)
     else:
         print("\n\n".join(step_text(each) for each in results))
     return 0

@@ -16,6 +16,10 @@ columns read:
   family, op, dtype   where they do not follow from the others (E: fused_moe; M, N, K: gemm; op: that operator; bf16, but fp8 where the
                       file's name says so, fp32 for library operators as published; a line on stderr says what was assumed)
   sizes               M, N, K, E, topk, H, B, D, H_kv; gemm (w13 or w2)
+  op = layer          a whole mixture-of-experts layer as a serving stack launches it: stack (vllm or sglang; else vllm), stack_version
+                      (else the newest measured on that GPU), ep (expert-parallel ranks; M and E are of all, N of one), gated (0: w13 has
+                      N columns), dtype (fp8_block and w4a16_mxfp4 too), routing; or all this as `ai-dynamo/aiconfigurator` names it
+  routing             of op = layer: random (the default), balanced, power_law:A, or token slots per expert
   storage             weight_dtype, output_dtype and block_shape (128 128), where these are not what dtype implies
   configuration       BLOCK_SIZE_M, BLOCK_SIZE_N, BLOCK_SIZE_K, GROUP_SIZE_M (else 1), num_warps (else 4), num_stages (else 3); a
                       fused-MoE row without one is predicted as the serving stack would launch it
@@ -77,6 +81,7 @@ class _Predicted:
         analytical: Launches so far outside that the analytical model answers.
         stuck: A sentence for each launch that cannot be made.
         gpus: Of the rows.
+        unmeasured: GPUs of layers on which no layer was measured.
     """
 
     columns: dict[str, NDArray[np.float64]]
@@ -86,6 +91,7 @@ class _Predicted:
     analytical: int = 0
     stuck: list[str] = field(default_factory=list)
     gpus: list[GpuSpec] = field(default_factory=list)
+    unmeasured: list[str] = field(default_factory=list)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -179,7 +185,43 @@ def _predict(rows: Rows, predictor: Predictor, gpu: str | None) -> _Predicted:
         out.extrapolated += prediction.extrapolated
         out.analytical += prediction.analytical if predictor.name != ANALYTICAL else 0
         out.gpus.append(batch.gpu)
+    _predict_layers(rows, out, predictor, gpu)
     return out
+
+
+def _predict_layers(rows: Rows, out: _Predicted, predictor: Predictor, gpu: str | None) -> None:
+    """Predict the rows that are whole mixture-of-experts layers."""
+    import numpy as np
+
+    from advisor.result.schema import PIPELINES
+    from advisor.steps import layer_model
+    from advisor.steps.layer_bound import layer_bound
+    from advisor.steps.layer_rows import has_layers, layer_batches
+    from advisor.system.errors import InputError
+
+    if not has_layers(rows):
+        return
+    model = layer_model.load(getattr(getattr(predictor, "weights", None), "silicon", {}))
+    if model is None:
+        raise InputError("the weights know no layers", "op = layer", "weights fitted to measured layers", "leave --weights out")
+    for batch in layer_batches(rows, model, load_gpu, gpu):
+        bound, found = layer_bound(batch.launch, batch.cold), model.predict(batch.launch)
+        raised = np.maximum(1.0, bound.us / found.us)
+        columns = {
+            "bound_us": bound.us,
+            "config_bound_us": bound.config_us,
+            "predicted_us": found.us * raised,
+            "predicted_low_us": np.maximum(found.low_us * raised, bound.us),
+            "predicted_high_us": found.high_us * raised,
+            "ceiling_us": np.maximum(found.ceiling_us, bound.us),
+            "p_speedup_10pct": found.p_speedup,
+        }
+        for name, values in columns.items():
+            out.columns[name][batch.rows] = values
+        out.binding[batch.rows] = np.array(PIPELINES, dtype=object)[bound.binding]
+        out.gpus.append(batch.launch.gpu)
+        if found.regime:
+            out.unmeasured.append(batch.launch.gpu.name)
 
 
 def _tell(found: _Predicted, measured: Array | None) -> None:
@@ -193,6 +235,9 @@ def _tell(found: _Predicted, measured: Array | None) -> None:
             f"p_speedup_10pct is left empty for {several(found.untunable, 'launch')} of library kernels: these choose their own "
             "configuration, so there is nothing to tune"
         )
+    if found.unmeasured:
+        names = ", ".join(dict.fromkeys(found.unmeasured))
+        options.note(f"no layer was measured on {names}: their intervals are those of GPUs left out, and wider")
     if found.extrapolated:
         options.note(
             f"launches outside of what was learned: {found.extrapolated}; their latencies are extrapolated, their intervals a guess"

@@ -82,7 +82,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _train_steps(arguments: argparse.Namespace) -> int:
     """Fit the constants of whole steps and write them."""
     from advisor.learned import load_predictor
-    from advisor.training.step_evaluation import train_steps
+    from advisor.training.whole_steps.evaluation import train_steps
 
     if len(arguments.data) != 2:
         raise UsageError("--steps takes two folders", " ".join(arguments.data), "measured collectives, then measured steps", None)

@@ -10,19 +10,25 @@ from pathlib import Path, PurePosixPath
 
 from advisor.advising.targets import Request
 from advisor.comparison.failures import broken_source, is_kernel_source, unreadable
-from advisor.comparison.fallbacks import Fallback, fallback_entry, version_folders
 from advisor.comparison.files import result_subject, rows_subject
 from advisor.comparison.kernels.importers import LARGEST_IMPORTED
 from advisor.comparison.kernels.kernel_source import LARGEST_SOURCE_BYTES
 from advisor.comparison.kernels.kernels import kernel_subjects
-from advisor.comparison.kernels.launchers import LaunchedElsewhere, Launchers
-from advisor.comparison.kernels.reading import Reading
+from advisor.comparison.kernels.launchers import LaunchedElsewhere, Launchers, Reading
 from advisor.comparison.kernels.resources import Compiling
 from advisor.comparison.kernels.undefined_names import launched_in_vain
 from advisor.comparison.moves import MovedKernels
 from advisor.comparison.recorded import Recorded
 from advisor.comparison.settings import Settings
-from advisor.comparison.tables import named_like_table, read_version, table_request, table_subject
+from advisor.comparison.tables import (
+    Fallback,
+    fallback_entry,
+    named_like_table,
+    read_version,
+    table_request,
+    table_subject,
+    version_folders,
+)
 from advisor.comparison.trees import git
 from advisor.comparison.trees.trees import LARGEST_FILE_BYTES, Entry, FileChange, FolderTree, RevisionTree, Tree
 from advisor.gpus.hardware import GpuSpec

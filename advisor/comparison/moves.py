@@ -9,10 +9,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
+from advisor.comparison.kernels.kernel_digest import renamed
 from advisor.comparison.kernels.kernel_source import LARGEST_SOURCE_BYTES, mentions_triton, parse
 from advisor.comparison.kernels.kernel_version import launched
 from advisor.comparison.kernels.kernels import LARGEST_KERNELS
-from advisor.comparison.kernels.renames import renamed
 from advisor.comparison.trees import git
 from advisor.comparison.trees.trees import Entry, FileChange, Tree
 from advisor.system.errors import AdvisorError

@@ -20,10 +20,11 @@ from advisor.gpus.hardware import load_gpu, match_device_name
 from advisor.learned.base import Predictor
 from advisor.measurement.measured_rows import read_measured
 from advisor.result import result_json
-from advisor.result.comparison_json import comparison_from_json
+from advisor.result.comparison_json import LARGEST_BYTES, comparison_from_json
 from advisor.result.comparison_schema import Compared, ComparisonResult, Subject
 from advisor.result.schema import Fingerprint, Result
 from advisor.system.errors import InputError, UsageError
+from advisor.system.reading import read_bytes
 from advisor.tables.names import parse_table_name
 
 OF_MODEL = ("model", "hidden_size", "top_k", "tensor_parallel", "expert_parallel")
@@ -222,10 +223,7 @@ def _result(path: Path) -> Result:
 
 
 def _bytes(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read", error.strerror) from None
+    return read_bytes(path, str(path), "a file to compare", LARGEST_BYTES)
 
 
 def folder_settings(folder: Path) -> Settings:

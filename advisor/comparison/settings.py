@@ -19,7 +19,6 @@ tokens = [1, 64, 4096]                          # token counts to compare, in pl
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -30,6 +29,7 @@ from advisor.gpus.hardware import load_gpu
 from advisor.pipelines.batch import problem_batch
 from advisor.result.schema import FAMILIES, Problem
 from advisor.system.errors import AdvisorError, InputError, UsageError
+from advisor.system.reading import parse_toml
 from advisor.tables.models import find_model
 from advisor.tables.names import SIZE_LIMIT
 
@@ -96,14 +96,7 @@ def read_settings(data: bytes, where: str = FILE_NAME) -> Settings:
     """
     if len(data) > LARGEST_BYTES:
         raise InputError(f"{where}: too large", f"{len(data):,} bytes", f"at most {LARGEST_BYTES:,} bytes")
-    if sys.version_info >= (3, 11):
-        import tomllib
-    else:
-        import tomli as tomllib
-    try:
-        document = tomllib.loads(data.decode("utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{where}: not TOML", str(error)) from None
+    document = parse_toml(data, where)
     _known(document, TOP, where)
     gpus = tuple(_texts(document.get("gpus", []), f"{where}: gpus"))
     for name in gpus:

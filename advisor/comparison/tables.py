@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -15,9 +15,9 @@ from advisor.advising import launch_reports
 from advisor.advising.targets import PlannedLaunch, Request, Target
 from advisor.advising.targets.table_targets import fused_moe_table, gemm_table
 from advisor.comparison.failures import table_failures, why_it_fails
-from advisor.comparison.fallbacks import Fallback
 from advisor.comparison.settings import Settings
 from advisor.comparison.static import latency_sum, static_row
+from advisor.comparison.trees.trees import Entry
 from advisor.diagnosis import table_findings
 from advisor.gpus.hardware import GpuSpec, match_device_name
 from advisor.learned.base import Predictor
@@ -333,3 +333,52 @@ def _default_configuration(name: TableName, stack: str, problem: Problem, gpu: G
         "shared_memory_bytes_per_cta": gpu.smem_bytes_per_cta,
     }
     return defaults.default_configuration(stack, problem.sizes["M"], problem.sizes["E"], **options)
+
+
+_VERSION = re.compile(r"triton_[0-9]+(?:_[0-9]+)*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fallback:
+    """The table that runs in place of one that is not there."""
+
+    path: str
+    data: bytes
+
+    @property
+    def label(self) -> str:
+        """`triton_3_5_1/E=….json`: the version is in the folder, not in the name."""
+        return "/".join(PurePosixPath(self.path).parts[-2:])
+
+
+def version_folders(paths: Iterable[str]) -> dict[PurePosixPath, list[PurePosixPath]]:
+    """The folders of Triton versions in a tree, by the folder they lie in, the newest version first."""
+    found: dict[PurePosixPath, list[PurePosixPath]] = {}
+    for place in {PurePosixPath(path).parent for path in paths}:
+        if _VERSION.fullmatch(place.name):
+            found.setdefault(place.parent, []).append(place)
+    for places in found.values():
+        places.sort(key=lambda place: [int(part) for part in place.name.removeprefix("triton_").split("_")], reverse=True)
+    return found
+
+
+def fallback_entry(path: str, entries: Mapping[str, Entry], versions: Mapping[PurePosixPath, Sequence[PurePosixPath]]) -> Entry | None:
+    """The table that runs in place of one that is not there; None where the stack's default does.
+
+    Args:
+        path: Where the table would lie.
+        entries: Everything in the tree, by path.
+        versions: Its `version_folders`.
+    """
+    name = parse_table_name(path)
+    if name.kind != "fused_moe" or name.stack != "sglang":  # vLLM, and SGLang for GEMMs, open one file or none
+        return None
+    folder = PurePosixPath(path).parent
+    others = versions.get(folder.parent, ()) if _VERSION.fullmatch(folder.name) else ()
+    folders = [folder, *(place for place in others if place != folder)]
+    for wanted in (name, replace(name, down=False)) if name.down else (name,):
+        for place in folders:
+            entry = entries.get(str(place / wanted.file_name()))
+            if entry is not None and entry.kind == "file":
+                return entry
+    return None

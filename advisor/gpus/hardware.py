@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import difflib
 import re
-import sys
 from dataclasses import MISSING, dataclass, field, fields
 from functools import cache, lru_cache
 from pathlib import Path
@@ -18,12 +17,8 @@ from typing import Any
 
 from advisor.gpus.gpu_description import REAL, TABLES, accepted, check_sources, check_values
 from advisor.system.errors import InputError, UnknownGpuError, UsageError
+from advisor.system.reading import parse_toml, read_bytes
 from advisor.system.resources import folder
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:  # pragma: no cover
-    import tomli as tomllib
 
 MAX_FILE_BYTES = 1_000_000
 
@@ -296,21 +291,9 @@ def _bundled(path: Path) -> GpuSpec:
 
 def _read(path: Path, *, own: bool) -> GpuSpec:
     """Reads one file; `own` files may leave out the sources."""
-    remedy = "give the path of a TOML file like those in ceilings/"
-    if path.is_dir():
-        raise InputError(f"{path}: is a directory", limit="a GPU description", remedy=remedy)
-    try:
-        with path.open("rb") as stream:
-            raw = stream.read(MAX_FILE_BYTES + 1)
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise InputError(f"{path}: cannot be read ({reason})", limit="a GPU description", remedy=remedy) from error
-    if len(raw) > MAX_FILE_BYTES:
-        raise InputError(f"{path}: too large", got=f"> {MAX_FILE_BYTES} bytes", limit="at most 1 MB", remedy=remedy)
-    try:
-        data = tomllib.loads(raw.decode("utf-8"))
-    except (ValueError, RecursionError) as error:  # not UTF-8, not TOML, or a number of thousands of digits
-        raise InputError(f"{path}: is not TOML ({error})", remedy="mend it, or start from a file of ceilings/") from error
+    data = parse_toml(
+        read_bytes(path, str(path), "a GPU description", MAX_FILE_BYTES), str(path), "mend it, or start from a file of ceilings/"
+    )
     return _from_dict(data, str(path), own=own)
 
 

@@ -54,6 +54,9 @@ class AnalyticalPredictor:
         us, low, high = (np.where(launches, np.maximum(a, b), b) for a, b in zip(_columns(served), _columns(least), strict=True))
         return Prediction(us=us, low_us=low, high_us=high, learned=served.learned)
 
+    def library_reference(self, problem: ProblemBatch, gpu: GpuSpec) -> None:
+        """Nothing: no library's kernel is known."""
+
     def ceiling(self, problem: ProblemBatch, gpu: GpuSpec) -> Prediction:
         """The least predicted latency over a few dozen configurations that cover the space."""
         members, problems = together(typical_configurations(problem, gpu.vendor)), np.arange(len(problem))

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from advisor.gpus.hardware import GpuSpec
 from advisor.pipelines import Array, ConfigurationBatch, ProblemBatch
+from advisor.result.schema import Latency
 
 ANALYTICAL, EXTRAPOLATED = "analytical model", "extrapolated"
 """What results call values of the analytical model, and add to the name of a learned one outside what it has learned."""
@@ -64,6 +65,10 @@ class Predictor(Protocol):
 
     def ceiling(self, problem: ProblemBatch, gpu: GpuSpec) -> Prediction:
         """The best latency within the kernel's configuration space."""
+        ...
+
+    def library_reference(self, problem: ProblemBatch, gpu: GpuSpec) -> Latency | None:
+        """What the best library kernel takes for one problem, where such kernels were measured."""
         ...
 
     def scores(self, problems: ProblemBatch | Sequence[ProblemBatch], configuration: ConfigurationBatch, gpu: GpuSpec) -> Array:

@@ -24,6 +24,7 @@ from advisor.learned.moe.model import DOMAIN_END, DOMAIN_FADES, DOMAIN_MARGIN, E
 from advisor.learned.weights import Weights
 from advisor.pipelines import Array, ConfigurationBatch, ProblemBatch
 from advisor.pipelines.power import least_sustained_us, sustained_us
+from advisor.result.schema import Latency
 
 
 class LearnedPredictor:
@@ -201,6 +202,12 @@ class LearnedPredictor:
         fallback = self._analytical.predict(replace(problem, cache="warm"), None, gpu)
         found = _above(_widened(found, far), replace(problem, cache="warm"), gpu)
         return _joined(fallback, found, (far <= DOMAIN_MARGIN) & seen, _share(far))
+
+    def library_reference(self, problem: ProblemBatch, gpu: GpuSpec) -> Latency | None:
+        """What the best library kernel takes for one problem, with its interval and where it was measured; None where none was."""
+        kind = kernels.kind_of(problem, gpu.vendor)
+        model = self.weights.library.get(kind) if kind else None
+        return model.best(problem, gpu) if model is not None else None
 
     def _speaks_directly(self, problem: ProblemBatch) -> bool:
         """Whether a model of another publisher's rows answers: of warm products without scales per block."""

@@ -90,8 +90,21 @@ class Forest:
 
 
 def from_arrays(stored: Mapping[str, NDArray[Any]], prefix: str) -> Forest:
-    """The reverse of `Forest.arrays`."""
+    """The reverse of `Forest.arrays`.
+
+    Raises:
+        ValueError: A node asks for a feature or a leaf that there is not.
+    """
     counts = stored[f"{prefix}/edge_counts"]
+    feature, code, ruled_out, leaf = (stored[f"{prefix}/{name}"] for name in ("feature", "code", "ruled_out", "leaf"))
+    kinds = (feature.dtype, code.dtype, ruled_out.dtype, leaf.dtype) == (np.uint8, np.uint8, np.uint16, np.float32)
+    shapes = feature.ndim == 2 and feature.shape == code.shape == ruled_out.shape and leaf.shape == (feature.shape[0], feature.shape[1] + 1)
+    if not (kinds and shapes and 0 < leaf.shape[1] <= MAX_LEAVES and counts.ndim == 1 and counts.min(initial=0) >= 0):
+        raise ValueError(f"{prefix}: no trees")
+    if counts.max(initial=0) > MAX_THRESHOLDS or counts.sum() != stored[f"{prefix}/edges"].size or feature.max(initial=0) >= counts.size:
+        raise ValueError(f"{prefix}: a tree asks for what there is not")
+    if (ruled_out >> leaf.shape[1]).any() or (np.bitwise_or.reduce(ruled_out, axis=1) == (1 << leaf.shape[1]) - 1).any():
+        raise ValueError(f"{prefix}: a tree may come to no leaf")
     edges = np.split(stored[f"{prefix}/edges"], np.cumsum(counts)[:-1])
     return Forest(
         feature=stored[f"{prefix}/feature"],

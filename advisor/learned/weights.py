@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import math
 import os
 import zipfile
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -22,6 +24,7 @@ from advisor.learned.library.kernels import LibraryModel
 from advisor.learned.moe import model as moe
 from advisor.learned.moe.model import MoeModel
 from advisor.system.errors import InputError
+from advisor.system.reading import read_bytes
 from advisor.system.resources import folder
 from advisor.system.writing import replacing
 
@@ -34,6 +37,7 @@ SILICON = "silicon.npz"
 
 SILICON_PREFIXES = ("library/", "moe_layer/")
 SIZE_LIMIT_BYTES = 64_000_000
+UNPACKED_LIMIT_BYTES = 256_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,10 +99,7 @@ def load(path: Path | str) -> Weights:
     """
     name = Path(path).name
     try:
-        if Path(path).stat().st_size > SIZE_LIMIT_BYTES:
-            raise InputError(f"{name}: too large for weights", Path(path).stat().st_size, f"at most {SIZE_LIMIT_BYTES} bytes")
-        with Path(path).open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
-            stored = {key: archive[key] for key in archive.files}
+        stored = _arrays(read_bytes(path, name, "weights that `advisor train` wrote", SIZE_LIMIT_BYTES))
         meta = json.loads(str(stored["meta"]))
         if meta["format"] != FORMAT:
             raise InputError(f"{name}: weights of another format", meta["format"], f"format {FORMAT}", "train them anew")
@@ -110,20 +111,41 @@ def load(path: Path | str) -> Weights:
         )
     except InputError:
         raise
-    except OSError as error:
-        raise InputError(
-            f"{name}: cannot be read ({error.strerror or type(error).__name__})",
-            os.fspath(path),
-            "weights that `advisor train` wrote",
-            "check the path",
-        ) from None
-    except (ValueError, KeyError, TypeError, IndexError, EOFError, AssertionError, zipfile.BadZipFile) as error:
+    except (
+        *(ValueError, KeyError, TypeError, IndexError, AttributeError, EOFError, AssertionError, OverflowError),
+        *(RecursionError, MemoryError, NotImplementedError, RuntimeError, OSError, zipfile.BadZipFile, zlib.error),
+    ) as error:
         raise InputError(
             f"{name}: cannot be read as weights ({type(error).__name__})",
             os.fspath(path),
             "a file that `advisor train` wrote",
             "train it anew",
         ) from None
+
+
+def _arrays(data: bytes) -> dict[str, NDArray[Any]]:
+    """The arrays of an archive. Nothing is made room for before it is known to be there.
+
+    Raises:
+        ValueError: Together they are too large, one is not as large as its head says, or a number is none.
+    """
+    stored = {}
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        if sum(member.file_size for member in archive.infolist()) > UNPACKED_LIMIT_BYTES:
+            raise ValueError(f"over {UNPACKED_LIMIT_BYTES:,} bytes, unpacked")
+        for member in archive.infolist():
+            with archive.open(member) as stream:
+                version = np.lib.format.read_magic(stream)
+                head = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+                shape, _, kind = head(stream)
+                if kind.hasobject or math.prod(shape) * kind.itemsize != member.file_size - stream.tell():
+                    raise ValueError(f"{member.filename} is not as large as it says")
+            with archive.open(member) as stream:
+                array = np.lib.format.read_array(stream, allow_pickle=False)
+            if array.dtype.kind == "f" and not np.isfinite(array).all():
+                raise ValueError(f"{member.filename} holds what is no number")
+            stored[member.filename.removesuffix(".npy")] = array
+    return stored
 
 
 def _silicon(stored: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:

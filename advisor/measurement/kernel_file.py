@@ -26,6 +26,7 @@ from advisor.pipelines.batch import SIZES
 from advisor.python_source.described import kernel_problem, problem_dtype
 from advisor.result.schema import FAMILIES, Configuration, Problem
 from advisor.system.errors import InputError, NothingMatchedError, UsageError
+from advisor.system.reading import read_bytes
 from advisor.system.resources import folder
 
 MAX_FILE_BYTES = 8_000_000
@@ -74,7 +75,7 @@ def read_kernels(file: str | Path) -> dict[str, dict[str, Any]]:
 def _read_kernels(file: str, _changed: int, _size: int) -> dict[str, dict[str, Any]]:
     path = Path(file)
     try:
-        tree = ast.parse(path.read_bytes())
+        tree = ast.parse(read_bytes(path, path.name, "a kernel file", MAX_FILE_BYTES))
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise InputError(f"{path.name}: is not Python ({type(error).__name__})", None, "a kernel file", _REMEDY) from None
     literal = None

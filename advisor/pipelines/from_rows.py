@@ -27,6 +27,9 @@ LAUNCH_COLUMNS = ("num_warps", "num_stages")
 WHOSE_COLUMNS = ("stack", "stack_version", "implementation")
 """Whose kernel a row without a configuration is; fields of `ProblemBatch`."""
 CACHES = ("cold", "warm")
+LAYER = "layer"
+"""The operator of rows that are whole layers: `steps.layer_rows` reads those."""
+
 PRODUCTS = ("gemm", "fused_moe", "attention")
 """Families that need the operand type in a matrix instruction; other kernels convert what they load."""
 
@@ -76,6 +79,8 @@ def batches(rows: Rows, find_gpu: Callable[[str], GpuSpec], gpu: str | None = No
     left_out = 0
     for key, members in rows.groups(*extra).items():
         family, op, dtype = key[:3]
+        if op == LAYER:
+            continue
         named = dict(zip(extra, key[3:], strict=True))
         name = gpu or named.get("gpu", "")
         cache = named.get("cache", "") or "warm"

@@ -10,8 +10,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from advisor.python_source import function_names
-from advisor.python_source.bindings import Scope, bound_by
-from advisor.python_source.changes import changed_by, changed_names, is_fixed
+from advisor.python_source.bindings import Scope, bound_by, changed_by, changed_names, is_fixed
 from advisor.python_source.functions import FunctionReader
 from advisor.python_source.jit_function import MISSING, JitFunction
 from advisor.python_source.literals import Allowance, NotLiteralError, dotted
@@ -55,7 +54,7 @@ class AroundLaunch:
         self.changed = changed_names(scopes[0]) if scopes else set()
         self.unread: list[ast.expr] = []  # `**options` of which it is not known what they are
         self.passed = self._passed()
-        self.allowance = Allowance()
+        self.allowance = Allowance()  # whose time counts for all that is asked of the launch
         self.following: set[str | Extent] = set()  # names and extents that are being worked out: their own values need them
         self.defaults = {name: value for name, value in function_names.defaults(function).items() if name not in inner}
         self.calls = [(name, node) for name, node in self.passed.items() if isinstance(node, ast.Call)]
@@ -183,7 +182,7 @@ class AroundLaunch:
             NotLiteralError: It cannot be worked out.
         """
         if depth == 0:
-            self.allowance = Allowance()
+            self.allowance = Allowance(until=self.allowance.until)
         return self.reader(values, depth).evaluate(self.with_extents(node, values, depth))
 
     def with_extents(self, node: Node, values: Mapping[str, Any], depth: int) -> Node:

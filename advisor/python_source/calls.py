@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from advisor.python_source import target_questions
-from advisor.python_source.constexpr_functions import METHODS
+from advisor.python_source.kernel_names import METHODS
 from advisor.python_source.literals import MATH, MAX_ITEMS, NotLiteralError
 from advisor.python_source.surroundings import FileReader
 

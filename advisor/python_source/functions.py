@@ -10,8 +10,8 @@ from dataclasses import replace
 from typing import Any
 
 from advisor.python_source import calls, target_questions
-from advisor.python_source.assignments import as_function
-from advisor.python_source.constexpr_functions import DECORATORS
+from advisor.python_source.imports import as_function
+from advisor.python_source.kernel_names import DECORATORS
 from advisor.python_source.literal_values import FunctionValue, Symbol, held_function
 from advisor.python_source.literals import CONSTANTS, NotLiteralError, dotted
 from advisor.python_source.surroundings import FileReader, Place

@@ -6,8 +6,7 @@ import ast
 from collections.abc import Sequence
 from dataclasses import replace
 
-from advisor.python_source.imports import Import
-from advisor.python_source.locating import MOST_HANDS
+from advisor.python_source.imports import MOST_HANDS, Import
 from advisor.python_source.source import SourceFile
 
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib import util
+from pathlib import Path
 
 from advisor.python_source.bindings import statements_within
 
@@ -104,3 +107,62 @@ def is_triton_jit(item: Import, rest: str) -> bool:
     if not full.endswith("jit") or "gluon" in full.split("."):
         return False
     return full.endswith("triton.jit") or item.is_triton or (full.endswith(".jit") and "triton" in module) or (item.level > 0 and not rest)
+
+
+def assigned_expressions(tree: ast.Module) -> dict[str, list[ast.expr]]:
+    """All expressions that are assigned to each name at module level, in order, whether or not they run."""
+    found: dict[str, list[ast.expr]] = {}
+    for node in module_level(tree):
+        if isinstance(node, ast.Assign):
+            for target in node.targets:
+                if isinstance(target, ast.Name):
+                    found.setdefault(target.id, []).append(node.value)
+                elif isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
+                    for item, value in zip(target.elts, node.value.elts, strict=False):
+                        if isinstance(item, ast.Name):
+                            found.setdefault(item.id, []).append(value)
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value is not None:
+            found.setdefault(node.target.id, []).append(node.value)
+    return found
+
+
+def as_function(name: str, value: ast.Lambda) -> ast.FunctionDef:
+    """A `lambda` that has a name, as a function of that name."""
+    returned = ast.copy_location(ast.Return(value=value.body), value)
+    return ast.copy_location(ast.FunctionDef(name=name, args=value.args, decorator_list=[], body=[returned]), value)
+
+
+MOST_HANDS = 4
+"""Files through which an import is followed."""
+MOST_ABOVE = 8
+"""Folders above a file in which what it imports is looked for."""
+INDUCTOR = "torch._inductor"
+"""What generated kernels call is defined there (`triton_helpers`), and in no file near them."""
+
+
+def locate(path: Path, item: Import) -> Path | None:
+    """The file of an import beside or above `path`."""
+    parts = item.module.split(".") if item.module else []
+    folder = path.absolute().parent
+    if item.level:
+        for _ in range(item.level - 1):
+            folder = folder.parent
+        starts = [folder]
+    else:
+        starts = [folder, *list(folder.parents)[:MOST_ABOVE]]
+    for start in starts:
+        for candidate in (start.joinpath(*parts).with_suffix(".py") if parts else None, start.joinpath(*parts, "__init__.py")):
+            if candidate is not None and candidate.is_file():
+                return candidate
+    return _of_inductor(parts) if not item.level and item.module.startswith(f"{INDUCTOR}.") else None
+
+
+def _of_inductor(parts: list[str]) -> Path | None:
+    """A file of TorchInductor's, where torch is installed; torch is not imported."""
+    with contextlib.suppress(ValueError):  # a module without a place stands in for it
+        spec = util.find_spec(parts[0])
+        for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
+            candidate = Path(folder).joinpath(*parts[1:]).with_suffix(".py")
+            if candidate.is_file():
+                return candidate
+    return None

@@ -7,19 +7,17 @@ import ast
 import contextlib
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from advisor.python_source.around_launch import AroundLaunch
 from advisor.python_source.bindings import Scope
-from advisor.python_source.found_launch import FoundLaunch
-from advisor.python_source.host_descriptors import host_descriptor
 from advisor.python_source.jit_function import JitFunction
 from advisor.python_source.launch_forms import grid_of
 from advisor.python_source.literal_values import Symbol
 from advisor.python_source.literals import Allowance, NotLiteralError
 from advisor.python_source.source import SourceFile
-from advisor.python_source.tensor_shapes import DEEPEST, Extent, Stride
-from advisor.python_source.tensor_types import element_type
+from advisor.python_source.tensor_shapes import DEEPEST, Extent, Stride, element_type, host_descriptor
 
 
 class LaunchSite:
@@ -64,7 +62,7 @@ class LaunchSite:
 
     def tells_grid(self, values: Mapping[str, Any], defaults: Mapping[str, Any], options: Sequence[str]) -> bool:
         """Whether the grid follows from what is known."""
-        self.around.allowance = Allowance()
+        self.around.allowance = Allowance(until=self.around.allowance.until)
         with contextlib.suppress(NotLiteralError):
             return self.grid({**defaults, **self.constants(values, options)[0], **values}) is not None
         return False
@@ -177,7 +175,7 @@ class LaunchSite:
         Otherwise none is taken for the innermost one, but what counts from the end.
         """
         found: dict[str, int | None] = {}
-        self.around.allowance = Allowance()
+        self.around.allowance = Allowance(until=self.around.allowance.until)
         for name, asked in self.around.asked.items():
             if name in given or not isinstance(asked, Stride):
                 continue
@@ -202,7 +200,7 @@ class LaunchSite:
             NotLiteralError: It cannot be worked out.
         """
         node: ast.expr = grid_of(self.call)
-        self.around.allowance = Allowance()
+        self.around.allowance = Allowance(until=self.around.allowance.until)
         made = self.around.reader(values)
         for _ in range(DEEPEST):
             if isinstance(node, ast.Name) and isinstance(value := self.around.assigned.get(node.id), ast.Name | ast.Lambda):
@@ -220,3 +218,36 @@ class LaunchSite:
         sizes = tuple(found) if isinstance(found, (tuple, list)) else (found,)
         good = 1 <= len(sizes) <= 3 and all(isinstance(n, int) and not isinstance(n, bool) and 0 < n < 2**31 for n in sizes)
         return sizes if good else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundLaunch:
+    """A launch and where it stands.
+
+    Attributes:
+        grid: Programs; None: not known.
+        line: Of the launch.
+        text: The grid as it is written.
+        constexprs: Constants that the launch passes, as far as they can be worked out.
+        options: Options that it passes (num_warps, ...), the same.
+        numbers: Values of its other arguments, the same.
+        types: Types of the elements of tensors that it passes, where the function around it says which it makes them of: "int32".
+        strides: Strides that it passes, were its tensors contiguous; None: not known, but not the innermost one, or not known to be it.
+        presumed: Constants that follow where an argument which a call of the function around cannot leave out is not None:
+            `HAS_BIAS=bias is not None`.
+        blocks, shapes: Of tensor descriptors that it passes, where the function around makes them.
+        passed: Whether arguments are given something, by the same, where what the function around says of them is that or None.
+    """
+
+    grid: tuple[int, ...] | None
+    line: int
+    text: str
+    constexprs: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
+    numbers: Mapping[str, Any] = field(default_factory=dict)
+    types: Mapping[str, str] = field(default_factory=dict)
+    strides: Mapping[str, int | None] = field(default_factory=dict)
+    presumed: Mapping[str, bool] = field(default_factory=dict)
+    passed: Mapping[str, bool] = field(default_factory=dict)
+    blocks: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)

@@ -9,14 +9,18 @@ import ast
 import itertools
 import math
 import operator
+import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from advisor.python_source.literal_values import ConfigLiteral, Constexpr, Symbol, config_literal, plain
 from advisor.result.schema import LAUNCH_OPTIONS
 
 MAX_STEPS = 200_000
+MAX_SECONDS = 2.0
+STEPS_PER_LOOK = 64
+"""Steps between two looks at the clock."""
 MAX_ITEMS = 20_000
 MAX_INTEGER = 2**128
 
@@ -27,9 +31,15 @@ class NotLiteralError(Exception):
 
 @dataclass(slots=True)
 class Allowance:
-    """The steps that are left for all that one question of a file follows, through however many evaluators."""
+    """The steps and the time that are left for all that one question of a file follows, through however many evaluators.
+
+    Attributes:
+        left: Steps.
+        until: The time of the monotonic clock, in seconds, at which it ends: of some files a step takes long.
+    """
 
     left: int = MAX_STEPS
+    until: float = field(default_factory=lambda: time.monotonic() + MAX_SECONDS)
 
     def take(self, steps: int = 1) -> None:
         """So many steps more.
@@ -38,7 +48,7 @@ class Allowance:
             NotLiteralError: They are not left.
         """
         self.left -= steps
-        if self.left < 0:
+        if self.left < 0 or (self.left % STEPS_PER_LOOK < steps and time.monotonic() > self.until):
             raise NotLiteralError("too much to evaluate")
 
 

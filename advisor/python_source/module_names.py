@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import functools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from advisor.python_source.bindings import statements_within
-from advisor.python_source.changes import changed_by
+from advisor.python_source.bindings import changed_by, statements_within
 from advisor.python_source.functions import FunctionReader
 from advisor.python_source.literals import NotLiteralError
 from advisor.python_source.surroundings import Place
@@ -142,7 +142,8 @@ class ModuleNames:
         first = min((line for line, pair in pairs if len(pair) > 1 and pair & names), default=0)
         for other in sorted(names - {name}):
             for statement in self._touching(body).get(other, ()):
-                if first < (statement.end_lineno or 0) and statement.lineno < place.position[0] and not _rebinds(statement, other):
+                after = first < (statement.end_lineno or 0) and statement.lineno < place.position[0]
+                if after and not _rebinds(statement, other) and not _spans(statement, place):
                     raise NotLiteralError(f"{name} may have a second name, {other}, by which it is changed in line {statement.lineno}")
 
     def _step(self, reader: FunctionReader, name: str, statement: ast.stmt, place: Place, value: Any) -> Any:
@@ -209,9 +210,22 @@ class ModuleNames:
                 break
         left = [body for body in left if not (body and isinstance(body[-1], ast.Raise))]
         touching = [body for body in left if name in self._touching(body)]
+        if len(touching) > 1:
+            failing = [body for body in touching if self._fails(reader, self._touching(body)[name][-1], name)]
+            left, touching = ([body for body in each if body not in failing] for each in (left, touching))
         if touching and len(left) > 1:
             raise self._unknown(name, touching)
         return touching[0] if touching else ()
+
+    def _fails(self, reader: FunctionReader, statement: ast.stmt, name: str) -> bool:
+        """Whether a statement gives a name what triton's modules do not have, `tanh = tl.extra.intel.libdevice.tanh`: it does not run."""
+        value = _assigned_expression(statement, name)
+        while isinstance(value, ast.Attribute):
+            with contextlib.suppress(NotLiteralError):
+                if not reader.has(value):
+                    return True
+            value = value.value
+        return False
 
     def _decided(self, reader: FunctionReader, test: ast.expr | None, place: Place) -> bool | None:
         if test is None:

@@ -12,18 +12,27 @@ from pathlib import Path
 from typing import Any
 
 from advisor.python_source import same_name
-from advisor.python_source.applied import is_redefined, layers_of
-from advisor.python_source.assignments import as_function, assigned_expressions
 from advisor.python_source.bindings import SCOPES, Scope, nodes_of_file, statements_within
-from advisor.python_source.constexpr_functions import called_functions, is_constexpr_function
-from advisor.python_source.decorators import DEEPEST, Decorators, last_name
+from advisor.python_source.decorators import DEEPEST, Decorators, is_redefined, last_name, layers_of
 from advisor.python_source.functions import FunctionReader
-from advisor.python_source.imports import HANDED_ON, Import, imports_of, inner_imports_of, is_triton_jit, module_level, stars_of
+from advisor.python_source.imports import (
+    HANDED_ON,
+    MOST_HANDS,
+    Import,
+    as_function,
+    assigned_expressions,
+    imports_of,
+    inner_imports_of,
+    is_triton_jit,
+    locate,
+    module_level,
+    stars_of,
+)
 from advisor.python_source.jit_function import JitFunction, read_function
-from advisor.python_source.launched_names import launched_names, launching_calls
+from advisor.python_source.kernel_names import called_functions, is_constexpr_function
+from advisor.python_source.launch_forms import launched_names, launching_calls
 from advisor.python_source.literal_values import Constexpr
 from advisor.python_source.literals import NotLiteralError, dotted
-from advisor.python_source.locating import MOST_HANDS, locate
 from advisor.python_source.module_names import ModuleNames
 from advisor.python_source.surroundings import Inquiry, Surroundings
 from advisor.system.errors import InputError, NothingMatchedError, UsageError

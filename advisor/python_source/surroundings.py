@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from advisor.python_source import triton_names
+from advisor.python_source import target_questions
 from advisor.python_source.literals import Allowance, Evaluator, NotLiteralError, dotted
 
 
@@ -106,4 +106,4 @@ class FileReader(Evaluator):
         root = owner.partition(".")[0]
         if root not in self.roots or root in self.names:
             raise NotLiteralError(f"whether {ast.unparse(node.value)[:60]} has an attribute, as line {node.lineno} asks, is not known")
-        return triton_names.has(self.origin(node.value) or owner, str(node.attr))
+        return target_questions.has(self.origin(node.value) or owner, str(node.attr))

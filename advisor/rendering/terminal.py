@@ -136,6 +136,9 @@ def _launch_lines(launch: LaunchReport, label: str, *, findings: int) -> list[Te
         line.append("ranked first of its configurations" if figures.unset(launch) else "" if share is None else _of_ceiling(share))
     line.rstrip()
     out = [line]
+    if launch.library is not None:
+        reached = f"library {_us(launch.library.us)} {figures.interval(launch.library)}".rstrip()
+        out.append(Text(f"{' ' * (4 if label else 2)}{reached} ({launch.library.origin}: {figures.clean(launch.library.source)})"))
     out += [Text(f"  x fault: {figures.clean(fault)}", style="bold red") for fault in launch.faults]
     indent = 4 if label else 2
     out += [_finding(item, indent=indent) for item in figures.ordered_findings(launch.findings)[:findings]]

@@ -178,11 +178,11 @@ def _launch_view(part: Group, launch: LaunchReport, anchors: Anchors) -> LaunchV
 
 
 def _waterfall(launch: LaunchReport, now: Latency) -> tuple[tuple[Step, ...], float | None]:
-    """bound, ceiling, the steps between that cost anything, predicted, and measured, on one scale."""
+    """bound, ceiling, library, the steps between that cost anything, predicted, and measured, on one scale."""
     ends: list[float] = [launch.bound.us]
     for part in launch.gap:
         ends.append(ends[-1] + part.us)
-    known = (launch.ceiling, launch.predicted, launch.measured, now)
+    known = (launch.ceiling, launch.library, launch.predicted, launch.measured, now)
     longest = max(*ends, *(latency.us for latency in known if latency is not None), 1e-9)
 
     def station(name: str, kind: str, latency: Latency, note: str) -> Step:
@@ -193,6 +193,8 @@ def _waterfall(launch: LaunchReport, now: Latency) -> tuple[tuple[Step, ...], fl
     steps = [station("Bound", "bound", launch.bound, f"{figures.bound_words(launch)}: {launch.binding_pipeline}")]
     if launch.ceiling is not None:
         steps.append(station("Tunable ceiling", "ceiling", launch.ceiling, "the best this kernel reaches"))
+    if launch.library is not None:
+        steps.append(station("Library", "ceiling", launch.library, launch.library.source))
     last = [station("Predicted", "predicted", launch.predicted, "")] if launch.predicted else []
     for start, end, part in zip(ends, ends[1:], launch.gap, strict=False):
         if _costs_nothing(part):

@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-SCHEMA_VERSION = "1.0"
+SCHEMA_VERSION = "1.1"
+"""1.1: the library reference of a launch."""
 
 Origin = Literal["measured", "simulated", "predicted", "specified"]
 """What a number is. Simulated: it stands where a measurement would, and comes from a fake device or from rows that say so."""
@@ -278,6 +279,7 @@ class LaunchReport:
     recommendation: Recommendation | None
     faults: tuple[str, ...] = ()  # e.g. "measured 3.1 us is below the bound 4.0 us: model or measurement fault"
     source_lines: tuple[SourceLine, ...] = ()  # of kernels whose compiled code was read
+    library: Latency | None = None  # what the best library kernel takes for the same problem, where one was measured
     decision: str | None = None  # launches of one decision change together (w13 and w2 of a layer, of one entry or two); None: alone
 
 

@@ -12,8 +12,9 @@ class StepOperator:
     """One operator of a step: `count` launches of `us` each, every latency in microseconds.
 
     `total_us` is all of them, `share` its part of the step (0..1). `ceiling_us` is the tunable ceiling, `library_us` the library
-    reference, where there is one. `gain` is the part of the step that is won where the operator reaches its tunable ceiling (0 where it is
-    not `tunable`), `gain_at_bound` where it reaches the bound: what a better or fused kernel could win at most.
+    reference, measured where `library` says, where there is one. `gain` is the part of the step that is won where the operator reaches its
+    tunable ceiling (0 where it is not `tunable`), `gain_at_library` where it takes what the best library takes, `gain_at_bound` where it
+    reaches the bound: what a better or fused kernel could win at most.
     """
 
     name: str
@@ -28,10 +29,12 @@ class StepOperator:
     binding: str
     ceiling_us: float
     library_us: float | None
+    library: str
     tunable: bool
     total_us: float
     share: float
     gain: float
+    gain_at_library: float
     gain_at_bound: float
     measured_us: float | None = None
 

@@ -12,10 +12,12 @@ from typing import Any
 
 from advisor.python_source.literal_values import Passed, Symbol
 from advisor.system.errors import InputError
+from advisor.system.reading import is_given, open_file, read_bytes
 
 FORMAT = "triton-advisor launches 1"
 MAX_BYTES = 1_000_000_000
 MAX_LINES = 1_000_000
+RECORD = "a file that `advisor record` wrote"
 MAX_INTEGER = 2**64
 """No integer that a kernel takes is as large."""
 
@@ -73,9 +75,11 @@ def is_launch_record(path: str | Path) -> bool:
     try:
         if Path(path).suffix == ".jsonl" and Path(path).exists():
             return True
-        with Path(path).open("rb") as stream:
+        if is_given(path):
+            return False
+        with open_file(path, str(path), RECORD) as stream:
             return FORMAT.encode() in stream.readline(4096)
-    except (OSError, ValueError):  # ValueError: a null byte in the path
+    except (InputError, OSError):
         return False
 
 
@@ -86,16 +90,9 @@ def read_launches(path: str | Path) -> LaunchRecords:
         InputError: It cannot be read, or is none.
     """
     path = Path(path)
-    try:
-        if path.stat().st_size > MAX_BYTES:
-            raise InputError(f"{path}: too large", None, f"at most {MAX_BYTES} bytes")
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read", error.strerror, "a file that `advisor record` wrote") from None
+    lines = read_bytes(path, str(path), RECORD, MAX_BYTES).decode("utf-8", "replace").splitlines()
     if not lines or FORMAT not in lines[0][:4096]:
-        raise InputError(
-            f"{path}: is not a launch record", lines[0][:80] if lines else "an empty file", "a file that `advisor record` wrote"
-        )
+        raise InputError(f"{path}: is not a launch record", lines[0][:80] if lines else "an empty file", RECORD)
     found: dict[str, dict[str, Any]] = {}
     counts: dict[tuple[str, Any], int] = {}
     times: dict[tuple[str, str], list[float]] = {}
@@ -134,11 +131,14 @@ def read_launches(path: str | Path) -> LaunchRecords:
         elif "problem" in value:
             problems.append(str(value["problem"]))
     launches = []
+    often: dict[str, int] = {}
+    for (name, _), count in counts.items():
+        often[name] = often.get(name, 0) + count
+    paths = {digest: path for digest, (path, _) in sources.items()}
     for name, value in found.items():
         try:
-            often = sum(n for (other, _), n in counts.items() if other == name) or 1
             taken = times.get(("times_us", name), []), times.get(("at_most_us", name), [])
-            launches.append(_launch(name, value, often, *taken, {digest: path for digest, (path, _) in sources.items()}))
+            launches.append(_launch(name, value, often.get(name) or 1, *taken, paths))
         except UnrecordedError as error:
             problems.append(f"{value.get('kernel', 'a kernel')}, launch {name}: left out, for {error}")
         except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:

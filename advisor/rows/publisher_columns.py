@@ -24,8 +24,18 @@ SAME: dict[str, tuple[str, ...]] = {
 }
 """Our column, and theirs with the same cells."""
 
-MARKS = frozenset({"gemm_dtype", "attn_dtype", "kv_cache_dtype", "kernel_source"})
+MARKS = frozenset({"gemm_dtype", "attn_dtype", "kv_cache_dtype", "kernel_source", "moe_dtype"})
 """Columns by which rows of theirs are known."""
+
+OF_LAYERS = {
+    "M": "num_tokens",
+    "H": "hidden_size",
+    "E": "num_experts",
+    "dtype": "moe_dtype",
+    "routing": "distribution",
+    "ep": "moe_ep_size",
+}
+"""The same of mixture-of-experts layers; their N is `inter_size` / `moe_tp_size`."""
 
 BLOCKED = "fp8_block"
 BLOCK_SHAPE = "128 128"
@@ -42,6 +52,14 @@ def translated(raw: Mapping[str, Cells], count: int) -> dict[str, Cells]:
         found = next((name for name in theirs if name in raw), None)
         if ours not in raw and found is not None:
             out[ours] = [_number(cell) for cell in raw[found]] if ours in ("H_kv", "window") else raw[found]
+    if "num_key_value_heads" in raw and "H_kv" in out and "num_heads" in raw:  # 0: as many as query heads
+        out["H_kv"] = [cell or heads for cell, heads in zip(out["H_kv"], raw["num_heads"], strict=True)]
+    if "moe_dtype" in raw:
+        out |= {ours: raw[theirs] for ours, theirs in OF_LAYERS.items() if theirs in raw and ours not in raw}
+        out |= {} if "op" in raw else {"op": ["layer"] * count}
+        if "inter_size" in raw and "N" not in raw:
+            shares = raw.get("moe_tp_size", ["1"] * count)
+            out["N"] = [_number(str(float(whole) // float(share or 1))) for whole, share in zip(raw["inter_size"], shares, strict=True)]
     have = {**raw, **out}
     if "stack" in out:
         out["stack"] = [cell.lower() for cell in out["stack"]]

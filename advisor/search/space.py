@@ -22,11 +22,13 @@ from advisor.pipelines.occupancy import LIMITERS
 from advisor.pipelines.space import configuration_at, problem_space
 from advisor.result.schema import LAUNCH_OPTIONS, Configuration, Problem
 from advisor.system.errors import InputError, UsageError
+from advisor.system.reading import read_bytes
 
 if TYPE_CHECKING:
     import optuna
 
 MAX_CONFIGURATIONS = 200_000
+MAX_FILE_BYTES = 8_000_000
 
 Value = int | bool | str
 Constraint = Callable[[Mapping[str, Value]], bool]
@@ -208,7 +210,7 @@ def _batch(configurations: Sequence[Configuration]) -> ConfigurationBatch:
 
 def _kernels_literal(path: Path) -> dict[str, Any]:
     try:
-        tree = ast.parse(path.read_bytes())
+        tree = ast.parse(read_bytes(path, path.name, "a kernel file", MAX_FILE_BYTES))
     except (OSError, SyntaxError, ValueError, RecursionError) as error:
         raise InputError(f"{path.name}: cannot be read as Python ({type(error).__name__})", str(path), "a kernel file") from None
     for node in tree.body:

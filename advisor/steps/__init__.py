@@ -1,1 +1,1 @@
-"""Whole layers and whole models: the operators of a step, its collectives and gaps, and what the step takes."""
+"""Whole layers and whole models: the kernels of a layer, the operators of a step, its collectives and gaps, and what they take."""

@@ -48,10 +48,15 @@ class Curves:
         return us * 2 ** max(wanted - self.log2_bytes[-1], 0.0), reference is gpu
 
     def _nearest(self, gpu: GpuSpec, name: str) -> GpuSpec:
-        """The measured GPU with the same sort of links whose rate is nearest."""
+        """The measured GPU with the same sort of links, of the same architecture if there is one (its switches do the same), whose rate is
+        nearest."""
         known = [load_gpu(each) for each in self.of if name in self.of[each]]
-        alike = [each for each in known if (each.fabric_bytes_per_s is None) == (gpu.fabric_bytes_per_s is None)] or known
-        return min(alike, key=lambda each: abs(math.log(link_rate(each) / link_rate(gpu))))
+
+        def distance(each: GpuSpec) -> tuple[bool, bool, float]:
+            sort = (each.fabric_bytes_per_s is None) != (gpu.fabric_bytes_per_s is None)
+            return sort, each.architecture != gpu.architecture, abs(math.log(link_rate(each) / link_rate(gpu)))
+
+        return min(known, key=distance)
 
 
 SEND_SHARE = 0.8

@@ -14,15 +14,15 @@ from advisor.system.resources import folder
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gaps:
-    """What a step takes beside its kernels, microseconds: `kernel_us` per kernel, `step_us` of the host around every step, and
-    `launch_us` that the host takes per launch without a CUDA graph, which shows where kernels end sooner.
+    """What lies between the sum of an engine's kernels and its step: `kernel_us` per kernel, `launch_us` that the host takes per launch
+    without a CUDA graph, which shows where kernels end sooner, and `busy`, which the kernels' own time is multiplied by.
 
     `kernel_us` is below 0 where kernels were timed alone: what a launch and its events take is in every such timing, and a queue hides it.
     """
 
     kernel_us: float
-    step_us: float
     launch_us: float
+    busy: float = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,7 +21,8 @@ from advisor.steps.operators import Operator
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """One launch, microseconds: predicted with its 80 % interval, the bound and the pipeline that sets it, the tunable ceiling.
+    """One launch, microseconds: predicted with its 80 % interval, the bound and the pipeline that sets it, the tunable ceiling, and what
+    the best library kernel takes, with where that was measured; None where none was.
 
     A library kernel chooses its own configuration: its ceiling is the prediction, and it is not `tunable`.
     """
@@ -33,6 +34,8 @@ class Cost:
     binding: str
     ceiling_us: float
     tunable: bool
+    library_us: float | None = None
+    library: str = ""
 
 
 def costs(operators: Sequence[Operator], gpu: GpuSpec, predictor: Predictor, engine: str) -> list[Cost]:
@@ -69,7 +72,20 @@ def _group(operators: list[Operator], gpu: GpuSpec, predictor: Predictor, engine
     tunable = first.family == "fused_moe" and first.op in ("w13", "w2")
     ceiling = tunable_ceiling(predictor.ceiling(problem, gpu), bound.us, us).us if tunable else us
     columns = np.broadcast_arrays(us, low, high, bound.us, ceiling)
-    return [
-        Cost(us=u, low_us=lo, high_us=hi, bound_us=b, ceiling_us=min(c, u), binding=PIPELINES[int(which)], tunable=tunable)
-        for (u, lo, hi, b, c), which in zip(np.stack(columns, axis=-1).tolist(), np.broadcast_to(bound.binding, us.shape), strict=True)
-    ]
+    found = []
+    for i, (u, lo, hi, b, c) in enumerate(np.stack(columns, axis=-1).tolist()):
+        library = predictor.library_reference(problem.take(np.array([i])), gpu)
+        found.append(
+            Cost(
+                us=u,
+                low_us=lo,
+                high_us=hi,
+                bound_us=b,
+                binding=PIPELINES[int(np.broadcast_to(bound.binding, us.shape)[i])],
+                ceiling_us=min(c, u),
+                tunable=tunable,
+                library_us=None if library is None else max(min(library.us, u), b),
+                library="" if library is None else library.source,
+            )
+        )
+    return found

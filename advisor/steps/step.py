@@ -43,10 +43,11 @@ class Priced:
         return sum(operator.count * cost.us for operator, cost in self.kernels)
 
     def gap_us(self, fitted: Constants) -> float:
-        """What comes on top, microseconds."""
+        """What comes on top of them, microseconds: the GPU between two kernels, and where it waits for a host that launches more slowly."""
         gaps = fitted.gaps[self.engine]
-        waiting = max(gaps.launch_us * self.count - self.busy_us, 0.0) if self.eager else 0.0
-        return gaps.step_us + gaps.kernel_us * self.count + waiting
+        on_gpu = gaps.busy * self.busy_us + gaps.kernel_us * self.count
+        least = gaps.launch_us * self.count if self.eager else 0.0
+        return max(on_gpu, least) - self.busy_us
 
     def time(self, fitted: Constants) -> StepTime:
         """The step and its 80 % interval: errors of one kind on one GPU go together, those of different kinds do not."""
@@ -196,7 +197,6 @@ def _collective(operator: Operator, gpu: GpuSpec, fitted: Constants, engine: str
 
 def _row(operator: Operator, cost: Cost, total: float) -> StepOperator:
     all_us = operator.count * cost.us
-    library = cost.us if operator.kind in ("gemm", "attention", "collective") else None
     return StepOperator(
         name=operator.name,
         kind=operator.kind,
@@ -209,11 +209,13 @@ def _row(operator: Operator, cost: Cost, total: float) -> StepOperator:
         bound_us=cost.bound_us,
         binding=cost.binding,
         ceiling_us=cost.ceiling_us,
-        library_us=library,
+        library_us=cost.library_us,
+        library=cost.library,
         tunable=cost.tunable,
         total_us=all_us,
         share=all_us / total,
         gain=operator.count * (cost.us - cost.ceiling_us) / total if cost.tunable else 0.0,
+        gain_at_library=operator.count * (cost.us - cost.library_us) / total if cost.library_us else 0.0,
         gain_at_bound=operator.count * (cost.us - cost.bound_us) / total,
     )
 
@@ -240,10 +242,12 @@ def _gap_row(gap: float, total: float, eager: bool) -> StepOperator:
         binding="launch",
         ceiling_us=gap,
         library_us=None,
+        library="",
         tunable=False,
         total_us=gap,
         share=gap / total,
         gain=0.0,
+        gain_at_library=0.0,
         gain_at_bound=gap / total,
     )
 
@@ -253,15 +257,17 @@ LEAST_GAIN = 0.005
 
 
 def advice(result: StepResult) -> list[str]:
-    """Which kernel first, and what the step gains: a line each, the largest gain first."""
+    """Which kernel first, and what the step gains: a line each. What can be tuned and what a library does better come before what only a
+    new kernel, or none at all, could win."""
     lines = []
-    tunable = [row for row in result.operators if row.gain >= LEAST_GAIN]
-    for row in sorted(tunable, key=lambda row: -row.gain)[:3]:
-        lines.append(f"tune {row.name}: {row.share:.0%} of the step; at its tunable ceiling the step gains {row.gain:.1%}")
-    rest = [row for row in result.operators if not row.tunable and row.kind != "gaps" and row.gain_at_bound >= 2 * LEAST_GAIN]
+    sure = [(row.gain, f"tune {row.name}", "its tunable ceiling") for row in result.operators]
+    sure += [(row.gain_at_library, f"take another library for {row.name}", f"the best one's ({row.library})") for row in result.operators]
+    shares = {row.name: row.share for row in result.operators}
+    for gain, what, where in sorted(sure, reverse=True)[:3]:
+        if gain >= LEAST_GAIN:
+            name = what.split(" ", 1)[1].removeprefix("another library for ")
+            lines.append(f"{what}: {shares[name]:.0%} of the step; at {where} the step gains {gain:.1%}")
+    rest = [row for row in result.operators if row.kind != "gaps" and row.gain_at_bound >= 2 * LEAST_GAIN]
     for row in sorted(rest, key=lambda row: -row.gain_at_bound)[: 4 - len(lines)]:
-        lines.append(
-            f"replace or fuse {row.name}: {row.share:.0%} of the step; nothing to tune here, and at its bound the step would gain "
-            f"{row.gain_at_bound:.1%}"
-        )
+        lines.append(f"replace or fuse {row.name}: {row.share:.0%} of the step; at its bound the step would gain {row.gain_at_bound:.1%}")
     return lines

@@ -1,12 +1,14 @@
-"""Reading text files and pipes, with an error that names the file and says what to do where that fails."""
+"""Reading files and pipes, with an error that names the file and says what to do where that fails."""
 
 from __future__ import annotations
 
 import gzip
 import os
+import stat
+import sys
 import zlib
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from advisor.system.errors import InputError
 
@@ -21,33 +23,67 @@ _FORMS = {
 }
 """First bytes of what is given for text -> what it is, and what to do about it."""
 
+MOST_DOTS = 200
 PIECE_BYTES = 1 << 20
 """Read at a time: asked for all at once, Python sets aside the most that a file may hold, a gigabyte for a few lines."""
 
 
-def read_text(
-    path: str | os.PathLike[str], label: str, what: str, limit_bytes: int, *, encoding: str = "utf-8-sig", unpack: bool = False
-) -> str:
-    """The text of a file or pipe, read once, its ends of lines as they are.
+def is_given(path: str | os.PathLike[str]) -> bool:
+    """Whether a path names what this process was given open: it can be read once."""
+    return os.fspath(path).startswith(("/dev/fd/", "/dev/stdin", "/proc/self/fd/"))
+
+
+def open_file(path: str | os.PathLike[str], label: str, what: str) -> BinaryIO:
+    """A file opened for reading, or a pipe that this process was given: its standard input, or a descriptor of a shell's (`/dev/fd/63`).
+
+    A pipe with a name, which waits for someone to write, and a device, which may never end, are refused.
+
+    Args:
+        path: The file.
+        label: What errors call it.
+        what: What it should be: "a CSV file".
+
+    Raises:
+        InputError: It cannot be opened, or is none of these.
+    """
+    try:
+        if Path(path).is_dir():
+            raise InputError(f"{label or path}: is a directory", os.fspath(path), what, "name the file inside it")
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0))
+        stream = os.fdopen(descriptor, "rb")
+        if not is_given(path) and not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            stream.close()
+            raise InputError(
+                f"{label}: is no file but a pipe or a device", os.fspath(path), what, "write it to a file, or pipe it in: /dev/stdin"
+            )
+        if hasattr(os, "set_blocking"):
+            os.set_blocking(descriptor, True)
+        return stream
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise InputError(f"{label}: cannot be read ({reason})", os.fspath(path), what, "check the path") from None
+    except ValueError:  # a null byte in the path
+        raise InputError(f"{label!r}: not a path", None, "a path", "check the path") from None
+
+
+def read_bytes(path: str | os.PathLike[str], label: str, what: str, limit_bytes: int, *, unpack: bool = False) -> bytes:
+    """What a file or pipe holds, read once.
 
     Args:
         path: The file.
         label: What errors call it.
         what: What it should be: "a CSV file".
         limit_bytes: The most it may hold, unpacked (a small .gz can hold terabytes).
-        encoding: Of the text; a mark before it is no part of it, unless this is "utf-8".
         unpack: Whether it may be gzipped.
 
     Raises:
-        InputError: It cannot be read, is too large, or is no text.
+        InputError: It cannot be read, or is too large.
     """
+    data = bytearray()
     try:
-        if Path(path).is_dir():
-            raise InputError(f"{label or path}: is a directory", os.fspath(path), what, "name the file inside it")
-        with Path(path).open("rb") as stream:
-            packed = unpack and stream.peek(2)[:2] == b"\x1f\x8b"  # looked at, not taken: a pipe cannot be wound back
+        with open_file(path, label, what) as stream:
+            packed = unpack and stream.peek(2)[:2] == b"\x1f\x8b"  # type: ignore[attr-defined]  # looked at: a pipe cannot be wound back
             source: Any = gzip.GzipFile(fileobj=stream) if packed else stream
-            data = bytearray()
             while len(data) <= limit_bytes and (piece := source.read(min(PIECE_BYTES, limit_bytes + 1 - len(data)))):
                 data += piece
     except (EOFError, zlib.error, gzip.BadGzipFile):
@@ -55,13 +91,55 @@ def read_text(
     except OSError as error:
         reason = error.strerror or type(error).__name__
         raise InputError(f"{label}: cannot be read ({reason})", os.fspath(path), what, "check the path") from None
-    except ValueError:  # a null byte in the path
-        raise InputError(f"{label!r}: not a path", None, "a path", "check the path") from None
     if len(data) > limit_bytes:
         remedy = "is this the file you mean? If so, leave out what is not needed"
         raise InputError(f"{label}: file too large", f"over {limit_bytes:,} bytes", f"at most {limit_bytes:,} bytes", remedy)
+    return bytes(data)
+
+
+def read_text(
+    path: str | os.PathLike[str], label: str, what: str, limit_bytes: int, *, encoding: str = "utf-8-sig", unpack: bool = False
+) -> str:
+    """The text of a file or pipe, read once, its ends of lines as they are; the arguments are those of `read_bytes`.
+
+    Args:
+        path: The file.
+        label: What errors call it.
+        what: What it should be: "a CSV file".
+        limit_bytes: The most it may hold, unpacked.
+        encoding: Of the text; a mark before it is no part of it, unless this is "utf-8".
+        unpack: Whether it may be gzipped.
+
+    Raises:
+        InputError: It cannot be read, is too large, or is no text.
+    """
+    data = read_bytes(path, label, what, limit_bytes, unpack=unpack)
     try:
         return data.decode(encoding)
     except UnicodeDecodeError:
         form, remedy = next((said for mark, said in _FORMS.items() if data.startswith(mark)), (None, "is this the file you mean?"))
         raise InputError(f"{label}: not UTF-8 text", form, what, remedy) from None
+
+
+def parse_toml(data: bytes, label: str, remedy: str | None = None) -> dict[str, Any]:
+    """A TOML document.
+
+    Args:
+        data: Its text.
+        label: What errors call it.
+        remedy: What they say to do.
+
+    Raises:
+        InputError: It is none, or a key of it has more parts than any of ours (Python's parser takes their square of time).
+    """
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+    deepest = max((piece.count(b".") for line in data.splitlines() for piece in line.split(b",")), default=0)
+    if deepest > MOST_DOTS:
+        raise InputError(f"{label}: is not TOML of ours", f"{deepest:,} dots in a row of names", f"at most {MOST_DOTS}", remedy)
+    try:
+        return tomllib.loads(data.decode("utf-8"))
+    except (ValueError, RecursionError) as error:  # not UTF-8, not TOML, nested too deep, or a number of thousands of digits
+        raise InputError(f"{label}: is not TOML ({error})", None, None, remedy) from None

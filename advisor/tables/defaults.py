@@ -62,6 +62,29 @@ def default_fields(
     return {name: np.broadcast_to(np.asarray(column, dtype=np.int64), m.shape).copy() for name, column in zip(FIELDS, columns, strict=True)}
 
 
+VLLM_NEW_HEURISTIC = 1800
+VLLM_FEW_ROWS_OF_BLOCKS = 1900
+VLLM_NARROW_BLOCKS = 3300
+"""Versions of vLLM, 0.18 as 1800: from the first on `get_default_config` is that of pull request 34846, before it SGLang's; from the second
+on block-scaled fp8 has 16 rows for at most 64 tokens, before it always 64; the narrow tile for at most 8 tokens is known of the third.
+By the measured layers of `ai-dynamo/aiconfigurator`, whose steps lie there."""
+
+
+def released_defaults(stack: str, version: int, M: Any, E: Any, **options: Any) -> dict[str, np.ndarray]:
+    """`default_fields` of an older version of a stack, as `moe_layer.version_number` counts them; 0: of the newest."""
+    if stack != "vllm" or not version or version >= VLLM_NARROW_BLOCKS:
+        return default_fields(stack, M, E, **options)
+    if options.get("block_shape") is None:
+        old = version < VLLM_NEW_HEURISTIC
+        return default_fields("sglang" if old else "vllm", M, E, **(options | {"dtype": None} if old else options))
+    found = default_fields("sglang", M, E, **options)
+    if version >= VLLM_FEW_ROWS_OF_BLOCKS:
+        tokens = np.broadcast_to(np.asarray(M), found["BLOCK_SIZE_M"].shape)
+        found["BLOCK_SIZE_M"] = np.where(tokens <= 64, 16, 64)
+        found["GROUP_SIZE_M"] = np.where(tokens <= 16, 1, 32)
+    return found
+
+
 def _vllm(m: np.ndarray, e: np.ndarray, fp8: bool, weight_only: bool, block_shape: tuple[int, int] | None, amd: bool) -> tuple[Any, ...]:
     if fp8 and block_shape is not None:
         narrow = (m <= 8) & (not amd) & (block_shape[0] % 64 == 0)  # twice the CTAs, where 128 columns leave most SMs idle

@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from advisor.result.schema import Configuration
 from advisor.system.errors import AdvisorError, InputError, NotOursError, UsageError
-from advisor.system.reading import read_text
+from advisor.system.reading import read_bytes, read_text
 from advisor.system.writing import replacing
 from advisor.tables.entries import RETUNE as _RETUNE
 from advisor.tables.entries import read_entry
@@ -141,8 +141,8 @@ def is_of_another_kernel(path: Path) -> bool:
 def _document(path: Path) -> Any:
     """What a JSON file holds; None where it cannot be read."""
     try:
-        return None if path.stat().st_size > FILE_SIZE_LIMIT_BYTES else json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
+        return json.loads(read_bytes(path, path.name, "a tuned table", FILE_SIZE_LIMIT_BYTES))
+    except (InputError, ValueError, RecursionError):
         return None
 
 

@@ -39,11 +39,11 @@ TREES: dict[str, Any] = {
     "force_row_wise": True,
     "verbose": -1,
 }
-ROUNDS, FOLD_ROUNDS, SPREAD_ROUNDS = 450, 150, 40
+ROUNDS, FOLD_ROUNDS, SPREAD_ROUNDS = 450, 240, 40
 SPREAD_TREES = TREES | {"objective": "l2", "num_leaves": 12, "min_data_in_leaf": 200}
 FOLDS = 3
-MOST_ROWS, MOST_FOLD_ROWS = 240_000, 60_000
-"""Rows that are fitted, drawn at random where there are more: of the whole, and with a group left out."""
+MOST_ROWS, MOST_FOLD_ROWS, MOST_UNSEEN_ROWS = 240_000, 120_000, 5_000
+"""Rows that are fitted, drawn at random where there are more: of the whole, and with shapes left out; and rows judged of a GPU left out."""
 
 LEAST_ROWS = 400
 FAR_FROM_NEIGHBOURS = np.log(2.5)
@@ -237,21 +237,26 @@ def table(kind: str, parts: Sequence[Measured]) -> tuple[Array, Array, NDArray[n
 def _fit(kind: str, parts: Sequence[Measured]) -> LibraryModel:
     """The correction from all rows; the size of its errors and their quantiles from shapes, and from GPUs, that were left out."""
     x, y, group, gpu = table(kind, parts)
-    drawn = np.random.default_rng(0).permutation(y.size)
+    drawn = _in_turn([part.latency_us.size for part in parts])
     correction = _grown(x, y, drawn[:MOST_ROWS], ROUNDS)
+    judged = drawn[:MOST_FOLD_ROWS]
     error = np.full(y.size, np.nan)
     for i in range(FOLDS):
         out = group // 7 % FOLDS == i
-        error[out] = y[out] - _grown(x, y, drawn[~out[drawn]][:MOST_FOLD_ROWS], FOLD_ROUNDS)(x[out])
-    spread = _grown(x, np.log(np.abs(error) + LEAST_ERROR), drawn[:MOST_FOLD_ROWS], SPREAD_ROUNDS, SPREAD_TREES)
-    size = np.exp(spread(x))
-    quantiles = {(kind, True): calibration.table(error, size)}
-    of_gpu = {(kind, name): calibration.table(error[gpu == name], size[gpu == name]) for name in np.unique(gpu).tolist()}
+        forest = _grown(x, y, drawn[~out[drawn]][:MOST_FOLD_ROWS], FOLD_ROUNDS)
+        rows = judged[out[judged]]
+        error[rows] = y[rows] - forest(x[rows])
+    spread = _grown(x, np.log(np.abs(error) + LEAST_ERROR), judged, SPREAD_ROUNDS, SPREAD_TREES)
+    scaled = error[judged] / np.exp(spread(x[judged]))
+    one = np.ones(scaled.size)
+    quantiles = {(kind, True): calibration.table(scaled, one)}
+    for_gpu = {name: gpu[judged] == name for name in np.unique(gpu[judged]).tolist()}
+    of_gpu = {(kind, name): calibration.table(scaled[rows], one[rows]) for name, rows in for_gpu.items()}
     unseen = _errors_of_gpus_left_out(kind, parts, x, y, gpu, drawn)
     if unseen is not None:
-        known = np.isfinite(unseen)
-        scaled = unseen[known] / size[known]
-        quantiles[(kind, False)] = calibration.table(np.concatenate([scaled, -scaled]), np.ones(2 * scaled.size))  # to either side
+        known = np.flatnonzero(np.isfinite(unseen))
+        far = unseen[known] / np.exp(spread(x[known]))
+        quantiles[(kind, False)] = calibration.table(np.concatenate([far, -far]), np.ones(2 * far.size))  # to either side
     return LibraryModel(
         kind=kind,
         correction=correction,
@@ -259,6 +264,13 @@ def _fit(kind: str, parts: Sequence[Measured]) -> LibraryModel:
         calibration=Calibration(quantiles=quantiles, of_gpu=of_gpu),
         series=tuple(part.series for part in parts),
     )
+
+
+def _in_turn(sizes: Sequence[int]) -> NDArray[np.int64]:
+    """Rows of parts of these sizes at random, one of each part in turn: a small file counts as much as a large one while it lasts."""
+    rng = np.random.default_rng(0)
+    turn = np.concatenate([rng.permutation(size) for size in sizes])
+    return np.lexsort((rng.permutation(turn.size), turn))
 
 
 def _grown(x: Array, y: Array, rows: NDArray[np.int64], rounds: int, options: dict[str, Any] = TREES) -> BushyForest:
@@ -275,8 +287,8 @@ def _errors_of_gpus_left_out(
     error = np.full(y.size, np.nan)
     for name in names:
         mine = gpu[drawn] == name
-        out = drawn[mine][: MOST_FOLD_ROWS // 10]
-        forest = _grown(x, y, drawn[~mine][:MOST_FOLD_ROWS], FOLD_ROUNDS)
+        out = drawn[mine][:MOST_UNSEEN_ROWS]
+        forest = _grown(x, y, drawn[~mine][: 10 * MOST_UNSEEN_ROWS], FOLD_ROUNDS // 2)
         relatives = _model_of([part.series for part in parts if part.series.gpu != name], kind, forest).relatives(load_gpu(name))
         error[out] = y[out] - np.mean([forest(_as(x[out], parts, relative)) for relative in relatives], axis=0)
     return error

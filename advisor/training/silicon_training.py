@@ -11,24 +11,37 @@ from numpy.typing import NDArray
 from advisor.gpus.hardware import list_gpus
 from advisor.learned.library import kernels
 from advisor.rows import aiter, silicon
-from advisor.training import library_training
+from advisor.training import layer_training, library_training
 
 
 def is_layout(path: Path | str) -> bool:
-    """Whether a folder is in one of these layouts."""
-    return silicon.is_layout(path) or aiter.is_layout(path)
+    """Whether a folder is in one of these layouts, or holds tuned tables of the stacks, which say what ran."""
+    return silicon.is_layout(path) or aiter.is_layout(path) or holds_tables(path)
+
+
+def holds_tables(path: Path | str) -> bool:
+    """Whether a folder holds tuned tables of fused-MoE kernels."""
+    return Path(path).is_dir() and next(Path(path).rglob("E=*,N=*.json"), None) is not None
 
 
 def train(
-    paths: Iterable[Path | str], exclude_gpus: Sequence[str] = (), progress: Callable[[str], None] = lambda text: None
+    paths: Iterable[Path | str],
+    exclude_gpus: Sequence[str] = (),
+    exclude_models: Sequence[tuple[int, int, int, int]] = (),
+    progress: Callable[[str], None] = lambda text: None,
 ) -> dict[str, NDArray[Any]]:
     """Arrays of `Weights.silicon`.
 
     Args:
         paths: Folders for which `is_layout` holds.
         exclude_gpus: Names of GPUs to leave out entirely.
+        exclude_models: Mixture-of-experts models (E, topk, H, inter) to leave out of the layers.
         progress: Told what is being done.
     """
     gpus = [gpu.name for gpu in list_gpus() if gpu.name not in exclude_gpus]
-    parts = library_training.read(paths, gpus, progress)
-    return kernels.arrays_of(library_training.fit(parts, progress))
+    paths = list(paths)
+    folders = [path for path in paths if silicon.is_layout(path)]
+    tables = [path for path in paths if holds_tables(path)]
+    layers = layer_training.train(folders, exclude_gpus, exclude_models, tables, progress)
+    parts = library_training.read([path for path in paths if path not in tables], gpus, progress)
+    return layers | (kernels.arrays_of(library_training.fit(parts, progress)) if parts else {})

@@ -42,7 +42,7 @@ def train(
     given = list(paths)
     layouts = [path for path in given if silicon_training.is_layout(path)]
     paths = [path for path in given if path not in layouts]
-    silicon = silicon_training.train(layouts, exclude_gpus, progress) if layouts else {}
+    silicon = silicon_training.train(layouts, exclude_gpus, exclude_models, progress) if layouts else {}
     if not paths:
         described = {"files": sorted(Path(path).name for path in layouts), "excluded_gpus": sorted(exclude_gpus), "versions": _versions()}
         return Weights(moe=None, direct={}, about=described, silicon=silicon)

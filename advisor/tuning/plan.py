@@ -15,6 +15,7 @@ from advisor.advising.targets import PlannedLaunch, Target
 from advisor.gpus.hardware import GpuSpec
 from advisor.learned import load_predictor
 from advisor.measurement import KernelRef, find_device
+from advisor.measurement.kernel_file import MAX_FILE_BYTES
 from advisor.measurement.recorded import Recording, read_recording
 from advisor.result.schema import Configuration, Problem
 from advisor.search.backend import Task
@@ -22,17 +23,22 @@ from advisor.search.prior import prior_of
 from advisor.search.space import SearchSpace
 from advisor.search.study import Decision
 from advisor.system.errors import NothingMatchedError
+from advisor.system.reading import read_bytes
 from advisor.tables.audit import entry_errors
 from advisor.tables.replacing import replacement
 from advisor.tables.tables import Table, clamp, read_table, select
 from advisor.tuning.backends import Subject, holds_only_best
 from advisor.tuning.order import Order, target_of
 from advisor.tuning.shared_rows import may_be_tried, of_own_table, restricted, with_fixed
-from advisor.tuning.spaces import recorded_space, space_of
 from advisor.tuning.table_kernels import check_exported, kernel_of, table_name, with_tables_types
 
 if TYPE_CHECKING:
     from advisor.learned.base import Predictor
+import numpy as np
+
+from advisor.measurement import configurations
+from advisor.pipelines.space import sound_depths
+from advisor.system.errors import InputError
 
 NEUTRAL = {"SPLIT_K": 1}
 """Parameters that a table may carry beyond the space, with the value at which they change nothing."""
@@ -162,7 +168,9 @@ def _sources(
         if device.path is None:
             assert kernel is not None
             on = " ".join([device.kind, *(f"{name}={value}" for name, value in sorted(device.options.items()))])
-            return dict.fromkeys(shares, f"{kernel.function} {_digest(Path(kernel.file).read_bytes())} on {on}")
+            return dict.fromkeys(
+                shares, f"{kernel.function} {_digest(read_bytes(kernel.file, kernel.file, 'a kernel file', MAX_FILE_BYTES))} on {on}"
+            )
         gpu = device.options.get("gpu")
         recording, how = read_recording(device.path, None if gpu is None else str(gpu)), "on the recorded device"
     else:
@@ -290,3 +298,56 @@ def _told(problem: Problem, wanted: Problem, *, cache: bool) -> str:
     names = dict.fromkeys([*(name for name in wanted.sizes if name in problem.sizes), *problem.sizes])
     words = [problem.op, *(f"{name}={problem.sizes[name]}" for name in names), problem.dtype]
     return " ".join([*words, *([f"{problem.cache} cache"] if cache else [])])
+
+
+def space_of(
+    target: Target, kernel: KernelRef | None, shares: Mapping[str, list[PlannedLaunch]], *, measuring: bool
+) -> tuple[SearchSpace, dict[str, np.ndarray]]:
+    """The space, and per decision which of it the kernel's file accepts.
+
+    What runs today is not added to it: an export changes that, and a study's space stays the same for as long as it is gone on with.
+    """
+    if measuring and kernel is not None:
+        accepted = {share: set.intersection(*(_keys(kernel, launch.problem) for launch in group)) for share, group in shares.items()}
+        listed = {
+            key: configuration
+            for group in shares.values()
+            for launch in group
+            for key, configuration in _keyed(kernel, launch.problem).items()
+        }
+        if not listed:
+            raise InputError(f"{kernel.label}: has no space", None, "KERNELS[…]['space']", "see triton_kernels/README.md")
+        space = SearchSpace.of(listed.values())
+        return space, {share: np.array([_key(c) in keys for c in space.configurations]) for share, keys in accepted.items()}
+    space = SearchSpace.from_batch(target.space) if kernel is None else SearchSpace.from_kernel_file(kernel.file, kernel.function)
+    if kernel is not None:
+        sound = sound_depths(space.batch, target.launches[0].problem, target.gpu.vendor, target.stack)
+        space = space if sound.all() else SearchSpace.of(c for c, kept in zip(space.configurations, sound, strict=True) if kept)
+    return space, {}
+
+
+def recorded_space(
+    recording: Recording, space: SearchSpace, shares: Mapping[str, list[PlannedLaunch]]
+) -> tuple[SearchSpace, dict[str, np.ndarray]]:
+    """The space with what was recorded beyond it; where a sweep was recorded, nothing but that can be tried."""
+    problems = {share: [launch.problem for launch in group] for share, group in shares.items()}
+    recorded = {share: [{_key(c): c for c in recording.configurations(p)} for p in each] for share, each in problems.items()}
+    names = set(space.configurations[0].flat(all_options=True))
+    beyond = [c for each in recorded.values() for rows in each for c in rows.values() if set(c.flat(all_options=True)) == names]
+    wider = SearchSpace.of([*space.configurations, *beyond])
+    if holds_only_best(recording):
+        return wider, {}
+    keys = [_key(c) for c in wider.configurations]
+    return wider, {share: np.array([all(key in rows for rows in each) for key in keys]) for share, each in recorded.items()}
+
+
+def _key(configuration: Configuration) -> str:
+    return str(sorted(configuration.flat(all_options=True).items(), key=str))
+
+
+def _keyed(kernel: KernelRef, problem: Problem) -> dict[str, Configuration]:
+    return {_key(configuration): configuration for configuration in configurations(kernel, problem)}
+
+
+def _keys(kernel: KernelRef, problem: Problem) -> set[str]:
+    return set(_keyed(kernel, problem))

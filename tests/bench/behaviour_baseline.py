@@ -3,9 +3,9 @@
     python tests/bench/behaviour_baseline.py write OUT.json [--checkout DIR] [--kernels DIR]... [--data DIR] [--corpus DIR] [--at-most N]
     python tests/bench/behaviour_baseline.py compare BEFORE.json AFTER.json [--show N]
 
-`write` runs the public commands of a checkout (`advisor predict` and `rank` on samples of the data, `audit` and `advise` on samples of the
-tuned tables), and reads the launches of every kernel file below the folders of `--kernels`: unpacked wheels of kernel libraries, say. A part
-whose folder is not given is left out. The data are $ADVISOR_DATA and $ADVISOR_CORPUS unless they are named.
+`write` runs the public commands of a checkout (`advisor predict` and `rank` on samples of the data, `audit` and `advise` on samples of
+the tuned tables), and reads the launches of every kernel file below the folders of `--kernels`: unpacked wheels of kernel libraries, say.
+A part whose folder is not given is left out. The data are $ADVISOR_DATA and $ADVISOR_CORPUS unless they are named.
 `compare` prints how many answers of each part changed, and the first of each field; it exits with 1 where any did.
 """
 
@@ -158,7 +158,7 @@ def answer(ask: Callable[[], Any]) -> Any:
 
 
 class Kernels:
-    """What is read of kernels: their autotune lists and parameters, their launches with and without sizes, the first guess, the rebuilt text."""
+    """What is read of kernels: their autotune lists and parameters, launches with and without sizes, the first guess, the text."""
 
     def __init__(self) -> None:
         self.read = located("read_source")

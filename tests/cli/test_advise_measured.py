@@ -53,11 +53,15 @@ def test_a_profile_is_matched_to_the_launches(tmp_path, capsys, name):
 
 @pytest.mark.parametrize("rows", [True, False])
 def test_measurements_come_through_a_pipe(tmp_path, capsys, rows):
-    pipe = tmp_path / "pipe"
-    os.mkfifo(pipe)
+    reading, writing = os.pipe()
     source = ROOT / "tests" / ("data/sweep.csv" if rows else "measurement/fixtures/torch_trace.json")
-    threading.Thread(target=pipe.write_bytes, args=(source.read_bytes(),), daemon=True).start()
-    assert main(["advise", *FUSED_MOE, "--measured", str(pipe), "--output", str(tmp_path / "out")]) == (0 if rows else 5)
+
+    def write() -> None:
+        with os.fdopen(writing, "wb") as pipe:
+            pipe.write(source.read_bytes())
+
+    threading.Thread(target=write, daemon=True).start()
+    assert main(["advise", *FUSED_MOE, "--measured", f"/dev/fd/{reading}", "--output", str(tmp_path / "out")]) == (0 if rows else 5)
     assert ("1 of 2 launches has a measurement" if rows else "12288 CTAs, the launches asked for have") in capsys.readouterr().err
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from advisor.comparison import Options, compare_trees
-from advisor.comparison.fallbacks import fallback_entry, version_folders
+from advisor.comparison.tables import fallback_entry, version_folders
 from advisor.comparison.trees.trees import Entry, FolderTree
 from advisor.rendering.comparison_markdown import to_comment
 

@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from advisor.cli import main
-from advisor.comparison.trees import blobs, git
+from advisor.comparison.trees import git, trees
 from advisor.system.errors import InputError
 
 from .conftest import TABLE, entry, table
@@ -128,14 +128,14 @@ def test_blobs_are_read_at_once(history, monkeypatch):
     one, other, odd = (found[path].identity for path in ("README", TABLE, "odd.bin"))
     calls = []
     monkeypatch.setattr(git, "_run", lambda *given, run=git._run, **more: calls.append(given[1:3]) or run(*given, **more))
-    monkeypatch.setattr(blobs, "LARGEST_KEPT_BYTES", 99_000)
-    kept = blobs.Blobs(history.folder)
+    monkeypatch.setattr(trees, "LARGEST_KEPT_BYTES", 99_000)
+    kept = trees.Blobs(history.folder)
     kept.fetch([one, other, odd, one])
     assert kept.read(one) == b"1" and kept.read(other) == table(M64=entry(stages=3)).encode() and kept.read(odd) == b"\0" * 100
     assert [each[1].partition("=")[0] for each in calls] == ["--batch-check", "--batch"]
-    monkeypatch.setattr(blobs, "MOST_KEPT_BYTES", 101)
-    monkeypatch.setattr(blobs, "LARGEST_KEPT_BYTES", 99)
-    kept = blobs.Blobs(history.folder)
+    monkeypatch.setattr(trees, "MOST_KEPT_BYTES", 101)
+    monkeypatch.setattr(trees, "LARGEST_KEPT_BYTES", 99)
+    kept = trees.Blobs(history.folder)
     kept.fetch([one, odd])
     assert kept.read(odd) == b"\0" * 100 and kept.read(one) == b"1"
     assert len(calls) == 5

@@ -8,8 +8,7 @@ import pytest
 
 from advisor.comparison import Options, compare_trees
 from advisor.comparison.kernels import importers
-from advisor.comparison.kernels.changed_names import changed_names
-from advisor.comparison.kernels.importers import located
+from advisor.comparison.kernels.importers import changed_names, located
 from advisor.comparison.trees.trees import FolderTree, RevisionTree
 from advisor.python_source.imports import Import
 from advisor.python_source.module_names import ModuleNames

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.comparison.trees.kept_files import KeptFiles
+from advisor.comparison.kernels.kernel_source import KeptFiles
 from advisor.system.errors import InputError
 
 

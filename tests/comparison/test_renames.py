@@ -7,7 +7,7 @@ import ast
 import pytest
 
 from advisor.comparison import Options, compare_files
-from advisor.comparison.kernels.renames import renamed
+from advisor.comparison.kernels.kernel_digest import renamed
 
 from .conftest import KERNEL
 from .test_moves import BAD, GOOD, OTHER, PATH, SETTINGS, compared

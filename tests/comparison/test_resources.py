@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import pytest
 
 from advisor.comparison import Options, assemble, compare_files
-from advisor.comparison.described import described_arguments
 from advisor.comparison.kernels import resources
+from advisor.comparison.kernels.resources import described_arguments
 from advisor.comparison.settings import Settings
 from advisor.compiled.compiler.kernel import Resources as Held
 from advisor.gpus.hardware import load_gpu

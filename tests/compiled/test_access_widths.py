@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from advisor.compiled.demand.access_widths import access_widths
-from advisor.compiled.demand.assembly import read_facts
+from advisor.compiled.demand.assembly import access_widths, read_facts
 from advisor.compiled.launches.launch import inspect_launch
 from advisor.compiled.launches.target import compile_target, make_launch
 from advisor.python_source.source import read_source

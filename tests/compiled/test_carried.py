@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from advisor.compiled.demand.loops import advance
 from advisor.compiled.ir import values
-from advisor.compiled.ir.carried import advance
 from advisor.compiled.ir.values import Value
 
 ROWS, COLUMNS = np.arange(3).reshape(3, 1, 1) * 100, np.arange(4).reshape(1, 4, 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from advisor.compiled.demand.costs import cost
-from advisor.compiled.demand.staged import spared_bytes
+from advisor.compiled.demand.demand import spared_bytes
 from advisor.compiled.ir.ir import parse
 
 ASSEMBLY = """

@@ -6,7 +6,7 @@ import ast
 
 import pytest
 
-from advisor.compiled.guesses.reaching import Reaching
+from advisor.compiled.guesses.origins import Reaching
 
 
 @pytest.mark.parametrize(

@@ -477,7 +477,7 @@ def test_files_that_are_no_descriptions(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is not TOML"):
         load_gpu(tmp_path / "binary.toml")
     (tmp_path / "large.toml").write_bytes(b"#" * 1_000_001)
-    with pytest.raises(InputError, match=r"too large.*1 MB"):
+    with pytest.raises(InputError, match=r"too large.*at most 1,000,000 bytes"):
         load_gpu(tmp_path / "large.toml")
     (tmp_path / "deep.toml").write_text("a = " + "[" * 50_000, encoding="utf-8")
     with pytest.raises(InputError, match="is not TOML"):

@@ -45,11 +45,15 @@ def fixture(tmp_path):
     return read
 
 
-def test_a_pipe_is_read_once(tmp_path):
-    path = tmp_path / "profile"
-    os.mkfifo(path)
-    threading.Thread(target=path.write_text, args=((FIXTURES / "ncu_raw.csv").read_text(),), daemon=True).start()
-    found = read_profile(path)
+def test_a_pipe_is_read_once():
+    reading, writing = os.pipe()
+
+    def write():
+        with os.fdopen(writing, "wb") as pipe:
+            pipe.write((FIXTURES / "ncu_raw.csv").read_bytes())
+
+    threading.Thread(target=write, daemon=True).start()
+    found = read_profile(Path(f"/dev/fd/{reading}"))
     assert found is not None and found.format == "nsight-compute" and found.records
 
 

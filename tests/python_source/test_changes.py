@@ -7,7 +7,7 @@ import textwrap
 
 import pytest
 
-from advisor.python_source.changes import changed_names, is_fixed
+from advisor.python_source.bindings import changed_names, is_fixed
 from advisor.python_source.literal_values import Constexpr, Symbol
 
 

@@ -7,7 +7,7 @@ import textwrap
 
 import pytest
 
-from advisor.python_source.launch_calls import launches
+from advisor.python_source.launch_sites import launches
 from advisor.python_source.source import parse_source
 
 HEAD = "import triton\nimport triton.language as tl\n"

@@ -11,7 +11,7 @@ from advisor.compiled.compiler.compile import version
 from advisor.compiled.guesses.inference import guesses
 from advisor.gpus.fingerprint import offline
 from advisor.gpus.hardware import load_gpu
-from advisor.python_source import triton_names
+from advisor.python_source import target_questions
 from advisor.python_source.literal_values import Symbol
 from advisor.python_source.literals import NotLiteralError
 from advisor.python_source.rebuild import rebuild
@@ -28,13 +28,13 @@ def test_what_triton_has_is_what_it_says() -> None:
     triton = pytest.importorskip("triton")
     for module, name in ((triton, "triton"), (triton.language, "triton.language")):
         asked = ["gather", "make_tensor_descriptor", "no_such_name", "jit", "set_allocator", "language", "load", "math", "constexpr"]
-        assert [triton_names.has(name, each) for each in asked] == [hasattr(module, each) for each in asked]
-    assert triton_names.has("vllm.triton_utils.tl", "load") and not triton_names.has("vllm.triton_utils.triton", "load")
-    assert triton_names.has("triton.language.math", "exp2") and not triton_names.has("triton.language.math", "nothing")
-    assert not triton_names.has("vllm.triton_utils.tl.extra", "ascend")
+        assert [target_questions.has(name, each) for each in asked] == [hasattr(module, each) for each in asked]
+    assert target_questions.has("vllm.triton_utils.tl", "load") and not target_questions.has("vllm.triton_utils.triton", "load")
+    assert target_questions.has("triton.language.math", "exp2") and not target_questions.has("triton.language.math", "nothing")
+    assert not target_questions.has("vllm.triton_utils.tl.extra", "ascend")
     for module, name in (("triton.language.extra", "cuda"), ("triton.nothing", "x"), ("triton", "profiler"), ("torch", "load")):
         with pytest.raises(NotLiteralError, match="not known"):
-            triton_names.has(module, name)
+            target_questions.has(module, name)
 
 
 def test_the_triton_that_compiles_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -54,6 +54,24 @@ def test_the_triton_that_compiles_answers(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setenv("ADVISOR_TRITON_PYTHON", str(python))
     assert parse_source(HEAD + branches, "k.py").constant("A") == 1
     assert version() == "9.9.9" == offline(load_gpu("H200")).triton
+
+
+@pytest.mark.parametrize("first", ["f = tl.load", "f = tl.extra.nowhere.libdevice.tanh", "f = tl.no_such"])
+@pytest.mark.parametrize("second", ["f = tl.exp2", "f = tl.no_such_either"])
+def test_a_branch_that_takes_what_triton_lacks_does_not_run(first: str, second: str) -> None:
+    made = parse_source(f"{HEAD}if asked():\n    {first}\nelse:\n    {second}\n", "k.py")
+    there = [each.removeprefix("f = ") for each in (first, second) if each in ("f = tl.load", "f = tl.exp2")]
+    if len(there) == 1:
+        assert made.constant("f") == Symbol(there[0])
+    elif there:
+        with pytest.raises(NotLiteralError, match="f is defined in 2 branches"):
+            made.constant("f")
+
+
+def test_a_name_that_only_one_condition_gives_stays_unknown() -> None:
+    made = parse_source(f"{HEAD}f = 1\nif asked():\n    f = tl.no_such\nelif asked_more():\n    f = tl.load\n", "k.py")
+    with pytest.raises(NotLiteralError, match="under a condition that is not known"):
+        made.constant("f")
 
 
 @pytest.mark.parametrize(("target", "value"), [("cuda", 2), ("hip", 3), (None, None)])

@@ -7,8 +7,8 @@ import textwrap
 
 import pytest
 
+from advisor.python_source.function_names import reaching_values
 from advisor.python_source.launch_sites import grid_from_launches, only_launch
-from advisor.python_source.reaching_values import reaching_values
 from advisor.python_source.source import parse_source
 
 HEAD = "import triton\nimport triton.language as tl\n@triton.jit\ndef k(x, n, BLOCK: tl.constexpr):\n    pass\n"

@@ -6,8 +6,8 @@ import ast
 
 import pytest
 
-from advisor.python_source.launch_calls import launches
 from advisor.python_source.launch_site import LaunchSite
+from advisor.python_source.launch_sites import launches
 from advisor.python_source.source import parse_source
 
 KERNEL = """

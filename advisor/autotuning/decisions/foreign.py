@@ -18,6 +18,7 @@ from typing import Any
 from advisor.autotuning.decisions.cache import Cache, ProblemKey, Row
 from advisor.autotuning.triton_configs import CONFIG_OPTIONS, identity
 from advisor.system.errors import InputError, NotOursError
+from advisor.system.reading import read_bytes
 
 MAX_FILE_BYTES = 200_000_000
 BY_NAME = "by-name"
@@ -49,11 +50,9 @@ def read_json(path: Path) -> Any:
         InputError: It cannot be read.
     """
     try:
-        if path.stat().st_size > MAX_FILE_BYTES:
-            raise InputError(f"{path}: too large", f"{path.stat().st_size} bytes", f"at most {MAX_FILE_BYTES}")
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise InputError(f"{path}: cannot be read as JSON", getattr(error, "strerror", None) or error) from None
+        return json.loads(read_bytes(path, str(path), "a JSON file", MAX_FILE_BYTES))
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path}: cannot be read as JSON", error) from None
 
 
 def read_foreign(path: Path, document: Any) -> list[ForeignTiming]:

@@ -4,19 +4,17 @@ other files, which are read from the tree as `advisor.python_source.imported` fi
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Collection, Container, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import PurePosixPath
 
-from advisor.comparison.kernels.changed_names import ALL, changed_names, touched
 from advisor.comparison.kernels.kernel_digest import behind, leads
 from advisor.comparison.kernels.kernel_source import LARGEST_SOURCE_BYTES, parse
 from advisor.comparison.trees import git
 from advisor.comparison.trees.trees import Entry, FileChange, Tree, sized
 from advisor.python_source.bindings import nodes_of_file
-from advisor.python_source.imports import Import
-from advisor.python_source.locating import MOST_ABOVE, MOST_HANDS
+from advisor.python_source.imports import MOST_ABOVE, MOST_HANDS, Import
 from advisor.python_source.module_names import ModuleNames
 from advisor.python_source.source import SourceFile
 from advisor.system.errors import AdvisorError, InputError
@@ -232,3 +230,43 @@ def mentioned(tree: ast.Module) -> tuple[Set[str], Mapping[str, Set[str]]]:
 def _shared(path: str, folders: Container[PurePosixPath]) -> int:
     """How deep the innermost folder of a path is that is among others."""
     return next((len(folder.parts) for folder in PurePosixPath(path).parents if folder in folders), 0)
+
+
+ALL = "*"
+"""Among changed names: any may have changed."""
+
+
+def changed_names(base: ModuleNames | None, head: ModuleNames | None) -> frozenset[str]:
+    """Names of a module whose statements differ between two versions, or use names whose do; None: a version that cannot be read."""
+    if base is None or head is None:
+        return frozenset({ALL})
+    before, after = base.all_statements(), head.all_statements()
+    names = {name for name in {*before, *after} if _dumps(before.get(name, ())) != _dumps(after.get(name, ()))}
+    return touched(head, names) | touched(base, names)
+
+
+def touched(module: ModuleNames, names: Collection[str]) -> frozenset[str]:
+    """`names`, and those of a module whose statements use them, also by way of others.
+
+    What methods use does not count: no kernel is made of them, and half a serving stack hangs together by them.
+    """
+    uses = {name: {used for node in nodes for used in _used(node)} for name, nodes in module.all_statements().items()}
+    found = set(names)
+    while more := {name for name, used in uses.items() if name not in found and used & found}:
+        found |= more
+    return frozenset(found)
+
+
+def _dumps(statements: Sequence[ast.stmt]) -> list[str]:
+    return [ast.dump(node) for node in statements]
+
+
+def _used(statement: ast.stmt) -> Iterator[str]:
+    waiting: list[ast.AST] = [statement]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.Name):
+            yield node.id
+        inner = ast.iter_child_nodes(node)
+        methods = isinstance(node, ast.ClassDef)
+        waiting += [each for each in inner if not (methods and isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef))]

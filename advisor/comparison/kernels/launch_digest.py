@@ -10,8 +10,7 @@ from dataclasses import dataclass
 
 from advisor.comparison.kernels.kernel_digest import meaning, without_local_names
 from advisor.comparison.kernels.launching import Launching
-from advisor.python_source.bindings import argument_defaults, arguments, bound_by
-from advisor.python_source.changes import changed_by
+from advisor.python_source.bindings import argument_defaults, arguments, bound_by, changed_by
 from advisor.python_source.jit_function import JitFunction
 from advisor.python_source.launch_forms import grid_of
 from advisor.python_source.literals import dotted

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from advisor.python_source.bindings import Scope
 from advisor.python_source.imported import imported_tuning
-from advisor.python_source.launch_calls import imported_launches, launches
+from advisor.python_source.launch_sites import imported_launches, launches
 from advisor.python_source.source import SourceFile
 
 

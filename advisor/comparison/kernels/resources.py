@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from advisor.comparison.described import described_arguments
 from advisor.comparison.kernels.kernel_version import KernelVersion
 from advisor.comparison.kernels.launched_configuration import sizes_by_argument
 from advisor.comparison.settings import KernelSettings
@@ -29,6 +28,9 @@ if TYPE_CHECKING:
     from advisor.compiled.compiler.pool import Pool
     from advisor.compiled.guesses.inference import Guess
     from advisor.compiled.launches.launch import KernelLaunch
+from advisor.python_source.described import call_function, kernel_problem
+from advisor.python_source.literals import NotLiteralError
+from advisor.python_source.source import SourceFile
 
 LARGEST_COMPILATIONS = 24
 """Per comparison: each takes a second or two."""
@@ -364,3 +366,16 @@ def _resident(held: Any, gpu: GpuSpec) -> int | None:
     registers, shared, warps = (np.array([float(amount)]) for amount in amounts)
     asked = occupancy.Resources(registers=registers, shared_memory_bytes=shared, num_warps=warps)
     return int(occupancy.resident_ctas(gpu, asked)[0][0])
+
+
+def described_arguments(
+    source: SourceFile, entry: Mapping[str, Any], problem: Problem, configuration: Configuration, compute_capability: str
+) -> dict[str, Any] | None:
+    """Every argument of a call but the configuration's: pointers as Triton types, the rest as values; None: not known."""
+    flat = kernel_problem(problem, compute_capability)
+    options = {"num_warps": configuration.num_warps, "num_stages": configuration.num_stages}
+    try:
+        found = call_function(source, entry.get("arguments"), flat, {**configuration.parameters, **options})
+    except NotLiteralError:
+        return None
+    return found if isinstance(found, dict) and all(isinstance(name, str) for name in found) else None

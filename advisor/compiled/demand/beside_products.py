@@ -7,9 +7,12 @@ alone: however few rows are multiplied, all weights are unpacked.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Literal
 
+from advisor.compiled.compiler.kernel import CompiledKernel
+from advisor.compiled.demand.costs import TENSOR_TYPES
 from advisor.compiled.demand.products import Names
 from advisor.compiled.ir.execution import Padded
 from advisor.compiled.ir.ir import Function, Operation
@@ -99,3 +102,20 @@ def useful_shares(products: Mapping[tuple[int, bool], Padded]) -> dict[tuple[int
 def padded_share(parts: frozenset[tuple[int, Part]], shares: Mapping[tuple[int, Part], float]) -> float:
     """How much of what is done beside products is done to padding: where it serves several, what is padding to all of them."""
     return 1.0 - max((shares.get(part, 1.0) for part in parts), default=1.0)
+
+
+_SCALED = re.compile(r"\b(tt\.dot_scaled|ttng\.\w*mma_scaled|\w+\.scaled_(mfma|wmma)\w*)\b")
+_PLAIN = re.compile(r"\b(?:tt\.dot|ttng\.warp_group_dot|ttng\.tc_gen5_mma) .*?<(?:\d+x)+(\w+)")
+
+
+def scales_blocks(compiled: CompiledKernel) -> bool:
+    """Whether a product of the kernel runs on an instruction that scales its blocks."""
+    return bool(_SCALED.search(compiled.ttgir))
+
+
+def unpacked_type(compiled: CompiledKernel) -> str | None:
+    """The type in which products of scaled blocks run after they were unpacked; None where they were not, or there are none."""
+    if "tt.dot_scaled" not in compiled.ttir or not compiled.ttgir or scales_blocks(compiled):
+        return None
+    types = {TENSOR_TYPES.get(found.group(1)) for line in compiled.ttgir.splitlines() if (found := _PLAIN.search(line))}
+    return types.pop() if len(types) == 1 else None

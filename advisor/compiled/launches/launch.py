@@ -16,10 +16,8 @@ from advisor.compiled.compiler.pool import Pool, borrowed
 from advisor.compiled.compiler.supported import check_target
 from advisor.compiled.demand.counted import Counted
 from advisor.compiled.demand.counts import KernelDemand
-from advisor.compiled.guesses.guess_errors import with_guess
-from advisor.compiled.guesses.guessed_widths import certain_of_guesses
+from advisor.compiled.guesses.guess_errors import certain_of_guesses, with_guess, with_stored_types
 from advisor.compiled.guesses.inference import Given, Guess, guesses
-from advisor.compiled.guesses.stored_types import with_stored_types
 from advisor.compiled.ir.contents import not_given, what_holds
 from advisor.compiled.ir.execution import Inputs
 from advisor.python_source.literal_values import passed_in

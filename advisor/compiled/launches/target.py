@@ -16,8 +16,8 @@ from advisor.compiled.launches.inductor import embedded, with_generated
 from advisor.compiled.launches.launch import KernelLaunch
 from advisor.compiled.launches.written_values import bytes_of, known_type, literal, symbol_text, type_name
 from advisor.gpus.hardware import GpuSpec, list_gpus
-from advisor.python_source.found_launch import FoundLaunch
 from advisor.python_source.jit_function import MISSING, JitFunction
+from advisor.python_source.launch_site import FoundLaunch
 from advisor.python_source.launch_sites import (
     LaunchCalls,
     grid_as_written,

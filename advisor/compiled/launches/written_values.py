@@ -14,7 +14,7 @@ from advisor.python_source.literal_values import Passed, Symbol
 from advisor.python_source.literals import Evaluator, NotLiteralError
 from advisor.python_source.source import SourceFile
 from advisor.system.errors import InputError, UsageError
-from advisor.system.reading import read_text
+from advisor.system.reading import parse_toml, read_bytes
 
 MAX_TOML_BYTES = 4_000_000
 _TYPE = re.compile(r"\*?(i1|[iu](8|16|32|64)|fp(16|32|64)|bf16|fp8e4nv|fp8e5|fp8e4b15|fp8e4b8|fp8e5b16|constexpr)|tensordesc<.+>")
@@ -149,14 +149,7 @@ def read_toml(path: str | Path) -> dict[str, Any]:
     Raises:
         InputError: It cannot be read, or has an unknown key.
     """
-    try:
-        import tomllib as toml
-    except ModuleNotFoundError:  # Python 3.10
-        import tomli as toml  # type: ignore[no-redef]
-    try:
-        data = toml.loads(read_text(path, str(path), "a TOML file", MAX_TOML_BYTES, encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path}: cannot be read", str(error), "a TOML file") from None
+    data = parse_toml(read_bytes(path, str(path), "a TOML file", MAX_TOML_BYTES), str(path))
     for key in data:
         if key not in TOML_KEYS:
             raise InputError(f"{path}: unknown key", key, "one of " + ", ".join(TOML_KEYS))

@@ -87,13 +87,24 @@ def decode(
         step = 2 * keys * head_dim * kv_size / (gpu.dram / gpu.sms * 3) + 0.25
         chains.append(steps * step + np.where(splits > 1, 2.0 + batch * heads * head_dim * 4 * splits / gpu.l2_rate, 0))
         columns |= {f"splits {keys}": np.log(splits), f"steps {keys}": np.log(steps)}
+    for name, sms, keys in (
+        ("pairs", 2 * gpu.sms, np.select([head_dim <= 64, head_dim <= 128], [256.0, 128.0], 64.0)),
+        ("ones", gpu.sms, 128.0),
+    ):
+        splits = flash_splits(ctas, np.ceil(seen / keys), sms)
+        steps = np.ceil(np.ceil(seen / keys) / splits)
+        columns |= {f"steps of {name}": np.log(steps * keys), f"waves of {name}": np.ceil(ctas * splits / sms), f"splits of {name}": splits}
     chain = np.minimum(*chains)
     us = (chain**4 + dram**4 + l2**4 + compute**4) ** 0.25 + 5.0
-    waves = ctas / gpu.sms
+    waves, tiled = ctas / gpu.sms, batch * kv_heads * np.ceil(group / 16) / gpu.sms
     columns |= {
         "us": np.log(us),
+        "waves of 16 heads": np.log(tiled),
+        "last wave of 16 heads": np.where(tiled < 60, tiled / np.ceil(tiled), 1.0),
         "dram time": dram / us,
         "l2 time": l2 / us,
+        "l2 time of heads apart": np.log(l2 * group / us),
+        "last wave of heads apart": np.where(batch * heads < 60 * gpu.sms, batch * heads / gpu.sms / np.ceil(batch * heads / gpu.sms), 1.0),
         "compute": compute / us,
         "exponentials": exponentials / us,
         "chain": chain / us,
@@ -113,3 +124,24 @@ def decode(
         "windows": np.where(window > 0, np.log(seen / length), 1.0),
     }
     return us, columns
+
+
+MOST_SPLITS = 128
+
+
+def flash_splits(ctas: Array, blocks: Array, sms: float) -> Array:
+    """Into how many parts FlashAttention cuts the keys, [n]: the fewest whose last wave is within 85 % of the fullest that any has.
+
+    `num_splits_heuristic` of FlashAttention 2 (`csrc/flash_attn/flash_api.cpp`, two CTAs per SM) and 3 (one).
+    """
+    fullest, shares = np.zeros(ctas.shape), []
+    for splits in range(1, MOST_SPLITS + 1):
+        waves = ctas * splits / sms
+        # as many blocks in the longest part as with one part fewer: nothing is won
+        useful = (splits <= np.minimum(blocks, sms)) & ((splits == 1) | (np.ceil(blocks / splits) != np.ceil(blocks / max(splits - 1, 1))))
+        shares.append(np.where(useful, waves / np.ceil(waves), 0.0))
+        fullest = np.maximum(fullest, shares[-1])
+    chosen = np.ones(ctas.shape)
+    for splits in range(MOST_SPLITS, 0, -1):
+        chosen = np.where(shares[splits - 1] >= 0.85 * fullest, splits, chosen)
+    return np.where(ctas >= 0.8 * sms, 1.0, chosen)

@@ -24,6 +24,7 @@ from advisor.learned.calibration import WIDEST
 from advisor.learned.library import attentions, products
 from advisor.learned.library.chip import Chip, chip
 from advisor.pipelines import Array, ProblemBatch, column
+from advisor.result.schema import Latency
 
 PREFIX = "library"
 PREFILL, DECODE, AMD_GEMM = "attention prefill", "attention decode", "gemm amd"
@@ -44,6 +45,29 @@ IMPLEMENTATIONS = (
     "vllm_flashinfer_trtllmdecode",
 )
 """Attention kernels as the publisher calls them (`kernel_source`); their place is a feature: neighbours run alike."""
+
+NAMES = {
+    "torch.nn.functional.linear": "cuBLAS",
+    "sglang_torch_linear": "cuBLAS",
+    "sglang": "cuBLAS",
+    "CutlassFP8ScaledMMLinearKernel": "CUTLASS",
+    "sglang_sgl_kernel_fp8_scaled_mm": "CUTLASS",
+    "sglang_deepgemm_gemm_nt_f8f8bf16": "DeepGEMM",
+    "tuned": "the best of AMD's tuner",
+    "flash_attention": "FlashAttention",
+    "vllm_flash_attn": "FlashAttention",
+    "vllm_flash_attn_fa2": "FlashAttention 2",
+    "fa3": "FlashAttention 3",
+    "vllm_flash_attn_fa3": "FlashAttention 3",
+    "vllm_flash_attn_fa4": "FlashAttention 4",
+    "flashinfer": "FlashInfer",
+    "vllm_flashinfer_fiprefill": "FlashInfer",
+    "vllm_flashinfer_fidecode": "FlashInfer",
+    "trtllm_mha": "TRT-LLM",
+    "vllm_flashinfer_trtllmprefill": "TRT-LLM",
+    "vllm_flashinfer_trtllmdecode": "TRT-LLM",
+}
+"""Whose kernels they are, for reports."""
 
 TRITON = frozenset({"triton", "vllm_triton_attn"})
 LARGEST = {"M": 32_768.0, "N": 65_536.0, "K": 65_536.0}
@@ -69,7 +93,8 @@ class Series(NamedTuple):
     def words(self) -> str:
         """As a report names it: `vLLM 0.24.0 on H100`."""
         stack = {"vllm": "vLLM", "sglang": "SGLang", "aiter": "AITER"}.get(self.stack, self.stack)
-        return f"{stack} {self.version}".strip() + f" on {self.gpu}"
+        whose = f", {NAMES[self.implementation]}" if self.implementation in NAMES else ""
+        return f"{stack} {self.version}".strip() + f" on {self.gpu}{whose}"
 
 
 def kind_of(problem: ProblemBatch, vendor: str) -> str | None:
@@ -196,6 +221,25 @@ class LibraryModel:
         low, high = (self.calibration.quantile(self.kind, seen, level, gpu.name) for level in (0.1, 0.9))
         down, up = np.clip(low * size, -WIDEST, 0), np.clip(high * size, 0, WIDEST)
         return (np.exp(centre), np.exp(centre + down), np.exp(centre + up)), seen
+
+    def best(self, problem: ProblemBatch, gpu: GpuSpec) -> Latency | None:
+        """The fastest library kernel for one problem, and where that was measured; None outside of what was measured.
+
+        Triton's kernels are no library's; on a GPU that was never measured it is the best of its relatives' kernels.
+        """
+        if not (self.beyond(problem) <= 1).all():
+            return None
+        of = gpu.name if gpu.name in self.gpus else self.relatives(gpu)[0]
+        found = [
+            (self.predict(problem, gpu, series)[0], series)
+            for series in self.candidates(problem, of)
+            if series.implementation not in TRITON
+        ]
+        if not found:
+            return None
+        (us, low, high), series = min(found, key=lambda each: float(each[0][0][0]))
+        source = series.words if gpu.name in self.gpus else f"{series.words}; never measured on {gpu.name}"
+        return Latency(us=float(us[0]), origin="predicted", source=source, low_us=float(low[0]), high_us=float(high[0]), coverage=0.8)
 
     def beyond(self, problem: ProblemBatch) -> Array:
         """The largest factor by which a size lies outside of what was measured, [n]; 1 within; infinite for what is another kernel."""

@@ -214,9 +214,16 @@ class Ranker:
 
 
 def from_arrays(stored: Mapping[str, NDArray[Any]], prefix: str) -> Ranker | None:
-    """The reverse of `Ranker.arrays`; None where nothing was stored."""
+    """The reverse of `Ranker.arrays`; None where nothing was stored.
+
+    Raises:
+        ValueError: A win is one of a problem or of a configuration that there is not.
+    """
     if f"{prefix}/known" not in stored:
         return None
+    won, problems = stored[f"{prefix}/wins/configuration"], stored[f"{prefix}/wins/problem"]
+    if won.max(initial=0) >= len(stored[f"{prefix}/known"]) or problems.max(initial=0) >= len(stored[f"{prefix}/wins/problems"]):
+        raise ValueError(f"{prefix}/wins: what there is not")
     forests: dict[str, Any] = {name: forest.from_arrays(stored, f"{prefix}/{name}") for name in FORESTS}
     return Ranker(
         **forests,

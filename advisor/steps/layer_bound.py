@@ -1,0 +1,58 @@
+"""What no layer can be faster than: its products at the peak of the matrix units, its weights and tokens once through the memory.
+
+Of a random routing it is what 99 % of draws stay above: fewer experts than expected may be in use.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.pipelines.bound import LEAST_LAUNCH_US
+from advisor.pipelines.columns import Array
+from advisor.pipelines.token_draws import LOW_SIGMAS
+from advisor.result.schema import PIPELINES
+from advisor.steps.moe_layer import WEIGHT_BYTES, Launched
+
+STORED_BYTES = 2
+"""Of what goes into a layer and comes out of it, in any kind."""
+
+_BINDING = tuple(PIPELINES.index(name) for name in ("tensor", "dram", "l2"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerBound:
+    """Bounds in microseconds, of any configuration and of the one launched, and the places in `PIPELINES` of what binds, [n] each."""
+
+    us: Array
+    config_us: Array
+    binding: NDArray[np.int64]
+
+
+def layer_bound(launch: Launched, cold: NDArray[np.bool_]) -> LayerBound:
+    """The bounds of layers; `cold` [n]: nothing is in the L2 when they begin."""
+    layers, gpu, c = launch.layers, launch.gpu, launch.configuration
+    slots = launch.slots - np.where(layers.ranks > 1, LOW_SIGMAS * np.sqrt(launch.slots), 0)
+    slots = np.maximum(slots, 1.0)
+    rate = launch.flop_per_clock * gpu.num_sms * gpu.max_clock_mhz
+    tensor = 2 * slots * layers.hidden * (launch.width + layers.inner) / rate
+    weights = launch.loads.least_used * (launch.width + layers.inner) * layers.hidden * WEIGHT_BYTES[layers.kind]
+    read = weights + np.minimum(launch.kept, slots) * layers.hidden * STORED_BYTES
+    written = np.minimum(launch.kept, slots) * layers.hidden * STORED_BYTES
+    missed = np.where(cold, read + np.maximum(written - gpu.l2_bytes, 0), np.maximum(read + written - gpu.l2_bytes, 0))
+    dram = missed / (gpu.dram_bytes_per_s * gpu.dram_achievable_fraction) * 1e6
+    l2 = (read + written) / gpu.l2_bytes_per_s * 1e6
+    times = np.stack([tensor, dram, l2])
+    us = times.max(axis=0) + LEAST_LAUNCH_US
+    blocks = np.maximum(launch.blocks * launch.loads.least_used / launch.used, slots / c["BLOCK_SIZE_M"])
+    padded = [np.ceil(width / c["BLOCK_SIZE_N"]) * c["BLOCK_SIZE_N"] * depth for width, depth in _products(launch)]
+    own = 2 * blocks * c["BLOCK_SIZE_M"] * sum(padded) / rate + LEAST_LAUNCH_US
+    return LayerBound(us=us, config_us=np.maximum(us, own), binding=np.array(_BINDING)[times.argmax(axis=0)])
+
+
+def _products(launch: Launched) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
+    """Columns and depth of w13 and w2."""
+    layers = launch.layers
+    return (launch.width, layers.hidden), (layers.hidden, layers.inner)

@@ -1,0 +1,210 @@
+"""The mixture-of-experts layer of a serving stack: align, w13, activation, w2, combine, and quantisation where there is one.
+
+What is counted is what `ai-dynamo/aiconfigurator` timed: vLLM's `fused_experts` (from 0.24 on with router and top-k), SGLang's
+`fused_experts` with softmax and top-k. With expert parallelism vLLM keeps all tokens and skips the rows of other ranks in the products
+alone; SGLang keeps the tokens of one rank.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.gpus.hardware import GpuSpec
+from advisor.learned.machine import TENSOR_MEMORY
+from advisor.pipelines import token_draws
+from advisor.pipelines.cache import SPLIT_L2
+from advisor.pipelines.columns import Array
+from advisor.tables.defaults import FIELDS, released_defaults
+
+BF16, FP8, FP8_BLOCK, MXFP4 = range(4)
+KINDS = ("bf16", "fp8", "fp8_block", "w4a16_mxfp4")
+"""How operands are stored: fp8 with one scale per tensor, or with scales per 1 x 128 of activations and 128 x 128 of weights; mxfp4
+weights with 16-bit activations."""
+
+ACTIVATION_BYTES = np.array([2.0, 1.0, 1.0, 2.0])
+WEIGHT_BYTES = np.array([2.0, 1.0, 1.0, 0.53125])
+"""An mxfp4 weight is half a byte, and a byte of scale per 32."""
+
+UNGATED_FROM = {"sglang": 514, "vllm": 2400}
+"""Versions from which a stack gives the Nemotron models, whose activation has no gate, a w13 of N columns, not 2 N."""
+
+REGISTERS_PER_SM, REGISTERS_KEPT, REGISTER_SPILL = 65536, 64, 1.3
+"""A thread keeps the accumulators and some 64 registers more, and the compiler a third on top (compiled sm_90 kernels)."""
+
+
+def version_number(text: str) -> int:
+    """`0.5.14` as 514, `0.24.0` as 2400; what follows three numbers (`post2`, `.dev1`) does not count. 0: no version."""
+    parts = [int("".join(c for c in piece if c.isdigit()) or 0) for piece in text.strip().lstrip("v").split("+")[0].split(".")[:3]]
+    return sum(part * scale for part, scale in zip(parts, (10000, 100, 1), strict=False))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layers:
+    """Layers of one GPU, one value of each per layer, [n].
+
+    Attributes:
+        tokens: M, of all ranks.
+        experts: E, of all ranks.
+        topk: Experts per token.
+        hidden: H.
+        inner: N of this rank.
+        ranks: Expert-parallel ranks.
+        kind: Place in `KINDS`.
+        sglang: Whether SGLang launches it, else vLLM.
+        version: As `version_number` gives it.
+        ungated: Whether w13 is [E, N, H], without a gate.
+        routing: As `token_draws.exponent` gives it.
+    """
+
+    tokens: Array
+    experts: Array
+    topk: Array
+    hidden: Array
+    inner: Array
+    ranks: Array
+    kind: NDArray[np.int64]
+    sglang: NDArray[np.bool_]
+    version: Array
+    ungated: NDArray[np.bool_]
+    routing: Array
+
+    def __len__(self) -> int:
+        return self.tokens.size
+
+    def take(self, rows: NDArray[Any]) -> Self:
+        """Some of them."""
+        return type(self)(**{f.name: getattr(self, f.name)[rows] for f in fields(self)})
+
+
+def nemotron(hidden: Array, topk: Array) -> NDArray[np.bool_]:
+    """Models without a gate, by their sizes."""
+    return ((hidden == 2688) & (topk == 6)) | (topk == 22)
+
+
+def without_gate(hidden: Array, topk: Array, sglang: NDArray[np.bool_], version: Array) -> NDArray[np.bool_]:
+    """Layers whose w13 has no gate: of such models, from the version on that knows them."""
+    return nemotron(hidden, topk) & (version >= np.where(sglang, UNGATED_FROM["sglang"], UNGATED_FROM["vllm"]))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launched:
+    """What a stack launches for layers, [n] each: sizes, loads of the experts, and the configuration of both products.
+
+    Attributes:
+        layers: What is computed.
+        gpu: Where.
+        loads: Of the experts.
+        kept: Tokens that the stack keeps.
+        configuration: By the names of `FIELDS`.
+    """
+
+    layers: Layers
+    gpu: GpuSpec
+    loads: token_draws.Loads
+    kept: Array
+    configuration: dict[str, Array]
+
+    @property
+    def held(self) -> Array:
+        """Experts of the rank."""
+        return self.layers.experts / self.layers.ranks
+
+    @property
+    def slots(self) -> Array:
+        """Token slots of the rank."""
+        return np.maximum(self.loads.slots, 1e-3)
+
+    @property
+    def used(self) -> Array:
+        """Experts of the rank that have any."""
+        return np.maximum(self.loads.used, 1e-3)
+
+    @property
+    def width(self) -> Array:
+        """Columns of w13."""
+        return np.where(self.layers.ungated, 1.0, 2.0) * self.layers.inner
+
+    @property
+    def mma(self) -> int:
+        """Matrix instructions: 0 of a warp, 1 of a warp group (Hopper), 2 with tensor memory (Blackwell of data centres)."""
+        return 1 if self.gpu.architecture == "hopper" else 2 if float(self.gpu.compute_capability) in TENSOR_MEMORY else 0
+
+    @property
+    def fp8(self) -> NDArray[np.bool_]:
+        """Where operands are fp8."""
+        return (self.layers.kind == FP8) | (self.layers.kind == FP8_BLOCK)
+
+    @property
+    def flop_per_clock(self) -> Array:
+        """Of the matrix units of an SM."""
+        bf16 = self.gpu.tensor_rate("bf16")
+        return np.where(self.fp8, self.gpu.tensor_rate("fp8") or 2 * bf16, bf16)
+
+    @property
+    def split_l2(self) -> bool:
+        """Whether the L2 is in two parts."""
+        return self.gpu.compute_capability in SPLIT_L2
+
+    @property
+    def stage_bytes(self) -> Array:
+        """Shared memory of one stage of a product's loop."""
+        c, activation = self.configuration, ACTIVATION_BYTES[self.layers.kind]
+        weight = np.where(self.layers.kind == MXFP4, WEIGHT_BYTES[MXFP4], activation)
+        return c["BLOCK_SIZE_K"] * (c["BLOCK_SIZE_M"] * activation + c["BLOCK_SIZE_N"] * weight)
+
+    @property
+    def resident(self) -> Array:
+        """CTAs of a product that an SM holds, about."""
+        c = self.configuration
+        threads = c["num_warps"] * 32
+        registers = np.minimum((c["BLOCK_SIZE_M"] * c["BLOCK_SIZE_N"] / threads + REGISTERS_KEPT) * REGISTER_SPILL, 255) * threads
+        by_memory = np.floor(self.gpu.smem_bytes_per_sm / (self.stage_bytes * c["num_stages"] + 1024))
+        return np.maximum(np.minimum(by_memory, np.maximum(np.floor(REGISTERS_PER_SM / registers), 1)), 1)
+
+    @property
+    def blocks(self) -> Array:
+        """Blocks of BLOCK_SIZE_M rows that have any."""
+        return np.maximum(self.loads.padded_blocks(self.configuration["BLOCK_SIZE_M"]), 1e-3)
+
+    @property
+    def launched_blocks(self) -> Array:
+        """Blocks of the grid: every expert may need one more, and at most one slot fills each."""
+        block, slots = self.configuration["BLOCK_SIZE_M"], self.kept * self.layers.topk
+        return np.ceil(np.minimum(slots + self.layers.experts * (block - 1), slots * block) / block)
+
+
+def launched(
+    layers: Layers, gpu: GpuSpec, configuration: dict[str, Array] | None = None, loads: token_draws.Loads | None = None
+) -> Launched:
+    """Layers with a configuration, or else with the default of their stack and version; `loads` in place of those of their routing."""
+    loads = loads or token_draws.loads(layers.tokens, layers.experts, layers.topk, layers.ranks, layers.routing)
+    mine = layers.sglang & (layers.ranks > 1)
+    kept = np.where(mine, np.clip(np.round(loads.slots), 1, layers.tokens), layers.tokens)
+    if configuration is None:
+        configuration = default_configuration(layers, kept, gpu)
+    return Launched(layers=layers, gpu=gpu, loads=loads, kept=kept, configuration=configuration)
+
+
+def default_configuration(layers: Layers, kept: Array, gpu: GpuSpec) -> dict[str, Array]:
+    """What the stacks launch without a table, by the names of `FIELDS`."""
+    held = layers.experts // layers.ranks
+    out = {name: np.zeros(len(layers)) for name in FIELDS}
+    keys = np.stack([layers.sglang, layers.version, layers.kind]).T
+    for sglang, version, kind in np.unique(keys, axis=0):
+        rows = (keys == (sglang, version, kind)).all(axis=1)
+        found = released_defaults(
+            "sglang" if sglang else "vllm",
+            int(version),
+            kept[rows],
+            held[rows],
+            dtype="fp8" if kind in (FP8, FP8_BLOCK) else None,
+            block_shape=(128, 128) if kind == FP8_BLOCK else None,
+            shared_memory_bytes_per_cta=gpu.smem_bytes_per_cta,
+        )
+        for name in FIELDS:
+            out[name][rows] = found[name]
+    return out

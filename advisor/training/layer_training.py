@@ -1,0 +1,313 @@
+"""Fitting the model of whole mixture-of-experts layers (`steps.layer_model`) to the tables of `ai-dynamo/aiconfigurator`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.gpus.hardware import GpuSpec, load_gpu
+from advisor.pipelines import Array, token_draws
+from advisor.rows import silicon
+from advisor.steps import layer_time
+from advisor.steps.layer_features import features
+from advisor.steps.layer_model import REGIMES, LayerModel, regime_of, token_bin
+from advisor.steps.moe_layer import KINDS, Launched, Layers, launched, version_number, without_gate
+from advisor.system.errors import MissingDependencyError
+from advisor.training.layer_tables import Tuned, choose_launches, read_tuned
+from advisor.training.library_training import grow
+
+PER_FILE = 9000
+"""Rows of a file that are fitted to, at most: files have up to 35,000, most of them of expert-parallel ranks."""
+
+RANKED_SHARE = 0.35
+"""Of them, rows with expert parallelism, at most."""
+
+TREES: dict[str, Any] = {
+    "objective": "huber",
+    "alpha": 0.05,
+    "num_leaves": 48,
+    "max_depth": 12,
+    "learning_rate": 0.07,
+    "min_data_in_leaf": 20,
+    "bagging_fraction": 0.7,
+    "bagging_freq": 1,
+    "feature_fraction": 0.4,
+    "max_bin": 127,
+    "seed": 0,
+    "num_threads": 1,
+    "deterministic": True,
+    "force_row_wise": True,
+    "verbose": -1,
+}
+ROUNDS, FOLD_ROUNDS = 700, 300
+FOLDS, FOLD_ROWS = 7, 60_000
+FIT_ROWS, FIT_STEPS = 6000, 30
+ROBUST = 0.1
+"""Log error beyond which a row counts by its size, no longer by its square."""
+
+FASTER_THAN_DEFAULT, MANY_TOKENS, LEAST_ROWS = 0.17, 192, 6
+"""A stack, GPU and layer whose rows of many tokens are faster by more than this (log, median) than the default lets them be, ran a table
+that nobody has: its rows are left out."""
+
+COMPUTED_ALL_RANKS = ("sglang", 510, ("B200", "RTX PRO 6000 S"))
+"""SGLang 0.5.10 took remote experts for expert 0, but on these GPUs: rows with expert parallelism are left out."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """Layers of one GPU as they were launched, [n] each; `model` is (H, inter, topk, E) as one number."""
+
+    launch: Launched
+    latency_us: Array
+    model: NDArray[np.int64]
+
+    def take(self, rows: NDArray[Any]) -> Measured:
+        """Some of them."""
+        launch = self.launch
+        loads = replace(launch.loads, **{name: getattr(launch.loads, name)[rows] for name in launch.loads.__slots__})
+        some = replace(
+            launch,
+            layers=launch.layers.take(rows),
+            loads=loads,
+            kept=launch.kept[rows],
+            configuration={name: values[rows] for name, values in launch.configuration.items()},
+        )
+        return Measured(launch=some, latency_us=self.latency_us[rows], model=self.model[rows])
+
+
+def read(
+    folders: Iterable[Path | str],
+    exclude_gpus: Sequence[str] = (),
+    exclude_models: Sequence[tuple[int, int, int, int]] = (),
+    per_file: int = PER_FILE,
+) -> list[Measured]:
+    """Layers by GPU, with the default of their stack as configuration; duplicates are merged to their median.
+
+    Args:
+        folders: In the layout of `rows.silicon`.
+        exclude_gpus: Our names.
+        exclude_models: (E, topk, H, inter).
+        per_file: Rows of a file to take, at most.
+    """
+    parts: dict[str, list[tuple[Layers, Array, NDArray[np.int64]]]] = {}
+    for folder in folders:
+        for file in silicon.read(folder, "moe", "moe_perf"):
+            if file.gpu not in exclude_gpus:
+                parts.setdefault(file.gpu, []).append(_of_file(file, exclude_models, per_file))
+    out = []
+    for name, files in sorted(parts.items()):
+        whole = {field: np.concatenate([getattr(layers, field) for layers, _, _ in files]) for field in Layers.__slots__}
+        layers, latency, model = Layers(**whole), *(np.concatenate([each[i] for each in files]) for i in (1, 2))
+        out.append(Measured(launch=launched(layers, load_gpu(name)), latency_us=latency, model=model))
+    return out
+
+
+def _of_file(
+    file: silicon.SiliconFile, exclude_models: Sequence[tuple[int, int, int, int]], per_file: int
+) -> tuple[Layers, Array, NDArray[np.int64]]:
+    c = file.columns
+    sizes = np.stack([c[name].astype(np.int64) for name in ("num_tokens", "hidden_size", "inter_size", "topk", "num_experts")])
+    tokens, hidden, inter, topk, experts = sizes
+    ranks, split = c["moe_ep_size"].astype(np.int64), c["moe_tp_size"].astype(np.int64)
+    names = np.unique(c["distribution"].astype(str))
+    routing = np.select(
+        [c["distribution"].astype(str) == name for name in names], [token_draws.exponent(name) for name in names], token_draws.RANDOM
+    )
+    theirs = ["bfloat16", *KINDS[1:]]
+    kind = np.select([c["moe_dtype"].astype(str) == name for name in theirs], range(len(theirs)), -1)
+    keys = np.stack([*sizes, ranks, split, (routing * 100).astype(np.int64), kind])
+    unique, first, back = np.unique(keys, axis=1, return_index=True, return_inverse=True)
+    order = np.argsort(back.reshape(-1), kind="stable")
+    groups = np.split(file.latency_us[order], np.searchsorted(back.reshape(-1)[order], np.arange(1, unique.shape[1])))
+    latency = np.array([np.median(each) for each in groups])
+    sglang, version = file.stack == "sglang", version_number(file.version)
+    model = ((hidden * 100_003 + inter) * 1009 + topk) * 4099 + experts
+    excluded = [(m[2] * 100_003 + m[3]) * 1009 * 4099 + m[1] * 4099 + m[0] for m in exclude_models]
+    stack, broken, sound = COMPUTED_ALL_RANKS
+    keep = (kind[first] >= 0) & ~np.isin(model[first], excluded)
+    if (file.stack, version) == (stack, broken) and file.gpu not in sound:
+        keep &= ranks[first] == 1
+    chosen = _sample(np.flatnonzero(keep), ranks[first] == 1, per_file)
+    rows = first[chosen]
+    n = rows.size
+    layers = Layers(
+        tokens=tokens[rows].astype(float),
+        experts=experts[rows].astype(float),
+        topk=topk[rows].astype(float),
+        hidden=hidden[rows].astype(float),
+        inner=(inter // split)[rows].astype(float),
+        ranks=ranks[rows].astype(float),
+        kind=kind[rows],
+        sglang=np.full(n, sglang),
+        version=np.full(n, float(version)),
+        ungated=without_gate(hidden[rows], topk[rows], np.full(n, sglang), np.full(n, version)),
+        routing=routing[rows],
+    )
+    return layers, latency[chosen], model[rows]
+
+
+def _sample(rows: NDArray[np.int64], alone: NDArray[np.bool_], most: int) -> NDArray[np.int64]:
+    """Rows to take: of those with expert parallelism a share."""
+    random = np.random.default_rng(0)
+    ranked = rows[~alone[rows]]
+    ranked = random.permutation(ranked)[: int(most * RANKED_SHARE)]
+    own = random.permutation(rows[alone[rows]])[: most - ranked.size]
+    return np.sort(np.concatenate([own, ranked]))
+
+
+def fit_time(parts: Sequence[Measured], steps: int = FIT_STEPS, rows: int = FIT_ROWS, begin: Array | None = None) -> Array:
+    """Constants of `layer_time`, as logarithms: robust least squares (soft L1) on a sample of the rows."""
+    try:
+        from scipy.optimize import least_squares
+    except ImportError:
+        raise MissingDependencyError("training needs scipy", remedy="pip install 'triton-advisor[train]'") from None
+    random = np.random.default_rng(0)
+    total = sum(part.latency_us.size for part in parts)
+    some = []
+    for part in parts:
+        n = part.latency_us.size
+        some.append(part.take(np.sort(random.permutation(n)[: max(1, round(n * min(1.0, rows / total)))])))
+    some = [part for part in some if part.latency_us.size]
+    weight = 10 / np.sqrt(sum(part.latency_us.size for part in some))
+    origin = layer_time.start()
+
+    def errors(x: Array) -> Array:
+        found = [np.log(layer_time.layer_time(part.launch, x).total / part.latency_us) * weight for part in some]
+        return np.concatenate([*found, layer_time.FIRMNESS * (x - origin)])
+
+    return least_squares(errors, origin if begin is None else begin, loss="soft_l1", f_scale=ROBUST * weight, max_nfev=steps).x
+
+
+def table(parts: Sequence[Measured], constants: Array) -> tuple[Array, Array]:
+    """Features [n, f] and the log of latency to `layer_time` [n], of all parts."""
+    x, y = [], []
+    for part in parts:
+        time = layer_time.layer_time(part.launch, constants)
+        x.append(features(part.launch, time))
+        y.append(np.log(part.latency_us / time.total))
+    return np.concatenate(x), np.concatenate(y)
+
+
+def fit(parts: Sequence[Measured], tuned: Tuned, progress: Callable[[str], None] = lambda text: None) -> LayerModel:
+    """The model of measured layers."""
+    alone = [part.take(np.flatnonzero((part.launch.layers.ranks == 1) & ~tuned.covers(part.launch))) for part in parts]
+    constants = fit_time(alone)
+    progress(f"layers: constants of {len(layer_time.NAMES)} from {sum(part.latency_us.size for part in alone)} rows")
+    parts, habits = choose_launches(parts, tuned, constants)
+    progress(f"layers: {sum(part.latency_us.size for part in parts)} rows, {len(habits)} tables that ran")
+    hidden = np.concatenate([_hidden_tables(part, e) for part, e in zip(parts, _errors_of_models(parts, constants), strict=True)])
+    progress(f"layers: {int(hidden.sum())} rows ran tables that nobody has, and are left out")
+    known = _without(parts, hidden)
+    constants = fit_time([part.take(np.flatnonzero(part.launch.layers.ranks == 1)) for part in known], begin=constants)
+    errors = np.concatenate(_errors_of_models(known, constants))
+    strange = _errors_of_gpus(known, progress)
+    x, y = table(known, constants)
+    forest = grow(x, y, ROUNDS, TREES)
+    versions: dict[str, list[list[float]]] = {}
+    for part in known:
+        pairs = np.unique(np.stack([part.launch.layers.sglang, part.launch.layers.version]), axis=1).T
+        versions[part.launch.gpu.name] = pairs.tolist()
+    return LayerModel(
+        constants=constants, forest=forest, quantiles=_quantiles(known, errors, strange), habits=habits, versions=versions
+    )  # fmt: skip
+
+
+def _without(parts: Sequence[Measured], left_out: NDArray[np.bool_]) -> list[Measured]:
+    ends = np.cumsum([part.latency_us.size for part in parts])[:-1]
+    return [part.take(np.flatnonzero(~mine)) for part, mine in zip(parts, np.split(left_out, ends), strict=True)]
+
+
+def _errors_of_models(parts: Sequence[Measured], constants: Array) -> list[Array]:
+    """Log of predicted to measured of every row by forests that have not seen its model, by part."""
+    x, y = table(parts, constants)
+    model = np.concatenate([part.model for part in parts])
+    which = np.searchsorted(np.unique(model), model) % FOLDS
+    errors, random = np.zeros(y.size), np.random.default_rng(0)
+    for fold in range(FOLDS):
+        rows = random.permutation(np.flatnonzero(which != fold))[:FOLD_ROWS]
+        if rows.size and (which == fold).any():
+            errors[which == fold] = grow(x[rows], y[rows], FOLD_ROUNDS, TREES)(x[which == fold]) - y[which == fold]
+    return np.split(errors, np.cumsum([part.latency_us.size for part in parts])[:-1])
+
+
+def _errors_of_gpus(parts: Sequence[Measured], progress: Callable[[str], None]) -> list[Array]:
+    """The same of every row by a model that has not seen its GPU."""
+    out = []
+    for i, part in enumerate(parts):
+        others = [other for j, other in enumerate(parts) if j != i]
+        if not others:
+            return [np.zeros(part.latency_us.size)]
+        constants = fit_time([other.take(np.flatnonzero(other.launch.layers.ranks == 1)) for other in others], steps=8)
+        x, y = table(others, constants)
+        rows = np.random.default_rng(0).permutation(y.size)[:FOLD_ROWS]
+        mine, truth = table([part], constants)
+        errors = grow(x[rows], y[rows], FOLD_ROUNDS, TREES)(mine) - truth
+        progress(f"layers: {part.launch.gpu.name} left out: {np.abs(np.expm1(errors)).mean():.1%}")
+        out.append(errors)
+    return out
+
+
+def _hidden_tables(part: Measured, errors: Array) -> NDArray[np.bool_]:
+    """Rows of groups (`FASTER_THAN_DEFAULT`) that ran a table nobody has."""
+    layers = part.launch.layers
+    key = np.stack([layers.sglang, layers.version, layers.experts / layers.ranks, layers.inner, layers.kind])
+    _, group = np.unique(key, axis=1, return_inverse=True)
+    group = group.reshape(-1)
+    out = np.zeros(errors.size, dtype=bool)
+    for each in np.unique(group[(layers.inner % 16 == 0) & (layers.ranks == 1)]):
+        rows = group == each
+        many = rows & (layers.tokens >= MANY_TOKENS) & (layers.ranks == 1)
+        if many.sum() >= LEAST_ROWS and np.median(errors[many]) > FASTER_THAN_DEFAULT:
+            out |= rows
+    return out
+
+
+def _quantiles(parts: Sequence[Measured], seen: Array, strange: Sequence[Array]) -> Array:
+    """The 10th and 90th percentile of log measured to predicted, by regime, number of tokens and kind, [regimes, bins, kinds, 2]."""
+    layers = [part.launch.layers for part in parts]
+    alone = np.concatenate([each.ranks == 1 for each in layers])
+    bins = np.concatenate([token_bin(each.tokens) for each in layers])
+    kind = np.concatenate([each.kind for each in layers])
+    names = [part.launch.gpu for part in parts]
+    new = np.concatenate([np.full(e.size, _regime_without(gpu, names)) for gpu, e in zip(names, strange, strict=True)])
+    out = np.zeros((len(REGIMES), bins.max() + 1, len(KINDS), 2))
+    for regime in range(len(REGIMES)):
+        errors = -(seen if regime == 0 else np.concatenate(strange))
+        of_regime = alone & (np.ones_like(alone) if regime == 0 else new == regime)
+        of_regime = of_regime if of_regime.any() else alone
+        for i in range(out.shape[1]):
+            for k in range(len(KINDS)):
+                rows = of_regime & (bins == i) & (kind == k)
+                rows = rows if rows.sum() >= 100 else of_regime & (bins == i)
+                out[regime, i, k] = np.quantile(errors[rows if rows.any() else of_regime], [0.1, 0.9])
+    return out
+
+
+def _regime_without(gpu: GpuSpec, gpus: Sequence[GpuSpec]) -> int:
+    """The regime of a GPU that only the others were measured beside."""
+    return regime_of(gpu, [other for other in gpus if other.name != gpu.name])
+
+
+def train(
+    folders: Iterable[Path | str],
+    exclude_gpus: Sequence[str] = (),
+    exclude_models: Sequence[tuple[int, int, int, int]] = (),
+    tables: Iterable[Path | str] = (),
+    progress: Callable[[str], None] = lambda text: None,
+) -> dict[str, NDArray[Any]]:
+    """Arrays of `Weights.silicon` for layers; none where the folders hold no layers.
+
+    Args:
+        folders: In the layout of `rows.silicon`.
+        exclude_gpus: Our names of GPUs to leave out.
+        exclude_models: (E, topk, H, inter) to leave out.
+        tables: Folders of tuned tables as the stacks ship them: what ran in place of a default is looked for in them.
+        progress: Told what is being done.
+    """
+    parts = read(folders, exclude_gpus, exclude_models)
+    return fit(parts, read_tuned(tables), progress).arrays() if parts else {}

@@ -1,0 +1,171 @@
+"""Constants of whole steps, fitted and judged: `advisor evaluate` on a folder of measured steps, `advisor train --steps`."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from advisor.learned.base import Predictor
+from advisor.steps.constants import Constants, load_constants, read_constants
+from advisor.training.whole_steps.cases import DECODE, PREFILL, TOTAL, Case, read_cases
+from advisor.training.whole_steps.collective_curves import fit_curves, read_collectives
+
+FITTED = ("fp32 inference", "fp32 training")
+"""Steps that PyTorch's `busy` is fitted to; the compiler takes it over."""
+THROTTLED = ("L40", "RTX 6000 Ada", "P4")
+"""Boards that ran for seconds far below what their power limit allows (L40 and RTX 6000 Ada prefilled at about 100 TFLOP/s, the P4 slowed
+down by a third as runs grew longer): told apart, and nothing is fitted to them."""
+
+
+def fit_gaps(cases: Sequence[Case], start: Constants) -> Constants:
+    """The constants with `busy` of PyTorch fitted to the cases: the median of what the step leaves for its kernels.
+
+    Its kernels were each timed alone, and the fastest of the steps were kept. The engines' kernels were timed in graphs: nothing is fitted.
+    """
+    mine = [case for case in cases if case.suite in FITTED and case.gpu not in THROTTLED]
+    if not mine:
+        return start
+    torch = start.gaps["torch"]
+    ratios = [(case.measured_us - torch.kernel_us * case.priced.count) / case.priced.busy_us for case in mine]
+    busy = round(float(np.median(ratios)), 4)
+    return replace(start, gaps=start.gaps | {engine: replace(start.gaps[engine], busy=busy) for engine in ("torch", "inductor")})
+
+
+def train_steps(
+    collectives: str | Path, steps: str | Path, predictor: Predictor, progress: Callable[[str], None] = lambda text: None
+) -> dict[str, Any]:
+    """The constants as `ceilings/steps.json` stores them: curves of the tables below the first folder, gaps and spread of the second."""
+    curves = fit_curves(read_collectives(collectives))
+    start = {"gpus": [], "gaps": START, "spread": 1.0, "collectives": curves}
+    cases = read_cases(steps, predictor, read_constants(json.loads(json.dumps(start))), progress)
+    fitted = fit_gaps(cases, read_constants(json.loads(json.dumps(start))))
+    fitted = fit_spread(cases, fitted)
+    return {
+        "source": SOURCE,
+        "gpus": sorted({case.gpu for case in cases if case.gpu not in THROTTLED}),
+        "gaps": {engine: asdict(gaps) for engine, gaps in fitted.gaps.items()},
+        "spread": fitted.spread,
+        "collectives": curves,
+    }
+
+
+SOURCE = (
+    "Collectives: fitted to the performance tables of ai-dynamo/aiconfigurator (NVIDIA, Apache-2.0). Gaps: fitted to measured steps of "
+    "PipeWeave (zksainx/pipeweave, Apache-2.0) and NeuSight (sitar-lab/NeuSight, MIT)."
+)
+START = {
+    "sglang": {"kernel_us": 1.0, "launch_us": 5.0},
+    "vllm": {"kernel_us": 1.0, "launch_us": 5.0},
+    "torch": {"kernel_us": -8.0, "launch_us": 10.0},
+    "inductor": {"kernel_us": -8.0, "launch_us": 5.0},
+}
+"""Gaps before fitting. Kernels of a CUDA graph follow one another in 0.8 to 1.3 µs (`launch_latency_us` in `ceilings/`). The operators that
+NeuSight timed one by one took 6 to 11 µs where they launch nothing (`view`, `size`). What the host takes per launch is assumed: engines
+launch compiled code in about 5 µs, PyTorch an operator in about 10; the measured steps keep their GPUs busy and do not tell."""
+
+
+def fit_spread(cases: Sequence[Case], fitted: Constants) -> Constants:
+    """The constants with the factor that makes the 80 % intervals of the cases hold 80 %."""
+    plain = replace(fitted, spread=1.0)
+    ratios = []
+    for case in cases:
+        if case.gpu not in THROTTLED:
+            time = case.priced.time(plain)
+            ratios.append(abs(np.log(case.measured_us / time.us)) / np.log(time.high_us / time.us))
+    return replace(fitted, spread=round(float(np.quantile(ratios, 0.8)), 3)) if ratios else fitted
+
+
+def evaluate_steps(folder: str | Path, predictor: Predictor, progress: Callable[[str], None] = lambda text: None) -> dict[str, Any]:
+    """Errors of ours and of the published predictors on the steps of a folder; every GPU with constants fitted without it.
+
+    Returns:
+        `suites`: by suite, errors in percent by predictor (on the cases that it predicts), coverage of our intervals, cases; `cases`.
+    """
+    shipped = load_constants()
+    cases = read_cases(folder, predictor, shipped, progress)
+    gpus = {case.gpu for case in cases}
+    without = {gpu: _without(cases, gpu, shipped) for gpu in gpus}
+    judged = [_judged(case, without[case.gpu]) for case in cases]
+    judged += _totals(cases, without)
+    suites: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for each in judged:
+        suites[each["suite"]].append(each)
+        if each["gpu"] in THROTTLED:
+            suites[f"{each['suite']}, throttled boards"].append(each)
+        else:
+            suites[f"{each['suite']}, others"].append(each)
+    return {
+        "suites": {name: _figures(rows) for name, rows in sorted(suites.items())},
+        "cases": judged,
+        "throttled": list(THROTTLED),
+        "gaps": {engine: asdict(gaps) for engine, gaps in shipped.gaps.items()},
+        "fitted_with": list(shipped.gpus),
+    }
+
+
+def _without(cases: Sequence[Case], gpu: str, shipped: Constants) -> Constants:
+    """Constants fitted without a GPU: the shipped ones, where it had no part in them."""
+    if gpu not in shipped.gpus:
+        return shipped
+    others = [case for case in cases if case.gpu != gpu and case.gpu in shipped.gpus]
+    return fit_spread(others, fit_gaps(others, shipped))
+
+
+def _judged(case: Case, fitted: Constants) -> dict[str, Any]:
+    time = case.priced.time(fitted)
+    return {
+        "suite": case.suite,
+        "gpu": case.gpu,
+        "run": case.run,
+        "measured_ms": case.measured_us / 1e3,
+        "predicted_ms": time.us / 1e3,
+        "low_ms": time.low_us / 1e3,
+        "high_ms": time.high_us / 1e3,
+        "peers_ms": {name: us / 1e3 for name, us in case.peers.items()},
+    }
+
+
+def _totals(cases: Sequence[Case], without: dict[str, Constants]) -> list[dict[str, Any]]:
+    """Whole runs: the prefill and every decode step."""
+    runs: dict[str, dict[str, Case]] = defaultdict(dict)
+    for case in cases:
+        runs[case.run][case.suite] = case
+    found = []
+    for run, parts in runs.items():
+        if set(parts) != {PREFILL, DECODE}:
+            continue
+        judged = {suite: _judged(case, without[case.gpu]) for suite, case in parts.items()}
+        steps = parts[DECODE].steps
+        row: dict[str, Any] = {"suite": TOTAL, "gpu": parts[DECODE].gpu, "run": run}
+        for name in ("measured_ms", "predicted_ms", "low_ms", "high_ms"):
+            row[name] = judged[PREFILL][name] + steps * judged[DECODE][name]
+        both = judged[PREFILL]["peers_ms"].keys() & judged[DECODE]["peers_ms"].keys()
+        row["peers_ms"] = {name: judged[PREFILL]["peers_ms"][name] + steps * judged[DECODE]["peers_ms"][name] for name in both}
+        found.append(row)
+    return found
+
+
+def _figures(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    def error(name: str | None) -> list[float]:
+        values = [(row["predicted_ms"] if name is None else row["peers_ms"].get(name), row["measured_ms"]) for row in rows]
+        return [100 * abs(value / measured - 1) for value, measured in values if value is not None]
+
+    ours = error(None)
+    names = sorted({name for row in rows for name in row["peers_ms"]})
+    inside = [row["low_ms"] <= row["measured_ms"] <= row["high_ms"] for row in rows]
+    bias = [np.log(row["predicted_ms"] / row["measured_ms"]) for row in rows]
+    return {
+        "cases": len(rows),
+        "mape_percent": float(np.mean(ours)),
+        "median_percent": float(np.median(ours)),
+        "bias_percent": 100 * float(np.mean(bias)),
+        "coverage_percent": 100 * float(np.mean(inside)),
+        "peers_mape_percent": {name: float(np.mean(error(name))) for name in names},
+        "peers_cases": {name: len(error(name)) for name in names},
+    }

@@ -1,0 +1,62 @@
+"""`advisor model`: the step as text, JSON and page; what it refuses."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from advisor.cli import main
+from tests.rendering.test_page import Document
+
+
+def test_a_decode_step_in_json(capsys):
+    assert main(["model", "Qwen3-30B-A3B", "--gpu", "H200", "--tp", "1", "--batch", "64", "--context", "4096", "--format", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert set(found["step"]) == {"us", "low_us", "high_us"}
+    assert {"attention", "experts w13", "gaps"} <= {row["name"] for row in found["operators"]}
+
+
+def test_a_curve_over_batches_and_gpus_side_by_side(capsys):
+    assert main(["model", "Qwen3-8B", "--gpu", "H100,L40S", "--batch", "1,64", "--context", "1000", "--format", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [(each["gpu"], each["load"]) for each in found] == [
+        (gpu, f"decode of {batch}, context 1,000") for gpu in ("H100", "L40S") for batch in ("1 sequence", "64 sequences")
+    ]
+    assert found[0]["step"]["us"] < found[1]["step"]["us"] < found[3]["step"]["us"]
+
+
+def test_text_says_first_what_does_not_fit(capsys):
+    assert main(["model", "Llama-3.1-70B", "--gpu", "L4", "--prefill", "100,300"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("does not fit") and "prefill of 2 prompts, 400 tokens" in lines[2]
+
+
+def test_the_page_is_whole_and_escaped(tmp_path, capsys):
+    config = {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": 100}
+    place = tmp_path / "<b>me" / "config.json"
+    place.parent.mkdir()
+    place.write_text(json.dumps(config))
+    out = tmp_path / "out"
+    assert main(["model", str(place), "--gpu", "A100", "--prefill", "9", "--output", str(out)]) == 0
+    page = (out / "model.html").read_text()
+    document = Document(page)
+    assert "<b>me" not in page and "http" not in page.replace("http-equiv", "")
+    assert any("qkv_proj" in text for text in document.text)
+    assert json.loads((out / "model.json").read_text())["model"] == "<b>me"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        ([], "no step is named"),
+        (["--batch", "4"], "belong together"),
+        (["--contexts", "5,6", "--batch", "3"], "leave out --batch"),
+        (["--prefill", "5", "--tp", "3"], "divide"),
+        (["--prefill", "5", "--train"], "does not train"),
+        (["--prefill", "0"], "between 1"),
+    ],
+)
+def test_what_makes_no_step_is_refused(arguments, word, capsys):
+    assert main(["model", "Qwen3-8B", "--gpu", "H100", *arguments]) == 2
+    assert word in capsys.readouterr().err

@@ -1,0 +1,56 @@
+"""Curves of collectives: interpolated, carried to other GPUs by their links, and linear beyond what was measured."""
+
+from __future__ import annotations
+
+import pytest
+
+from advisor.gpus.hardware import load_gpu
+from advisor.steps.collectives import Curves, link_rate
+from advisor.steps.constants import load_constants
+from advisor.system.errors import UsageError
+from advisor.training.whole_steps.collective_curves import LOG2_BYTES, fit_curves
+
+CURVES = Curves(log2_bytes=(10, 20, 30), of={"H100": {"all_reduce/nccl": {2: (8.0, 16.0, 4096.0), 8: (16.0, 32.0, 8192.0)}}})
+
+
+def test_between_and_beyond_the_points():
+    h100 = load_gpu("H100")
+    assert CURVES.latency_us("all_reduce", 2**15, 2, h100, "nccl")[0] == pytest.approx((8 * 16) ** 0.5)
+    assert CURVES.latency_us("all_reduce", 2**32, 2, h100, "nccl")[0] == pytest.approx(4 * 4096)
+    assert CURVES.latency_us("all_reduce", 1, 2, h100, "nccl") == (8.0, True)
+    assert CURVES.latency_us("all_reduce", 1, 4, h100, "nccl")[0] == 16.0
+    with pytest.raises(UsageError, match="16 GPUs"):
+        CURVES.latency_us("all_reduce", 1, 16, h100, "nccl")
+
+
+def test_another_gpu_takes_as_long_for_as_much_as_its_links_carry():
+    h100, h800 = load_gpu("H100"), load_gpu("H800")
+    size = 2.0**29
+    ours, measured = CURVES.latency_us("all_reduce", size * link_rate(h800) / link_rate(h100), 8, h800, "nccl")
+    assert ours == pytest.approx(CURVES.latency_us("all_reduce", size, 8, h100, "nccl")[0]) and not measured
+
+
+def test_the_shipped_curves_grow_and_know_the_engines():
+    curves = load_constants().curves
+    for gpu, ops in curves.of.items():
+        assert {"all_reduce/vllm", "all_reduce/sglang", "all_reduce/sglang-eager", "all_gather/nccl"} <= set(ops)
+        for by_ranks in ops.values():
+            for values in by_ranks.values():
+                assert values[-1] > 20 * values[0] > 0, gpu
+
+
+def test_of_an_architecture_that_was_measured_its_own_is_taken():
+    curves = load_constants().curves
+    assert curves._nearest(load_gpu("H800"), "all_reduce/nccl").name == "H100"
+    assert curves._nearest(load_gpu("A800"), "all_reduce/nccl").name == "A100"
+    assert curves._nearest(load_gpu("L40"), "all_reduce/nccl").name == "L40S"
+
+
+def test_a_fitted_curve_goes_through_what_was_measured_and_past_an_outlier():
+    sizes = [2.0**e for e in range(9, 31)] * 3
+    us = [5 + size / 1e5 for size in sizes]
+    us[4] *= 40
+    fitted = fit_curves({("H100", "all_reduce/nccl", 2): (sizes, us)})["curves"]["H100"]["all_reduce/nccl"]["2"]
+    expected = [5 + 2.0**e / 1e5 for e in LOG2_BYTES]
+    assert fitted[0] == pytest.approx(expected[0], rel=0.02) and fitted[-1] == pytest.approx(expected[-1], rel=0.02)
+    assert max(abs(a / b - 1) for a, b in zip(fitted, expected, strict=True)) < 0.12

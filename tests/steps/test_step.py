@@ -1,0 +1,82 @@
+"""A step adds up: operators, collectives and gaps; its interval holds what errors of one kind do together."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from advisor.gpus.hardware import load_gpu
+from advisor.learned import load_predictor
+from advisor.steps.constants import load_constants
+from advisor.steps.model_config import load_architecture
+from advisor.steps.step import StepRequest, predict_step, price
+from advisor.steps.workload import Load, Split
+from advisor.system.errors import UsageError
+
+
+@pytest.fixture(scope="module")
+def predictor():
+    return load_predictor()
+
+
+def asked(name: str = "Qwen2.5-14B", **more) -> StepRequest:
+    return StepRequest(**{"model": load_architecture(name), "load": Load(contexts=(3000,) * 8)} | more)
+
+
+def test_rows_add_up_to_the_step(predictor):
+    found = predict_step(asked(split=Split(tensor=8), engine="sglang"), load_gpu("H800"), predictor)
+    assert sum(row.total_us for row in found.operators) == pytest.approx(found.step.us)
+    assert sum(row.share for row in found.operators) == pytest.approx(1)
+    assert found.step.low_us < found.step.us < found.step.high_us
+    assert found.tokens_per_s == pytest.approx(8e6 / found.step.us)
+    assert all(row.bound_us <= row.us * 1.0001 for row in found.operators)
+    assert all(row.library_us is None or row.library_us <= row.us for row in found.operators)
+
+
+def test_without_graphs_the_host_is_waited_for(predictor):
+    graph = predict_step(asked(), load_gpu("B200"), predictor)
+    eager = predict_step(asked(eager=True), load_gpu("B200"), predictor)
+    launches = sum(row.count for row in eager.operators if row.kind != "gaps")
+    assert eager.step.us == pytest.approx(max(launches * load_constants().gaps["vllm"].launch_us, graph.step.us), rel=0.01)
+
+
+def test_errors_of_one_kind_add_up_and_those_of_two_do_not(predictor):
+    constants = replace(load_constants(), spread=1.0)
+    priced = price(asked().operators(), load_gpu("H100"), predictor, constants, engine="vllm", eager=False)
+
+    def half(kinds: set[str]) -> float:
+        """Half the interval of the kernels of these kinds, in microseconds."""
+        some = [(operator, cost) for operator, cost in priced.kernels if operator.kind in kinds]
+        time = replace(priced, kernels=tuple(some)).time(constants)
+        return time.us * math.log(time.high_us / time.us)
+
+    products = [(o.count * c.us, c) for o, c in priced.kernels if o.kind == "gemm"]
+    assert half({"gemm"}) == pytest.approx(sum(us * math.log(cost.high_us / cost.low_us) / 2 for us, cost in products), rel=0.02)
+    assert half({"gemm", "attention"}) < 0.95 * (half({"gemm"}) + half({"attention"}))
+
+
+def test_what_does_not_fit_is_known(predictor):
+    small = predict_step(asked("Llama-3.1-70B"), load_gpu("L40S"), predictor)
+    assert not small.memory.fits and small.memory.weights_bytes == pytest.approx(141e9, rel=0.01)
+    assert predict_step(asked("Llama-3.1-70B", split=Split(tensor=4)), load_gpu("H100"), predictor).memory.fits
+
+
+def test_stages_follow_one_another_and_share_the_work(predictor):
+    one = predict_step(asked(), load_gpu("H100"), predictor)
+    two = predict_step(asked(split=Split(pipeline=2)), load_gpu("H100"), predictor)
+    assert two.step.us > one.step.us and two.tokens_per_s > 1.8 * one.tokens_per_s
+    assert two.memory.kv_bytes == one.memory.kv_bytes / 2
+
+
+def test_an_engine_that_does_not_train_says_so(predictor):
+    with pytest.raises(UsageError, match="does not train"):
+        asked(training=True).operators()
+
+
+def test_advice_names_the_largest_gain_first(predictor):
+    found = predict_step(asked("Qwen3-30B-A3B", load=Load(contexts=(4096,) * 64)), load_gpu("H200"), predictor)
+    assert found.advice and all("the step" in line for line in found.advice)
+    bounds = [row.gain_at_bound for row in found.operators for line in found.advice if line.startswith(f"replace or fuse {row.name}:")]
+    assert bounds and max(bounds) == max(row.gain_at_bound for row in found.operators if row.kind != "gaps")
