@@ -58,7 +58,7 @@ def misspelled_device(device_name: str, device_names: Iterable[str]) -> str | No
 
 
 def _letters(device_name: str) -> str:
-    """What is left of a name where spelling does not matter."""
+    """A name in lower case without the signs that spellings differ in, for comparison."""
     return re.sub(r"[_-]", "", device_name.lower()).removeprefix("nvidia")
 
 
