@@ -77,7 +77,7 @@ def _prefill_steps(s: Mapping[str, Array], block_m: Array, block_n: Array, tiles
 def _resources(
     problem: ProblemBatch, gpu: GpuSpec, block_m: Array, block_n: Array, block_d: Array, warps: Array, stages: Array, warp_group: Array
 ) -> occupancy.Resources:
-    """What one CTA holds: Q, the buffers of K and V, and, for mma.sync on 64 rows or fewer, the probabilities on their way to V.
+    """Resources of one CTA: Q, the buffers of K and V, and, for mma.sync on 64 rows or fewer, the probabilities on their way to V.
 
     Shared memory is that of 44 compilations of `triton_kernels/attention.py` (Triton 3.9.0; sm_80, 90, 100, 120), to the byte but for
     the barriers on sm_100; registers are a fit to them, within some 30.

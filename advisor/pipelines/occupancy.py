@@ -27,7 +27,7 @@ TENSOR_MEMORY_COLUMNS = 512
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resources:
-    """What one CTA holds while it runs, columns [n]. `registers` are per thread, before the compiler's own cap.
+    """Resources of one CTA while it runs, columns [n]. `registers` are per thread, before the compiler's own cap.
 
     `accumulators` are those of them that must be live through the whole main loop (fp32 results of a dot, a block of rows); the compiler
     can cut operand fragments into slices, but not these.
@@ -119,7 +119,7 @@ def dot_shared_memory(gpu: GpuSpec, tile: Tile, warp_group: Array, pipelined: Ar
 
 
 def _descriptor_shared_memory(gpu: GpuSpec, tile: Tile, parts: Array, buffers: Array) -> Array:
-    """What a product on tensor descriptors holds besides its operand buffers, bytes.
+    """Shared memory of a product on tensor descriptors besides its operand buffers, bytes [n].
 
     The result leaves through a buffer of its own (or of a part of it), for the next tile's loads may be under way; a barrier of 8
     bytes belongs to every buffer. In a flattened loop what the end of a tile converts cannot re-use the operand buffers either: on

@@ -55,7 +55,7 @@ class Schedule:
 
     @property
     def limiter_name(self) -> str:
-        """What limits the resident CTAs of the first row."""
+        """The resource that limits the resident CTAs of the first row."""
         return LIMITERS[int(self.limiter[0])]
 
 

@@ -271,8 +271,8 @@ def typical_configurations(problem: Problem | ProblemBatch, vendor: str = "nvidi
 
 
 def library_configurations(problem: ProblemBatch, gpu: GpuSpec) -> tuple[ConfigurationBatch, ...]:
-    """What a library may launch: tiles of its sizes, and, for plain products, what Triton kernels of the tables do not do: parts of a
-    depth, and tiles that the CTAs of a cluster share (`MULTICAST`).
+    """Spaces of the configurations a library may launch: tiles of its sizes, and, for plain products, split depths and tiles that the
+    CTAs of a cluster share (`MULTICAST`), which Triton kernels of the tables do not have.
 
     Of the types that library products were measured in, no more than those do (fp32: parts of a depth; fp8 without tcgen05: neither):
     outside of what was learned of them the learned model fades into the analytical one, and the two have to meet.
