@@ -1,4 +1,4 @@
-"""What every predictor gives, learned or analytical, and where the two meet."""
+"""`Prediction` and `Predictor`: the form of every answer, learned or analytical, and where the two meet."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Prediction:
         return int((np.isfinite(self.us) & ~self.learned & silent).sum())
 
     def source(self, i: int, name: str) -> str:
-        """What results say that row i comes from, where the predictor is called `name`."""
+        """The origin of row i as results name it, where the predictor is called `name`."""
         if self.learned[i]:
             return name
         return f"{name}, {EXTRAPOLATED}" if self.share is not None and self.share[i] > 0 else ANALYTICAL
@@ -56,7 +56,7 @@ class Predictor(Protocol):
 
     @property
     def name(self) -> str:
-        """What results call it: "analytical model", "learned model (weights 1a2b3c4d)"."""
+        """The name of the predictor in results: "analytical model", "learned model (weights 1a2b3c4d)"."""
         ...
 
     def predict(self, problem: ProblemBatch, configuration: ConfigurationBatch | None, gpu: GpuSpec) -> Prediction:
@@ -68,7 +68,7 @@ class Predictor(Protocol):
         ...
 
     def library_reference(self, problem: ProblemBatch, gpu: GpuSpec) -> Latency | None:
-        """What the best library kernel takes for one problem, where such kernels were measured."""
+        """The latency of the best library kernel for one problem, where such kernels were measured."""
         ...
 
     def scores(self, problems: ProblemBatch | Sequence[ProblemBatch], configuration: ConfigurationBatch, gpu: GpuSpec) -> Array:

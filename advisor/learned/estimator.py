@@ -204,7 +204,7 @@ class LearnedPredictor:
         return _joined(fallback, found, (far <= DOMAIN_MARGIN) & seen, _share(far))
 
     def library_reference(self, problem: ProblemBatch, gpu: GpuSpec) -> Latency | None:
-        """What the best library kernel takes for one problem, with its interval and where it was measured; None where none was."""
+        """The latency of the best library kernel for one problem, with its interval and source; None where none was measured."""
         kind = kernels.kind_of(problem, gpu.vendor)
         model = self.weights.library.get(kind) if kind else None
         return model.best(problem, gpu) if model is not None else None

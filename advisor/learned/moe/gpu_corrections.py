@@ -47,7 +47,7 @@ class Habits:
     factors: Array
 
     def log_factor(self, launch: Launch, stack: Array) -> Array:
-        """What to add to the log of the physics' latency, [n]; 0 for GPUs that nothing is known of."""
+        """Summand [n] of the log of the physics' latency; 0 for GPUs without measurements."""
         of = np.zeros((len(launch), len(PARTS)))
         for machine, factors in zip(self.machines, self.factors, strict=True):
             of[(launch.sms == machine[0]) & (launch.dram_rate == machine[1])] = factors

@@ -1,4 +1,4 @@
-"""What a measured launch says of the best configuration of its problem.
+"""The best latency of a problem's space, given the measured latency of one of its launches.
 
 The model errs alike on launches of one problem on one GPU, the more so the nearer their blocks: where a launch took 5 % longer than
 predicted, the best of the space will take some per cent longer than predicted too. How much of a launch's error the best shares is

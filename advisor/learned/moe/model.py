@@ -45,7 +45,7 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Core:
-    """What predicts latencies: fitted once per fold of the cross-validation, and once on everything.
+    """The part that predicts latencies: fitted once per fold of the cross-validation, and once on everything.
 
     Attributes:
         physics: Parameters of `moe_physics.terms`.

@@ -177,7 +177,7 @@ class Ranker:
         return picks(opinions, chain(first, cycle([TREES, BOTH, TREES_ONE_BUFFER, TREES, BOTH, BOTH_ONE_BUFFER])))
 
     def _rivals(self, physics: Array, problem: ProblemBatch, gpu: Machine) -> Rivals:
-        """What the configurations that may win need; whoever asks about few must not change what they are compared with."""
+        """Needs of the configurations that may win; the same for whoever asks about few of them."""
         fitting = self.known[fits(gpu, as_configuration(self.known))]
         launch = moe_launch(problem, as_configuration(fitting if fitting.size else self.known), gpu)
         return rivals(launch, *moe_physics.terms(launch, physics))
@@ -234,7 +234,7 @@ def from_arrays(stored: Mapping[str, NDArray[Any]], prefix: str) -> Ranker | Non
 
 
 def _time_shares(latencies: Latencies, launches: Sequence[Launch], odds: Sequence[Array]) -> Array:
-    """What each problem [p] takes of the time of all, each with the likeliest of its configurations; `odds` are [p, n]."""
+    """Share [p] of each problem in the time of all, each with the likeliest of its configurations; `odds` are [p, n]."""
     if len(launches) == 1:
         return np.ones(1)
     first = [launch.take(np.array([np.argmax(each)])) for launch, each in zip(launches, odds, strict=True)]
