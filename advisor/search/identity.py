@@ -1,4 +1,4 @@
-"""What makes a study another one than is asked for, in the words of who asked.
+"""The identity of a study, and the differences to the one asked for, in the words of the command.
 
 A study keeps `SPACE GPU; SOURCE; LAUNCH[; LAUNCH…]` (`Decision.identity`); of two such texts only what differs is told.
 """

@@ -1,4 +1,4 @@
-"""What won for other problems on the same GPU moves forward in the order of the next one.
+"""Precedents: winners of other problems on the same GPU move forward in the order of the next one.
 
 Every GPU has habits that no other tells: on the published sweeps of a GPU left out, the predictor's first choice is within 1 % of the best
 for 53 % of the problems, and for 66 % after the winners of the problems tuned before have had their say.
@@ -42,7 +42,7 @@ _MOE_SCALES = np.array([1.0, 1.0, 1.5, 1.5])
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Precedent:
-    """What won for another problem.
+    """The winner of another problem, and its rank in the order expected there.
 
     Attributes:
         where: Where that problem lies (`place_among_problems`).

@@ -1,4 +1,4 @@
-"""What is believed before anything is measured: the predictor's word, its uncertainty, and which configurations resemble each other."""
+"""The prior of a search: predicted latencies, their uncertainty, and the likeness of configurations."""
 
 from __future__ import annotations
 
@@ -201,7 +201,7 @@ def prior_of(problems: Sequence[Problem], space: SearchSpace, gpu: GpuSpec, pred
 
 
 def _scores(predictor: Predictor, problems: ProblemBatch | Sequence[ProblemBatch], space: SearchSpace, gpu: GpuSpec) -> Array:
-    """What ranks the configurations, [c]: what the ranker takes for too large may launch all the same, and comes last."""
+    """Scores [c] of the configurations, least first; one that the ranker takes for too large may launch all the same, and comes last."""
     scores = np.broadcast_to(predictor.scores(problems, space.batch, gpu), (len(space),))
     return np.where(np.isfinite(scores), scores, np.max(scores, initial=0.0, where=np.isfinite(scores)))
 

@@ -1,4 +1,4 @@
-"""What a search did, for the result: trials, failures, plots as plain values, and the table reviewers ask for."""
+"""A search as the result carries it: trials, failures, plots as plain values, and the table reviewers ask for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known of every configuration after some were measured: a Gaussian process on the predictor's error.
+"""The latency of every configuration after some were measured: a Gaussian process on the predictor's error.
 
 The error (log of measured over predicted latency) is the sum of four parts: one that all configurations of a problem share, one that
 similar configurations share, one of each configuration's own, and the noise of measuring. Problems of neighbouring sizes share the
@@ -29,7 +29,7 @@ Kind = Literal["measured", "slower", "running"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    """What one trial said. `prior` is of its decision; `log_us` None unless measured.
+    """The outcome of one trial. `prior` is of its decision; `log_us` None unless measured.
 
     `slower`: it ran (or was not recorded) and is known only not to be the best. `running`: another worker is at it.
     """
