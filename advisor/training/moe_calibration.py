@@ -44,7 +44,7 @@ class HeldOut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibrated:
-    """What predictions of held-out rows say of the model's errors.
+    """The model's errors on held-out rows, and what follows for its intervals.
 
     Attributes:
         scale: Forest of expected error sizes.

@@ -67,7 +67,7 @@ def fit_core(found: dict[str, Table], keep: dict[str, NDArray[np.bool_]], winner
 
 
 def _habits(found: dict[str, Table], keep: dict[str, NDArray[np.bool_]], launches: dict[str, Launch], physics: Array) -> Habits:
-    """What launches as served say of their GPUs."""
+    """Corrections of single GPUs from their launches as served."""
     if "served" not in launches:
         return gpu_corrections.NONE
     served, kept = launches["served"], keep["served"]
