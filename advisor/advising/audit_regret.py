@@ -79,7 +79,7 @@ def regrets(tables: Sequence[Table], predictor: Predictor) -> list[tuple[EntryRe
 
 
 def _basis(source: str) -> str:
-    """What answers for a prediction that comes from `source`, of `_BASES`."""
+    """The model behind a prediction that comes from `source`, one of `_BASES`."""
     return "by the analytical model" if source == ANALYTICAL else EXTRAPOLATED if source.endswith(EXTRAPOLATED) else ""
 
 

@@ -1,4 +1,4 @@
-"""What a reader asks where a launch was measured well above its ceiling: why nothing is recommended, and whether the ceiling is real."""
+"""Notes on a launch measured well above its ceiling: why nothing is recommended, and whether the ceiling is real."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def beyond_reach(launches: Sequence[LaunchReport], measured: Mapping[str, Measur
 
 
 def _refuted_us(report: LaunchReport, measured: Mapping[str, Measured]) -> float | None:
-    """What the first-ranked configuration was measured to take, where that is above the interval of the ceiling; else None."""
+    """Measured microseconds of the first-ranked configuration, where they lie above the interval of the ceiling; else None."""
     ceiling = report.ceiling
     if ceiling is None or ceiling.origin != "predicted" or report.id not in measured:
         return None

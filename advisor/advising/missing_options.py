@@ -1,4 +1,4 @@
-"""What to say of a kernel before its times mean anything: without a grid one program is counted, and what is guessed may be wrong."""
+"""Actions for a kernel that lacks a grid, types or values: one program is counted without a grid, and a guess may be wrong."""
 
 from __future__ import annotations
 

@@ -114,7 +114,7 @@ def _sentence(
     binding: str,
     guess: str,
 ) -> str:
-    """What the verdict says: of `able`, and of those of them, `rated`, that are at a share of their ceiling; `guess`: see `_guesses`."""
+    """The verdict's sentence: on `able`, and on those of them, `rated`, that have a ceiling; `guess`: see `_guesses`."""
     one = len(launches) == 1
     binds = f"limited by {LIMITS.get(binding, binding)}"
     known = one and able and (able[0].configuration is not None or able[0].measured is None)  # whose pipelines are shown
@@ -205,7 +205,7 @@ def _origin(able: list[LaunchReport]) -> Origin:
 
 
 def _origins(able: list[LaunchReport]) -> str:
-    """What the sum is made of: `measured`, or `1 measured, the rest predicted`."""
+    """The origins of the sum: `measured`, or `1 measured, the rest predicted`."""
     known = [report.measured.origin for report in able if report.measured]
     parts = {word: known.count(word) for word in ("measured", "simulated") if word in known}
     if not known or (len(known) == len(able) and len(parts) == 1):
@@ -215,7 +215,7 @@ def _origins(able: list[LaunchReport]) -> str:
 
 
 def _basis(able: list[LaunchReport]) -> str:
-    """What answers for the predictions where no learned model vouches for them: `, by the analytical model`, `, 3 of 8 extrapolated`."""
+    """The model behind predictions that no learned model vouches for: `, by the analytical model`, `, 3 of 8 extrapolated`."""
     sources = [report.predicted.source for report in able if report.measured is None and report.predicted is not None]
     found = (
         ("by the analytical model", sum(source == ANALYTICAL for source in sources)),

@@ -45,7 +45,7 @@ class MeasuredFile:
 
     @property
     def word(self) -> str:
-        """What its latencies are."""
+        """The origin of its latencies, in a word."""
         return "simulated" if len(self.simulated) and self.simulated.all() else "measured"
 
     def chosen(self, which: np.ndarray) -> list[Row]:

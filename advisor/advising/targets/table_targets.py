@@ -70,7 +70,7 @@ def table_target(path: str | Path, request: Request) -> Target:
 
 
 def _unreadable(table: Table, problems: Sequence[TableProblem]) -> tuple[str, ...]:
-    """What a table says that no launcher can use, and which keys it says more than once, in a sentence each."""
+    """Sentences on entries of a table that no launcher can use, and on keys that it has more than once."""
     keys = [problem.key for problem in problems]
     repeated = [key for key in table.duplicate_keys if keys.count(key) == 1]  # and nothing else is wrong with the last
     lost = [problem for key, problem in {problem.key: problem for problem in problems}.items() if key not in repeated]
