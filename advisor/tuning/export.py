@@ -1,4 +1,4 @@
-"""What a tuning run hands over: the table under its right name, `triton.Config`s, and the before/after table reviewers ask for."""
+"""The files of a tuning run: the table under its right name, `triton.Config`s, and the before/after table reviewers ask for."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ class TunedTable:
 
     @property
     def beside(self) -> str:
-        """What is in the table beside what won that was in none before, in a sentence; empty: nothing."""
+        """A sentence on entries that the table got beside the winners; empty: none."""
         name = self.before.name.file_name()
         added = [each for each in self.before.keys if each not in self.winners] if self.new else sorted(self.restated)
         kept = ", ".join(map(str, added))
@@ -143,7 +143,7 @@ class TunedTable:
 
     @property
     def restated(self) -> Mapping[int, Configuration]:
-        """What ran before, at the token counts that keep the winners to their neighbourhood."""
+        """Entries that keep what ran before at the token counts around the winners."""
         return restated(self.before, self.winners, self.gpu, self.tuned)
 
     @property
@@ -213,7 +213,7 @@ def tuned_table(plan: Plan, winners: Mapping[str, Winner], earlier: Collection[s
 
 
 def default_table(name: TableName, plan: Plan) -> Table:
-    """What the stack launches with where it finds no table, as one: without it, the nearest of the tuned token counts would run.
+    """The stack's defaults as a table: without it, the nearest of the tuned token counts would run.
 
     The default is constant between the token counts at which it changes. With a key on either side of each of those, the nearest key is
     one of the same stretch: a token count runs what it ran, or what won for one of its stretch. The usual keys between them, and those

@@ -1,4 +1,4 @@
-"""What a tuning run was asked for, and the target that is meant."""
+"""`Order`, the options of a tuning run, and the target that it names."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from advisor.tuning.table_kernels import check_dtype, with_kernels_scales
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """What was asked for; plain values, so that worker processes can be told.
+    """The options of a tuning run; plain values, so that they can be sent to worker processes.
 
     Attributes:
         target: A tuned table, `fused_moe`, a bundled kernel or `FILE.py::KERNEL`.

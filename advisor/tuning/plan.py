@@ -1,4 +1,4 @@
-"""What a tuning run is about: launches, decisions, the space and what runs today. Every worker makes the same plan from the same order."""
+"""The plan of a tuning run: launches, decisions, space and what runs today. Every worker makes the same plan from one order."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Plan:
     unjudged: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by task: operators that share its entry, and have no say in it
 
     def launched(self, configuration: Configuration, launch: str) -> Configuration:
-        """What is launched for a configuration of the space: what the space does not name is as today (`replacement`)."""
+        """The configuration that is launched for one of the space: parameters outside the space stay as today (`replacement`)."""
         today = next(each.configuration for each in self.target.launches if each.id == launch)
         if configuration == today:  # what runs today, refused or not
             return configuration
@@ -195,7 +195,7 @@ def _about(target: Target) -> str:
 
 
 def _kind(gpu: GpuSpec, group: Sequence[PlannedLaunch]) -> str:
-    """What other decisions must be about as well for their winners to say something of this one."""
+    """A text that decisions share whose winners say something of each other."""
     first = group[0].problem
     blocks = "" if first.block_shape is None else f" in blocks of {first.block_shape[0]} x {first.block_shape[1]}"
     return f"{gpu.name}; {group[0].kernel}; {'+'.join(launch.problem.op for launch in group)}; {first.dtype}{blocks}"
@@ -282,7 +282,7 @@ def _only_recorded(target: Target, recording: Recording) -> tuple[Target, list[s
 
 
 def _words(problem: Problem) -> set[str]:
-    """What a problem is, in words that another one may share."""
+    """A problem in words that another one may share."""
     words = [problem.family, problem.op, *(f"{name}={value}" for name, value in problem.sizes.items()), problem.dtype, problem.cache]
     return set(words)
 

@@ -1,4 +1,4 @@
-"""What a search came to, as a result: the launches as they run today, measured where that is known, and what was found for them.
+"""The outcome of a search as a result: launches as they run today, measured where that is known, and what was found for them.
 
 The report is made by `advise_target`, with the measurements of the search; what it predicted about other configurations is then replaced
 by what became of them. A prediction that the search has put to the test stands nowhere in it as a promise.
@@ -171,7 +171,7 @@ def _as_it_runs(plan: Plan, winners: Mapping[str, Winner]) -> Target:
 
 
 def _measured(plan: Plan, winners: Mapping[str, Winner], source: str, origin: Origin) -> dict[str, Measured]:
-    """What the launches take as they run (`_as_it_runs`), by launch, where that was measured."""
+    """Measured latencies of the launches as they run (`_as_it_runs`), by launch."""
     us: dict[str, float] = {}
     rounds: dict[str, MeasuredRounds] = {}
     for decision in plan.decisions:
@@ -246,7 +246,7 @@ def _searched(
 
 
 def _recommendation(plan: Plan, launch: PlannedLaunch, report: LaunchReport, winner: Winner, reached: Latency) -> Recommendation:
-    """What the search found, against what runs today: measured against measured, else predicted against predicted."""
+    """The search's best against what runs today: measured against measured, else predicted against predicted."""
     assert winner.configuration is not None
     configuration = plan.launched(winner.configuration, launch.id)
     found = "best of the search"
@@ -275,7 +275,7 @@ def _recommendation(plan: Plan, launch: PlannedLaunch, report: LaunchReport, win
 
 
 def _predicted_us(plan: Plan, launch: PlannedLaunch, configuration: Configuration) -> float:
-    """What is predicted of one launch, microseconds."""
+    """The predicted latency of one launch, microseconds."""
     found = plan.predictor.predict(problem_batch([launch.problem]), configuration_batch([configuration]), plan.target.gpu)
     return float(found.us[0])
 
