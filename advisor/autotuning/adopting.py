@@ -31,7 +31,7 @@ def adopt(situation: Situation) -> bool:
 
 
 def _imported(situation: Situation) -> list[ForeignTiming]:
-    """What `advisor cache import` read; of a kernel that was known by name only."""
+    """Timings that `advisor cache import` read of a kernel known by name only."""
     cache, problem = situation.cache, situation.problem
     by_name = foreign.by_name(problem.kernel, problem.gpu, problem.key).id
     decided = cache.decision(by_name, [""])
@@ -52,7 +52,7 @@ def _imported(situation: Situation) -> list[ForeignTiming]:
 
 
 def _on_this_machine(situation: Situation) -> tuple[list[ForeignTiming], str]:
-    """What the first file of another tuner's cache says that knows the problem, and whose cache that is."""
+    """Timings from the first file of another tuner's cache that knows the problem, and the name of that tuner."""
     problem, dejavu = situation.problem, read_settings().dejavu_storage
     own = internals.triton_timings_file(situation.tuner.fn, situation.key, situation.call.configs)
     for file in ([own] if own else []) + (foreign.dejavu_files(dejavu, problem.kernel) if dejavu else []):

@@ -148,7 +148,7 @@ def _problems(family: str, ops: tuple[str, ...], sizes: dict[str, int], types: d
 
 
 def _measured(family: str, ops: tuple[str, ...], sizes: dict[str, int], types: dict[str, Any], gpu: str) -> MetaParameters | None:
-    """What `@advisor.autotune` decided for such a problem, most recently used kernel first."""
+    """Decisions of `@advisor.autotune` for such a problem, most recently used kernel first."""
     from advisor.autotuning.decisions.cache import default_cache
     from advisor.autotuning.gpu_names import gpu_model
     from advisor.autotuning.recognise import canonical_problem

@@ -59,7 +59,7 @@ class Outputs:
         self.written = False  # whether the first configuration was seen to write anything
 
     def prepare(self) -> None:
-        """What every compared run starts from."""
+        """Put the tensors into the state that every compared run starts from."""
         self._set(self.start)
 
     def restore(self) -> None:
@@ -114,7 +114,7 @@ class Outputs:
             }
 
     def keep(self) -> None:
-        """What is there now is right."""
+        """Take the present output as right."""
         self.wanted = {name: tensor.clone() for name, tensor in self.tensors.items()}
 
     def compare(self) -> None:

@@ -1,4 +1,4 @@
-"""What a choice starts from: the call, its configurations, the problem that was recognised, the GPU, and the cache that remembers."""
+"""The inputs of a choice: the call, its configurations, the recognised problem, the GPU, and the cache."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ them must not compete with one without."""
 
 @dataclass(kw_only=True)
 class Situation:
-    """What a choice starts from."""
+    """The inputs of a choice."""
 
     tuner: Tunable
     call: Call

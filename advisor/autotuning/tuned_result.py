@@ -152,7 +152,7 @@ def _measured_only(tuned: Sequence[TunedProblem], unknowns: tuple[str, ...]) -> 
 
 
 def _exports(launches: Sequence[LaunchReport]) -> tuple[Export, ...]:
-    """What to add to `configs=`."""
+    """The configurations to add to `configs=`."""
     found: Mapping[str, None] = dict.fromkeys(
         report.recommendation.triton_config
         for report in launches

@@ -33,7 +33,7 @@ _SQLITE = b"SQLite format 3\0"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Imported:
-    """What an import brought in."""
+    """The outcome of an import."""
 
     problems: int
     timings: int
