@@ -33,7 +33,7 @@ _DESCRIPTOR = re.compile(r"tensordesc<(\w+)\[([\d, ]+)\]>")
 
 
 class _DType:
-    """What Triton asks of a torch type: how it prints, and its size."""
+    """A torch type as Triton asks for it: how it prints, and its size."""
 
     def __init__(self, name: str, itemsize: int) -> None:
         self.name, self.itemsize = name, itemsize
@@ -49,7 +49,7 @@ def _dtype(triton_type: str) -> _DType:
 
 
 class _Tensor:
-    """What Triton asks of a tensor argument when it only compiles: a type, an aligned address, and a range of addresses."""
+    """A tensor argument as Triton asks for it when it only compiles: a type, an aligned address, and a range of addresses."""
 
     def __init__(self, triton_type: str) -> None:
         self.dtype = _dtype(triton_type)
@@ -69,7 +69,7 @@ class _Tensor:
 
 
 def _argument(value: Any) -> Any:
-    """What stands for one argument that a kernel file's `arguments` describes."""
+    """A stand-in for one argument that a kernel file's `arguments` describes."""
     if not isinstance(value, str):
         return value
     if value.startswith("*"):

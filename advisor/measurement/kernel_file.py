@@ -49,7 +49,7 @@ class KernelRef:
 
     @property
     def target(self) -> str:
-        """What names it on a command line: `gemm::gemm_kernel` where it is bundled, else `path/to/file.py::KERNEL`."""
+        """Its name on a command line: `gemm::gemm_kernel` where it is bundled, else `path/to/file.py::KERNEL`."""
         path = Path(self.file)
         return f"{path.stem if path in bundled_files() else path}::{self.function}"
 

@@ -99,7 +99,7 @@ class MeasuredRow:
 
 
 def row_key(gpu: str, kernel: str, problem: Problem, configuration: Configuration | None) -> str:
-    """What a row is about: the same launch on the same model of GPU, on whatever machine."""
+    """The identity of a row's launch: the same for one launch on one model of GPU, on whatever machine."""
     flat = {} if configuration is None else asdict(configuration)
     return json.dumps([gpu, kernel, asdict(problem), flat], sort_keys=True)
 

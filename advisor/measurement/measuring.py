@@ -46,7 +46,7 @@ class Progress:
 
 @dataclass(slots=True, kw_only=True)
 class Summary:
-    """What a run did.
+    """The outcome of a run of `measure`.
 
     Attributes:
         gpu: What it ran on.
@@ -271,7 +271,7 @@ def _run(
 
 
 def _inputs_key(batch: Batch) -> tuple[str, str]:
-    """What the inputs of a batch depend on."""
+    """The facts that the inputs of a batch depend on."""
     return batch.launches[0].kernel.function, problem_key(batch.problem)
 
 

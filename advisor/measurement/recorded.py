@@ -27,7 +27,7 @@ OPTIONAL_COLUMNS = ("weight_dtype", "output_dtype", "block_shape", "cache")
 
 
 def _problem_key(problem: Problem, said: Collection[str]) -> ProblemKey:
-    """What tells recorded problems apart; `said` are those of `OPTIONAL_COLUMNS` that the file has."""
+    """The identity of a recorded problem; `said` are those of `OPTIONAL_COLUMNS` that the file has."""
     optional = {
         "weight_dtype": problem.weight_dtype or problem.dtype,
         "output_dtype": result_dtype(problem.dtype, problem.output_dtype),

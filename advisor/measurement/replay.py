@@ -224,7 +224,7 @@ def _uniform_routing(
     arguments: Mapping[str, Any],
     tensors: Mapping[str, Mapping[str, Any]],
 ) -> dict[str, list[int]]:
-    """What the launcher's alignment makes of uniform routing, in tensors as large as recorded; empty where it finds no room in them."""
+    """The aligned slots of uniform routing, in tensors as large as recorded; empty where they have no room for it."""
     from advisor.compiled.launches.described import aligned_routing
 
     if "BLOCK_SIZE_M" not in constexprs or not all(name in tensors for name in names.values()):
@@ -256,7 +256,7 @@ def _dtype(launch: RecordedLaunch) -> str:
 
 
 def _configuration(entry: Mapping[str, Any], launch: RecordedLaunch) -> Configuration:
-    """What was tuned of the launch (all of its integer constants, where nothing says), and the record's name for it."""
+    """The tuned parameters of the launch (all its integer constants, where nothing says), and the record's name for it."""
     space = entry.get("space")
     tuned = set(space) if isinstance(space, dict) else None
     parameters: dict[str, int | bool | str] = {

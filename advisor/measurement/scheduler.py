@@ -56,7 +56,7 @@ class Limits:
         return float(getattr(self, f"{stage}_s"))
 
     def exceeded(self, stage: str) -> str:
-        """What became of a launch that took longer than the limit of a stage, and what raises that."""
+        """The failure of a launch that took longer than the limit of a stage, with the option that raises that."""
         raised = "`advisor measure --timeout TIME`" if stage in _BY_TIMEOUT else f"limits=Limits({stage}_s=…), in Python only,"
         return f"nothing within {self.of(stage):g} s, the limit for {_STAGES[stage]}: given up, and without a latency; {raised} raises it"
 
@@ -68,7 +68,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceDescription:
-    """What a device says of itself; `target` is Triton's, None where `ceilings/` does not describe the GPU."""
+    """A device's description of itself; `target` is Triton's, None where `ceilings/` does not describe the GPU."""
 
     gpu: str
     fingerprint: Fingerprint

@@ -1,4 +1,4 @@
-"""What can be measured on: a CUDA GPU, a fake one, or a file of recorded latencies; all behind one protocol."""
+"""The devices behind one protocol: a CUDA GPU, a fake one, or a file of recorded latencies."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Device(Protocol):
         ...
 
     def fingerprint(self) -> Fingerprint:
-        """What a latency measured on it depends on."""
+        """The facts of the machine that a latency measured on it depends on."""
         ...
 
     def open(self, kernel: KernelRef, problem: Problem, seed: int) -> Bench:

@@ -111,7 +111,7 @@ class FakeDevice:
         return FakeBench(self, kernel, problem, seed)
 
     def measure_ceilings(self) -> dict[str, float]:
-        """What the description says, a little less."""
+        """The figures of the description, a little lowered."""
         return {name: value * (1.1 if name.endswith("_us") else 0.9) for name, value in specified_figures(self._gpu).items()}
 
     def latency_us(self, problem: Problem, configuration: Configuration) -> float:
