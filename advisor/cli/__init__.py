@@ -106,7 +106,7 @@ def _formatter() -> type[argparse.HelpFormatter]:
 
 
 def _folded(text: str) -> str:
-    """What a command's help begins with, in lines that fit a narrow terminal: the formatter leaves them as they are."""
+    """The first lines of a command's help, folded for a narrow terminal: the formatter leaves them as they are."""
     from advisor.rendering.folding import reflow, width_of
 
     width = width_of(sys.stdout)
@@ -250,7 +250,7 @@ def _json_escapes(error: UnicodeError) -> tuple[str, int]:
 
 
 def _place(error: OSError) -> str:
-    """What could not be read or written. A failed write to something open does not say: then standard output, or a temporary file.
+    """The file that could not be read or written. A failed write to something open does not say: then stdout, or a temporary file.
 
     Files that were asked for name themselves (`advisor.system.writing`).
     """

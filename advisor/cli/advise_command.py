@@ -132,7 +132,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _request(arguments: argparse.Namespace, gpu: str | None) -> Request:
-    """What is asked besides the target, for one GPU."""
+    """The options besides the target, for one GPU."""
     from advisor.advising.targets import Request
     from advisor.tables.routing import read_routing
 
@@ -218,7 +218,7 @@ def _compiled(arguments: argparse.Namespace, name: str | None, output: Path) -> 
 
 
 def _tuned(arguments: argparse.Namespace, file: Path, kernel: str | None) -> list[str]:
-    """What `@advisor.autotune` found out: a report per GPU, and a table of several; their JSON documents, where those are asked for."""
+    """Report on the cache of `@advisor.autotune`, for each GPU, and on several in a table; the JSON documents, where asked for."""
     from advisor.autotuning.decisions.exchange import read_cache_file
     from advisor.autotuning.gpu_names import gpu_model
     from advisor.autotuning.tuned_result import advise_tuned

@@ -110,7 +110,7 @@ def _label(config: str | None) -> str:
 
 
 def _told(text: str | None) -> object:
-    """What a cache holds as JSON; where that is damaged, the text itself: a listing is how the damage is found."""
+    """The content of a cache as JSON; where that is damaged, the text itself: a listing is how the damage is found."""
     try:
         return json.loads(text) if text else None
     except (ValueError, RecursionError):

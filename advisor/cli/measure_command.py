@@ -227,7 +227,7 @@ def _recorded_launches(arguments: argparse.Namespace, folder: Path) -> list[Laun
 
 
 def _table_launches(arguments: argparse.Namespace) -> list[Launch]:
-    """What the serving stack launches by a tuned table."""
+    """The launches that the serving stack makes with a tuned table."""
     from advisor.advising.targets.resolve import resolve_target
     from advisor.measurement import Launch, find_kernels
 

@@ -195,7 +195,7 @@ def _trials(number: int) -> str:
 
 
 def _latencies(row: Row) -> str:
-    """What a decision takes, as far as it is known; of one that stays as it is, what the search's best takes too."""
+    """The latencies of a decision, as far as known; for one that stays as it is, the search's best too."""
     from advisor.rendering.figures import microseconds
 
     if row.changed:
