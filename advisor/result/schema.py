@@ -294,7 +294,7 @@ class SourcedFigure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fingerprint:
-    """Where the figures come from. `mode` "offline": nothing was run on a GPU; with `gpu_uuid` "fake" latencies are simulated."""
+    """The origin of the figures. `mode` "offline": nothing was run on a GPU; with `gpu_uuid` "fake" latencies are simulated."""
 
     mode: Literal["offline", "gpu"]
     gpu: str
