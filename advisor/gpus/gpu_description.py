@@ -145,7 +145,7 @@ def _check_range(value: Any, limits: tuple[float, float], key: str, origin: str,
 
 
 def check_sources(data: Mapping[str, Any], origin: str, *, own: bool) -> dict[str, str]:
-    """Where each figure is from, by key; a user's `own` file may leave that out.
+    """The source of each figure, by key; a user's `own` file may leave that out.
 
     Raises:
         InputError: A figure has no source, or a source no figure.
