@@ -56,7 +56,7 @@ def work(problem: ProblemBatch, gpu: GpuSpec) -> Work:
 
 
 def _prefill_steps(s: Mapping[str, Array], block_m: Array, block_n: Array, tiles: Array) -> tuple[Array, Array, Array]:
-    """Of one head's query tiles: key blocks visited in all, by the longest tile, and keys loaded in all."""
+    """Steps of one head's query tiles: key blocks visited in all, by the longest tile, and keys loaded in all."""
     full = np.ceil(s["N"] / block_n)
     causal = s["causal"] > 0
     if not np.any(causal):

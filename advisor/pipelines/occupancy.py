@@ -187,7 +187,7 @@ def resident_ctas(gpu: GpuSpec, resources: Resources) -> tuple[Array, Array]:
 
 
 def mma_warps(block_m: Array, block_n: Array, num_warps: Array) -> tuple[Array, Array]:
-    """How mma.sync's warps tile a CTA's output: warps along M and along N (Triton's rule for 16 x 8 fragments)."""
+    """Warps of mma.sync along M and along N of a CTA's output (Triton's rule for 16 x 8 fragments)."""
     block_m, block_n, num_warps = np.broadcast_arrays(block_m, block_n, num_warps)
     along_m, along_n = np.ones(block_m.shape), np.ones(block_m.shape)
     for _ in range(5):  # 32 warps at most

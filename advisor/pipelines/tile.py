@@ -81,7 +81,7 @@ def compute_pipeline(gpu: GpuSpec, dtype: str) -> str | None:
 
 
 def product_count(gpu: GpuSpec, dtype: str) -> int:
-    """How many products of type `compute_pipeline` stand for one of `dtype`."""
+    """The number of products of type `compute_pipeline` that stand for one of `dtype`."""
     return EMULATED[dtype][1] if dtype in EMULATED and compute_pipeline(gpu, dtype) == EMULATED[dtype][0] else 1
 
 
