@@ -35,12 +35,12 @@ class Prediction:
 
     @property
     def extrapolated(self) -> int:
-        """Of how many rows a learned model speaks that it does not vouch for."""
+        """The number of rows for which a learned model answers that it does not vouch for."""
         return 0 if self.share is None else int(((self.share > 0) & ~self.learned & np.isfinite(self.us)).sum())
 
     @property
     def analytical(self) -> int:
-        """Of how many rows that launch no learned model speaks at all."""
+        """The number of rows that can launch for which no learned model answers."""
         silent = True if self.share is None else self.share <= 0
         return int((np.isfinite(self.us) & ~self.learned & silent).sum())
 

@@ -288,7 +288,7 @@ def _sigma(prediction: Prediction) -> Array:
 
 
 def _share(far: Array) -> Array:
-    """How much learned values count so far outside what was learned (`Domain.far` [n]), beside the analytical ones."""
+    """Weight of learned values so far outside what was learned (`Domain.far` [n]), against the analytical ones, 0 to 1."""
     with np.errstate(divide="ignore"):
         return np.clip(np.log(DOMAIN_END / far) / np.log(DOMAIN_END / DOMAIN_FADES), 0.0, 1.0)
 

@@ -91,7 +91,7 @@ class Series(NamedTuple):
 
     @property
     def words(self) -> str:
-        """As a report names it: `vLLM 0.24.0 on H100`."""
+        """Its name in reports: `vLLM 0.24.0 on H100`."""
         stack = {"vllm": "vLLM", "sglang": "SGLang", "aiter": "AITER"}.get(self.stack, self.stack)
         whose = f", {NAMES[self.implementation]}" if self.implementation in NAMES else ""
         return f"{stack} {self.version}".strip() + f" on {self.gpu}{whose}"

@@ -141,7 +141,7 @@ def start(library: str) -> Physics:
 
 
 def _limits() -> tuple[Array, Array]:
-    """Of the constants, as logarithms."""
+    """Limits of the constants, as logarithms."""
     low, high = zip(*(LIMITS.get(name, (0.0, np.inf)) for name in PARAMETERS), strict=True)
     with np.errstate(divide="ignore"):
         return np.log(low), np.log(high)

@@ -1,4 +1,4 @@
-"""How far single GPUs lie from the physics that all share, as their launches as served show.
+"""Corrections of single GPUs to the physics that all share, from their launches as served.
 
 A GPU's figures do not say all: on some the other pipelines hide behind DRAM better than on others, some start a launch sooner. Served
 launches were measured on more GPUs than sweeps were, and what they say of a GPU holds for its sweeps too, up to a constant that all
@@ -54,7 +54,7 @@ class Habits:
         return (of * _shares(launch, stack)).sum(axis=1)
 
     def arrays(self, prefix: str) -> dict[str, NDArray[Any]]:
-        """As named arrays."""
+        """The corrections as named arrays."""
         return {f"{prefix}/machines": self.machines, f"{prefix}/factors": self.factors}
 
 
@@ -67,7 +67,7 @@ NONE = Habits(machines=np.zeros((0, 2)), factors=np.zeros((0, len(PARTS))))
 
 
 def _shares(launch: Launch, stack: Array) -> Array:
-    """How much of a launch each part decides, [n, 2], each in 0 to 1."""
+    """Share of a launch that each part decides, [n, 2], each in 0 to 1."""
     most = stack.max(axis=0)
     dram = (stack[DRAM] / most) ** SHARPNESS / ((stack / most) ** SHARPNESS).sum(axis=0)
     fill = launch.compulsory_bytes / launch.l2_capacity

@@ -50,7 +50,7 @@ def signal(measured_us: Array, predicted_us: Array, launched: Array, best: Array
 
 
 def share(errors: Array, signals: Array, size: Array, weight: Array) -> float:
-    """How much of the signals the errors of the best hold: weighted least squares through 0, within [0, `MOST_SHARED`].
+    """Share of the signals that the errors of the best hold: weighted least squares through 0, within [0, `MOST_SHARED`].
 
     Args:
         errors: log(measured / predicted) of the best, [n].

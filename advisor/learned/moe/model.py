@@ -176,7 +176,7 @@ class MoeModel:
         return us, us * np.exp(np.clip(low * size, -WIDEST, 0.0)), us * np.exp(np.clip(high * size, 0.0, WIDEST))
 
     def arrays(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-        """As named arrays, and what else there is to know as JSON values."""
+        """The model as named arrays, and the rest of its facts as JSON values."""
         out = {"moe/physics": self.core.physics, "moe/winners": self.core.winners} | self.core.habits.arrays("moe/habits")
         forests = {
             "common": self.core.common,

@@ -183,7 +183,7 @@ class Ranker:
         return rivals(launch, *moe_physics.terms(launch, physics))
 
     def _log_odds(self, physics: Array, launches: Sequence[Launch], others: Sequence[Rivals]) -> list[tuple[Array, Array]]:
-        """Of each problem's launches, [n]: with the physics of the order, and by the trees alone; the same on GPUs whose sweeps are known.
+        """Log-odds [n] of each problem's launches: with the physics of the order, and by the trees alone, alike on GPUs with sweeps.
 
         All problems have a closer look at what any of them finds promising, so that their odds can be averaged.
         """
@@ -206,7 +206,7 @@ class Ranker:
         return [(odds + more, odds) for odds, more in zip(trees, added, strict=True)]
 
     def arrays(self, prefix: str) -> dict[str, NDArray[Any]]:
-        """As named arrays."""
+        """The ranker as named arrays."""
         out = {f"{prefix}/known": self.known, f"{prefix}/order": self.order} | self.wins.arrays(f"{prefix}/wins")
         for name in FORESTS:
             out |= getattr(self, name).arrays(f"{prefix}/{name}")
@@ -289,7 +289,7 @@ def _among(rows: Array, known: Array) -> NDArray[np.bool_]:
 
 
 def _places(rows: Array, known: Array) -> NDArray[np.int64]:
-    """Where rows that do occur in `known` stand there."""
+    """Places in `known` of rows that do occur in it."""
     keys = known @ _KEY
     by_key = np.argsort(keys, kind="stable")
     return by_key[np.searchsorted(keys[by_key], rows @ _KEY)]
