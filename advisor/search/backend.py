@@ -1,4 +1,4 @@
-"""Where latencies come from, as the search sees it: a GPU, a recording, a stand-in."""
+"""The sources of latencies as the search sees them: a GPU, a recording, a stand-in."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ class _Identity:
 
 
 def differences(known: str, own: str) -> tuple[str, str] | None:
-    """How a study was made and what this run asks for, where they differ; None: they are not such texts, or nothing tells them apart."""
+    """Differences between how a study was made and what this run asks for; None: they are not such texts, or nothing differs."""
     before, now = _read(known), _read(own)
     if before is None or now is None:
         return None

@@ -56,7 +56,7 @@ class Precedent:
 
 
 def place_among_problems(problem: Problem) -> tuple[float, ...]:
-    """Where a problem lies among others of its family; those at distance 1 win alike by exp(-1/2).
+    """Coordinates of a problem among others of its family; those at distance 1 win alike by exp(-1/2).
 
     Doublings of rows per expert, width, experts and depth for fused MoE; of every size elsewhere.
     """

@@ -44,7 +44,7 @@ _WORTH: Mapping[str, tuple[tuple[str, float], ...]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shares:
-    """How the variance of a predictor's error (log of measured over predicted latency) splits over its parts.
+    """Shares of the parts of a predictor's error (log of measured over predicted latency) in its variance.
 
     Attributes:
         common: What all configurations of a problem share.
@@ -207,7 +207,7 @@ def _scores(predictor: Predictor, problems: ProblemBatch | Sequence[ProblemBatch
 
 
 def _behind(gaps: Array, usable: NDArray[np.bool_]) -> Array:
-    """How much slower (log) the prior takes configurations to be whose score is `gaps` behind the best one's, [c]."""
+    """Log slowdown [c] that the prior expects of configurations whose score is `gaps` behind the best one's."""
     ordered = np.sort(gaps[usable])
     unit = ordered[min(len(ordered) - 1, max(1, round(SPREAD_SHARE * len(ordered))))] if len(ordered) > 1 else 1.0
     scaled = np.where(np.isfinite(gaps), np.maximum(gaps, 0.0), 0.0) * (SPREAD / unit if unit > 0 else 1.0)

@@ -165,7 +165,7 @@ class AdvisorSampler(BaseSampler):
         return found
 
     def reseed_rng(self) -> None:
-        """For Optuna's own parallel runs."""
+        """Seeds the sampler anew, for Optuna's own parallel runs."""
         self._fallback.reseed_rng()
 
     def observations(self, trials: Iterable[FrozenTrial], besides: int | None = None) -> list[Observation]:

@@ -89,7 +89,7 @@ def stopped_because(study: Study) -> str:
 
 
 def can_be_tried(tuner: Tuner, decision: Decision) -> int:
-    """How many configurations of the space are not known to fail, or to be out of reach of what measures."""
+    """The number of configurations of the space not known to fail, nor out of reach of what measures."""
     return int(np.isfinite(tuner.sampler(decision.task.id).prior.mean).sum())
 
 

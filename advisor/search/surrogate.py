@@ -124,7 +124,7 @@ def _error(prior: Prior, observations: Sequence[Observation], best: Mapping[int,
 
 
 def nearest(prior: Prior, observations: Sequence[Observation], shares: Shares | None = None, most: int = 64) -> list[Observation]:
-    """Of what other problems' trials said, what matters most for this one: those within four doublings, the nearest first."""
+    """The observations of other problems that matter most for this one: those within four doublings, the nearest first."""
     reach = 2 * (shares or prior.shares).doublings
     near = [o for o in observations if abs(o.prior.place - prior.place) <= reach]
     near.sort(key=lambda o: (abs(o.prior.place - prior.place), o.kind != "measured"))
