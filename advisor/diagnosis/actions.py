@@ -175,7 +175,7 @@ def _change(gains: list[_Gain]) -> Action:
 
 
 def _origins(launch: LaunchReport) -> set[Origin]:
-    """Where both figures come from that a gain is the difference of."""
+    """The origins of the two figures that a gain is the difference of."""
     both = (launch.measured or launch.predicted, launch.recommendation.latency if launch.recommendation is not None else None)
     return {latency.origin for latency in both if latency is not None}
 
