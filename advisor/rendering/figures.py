@@ -152,7 +152,7 @@ def _named(result: Result, origin: str) -> str:
 
 
 def counted(result: Result) -> str:
-    """How many launches the verdict's latency is a sum of: `all 4 launches`, or `2 of 4 launches` where some cannot or are faults."""
+    """The launches that the verdict's latency is a sum of: `all 4 launches`, or `2 of 4 launches` where some cannot or are faults."""
     count, whole = len(_summed(result)), len(result.launches)
     return f"all {whole} launches" if count == whole else f"{count} of {whole} launches"
 
@@ -179,7 +179,7 @@ def _exact(latency: Latency) -> bool:
 
 
 def rated(result: Result) -> str:
-    """How many of those launches the verdict's share of the ceiling is of: `2 of 4 launches`; empty where all."""
+    """The launches that the verdict's share of the ceiling is of: `2 of 4 launches`; empty where all."""
     summed = _summed(result)
     count = sum(share_of_ceiling(launch) is not None for launch in summed)
     return f"{count} of {len(result.launches)} launches" if count < len(summed) else ""
