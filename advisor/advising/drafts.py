@@ -50,7 +50,7 @@ class Draft:
 
     @property
     def now_us(self) -> float:
-        """As measured, or else as predicted; inf where it cannot launch."""
+        """Microseconds as measured, else as predicted; inf where it cannot launch."""
         return self.measured.latency.us if self.measured is not None else self.predicted_us
 
     @property

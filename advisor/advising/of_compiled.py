@@ -1,4 +1,4 @@
-"""From a kernel in source, or a record of launches, to a Result: what the compiler makes of it takes the place of the closed forms."""
+"""The `Result` of a kernel in source, or a record of launches: compiled code takes the place of the closed forms."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a target to a Result: analyse, predict, diagnose, recommend. The one core behind every door."""
+"""The `Result` of a target: analyse, predict, diagnose, recommend. The one core behind every door."""
 
 from __future__ import annotations
 

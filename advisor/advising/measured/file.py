@@ -57,7 +57,7 @@ class MeasuredFile:
         return RowSource(self.label, row + 1, {name: self.rows.text[name][row] for name in self.rows.header})
 
     def median(self, chosen: Sequence[int]) -> Latency:
-        """Of the chosen rows, with the least and the greatest where there are several."""
+        """The median latency of the chosen rows, with the least and the greatest where there are several."""
         values = self.latency[chosen]
         several = values.size > 1
         return Latency(
@@ -97,7 +97,7 @@ def read_file(path: str | os.PathLike[str], text: str | None) -> MeasuredFile:
 
 
 def coverage(label: str, measured: int, launches: int) -> str:
-    """How many of a target's launches a file has latencies of."""
+    """The number of a target's launches that a file has latencies of."""
     return f"{label}: {part(measured, launches, 'launch')} {agree(measured, 'has', 'have')} a measurement"
 
 

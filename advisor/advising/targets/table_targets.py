@@ -194,7 +194,7 @@ def fused_moe_table(table: Table, request: Request) -> Target:
 
 
 def _two_tables(table: Table, other: Table) -> str:
-    """That w13 and w2 of a layer have a table each."""
+    """A sentence: w13 and w2 of a layer have a table each."""
     if table.name.down:
         return f"These entries run with the {SHARED} of w13's, in {other.name.file_name()}: what is recommended keeps it."
     return (
