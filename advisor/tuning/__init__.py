@@ -44,7 +44,7 @@ class Deadlines:
 
     @classmethod
     def of(cls, plan: Plan, began: float) -> Deadlines:
-        """Of a plan, from when its run began."""
+        """The deadlines of a plan whose run began at `began`."""
         limit_s = plan.order.time_limit_s
         if limit_s is None:
             return cls()
@@ -101,7 +101,7 @@ def _numbered(watch: Watch, plan: Plan) -> Watch:
 
 
 def open_backend(plan: Plan, deadlines: Deadlines) -> AbstractContextManager[Any]:
-    """Where a plan's latencies come from.
+    """The source of a plan's latencies, to be closed after use.
 
     Raises:
         UsageError: From another GPU than the one that is tuned for.

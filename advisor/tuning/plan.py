@@ -159,7 +159,7 @@ def _unjudged(whole: Target, group: Sequence[PlannedLaunch]) -> tuple[str, ...]:
 def _sources(
     order: Order, kernel: KernelRef | None, recording: Recording | None, shares: Mapping[str, list[PlannedLaunch]]
 ) -> dict[str, str]:
-    """Where each decision's latencies come from: another kernel's, another device's or other rows say nothing of it.
+    """The source of each decision's latencies: another kernel's, another device's or other rows say nothing of it.
 
     By content: a file that was edited is another one, one that was copied or given more rows of other problems is the same.
     """
@@ -288,7 +288,7 @@ def _words(problem: Problem) -> set[str]:
 
 
 def _apart(problem: Problem, other: Problem) -> float:
-    """By how much the sizes that both have differ, in powers of e."""
+    """The difference of the sizes that both problems have, summed in powers of e."""
     shared = problem.sizes.keys() & other.sizes.keys()
     return sum(abs(math.log(max(problem.sizes[name], 1) / max(other.sizes[name], 1))) for name in shared)
 

@@ -132,7 +132,7 @@ def _found_before(earlier: Sequence[Row]) -> tuple[str, ...]:
 
 
 def _left(winners: Mapping[str, Winner], outcome: str, why: str) -> str:
-    """How many decisions ended with that outcome, which, and why; empty where none was."""
+    """A clause on the decisions that ended with that outcome: how many, which, and why; empty where none did."""
     left = [task for task, winner in winners.items() if winner.versus is not None and winner.versus.verdict == outcome]
     shown = ", ".join(left[:6]) + (", …" if len(left) > 6 else "")
     return f"{len(left)} of {len(winners)} decisions were not compared with what runs today, which is kept ({shown}): {why}" if left else ""
