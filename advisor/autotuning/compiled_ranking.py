@@ -110,7 +110,7 @@ def _predicted_us(kernel: Any, call: Any, config: Any, device: internals.Device,
 
 
 class _Named:
-    """As much of a rebuilt module as naming a kernel needs."""
+    """The part of a rebuilt module that naming a kernel needs."""
 
     def __init__(self, kernel: str) -> None:
         self.kernel = kernel

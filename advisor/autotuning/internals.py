@@ -251,7 +251,7 @@ class _Recording:
 
 
 def workers() -> int:
-    """How many kernels are compiled at once."""
+    """The number of kernels compiled at once."""
     return min(max(1, (os.cpu_count() or 2) - 1), 16)
 
 

@@ -39,7 +39,7 @@ class Ranking:
 
 
 def given_order(count: int, why: str) -> Ranking:
-    """As they were given."""
+    """The configurations in the order given."""
     return Ranking(order=tuple(range(count)), by=f"given order: {why}", modelled=False, why_given=why)
 
 

@@ -286,7 +286,7 @@ class Cache:
         return self._connection
 
     def _fall_back(self, why: str) -> None:
-        """To memory, with what the file still gives."""
+        """Goes on in memory, with what the file still gives."""
         self.in_memory = True
         memory = in_memory()
         kept = copied_to(self.path, memory) if self.path is not None else False
