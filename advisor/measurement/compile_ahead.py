@@ -93,7 +93,7 @@ def use_offline_target(backend: str, architecture: int | str, warp_size: int) ->
 
 
 def _compute_capability() -> str:
-    """Of the target that Triton compiles for, as `GpuSpec` has it: "9.0", or "gfx942"."""
+    """The capability of the target that Triton compiles for, as `GpuSpec` has it: "9.0", or "gfx942"."""
     from triton.runtime import driver
 
     target = driver.active.get_current_target()

@@ -94,7 +94,7 @@ class MeasuredRow:
         return self.latency_us is not None or (self.failure is not None and self.failure.lasting)
 
     def key(self) -> str:
-        """As `row_key`."""
+        """The row's `row_key`."""
         return row_key(self.gpu, self.kernel, self.problem, self.configuration)
 
 

@@ -35,7 +35,7 @@ MAX_BATCH = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """How far a run is. `total` None: a campaign, which has no end but the time limit."""
+    """Progress of a run. `total` None: a campaign, which has no end but the time limit."""
 
     done: int
     total: int | None

@@ -41,7 +41,7 @@ _BY_TIMEOUT = ("launch", "check", "rounds")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """How long, in seconds, each step of one launch may take before its worker is killed."""
+    """Limits, in seconds, on each step of one launch, after which its worker is killed."""
 
     open_s: float = 180.0  # start of CUDA
     inputs_s: float = 120.0  # inputs and reference of a batch

@@ -35,7 +35,7 @@ class Bench(Protocol):
         ...
 
     def timer(self, launched: Any) -> str:
-        """How its times are taken: events, graph, simulated or recorded."""
+        """The way its times are taken: events, graph, simulated or recorded."""
         ...
 
     def time(self, launched: Any, round_number: int, replica: int) -> Timing:
@@ -104,7 +104,7 @@ class DeviceSpec:
         return self.kind == "recorded"
 
     def to_json(self) -> dict[str, Any]:
-        """As plain values."""
+        """The device as plain values."""
         return {"kind": self.kind, "path": self.path, "options": self.options}
 
 
