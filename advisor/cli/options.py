@@ -245,7 +245,7 @@ def warn_of_rows(told: Sequence[str]) -> None:
 
 
 def nothing_launches(row: int, gpu: GpuSpec) -> str:
-    """That no configuration fits the GPU, of a row (counted from 0) that names none."""
+    """The error that no configuration fits the GPU, for a row (counted from 0) that names none."""
     return f"row {row + 1}: nothing is predicted: no configuration known for it can launch on {gpu.name}"
 
 

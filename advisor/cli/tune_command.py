@@ -179,7 +179,7 @@ def _print(tuned: Tuned, storage: str, files: list[str]) -> None:
 
 
 def _counted(rows: Sequence[Row]) -> str:
-    """How many decisions came to what."""
+    """A clause on the outcomes of the decisions."""
     from advisor.search.backend import NOT_RECORDED
 
     improved, new = (sum(row.verdict == verdict for row in rows if row.changed) for verdict in ("improved", "new"))
