@@ -12,7 +12,7 @@ from advisor.result.schema import LaunchReport
 _NAMED = 3
 
 
-def beyond_reach(launches: Sequence[LaunchReport], measured: Mapping[str, Measured]) -> tuple[str, ...]:
+def ceiling_doubts(launches: Sequence[LaunchReport], measured: Mapping[str, Measured]) -> tuple[str, ...]:
     """Sentences on predicted ceilings that measurements put in doubt; none where nothing does.
 
     A measured latency lowers a ceiling and never raises one, for another configuration may reach it all the same. So a ceiling stays

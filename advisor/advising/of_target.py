@@ -10,7 +10,7 @@ import numpy as np
 
 from advisor import __version__
 from advisor.advising.choice import Choice, choose, predicted_latency
-from advisor.advising.doubtful_ceiling import beyond_reach
+from advisor.advising.doubtful_ceiling import ceiling_doubts
 from advisor.advising.drafts import Draft, Measured, draft_of, probability
 from advisor.advising.exports import recommended_exports, triton_config
 from advisor.advising.launch_facts import gpu_figures, occupancy, pipeline_times
@@ -56,7 +56,7 @@ def advise_target(
         raise NothingMatchedError(f"{target.title}: no launches to look at", None, None, "check --tokens and the table's entries")
     launches = launch_reports(target, predictor, measured=measured, progress=progress)
     unknowns = target.unknowns + warm_cache(launches) + _unknowns(launches, predictor) + unmeasured_vendor([target.gpu])
-    unknowns += beyond_reach(launches, measured or {})
+    unknowns += ceiling_doubts(launches, measured or {})
     unknowns += exact_products([each.problem for each in target.launches], target.gpu) + held_by_power(launches, target.gpu)
     return Result(
         tool_version=__version__,

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from advisor.advising import advise_target
-from advisor.advising.doubtful_ceiling import beyond_reach
+from advisor.advising.doubtful_ceiling import ceiling_doubts
 from advisor.advising.drafts import Measured
 from advisor.advising.exports import triton_config
 from advisor.advising.targets import PlannedLaunch, Target
@@ -93,7 +93,7 @@ def report(plan: Plan, tuner: Tuner, backend: Backend, command: str, deadline: f
         for launch, each in zip(plan.target.launches, result.launches, strict=True)
     )
     any_measured = any(trial.latency_us is not None for search in searches for trial in search.trials)
-    answered = beyond_reach(result.launches, measured)  # for what the model does not know to change, the search was made
+    answered = ceiling_doubts(result.launches, measured)  # for what the model does not know to change, the search was made
     unknowns = tuple(
         each for each in result.verdict.unknowns if each not in answered and not (any_measured and each.startswith("Nothing was measured"))
     )

@@ -35,7 +35,7 @@ DRAM = TERMS.index("dram")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Habits:
+class GpuCorrections:
     """Log factors of GPUs, known by their figures.
 
     Attributes:
@@ -58,12 +58,12 @@ class Habits:
         return {f"{prefix}/machines": self.machines, f"{prefix}/factors": self.factors}
 
 
-def from_arrays(stored: Mapping[str, NDArray[Any]], prefix: str) -> Habits:
-    """The reverse of `Habits.arrays`."""
-    return Habits(machines=stored[f"{prefix}/machines"], factors=stored[f"{prefix}/factors"])
+def from_arrays(stored: Mapping[str, NDArray[Any]], prefix: str) -> GpuCorrections:
+    """The reverse of `GpuCorrections.arrays`."""
+    return GpuCorrections(machines=stored[f"{prefix}/machines"], factors=stored[f"{prefix}/factors"])
 
 
-NONE = Habits(machines=np.zeros((0, 2)), factors=np.zeros((0, len(PARTS))))
+NONE = GpuCorrections(machines=np.zeros((0, 2)), factors=np.zeros((0, len(PARTS))))
 
 
 def _shares(launch: Launch, stack: Array) -> Array:
@@ -74,7 +74,7 @@ def _shares(launch: Launch, stack: Array) -> Array:
     return np.stack([dram, np.clip(2 - 2 * fill, 0, 1) * (1 - dram)], axis=1)
 
 
-def fit(launch: Launch, residual: Array, stack: Array, weight: Array, swept: Array) -> Habits:
+def fit(launch: Launch, residual: Array, stack: Array, weight: Array, swept: Array) -> GpuCorrections:
     """Factors of every GPU that the launches as served are of.
 
     Args:
@@ -98,7 +98,7 @@ def fit(launch: Launch, residual: Array, stack: Array, weight: Array, swept: Arr
         factors.append(found)
     known = [any((machine == other).all() for other in swept) for machine in machines]
     typical = np.array(factors)[known] if any(known) else np.array(factors)
-    return Habits(machines=machines, factors=np.array(factors) - typical.mean(axis=0))
+    return GpuCorrections(machines=machines, factors=np.array(factors) - typical.mean(axis=0))
 
 
 def machines_of(launch: Launch) -> Array:
