@@ -196,7 +196,7 @@ class Ranker:
         added = [0.0 if known else SHARE_OF_PHYSICS * order.log_odds(order.columns(launch), self.order) for launch in launches]
         if len(launches[0]) > 8:
             opinions = [opinion for odds, more in zip(trees, added, strict=True) for opinion in (odds + more, odds)]
-            chosen = np.unique([np.argsort(-each, kind="stable")[: self.shortlist] for each in opinions])
+            chosen = np.unique([np.argsort(-opinion, kind="stable")[: self.shortlist] for opinion in opinions])
             # What is hard to tell differs from GPU to GPU: what `first` learned of it misleads where no sweep is known.
             looks = (self.close, self.first_afar, self.first if known else self.first_unseen)
             weights = (1, 1, 1 if known else UNSEEN_LOOKS)
