@@ -59,7 +59,7 @@ def _read(text: str) -> _Identity | None:
     launches = [_LAUNCH.fullmatch(part) for part in parts[1:]]
     if any(launch is None for launch in launches):
         return None
-    return _Identity(space=space, gpu=gpu, source=parts[0], launches=tuple(each.groupdict() for each in launches if each is not None))
+    return _Identity(space=space, gpu=gpu, source=parts[0], launches=tuple(launch.groupdict() for launch in launches if launch is not None))
 
 
 def _of_launches(old: dict[str, str], new: dict[str, str]) -> list[tuple[str, str]]:

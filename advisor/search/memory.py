@@ -42,7 +42,7 @@ def remembered(storage: BaseStorage, kind: str, space: SearchSpace, besides: Col
 
 def precedent(trials: Iterable[FrozenTrial], where: Sequence[float], space: SearchSpace) -> Precedent | None:
     """The precedent that a decision's trials make; None where the winner was compared with nothing, or lies outside the space."""
-    compared = [each for each in trials if each.state in (TrialState.COMPLETE, TrialState.PRUNED) and RANK in each.user_attrs]
+    compared = [trial for trial in trials if trial.state in (TrialState.COMPLETE, TrialState.PRUNED) and RANK in trial.user_attrs]
     done = [(each.value, each) for each in compared if each.state == TrialState.COMPLETE and each.value is not None]
     if len(compared) < 2 or not done:
         return None

@@ -79,7 +79,7 @@ def after_precedents(
         precedents: What won elsewhere.
         tried: What was tried for this problem: precedents for it, and for its like, have been heard.
     """
-    heard = [each for each in precedents if len(each.where) == len(where)]
+    heard = [precedent for precedent in precedents if len(precedent.where) == len(where)]
     if not heard:
         return mean
     apart = ((np.array([each.where for each in heard]) - np.array(where)) ** 2).sum(axis=1)

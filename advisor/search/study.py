@@ -153,9 +153,9 @@ class Tuner:
         """Winners of the other decisions of this search, and of earlier searches of its kind that the storage keeps."""
         kind = self._kinds[task]
         found = [
-            memory.precedent(self._studies[each].get_trials(deepcopy=False), self._samplers[each].prior.where, self.space)
-            for each in self._studies
-            if each != task and self._kinds[each] == kind
+            memory.precedent(self._studies[other].get_trials(deepcopy=False), self._samplers[other].prior.where, self.space)
+            for other in self._studies
+            if other != task and self._kinds[other] == kind
         ]
         return [*self._remembered.get(kind, ()), *(each for each in found if each is not None)]
 
