@@ -266,7 +266,7 @@ class LaunchContext:
         if self.measured_us is not None and better.us >= self.measured_us:  # what runs is faster than what is promised
             return False
         others = self.pricing.sharing if self.pricing is not None else ()
-        together = self.now_us + sum(each.now_us for each in others if math.isfinite(each.now_us))
+        together = self.now_us + sum(other.now_us for other in others if math.isfinite(other.now_us))
         return saving_us - sum(better.slower_us.values()) >= THRESHOLD * together
 
 
