@@ -49,7 +49,13 @@ def fit_core(found: dict[str, Table], keep: dict[str, NDArray[np.bool_]], winner
     x: dict[str, Array] = {}
     y: dict[str, Array] = {}
     nothing = Core(
-        physics=physics, common=_zero(), exact=None, sweeps=None, best=None, winners=winners, corrections=_gpu_corrections(found, keep, launches, physics)
+        physics=physics,
+        common=_zero(),
+        exact=None,
+        sweeps=None,
+        best=None,
+        winners=winners,
+        corrections=_gpu_corrections(found, keep, launches, physics),
     )
     for kind, launch in launches.items():
         estimate = nothing.estimate(launch, SOURCES[kind])
@@ -66,7 +72,9 @@ def fit_core(found: dict[str, Table], keep: dict[str, NDArray[np.bool_]], winner
     return Core(physics=physics, common=common, **own, winners=winners, corrections=nothing.corrections)
 
 
-def _gpu_corrections(found: dict[str, Table], keep: dict[str, NDArray[np.bool_]], launches: dict[str, Launch], physics: Array) -> GpuCorrections:
+def _gpu_corrections(
+    found: dict[str, Table], keep: dict[str, NDArray[np.bool_]], launches: dict[str, Launch], physics: Array
+) -> GpuCorrections:
     """Corrections of single GPUs from their launches as served."""
     if "served" not in launches:
         return gpu_corrections.NONE
