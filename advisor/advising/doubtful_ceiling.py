@@ -22,7 +22,7 @@ def ceiling_doubts(launches: Sequence[LaunchReport], measured: Mapping[str, Meas
     refuted = {report.id: us for report in launches if (us := _refuted_us(report, measured)) is not None}
     stuck = [report.id for report in launches if report.id not in refuted and _is_stuck(report)]
     # What rows say was simulated is not called measured.
-    word = "simulated" if any(each.measured is not None and each.measured.origin == "simulated" for each in launches) else "measured"
+    word = "simulated" if any(launch.measured is not None and launch.measured.origin == "simulated" for launch in launches) else "measured"
     out = []
     if refuted:
         named = {report.id: report.ceiling.us for report in launches if report.ceiling is not None}

@@ -56,7 +56,7 @@ class Draft:
     @property
     def reached(self) -> list[tuple[Configuration, Latency]]:
         """Measured latencies of other configurations, without those below the bound, which are faults."""
-        return [each for each in self.measured.others if each[1].us >= self.bound_us] if self.measured is not None else []
+        return [other for other in self.measured.others if other[1].us >= self.bound_us] if self.measured is not None else []
 
     def tried(self, configuration: Configuration) -> Latency | None:
         """The measured latency of a configuration; None where it was not measured."""

@@ -57,7 +57,7 @@ def advise_target(
     launches = launch_reports(target, predictor, measured=measured, progress=progress)
     unknowns = target.unknowns + warm_cache(launches) + _unknowns(launches, predictor) + unmeasured_vendor([target.gpu])
     unknowns += ceiling_doubts(launches, measured or {})
-    unknowns += exact_products([each.problem for each in target.launches], target.gpu) + held_by_power(launches, target.gpu)
+    unknowns += exact_products([launch.problem for launch in target.launches], target.gpu) + held_by_power(launches, target.gpu)
     return Result(
         tool_version=__version__,
         command=command,

@@ -72,7 +72,7 @@ class MeasuredFile:
     def with_rounds(self, chosen: Sequence[int]) -> Measured:
         """The median of the chosen rows, with their rounds; of one row it is what `advisor compare` says of the same rounds."""
         latency, sources = self.median(chosen), [self.source(row) for row in chosen]
-        rounds = tuple(each for source in sources for each in read_rounds(source))
+        rounds = tuple(round_ for source in sources for round_ in read_rounds(source))
         if not rounds:
             return Measured(latency=latency)
         if len(sources) == 1 and (found := median_interval(rounds)) is not None:
