@@ -96,7 +96,7 @@ def holds_only_best(recording: Recording) -> bool:
     """
     problems = [[us for us, _ in rows.values()] for rows in recording.latencies.values() if rows]
     many = len(problems) >= NEAR_OPTIMAL_PROBLEMS and len(recording) >= NEAR_OPTIMAL_ROWS * len(problems)
-    return many and all(max(each) <= NEAR_OPTIMAL * min(each) for each in problems)
+    return many and all(max(problem) <= NEAR_OPTIMAL * min(problem) for problem in problems)
 
 
 class MeasuringBackend:

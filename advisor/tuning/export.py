@@ -128,7 +128,7 @@ class TunedTable:
     def beside(self) -> str:
         """A sentence on entries that the table got beside the winners; empty: none."""
         name = self.before.name.file_name()
-        added = [each for each in self.before.keys if each not in self.winners] if self.new else sorted(self.restated)
+        added = [key for key in self.before.keys if key not in self.winners] if self.new else sorted(self.restated)
         kept = ", ".join(map(str, added))
         if self.new:
             return (

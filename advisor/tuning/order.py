@@ -95,9 +95,9 @@ def target_of(order: Order) -> tuple[Target, KernelRef | None]:
     problems: list[tuple[KernelRef, Problem]] = []
     for kernel in made:
         entry = read_kernels(kernel.file)[kernel.function]
-        sizes = [dict(each) for each in order.sizes] or [dict(entry.get("example") or {})]
+        sizes = [dict(size) for size in order.sizes] or [dict(entry.get("example") or {})]
         if order.request.tokens:
-            sizes = [{**each, "M": tokens} for each in sizes for tokens in order.request.tokens]
+            sizes = [{**size, "M": tokens} for size in sizes for tokens in order.request.tokens]
         ops = [op for op in entry["ops"] if order.op in (None, op)]
         dtype = problem_dtype(entry, kernel.label, order.request.dtype)
         for op in ops:
@@ -109,15 +109,15 @@ def target_of(order: Order) -> tuple[Target, KernelRef | None]:
                     Problem(
                         family=entry["family"],
                         op=op,
-                        sizes=each,
+                        sizes=size,
                         dtype=dtype,
                         block_shape=block_shape_of(entry, dtype),
                         routing=order.request.routing,
                         cache="cold" if order.request.cache == "cold" else "warm",
                     ),
                 )
-                for each in sizes
-                if each
+                for size in sizes
+                if size
             ]
     if not problems:
         raise UsageError(f"{text}: which problem?", order.op, "--sizes NAME=VALUE,…, and an operator of the kernel's with --op")

@@ -152,8 +152,8 @@ def make_plan(order: Order) -> Plan:
 def _unjudged(whole: Target, group: Sequence[PlannedLaunch]) -> tuple[str, ...]:
     """The operators that run with a decision's table entry as well, and that nothing is measured of."""
     measured = {launch.id for launch in group}
-    others = (each for each in whole.launches if each.share == group[0].share and each.id not in measured and each.table is None)
-    return tuple(dict.fromkeys(each.problem.op for each in others))
+    others = (launch for launch in whole.launches if launch.share == group[0].share and launch.id not in measured and launch.table is None)
+    return tuple(dict.fromkeys(other.problem.op for other in others))
 
 
 def _sources(

@@ -95,7 +95,9 @@ def report(plan: Plan, tuner: Tuner, backend: Backend, command: str, deadline: f
     any_measured = any(trial.latency_us is not None for search in searches for trial in search.trials)
     answered = ceiling_doubts(result.launches, measured)  # for what the model does not know to change, the search was made
     unknowns = tuple(
-        each for each in result.verdict.unknowns if each not in answered and not (any_measured and each.startswith("Nothing was measured"))
+        unknown
+        for unknown in result.verdict.unknowns
+        if unknown not in answered and not (any_measured and unknown.startswith("Nothing was measured"))
     )
     settled = {launch.id for launch in plan.target.launches if winners[launch.share].best is not None}
     result = replace(
