@@ -16,13 +16,13 @@ def adopt(situation: Situation) -> bool:
     timings, origin = _imported(situation), "an imported file"
     if not timings and situation.device.runs:
         timings, origin = _on_this_machine(situation)
-    timings = [each for each in timings if each.config in call.identities]
+    timings = [timing for timing in timings if timing.config in call.identities]
     if not timings:
         return False
     # Others time the hooks as part of the launch: what they found best is, but their latencies are none to compare ours with.
     unlike = ("not-measured", "measured") if situation.tuner.leaves_hooks_out else ("not-measured",)
     cache.record_all(problem.id, (row for row in foreign.rows_of(timings, origin) if row.state not in unlike), replace_existing=False)
-    best = [each.config for each in timings if each.best]
+    best = [timing.config for timing in timings if timing.best]
     if not best:
         return False
     cache.decide(problem.id, situation.list_name, best[0], "imported")

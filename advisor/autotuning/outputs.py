@@ -142,7 +142,7 @@ class Outputs:
         """Whether what the tensor held before made no difference: it is not read, or it does not matter."""
         if bool(_alike(self.tensors[name], self.start[name]).all()):
             return False  # nothing wrote there
-        return all(bool(self._settled(each).all()) for each in self.tensors)
+        return all(bool(self._settled(tensor).all()) for tensor in self.tensors)
 
     def _settled(self, name: str) -> Any:
         """Which elements are right now, or were overwritten beforehand and then left alone."""

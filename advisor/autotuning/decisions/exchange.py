@@ -115,8 +115,8 @@ def csv_rows(found: Iterable[Entry]) -> CsvRows:
             written = []
         else:
             cells = [_cells(entry, row) for row in measured]
-            written = [each for each in cells if isinstance(each, dict)]
-            whys = [each for each in cells if isinstance(each, str)]
+            written = [cell for cell in cells if isinstance(cell, dict)]
+            whys = [cell for cell in cells if isinstance(cell, str)]
         if written:
             table += written
             rows.update({why: rows.get(why, 0) + whys.count(why) for why in set(whys)})
@@ -181,7 +181,7 @@ def import_path(cache: Cache, path: Path, gpu: str | None) -> Imported:
             )
         return _import_export(cache, path, document)
     timings = foreign.read_foreign(path, document)
-    where = gpu or next((each.gpu for each in timings if each.gpu), None)
+    where = gpu or next((timing.gpu for timing in timings if timing.gpu), None)
     if not timings:
         return Imported(problems=0, timings=0, origin="empty")
     if where is None:
