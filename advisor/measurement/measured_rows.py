@@ -318,7 +318,7 @@ def read_rounds(source: RowSource) -> tuple[Round, ...]:
         )
     except ValueError:
         raise source.error("samples_us", "numbers: samples separated by blanks, rounds by semicolons") from None
-    if not all(is_latency(sample) for each in rounds for sample in each.samples_us):
+    if not all(is_latency(sample) for round_ in rounds for sample in round_.samples_us):
         raise source.error("samples_us", f"samples that are each {LATENCY_LIMIT}")
     return rounds
 

@@ -252,7 +252,7 @@ def _stand_in(launch: RecordedLaunch) -> Problem:
 
 def _dtype(launch: RecordedLaunch) -> str:
     names = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
-    return next((names[str(each.get("dtype"))] for each in launch.tensors.values() if str(each.get("dtype")) in names), "fp32")
+    return next((names[str(tensor.get("dtype"))] for tensor in launch.tensors.values() if str(tensor.get("dtype")) in names), "fp32")
 
 
 def _configuration(entry: Mapping[str, Any], launch: RecordedLaunch) -> Configuration:
