@@ -74,7 +74,7 @@ class _Parser(argparse.ArgumentParser):
         parsed, unknown = super().parse_known_args(args, namespace)
         if unknown:
             options = [each.split("=")[0] for each in unknown if each.startswith("-")]
-            close = [near for each in options for near in difflib.get_close_matches(each, self._option_string_actions, n=1)]
+            close = [near for option in options for near in difflib.get_close_matches(option, self._option_string_actions, n=1)]
             self.error(f"unrecognized arguments: {' '.join(unknown)}" + (f"; did you mean {', '.join(close)}?" if close else ""))
         self._refuse_empty_places(parsed)
         return parsed, unknown

@@ -90,7 +90,7 @@ def run(arguments: argparse.Namespace) -> int:
         for gpu in gpus
         for load in loads
     ]
-    found = [_document(each) for each in results]
+    found = [_document(result) for result in results]
     document = json.dumps(found[0] if len(found) == 1 else found, indent=2, ensure_ascii=False)
     if arguments.output:
         place = Path(arguments.output)
@@ -99,7 +99,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.format == "json":
         print(document)
     else:
-        print("\n\n".join(step_text(each) for each in results))
+        print("\n\n".join(step_text(result) for result in results))
     return 0
 
 

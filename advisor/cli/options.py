@@ -122,7 +122,7 @@ def token_counts(groups: list[list[int]] | None, sizes: Sequence[Mapping[str, in
         UsageError: One of the `sizes` that `--sizes` named says another M.
     """
     tokens = tuple(sorted({token for group in groups for token in group})) if groups else None
-    if tokens and (said := [each["M"] for each in sizes if "M" in each]):
+    if tokens and (said := [size["M"] for size in sizes if "M" in size]):
         raise UsageError(
             "--tokens and --sizes both say M", f"--tokens {','.join(map(str, tokens))} and M={said[0]}", "one of them", "leave one out"
         )
