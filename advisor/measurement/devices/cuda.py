@@ -302,7 +302,7 @@ class CudaBench:
         if launched.graphs:
             samples = [(both - one) / launched.graph_launches for one, both in zip(times[::2], times[1::2], strict=True)]
         else:
-            samples = [each - device.empty_pair_us(flush=cold) for each in times]
+            samples = [us - device.empty_pair_us(flush=cold) for us in times]
         return Timing(
             samples_us=tuple(round(value, 4) for value in samples if value > 0),  # else something else held the GPU meanwhile
             sm_clock_mhz=reading.sm_clock_mhz,
