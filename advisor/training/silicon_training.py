@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from advisor.gpus.hardware import list_gpus
 from advisor.learned.library import kernels
 from advisor.rows import aiter, silicon
-from advisor.training import layer_training, library_training
+from advisor.training import library_training
+from advisor.training.layers import layer_training
 
 
 def is_layout(path: Path | str) -> bool:
