@@ -68,6 +68,8 @@ def run(arguments: argparse.Namespace) -> int:
         said.add(text)
         print(f"advisor: {text}", file=sys.stderr, flush=True)
 
+    if any(map(is_steps_folder, arguments.data)):
+        return _evaluate_steps(arguments, progress)
     layouts = [path for path in arguments.data if silicon_training.is_layout(path)]
     if layouts:
         if len(layouts) < len(arguments.data):
@@ -77,8 +79,6 @@ def run(arguments: argparse.Namespace) -> int:
         splits = judging.judge(layouts, gpus, ("gpu",) if gpus else asked, progress)
         print(json.dumps(_finite(splits), indent=2)) if arguments.format == "json" else show_splits(splits)
         return 0
-    if any(map(is_steps_folder, arguments.data)):
-        return _evaluate_steps(arguments, progress)
     workers = os.cpu_count() or 1
     chosen = [
         name
@@ -162,7 +162,7 @@ def show_steps(figures: dict[str, Any]) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """What JSON has no word for."""
+    """A value that JSON has no word for, as one that it has."""
     return value.item() if hasattr(value, "item") else str(Path(value) if isinstance(value, Path) else value)
 
 
