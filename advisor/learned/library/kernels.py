@@ -100,7 +100,7 @@ class Series(NamedTuple):
 def kind_of(problem: ProblemBatch, vendor: str) -> str | None:
     """The group of problems that share a model; None where libraries were not measured."""
     dtype = "bf16" if problem.dtype == "fp16" else problem.dtype
-    if problem.family == "gemm" and dtype in ("bf16", "fp8") and problem.weight_dtype in (None, problem.dtype) and "B" not in problem.sizes:
+    if problem.family == "gemm" and dtype in ("bf16", "fp8") and problem.weight_dtype in (None, problem.dtype):
         if vendor == "amd":
             return AMD_GEMM
         return f"gemm {products.BLOCKED}" if problem.block_shape else f"gemm {dtype}"
@@ -249,7 +249,8 @@ class LibraryModel:
         """The largest factor by which a size lies outside of what was measured, [n]; 1 within; infinite for what is another kernel."""
         s = {name: np.asarray(values, dtype=np.float64) for name, values in problem.sizes.items()}
         if self.kind.startswith("gemm"):
-            return np.maximum.reduce(np.broadcast_arrays(1.0, *(s[name] / most for name, most in LARGEST.items())))
+            beyond = np.maximum.reduce(np.broadcast_arrays(1.0, *(s[name] / most for name, most in LARGEST.items())))
+            return np.where(s.get("B", column(1)) > 1, np.inf, beyond)
         if self.kind == PREFILL:
             other = (s["M"] != s["N"]) | (s.get("causal", column(0)) <= 0)
         else:
