@@ -67,14 +67,17 @@ INTERNAL_FAILURE = 3
 
 
 class _Parser(argparse.ArgumentParser):
-    """Usage errors in one line, like every other error, and exit code 2."""
+    """Usage errors in one line, like every other error, and exit code 2; options are written out, so that a misspelt one is none."""
+
+    def __init__(self, *arguments: Any, **more: Any) -> None:
+        super().__init__(*arguments, **{"allow_abbrev": False, **more})
 
     def parse_known_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]
         """Refuses what it does not know here, where its command is known, and names the nearest option."""
         parsed, unknown = super().parse_known_args(args, namespace)
         if unknown:
             options = [each.split("=")[0] for each in unknown if each.startswith("-")]
-            close = [near for each in options for near in difflib.get_close_matches(each, self._option_string_actions, n=1)]
+            close = [near for option in options for near in difflib.get_close_matches(option, self._option_string_actions, n=1)]
             self.error(f"unrecognized arguments: {' '.join(unknown)}" + (f"; did you mean {', '.join(close)}?" if close else ""))
         self._refuse_empty_places(parsed)
         return parsed, unknown
@@ -106,7 +109,7 @@ def _formatter() -> type[argparse.HelpFormatter]:
 
 
 def _folded(text: str) -> str:
-    """What a command's help begins with, in lines that fit a narrow terminal: the formatter leaves them as they are."""
+    """The first lines of a command's help, folded for a narrow terminal: the formatter leaves them as they are."""
     from advisor.rendering.folding import reflow, width_of
 
     width = width_of(sys.stdout)
@@ -150,6 +153,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     _replace_unencodable()
     _be_plain_on_an_unnamed_terminal()
     try:
+        if argv is None and sys.argv[1:2] == ["complete"] and "COMP_LINE" in os.environ:
+            from advisor.cli.completion import completions
+
+            print("\n".join(completions(os.environ["COMP_LINE"][: int(os.environ.get("COMP_POINT", "100000"))])))
+            return 0
         return _run(list(sys.argv[1:] if argv is None else argv))
     except KeyboardInterrupt as stop:
         return _fail(str(stop) or "interrupted", INTERRUPTED)
@@ -165,6 +173,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(arguments: list[str]) -> int:
     only = arguments[0] if arguments and arguments[0] in COMMANDS and _module(arguments[0]) else None
+    if arguments and not only and not arguments[0].startswith("-"):
+        close = difflib.get_close_matches(arguments[0], COMMANDS, n=1)
+        near = f"did you mean {close[0]}?" if close else f"it is one of {', '.join(COMMANDS)}"
+        return _fail(f"no command {printable(arguments[0])!r}; {near}; see `advisor --help`", 2)
     parser = build_parser(only)
     try:
         parsed = parser.parse_args(arguments)
@@ -250,7 +262,7 @@ def _json_escapes(error: UnicodeError) -> tuple[str, int]:
 
 
 def _place(error: OSError) -> str:
-    """What could not be read or written. A failed write to something open does not say: then standard output, or a temporary file.
+    """The file that could not be read or written. A failed write to something open does not say: then stdout, or a temporary file.
 
     Files that were asked for name themselves (`advisor.system.writing`).
     """

@@ -21,13 +21,19 @@ examples:
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
+import os
+import re
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from advisor.cli import options
 from advisor.cli.advise_reports import (
@@ -44,6 +50,7 @@ from advisor.cli.kernel_options import add_kernel_arguments, given_for_a_kernel,
 from advisor.cli.progress import progress_bar
 from advisor.gpus.hardware import load_gpu, match_device_name
 from advisor.system.errors import AdvisorError, NothingMatchedError, UsageError, printable
+from advisor.system.worker_processes import end_with_parent, hear_interrupts, starting_workers
 
 if TYPE_CHECKING:
     from advisor.advising.drafts import Measured
@@ -51,6 +58,9 @@ if TYPE_CHECKING:
     from advisor.learned.base import Predictor
     from advisor.rendering.overview import Row
     from advisor.result.schema import Result
+
+TABLES_PER_WORKER = 8
+"""Tables from which on another process is worth the second that it takes to start."""
 
 HELP = "how fast a launch could be, what holds it back, what to change"
 
@@ -95,8 +105,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "-o",
         "--output",
         metavar="DIR",
-        default="advisor-out",
-        help="folder for report.html and result.json; of several GPUs a folder in it each, and side-by-side.html",
+        help="folder for report.html and result.json (default: one below advisor-out for each target); of several GPUs a folder in it "
+        "each, and side-by-side.html",
+    )
+    parser.add_argument("-v", "--verbose", action="store_true", help="every launch, on a terminal too: else what fits a screen")
+    parser.add_argument(
+        "--export",
+        metavar="DIR",
+        help="write the predicted table here, where and as the serving stack looks for it, merged into the one that lies there "
+        "where a gain is larger than its doubt; predicted.json says of each entry where it comes from",
+    )
+    parser.add_argument(
+        "--stack", choices=("vllm", "sglang"), help="of fused_moe: whose default runs today (default: vllm; --export: both)"
+    )
+    parser.add_argument(
+        "--block-shape", type=options.block_shape, metavar="N,K", help="of fused_moe: quantization block of the weights, such as 128,128"
     )
     parser.add_argument("--format", choices=options.FORMATS, default="text", help="what to print")
 
@@ -111,6 +134,7 @@ def run(arguments: argparse.Namespace) -> int:
     if not arguments.target.strip():  # else it would be this folder
         raise UsageError("no target is named", repr(arguments.target), "a file, a folder, or a kernel", "see `advisor advise --help`")
     arguments.gpu = options.gpu_names(arguments.gpu)
+    arguments.output = arguments.output or str(Path("advisor-out") / _folder_name(arguments))
     cache = cache_file(arguments.target)
     if cache is not None:
         documents = _tuned(arguments, *cache)
@@ -127,12 +151,20 @@ def run(arguments: argparse.Namespace) -> int:
         documents = [_for_gpu(arguments, next(iter(arguments.gpu), None), Path(arguments.output))[0]]
         tell_of_others(Path(arguments.output), SIDE_BY_SIDE)
     if arguments.format == "json":
-        sys.stdout.write(documents[0] if len(documents) == 1 else "[\n" + ",\n".join(each.rstrip() for each in documents) + "\n]\n")
+        sys.stdout.write(documents[0] if len(documents) == 1 else "[\n" + ",\n".join(document.rstrip() for document in documents) + "\n]\n")
     return 0
 
 
+def _folder_name(arguments: argparse.Namespace) -> str:
+    """The folder of a target's reports: its name, the model's, and the GPU's where one is named."""
+    stem, _, kernel = arguments.target.rstrip("/").partition("::")
+    gpu = arguments.gpu[0] if len(arguments.gpu) == 1 else ""
+    parts = [Path(stem).name.removesuffix(".json").removesuffix(".py"), kernel, arguments.model or "", Path(gpu).stem]
+    return re.sub(r"[^\w.,=+-]+", "-", "-".join(filter(None, parts))).strip("-.")[:120] or "report"
+
+
 def _request(arguments: argparse.Namespace, gpu: str | None) -> Request:
-    """What is asked besides the target, for one GPU."""
+    """The options besides the target, for one GPU."""
     from advisor.advising.targets import Request
     from advisor.tables.routing import read_routing
 
@@ -148,6 +180,8 @@ def _request(arguments: argparse.Namespace, gpu: str | None) -> Request:
         routing=read_routing(arguments.routing) if arguments.routing else None,
         cache=arguments.cache or "warm",
         sizes=arguments.sizes,
+        stack=arguments.stack,
+        block_shape=arguments.block_shape,
     )
 
 
@@ -161,9 +195,50 @@ def _for_gpu(arguments: argparse.Namespace, gpu: str | None, output: Path) -> tu
         return _compiled(arguments, gpu, output)
     _refuse_kernel_options(arguments, table=arguments.target.endswith(".json"))
     predictor = load_predictor(Path(arguments.weights) if arguments.weights else None)
+    command = shlex.join(["advisor", *sys.argv[1:]])
     target = _resolve(arguments.target, request)
-    result = _advise(target, predictor, arguments, shlex.join(["advisor", *sys.argv[1:]]))
-    return shown(result, arguments.format, str(write(result, output))), result
+    if not arguments.export:
+        result = _advise(target, predictor, arguments, command)
+        return shown(result, arguments.format, str(write(result, output)), verbose=arguments.verbose), result
+    wanted = [target]
+    if target.table is None and arguments.stack is None:  # a layer's: each stack looks for a table of its own
+        wanted.append(_resolve(arguments.target, replace(request, stack="sglang")))
+    found = [_exported(each, request, predictor, arguments, command) for each in wanted]
+    result, paths = found[0]
+    document = shown(result, arguments.format, str(write(result, output)), verbose=arguments.verbose)
+    for path in dict.fromkeys([*paths, *(path for _, others in found[1:] for path in others)]):
+        options.note(f"written: {path}")
+    return document, result
+
+
+def _exported(
+    target: Target, request: Request, predictor: Predictor, arguments: argparse.Namespace, command: str
+) -> tuple[Result, list[Path]]:
+    """Advise on a target, on the table that lies under its name in the folder to export to if there is one, and write the predicted table.
+
+    Raises:
+        UsageError: No stack asks for a table of the target.
+    """
+    from advisor.advising.exports import layer_table_name, predicted_tables
+    from advisor.advising.targets.tables import table_target
+    from advisor.tables.neighbourhood import STANDARD_TOKENS
+    from advisor.tuning.export import table_path, write_predicted
+    from advisor.tuning.tables import check_exported
+
+    folder = Path(arguments.export)
+    check_exported(target)
+    name = layer_table_name(target) if target.table is None else None
+    if name is not None and (path := table_path(folder, name)).exists():
+        sizes, tokens = target.launches[0].problem.sizes, request.tokens or STANDARD_TOKENS
+        target = table_target(path, replace(request, sizes=None, tokens=tokens, hidden_size=sizes["H"], top_k=sizes["topk"], model=None))
+    result = _advise(target, predictor, arguments, command)
+    tables = predicted_tables(target, result.launches)
+    if not tables:
+        raise UsageError(
+            f"{target.title}: no serving stack looks for a table of this", None, "a tuned table, or fused_moe", "leave out --export"
+        )
+    rest = tuple(each for each in result.exports if each.kind != "table")
+    return replace(result, exports=(*(each.export for each in tables), *rest)), write_predicted(folder, tables, result)
 
 
 def _refuse_kernel_options(arguments: argparse.Namespace, *, table: bool) -> None:
@@ -211,17 +286,17 @@ def _compiled(arguments: argparse.Namespace, name: str | None, output: Path) -> 
         )
     for warning in result.warnings:
         options.warn(warning)
-    document = shown(result, arguments.format, str(write(result, output)))
+    document = shown(result, arguments.format, str(write(result, output)), verbose=arguments.verbose)
     if arguments.format != "json" and len({launch.kernel for launch in result.launches}) > 1:
         show_commands(result, indent="    " if arguments.format == "md" else "")
     return document, result
 
 
 def _tuned(arguments: argparse.Namespace, file: Path, kernel: str | None) -> list[str]:
-    """What `@advisor.autotune` found out: a report per GPU, and a table of several; their JSON documents, where those are asked for."""
+    """Report on the cache of `@advisor.autotune`, for each GPU, and on several in a table; the JSON documents, where asked for."""
     from advisor.autotuning.decisions.exchange import read_cache_file
-    from advisor.autotuning.models import gpu_model
-    from advisor.autotuning.report import advise_tuned
+    from advisor.autotuning.gpu_names import gpu_model
+    from advisor.autotuning.tuned_result import advise_tuned
     from advisor.learned import load_predictor
 
     said = ("model", "hidden_size", "top_k", "tensor_parallel", "expert_parallel", "tokens", "sizes", "dtype", "routing", "measured")
@@ -259,7 +334,7 @@ def _tuned(arguments: argparse.Namespace, file: Path, kernel: str | None) -> lis
                 cache=arguments.cache,
                 progress=advance,
             )
-        documents.append(shown(result, arguments.format, str(write(result, output))))
+        documents.append(shown(result, arguments.format, str(write(result, output)), verbose=arguments.verbose))
         reports.append((result, output))
     show_side_by_side(reports, arguments)
     return documents
@@ -334,12 +409,70 @@ def _folder_of_tables(arguments: argparse.Namespace) -> list[str]:
     return documents
 
 
+_worker: dict[str, Predictor] = {}
+"""What a worker process predicts with: loaded once, for all its tables."""
+
+
+def _load_in_worker(weights: str | None, predictor: Predictor | None = None) -> None:
+    from advisor.learned import load_predictor
+
+    if predictor is None:
+        end_with_parent()
+    _worker["predictor"] = predictor or load_predictor(Path(weights) if weights else None)
+
+
+@contextlib.contextmanager
+def _table_workers(count: int, weights: str | None, predictor: Predictor) -> Iterator[Callable[..., Iterator[Any]]]:
+    """A `map` over tables, in their order: of this process for a few, else of one worker process per processor."""
+    processes = min(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1, count // TABLES_PER_WORKER)
+    if processes < 2:
+        _load_in_worker(weights, predictor)
+        yield map
+        return
+    pool = ProcessPoolExecutor(processes, get_context("spawn"), _load_in_worker, (weights,))
+
+    def each_of(one: Callable[..., Any], tables: list[Path]) -> Iterator[Any]:
+        with starting_workers():
+            return pool.map(one, tables)
+
+    try:
+        yield each_of
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _of_folder(table: Path, *, arguments: argparse.Namespace, request: Request, output: Path) -> tuple[Row | None, Any]:
+    """Advise on one table of a folder and write its report: what the overview and the JSON document show of it; or why not."""
+    from advisor.advising.targets.tables import table_target
+    from advisor.rendering.overview import row_of
+
+    hear_interrupts()
+    predictor = _worker["predictor"]
+    relative = table.relative_to(arguments.target)
+    command = shlex.join(["advisor", "advise", str(table)])
+    try:
+        target = table_target(table, replace(request, assume=True))
+        if arguments.export:
+            result, _ = _exported(target, request, predictor, arguments, command)
+        else:
+            result = _advise(target, predictor, arguments, command)
+        page = write(result, output / relative.with_suffix(""))
+    except AdvisorError as error:
+        return None, str(error).removeprefix(f"{printable(table.name)}: ")  # which the path says already
+    return row_of(result, str(relative), page.relative_to(arguments.output).as_posix()), {
+        "table": str(relative),
+        "gpu": result.gpu,
+        "verdict": result.verdict.sentence,
+        "current_us": result.verdict.current_us,
+        "ceiling_us": result.verdict.ceiling_us,
+        "bound_us": result.verdict.bound_us,
+    }
+
+
 def _tables(arguments: argparse.Namespace, request: Request, predictor: Predictor, output: Path, rows: list[Row]) -> str:
     """Advise on every table below the folder for one GPU, or its own: the report of each under `output`, what the overview shows of it
     added to `rows`, and the JSON document."""
     from advisor.advising.targets.resolve import tables_in
-    from advisor.advising.targets.tables import table_target
-    from advisor.rendering.overview import row_of
 
     path = Path(arguments.target)
     found = tables_in(path)
@@ -347,33 +480,18 @@ def _tables(arguments: argparse.Namespace, request: Request, predictor: Predicto
         raise NothingMatchedError(
             f"{path}: no tables in this folder", None, "files named E=…,N=….json or N=…,K=….json", "name a folder that has some"
         )
+    one = partial(_of_folder, arguments=arguments, request=request, output=output)
     done = 0
     lines: list[object] = []
-    with progress_bar("advising on tables") as advance:
-        for number, table in enumerate(found):
+    with progress_bar("advising on tables") as advance, _table_workers(len(found), arguments.weights, predictor) as each_of:
+        for number, (table, (row, said)) in enumerate(zip(found, each_of(one, found), strict=True), start=1):
             advance(number, len(found))
-            relative = table.relative_to(path)
-            try:
-                target = table_target(table, replace(request, assume=True))
-                command = shlex.join(["advisor", "advise", str(table)])
-                result = _advise(target, predictor, arguments, command)
-                page = write(result, output / relative.with_suffix(""))
-            except AdvisorError as error:
-                why = str(error).removeprefix(f"{printable(table.name)}: ")  # which the path says already
-                print(f"advisor: skipped {printable(str(relative))}: {why}", file=sys.stderr)
+            if row is None:
+                print(f"advisor: skipped {printable(str(table.relative_to(path)))}: {said}", file=sys.stderr)
                 continue
             done += 1
-            rows.append(row_of(result, str(relative), page.relative_to(arguments.output).as_posix()))
-            lines.append(
-                {
-                    "table": str(relative),
-                    "gpu": result.gpu,
-                    "verdict": result.verdict.sentence,
-                    "current_us": result.verdict.current_us,
-                    "ceiling_us": result.verdict.ceiling_us,
-                    "bound_us": result.verdict.bound_us,
-                }
-            )
+            rows.append(row)
+            lines.append(said)
     print(f"advisor: {done} of {len(found)} tables advised on; reports in {output}", file=sys.stderr)
     if not done:
         raise NothingMatchedError(f"{path}: none of {len(found)} files could be advised on", None, None, "see the lines above")

@@ -1,4 +1,4 @@
-"""What `advisor advise` writes and prints of its results: a report each, and the pages and tables of several."""
+"""Writing and printing the results of `advisor advise`: a report each, and the pages and tables of several."""
 
 from __future__ import annotations
 
@@ -36,13 +36,15 @@ def write(result: Result, folder: Path) -> Path:
     from advisor.rendering.page import to_html
     from advisor.result.result_json import to_json
 
-    options.write_text(folder / "result.json", to_json(result))
-    options.write_text(folder / "report.html", to_html(result))
+    document = to_json(result)
+    options.write_text(folder / "result.json", document)
+    options.write_text(folder / "report.html", to_html(result, document))
     return folder / "report.html"
 
 
-def shown(result: Result, style: str, page: str) -> str:
-    """The JSON document, if that is asked for; else nothing, and the result is printed."""
+def shown(result: Result, style: str, page: str, *, verbose: bool = False) -> str:
+    """The JSON document, if that is asked for; else nothing, and the result is printed: all of it, but on a terminal only what fits a
+    screen unless `verbose`."""
     if style == "json":
         from advisor.result.result_json import to_json
 
@@ -54,7 +56,7 @@ def shown(result: Result, style: str, page: str) -> str:
     else:
         from advisor.rendering import terminal
 
-        terminal.show(result, report=page)
+        terminal.show(result, report=page, details=verbose or not sys.stdout.isatty())
     return ""
 
 

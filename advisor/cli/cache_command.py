@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from advisor.cli import options
 from advisor.system.counting import agree, several
 from advisor.system.errors import InputError, NothingMatchedError, NotOursError, UsageError
+from advisor.system.reading import open_file
 from advisor.system.settings import read_settings
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ def _label(config: str | None) -> str:
 
 
 def _told(text: str | None) -> object:
-    """What a cache holds as JSON; where that is damaged, the text itself: a listing is how the damage is found."""
+    """The content of a cache as JSON; where that is damaged, the text itself: a listing is how the damage is found."""
     try:
         return json.loads(text) if text else None
     except (ValueError, RecursionError):
@@ -168,6 +169,8 @@ def _import(cache: Cache, arguments: argparse.Namespace) -> int:
     problems = files = 0
     for text in arguments.paths:
         in_folder = Path(text).is_dir()
+        if not in_folder:
+            open_file(text, text, "a cache or an export of one").close()
         for path in files_below(Path(text)):
             try:
                 brought = import_path(cache, path, arguments.gpu)
@@ -201,7 +204,7 @@ def _check_kept(cache: Cache) -> None:
 
 
 def _prune(cache: Cache, arguments: argparse.Namespace) -> int:
-    from advisor.autotuning.models import gpu_model
+    from advisor.autotuning.gpu_names import gpu_model
 
     if not (arguments.all or arguments.older_than is not None or arguments.kernel or arguments.gpu):
         raise UsageError("prune: say what to forget", None, "--older-than DAYS, --kernel NAME, --gpu NAME, --damaged or --all")

@@ -161,7 +161,7 @@ def show_steps(figures: dict[str, Any]) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """What JSON has no word for."""
+    """A value that JSON has no word for, as one that it has."""
     return value.item() if hasattr(value, "item") else str(Path(value) if isinstance(value, Path) else value)
 
 

@@ -41,12 +41,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Compile, count, show."""
+    from advisor.advising.targets.resolve import bundled_kernel
     from advisor.compiled.launches.launch import inspect_launch
     from advisor.compiled.launches.launch_options import one_launch
     from advisor.compiled.launches.target import compile_target, gpu_of, is_kernel_target, open_kernel
     from advisor.compiled.launches.triton_cache import is_cache_target
 
     options.require_room(arguments)
+    arguments.kernel = bundled_kernel(arguments.kernel)
     gpu = load_gpu(arguments.gpu) if arguments.gpu else None
     target = compile_target(arguments.target) if arguments.target else None
     if not is_kernel_target(arguments.kernel) and is_cache_target(arguments.kernel):
@@ -62,7 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _agreed(target: Target | None, gpu: GpuSpec | None) -> Target | None:
-    """What to compile for; None: neither is given."""
+    """The target to compile for; None: neither is given."""
     from advisor.compiled.compiler.kernel import Target
 
     if gpu is None:

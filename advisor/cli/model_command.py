@@ -96,7 +96,7 @@ def run(arguments: argparse.Namespace) -> int:
         if len(results) > 1:
             raise UsageError("--measured is of one step", f"{len(results)} steps", "one GPU and one batch", "name one of each")
         results = [with_measured(results[0], read_trace(arguments.measured))]
-    found = [_document(each) for each in results]
+    found = [_document(result) for result in results]
     document = json.dumps(found[0] if len(found) == 1 else found, indent=2, ensure_ascii=False)
     if arguments.output:
         place = Path(arguments.output)
@@ -105,7 +105,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.format == "json":
         print(document)
     else:
-        print("\n\n".join(step_text(each) for each in results))
+        print("\n\n".join(step_text(result) for result in results))
     return 0
 
 

@@ -79,7 +79,7 @@ _COLUMNS = ("bound_us", "config_bound_us", "predicted_us", "predicted_low_us", "
 
 @dataclass(kw_only=True)
 class _Predicted:
-    """What is appended to the rows, and what is said of them on stderr.
+    """The columns appended to the rows, and the notes on them for stderr.
 
     Attributes:
         columns: By name, [rows]; NaN where there is nothing to say.
@@ -142,7 +142,7 @@ def _routing(text: str) -> str:
 
 
 def _filled_in(rows: Rows) -> list[str]:
-    """What configurations leave out and which value stands for it: a misspelt column passes through, and is otherwise missed unseen."""
+    """Parameters that configurations leave out, with the value taken: a misspelt column passes through, and is otherwise missed unseen."""
     import numpy as np
 
     from advisor.rows.row_configurations import CONFIG_DEFAULTS, OF_DEFAULTS

@@ -12,8 +12,8 @@ from advisor.comparison.changed_files import ChangedFiles, no_longer_readable
 from advisor.comparison.kernels.importers import reached
 from advisor.comparison.kernels.kernel_source import mentions_triton, parse
 from advisor.comparison.kernels.launchers import launched_elsewhere
-from advisor.comparison.kernels.lost_imports import lost_imports
 from advisor.comparison.kernels.resources import Compiling
+from advisor.comparison.kernels.undefined_names import lost_imports
 from advisor.comparison.moves import moved_kernels, moved_tables
 from advisor.comparison.recorded import Recorded, read_recorded
 from advisor.comparison.settings import FILE_NAME, Settings, matches, read_settings

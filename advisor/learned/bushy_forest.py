@@ -70,7 +70,7 @@ class BushyForest:
 
     @cached_property
     def _nodes(self) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.float32], NDArray[np.int32]]:
-        """Of each node: feature and code in one number, both children (of a leaf: itself), its value; and the trees' roots."""
+        """Arrays over nodes: feature and code in one number, both children (of a leaf: itself), its value; and the trees' roots."""
         inner = self.feature != LEAF
         place = np.arange(self.feature.size, dtype=np.int32)
         tests = np.full(place.size, LEAF, dtype=np.int32)  # a leaf: nothing exceeds 255 thresholds of feature 0

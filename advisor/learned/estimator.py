@@ -204,7 +204,7 @@ class LearnedPredictor:
         return _joined(fallback, found, (far <= DOMAIN_MARGIN) & seen, _share(far))
 
     def library_reference(self, problem: ProblemBatch, gpu: GpuSpec) -> Latency | None:
-        """What the best library kernel takes for one problem, with its interval and where it was measured; None where none was."""
+        """The latency of the best library kernel for one problem, with its interval and source; None where none was measured."""
         kind = kernels.kind_of(problem, gpu.vendor)
         model = self.weights.library.get(kind) if kind else None
         return model.best(problem, gpu) if model is not None else None
@@ -290,7 +290,7 @@ def _sigma(prediction: Prediction) -> Array:
 
 
 def _share(far: Array) -> Array:
-    """How much learned values count so far outside what was learned (`Domain.far` [n]), beside the analytical ones."""
+    """Weight of learned values so far outside what was learned (`Domain.far` [n]), against the analytical ones, 0 to 1."""
     with np.errstate(divide="ignore"):
         return np.clip(np.log(DOMAIN_END / far) / np.log(DOMAIN_END / DOMAIN_FADES), 0.0, 1.0)
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from advisor.python_source import calls, target_questions
+from advisor.python_source import surroundings, target_questions
 from advisor.python_source.imports import as_function
 from advisor.python_source.kernel_names import DECORATORS
 from advisor.python_source.literal_values import FunctionValue, Symbol, held_function
@@ -302,8 +302,8 @@ class FunctionReader(FileReader):
 
     def _call(self, node: ast.Call) -> Any:
         name = dotted(node.func) or ""
-        found = calls.answer(self, node, name)
-        if found is not calls.UNANSWERED:
+        found = surroundings.answer(self, node, name)
+        if found is not surroundings.UNANSWERED:
             return found
         around = self.surroundings
         given = self.visit(node.func) if name in self.names else None

@@ -6,7 +6,8 @@ import ast
 from collections.abc import Sequence
 from dataclasses import replace
 
-from advisor.python_source.imports import MOST_HANDS, Import
+from advisor.python_source.imports import HANDED_ON, MOST_HANDS, Import
+from advisor.python_source.literals import dotted
 from advisor.python_source.source import SourceFile
 
 
@@ -67,3 +68,73 @@ def imported_tuning(source: SourceFile, name: str, depth: int = 0) -> tuple[Sour
         if found is not None:
             return found
     return None
+
+
+INDUCTOR_HELPERS = ("torch._inductor.runtime.triton_helpers", "torch._inductor.triton_helpers")
+INDUCTOR_NAMES = {"libdevice": "triton.language.extra import libdevice", "math": "triton.language import math"}
+"""What TorchInductor's generated kernels take from torch that is triton's own."""
+
+
+def triton_statement(source: SourceFile, name: str) -> str | None:
+    """How a generated module imports a name that is triton's, or of the standard module math; None where it is neither."""
+    items = source.imports_of(name)
+    if any(item.is_triton for item in items):
+        return _triton_import(source, name)
+    for item in items:
+        if item.module in INDUCTOR_HELPERS and item.name in INDUCTOR_NAMES:
+            return f"from {INDUCTOR_NAMES[item.name]} as {name}"
+        if item.name in HANDED_ON and _hands_on(source, item):
+            return f"import {HANDED_ON[item.name]} as {name}"
+        if item.module == "math" and item.level == 0:  # the standard one: numbers, and functions of numbers alone
+            return f"from math import {item.name} as {name}" if item.name else f"import math as {name}"
+    if name in ("tl", "triton") and not items and name not in source.assignments:
+        return f"import {HANDED_ON[name]} as {name}"  # imported by the function that the kernel is written in
+    return None
+
+
+def _hands_on(source: SourceFile, item: Import, depth: int = 0) -> bool:
+    """Whether an import under one of triton's usual names brings triton's module, followed as far as files are nearby.
+
+    What cannot be read is taken at its name: the generated module imports triton's own in its place.
+    """
+    assert item.name is not None
+    other = source.imported(item)
+    if other is None or depth > MOST_HANDS:
+        return True
+    found = other.imports_of(item.name)
+    leaf = HANDED_ON[item.name].rsplit(".", 1)[-1]
+    if any(i.is_triton and (i.name or i.module).rsplit(".", 1)[-1] == leaf for i in found):
+        return True
+    if any(not i.is_triton and i.name in HANDED_ON and _hands_on(other, i, depth + 1) for i in found):
+        return True
+    if any(_names_module(other, value, leaf) for value in other.alternatives.get(item.name, ())):
+        return True  # a shim: whatever the vendor's module is, or triton's own where there is none
+    return not found and not other.module_names.statements(item.name)
+
+
+def _names_module(source: SourceFile, value: ast.expr, leaf: str) -> bool:
+    """Whether an expression is a module of triton's by its name: `triton.language.extra.libdevice`."""
+    root, *parts = (dotted(value) or "").split(".")
+    return bool(parts) and parts[-1] == leaf and (root == "triton" or root in source.triton_roots)
+
+
+def _triton_import(source: SourceFile, name: str) -> str:
+    """The imports of a name, alternatives in order, and last where Triton keeps mathematical functions today."""
+    items = [i for i in source.imports[name] if i.is_triton]
+    moved = [
+        Import(alias=name, module="triton.language.extra.libdevice", name=i.name)
+        for i in items
+        if i.name and (i.module.startswith("triton.language.math") or "libdevice" in i.module)
+    ]
+    # The module itself of a vendor whose Triton is another: triton's own chooses by the target.
+    moved += [Import(alias=name, module="triton.language.extra", name="libdevice") for i in items if i.name == "libdevice"]
+    return "\n".join(_guarded(i) for i in [*items, *moved[:1]])
+
+
+def _guarded(item: Import) -> str:
+    """An import that leaves the name alone where it fails, and where an alternative before it succeeded."""
+    if item.name is None:
+        text = f"import {item.module} as {item.alias}" if item.alias != item.module.split(".")[0] else f"import {item.module}"
+    else:
+        text = f"from {item.module} import {item.name} as {item.alias}"
+    return f"if {item.alias!r} not in globals():\n try:\n  {text}\n except ImportError:\n  pass"

@@ -15,13 +15,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from advisor.python_source.imported import imported_file, imported_kernel
+from advisor.python_source.imported import imported_file, imported_kernel, triton_statement
 from advisor.python_source.imports import INDUCTOR, MOST_HANDS, Import
 from advisor.python_source.kernel_names import SAFE_BUILTINS, RebuildError, check_constexpr_function, check_names, decorator_of, free_names
 from advisor.python_source.literal_values import Constexpr, Passed, Symbol
 from advisor.python_source.literals import NotLiteralError, dotted
 from advisor.python_source.source import SourceFile, parse_source
-from advisor.python_source.triton_imports import triton_statement
 
 MODULE_PREFIX = "rebuilt_"
 MOST_FUNCTIONS = 500

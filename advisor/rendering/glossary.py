@@ -1,4 +1,4 @@
-"""What the words of the page mean, said where the pointer or the keyboard stops at one."""
+"""The meaning of the page's words, shown where the pointer or the keyboard stops at one."""
 
 from __future__ import annotations
 

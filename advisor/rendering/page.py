@@ -6,6 +6,7 @@ import base64
 import gzip
 import math
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -57,8 +58,8 @@ class SearchView:
     plots: tuple[Plot, ...]
 
 
-def to_html(result: Result) -> str:
-    """The page for this result."""
+def to_html(result: Result, document: str | None = None) -> str:
+    """The page for this result, whose JSON is `document` where the caller has written it already."""
     templates = folder("reports")
     anchors = views.Anchors()
     groups = group(result.launches)
@@ -101,11 +102,12 @@ def to_html(result: Result) -> str:
         "where_run": figures.where_run(result),
         "fingerprint": fingerprint_rows(result.fingerprint, figures.where_run(result)),
         "faults": [(view, fault) for view in launches for fault in view.launch.faults],
-        "download": _download(result),
+        "download": _download(document or result_json.to_json(result)),
     }
     return _environment(str(templates)).get_template("page.html.jinja").render(context)
 
 
+@cache  # templates are compiled once, for however many pages
 def _environment(templates: str) -> Environment:
     environment = Environment(
         loader=FileSystemLoader(templates),
@@ -161,7 +163,7 @@ def _differing_sizes(result: Result) -> list[str]:
 
 
 def _undecided(result: Result) -> str:
-    """What is said of launches that a search has latencies for, but none of what runs: what it found has nothing to be held against."""
+    """A sentence on launches that a search has latencies for, but none of what runs: what it found has nothing to be held against."""
     known = {launch.id for launch in result.launches if launch.measured is not None}
     found = {search.launch for search in result.searches if any(trial.latency_us is not None for trial in search.trials)}
     if found <= known:
@@ -199,7 +201,7 @@ def _plot(plot: dict[str, Any], title: str, identifier: str) -> Plot:
     return Plot(title=title, panels=drawn, bars=tuple(plots.bars(plot)))
 
 
-def _download(result: Result) -> Markup:
+def _download(document: str) -> Markup:
     """The result as a data: address, which needs neither a network nor JavaScript; compressed, for the page would be as long again."""
-    packed = base64.b64encode(gzip.compress(result_json.to_json(result).encode("utf-8"), mtime=0)).decode("ascii")
+    packed = base64.b64encode(gzip.compress(document.encode("utf-8"), compresslevel=6, mtime=0)).decode("ascii")
     return Markup(f"data:application/gzip;base64,{packed}")

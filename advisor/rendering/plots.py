@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from advisor.rendering import figures
-from advisor.rendering.charts import Chart, Series
+from advisor.rendering.charts import Chart, Kind, Series
 
 TWIN_ROWS = 200
 _COLOURS = ("predicted", "ceiling", "bound", "measured")
@@ -49,7 +49,7 @@ def _panel(name: str, identifier: str, x_title: str, y_title: str, traces: list[
             for x, y, label in zip(_list(trace.get("x")), _list(trace.get("y")), _labels(trace), strict=False)
             if isinstance(y, (int, float)) and (named or isinstance(x, (int, float)))
         ]
-        kind = "line" if trace.get("mode") == "lines" else "points"
+        kind: Kind = "line" if trace.get("mode") == "lines" else "points"
         called = figures.clean(trace.get("name") or "trial")
         xs, ys = tuple(point[0] for point in points), tuple(point[1] for point in points)
         series.append(Series(name=called, kind=kind, colour=colour, x=xs, y=ys))
@@ -73,7 +73,7 @@ def _panel(name: str, identifier: str, x_title: str, y_title: str, traces: list[
 
 
 def _labels(trace: dict[str, Any]) -> list[Any]:
-    """What each point is called: its text, or the number of its trial, by which Optuna colours."""
+    """The label of each point: its text, or the number of its trial, by which Optuna colours."""
     numbers = [f"trial {number}" for number in _list(_dict(trace.get("marker")).get("color"))]
     return _list(trace.get("text")) or numbers or [""] * len(_list(trace.get("x")))
 

@@ -15,6 +15,8 @@ from advisor.rendering.folding import fold, width_of
 from advisor.rendering.grouping import Group, group
 from advisor.result.schema import Action, Finding, Latency, LaunchReport, Result
 
+SCREEN = 22
+"""Lines that a terminal shows at once, the command and the path of the report beside them."""
 FINDINGS_OF_ONE_LAUNCH = 3
 MOST_ACTIONS = 3
 MOST_TUNED = 20
@@ -33,15 +35,16 @@ class _Console(Console):
         raise
 
 
-def show(result: Result, *, report: str | None = None, file: TextIO | None = None) -> None:
+def show(result: Result, *, report: str | None = None, file: TextIO | None = None, details: bool = True) -> None:
     """Print the result.
 
     Args:
         result: What to show.
         report: Path of the HTML page, named in the last line where there is one.
         file: Where to print; standard output where None. Colours only on a terminal, and not under NO_COLOR.
+        details: Whether every launch is shown; without, those that fit a screen beside the verdict.
     """
-    _print(lines(result, report=report), file)
+    _print(lines(result, report=report, details=details), file)
 
 
 def show_side_by_side(results: Sequence[Result], *, report: str, file: TextIO | None = None) -> None:
@@ -70,10 +73,27 @@ def to_text(result: Result, *, report: str | None = None) -> str:
     return sink.getvalue()
 
 
-def lines(result: Result, *, report: str | None = None) -> list[Text]:
-    """Every line, styled."""
-    out: list[Text] = []
+def lines(result: Result, *, report: str | None = None, details: bool = True) -> list[Text]:
+    """Every line, styled: the verdict, what to do, and the launches (of which `details` shows all, and else those that fit a screen)."""
     groups = group(result.launches)
+    head = [] if not groups and not result.tuned else _head_lines(result)
+    body = _details(result, groups)
+    if not details and len(head) + len(body) > SCREEN:
+        room = max(0, SCREEN - len(head) - 2)
+        body = [*body[:room], Text(f"  … {len(body) - room} more lines: -v shows them, and so does the page", style="dim")]
+    end = [] if report is None else [Text(f"  report: {figures.clean(report)}")]
+    return [*head, *body, *end]
+
+
+def _head_lines(result: Result) -> list[Text]:
+    out = _verdict_lines(result)
+    for number, action in enumerate(result.actions[:MOST_ACTIONS], 1):
+        out += _action_lines(number, action)
+    return [*out, Text("")]
+
+
+def _details(result: Result, groups: list[Group]) -> list[Text]:
+    out: list[Text] = []
     for part in groups:
         out += _group_lines(part, result, single=len(result.launches) == 1)
     out += [line for view in tuned.views(result.tuned)[:MOST_TUNED] for line in _tuned_lines(view)]
@@ -81,13 +101,7 @@ def lines(result: Result, *, report: str | None = None) -> list[Text]:
         out.append(Text(f"  {len(result.tuned) - MOST_TUNED} more tuned problems, in the report"))
     if not groups and not result.tuned:
         out.append(Text(f"{figures.subject(result)}: no launches", style="bold"))
-    out += [_finding(item, indent=2, where=item.scope) for item in figures.ordered_findings(result.table_findings)]
-    out += _verdict_lines(result)
-    for number, action in enumerate(result.actions[:MOST_ACTIONS], 1):
-        out += _action_lines(number, action)
-    if report is not None:
-        out.append(Text(f"  report: {figures.clean(report)}"))
-    return out
+    return out + [_finding(item, indent=2, where=item.scope) for item in figures.ordered_findings(result.table_findings)]
 
 
 def _group_lines(part: Group, result: Result, *, single: bool) -> list[Text]:

@@ -124,7 +124,7 @@ def _of_file(
     unique, first, back = np.unique(keys, axis=1, return_index=True, return_inverse=True)
     order = np.argsort(back.reshape(-1), kind="stable")
     groups = np.split(file.latency_us[order], np.searchsorted(back.reshape(-1)[order], np.arange(1, unique.shape[1])))
-    latency = np.array([np.median(each) for each in groups])
+    latency = np.array([np.median(group) for group in groups])
     sglang, version = file.stack == "sglang", version_number(file.version)
     model = ((hidden * 100_003 + inter) * 1009 + topk) * 4099 + experts
     excluded = [(m[2] * 100_003 + m[3]) * 1009 * 4099 + m[1] * 4099 + m[0] for m in exclude_models]

@@ -68,7 +68,7 @@ class Measured:
 def read(
     paths: Iterable[Path | str], gpus: Sequence[str] | None = None, progress: Callable[[str], None] = lambda text: None
 ) -> list[Measured]:
-    """What the folders have of library kernels, duplicates merged (their median), without what cannot be right.
+    """Rows of library kernels in the folders, duplicates merged (their median), without what cannot be right.
 
     Args:
         paths: Folders of `rows.silicon` or `rows.aiter`.

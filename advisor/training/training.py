@@ -78,7 +78,7 @@ def fit(
 
 
 def about(measured: Sequence[Measured], exclude_gpus: Sequence[str], exclude_models: Sequence[Model]) -> dict[str, Any]:
-    """What the weights were trained on, as JSON values."""
+    """Facts of the training as JSON values: rows, GPUs, models, files, versions."""
     rows: dict[str, int] = {}
     for part in measured:
         kind = part.kind if part.problem.family == "fused_moe" else f"{part.problem.family}/{part.problem.dtype}"

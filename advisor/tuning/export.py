@@ -1,8 +1,9 @@
-"""What a tuning run hands over: the table under its right name, `triton.Config`s, and the before/after table reviewers ask for."""
+"""The files of a tuning run: the table under its right name, `triton.Config`s, and the before/after table reviewers ask for."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -10,26 +11,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from advisor.advising.exports import triton_config
-from advisor.gpus.hardware import GpuSpec
+from advisor.advising.exports import PredictedTable, triton_config
 from advisor.rendering.figures import microseconds
-from advisor.result.schema import Configuration, Export
+from advisor.result.schema import Configuration, Export, ExportRow, Result
 from advisor.search.winner import Winner
 from advisor.system.writing import replacing, unwritable
 from advisor.tables.audit import AuditIssue, entry_errors
-from advisor.tables.defaults import default_configuration, default_fields
 from advisor.tables.names import TableName
-from advisor.tables.neighbourhood import STANDARD_TOKENS, restated, running
-from advisor.tables.tables import Table, merge, new_table, read_table, render_table
+from advisor.tables.tables import Table, read_table, render_table
+from advisor.tables.tuned_table import TunedTable, default_table
 from advisor.tuning.plan import Plan
-from advisor.tuning.tables import table_name
+from advisor.tuning.table_kernels import table_name
 
 ANOTHER = "choose another --export"
-
-MOST_TOKENS = 1 << 17
-"""Of one launch; vLLM and SGLang prefill at most some thousand tokens at a time unless told otherwise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,61 +105,6 @@ def markdown(rows: Sequence[Row], title: str, source: str, warnings: Sequence[st
     return "\n".join(lines) + "\n" + "".join(f"\n{warning}\n" for warning in warnings)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TunedTable:
-    """A table in the making: what ran `before` (the table there was, else the stack's default as one), and what won against that.
-
-    `tuned`: the token counts that were searched for, with and without a winner; `new`: there was no table.
-    """
-
-    before: Table
-    winners: Mapping[int, Configuration]
-    tuned: tuple[int, ...]
-    gpu: GpuSpec
-    new: bool = False
-
-    @property
-    def beside(self) -> str:
-        """What is in the table beside what won that was in none before, in a sentence; empty: nothing."""
-        name = self.before.name.file_name()
-        added = [each for each in self.before.keys if each not in self.winners] if self.new else sorted(self.restated)
-        kept = ", ".join(map(str, added))
-        if self.new:
-            return (
-                f"{name}: new; beside what won it has what runs without a table, at M = {kept}: token counts that are nearest to one "
-                "of those run as before"
-            )
-        return (
-            (f"{name}: beside what won it now says what ran at M = {kept}: token counts that are nearest to one of those run as before")
-            if kept
-            else ""
-        )
-
-    @property
-    def restated(self) -> Mapping[int, Configuration]:
-        """What ran before, at the token counts that keep the winners to their neighbourhood."""
-        return restated(self.before, self.winners, self.gpu, self.tuned)
-
-    @property
-    def table(self) -> Table:
-        """Both together, and what keeps the winners to their neighbourhood."""
-        return merge(self.before, {**self.restated, **self.winners})
-
-    def merged_into(self, now: Table) -> tuple[Table, tuple[int, ...]]:
-        """The winners in a table that others may have changed since `before`, and the token counts whose winner stays out of it.
-
-        A winner was measured against what ran before; where something else runs now, that may be the better one.
-        """
-        kept, left = {}, []
-        for tokens, entry in self.winners.items():
-            runs = running(now, tokens)
-            if runs == running(self.before, tokens):
-                kept[tokens] = entry
-            elif runs != entry:
-                left.append(tokens)
-        return merge(now, {**restated(now, kept, self.gpu, self.tuned), **kept}), tuple(left)
-
-
 def tuned_table(plan: Plan, winners: Mapping[str, Winner], earlier: Collection[str] = ()) -> tuple[TunedTable | None, tuple[str, ...]]:
     """The table with every entry that won, and what to warn of in it.
 
@@ -203,34 +142,14 @@ def tuned_table(plan: Plan, winners: Mapping[str, Winner], earlier: Collection[s
     if plan.base_table is None:
         if not updates:
             return None, tuple(warnings)
-        before = default_table(name, plan)
+        target = plan.target
+        before = default_table(name, target.launches[0].problem, target.gpu, plan.tokens.values())
         return TunedTable(before=before, winners=updates, tuned=tuned, gpu=plan.target.gpu, new=True), tuple(warnings)
     for tokens, entry in plan.base_table.entries:
         wrong = () if tokens in updates else entry_errors(entry, name, plan.target.gpu)
         if wrong:
             warnings.append(f"{name.file_name()}: entry {tokens} is kept as it was, and fails: {_messages(wrong)}")
     return TunedTable(before=plan.base_table, winners=updates, tuned=tuned, gpu=plan.target.gpu), tuple(warnings)
-
-
-def default_table(name: TableName, plan: Plan) -> Table:
-    """What the stack launches with where it finds no table, as one: without it, the nearest of the tuned token counts would run.
-
-    The default is constant between the token counts at which it changes. With a key on either side of each of those, the nearest key is
-    one of the same stretch: a token count runs what it ran, or what won for one of its stretch. The usual keys between them, and those
-    that were tuned without a winner, keep a winner to its neighbourhood. What fails without a table as well is left out.
-    """
-    problem, gpu = plan.target.launches[0].problem, plan.target.gpu
-    experts = problem.sizes["E"]
-    kind: dict[str, Any] = {"dtype": problem.dtype, "block_shape": problem.block_shape, "amd": gpu.vendor == "amd"}
-    fields = np.stack([*default_fields("vllm", np.arange(1, MOST_TOKENS + 1), experts, **kind).values()])
-    last = 1 + np.flatnonzero((fields[:, 1:] != fields[:, :-1]).any(axis=0))
-    changes = [int(tokens) for each in last for tokens in (each, each + 1)]
-    keys = {*STANDARD_TOKENS, *plan.tokens.values(), *changes}
-    between = STANDARD_TOKENS[-1]
-    while (between := 2 * between) < max(changes, default=0):  # no hole, as audit calls it, before the last of them
-        keys.add(between)
-    entries = {tokens: default_configuration("vllm", tokens, experts, **kind) for tokens in keys}
-    return new_table(name, {tokens: entry for tokens, entry in entries.items() if not entry_errors(entry, name, gpu)})
 
 
 def _messages(issues: Sequence[AuditIssue]) -> str:
@@ -286,6 +205,76 @@ def write_exports(
         _write(folder / name, content)
         paths.append(folder / name)
     return paths, tuple(warnings)
+
+
+SIDECAR = "predicted.json"
+"""Beside tables whose entries are predicted: which are, and what was predicted of them."""
+
+
+def table_path(folder: Path, name: TableName) -> Path:
+    """Where a stack finds a table below `folder`: vLLM as `VLLM_TUNED_CONFIG_FOLDER`, SGLang as `SGLANG_MOE_CONFIG_DIR`.
+
+    SGLang 0.5.23 looks in `configs/triton_<version>` there (`fused_moe_triton_config.get_moe_configs`).
+    """
+    if name.stack == "sglang" and name.kind == "fused_moe" and name.triton_version:
+        folder = folder / "configs" / f"triton_{name.triton_version.replace('.', '_')}"
+    return folder / name.file_name()
+
+
+def write_predicted(folder: Path, tables: Sequence[PredictedTable], result: Result) -> list[Path]:
+    """Writes predicted tables under `folder`, merged into those that lie there, and marks every entry in `predicted.json`; the paths.
+
+    Raises:
+        UsageError: A file cannot be written.
+        InputError: A table that lies there cannot be read.
+    """
+    paths, marks = [], {}
+    for each in tables:
+        path = table_path(folder, each.tuned.before.name)
+        with _alone(path):
+            merged = each.tuned.merged_into(read_table(path))[0] if path.exists() else each.tuned.table
+            _write(path, render_table(merged))
+        paths.append(path)
+        marks[path.relative_to(folder).as_posix()] = _marks(each, merged, result)
+    sidecar = folder / SIDECAR
+    with _alone(sidecar):
+        known = json.loads(sidecar.read_text(encoding="utf-8"))["tables"] if sidecar.exists() else {}
+        document = {"schema_version": "1.0", "tool_version": result.tool_version, "tables": {**known, **marks}}
+        _write(sidecar, json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+    return [*paths, sidecar]
+
+
+def _marks(predicted: PredictedTable, table: Table, result: Result) -> dict[str, Any]:
+    """What the sidecar says of a table: each entry, where it comes from, and per launch what is predicted before and after."""
+    rows: dict[int, list[ExportRow]] = defaultdict(list)
+    for row in predicted.rows:
+        rows[row.tokens].append(row)
+    kept = "what the stack runs without a table" if predicted.tuned.new else "as it was"
+    sources = sorted({launch.predicted.source for launch in result.launches if launch.predicted is not None})
+    return {
+        "origin": "predicted",
+        "gpu": result.gpu,
+        "model": result.model,
+        "predicted_by": sources,
+        "command": result.command,
+        "entries": {
+            str(tokens): {
+                "origin": "predicted" if tokens in predicted.tuned.winners else kept,
+                "launches": [
+                    {
+                        "launch": row.launch,
+                        "before_us": row.before_us,
+                        "after_us": row.after_us,
+                        "low_us": row.low_us,
+                        "high_us": row.high_us,
+                        "reason": row.reason,
+                    }
+                    for row in rows[tokens]
+                ],
+            }
+            for tokens in table.keys
+        },
+    }
 
 
 def _write(path: Path, content: str) -> None:

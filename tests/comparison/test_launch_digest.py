@@ -7,8 +7,8 @@ import re
 import pytest
 
 from advisor.comparison.kernels import kernel_digest
+from advisor.comparison.kernels.kernel_version import own_launches
 from advisor.comparison.kernels.launch_digest import changed_launches, launch_digest
-from advisor.comparison.kernels.launching import own_launches
 from advisor.python_source.source import parse_source
 
 from .repository import compared_files

@@ -12,8 +12,8 @@ import pytest
 
 from advisor.cli import main
 from advisor.comparison import Options, assemble, new_result
+from advisor.comparison.files import Ran, measured_row
 from advisor.comparison.gate import conditions
-from advisor.comparison.measured import Ran, measured_row
 from advisor.comparison.of_files import compare_files
 from advisor.comparison.settings import Settings
 from advisor.learned import load_predictor

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from advisor.compiled.demand.accesses import AccessCounter, request
+from advisor.compiled.demand.loops import Environment
 from advisor.compiled.ir import values
-from advisor.compiled.ir.environment import Environment
 from advisor.compiled.ir.execution import Access, Execution, Running
 from advisor.compiled.ir.ir import Operation, parse
 from advisor.compiled.ir.places import PlaceRecorder

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from advisor.compiled.ir.distinct import distinct_values
+from advisor.compiled.ir.arithmetic import distinct_values
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from advisor.compiled.guesses.parameter_usage import Usage
 from advisor.compiled.guesses.usage import Reader
+from advisor.compiled.guesses.usage_marks import Usage
 from advisor.python_source.source import parse_source
 
 HEAD = "import triton\nimport triton.language as tl\n"

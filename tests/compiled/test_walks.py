@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from advisor.compiled.demand import loops
-from advisor.compiled.demand.loops import Effort, Walk, bounds
+from advisor.compiled.demand.loops import Effort, Environment, Walk, bounds
 from advisor.compiled.ir import values
-from advisor.compiled.ir.environment import Environment
 from advisor.compiled.ir.execution import Execution, Running
 from advisor.compiled.ir.ir import parse
 from advisor.compiled.ir.remembered import Remembered

@@ -22,7 +22,7 @@ REPORT = """(function () {
   var root = document.documentElement;
   return {
     width: root.clientWidth, scroll: root.scrollWidth,
-    drawn: Array.from(document.querySelectorAll(".static")).filter(function (each) { return each.getBoundingClientRect().height > 0; }).length,
+    drawn: Array.from(document.querySelectorAll(".static")).filter(function (each) { return each.clientHeight > 0; }).length,
     small: Array.from(document.querySelectorAll(".static text")).filter(function (text) {
       var box = text.getBoundingClientRect();
       return box.height > 0 && (box.height < 10 || box.right > text.ownerSVGElement.getBoundingClientRect().right + 1);
@@ -306,8 +306,8 @@ def test_a_tooltip_says_what_the_row_of_a_point_says(browser: Browser) -> None:
       say("pointermove", at[0], at[1]);
       var row = drawing.closest("figure").querySelectorAll(".twin tbody tr")[1];
       var shown = Array.from(document.querySelectorAll(".tip b")).map(function (each) { return each.textContent; });
-      return [getComputedStyle(document.querySelector(".tip")).display, shown.every(function (text) { return row.textContent.includes(text); }),
-              shown.length];"""
+      return [getComputedStyle(document.querySelector(".tip")).display, 
+              shown.every(function (text) { return row.textContent.includes(text); }), shown.length];"""
     display, same, count = browser.evaluate(POINT.replace("ACTION", action))
     assert (display, same) == ("block", True) and count >= 6
 

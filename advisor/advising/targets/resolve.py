@@ -5,11 +5,12 @@ Kernels read from source without one, and launch records, come from `compiled`.
 
 from __future__ import annotations
 
+import difflib
 from pathlib import Path
 
 from advisor.advising.targets import Request, Target
-from advisor.advising.targets.kernels import closed_form_kernel, fused_moe_kernel
-from advisor.advising.targets.tables import table_target
+from advisor.advising.targets.kernel_targets import closed_form_kernel, fused_moe_kernel
+from advisor.advising.targets.table_targets import table_target
 from advisor.system.errors import InputError, UsageError
 from advisor.system.folders import files_below, not_permitted
 from advisor.system.resources import folder
@@ -36,13 +37,21 @@ def resolve_target(text: str, request: Request) -> Target:
         return table_target(path, request)
     known = ", ".join(sorted(file.stem for file in folder("triton_kernels").glob("*.py")))
     there = _exists(path)
+    near = difflib.get_close_matches(stem, ["fused_moe", *known.split(", ")], n=1)
     raise UsageError(
         "not a target: this file is nothing the advisor reads" if there else "not a target: nothing has this name",
         text,
         "a tuned table (E=…,N=…,device_name=….json), a folder of them, FILE.py::KERNEL, a record of `advisor record`, a cache of Triton "
         f"or of @advisor.autotune, or a bundled kernel ({known})",
-        "it may be damaged" if there else "check the path and the spelling",
+        "it may be damaged" if there else f"did you mean {near[0]}?" if near else "check the path and the spelling",
     )
+
+
+def bundled_kernel(text: str) -> str:
+    """`gemm::gemm_kernel` as the path of the bundled file; another target, and a file of that name, as it is."""
+    stem, mark, kernel = text.partition("::")
+    bundled = folder("triton_kernels") / f"{stem}.py"
+    return f"{bundled}{mark}{kernel}" if stem.isidentifier() and _exists(bundled) and not _exists(Path(stem)) else text
 
 
 def _exists(path: Path) -> bool:

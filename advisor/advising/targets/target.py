@@ -1,4 +1,4 @@
-"""What a TARGET stands for: its launches, on which GPU, and which of them share a configuration. `resolve.py` finds it."""
+"""A resolved TARGET: its launches, their GPU, and which of them share a configuration. `resolve.py` finds it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CONFIGURATION_UNKNOWN = "Which configuration is launched is not known: the repor
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What the user asked besides the target.
+    """The user's options besides the target.
 
     Raises:
         UsageError: A number is no positive integer, or the cache neither warm nor cold.
@@ -38,11 +38,15 @@ class Request:
     routing: tuple[int, ...] | None = None
     cache: str = "warm"
     sizes: Mapping[str, int] | None = None  # of a kernel that is no table's: M, N, K, ...; of fused_moe: E, topk, H, N
+    stack: str | None = None  # whose default runs where there is no table: vllm (also where it is None) or sglang
+    block_shape: tuple[int, int] | None = None  # quantization block (n, k) of a layer without a table
     assume: bool = False  # batch use: take the commonest model where a table fits several, and say so
 
     def __post_init__(self) -> None:
         if self.cache not in get_args(Cache):
             raise UsageError("Request.cache: what the L2 holds when a launch starts", self.cache, " or ".join(get_args(Cache)))
+        if self.stack not in (None, "vllm", "sglang"):
+            raise UsageError("Request.stack", self.stack, "vllm or sglang")
         for name in ("hidden_size", "top_k", "tensor_parallel", "expert_parallel"):
             if (value := getattr(self, name)) is not None:
                 _check_positive(f"Request.{name}", value)

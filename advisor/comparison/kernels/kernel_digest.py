@@ -189,10 +189,10 @@ def renamed(lost: Mapping[Name, ast.FunctionDef], gained: Mapping[Name, ast.Func
 
 def _lines(functions: Mapping[Name, ast.FunctionDef]) -> dict[Name, Counter[str]]:
     """Parameters and lines of each body, as often as they occur; comments, docstrings and decorators aside."""
-    return {name: Counter(_parts(undocumented(node))) for name, node in functions.items()}
+    return {name: Counter(_statements(undocumented(node))) for name, node in functions.items()}
 
 
-def _parts(function: ast.FunctionDef) -> Iterator[str]:
+def _statements(function: ast.FunctionDef) -> Iterator[str]:
     yield from ast.unparse(function.args).split(", ")
     for statement in function.body:
         yield from ast.unparse(statement).splitlines()

@@ -14,13 +14,11 @@ from typing import Any
 
 from advisor.comparison.kernels import resources
 from advisor.comparison.kernels.kernel_digest import meaning, renamed
-from advisor.comparison.kernels.kernel_notes import changed_by_hand, launch_notes, unread_body
+from advisor.comparison.kernels.kernel_notes import changed_by_hand, launch_notes, misfits, unread_body
 from advisor.comparison.kernels.kernel_rows import added_in_vain, kernel_row, unread_of
 from advisor.comparison.kernels.kernel_source import ODD
-from advisor.comparison.kernels.kernel_version import KernelVersion, refused, versions
+from advisor.comparison.kernels.kernel_version import KernelVersion, launches_elsewhere, refused, versions
 from advisor.comparison.kernels.launch_digest import ChangedLaunch, changed_launches
-from advisor.comparison.kernels.launching import launches_elsewhere
-from advisor.comparison.kernels.misfits import misfits
 from advisor.comparison.kernels.undefined_names import undefined_names
 from advisor.comparison.recorded import Recorded, merged, recorded_problems
 from advisor.comparison.settings import KernelSettings, Settings, problem_of

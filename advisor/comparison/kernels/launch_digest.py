@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from advisor.comparison.kernels.kernel_digest import meaning, without_local_names
-from advisor.comparison.kernels.launching import Launching
+from advisor.comparison.kernels.kernel_version import Launching
 from advisor.python_source.bindings import argument_defaults, arguments, bound_by, changed_by
 from advisor.python_source.jit_function import JitFunction
 from advisor.python_source.launch_forms import grid_of

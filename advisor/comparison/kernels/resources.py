@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from advisor.comparison.kernels.kernel_rows import sizes_by_argument
 from advisor.comparison.kernels.kernel_version import KernelVersion
-from advisor.comparison.kernels.launched_configuration import sizes_by_argument
 from advisor.comparison.settings import KernelSettings
 from advisor.gpus.hardware import GpuSpec
 from advisor.pipelines import occupancy

@@ -9,9 +9,9 @@ import numpy as np
 
 from advisor.compiled.demand.costs import element_bytes
 from advisor.compiled.demand.descriptor_blocks import block_addresses, block_elements
+from advisor.compiled.demand.loops import Environment
 from advisor.compiled.demand.sectors import SECTOR_BYTES, sector_ratio
 from advisor.compiled.ir import values
-from advisor.compiled.ir.environment import Environment
 from advisor.compiled.ir.execution import Access, Active, Count, Execution, Part, Running
 from advisor.compiled.ir.ir import Operation
 from advisor.compiled.ir.places import PlaceRecorder

@@ -19,8 +19,8 @@ from advisor.compiled.demand.loops import EXACT_WORK
 from advisor.compiled.demand.passing import not_told_apart, rewritten_bytes
 from advisor.compiled.demand.products import Names
 from advisor.compiled.demand.sectors import unused_sector_bytes
+from advisor.compiled.ir.arithmetic import distinct_values
 from advisor.compiled.ir.contents import not_given, what_holds
-from advisor.compiled.ir.distinct import distinct_values
 from advisor.compiled.ir.divisors import divisors
 from advisor.compiled.ir.execution import Inputs
 from advisor.compiled.ir.ir import Module, Operation, parse

@@ -20,13 +20,12 @@ from numpy.typing import NDArray
 from advisor.compiled.demand.accesses import AccessCounter, request
 from advisor.compiled.demand.costs import element_bytes
 from advisor.compiled.demand.descriptor_blocks import descriptor_parts
-from advisor.compiled.demand.loops import MAX_TRIPS, Effort, Walk, bounds
+from advisor.compiled.demand.loops import MAX_TRIPS, Effort, Environment, Walk, bounds
 from advisor.compiled.demand.padding import Padding
 from advisor.compiled.demand.products import products
 from advisor.compiled.ir import values
 from advisor.compiled.ir.arithmetic import compute, constant
 from advisor.compiled.ir.contents import LOADED, loaded, plain
-from advisor.compiled.ir.environment import Environment
 from advisor.compiled.ir.execution import Active, Count, Execution, Inputs, Running
 from advisor.compiled.ir.ir import Block, Function, Module, Operation
 from advisor.compiled.ir.places import PlaceRecorder

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.compiled.ir import values
-from advisor.compiled.ir.environment import Environment
 from advisor.compiled.ir.execution import Active, Count, Execution, Integers, Part, Places, Running
 from advisor.compiled.ir.ir import Operation
 from advisor.compiled.ir.places import between, tags_of
@@ -306,3 +305,25 @@ def _by_pattern(value: Value) -> dict[Pattern, NDArray[Any]]:
         pattern = part.shape[1:]
         found[pattern] = found[pattern] + part if pattern in found else part
     return found
+
+
+@dataclass(slots=True)
+class Environment:
+    """The values of a function's names.
+
+    Attributes:
+        needed: The names that decide control flow, masks or addresses: no others are worked out.
+        held: What each stands for now, by name.
+    """
+
+    needed: Set[str]
+    held: dict[str, Value] = field(default_factory=dict)
+
+    def value(self, name: str) -> Value:
+        """The value of a name; unknown where it was not worked out."""
+        found = self.held.get(name)
+        return found if found is not None else values.unknown({"a value only known at run time"})
+
+    def values(self, names: Iterable[str]) -> list[Value]:
+        """The values of names, in their order."""
+        return [self.value(name) for name in names]

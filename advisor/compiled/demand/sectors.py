@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from advisor.compiled.demand.counts import AccessDemand
-from advisor.compiled.ir.distinct import distinct_values
+from advisor.compiled.ir.arithmetic import distinct_values
 from advisor.compiled.ir.lattices import Lattice, distinct_bytes
 from advisor.compiled.ir.values import Value
 

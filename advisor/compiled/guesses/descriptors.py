@@ -8,8 +8,8 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from advisor.compiled.guesses.parameter_usage import Usage
 from advisor.compiled.guesses.usage import usage_of
+from advisor.compiled.guesses.usage_marks import Usage
 from advisor.python_source.literals import Evaluator, NotLiteralError
 from advisor.python_source.source import SourceFile
 

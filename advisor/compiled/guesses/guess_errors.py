@@ -1,4 +1,4 @@
-"""What to give in place of a guess that does not compile: types and constants that may be other than the kernel's source tells."""
+"""What a guess may get wrong: what to give where it does not compile, types corrected by what is stored, and bytes of a bound."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from advisor.compiled.ir.slicing import MEMORY, Flow, flow_of
 MOST_SHOWN = 4
 _OTHER_WIDTH = {"*i64": "*i32", "*i32": "*i64"}
 """What integers are that turn out not to be as wide as was guessed, which is likelier than that they are none."""
-_FLOATS = re.compile(r"\b(?:bf16|fp16|fp32|fp64)\b")
+_FLOAT_NAMES = re.compile(r"\b(?:bf16|fp16|fp32|fp64)\b")
 
 
 def with_guess(error: CompileError, guess: Guess, given: Given) -> CompileError:
@@ -36,7 +36,7 @@ def with_guess(error: CompileError, guess: Guess, given: Given) -> CompileError:
     doubtful = [*descriptors, *integers][:MOST_SHOWN]
     said: list[str] = []
     options: list[str] = []
-    floats = list(dict.fromkeys(_FLOATS.findall(str(error.got))))
+    floats = list(dict.fromkeys(_FLOAT_NAMES.findall(str(error.got))))
     elements = [name for name, kind in guessed.items() if kind == f"*{given.element}"][:MOST_SHOWN]
     if elements and len(floats) > 1 and not given.element_given:  # no integer is to blame
         other = next(kind for kind in floats if kind != given.element)

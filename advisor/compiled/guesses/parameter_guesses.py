@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from advisor.compiled.guesses.parameter_usage import Usage
+from advisor.compiled.guesses.usage_marks import Usage
 from advisor.compiled.guesses.usage_of_calls import TEXTS
 from advisor.python_source.jit_function import MISSING, Parameter
 from advisor.python_source.literal_values import Constexpr, Symbol

@@ -11,8 +11,7 @@ from typing import Any
 
 from advisor.compiled.guesses.origins import Origins, walk
 from advisor.compiled.guesses.parameter_guesses import argument_type
-from advisor.compiled.guesses.parameter_usage import Usage
-from advisor.compiled.guesses.usage_marks import Marks
+from advisor.compiled.guesses.usage_marks import Marks, Usage
 from advisor.compiled.guesses.usage_of_calls import CallReader
 from advisor.compiled.guesses.value_flow import (
     FLOAT_CALLS,

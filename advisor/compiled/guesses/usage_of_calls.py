@@ -7,8 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, Self
 
-from advisor.compiled.guesses.parameter_usage import Usage
-from advisor.compiled.guesses.usage_marks import Marks
+from advisor.compiled.guesses.usage_marks import Marks, Usage
 from advisor.compiled.guesses.value_flow import converted, is_bitcast, is_float, is_integer, is_load, made_pointer, type_given
 from advisor.python_source.jit_function import JitFunction
 from advisor.python_source.literals import dotted

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from advisor.compiled.ir.distinct import distinct_values
+from advisor.compiled.ir.arithmetic import distinct_values
 from advisor.compiled.ir.execution import Integers
 from advisor.compiled.ir.places import Family, key_of
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.compiled.ir import values
-from advisor.compiled.ir.distinct import distinct_values
+from advisor.compiled.ir.arithmetic import distinct_values
 from advisor.compiled.ir.execution import Active, Count, Integers, Part, Places, Running
 from advisor.compiled.ir.remembered import Remembered
 from advisor.compiled.ir.values import Value

@@ -75,7 +75,7 @@ LONGEST = {PREFILL: 16_384.0, DECODE: 131_072.0}
 
 
 class Series(NamedTuple):
-    """What was measured as one: a GPU, a stack and its version, the kernel's name, types of operands and KV cache."""
+    """One series of measurements: a GPU, a stack and its version, the kernel's name, types of operands and KV cache."""
 
     gpu: str
     stack: str
@@ -91,7 +91,7 @@ class Series(NamedTuple):
 
     @property
     def words(self) -> str:
-        """As a report names it: `vLLM 0.24.0 on H100`."""
+        """Its name in reports: `vLLM 0.24.0 on H100`."""
         stack = {"vllm": "vLLM", "sglang": "SGLang", "aiter": "AITER"}.get(self.stack, self.stack)
         whose = f", {NAMES[self.implementation]}" if self.implementation in NAMES else ""
         return f"{stack} {self.version}".strip() + f" on {self.gpu}{whose}"
@@ -150,7 +150,7 @@ def features(columns: Mapping[str, Array], identity: Mapping[str, float]) -> Arr
 
 @dataclass(frozen=True, kw_only=True)
 class LibraryModel:
-    """What was learned of one kind of kernels.
+    """The learned model of one kind of library kernels.
 
     Attributes:
         kind: See `kind_of`.
@@ -172,7 +172,7 @@ class LibraryModel:
         return tuple(dict.fromkeys(series.gpu for series in self.series))
 
     def candidates(self, problem: ProblemBatch, gpu: str) -> list[Series]:
-        """What was measured of such problems on a GPU, one per kernel, each in its newest version."""
+        """The series measured for such problems on a GPU, one per kernel, each in its newest version."""
         alike = [s for s in self.series if s.gpu == gpu and (not s.dtype or (s.dtype, s.kv_dtype) == types_of(problem))]
         newest: dict[tuple[str, str], Series] = {}
         for series in sorted(alike, key=lambda s: s.newness):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain, cycle, repeat
 from typing import Any, Protocol
 
@@ -78,6 +79,16 @@ class Latencies(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """A quick look at the configurations [n] of a problem: their launches, features and log-odds, and what physics adds to those."""
+
+    launch: Launch
+    features: Array
+    trees: Array
+    added: Array | float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Ranker:
     """Puts configurations in order: a quick look at all of them, a closer one at the most promising.
 
@@ -92,6 +103,7 @@ class Ranker:
         order: Parameters of `order.log_odds`.
         wins: Where the known ones won, for the variety of the first picks.
         shortlist: How many are looked at closely.
+        recent: The last quick looks, by what was asked.
     """
 
     quick: Forest
@@ -103,6 +115,9 @@ class Ranker:
     order: Array
     wins: Wins
     shortlist: int = 160
+    recent: deque[tuple[tuple[ProblemBatch, ConfigurationBatch, Machine], Look]] = field(
+        default_factory=lambda: deque(maxlen=2), repr=False, compare=False
+    )
 
     def scores(self, latencies: Latencies, problems: Sequence[ProblemBatch], configuration: ConfigurationBatch, gpu: Machine) -> Array:
         """Smaller is better, [c]; inf where the shared memory does not fit.
@@ -121,8 +136,8 @@ class Ranker:
         most_stages = self.wins.most_stages(self.known, gpu)
         tried = usable[_among(rows[usable], self.known) & (rows[usable, diversity.STAGES] <= most_stages)]
         candidates = tried if tried.size else usable
-        launches = [moe_launch(problem, as_configuration(rows[candidates]), gpu) for problem in problems]
-        odds = self._log_odds(latencies.physics, launches, [self._rivals(latencies.physics, problem, gpu) for problem in problems])
+        looks = [self._looked_at(latencies.physics, problem, configuration, rows[candidates], gpu) for problem in problems]
+        launches, odds = [look.launch for look in looks], self._closely(looks)
         shares = _time_shares(latencies, launches, [each for each, _ in odds])
         rank, by_trees = np.average(odds, axis=0, weights=shares)
         launch = launches[int(np.argmax(shares))]  # what is asked of one problem, the longest answers
@@ -177,26 +192,40 @@ class Ranker:
         return picks(opinions, chain(first, cycle([TREES, BOTH, TREES_ONE_BUFFER, TREES, BOTH, BOTH_ONE_BUFFER])))
 
     def _rivals(self, physics: Array, problem: ProblemBatch, gpu: Machine) -> Rivals:
-        """What the configurations that may win need; whoever asks about few must not change what they are compared with."""
+        """Needs of the configurations that may win; the same for whoever asks about few of them."""
         fitting = self.known[fits(gpu, as_configuration(self.known))]
         launch = moe_launch(problem, as_configuration(fitting if fitting.size else self.known), gpu)
         return rivals(launch, *moe_physics.terms(launch, physics))
 
     def _log_odds(self, physics: Array, launches: Sequence[Launch], others: Sequence[Rivals]) -> list[tuple[Array, Array]]:
-        """Of each problem's launches, [n]: with the physics of the order, and by the trees alone; the same on GPUs whose sweeps are known.
+        """Log-odds [n] of each problem's launches: with the physics of the order, and by the trees alone, alike on GPUs with sweeps.
 
         All problems have a closer look at what any of them finds promising, so that their odds can be averaged.
         """
-        known = self.wins.know(launches[0])
-        features = [
-            matrix(ranking_features(launch, *moe_physics.terms(launch, physics), each))
-            for launch, each in zip(launches, others, strict=True)
-        ]
-        trees = [self.quick(each) for each in features]
-        added = [0.0 if known else SHARE_OF_PHYSICS * order.log_odds(order.columns(launch), self.order) for launch in launches]
-        if len(launches[0]) > 8:
+        return self._closely([self._look(physics, launch, each) for launch, each in zip(launches, others, strict=True)])
+
+    def _looked_at(self, physics: Array, problem: ProblemBatch, configuration: ConfigurationBatch, rows: Array, gpu: Machine) -> Look:
+        """The quick look at a problem's candidates `rows`; remembered for the next few: whoever ranks for each of several problems ranks
+        for all of them together next."""
+        for asked, look in self.recent:
+            if asked[0] is problem and asked[1] is configuration and asked[2] == gpu:
+                return look
+        look = self._look(physics, moe_launch(problem, as_configuration(rows), gpu), self._rivals(physics, problem, gpu))
+        self.recent.append(((problem, configuration, gpu), look))
+        return look
+
+    def _look(self, physics: Array, launch: Launch, others: Rivals) -> Look:
+        features = matrix(ranking_features(launch, *moe_physics.terms(launch, physics), others))
+        known = self.wins.know(launch)
+        added = 0.0 if known else SHARE_OF_PHYSICS * order.log_odds(order.columns(launch), self.order)
+        return Look(launch=launch, features=features, trees=self.quick(features), added=added)
+
+    def _closely(self, quick: Sequence[Look]) -> list[tuple[Array, Array]]:
+        known = self.wins.know(quick[0].launch)
+        features, trees, added = [each.features for each in quick], [each.trees for each in quick], [each.added for each in quick]
+        if len(quick[0].launch) > 8:
             opinions = [opinion for odds, more in zip(trees, added, strict=True) for opinion in (odds + more, odds)]
-            chosen = np.unique([np.argsort(-each, kind="stable")[: self.shortlist] for each in opinions])
+            chosen = np.unique([np.argsort(-opinion, kind="stable")[: self.shortlist] for opinion in opinions])
             # What is hard to tell differs from GPU to GPU: what `first` learned of it misleads where no sweep is known.
             looks = (self.close, self.first_afar, self.first if known else self.first_unseen)
             weights = (1, 1, 1 if known else UNSEEN_LOOKS)
@@ -206,7 +235,7 @@ class Ranker:
         return [(odds + more, odds) for odds, more in zip(trees, added, strict=True)]
 
     def arrays(self, prefix: str) -> dict[str, NDArray[Any]]:
-        """As named arrays."""
+        """The ranker as named arrays."""
         out = {f"{prefix}/known": self.known, f"{prefix}/order": self.order} | self.wins.arrays(f"{prefix}/wins")
         for name in FORESTS:
             out |= getattr(self, name).arrays(f"{prefix}/{name}")
@@ -234,7 +263,7 @@ def from_arrays(stored: Mapping[str, NDArray[Any]], prefix: str) -> Ranker | Non
 
 
 def _time_shares(latencies: Latencies, launches: Sequence[Launch], odds: Sequence[Array]) -> Array:
-    """What each problem [p] takes of the time of all, each with the likeliest of its configurations; `odds` are [p, n]."""
+    """Share [p] of each problem in the time of all, each with the likeliest of its configurations; `odds` are [p, n]."""
     if len(launches) == 1:
         return np.ones(1)
     first = [launch.take(np.array([np.argmax(each)])) for launch, each in zip(launches, odds, strict=True)]
@@ -289,7 +318,7 @@ def _among(rows: Array, known: Array) -> NDArray[np.bool_]:
 
 
 def _places(rows: Array, known: Array) -> NDArray[np.int64]:
-    """Where rows that do occur in `known` stand there."""
+    """Places in `known` of rows that do occur in it."""
     keys = known @ _KEY
     by_key = np.argsort(keys, kind="stable")
     return by_key[np.searchsorted(keys[by_key], rows @ _KEY)]

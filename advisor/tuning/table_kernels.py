@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from advisor.advising.exports import table_name_on
+from advisor.advising.exports import layer_table_name, table_name_on
 from advisor.advising.targets import Target
 from advisor.measurement import KernelRef, find_kernels
 from advisor.measurement.kernel_file import block_shape_of, kernel_entry
@@ -13,7 +13,7 @@ from advisor.measurement.recorded import Recording
 from advisor.result.schema import Problem
 from advisor.system.errors import InputError, UsageError
 from advisor.tables.defaults import default_configuration
-from advisor.tables.names import FLOAT32, TableName, row_dtypes, table_dtype
+from advisor.tables.names import FLOAT32, TableName, row_dtypes
 from advisor.tables.reachability import unreachable_reasons
 
 _16_BIT = {"bf16", "fp16"}
@@ -24,24 +24,8 @@ def table_name(target: Target) -> TableName | None:
     """The name the winners are looked up by: the target's table, else vLLM's for a fused-MoE layer. None: no launch asks for one."""
     if target.table is not None:
         return table_name_on(target.table.name, target.gpu)
-    name = _derived(target)
+    name = layer_table_name(target)
     return None if name is None or unreachable_reasons(name) else name
-
-
-def _derived(target: Target) -> TableName | None:
-    """The name that a layer without a table would have; no launch need ask for it."""
-    problem = target.launches[0].problem
-    if problem.family != "fused_moe" or target.stack is None:
-        return None
-    return TableName(
-        stack="vllm",
-        kind="fused_moe",
-        E=problem.sizes["E"],
-        N=problem.sizes["N"],
-        dtype=table_dtype(problem.dtype, problem.weight_dtype),
-        block_shape=problem.block_shape,
-        device_name=target.gpu.vllm_device_name(),
-    )
 
 
 def check_exported(target: Target) -> None:
@@ -50,7 +34,7 @@ def check_exported(target: Target) -> None:
     Raises:
         UsageError: There would be one.
     """
-    name = _derived(target) if target.table is None else None
+    name = layer_table_name(target) if target.table is None else None
     if name is not None and (reasons := unreachable_reasons(name)):
         raise UsageError(
             f"{target.title}: there is no table to export to",

@@ -20,12 +20,19 @@ from advisor.python_source.source import SourceFile, read_source
 from advisor.result.schema import Configuration, Problem
 from advisor.system.errors import UsageError
 from advisor.tables import defaults, models
+from advisor.tables.down_tables import SHARED
 from advisor.tables.neighbourhood import STANDARD_TOKENS
 from advisor.tables.routing import check_routing, crowded
+from advisor.tables.tuned_table import default_options
+
+STACKS = {"vllm": "vLLM", "sglang": "SGLang"}
+"""Serving stacks by the names that options take."""
 
 
 def fused_moe_kernel(request: Request) -> Target:
-    """The bundled fused-MoE kernel, launched as vLLM launches it where no table exists.
+    """The bundled fused-MoE kernel, launched as vLLM (or the stack asked for) launches it where no table exists.
+
+    SGLang takes a table for each GEMM of a layer, which share BLOCK_SIZE_M; vLLM one entry for both.
 
     Raises:
         UsageError: Neither a GPU nor a model (or its sizes) is given.
@@ -36,18 +43,21 @@ def fused_moe_kernel(request: Request) -> Target:
     sizes = _layer_sizes(request)
     if request.routing is not None:
         check_routing(request.routing, sizes["E"], "--routing")
+    stack = request.stack or "vllm"
+    apart = stack == "sglang"
     launches: list[PlannedLaunch] = []
     for tokens in request.tokens or STANDARD_TOKENS:
-        used = defaults.default_configuration("vllm", tokens, sizes["E"], dtype=request.dtype, amd=gpu.vendor == "amd")
         for op in GEMM_OF_LAYER:
             problem = Problem(
                 family="fused_moe",
                 op=op,
                 sizes={**sizes, "M": tokens},
                 dtype=request.dtype or "bf16",
+                block_shape=request.block_shape,
                 routing=request.routing,
                 cache="cold" if request.cache == "cold" else "warm",
             )
+            used = defaults.default_configuration(stack, tokens, sizes["E"], **default_options(problem, gpu))
             launches.append(
                 PlannedLaunch(
                     id=f"{op}-M{tokens}",
@@ -55,8 +65,10 @@ def fused_moe_kernel(request: Request) -> Target:
                     problem=problem,
                     configuration=used,
                     tokens=tokens,
-                    source="vLLM's default, as without a table",
-                    share=f"M{tokens}",
+                    source=f"{STACKS[stack]}'s default, as without a table",
+                    share=f"w2-M{tokens}" if apart and op == "w2" else f"M{tokens}",
+                    fixed=(SHARED,) if apart else (),
+                    sort=f"M{tokens}" if apart else None,
                 )
             )
     routing: tuple[str, ...] = ("Routing is taken as uniform; a skewed routing pads more (give --routing).",)
@@ -67,8 +79,8 @@ def fused_moe_kernel(request: Request) -> Target:
         title="fused_moe",
         gpu=gpu,
         launches=tuple(launches),
-        space=problem_space(launches[0].problem, gpu.vendor, "vllm"),
-        stack="vllm",
+        space=problem_space(launches[0].problem, gpu.vendor, stack),
+        stack=stack,
         model=models.find_model(request.model).name if request.model else None,
         unknowns=routing + slots_of_a_rank(request.expert_parallel),
     )
@@ -202,14 +214,14 @@ def closed_form_kernel(file: Path, kernel: str | None, request: Request) -> Targ
         for chosen in problems
         for op in entry["ops"]
     )
-    launches = tuple(replace(each, untuned=_untuned(source, entry, each.problem, gpu)) for each in launches)
+    launches = tuple(replace(launch, untuned=_untuned(source, entry, launch.problem, gpu)) for launch in launches)
     others = [other for other in described if other != name] if kernel is None else []
     assumed = [f"{key}={size}" for key, size in example.items() if key not in (request.sizes or {}) and not (key == "M" and request.tokens)]
     return Target(
         title=f"{file.name}::{name}",
         gpu=gpu,
         launches=launches,
-        space=_space(source, entry, [each.problem for each in launches], gpu),
+        space=_space(source, entry, [launch.problem for launch in launches], gpu),
         unknowns=(
             CONFIGURATION_UNKNOWN,
             *([f"Sizes that are not given are those of the file's example: {', '.join(assumed)} (give --sizes)."] if assumed else []),
@@ -242,12 +254,16 @@ def _space(source: SourceFile, entry: Mapping[str, Any], problems: Sequence[Prob
     try:
         for problem in dict.fromkeys([0, len(problems) - 1]):
             flat = kernel_problem(problems[problem], gpu.compute_capability)
-            configurations = [each for each in configurations if call_function(source, entry.get("valid"), dict(each), dict(flat))]
+            configurations = [
+                configuration
+                for configuration in configurations
+                if call_function(source, entry.get("valid"), dict(configuration), dict(flat))
+            ]
     except NotLiteralError:
         return space
     if not configurations:
         return space
-    kept = {name: column([each[name] for each in configurations]) for name in columns}
+    kept = {name: column([configuration[name] for configuration in configurations]) for name in columns}
     return ConfigurationBatch(num_warps=kept.pop("num_warps"), num_stages=kept.pop("num_stages"), parameters=kept)
 
 

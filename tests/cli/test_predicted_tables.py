@@ -1,0 +1,127 @@
+"""`advisor advise … --export`: the table without a GPU, as both stacks load it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from advisor.cli import main
+from advisor.tables.audit import audit_table
+from advisor.tables.defaults import default_configuration
+from advisor.tables.tables import entry_of, read_table, select
+
+GLM = ["advise", "fused_moe", "--model", "GLM-4.5-Air", "--tensor-parallel", "4", "--gpu", "H200"]
+NAME = "E=128,N=352,device_name=NVIDIA_H200.json"
+VLLM_KEYS = {"BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K", "GROUP_SIZE_M", "num_warps", "num_stages"}
+
+
+def advise(tmp_path: Path, *more: str, folder: str = "tables") -> int:
+    where = ["--export", str(tmp_path / folder), "--output", str(tmp_path / "out")]
+    return main([*GLM, *where, *more])
+
+
+def vllm_loads(folder: Path, name: str) -> dict[int, dict[str, int]]:
+    """What vLLM 0.33 does with a file in VLLM_TUNED_CONFIG_FOLDER (`fused_moe.get_moe_configs`)."""
+    tuned = json.loads((folder / name).read_text(encoding="utf-8"))
+    tuned.pop("triton_version", None)
+    return {int(key): value for key, value in tuned.items()}
+
+
+def sglang_loads(folder: Path, name: str) -> dict[int, dict[str, int]]:
+    """What SGLang 0.5.23 does with a file in SGLANG_MOE_CONFIG_DIR (`fused_moe_triton_config.get_moe_configs`)."""
+    (path,) = (folder / "configs").glob(f"triton_*/{name}")
+    return {int(key): value for key, value in json.loads(path.read_text(encoding="utf-8")).items()}
+
+
+def test_a_predicted_table_is_loaded_by_both_stacks(tmp_path, capsys):
+    assert advise(tmp_path) == 0
+    folder = tmp_path / "tables"
+    up, down = sglang_loads(folder, NAME), sglang_loads(folder, NAME.replace(".json", "_down.json"))
+    for entries in (vllm_loads(folder, NAME), up, down):
+        assert {1, 64, 4096} <= set(entries) and all(set(entry) >= VLLM_KEYS for entry in entries.values())
+    assert up.keys() == down.keys()
+    assert all(up[key]["BLOCK_SIZE_M"] == down[key]["BLOCK_SIZE_M"] for key in up), "SGLang asserts it of every pair"
+    for path in folder.rglob("E=*.json"):
+        assert not [issue for issue in audit_table(path)[1] if issue.severity == "error"], path
+    assert "written:" in capsys.readouterr().err
+
+
+def test_every_entry_is_marked_and_what_is_not_recommended_runs_as_before(tmp_path):
+    assert advise(tmp_path) == 0
+    entries = vllm_loads(tmp_path / "tables", NAME)
+    marks = json.loads((tmp_path / "tables" / "predicted.json").read_text(encoding="utf-8"))["tables"]
+    assert {path.rpartition("/")[2] for path in marks} == {NAME, NAME.replace(".json", "_down.json")}
+    own = marks[NAME]["entries"]
+    assert own.keys() == {str(key) for key in entries}
+    for tokens, entry in entries.items():
+        before = entry_of(default_configuration("vllm", tokens, 128))
+        assert (own[str(tokens)]["origin"] == "predicted") == (entry != before), tokens
+    predicted = [mark for mark in own.values() if mark["origin"] == "predicted"]
+    assert predicted and all(len(mark["launches"]) == 2 for mark in predicted), "w13 and w2, what one loses included"
+    assert all(sum(row["after_us"] for row in mark["launches"]) < sum(row["before_us"] for row in mark["launches"]) for mark in predicted)
+
+
+def test_the_page_has_the_table_before_and_after(tmp_path):
+    assert advise(tmp_path, "--tokens", "64,4096") == 0
+    page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    (export,) = (each for each in json.loads((tmp_path / "out" / "result.json").read_text())["exports"] if each["kind"] == "table")
+    assert export["name"] == NAME and [row["launch"] for row in export["rows"]] == ["w13-M64", "w2-M64", "w13-M4096", "w2-M4096"]
+    assert f'aria-label="Before and after {NAME}"' in page
+
+
+def test_a_second_run_changes_nothing(tmp_path):
+    assert advise(tmp_path) == 0
+    tables = sorted((tmp_path / "tables").rglob("E=*.json"))
+    before = [path.read_bytes() for path in tables]
+    assert advise(tmp_path) == 0
+    assert [path.read_bytes() for path in tables] == before
+
+
+def test_an_entry_that_is_there_gives_way_only_beyond_doubt(tmp_path):
+    """A far worse one is replaced; one that is predicted a little slower stays, and what is not asked about is not touched."""
+    folder = tmp_path / "tables"
+    folder.mkdir()
+    slow = {"BLOCK_SIZE_M": 128, "BLOCK_SIZE_N": 32, "BLOCK_SIZE_K": 32, "GROUP_SIZE_M": 64, "num_warps": 8, "num_stages": 2}
+    good = entry_of(default_configuration("vllm", 1, 128))
+    (folder / NAME).write_text(json.dumps({"1": good, "64": slow, "8192": slow}))
+    assert advise(tmp_path, "--stack", "vllm", "--tokens", "1,64") == 0
+    after = vllm_loads(folder, NAME)
+    assert after[64] != slow and after[1] == good and after[8192] == slow
+    marks = json.loads((folder / "predicted.json").read_text())["tables"][NAME]["entries"]
+    assert (marks["64"]["origin"], marks["1"]["origin"], marks["8192"]["origin"]) == ("predicted", "as it was", "as it was")
+    assert select(read_table(folder / NAME), 4096).configuration is not None
+
+
+def test_tables_of_a_folder_are_exported_for_every_gpu(tmp_path):
+    source = tmp_path / "source"
+    source.mkdir()
+    entry = {"BLOCK_SIZE_M": 128, "BLOCK_SIZE_N": 32, "BLOCK_SIZE_K": 32, "GROUP_SIZE_M": 64, "num_warps": 8, "num_stages": 2}
+    for name in ("E=128,N=768,device_name=NVIDIA_H200.json", "E=64,N=1408,device_name=NVIDIA_H200.json"):
+        (source / name).write_text(json.dumps({"16": entry}))
+    arguments = ["advise", str(source), "--gpu", "H100,H200", "--export", str(tmp_path / "new"), "--output", str(tmp_path / "out")]
+    assert main(arguments) == 0
+    assert sorted(path.name for path in (tmp_path / "new").glob("E=*.json")) == [
+        f"E={layer},device_name=NVIDIA_{gpu}.json" for layer in ("128,N=768", "64,N=1408") for gpu in ("H100_80GB_HBM3", "H200")
+    ]
+    assert len(json.loads((tmp_path / "new" / "predicted.json").read_text())["tables"]) == 4
+
+
+@pytest.mark.parametrize(("dtype", "more", "name"), [("fp8", ["--block-shape", "128,128"], ",dtype=fp8_w8a8,block_shape=[128,128]")])
+def test_a_quantization_block_is_in_the_name(tmp_path, dtype, more, name):
+    assert advise(tmp_path, "--dtype", dtype, *more, "--tokens", "64") == 0
+    assert (tmp_path / "tables" / NAME.replace(".json", f"{name}.json")).is_file()
+    (sglang,) = (tmp_path / "tables" / "configs").glob("*/*block_shape=[[]128, 128[]].json")
+    assert json.loads(sglang.read_text())
+
+
+def test_what_no_stack_asks_for_is_refused(tmp_path, capsys):
+    assert main(["advise", "softmax", "--sizes", "B=64,H=512", "--gpu", "H200", "--export", str(tmp_path), "--output", str(tmp_path)]) == 2
+    assert "no serving stack looks for a table" in capsys.readouterr().err
+
+
+def test_tune_without_a_gpu_names_the_way(tmp_path, capsys):
+    arguments = ["tune", "fused_moe", "--model", "GLM-4.5-Air", "--gpu", "H200", "--export", str(tmp_path), "--output", str(tmp_path / "o")]
+    assert main(arguments) == 4
+    assert "`advisor advise` takes the same target and --export" in capsys.readouterr().err

@@ -1,0 +1,86 @@
+"""What a terminal gives who does not know the words yet: near names, completion, one screen, a folder for each target."""
+
+from __future__ import annotations
+
+import pytest
+from rendering import factory
+
+from advisor.cli import main
+from advisor.cli.completion import completions
+from advisor.rendering import terminal
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["advize", "fused_moe"], "did you mean advise?"),
+        (["frobnicate"], "it is one of advise, model, "),
+        (["advise", "fused-moe", "--gpu", "H200"], "did you mean fused_moe?"),
+        (["advise", "sofmax", "--gpu", "H200"], "did you mean softmax?"),
+        (["advise", "fused_moe", "--token", "16"], "did you mean --tokens?"),
+    ],
+)
+def test_a_misspelt_word_names_the_one_that_was_meant(arguments, said, capsys):
+    assert main(arguments) == 2
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("line", "holds"),
+    [
+        ("advisor ", {"advise", "tune", "compare"}),
+        ("advisor adv", {"advise"}),
+        ("advisor advise fu", {"fused_moe"}),
+        ("advisor advise fused_moe --exp", {"--expert-parallel", "--export"}),
+        ("advisor advise fused_moe --gpu h2", {"H20", "H200"}),
+        ("advisor advise fused_moe --model GLM", {"GLM-4.5-Air"}),
+        ("advisor advise fused_moe --stack ", {"vllm", "sglang"}),
+    ],
+)
+def test_the_shell_completes(line, holds):
+    found = completions(line)
+    assert holds <= set(found) and all(each.lower().startswith(line.rpartition(" ")[2].lower()) for each in found)
+
+
+def test_no_command_completes_to_nothing():
+    assert completions("advisor nonsense --g") == [] and completions("") != []
+
+
+def test_the_shell_asks_through_its_variables(monkeypatch, capsys):
+    line = "advisor advise fused_moe --gpu H20"
+    monkeypatch.setenv("COMP_LINE", line + " --model")
+    monkeypatch.setenv("COMP_POINT", str(len(line)))
+    monkeypatch.setattr("sys.argv", ["advisor", "complete", "advisor", "H20", "--gpu"])
+    assert main() == 0
+    assert {"H20", "H200"} <= set(capsys.readouterr().out.split())
+
+
+def test_a_terminal_shows_the_verdict_first_and_what_fits_a_screen():
+    result = factory.result()
+    whole, short = (list(map(str, terminal.lines(result, report="r.html", details=details))) for details in (True, False))
+    assert whole[0] == short[0] == result.verdict.sentence
+    assert len(short) <= terminal.SCREEN + 2 < len(whole)
+    assert short[-1] == whole[-1] == "  report: r.html"
+    assert "-v shows them" in short[-2]
+    assert any("Replace the table by the recommended one" in line for line in short)
+
+
+def test_a_small_result_is_shown_in_full():
+    result = factory.result((64,), ("w13",))
+    assert terminal.lines(result, details=False) == terminal.lines(result)
+
+
+def test_a_second_target_does_not_overwrite_the_first_report(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for model in ("Qwen3-30B-A3B", "GLM-4.5-Air"):
+        assert main(["advise", "fused_moe", "--model", model, "--gpu", "H200", "--tokens", "64"]) == 0
+    folders = sorted(path.parent.name for path in tmp_path.rglob("report.html"))
+    assert folders == [
+        "fused_moe-GLM-4.5-Air-H200",
+        "fused_moe-Qwen3-30B-A3B-H200",
+    ]
+
+
+def test_inspect_takes_a_bundled_kernel(capsys):
+    assert main(["inspect", "gemm::gemm_kernel", "--gpu", "H200", "--sizes", "M=64,N=256,K=256"]) == 0
+    assert "gemm_kernel" in capsys.readouterr().out
