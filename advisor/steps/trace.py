@@ -22,7 +22,7 @@ KINDS: tuple[tuple[str, str], ...] = (
     ("elementwise", r"elementwise|vectorized|act_and_mul|silu|gelu|relu|rotary|rope|cache|copy|memcpy|memset|embedding|index|"
      r"triton_(poi|red|per)|::(add|mul|cat|tanh|div|where|pow|sub|_to_copy|clone|fill_)"),
 )  # fmt: skip
-"""Kinds of operators by names of kernels, the first that fits: those of cuBLAS, CUTLASS, FlashAttention, NCCL, the engines, Inductor, ATen."""
+"""Kinds of operators by kernels' names, the first that fits: of cuBLAS, CUTLASS, FlashAttention, NCCL, the engines, Inductor and ATen."""
 UNKNOWN = "unknown"
 NAMED = 5
 """Unknown kernels that are listed."""
