@@ -60,8 +60,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Predict and print."""
     from advisor.gpus.hardware import load_gpu
     from advisor.learned import load_predictor
-    from advisor.rendering.step_page import step_page
-    from advisor.rendering.step_text import step_text
+    from advisor.rendering.steps.page import step_page
+    from advisor.rendering.steps.text import step_text
     from advisor.steps.model_config import load_architecture
     from advisor.steps.step import StepRequest, predict_step
     from advisor.steps.trace import read_trace, with_measured
