@@ -294,7 +294,7 @@ def test_a_launch_of_which_nothing_was_measured_is_not_said_to_be(tmp_path, laye
         ]
 
     rows = swept(tmp_path, *lines)
-    assert [reason.partition(", for the 2 launches")[0] for reason in reasons(rows)] == [
+    assert [reason.partition("; one entry serves 2 launches")[0] for reason in reasons(rows)] == [
         "the fastest of 3 configurations measured for w13-M64 (w2-M64 as predicted)"
     ] * 2
     both = "".join(f"w2,64,128,8,2048,768,{line}\n" for line in lines[:2])
