@@ -1,4 +1,4 @@
-"""What a report says of a target: how fast each launch could be, what holds it back, and what to run instead.
+"""The report on a target: how fast each launch could be, what holds it back, and what to run instead.
 
 `public` is `advisor.advise`. `of_target` makes the report of launches whose work is known in closed form, `of_compiled` that of kernels as
 compiled. A launch goes

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from advisor.advising.targets import PlannedLaunch, Request, Target
-from advisor.advising.targets.tables import fused_moe_table, gemm_table
+from advisor.advising.targets.table_targets import fused_moe_table, gemm_table
 from advisor.gpus.hardware import GpuSpec
 from advisor.learned.base import ANALYTICAL, EXTRAPOLATED, Predictor
 from advisor.learned.tunable_ceiling import tunable_ceiling
@@ -79,7 +79,7 @@ def regrets(tables: Sequence[Table], predictor: Predictor) -> list[tuple[EntryRe
 
 
 def _basis(source: str) -> str:
-    """What answers for a prediction that comes from `source`, of `_BASES`."""
+    """The model behind a prediction that comes from `source`, one of `_BASES`."""
     return "by the analytical model" if source == ANALYTICAL else EXTRAPOLATED if source.endswith(EXTRAPOLATED) else ""
 
 

@@ -85,7 +85,7 @@ def demand_totals(problem: pipelines.ProblemBatch, row: pipelines.ConfigurationB
 
 
 def _closest(space: pipelines.ConfigurationBatch, scores: pipelines.Array, current: Configuration | None) -> int:
-    """Of the configurations that score within NEAR_BEST of the best, the one that changes fewest values; then the first."""
+    """The configuration within NEAR_BEST of the best score that changes fewest values; of several, the first."""
     near = np.flatnonzero(scores <= np.nanmin(scores) + np.log(NEAR_BEST))
     if current is None:
         return int(near[np.argmin(scores[near])])

@@ -1,4 +1,4 @@
-"""What a reader asks where a launch was measured well above its ceiling: why nothing is recommended, and whether the ceiling is real."""
+"""Notes on a launch measured well above its ceiling: why nothing is recommended, and whether the ceiling is real."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from advisor.result.schema import LaunchReport
 _NAMED = 3
 
 
-def beyond_reach(launches: Sequence[LaunchReport], measured: Mapping[str, Measured]) -> tuple[str, ...]:
+def ceiling_doubts(launches: Sequence[LaunchReport], measured: Mapping[str, Measured]) -> tuple[str, ...]:
     """Sentences on predicted ceilings that measurements put in doubt; none where nothing does.
 
     A measured latency lowers a ceiling and never raises one, for another configuration may reach it all the same. So a ceiling stays
@@ -22,7 +22,7 @@ def beyond_reach(launches: Sequence[LaunchReport], measured: Mapping[str, Measur
     refuted = {report.id: us for report in launches if (us := _refuted_us(report, measured)) is not None}
     stuck = [report.id for report in launches if report.id not in refuted and _is_stuck(report)]
     # What rows say was simulated is not called measured.
-    word = "simulated" if any(each.measured is not None and each.measured.origin == "simulated" for each in launches) else "measured"
+    word = "simulated" if any(launch.measured is not None and launch.measured.origin == "simulated" for launch in launches) else "measured"
     out = []
     if refuted:
         named = {report.id: report.ceiling.us for report in launches if report.ceiling is not None}
@@ -41,7 +41,7 @@ def beyond_reach(launches: Sequence[LaunchReport], measured: Mapping[str, Measur
 
 
 def _refuted_us(report: LaunchReport, measured: Mapping[str, Measured]) -> float | None:
-    """What the first-ranked configuration was measured to take, where that is above the interval of the ceiling; else None."""
+    """Measured microseconds of the first-ranked configuration, where they lie above the interval of the ceiling; else None."""
     ceiling = report.ceiling
     if ceiling is None or ceiling.origin != "predicted" or report.id not in measured:
         return None

@@ -50,16 +50,16 @@ class Draft:
 
     @property
     def now_us(self) -> float:
-        """As measured, or else as predicted; inf where it cannot launch."""
+        """Microseconds as measured, else as predicted; inf where it cannot launch."""
         return self.measured.latency.us if self.measured is not None else self.predicted_us
 
     @property
     def reached(self) -> list[tuple[Configuration, Latency]]:
-        """What other configurations were measured to take, less what is faster than the bound, a fault."""
-        return [each for each in self.measured.others if each[1].us >= self.bound_us] if self.measured is not None else []
+        """Measured latencies of other configurations, without those below the bound, which are faults."""
+        return [other for other in self.measured.others if other[1].us >= self.bound_us] if self.measured is not None else []
 
     def tried(self, configuration: Configuration) -> Latency | None:
-        """What a configuration was measured to take; None where it was not."""
+        """The measured latency of a configuration; None where it was not measured."""
         return next((latency for its, latency in self.reached if its == configuration), None)
 
 

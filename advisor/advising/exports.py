@@ -1,4 +1,4 @@
-"""What a report gives to paste: `triton.Config`s, and tables under the name a stack looks for."""
+"""Exports of a report to paste: `triton.Config`s, and tables under the name a stack looks for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a report shows of a launch beside its latencies: every pipeline, the occupancy, the figures of the GPU."""
+"""Figures of a launch beside its latencies: every pipeline, the occupancy, the figures of the GPU."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from advisor.result.schema import PIPELINE_UNITS, PIPELINES, Occupancy, Pipeline
 
 
 def pipeline_times(analysis: Analysis, gpu: GpuSpec) -> tuple[PipelineTime, ...]:
-    """What every pipeline is asked by the configuration and by the problem, and the time of each at its full throughput."""
+    """Demand of the configuration and least work of the problem on every pipeline, and microseconds of each at full throughput."""
     rates = throughput_per_us(gpu, analysis.demand.tensor_dtype)
     totals, busiest = analysis.demand.totals(), analysis.demand.busiest_sm(gpu.num_sms)
     least = least_amounts(analysis.work, gpu, analysis.problem.cache)

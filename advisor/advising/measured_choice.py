@@ -1,4 +1,4 @@
-"""What is chosen where other configurations than the one that runs were measured too."""
+"""The choice of a configuration where others than the one that runs were measured too."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What to say of a kernel before its times mean anything: without a grid one program is counted, and what is guessed may be wrong."""
+"""Actions for a kernel that lacks a grid, types or values: one program is counted without a grid, and a guess may be wrong."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def say_missing(
         sized: Whether their grids are known.
         alone: Whether the target is one kernel; else it is a file, and the command is given for each of its kernels.
     """
-    kernels = [each for each in kernels if each.options]
+    kernels = [kernel for kernel in kernels if kernel.options]
     if not kernels:
         return ()
     of = "" if alone else f" of {kernels[0].kernel}" if len(kernels) == 1 else f" of {len(kernels)} kernels, one at a time"
@@ -87,7 +87,7 @@ def say_missing(
             if sized
             else ("The times here are those of one program, and say nothing of the launch, nor of which configuration is best.")
         )
-    commands = [_command(each, target, command, alone) for each in kernels] if command else []
+    commands = [_command(kernel, target, command, alone) for kernel in kernels] if command else []
     return (Action(title=title, detail=detail, saving_us=0.0, origin="predicted", launches=ids, snippet="\n".join(commands) or None),)
 
 
@@ -112,7 +112,7 @@ def say_contents(deciding: Mapping[str, Mapping[str, frozenset[str]]], *, record
         if recorded
         else (f"List it under [contents] of a TOML file (--toml FILE), or record the launch with `{command}`")
     )
-    ids = tuple(each for kernel, launches in deciding.items() if kernel in held for each in launches)
+    ids = tuple(launch for kernel, launches in deciding.items() if kernel in held for launch in launches)
     return (
         Action(
             title=f"Give {what_holds(names)}{of}",

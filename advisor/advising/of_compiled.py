@@ -1,4 +1,4 @@
-"""From a kernel in source, or a record of launches, to a Result: what the compiler makes of it takes the place of the closed forms."""
+"""The `Result` of a kernel in source, or a record of launches: compiled code takes the place of the closed forms."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def advise_compiled(
 
 @dataclass(slots=True)
 class _Looked:
-    """What was found of every target, by its id; `takes_options`: whether the user may say more of them, as of a kernel in a file."""
+    """Reports and findings of every target, by its id; `takes_options`: whether options can add to them, as for a kernel in a file."""
 
     targets: dict[str, KernelTarget] = field(default_factory=dict)
     reports: dict[str, LaunchReport] = field(default_factory=dict)
@@ -169,7 +169,7 @@ class _Looked:
                 self.unknowns[target.id].append(f"{self.reports[target.id].kernel}: {counted} once its grid is known, to be compared with.")
 
     def missing_first(self, unsized: tuple[str, ...], shown: Sequence[LaunchReport], text: str, command: str) -> tuple[Action, ...]:
-        """What to do first: say what is missing of launches without a grid, or else of any that are shown, of the target `text`."""
+        """The first action: give what launches without a grid lack, or else any that are shown, of the target `text`."""
         ids = unsized or tuple(report.id for report in shown if self.missing[report.id])
         options: dict[str, dict[str, None]] = defaultdict(dict)
         for name in ids:
@@ -219,7 +219,7 @@ MOST_ASSUMPTIONS = 12
 
 
 def _assumptions(target: KernelTarget, analysis: KernelAnalysis) -> list[str]:
-    """What is not known of a launch, or was taken from elsewhere, each a sentence with the kernel's name."""
+    """Sentences on what of a launch is unknown or assumed, each with the kernel's name."""
     if target.cached is not None:
         return [UNRECORDED]
     name = analysis.inspection.compiled.name

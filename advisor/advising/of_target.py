@@ -1,4 +1,4 @@
-"""From a target to a Result: analyse, predict, diagnose, recommend. The one core behind every door."""
+"""The `Result` of a target: analyse, predict, diagnose, recommend. The one core behind every door."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from advisor import __version__
 from advisor.advising.choice import Choice, choose, predicted_latency
-from advisor.advising.doubtful_ceiling import beyond_reach
+from advisor.advising.doubtful_ceiling import ceiling_doubts
 from advisor.advising.drafts import Draft, Measured, draft_of, probability
 from advisor.advising.exports import recommended_exports, triton_config
 from advisor.advising.launch_facts import gpu_figures, occupancy, pipeline_times
@@ -56,8 +56,8 @@ def advise_target(
         raise NothingMatchedError(f"{target.title}: no launches to look at", None, None, "check --tokens and the table's entries")
     launches = launch_reports(target, predictor, measured=measured, progress=progress)
     unknowns = target.unknowns + warm_cache(launches) + _unknowns(launches, predictor) + unmeasured_vendor([target.gpu])
-    unknowns += beyond_reach(launches, measured or {})
-    unknowns += exact_products([each.problem for each in target.launches], target.gpu) + held_by_power(launches, target.gpu)
+    unknowns += ceiling_doubts(launches, measured or {})
+    unknowns += exact_products([launch.problem for launch in target.launches], target.gpu) + held_by_power(launches, target.gpu)
     return Result(
         tool_version=__version__,
         command=command,
@@ -108,7 +108,7 @@ def launch_reports(
 
 
 def _table_findings(target: Target) -> tuple[Finding, ...]:
-    """What the audit finds in the table, the entries that were diagnosed as launches apart."""
+    """Findings of the audit in the table, apart from entries that were diagnosed as launches."""
     if target.table is None:
         return ()
     _, issues = audit_table(target.table.path)
@@ -172,7 +172,7 @@ def _least(draft: Draft, choice: Choice, offered: Choice | None) -> Prediction:
 
 
 def _sharing(draft: Draft, least_us: float) -> Sharing:
-    """What a change for another launch of the same entry has to reckon with here."""
+    """The figures of this launch that a change for another launch of the same entry is held against."""
     us = draft.measured.latency.us if draft.measured is not None else None
     credible = now_us(draft.predicted_us, us, draft.bound_us)
     # What was measured is reached, and no ceiling is higher. Below the bound nothing is known to be saved.
@@ -185,7 +185,7 @@ def _sharing(draft: Draft, least_us: float) -> Sharing:
 
 
 def _ranked_change(launch: str, pricing: Pricing, choice: Choice) -> Change:
-    """What the first-ranked configuration brings a launch, and costs those that share it."""
+    """The first-ranked configuration as a change: what it gains a launch, and costs those that share it."""
     slower = {other.id: choice.latencies[other.id].us - other.now_us for other in pricing.sharing if np.isfinite(other.now_us)}
     then = choice.latencies[launch]
     limit = "" if then.origin == "predicted" else f"{microseconds(then.us)} {then.origin}"

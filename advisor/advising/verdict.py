@@ -93,7 +93,7 @@ def verdict(
 
 
 def _without_grid(missing: list[LaunchReport], whole: int) -> str:
-    """That no time can be given of launches whose grid is not known."""
+    """A sentence: no time can be given of launches whose grid is not known."""
     if len({report.kernel for report in missing}) == 1 and len(missing) == whole:
         each = f" of each of {whole} configurations" if whole > 1 else ""
         return f"How long this launch takes is not known: its grid is not, and one program{each} was counted."
@@ -114,7 +114,7 @@ def _sentence(
     binding: str,
     guess: str,
 ) -> str:
-    """What the verdict says: of `able`, and of those of them, `rated`, that are at a share of their ceiling; `guess`: see `_guesses`."""
+    """The verdict's sentence: on `able`, and on those of them, `rated`, that have a ceiling; `guess`: see `_guesses`."""
     one = len(launches) == 1
     binds = f"limited by {LIMITS.get(binding, binding)}"
     known = one and able and (able[0].configuration is not None or able[0].measured is None)  # whose pipelines are shown
@@ -159,7 +159,7 @@ def _sentence(
 
 
 def _gains(able: list[LaunchReport], one: bool) -> str:
-    """How many would gain a tenth, those apart that more likely would not; empty where no recommendation promises it."""
+    """A clause on how many launches would gain a tenth; empty where no recommendation promises it."""
     promised = [(report, advice) for report in able if (advice := report.recommendation) is not None and advice.speedup >= GAIN]
     if not promised:
         return ""
@@ -176,7 +176,7 @@ def _gains(able: list[LaunchReport], one: bool) -> str:
 
 
 def _guesses(able: list[LaunchReport], guessed: Mapping[str, str]) -> str:
-    """That guesses stand for something on which it hangs how far the bound is away; empty where none does."""
+    """A clause on guesses that the distance to the bound hangs on; empty where none does."""
     which = [guessed[report.id] for report in able if report.id in guessed]
     if not which:
         return ""
@@ -185,7 +185,7 @@ def _guesses(able: list[LaunchReport], guessed: Mapping[str, str]) -> str:
 
 
 def _to_the_bound(able: list[LaunchReport], us: float, bound_us: float, guess: str) -> str:
-    """How far `us` is away; from what is likely where that is not certain, for the distance to the bound then says nothing of tuning."""
+    """The distance from `us` to the bound in words; from the likely work where the work is not certain."""
     if guess:
         return f"; how far that is from the bound is not known, for {guess}"
     uncertain = sum(part.us for report in able for part in report.gap if part.cause == UNCERTAIN)
@@ -197,7 +197,7 @@ def _to_the_bound(able: list[LaunchReport], us: float, bound_us: float, guess: s
 
 
 def _origin(able: list[LaunchReport]) -> Origin:
-    """Of the sum: no better than the least certain of its parts."""
+    """The origin of the sum: that of the least certain of its parts."""
     known = [report.measured.origin for report in able if report.measured]
     if not able or len(known) < len(able):
         return "predicted"
@@ -205,7 +205,7 @@ def _origin(able: list[LaunchReport]) -> Origin:
 
 
 def _origins(able: list[LaunchReport]) -> str:
-    """What the sum is made of: `measured`, or `1 measured, the rest predicted`."""
+    """The origins of the sum: `measured`, or `1 measured, the rest predicted`."""
     known = [report.measured.origin for report in able if report.measured]
     parts = {word: known.count(word) for word in ("measured", "simulated") if word in known}
     if not known or (len(known) == len(able) and len(parts) == 1):
@@ -215,7 +215,7 @@ def _origins(able: list[LaunchReport]) -> str:
 
 
 def _basis(able: list[LaunchReport]) -> str:
-    """What answers for the predictions where no learned model vouches for them: `, by the analytical model`, `, 3 of 8 extrapolated`."""
+    """The model behind predictions that no learned model vouches for: `, by the analytical model`, `, 3 of 8 extrapolated`."""
     sources = [report.predicted.source for report in able if report.measured is None and report.predicted is not None]
     found = (
         ("by the analytical model", sum(source == ANALYTICAL for source in sources)),

@@ -1,4 +1,4 @@
-"""What a warm L2 does to the bounds of a result: who checks one by bytes over the bandwidth of DRAM has to know."""
+"""A note on bounds that a warm L2 lowers: whoever checks one by bytes over the bandwidth of DRAM has to know."""
 
 from __future__ import annotations
 

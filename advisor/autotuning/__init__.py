@@ -1,1 +1,1 @@
-"""What stands behind `@advisor.autotune`: one file per concept. `advisor.autotune` is the public face."""
+"""`@advisor.autotune`: one file per concept; `decorator.py` is the public face."""

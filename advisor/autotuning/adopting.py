@@ -5,7 +5,7 @@ from __future__ import annotations
 from advisor.autotuning import internals, lookup
 from advisor.autotuning.decisions import foreign
 from advisor.autotuning.decisions.foreign import ForeignTiming
-from advisor.autotuning.models import gpu_model
+from advisor.autotuning.gpu_names import gpu_model
 from advisor.autotuning.situation import Situation
 from advisor.system.settings import read_settings
 
@@ -16,13 +16,13 @@ def adopt(situation: Situation) -> bool:
     timings, origin = _imported(situation), "an imported file"
     if not timings and situation.device.runs:
         timings, origin = _on_this_machine(situation)
-    timings = [each for each in timings if each.config in call.identities]
+    timings = [timing for timing in timings if timing.config in call.identities]
     if not timings:
         return False
     # Others time the hooks as part of the launch: what they found best is, but their latencies are none to compare ours with.
     unlike = ("not-measured", "measured") if situation.tuner.leaves_hooks_out else ("not-measured",)
     cache.record_all(problem.id, (row for row in foreign.rows_of(timings, origin) if row.state not in unlike), replace_existing=False)
-    best = [each.config for each in timings if each.best]
+    best = [timing.config for timing in timings if timing.best]
     if not best:
         return False
     cache.decide(problem.id, situation.list_name, best[0], "imported")
@@ -31,7 +31,7 @@ def adopt(situation: Situation) -> bool:
 
 
 def _imported(situation: Situation) -> list[ForeignTiming]:
-    """What `advisor cache import` read; of a kernel that was known by name only."""
+    """Timings that `advisor cache import` read of a kernel known by name only."""
     cache, problem = situation.cache, situation.problem
     by_name = foreign.by_name(problem.kernel, problem.gpu, problem.key).id
     decided = cache.decision(by_name, [""])
@@ -52,7 +52,7 @@ def _imported(situation: Situation) -> list[ForeignTiming]:
 
 
 def _on_this_machine(situation: Situation) -> tuple[list[ForeignTiming], str]:
-    """What the first file of another tuner's cache says that knows the problem, and whose cache that is."""
+    """Timings from the first file of another tuner's cache that knows the problem, and the name of that tuner."""
     problem, dejavu = situation.problem, read_settings().dejavu_storage
     own = internals.triton_timings_file(situation.tuner.fn, situation.key, situation.call.configs)
     for file in ([own] if own else []) + (foreign.dejavu_files(dejavu, problem.kernel) if dejavu else []):

@@ -217,7 +217,7 @@ def _measured(situation: Situation, session: Session) -> tuple[Decision, Any]:
 
 
 def best_place(rows: Mapping[int, Row], order: Any, noise: float) -> int | None:
-    """Of the configurations within the noise of the fastest, the first in `order`: the same on every machine that ranks alike."""
+    """The first in `order` of the configurations within the noise of the fastest: the same on every machine that ranks alike."""
     measured = [place for place in order if place in rows and rows[place].state == "measured" and rows[place].us is not None]
     if not measured:
         return None

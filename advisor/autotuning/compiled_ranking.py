@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from advisor.autotuning import internals
-from advisor.autotuning.models import gpu_model
+from advisor.autotuning.gpu_names import gpu_model
 from advisor.autotuning.ranking import Ranking, given_order
 
 MAX_CONFIGURATIONS = 128
@@ -110,7 +110,7 @@ def _predicted_us(kernel: Any, call: Any, config: Any, device: internals.Device,
 
 
 class _Named:
-    """As much of a rebuilt module as naming a kernel needs."""
+    """The part of a rebuilt module that naming a kernel needs."""
 
     def __init__(self, kernel: str) -> None:
         self.kernel = kernel

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from advisor.autotuning.configurations import check_config, expand
 from advisor.autotuning.decisions.keys import Bucket
 from advisor.autotuning.lookup import best_config
 from advisor.autotuning.outputs import check_tolerance
+from advisor.autotuning.triton_configs import check_config, expand
 from advisor.result.schema import FAMILIES
 from advisor.system.errors import UsageError
 from advisor.system.settings import check_mode

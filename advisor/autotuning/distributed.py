@@ -7,13 +7,13 @@ from typing import Any
 
 
 def ranks() -> int:
-    """How many processes the default group has; 1 where there is none."""
+    """The number of processes in the default group; 1 where there is none."""
     group = _group()
     return int(group.get_world_size()) if group is not None else 1
 
 
 def rank() -> int:
-    """Of this process in the default group."""
+    """The rank of this process in the default group."""
     group = _group()
     return int(group.get_rank()) if group is not None else 0
 

@@ -23,7 +23,7 @@ NO_GPU = "none"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
-    """What a kernel would run on. `name` is the GPU model as CUDA prints it, or its architecture where nobody knows the name."""
+    """The device a kernel would run on. `name` is the GPU model as CUDA prints it, or its architecture where nobody knows the name."""
 
     name: str
     target: str  # "cuda:90"
@@ -56,7 +56,7 @@ def jitted(fn: Any) -> Any:
 
 
 def heuristics_below(fn: Any) -> dict[str, Any]:
-    """What `@triton.heuristics` between a tuner and the kernel compute: name → function, the one that is called first of each name."""
+    """The functions of `@triton.heuristics` between a tuner and the kernel, by name; the first called of each name."""
     found: dict[str, Any] = {}
     while not inspect.isfunction(getattr(fn, "fn", None)) and hasattr(fn, "fn"):
         values = getattr(fn, "values", None)
@@ -186,12 +186,12 @@ def _device_interface() -> Any:
 
 
 def synchronizer() -> Callable[[], None] | None:
-    """What waits for the GPU; None where nothing runs asynchronously."""
+    """A function that waits for the GPU; None where nothing runs asynchronously."""
     return getattr(_device_interface(), "synchronize", None)
 
 
 def event_maker() -> Callable[[], Any] | None:
-    """What makes an event that can be recorded on the current stream and asked whether it has passed; None where there is none."""
+    """A function that makes an event to record on the current stream and to ask whether it has passed; None where there is none."""
     event = getattr(_device_interface(), "Event", None)
     return event if hasattr(event, "query") else None
 
@@ -251,7 +251,7 @@ class _Recording:
 
 
 def workers() -> int:
-    """How many kernels are compiled at once."""
+    """The number of kernels compiled at once."""
     return min(max(1, (os.cpu_count() or 2) - 1), 16)
 
 

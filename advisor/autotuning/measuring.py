@@ -30,7 +30,7 @@ figures of its own."""
 
 
 def _quantiles(result: Any) -> tuple[float, float, float]:
-    """What a benchmark gave: three quantiles, or one number."""
+    """The three quantiles in a benchmark's return value, which may be one number."""
     values = [float(each) for each in result] if isinstance(result, (list, tuple)) else [float(result)]
     median, low, high = values[:3] if len(values) >= 3 else values[:1] * 3
     return median, low, high
@@ -53,7 +53,7 @@ class Call:
 
 @dataclass(kw_only=True)
 class Session:
-    """What one decision measured. `rows` is by place in `call.configs`; failures that are not for good are in it, not in the cache.
+    """The measurements of one decision. `rows` is by place in `call.configs`; failures that may pass are in it, not in the cache.
 
     `allowed_s`: what one run may take, where anything is measured. `outdated`: places of what was left out for taking no longer than that.
     """

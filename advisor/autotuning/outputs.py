@@ -59,7 +59,7 @@ class Outputs:
         self.written = False  # whether the first configuration was seen to write anything
 
     def prepare(self) -> None:
-        """What every compared run starts from."""
+        """Put the tensors into the state that every compared run starts from."""
         self._set(self.start)
 
     def restore(self) -> None:
@@ -114,7 +114,7 @@ class Outputs:
             }
 
     def keep(self) -> None:
-        """What is there now is right."""
+        """Take the present output as right."""
         self.wanted = {name: tensor.clone() for name, tensor in self.tensors.items()}
 
     def compare(self) -> None:
@@ -142,7 +142,7 @@ class Outputs:
         """Whether what the tensor held before made no difference: it is not read, or it does not matter."""
         if bool(_alike(self.tensors[name], self.start[name]).all()):
             return False  # nothing wrote there
-        return all(bool(self._settled(each).all()) for each in self.tensors)
+        return all(bool(self._settled(tensor).all()) for tensor in self.tensors)
 
     def _settled(self, name: str) -> Any:
         """Which elements are right now, or were overwritten beforehand and then left alone."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from advisor.autotuning import configurations
+from advisor.autotuning import triton_configs
 from advisor.autotuning.recognise import Recognised
 from advisor.result.schema import Configuration, Problem
 from advisor.rows.parameter_names import family_names, needed_parameters
@@ -39,7 +39,7 @@ class Ranking:
 
 
 def given_order(count: int, why: str) -> Ranking:
-    """As they were given."""
+    """The configurations in the order given."""
     return Ranking(order=tuple(range(count)), by=f"given order: {why}", modelled=False, why_given=why)
 
 
@@ -105,7 +105,7 @@ def _launches(configs: Sequence[Any], described: Sequence[Configuration], proble
 
     columns = {name: [each.parameters.get(name, 0) for each in described] for name in ("BLOCK_SIZE_M", "GROUP_SIZE_M")}
     own = [{name for name, target in family_names(config.kwargs, problem.family).items() if target == "GROUP_SIZE_M"} for config in configs]
-    others = [configurations.identity(config, without=names) for config, names in zip(configs, own, strict=True)]
+    others = [triton_configs.identity(config, without=names) for config, names in zip(configs, own, strict=True)]
     return launch_numbers({**columns, "others": others}, [problem])
 
 

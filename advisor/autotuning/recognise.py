@@ -1,4 +1,4 @@
-"""What problem a call of a kernel is: from hints of the decorator, or from the `KERNELS` literal of the kernel's module."""
+"""Recognising the problem of a kernel's call: from hints of the decorator, or the `KERNELS` literal of the kernel's module."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tuner's hooks take in each measured run, and what the launch itself takes: hooks run while tuning only, and choose nothing.
+"""Timing a measured run in two parts, hooks and launch: hooks run while tuning only, and choose nothing.
 
 A benchmark times a whole call. The clock's marks are set within it, around the launch (and the configuration's own hook, which runs with
 every launch) and around the tuner's hooks, so that both are known of the very runs that were timed.
@@ -49,18 +49,18 @@ class RunClock:
         self.runs[-1].append(event)
 
     def launches_ms(self) -> list[float]:
-        """What each launch took without the tuner's hooks; none where there are no events to tell."""
+        """Milliseconds of each launch without the tuner's hooks; none where there are no events to tell."""
         if self.make is None:
             return []
         return [_between(run, 0) + _between(run, 2) for run in self._timed()]
 
     def hooks_ms(self) -> float:
-        """What the tuner's hooks took, by the median; 0 where it is not known."""
+        """Median milliseconds of the tuner's hooks; 0 where they are not known."""
         found = [_between(run, 1) + _between(run, 3) for run in self._timed()]
         return statistics.median(found) if found else 0.0
 
     def span_ms(self) -> float:
-        """What all runs took, from the beginning of the first to the end of the last; 0 where it is not known."""
+        """Milliseconds from the beginning of the first run to the end of the last; 0 where they are not known."""
         timed = self._timed()  # waits
         first = next((run for run in self.runs if len(run) == self.MARKS), None)
         return _between([first[0], timed[-1][-1]], 0) if timed and first is not None else 0.0

@@ -1,15 +1,15 @@
-"""What a choice starts from: the call, its configurations, the problem that was recognised, the GPU, and the cache that remembers."""
+"""The inputs of a choice: the call, its configurations, the recognised problem, the GPU, and the cache."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from typing import Any
 
-from advisor.autotuning import configurations, internals, ranking, source
+from advisor.autotuning import internals, ranking, source, triton_configs
 from advisor.autotuning.decisions import keys
 from advisor.autotuning.decisions.cache import FOR_CONSTANTS, Cache, ProblemKey, memory_cache
+from advisor.autotuning.gpu_names import gpu_model
 from advisor.autotuning.measuring import Call
-from advisor.autotuning.models import gpu_model
 from advisor.autotuning.ranking import Ranking
 from advisor.autotuning.recognise import Recognised, follows_from_key, recognise
 from advisor.autotuning.tunable import Tunable
@@ -22,7 +22,7 @@ them must not compete with one without."""
 
 @dataclass(kw_only=True)
 class Situation:
-    """What a choice starts from."""
+    """The inputs of a choice."""
 
     tuner: Tunable
     call: Call
@@ -38,12 +38,12 @@ class Situation:
     @property
     def exhaustive_list(self) -> str:
         """Name of the decision over all configurations."""
-        return configurations.list_hash(self.call.identities, "all")
+        return triton_configs.list_hash(self.call.identities, "all")
 
     @property
     def list_name(self) -> str:
         """Name of the decision over the first of them."""
-        return configurations.list_hash(self.call.identities, "top", self.tuner.options.top_k)
+        return triton_configs.list_hash(self.call.identities, "top", self.tuner.options.top_k)
 
     def by_key_alone(self) -> bool:
         """Whether the key tells the problem (`follows_from_key`)."""
@@ -72,10 +72,10 @@ def situation_of(
         started: When the choice began (`time.perf_counter`).
     """
     named = {**dict(zip(tuner.arg_names, args, strict=False)), **{k: v for k, v in kwargs.items() if k in tuner.arg_names}}
-    identities = [configurations.identity(config) for config in pruned]
+    identities = [triton_configs.identity(config) for config in pruned]
     if len(set(identities)) < len(identities):
-        pruned = configurations.distinct(pruned, identities)
-        identities = [configurations.identity(config) for config in pruned]
+        pruned = triton_configs.distinct(pruned, identities)
+        identities = [triton_configs.identity(config) for config in pruned]
     function = internals.jitted(tuner.fn)
     device = internals.current_device()
     options = tuner.options

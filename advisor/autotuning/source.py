@@ -1,4 +1,4 @@
-"""What a kernel's source is, dependencies included: the part of the cache key that changes when the kernel does.
+"""The digest of a kernel's source, dependencies included: the part of the cache key that changes when the kernel does.
 
 Triton's own hash also changes with the line a kernel stands on. This one holds the kernel's text, that of every jitted function
 it calls, and the values of the globals they read, so that a kernel that moved within its file is not tuned again.

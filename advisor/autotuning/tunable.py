@@ -30,7 +30,7 @@ def new_serial() -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What `advisor.autotune` takes beyond `triton.autotune`; documented there."""
+    """The options of `advisor.autotune` beyond those of `triton.autotune`; documented there."""
 
     mode: Mode = "measure"
     top_k: int = 8
@@ -144,13 +144,13 @@ class Tunable(Autotuner):
 
     @property
     def stand_in(self) -> Callable[..., Any] | None:
-        """What a subclass has, or somebody put, in place of triton.autotune's `_bench`: it measures then, hooks and all."""
+        """The `_bench` of a subclass, or one that was assigned, in place of triton.autotune's: it measures then, hooks and all."""
         bench = self._bench
         return None if getattr(bench, "__func__", None) is Autotuner._bench else bench
 
     @property
     def do_bench(self) -> Callable[..., Any]:
-        """What times a launch, as triton.autotune has it: another one that is assigned takes effect."""
+        """The function that times a launch, as triton.autotune has it: another one that is assigned takes effect."""
         return self._do_bench if self._do_bench is not None else internals.active_driver().get_benchmarker()
 
     @do_bench.setter
@@ -158,7 +158,7 @@ class Tunable(Autotuner):
         self._do_bench = value
 
     def benchmark(self) -> Callable[..., Any]:
-        """What times a launch: `do_bench`, and in the interpreter of a machine without a GPU, which has none, the clock of one run."""
+        """`do_bench`, or in the interpreter of a machine without a GPU the clock of one run."""
         if self.times_itself and internals.is_interpreted() and internals.active_driver() is None:
             return internals.one_run
         return self.do_bench

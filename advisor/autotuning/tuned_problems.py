@@ -10,8 +10,8 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from advisor.autotuning.configurations import parameters as flat_parameters
 from advisor.autotuning.decisions.exchange import Entry
+from advisor.autotuning.triton_configs import parameters as flat_parameters
 from advisor.pipelines import problem_batch
 from advisor.result.schema import FAMILIES, Configuration, Origin, Problem, TunedProblem, TunedTiming
 from advisor.tables.names import SIZE_LIMIT

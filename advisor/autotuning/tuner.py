@@ -316,7 +316,7 @@ class Tuner(Tunable):
     # ------------------------------------------------------------------------------------------------------- copies
 
     def __getstate__(self) -> dict[str, Any]:
-        """What a copy has of this kernel: all but the lock, and what reads its calls."""
+        """The state of a copy of this kernel: all but the lock, and what reads its calls."""
         own = ("_lock", "_hot", "_decided", "_launched", "serial")
         decided = dict(self._decided) if isinstance(self._decided, Decided) else self._decided
         return {name: value for name, value in self.__dict__.items() if name not in own} | {"decided": decided}

@@ -77,7 +77,7 @@ class _Parser(argparse.ArgumentParser):
         parsed, unknown = super().parse_known_args(args, namespace)
         if unknown:
             options = [each.split("=")[0] for each in unknown if each.startswith("-")]
-            close = [near for each in options for near in difflib.get_close_matches(each, self._option_string_actions, n=1)]
+            close = [near for option in options for near in difflib.get_close_matches(option, self._option_string_actions, n=1)]
             self.error(f"unrecognized arguments: {' '.join(unknown)}" + (f"; did you mean {', '.join(close)}?" if close else ""))
         self._refuse_empty_places(parsed)
         return parsed, unknown
@@ -109,7 +109,7 @@ def _formatter() -> type[argparse.HelpFormatter]:
 
 
 def _folded(text: str) -> str:
-    """What a command's help begins with, in lines that fit a narrow terminal: the formatter leaves them as they are."""
+    """The first lines of a command's help, folded for a narrow terminal: the formatter leaves them as they are."""
     from advisor.rendering.folding import reflow, width_of
 
     width = width_of(sys.stdout)
@@ -262,7 +262,7 @@ def _json_escapes(error: UnicodeError) -> tuple[str, int]:
 
 
 def _place(error: OSError) -> str:
-    """What could not be read or written. A failed write to something open does not say: then standard output, or a temporary file.
+    """The file that could not be read or written. A failed write to something open does not say: then stdout, or a temporary file.
 
     Files that were asked for name themselves (`advisor.system.writing`).
     """

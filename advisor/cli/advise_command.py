@@ -151,7 +151,7 @@ def run(arguments: argparse.Namespace) -> int:
         documents = [_for_gpu(arguments, next(iter(arguments.gpu), None), Path(arguments.output))[0]]
         tell_of_others(Path(arguments.output), SIDE_BY_SIDE)
     if arguments.format == "json":
-        sys.stdout.write(documents[0] if len(documents) == 1 else "[\n" + ",\n".join(each.rstrip() for each in documents) + "\n]\n")
+        sys.stdout.write(documents[0] if len(documents) == 1 else "[\n" + ",\n".join(document.rstrip() for document in documents) + "\n]\n")
     return 0
 
 
@@ -164,7 +164,7 @@ def _folder_name(arguments: argparse.Namespace) -> str:
 
 
 def _request(arguments: argparse.Namespace, gpu: str | None) -> Request:
-    """What is asked besides the target, for one GPU."""
+    """The options besides the target, for one GPU."""
     from advisor.advising.targets import Request
     from advisor.tables.routing import read_routing
 
@@ -293,10 +293,10 @@ def _compiled(arguments: argparse.Namespace, name: str | None, output: Path) -> 
 
 
 def _tuned(arguments: argparse.Namespace, file: Path, kernel: str | None) -> list[str]:
-    """What `@advisor.autotune` found out: a report per GPU, and a table of several; their JSON documents, where those are asked for."""
+    """Report on the cache of `@advisor.autotune`, for each GPU, and on several in a table; the JSON documents, where asked for."""
     from advisor.autotuning.decisions.exchange import read_cache_file
-    from advisor.autotuning.models import gpu_model
-    from advisor.autotuning.report import advise_tuned
+    from advisor.autotuning.gpu_names import gpu_model
+    from advisor.autotuning.tuned_result import advise_tuned
     from advisor.learned import load_predictor
 
     said = ("model", "hidden_size", "top_k", "tensor_parallel", "expert_parallel", "tokens", "sizes", "dtype", "routing", "measured")

@@ -1,4 +1,4 @@
-"""What `advisor advise` writes and prints of its results: a report each, and the pages and tables of several."""
+"""Writing and printing the results of `advisor advise`: a report each, and the pages and tables of several."""
 
 from __future__ import annotations
 

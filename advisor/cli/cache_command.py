@@ -111,7 +111,7 @@ def _label(config: str | None) -> str:
 
 
 def _told(text: str | None) -> object:
-    """What a cache holds as JSON; where that is damaged, the text itself: a listing is how the damage is found."""
+    """The content of a cache as JSON; where that is damaged, the text itself: a listing is how the damage is found."""
     try:
         return json.loads(text) if text else None
     except (ValueError, RecursionError):
@@ -204,7 +204,7 @@ def _check_kept(cache: Cache) -> None:
 
 
 def _prune(cache: Cache, arguments: argparse.Namespace) -> int:
-    from advisor.autotuning.models import gpu_model
+    from advisor.autotuning.gpu_names import gpu_model
 
     if not (arguments.all or arguments.older_than is not None or arguments.kernel or arguments.gpu):
         raise UsageError("prune: say what to forget", None, "--older-than DAYS, --kernel NAME, --gpu NAME, --damaged or --all")

@@ -19,12 +19,11 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from advisor.cli import options
-from advisor.system.errors import NoRoomError, UsageError, printable
+from advisor.system.errors import UsageError, printable
 from advisor.system.reading import read_bytes
 
 if TYPE_CHECKING:
@@ -135,7 +134,7 @@ def _render(arguments: argparse.Namespace) -> ComparisonResult:
 def _compare(arguments: argparse.Namespace) -> ComparisonResult:
     from advisor.advising.targets import Request
     from advisor.comparison import Options
-    from advisor.comparison.sides import compare_sides
+    from advisor.comparison.sides import compare_sides, in_a_room
     from advisor.learned import load_predictor
 
     predictor = load_predictor(Path(arguments.weights) if arguments.weights else None)
@@ -158,33 +157,12 @@ def _compare(arguments: argparse.Namespace) -> ComparisonResult:
         raise UsageError("--update stores a baseline", None, "--baseline DIR", "say where with --baseline DIR")
     if arguments.baseline:
         return _baseline(arguments, wanted, predictor)
-    wanted = _in_a_room(arguments, wanted)
+    wanted, warning = in_a_room(
+        wanted, arguments.sides, merge_base=arguments.merge_base, trusted=arguments.trust_source, required=arguments.require_sandbox
+    )
+    if warning:
+        options.warn(warning)
     return compare_sides(arguments.sides, wanted, predictor, merge_base=arguments.merge_base, repository=Path(arguments.repository))
-
-
-def _in_a_room(arguments: argparse.Namespace, wanted: Options) -> Options:
-    """What is wanted, with what is said of the room that kernels are compiled in: revisions, which may be a stranger's, are not compiled
-    without one.
-
-    Raises:
-        NoRoomError: A room is required, and a wall of it does not stand here.
-    """
-    if not wanted.compiling:
-        return wanted
-    from advisor.compiled.compiler.pool import room_lacks
-
-    lacks = room_lacks()
-    if not lacks:
-        return replace(
-            wanted,
-            room="kernels are compiled without network, without secrets, and with no file to write or read that is not the compiler's",
-        )
-    if arguments.require_sandbox:
-        raise NoRoomError("--require-sandbox: a wall does not stand on this machine", lacks, None, "see `advisor doctor`")
-    options.warn(f"no sandbox for a stranger's kernels on this machine: {lacks}")
-    are_own = arguments.trust_source or (arguments.merge_base is None and all(Path(side).exists() for side in arguments.sides))
-    said = "compiled all the same" if are_own else "not compiled; --trust-source compiles them"
-    return replace(wanted, compiling=are_own, room=f"none on the machine that compared ({lacks}): kernels are {said}")
 
 
 def _baseline(arguments: argparse.Namespace, wanted: Options, predictor: Predictor) -> ComparisonResult:
@@ -192,7 +170,7 @@ def _baseline(arguments: argparse.Namespace, wanted: Options, predictor: Predict
     from advisor.comparison import compare_files, new_result
     from advisor.comparison.of_files import missing_baseline, refuse_unused
     from advisor.comparison.trees.git import of_result, of_rows
-    from advisor.measurement.rows import read_measured
+    from advisor.measurement.measured_rows import read_measured
     from advisor.result.comparison_json import LARGEST_BYTES
     from advisor.result.result_json import from_json
 

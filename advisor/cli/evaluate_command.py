@@ -4,6 +4,9 @@ Prints errors and bias per GPU and regime, coverage of the intervals, hit rates 
 be won", each as far as the rows allow: ranking needs near-optimal rows of sweeps, the last their summaries. Without an option the
 weights are judged as they are, and rows they were trained on are told apart. The honest figures are those of groups that were left
 out: --leave-out and --test-gpu train anew on the other rows; --card runs all such splits and writes the model card.
+
+Folders of aiconfigurator's or AITER's measured operators (`advisor train --help`) are always judged on groups left out: one in five weight
+matrices and layouts of heads, then each GPU; --leave-out shape or gpu, or --test-gpu, runs one of the two.
 """
 
 from __future__ import annotations
@@ -50,8 +53,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Evaluate and print."""
+    from advisor.gpus.hardware import load_gpu
     from advisor.learned import weights
     from advisor.training import evaluate as evaluation
+    from advisor.training import library_judging, silicon_training
     from advisor.training.whole_steps.cases import is_steps_folder
 
     said = set()
@@ -64,6 +69,15 @@ def run(arguments: argparse.Namespace) -> int:
 
     if any(map(is_steps_folder, arguments.data)):
         return _evaluate_steps(arguments, progress)
+    layouts = [path for path in arguments.data if silicon_training.is_layout(path)]
+    if layouts:
+        if len(layouts) < len(arguments.data):
+            raise UsageError("measured operators of whole stacks are judged by themselves", " ".join(arguments.data), " ".join(layouts))
+        asked = {"shape": ("shape",), "nk": ("shape",), "gpu": ("gpu",)}.get(arguments.leave_out or "", ("shape", "gpu"))
+        gpus = [load_gpu(name).name for name in arguments.test_gpu] or None
+        splits = library_judging.judge(layouts, gpus, ("gpu",) if gpus else asked, progress)
+        print(json.dumps(_finite(splits), indent=2)) if arguments.format == "json" else show_splits(splits)
+        return 0
     workers = os.cpu_count() or 1
     chosen = [
         name
@@ -147,7 +161,7 @@ def show_steps(figures: dict[str, Any]) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """What JSON has no word for."""
+    """A value that JSON has no word for, as one that it has."""
     return value.item() if hasattr(value, "item") else str(Path(value) if isinstance(value, Path) else value)
 
 
@@ -201,6 +215,18 @@ def show(figures: dict[str, Any]) -> None:
             _lines(d["all"], d["per_gpu"])
     for note in figures.get("notes", ()):
         print(f"\nnote: {note}")
+
+
+def show_splits(splits: dict[str, Any]) -> None:
+    """Figures of kinds of kernels whose shapes or GPU were left out, as tables."""
+    for split, kinds in splits.items():
+        print(f"{split:<40}{'rows':>8}{'MAPE %':>9}{'median %':>10}{'bias %':>8}{'in 80 % interval':>18}{'below bound':>13}")
+        for kind, f in kinds.items():
+            print(f"{kind:<40}{_errors(f)}{f['bound_violations']:>12}")
+            for group in ("per_gpu", "per_type", "per_implementation"):
+                for name, g in f[group].items() if len(f[group]) > 1 else ():
+                    print(f"  {name:<38}{_errors(g)}{g['bound_violations']:>12}")
+        print()
 
 
 TITLES = {"served": "as served", "exact": "known configuration", "best": "best of a sweep (the ceiling)"}

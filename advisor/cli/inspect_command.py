@@ -64,7 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _agreed(target: Target | None, gpu: GpuSpec | None) -> Target | None:
-    """What to compile for; None: neither is given."""
+    """The target to compile for; None: neither is given."""
     from advisor.compiled.compiler.kernel import Target
 
     if gpu is None:

@@ -28,7 +28,7 @@ def add_kernel_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def launch_options(arguments: argparse.Namespace) -> LaunchOptions:
-    """What the user says of the launch.
+    """The options of a kernel's launch.
 
     Raises:
         UsageError, InputError: It is malformed.

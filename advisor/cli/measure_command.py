@@ -227,7 +227,7 @@ def _recorded_launches(arguments: argparse.Namespace, folder: Path) -> list[Laun
 
 
 def _table_launches(arguments: argparse.Namespace) -> list[Launch]:
-    """What the serving stack launches by a tuned table."""
+    """The launches that the serving stack makes with a tuned table."""
     from advisor.advising.targets.resolve import resolve_target
     from advisor.measurement import Launch, find_kernels
 
@@ -345,7 +345,7 @@ def _problems(kernel: Any, arguments: argparse.Namespace) -> list[Problem]:
 
     entry = kernel_entry(kernel)
     ops = [op for op in entry["ops"] if arguments.op in (None, op)]
-    sizes = [dict(each) for each in arguments.sizes or ()]
+    sizes = [dict(size) for size in arguments.sizes or ()]
     if arguments.model and entry["family"] == "fused_moe":
         model, split, ranks = find_model(arguments.model), arguments.tensor_parallel or 1, arguments.expert_parallel or 1
         experts = model.E // ranks  # of one rank: where they are fewer than a token takes, all of them
@@ -356,7 +356,7 @@ def _problems(kernel: Any, arguments: argparse.Namespace) -> list[Problem]:
         raise UsageError(f"{kernel.label}: which problem?", None, "--sizes NAME=VALUE,…", "its KERNELS entry has no example")
     tokens = token_counts(arguments.tokens, arguments.sizes or ())
     if tokens:
-        sizes = [{**each, "M": m} for each in sizes for m in tokens]
+        sizes = [{**size, "M": m} for size in sizes for m in tokens]
     for op in ops:
         for each in sizes:
             check_sizes(kernel, op, each)
@@ -366,8 +366,8 @@ def _problems(kernel: Any, arguments: argparse.Namespace) -> list[Problem]:
         for each in sizes:
             check_routing(routing, each["E"], "--routing")
     return [
-        Problem(family=entry["family"], op=op, sizes=each, dtype=dtype, block_shape=block_shape_of(entry, dtype), routing=routing)
-        for each in sizes
+        Problem(family=entry["family"], op=op, sizes=size, dtype=dtype, block_shape=block_shape_of(entry, dtype), routing=routing)
+        for size in sizes
         for op in ops
     ]
 

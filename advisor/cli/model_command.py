@@ -51,6 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--dtype", type=options.operand_type, metavar="D", help="of the products' operands (default: as the model is stored)"
     )
     parser.add_argument("--weights", metavar="FILE", help="weights that `advisor train` wrote (default: those shipped)")
+    parser.add_argument("--measured", metavar="TRACE", help="a torch profiler trace of this step (.json or .json.gz), to stand beside it")
     parser.add_argument("--output", metavar="DIR", help="also write DIR/model.html and DIR/model.json")
     parser.add_argument("--format", choices=("text", "json"), default="text")
 
@@ -63,6 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
     from advisor.rendering.step_text import step_text
     from advisor.steps.model_config import load_architecture
     from advisor.steps.step import StepRequest, predict_step
+    from advisor.steps.trace import read_trace, with_measured
     from advisor.steps.workload import Split
 
     loads = _loads(arguments)
@@ -90,7 +92,11 @@ def run(arguments: argparse.Namespace) -> int:
         for gpu in gpus
         for load in loads
     ]
-    found = [_document(each) for each in results]
+    if arguments.measured:
+        if len(results) > 1:
+            raise UsageError("--measured is of one step", f"{len(results)} steps", "one GPU and one batch", "name one of each")
+        results = [with_measured(results[0], read_trace(arguments.measured))]
+    found = [_document(result) for result in results]
     document = json.dumps(found[0] if len(found) == 1 else found, indent=2, ensure_ascii=False)
     if arguments.output:
         place = Path(arguments.output)
@@ -99,7 +105,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.format == "json":
         print(document)
     else:
-        print("\n\n".join(step_text(each) for each in results))
+        print("\n\n".join(step_text(result) for result in results))
     return 0
 
 

@@ -53,7 +53,7 @@ def days(text: str) -> float:
 
 
 def gate_conditions(text: str) -> tuple[str, ...]:
-    """What `--fail-on a,b` names. Nothing is refused: an unset variable of a CI job must not switch its gate off."""
+    """The conditions of `--fail-on a,b`. Nothing is refused: an unset variable of a CI job must not switch its gate off."""
     names = tuple(part.strip() for part in text.split(",") if part.strip())
     if not names:
         raise argparse.ArgumentTypeError(f"must name what the exit code is 1 for (got {text!r}); is a variable unset? leave the option out")
@@ -79,7 +79,7 @@ def add_size(sizes: dict[str, int], name: str, value: int) -> None:
 
 
 class _OneProblem(argparse.Action):
-    """What `--sizes M=64 --sizes N=4096` names, as the sizes of one problem."""
+    """`--sizes M=64 --sizes N=4096`, collected as the sizes of one problem."""
 
     def __call__(self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: str | None = None) -> None:
         sizes = dict(getattr(namespace, self.dest) or {})
@@ -124,13 +124,13 @@ def block_shape(text: str) -> tuple[int, int]:
 
 
 def token_counts(groups: list[list[int]] | None, sizes: Sequence[Mapping[str, int]] = ()) -> tuple[int, ...] | None:
-    """What `--tokens 1,2 4` collected, sorted and without repetition; None where it was left out.
+    """The token counts of `--tokens 1,2 4`, sorted and without repetition; None where it was left out.
 
     Raises:
         UsageError: One of the `sizes` that `--sizes` named says another M.
     """
     tokens = tuple(sorted({token for group in groups for token in group})) if groups else None
-    if tokens and (said := [each["M"] for each in sizes if "M" in each]):
+    if tokens and (said := [size["M"] for size in sizes if "M" in size]):
         raise UsageError(
             "--tokens and --sizes both say M", f"--tokens {','.join(map(str, tokens))} and M={said[0]}", "one of them", "leave one out"
         )
@@ -138,7 +138,7 @@ def token_counts(groups: list[list[int]] | None, sizes: Sequence[Mapping[str, in
 
 
 def gpu_names(groups: Sequence[str]) -> list[str]:
-    """What `--gpu A --gpu B,C` names, each once; the path of a TOML file may have commas.
+    """The names of `--gpu A --gpu B,C`, each once; the path of a TOML file may have commas.
 
     Raises:
         UsageError: One names nothing.
@@ -196,7 +196,7 @@ def check_not_read(output: str, sources: Sequence[str], otherwise: str = "") -> 
 
 
 def file_output(text: str) -> str:
-    """What `-o` names where it is no text, or is read again while it is written: a file, and not standard output."""
+    """The path of `-o` where its content is no text, or is read again while it is written: a file, and not standard output."""
     if text == "-":
         raise argparse.ArgumentTypeError("must be a file, not standard output (got '-'; ./- is a file of that name)")
     return text
@@ -253,7 +253,7 @@ def warn_of_rows(told: Sequence[str]) -> None:
 
 
 def nothing_launches(row: int, gpu: GpuSpec) -> str:
-    """That no configuration fits the GPU, of a row (counted from 0) that names none."""
+    """The error that no configuration fits the GPU, for a row (counted from 0) that names none."""
     return f"row {row + 1}: nothing is predicted: no configuration known for it can launch on {gpu.name}"
 
 

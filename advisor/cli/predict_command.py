@@ -15,16 +15,21 @@ columns read:
   gpu                 or --gpu for all rows
   family, op, dtype   where they do not follow from the others (E: fused_moe; M, N, K: gemm; op: that operator; bf16, but fp8 where the
                       file's name says so, fp32 for library operators as published; a line on stderr says what was assumed)
-  sizes               M, N, K, E, topk, H, B, D, H_kv; gemm (w13 or w2)
+  sizes               M, N, K, E, topk, H, B, D, H_kv; gemm (w13 or w2); of attention also causal and window (the last keys it sees)
+  whose kernel        stack (vllm, sglang), stack_version, implementation (fa3, trtllm_mha, … as aiconfigurator's kernel_source): of gemm
+                      and attention without a configuration; where they are empty, the newest kernel measured on that GPU. They are
+                      predicted as measured: weights mostly cold, KV cache as it fits the L2
   op = layer          a whole mixture-of-experts layer as a serving stack launches it: stack (vllm or sglang; else vllm), stack_version
                       (else the newest measured on that GPU), ep (expert-parallel ranks; M and E are of all, N of one), gated (0: w13 has
                       N columns), dtype (fp8_block and w4a16_mxfp4 too), routing; or all this as `ai-dynamo/aiconfigurator` names it
-  routing             of op = layer: random (the default), balanced, power_law:A, or token slots per expert
+  routing             random, balanced, power_law:A, or token slots per expert; empty: random for op = layer, else balanced, as the
+                      published products were measured
   storage             weight_dtype, output_dtype and block_shape (128 128), where these are not what dtype implies
   configuration       BLOCK_SIZE_M, BLOCK_SIZE_N, BLOCK_SIZE_K, GROUP_SIZE_M (else 1), num_warps (else 4), num_stages (else 3); a
                       fused-MoE row without one is predicted as the serving stack would launch it
   latency_us          measured, if known
 
+Rows of aiconfigurator under its own names (m, n, k, gemm_dtype, num_heads, isl, step, kernel_source, latency in ms) are read as they are.
 Of a sweep's summary (best_us, default_us) the default is the launch: default_BLOCK_SIZE_M, … are its configuration, default_us its
 latency_us. A library kernel (any family but fused MoE, without a configuration) chooses its own configuration: its ceiling is its
 prediction, and p_speedup_10pct stays empty. For fp8 and fp32 products that is one that does not split the depth: of few tiles and a long
@@ -63,6 +68,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("rows", metavar="ROWS.csv", help="launches, one per line (.gz is fine)")
     parser.add_argument("-o", "--output", required=True, metavar="OUT.csv", help="where to write them, predicted (-: standard output)")
     parser.add_argument("--gpu", metavar="NAME", help="GPU of every row, in place of the column gpu")
+    parser.add_argument(
+        "--routing", metavar="NAME", help="routing of every row, in place of the column: random, balanced, power_law:A or a file of loads"
+    )
     parser.add_argument("--weights", metavar="FILE", help="weights that `advisor train` wrote (default: those shipped)")
 
 
@@ -71,7 +79,7 @@ _COLUMNS = ("bound_us", "config_bound_us", "predicted_us", "predicted_low_us", "
 
 @dataclass(kw_only=True)
 class _Predicted:
-    """What is appended to the rows, and what is said of them on stderr.
+    """The columns appended to the rows, and the notes on them for stderr.
 
     Attributes:
         columns: By name, [rows]; NaN where there is nothing to say.
@@ -102,6 +110,8 @@ def run(arguments: argparse.Namespace) -> int:
 
     output = options.rows_output(arguments.output, arguments.rows)
     rows = read_rows(arguments.rows, defaults=True)
+    if arguments.routing:
+        rows.text["routing"] = [_routing(arguments.routing)] * len(rows)
     assumed = settle_dtypes(rows, Path(arguments.rows).name, arguments.gpu)
     predictor = load_predictor(Path(arguments.weights) if arguments.weights else None)
     found = _predict(rows, predictor, arguments.gpu)
@@ -116,8 +126,23 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _routing(text: str) -> str:
+    """A cell of the column routing: a name as it is, the loads of a file as they stand there.
+
+    Raises:
+        InputError: It is neither.
+    """
+    from advisor.pipelines import token_draws
+    from advisor.tables.routing import read_routing
+
+    if Path(text).is_file():
+        return " ".join(map(str, read_routing(text)))
+    token_draws.exponent(text, "--routing")
+    return text
+
+
 def _filled_in(rows: Rows) -> list[str]:
-    """What configurations leave out and which value stands for it: a misspelt column passes through, and is otherwise missed unseen."""
+    """Parameters that configurations leave out, with the value taken: a misspelt column passes through, and is otherwise missed unseen."""
     import numpy as np
 
     from advisor.rows.row_configurations import CONFIG_DEFAULTS, OF_DEFAULTS

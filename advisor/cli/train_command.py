@@ -3,6 +3,10 @@
 DATA are CSV files (or folders of them) with the columns of ROWS.csv and latency_us, sweep summaries (best_us, default_us), or the
 files PipeWeave and NeuSight publish. Needs scikit-learn, LightGBM and torch (pip install 'triton-advisor[train]'); what
 it writes needs numpy only.
+
+Folders of measured operators as aiconfigurator publishes them (<gpu>/<operator>/<stack>/<version>/*.parquet; needs pyarrow) and of AITER's
+tuned tables give the weights of library kernels, silicon.npz of those shipped. Rows below the bound, or 2.5 times off their neighbours, are
+left out and counted on stderr.
 """
 
 from __future__ import annotations

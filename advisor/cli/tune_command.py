@@ -179,7 +179,7 @@ def _print(tuned: Tuned, storage: str, files: list[str]) -> None:
 
 
 def _counted(rows: Sequence[Row]) -> str:
-    """How many decisions came to what."""
+    """A clause on the outcomes of the decisions."""
     from advisor.search.backend import NOT_RECORDED
 
     improved, new = (sum(row.verdict == verdict for row in rows if row.changed) for verdict in ("improved", "new"))
@@ -195,7 +195,7 @@ def _trials(number: int) -> str:
 
 
 def _latencies(row: Row) -> str:
-    """What a decision takes, as far as it is known; of one that stays as it is, what the search's best takes too."""
+    """The latencies of a decision, as far as known; for one that stays as it is, the search's best too."""
     from advisor.rendering.figures import microseconds
 
     if row.changed:

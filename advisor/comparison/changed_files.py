@@ -33,7 +33,7 @@ from advisor.comparison.trees import git
 from advisor.comparison.trees.trees import LARGEST_FILE_BYTES, Entry, FileChange, FolderTree, RevisionTree, Tree
 from advisor.gpus.hardware import GpuSpec
 from advisor.learned.base import Predictor
-from advisor.measurement.rows import read_measured
+from advisor.measurement.measured_rows import read_measured
 from advisor.python_source.source import SourceFile
 from advisor.result import result_json
 from advisor.result.comparison_schema import Failure, Subject

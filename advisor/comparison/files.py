@@ -14,7 +14,7 @@ from advisor.comparison.static import static_row
 from advisor.gpus.hardware import GpuSpec, match_device_name
 from advisor.learned.base import Predictor
 from advisor.measurement.failures import Failure
-from advisor.measurement.rows import MeasuredRow as Row
+from advisor.measurement.measured_rows import MeasuredRow as Row
 from advisor.measurement.statistics import Side, median_interval, verdict
 from advisor.pipelines.space import SPACES, problem_space
 from advisor.rendering.figures import sizes_text, types_text

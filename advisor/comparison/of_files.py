@@ -18,7 +18,7 @@ from advisor.comparison.settings import FILE_NAME, Settings, read_settings
 from advisor.comparison.tables import named_like_table, table_request, table_subject
 from advisor.gpus.hardware import load_gpu, match_device_name
 from advisor.learned.base import Predictor
-from advisor.measurement.rows import read_measured
+from advisor.measurement.measured_rows import read_measured
 from advisor.result import result_json
 from advisor.result.comparison_json import LARGEST_BYTES, comparison_from_json
 from advisor.result.comparison_schema import Compared, ComparisonResult, Subject

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from advisor.advising.targets import Request
@@ -15,7 +16,7 @@ from advisor.comparison.trees.trees import FolderTree, RevisionTree
 from advisor.learned import load_predictor
 from advisor.learned.base import Predictor
 from advisor.result.comparison_schema import ComparisonResult
-from advisor.system.errors import InputError, UsageError
+from advisor.system.errors import InputError, NoRoomError, UsageError
 
 
 def compare(
@@ -30,6 +31,7 @@ def compare(
     expert_parallel: int | None = None,
     fail_on: Iterable[str] | None = None,
     compiling: bool = True,
+    trust_source: bool = False,
     launches: Iterable[str | os.PathLike[str]] = (),
     repository: str | os.PathLike[str] = ".",
     weights: str | os.PathLike[str] | None = None,
@@ -43,6 +45,7 @@ def compare(
         model: The model that tables are for, as for `advisor.advise`; also `hidden_size` and `top_k`, `tensor_parallel`, `expert_parallel`.
         fail_on: What makes `gate.failed` true, such as "regressed" or "ceiling<70"; None: what `advisor.toml` says, else the default.
         compiling: Whether to compile changed kernels for their registers, spills and instruction counts.
+        trust_source: Whether to compile kernels of revisions, which may be a stranger's, also where the machine has no sandbox for them.
         launches: Records of `advisor record`: changed kernels are compared on them too.
         repository: Where the git repository lies, for revisions.
         weights: A file that `advisor train` wrote; None: the weights shipped.
@@ -69,7 +72,35 @@ def compare(
     )
     is_range = ".." in os.fspath(base) and os.fspath(head) == "HEAD"
     sides = [os.fspath(base)] if is_range else [os.fspath(base), os.fspath(head)]
-    return compare_sides(sides, options, load_predictor(None if weights is None else Path(weights)), repository=Path(repository))
+    options, warning = in_a_room(options, sides, trusted=trust_source)
+    result = compare_sides(sides, options, load_predictor(None if weights is None else Path(weights)), repository=Path(repository))
+    return replace(result, warnings=(*result.warnings, warning)) if warning else result
+
+
+def in_a_room(
+    options: Options, sides: Sequence[str], *, merge_base: str | None = None, trusted: bool = False, required: bool = False
+) -> tuple[Options, str]:
+    """The options, with what is said of the room that kernels are compiled in, and a warning where there is none ("" where there is).
+
+    Revisions, which may be a stranger's, are not compiled without one, unless they are `trusted`.
+
+    Raises:
+        NoRoomError: A room is `required`, and a wall of it does not stand here.
+    """
+    if not options.compiling:
+        return options, ""
+    from advisor.compiled.compiler.pool import room_lacks
+
+    lacks = room_lacks()
+    if not lacks:
+        room = "kernels are compiled without network, without secrets, and with no file to write or read that is not the compiler's"
+        return replace(options, room=room), ""
+    if required:
+        raise NoRoomError("--require-sandbox: a wall does not stand on this machine", lacks, None, "see `advisor doctor`")
+    compiling = trusted or (merge_base is None and all(Path(side).exists() for side in sides))
+    said = "compiled all the same" if compiling else "not compiled; --trust-source compiles them"
+    room = f"none on the machine that compared ({lacks}): kernels are {said}"
+    return replace(options, compiling=compiling, room=room), f"no sandbox for a stranger's kernels on this machine: {lacks}"
 
 
 def compare_sides(

@@ -13,7 +13,7 @@ import numpy as np
 
 from advisor.advising import launch_reports
 from advisor.advising.targets import PlannedLaunch, Request, Target
-from advisor.advising.targets.tables import fused_moe_table, gemm_table
+from advisor.advising.targets.table_targets import fused_moe_table, gemm_table
 from advisor.comparison.failures import table_failures, why_it_fails
 from advisor.comparison.settings import Settings
 from advisor.comparison.static import latency_sum, static_row

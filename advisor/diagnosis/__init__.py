@@ -10,7 +10,7 @@ from advisor.diagnosis.neighbours import Change
 from advisor.diagnosis.pricing import Pricing, Sharing, now_us
 from advisor.diagnosis.rule import Rule
 from advisor.diagnosis.rules import RULES
-from advisor.diagnosis.tables import table_findings
+from advisor.diagnosis.table_findings import table_findings
 
 __all__ = [
     "RULES",

@@ -42,7 +42,7 @@ ADVICE: dict[str, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Gain:
-    """What the recommendation of a launch saves; negative: costs."""
+    """Microseconds that the recommendation of a launch saves; negative: costs."""
 
     launch: LaunchReport
     us: float
@@ -50,7 +50,7 @@ class _Gain:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Cure:
-    """What the remedy of a finding saves, over all launches it changes."""
+    """Microseconds that the remedy of a finding saves, over all launches it changes."""
 
     launch: LaunchReport
     finding: Finding
@@ -132,7 +132,7 @@ def _best(cures: list[_Cure], launches: Sequence[LaunchReport]) -> list[_Cure]:
 
 
 def _gain(launch: LaunchReport) -> _Gain | None:
-    """What the recommendation of a launch saves or costs; None where there is none, or that is not known."""
+    """The saving of a launch's recommendation, or its cost; None where there is none, or it is not known."""
     current, recommendation = launch.measured or launch.predicted, launch.recommendation
     if current is None or _faulty(launch) or recommendation is None or recommendation.configuration == launch.configuration:
         return None
@@ -175,7 +175,7 @@ def _change(gains: list[_Gain]) -> Action:
 
 
 def _origins(launch: LaunchReport) -> set[Origin]:
-    """Where both figures come from that a gain is the difference of."""
+    """The origins of the two figures that a gain is the difference of."""
     both = (launch.measured or launch.predicted, launch.recommendation.latency if launch.recommendation is not None else None)
     return {latency.origin for latency in both if latency is not None}
 

@@ -1,4 +1,4 @@
-"""What a rule may look at: one launch, what the analytical model says of it, and what it would say after a change.
+"""The context of a rule: one launch, the analytical model's figures of it, and those after a change.
 
 Savings are in the currency of the prediction that is shown. Another configuration is priced by the predictor that made it
 (`pricing`). What no predictor prices (another problem) is a latency of the analytical model, multiplied by predicted / analytical latency
@@ -31,7 +31,7 @@ THRESHOLD = 0.02
 
 @dataclass(slots=True)
 class _Memory:
-    """What several rules ask of a launch, once it is computed."""
+    """Values that several rules ask of a launch, kept once computed."""
 
     neighbours: Neighbourhood | None = None
     divided: dict[str, float] | None = None
@@ -132,7 +132,7 @@ class LaunchContext:
 
     @property
     def now_us(self) -> float:
-        """What the launch takes as it is, for rules that need `runs`: the prediction, or a measurement that is faster."""
+        """Microseconds of the launch as it is, for rules that need `runs`: the prediction, or a measurement that is faster."""
         return now_us(self.current_us, self.measured_us, self.bound_us)
 
     @property
@@ -163,7 +163,7 @@ class LaunchContext:
 
     @property
     def divided(self) -> dict[str, float]:
-        """What lies above the bound by the analytical model, by cause, unscaled; computed once, for most rules ask."""
+        """Microseconds above the bound by the analytical model, by cause, unscaled; computed once, for most rules ask."""
         if self._memory.divided is None:
             parts = {cause: first(us) for cause, us in pipelines.gap(self.asked, self.gpu, self.bound.us).items()}
             self._memory.divided = {cause: max(us, 0.0) for cause, us in parts.items() if math.isfinite(us)}
@@ -219,7 +219,7 @@ class LaunchContext:
 
     @property
     def limits(self) -> Limits:
-        """What no other configuration is promised to undercut: the tunable ceiling, and what is ranked first."""
+        """The latencies that no change may be promised to undercut: the tunable ceiling, and that of the first-ranked configuration."""
         least = min(self.ceiling_us or 0.0, self.now_us) if self.runs else 0.0
         name = "the first-ranked configuration" if self.recommended is None else "the recommended configuration"
         return Limits(least_us=least, ranked=self.ranked, ranked_name=name)
@@ -266,7 +266,7 @@ class LaunchContext:
         if self.measured_us is not None and better.us >= self.measured_us:  # what runs is faster than what is promised
             return False
         others = self.pricing.sharing if self.pricing is not None else ()
-        together = self.now_us + sum(each.now_us for each in others if math.isfinite(each.now_us))
+        together = self.now_us + sum(other.now_us for other in others if math.isfinite(other.now_us))
         return saving_us - sum(better.slower_us.values()) >= THRESHOLD * together
 
 

@@ -18,7 +18,7 @@ _SEVERITIES = ("error", "warning", "advice", "info")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
-    """What the rules found in one launch.
+    """The outcome of the rules for one launch.
 
     Attributes:
         findings: Errors first, then by saving, then by severity.

@@ -74,7 +74,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What no change to a configuration is promised to undercut.
+    """The latencies that no change to a configuration may be promised to undercut.
 
     `least_us`: the tunable ceiling, which is the best of the space that neighbours belong to. `ranked`: what the order of the space
     has first. It is learned for itself and finds the best sooner than predicted latencies do (in 864 published sweeps its first is within
@@ -126,7 +126,7 @@ class Neighbourhood:
         return np.broadcast_to(values, self.latency_us.shape)
 
     def cost(self, cause: str) -> Array:
-        """What a cause of `pipelines.schedule.CAUSES` costs each neighbour, in the measure of `LaunchContext.costs`."""
+        """Microseconds that a cause of `pipelines.schedule.CAUSES` costs each neighbour, in the measure of `LaunchContext.costs`."""
         free = np.broadcast_to(pipelines.latency_us(self.demand, self.gpu, (cause,)), self.latency_us.shape)
         finite = np.isfinite(self.modelled_us)
         saved = np.where(finite, self.modelled_us, 0.0) - np.where(finite, free, 0.0)

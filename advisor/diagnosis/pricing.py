@@ -1,4 +1,4 @@
-"""What a changed configuration is predicted to take, for every launch that runs with it."""
+"""The predicted latency of a changed configuration, for every launch that runs with it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from advisor.result.schema import Problem
 
 
 def now_us(predicted_us: float, measured_us: float | None, bound_us: float) -> float:
-    """What a launch takes as it is, to be set against what is predicted of a change.
+    """Microseconds of a launch as it is, comparable with predictions of a change.
 
     The prediction, like with like, unless the launch was measured faster: what tuning has won already is not won again. A measurement
     below the bound is a fault, and nothing follows from it.
@@ -52,7 +52,7 @@ class Pricing:
         return np.broadcast_to(np.where(np.isfinite(us), us, np.inf), (len(batch),))
 
     def slower_us(self, batch: ConfigurationBatch, gpu: GpuSpec) -> dict[str, Array]:
-        """What each configuration costs every other launch, by launch id; inf where it could not launch. [c]"""
+        """Microseconds [c] that each configuration costs every other launch, by launch id; inf where it could not launch."""
         slower = {}
         for other in self.sharing:
             after = np.maximum(self.us(other.problem, batch, gpu), other.least_us)

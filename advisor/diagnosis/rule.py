@@ -1,4 +1,4 @@
-"""What a rule is, and how it words what it found."""
+"""The protocol of a rule, and the wording of findings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the figures of a result come from: the software, and the GPU where one was used."""
+"""The origin of a result's figures: the software, and the GPU where one was used."""
 
 from __future__ import annotations
 

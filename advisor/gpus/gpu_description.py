@@ -1,4 +1,4 @@
-"""What a description of a GPU may say: its keys, the range of every figure, and what the figures say about each other."""
+"""The keys of a GPU's TOML description, the range of every figure, and checks of figures against each other."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def _check_range(value: Any, limits: tuple[float, float], key: str, origin: str,
 
 
 def check_sources(data: Mapping[str, Any], origin: str, *, own: bool) -> dict[str, str]:
-    """Where each figure is from, by key; a user's `own` file may leave that out.
+    """The source of each figure, by key; a user's `own` file may leave that out.
 
     Raises:
         InputError: A figure has no source, or a source no figure.
@@ -168,7 +168,7 @@ def check_sources(data: Mapping[str, Any], origin: str, *, own: bool) -> dict[st
 
 
 def accepted(key: str) -> str:
-    """What is accepted for `key`, for messages."""
+    """The values accepted for `key`, in words for an error message."""
     if key in WHOLE:
         return f"a whole number from {WHOLE[key][0]} to {WHOLE[key][1]}"
     if key in REAL:

@@ -28,7 +28,7 @@ FP16_ACCUMULATOR = " into fp16"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuSpec:
-    """What one GPU can do per clock and per second, and what limits occupancy on it.
+    """One GPU: its rates per clock and per second, and the limits on occupancy.
 
     "SM" stands for a compute unit on AMD, "warp" for a wavefront, "CTA" for a workgroup. Every rate is dense (no
     structured sparsity). `ceilings/README.md` explains each figure.

@@ -1,4 +1,4 @@
-"""What every predictor gives, learned or analytical, and where the two meet."""
+"""`Prediction` and `Predictor`: the form of every answer, learned or analytical, and where the two meet."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ class Prediction:
 
     @property
     def extrapolated(self) -> int:
-        """Of how many rows a learned model speaks that it does not vouch for."""
+        """The number of rows for which a learned model answers that it does not vouch for."""
         return 0 if self.share is None else int(((self.share > 0) & ~self.learned & np.isfinite(self.us)).sum())
 
     @property
     def analytical(self) -> int:
-        """Of how many rows that launch no learned model speaks at all."""
+        """The number of rows that can launch for which no learned model answers."""
         silent = True if self.share is None else self.share <= 0
         return int((np.isfinite(self.us) & ~self.learned & silent).sum())
 
     def source(self, i: int, name: str) -> str:
-        """What results say that row i comes from, where the predictor is called `name`."""
+        """The origin of row i as results name it, where the predictor is called `name`."""
         if self.learned[i]:
             return name
         return f"{name}, {EXTRAPOLATED}" if self.share is not None and self.share[i] > 0 else ANALYTICAL
@@ -56,7 +56,7 @@ class Predictor(Protocol):
 
     @property
     def name(self) -> str:
-        """What results call it: "analytical model", "learned model (weights 1a2b3c4d)"."""
+        """The name of the predictor in results: "analytical model", "learned model (weights 1a2b3c4d)"."""
         ...
 
     def predict(self, problem: ProblemBatch, configuration: ConfigurationBatch | None, gpu: GpuSpec) -> Prediction:
@@ -68,7 +68,7 @@ class Predictor(Protocol):
         ...
 
     def library_reference(self, problem: ProblemBatch, gpu: GpuSpec) -> Latency | None:
-        """What the best library kernel takes for one problem, where such kernels were measured."""
+        """The latency of the best library kernel for one problem, where such kernels were measured."""
         ...
 
     def scores(self, problems: ProblemBatch | Sequence[ProblemBatch], configuration: ConfigurationBatch, gpu: GpuSpec) -> Array:

@@ -42,7 +42,13 @@ class BushyForest:
     depth: int
 
     def __call__(self, features: Array) -> Array:
-        """Sums, [n]."""
+        """Sums, [n].
+
+        Raises:
+            ValueError: These are not the features that the trees were grown on.
+        """
+        if features.shape[1] != len(self.edges):
+            raise ValueError(f"{features.shape[1]} features for trees of {len(self.edges)}: train the weights anew")
         tests, children, values, roots = self._nodes
         rows = features.shape[0]
         codes = np.empty((len(self.edges), rows), dtype=np.uint8)
@@ -64,7 +70,7 @@ class BushyForest:
 
     @cached_property
     def _nodes(self) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.float32], NDArray[np.int32]]:
-        """Of each node: feature and code in one number, both children (of a leaf: itself), its value; and the trees' roots."""
+        """Arrays over nodes: feature and code in one number, both children (of a leaf: itself), its value; and the trees' roots."""
         inner = self.feature != LEAF
         place = np.arange(self.feature.size, dtype=np.int32)
         tests = np.full(place.size, LEAF, dtype=np.int32)  # a leaf: nothing exceeds 255 thresholds of feature 0

@@ -70,7 +70,7 @@ class Calibration:
         return found
 
     def arrays(self, prefix: str) -> dict[str, NDArray[Any]]:
-        """As named arrays."""
+        """The calibration as named arrays."""
         pooled = {f"{prefix}/{task}/{'seen' if seen else 'unseen'}": table for (task, seen), table in self.quantiles.items()}
         return pooled | {f"{prefix}/{task}{_OF_GPU}{gpu}": table for (task, gpu), table in self.of_gpu.items()}
 

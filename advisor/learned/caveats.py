@@ -1,4 +1,4 @@
-"""What to know of predictions before they are believed, said the same by every command that shows some."""
+"""Caveats of predictions, worded the same by every command that shows some."""
 
 from __future__ import annotations
 

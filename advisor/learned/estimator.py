@@ -192,7 +192,7 @@ class LearnedPredictor:
         """
         kind = kernels.kind_of(problem, gpu.vendor) if configuration is None else None
         model = self.weights.library.get(kind) if kind else None
-        if model is None or (problem.stack is None and problem.implementation is None and self._speaks_directly(problem)):
+        if model is None or (problem.stack is None and problem.implementation is None and self._speaks_directly(problem, gpu)):
             return None
         found, seen = model.predict(problem, gpu)
         far = model.beyond(problem)
@@ -204,14 +204,16 @@ class LearnedPredictor:
         return _joined(fallback, found, (far <= DOMAIN_MARGIN) & seen, _share(far))
 
     def library_reference(self, problem: ProblemBatch, gpu: GpuSpec) -> Latency | None:
-        """What the best library kernel takes for one problem, with its interval and where it was measured; None where none was."""
+        """The latency of the best library kernel for one problem, with its interval and source; None where none was measured."""
         kind = kernels.kind_of(problem, gpu.vendor)
         model = self.weights.library.get(kind) if kind else None
         return model.best(problem, gpu) if model is not None else None
 
-    def _speaks_directly(self, problem: ProblemBatch) -> bool:
-        """Whether a model of another publisher's rows answers: of warm products without scales per block."""
-        return problem.cache == "warm" and problem.block_shape is None and direct.kind_of(problem) in self.weights.direct
+    def _speaks_directly(self, problem: ProblemBatch, gpu: GpuSpec) -> bool:
+        """Whether a model of another publisher's rows answers: of warm products without scales per block, on GPUs like its own."""
+        kind = direct.kind_of(problem)
+        plain = problem.cache == "warm" and problem.block_shape is None and kind in self.weights.direct
+        return plain and direct.alike(kind, machine(gpu, problem.dtype))
 
     def _direct(self, problem: ProblemBatch, configuration: ConfigurationBatch | None, gpu: GpuSpec, fallback: Prediction) -> Prediction:
         if not direct.covers(problem, configuration):
@@ -288,7 +290,7 @@ def _sigma(prediction: Prediction) -> Array:
 
 
 def _share(far: Array) -> Array:
-    """How much learned values count so far outside what was learned (`Domain.far` [n]), beside the analytical ones."""
+    """Weight of learned values so far outside what was learned (`Domain.far` [n]), against the analytical ones, 0 to 1."""
     with np.errstate(divide="ignore"):
         return np.clip(np.log(DOMAIN_END / far) / np.log(DOMAIN_END / DOMAIN_FADES), 0.0, 1.0)
 

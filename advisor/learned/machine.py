@@ -1,4 +1,4 @@
-"""What the learned model reads of a GPU: a few rates and capacities, never its name."""
+"""The features of a GPU: a few rates and capacities, never its name."""
 
 from __future__ import annotations
 

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from advisor.measurement.failures import FAILURE_KINDS, NotRecordedError
     from advisor.measurement.kernel_file import KernelRef, configurations, find_kernels, read_kernels
     from advisor.measurement.launch import Batch, Launch, Outcome
+    from advisor.measurement.measured_rows import read_measured
     from advisor.measurement.measuring import Progress, Summary, measure, run_plan
     from advisor.measurement.plan import launches_of, read_plan, skewed_routing
     from advisor.measurement.recorded import Recording, read_recording
-    from advisor.measurement.rows import read_measured
     from advisor.measurement.scheduler import Limits, Scheduler
     from advisor.measurement.statistics import Side, verdict
 
@@ -44,7 +44,7 @@ _HOMES = {
     "open_device": "devices.device",
     "parse_device": "devices.device",
     "read_kernels": "kernel_file",
-    "read_measured": "rows",
+    "read_measured": "measured_rows",
     "read_plan": "plan",
     "read_recording": "recorded",
     "run_plan": "measuring",

@@ -27,7 +27,7 @@ class FatalFailure(Exception):  # noqa: N818
 
 @dataclass(slots=True)
 class _Run:
-    """What is known so far."""
+    """The state of a batch that is being measured."""
 
     device: Device
     batch: Batch

@@ -1,4 +1,4 @@
-"""How a Python of our own is started, so that it looks for modules where this one does."""
+"""Starting a Python of our own, so that it looks for modules where this one does."""
 
 from __future__ import annotations
 

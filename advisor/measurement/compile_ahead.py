@@ -33,7 +33,7 @@ _DESCRIPTOR = re.compile(r"tensordesc<(\w+)\[([\d, ]+)\]>")
 
 
 class _DType:
-    """What Triton asks of a torch type: how it prints, and its size."""
+    """A torch type as Triton asks for it: how it prints, and its size."""
 
     def __init__(self, name: str, itemsize: int) -> None:
         self.name, self.itemsize = name, itemsize
@@ -49,7 +49,7 @@ def _dtype(triton_type: str) -> _DType:
 
 
 class _Tensor:
-    """What Triton asks of a tensor argument when it only compiles: a type, an aligned address, and a range of addresses."""
+    """A tensor argument as Triton asks for it when it only compiles: a type, an aligned address, and a range of addresses."""
 
     def __init__(self, triton_type: str) -> None:
         self.dtype = _dtype(triton_type)
@@ -69,7 +69,7 @@ class _Tensor:
 
 
 def _argument(value: Any) -> Any:
-    """What stands for one argument that a kernel file's `arguments` describes."""
+    """A stand-in for one argument that a kernel file's `arguments` describes."""
     if not isinstance(value, str):
         return value
     if value.startswith("*"):
@@ -93,7 +93,7 @@ def use_offline_target(backend: str, architecture: int | str, warp_size: int) ->
 
 
 def _compute_capability() -> str:
-    """Of the target that Triton compiles for, as `GpuSpec` has it: "9.0", or "gfx942"."""
+    """The capability of the target that Triton compiles for, as `GpuSpec` has it: "9.0", or "gfx942"."""
     from triton.runtime import driver
 
     target = driver.active.get_current_target()

@@ -35,7 +35,7 @@ STEERED: dict[str, tuple[tuple[int, ...], tuple[str, ...]]] = {
 
 
 def deciding(modules: Iterable[str], kernel: str, tensors: Iterable[str]) -> list[str]:
-    """Of a kernel's tensors, those whose values decide what it does.
+    """The tensors of a kernel whose values decide what it does.
 
     Args:
         modules: Sources of the kernel and of all that it calls.
@@ -54,7 +54,7 @@ def deciding(modules: Iterable[str], kernel: str, tensors: Iterable[str]) -> lis
 
 
 def holding_addresses(modules: Iterable[str], kernel: str, tensors: Iterable[str]) -> list[str]:
-    """Of a kernel's tensors, those whose values are cast to pointers: what they hold is of one run of one program."""
+    """The tensors of a kernel whose values are cast to pointers: what they hold is of one run of one program."""
     reader = _CastReader(*_defined(modules), LOADS)
     return [name for name in tensors if reader.decides(kernel, frozenset({name}), frozenset())]
 

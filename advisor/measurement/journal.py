@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
-from advisor.measurement.rows import HEADER, MeasuredRow, line_of, read_measured
+from advisor.measurement.measured_rows import HEADER, MeasuredRow, line_of, read_measured
 from advisor.system.errors import AdvisorError, InputError, UsageError
 from advisor.system.writing import unwritable
 

@@ -49,7 +49,7 @@ class KernelRef:
 
     @property
     def target(self) -> str:
-        """What names it on a command line: `gemm::gemm_kernel` where it is bundled, else `path/to/file.py::KERNEL`."""
+        """Its name on a command line: `gemm::gemm_kernel` where it is bundled, else `path/to/file.py::KERNEL`."""
         path = Path(self.file)
         return f"{path.stem if path in bundled_files() else path}::{self.function}"
 
@@ -187,7 +187,7 @@ def find_kernels(target: str, relative_to: Path | None = None) -> tuple[KernelRe
     name, _, function = target.partition("::")
     if name.endswith(".py"):
         path = Path(name) if relative_to is None else relative_to / name
-        if name in {each.name for each in bundled_files()} and not path.exists():
+        if name in {file.name for file in bundled_files()} and not path.exists():
             bundled = name.removesuffix(".py") + (f"::{function}" if function else "")
             raise UsageError(f"{name}: no such file", target, f"{bundled}, the bundled kernel, or a path", "check the path")
         kernels = read_kernels(path)

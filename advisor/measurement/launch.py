@@ -1,4 +1,4 @@
-"""What is measured: launches, and batches of launches that share a problem and are interleaved."""
+"""`Launch` and `Batch`: launches to measure, and those of one problem that are interleaved."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Launch:
     configuration: Configuration
 
     def key(self) -> str:
-        """What makes two launches the same launch, on whatever machine: the kernel's name, not where its file lies."""
+        """The identity of the launch on any machine: it has the kernel's name, not where its file lies."""
         return json.dumps([self.kernel.function, problem_key(self.problem), self.configuration.flat()], sort_keys=True)
 
 
@@ -59,7 +59,7 @@ class Batch:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sustained:
     """A launch over and over, until the power limit had its say: microseconds per launch, after how many seconds, at which clock and
-    power (medians; None where the GPU does not say)."""
+    power (medians; None where the GPU does not say). Short launches are replayed as graphs, whose own cost, 1 to 3 %, is in it."""
 
     latency_us: float
     seconds: float
@@ -69,7 +69,7 @@ class Sustained:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What became of one launch: rounds, or a failure.
+    """The outcome of one launch: rounds, or a failure.
 
     `throttle` names the reasons the driver gave for a lowered clock; `timer` is events, graph, simulated or recorded (see
     `devices.cuda` for what they time); `sustained` is known where the batch asked for it.

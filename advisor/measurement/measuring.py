@@ -18,8 +18,8 @@ from advisor.measurement.devices.device import DeviceSpec, find_device
 from advisor.measurement.failures import Failure
 from advisor.measurement.journal import Journal
 from advisor.measurement.launch import Batch, Launch, Outcome, problem_key
+from advisor.measurement.measured_rows import OK, bound_us, row_key, row_of
 from advisor.measurement.plan import batches_of, read_plan
-from advisor.measurement.rows import OK, bound_us, row_key, row_of
 from advisor.measurement.scheduler import Limits, Scheduler
 from advisor.measurement.statistics import MAX_ROUNDS, MIN_ROUNDS
 from advisor.result.schema import Fingerprint
@@ -35,7 +35,7 @@ MAX_BATCH = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """How far a run is. `total` None: a campaign, which has no end but the time limit."""
+    """Progress of a run. `total` None: a campaign, which has no end but the time limit."""
 
     done: int
     total: int | None
@@ -46,7 +46,7 @@ class Progress:
 
 @dataclass(slots=True, kw_only=True)
 class Summary:
-    """What a run did.
+    """The outcome of a run of `measure`.
 
     Attributes:
         gpu: What it ran on.
@@ -271,7 +271,7 @@ def _run(
 
 
 def _inputs_key(batch: Batch) -> tuple[str, str]:
-    """What the inputs of a batch depend on."""
+    """The facts that the inputs of a batch depend on."""
     return batch.launches[0].kernel.function, problem_key(batch.problem)
 
 

@@ -1,4 +1,4 @@
-"""In which order to measure what cannot all be measured: most informative first, so that any cut-off leaves a useful set.
+"""The order of measuring where not all can be measured: most informative first, so that any cut-off leaves a useful set.
 
 Problems come in a low-discrepancy order over all axes at once (Roberts' R sequence), so that the first n cover every axis evenly.
 A problem's configurations come densest near the predicted best, yet reach through the whole space: pick i is the one at quantile

@@ -27,7 +27,7 @@ OPTIONAL_COLUMNS = ("weight_dtype", "output_dtype", "block_shape", "cache")
 
 
 def _problem_key(problem: Problem, said: Collection[str]) -> ProblemKey:
-    """What tells recorded problems apart; `said` are those of `OPTIONAL_COLUMNS` that the file has."""
+    """The identity of a recorded problem; `said` are those of `OPTIONAL_COLUMNS` that the file has."""
     optional = {
         "weight_dtype": problem.weight_dtype or problem.dtype,
         "output_dtype": result_dtype(problem.dtype, problem.output_dtype),
@@ -116,7 +116,7 @@ def read_recording(path: str | os.PathLike[str], gpu: str | None = None) -> Reco
         InputError: It cannot be read, or holds no latency of a known configuration.
         UsageError: It holds several GPUs and none is named.
     """
-    from advisor.measurement.rows import read_measured
+    from advisor.measurement.measured_rows import read_measured
 
     source = os.path.basename(os.fspath(path))  # noqa: PTH119 - also for paths with a NUL, which Path refuses
     latencies: dict[ProblemKey, dict[ConfigurationKey, tuple[float, Configuration]]] = {}

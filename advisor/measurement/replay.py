@@ -224,7 +224,7 @@ def _uniform_routing(
     arguments: Mapping[str, Any],
     tensors: Mapping[str, Mapping[str, Any]],
 ) -> dict[str, list[int]]:
-    """What the launcher's alignment makes of uniform routing, in tensors as large as recorded; empty where it finds no room in them."""
+    """The aligned slots of uniform routing, in tensors as large as recorded; empty where they have no room for it."""
     from advisor.compiled.launches.described import aligned_routing
 
     if "BLOCK_SIZE_M" not in constexprs or not all(name in tensors for name in names.values()):
@@ -252,11 +252,11 @@ def _stand_in(launch: RecordedLaunch) -> Problem:
 
 def _dtype(launch: RecordedLaunch) -> str:
     names = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
-    return next((names[str(each.get("dtype"))] for each in launch.tensors.values() if str(each.get("dtype")) in names), "fp32")
+    return next((names[str(tensor.get("dtype"))] for tensor in launch.tensors.values() if str(tensor.get("dtype")) in names), "fp32")
 
 
 def _configuration(entry: Mapping[str, Any], launch: RecordedLaunch) -> Configuration:
-    """What was tuned of the launch (all of its integer constants, where nothing says), and the record's name for it."""
+    """The tuned parameters of the launch (all its integer constants, where nothing says), and the record's name for it."""
     space = entry.get("space")
     tuned = set(space) if isinstance(space, dict) else None
     parameters: dict[str, int | bool | str] = {

@@ -17,7 +17,7 @@ from advisor.result.schema import Round
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """What one side gave in one round: samples in microseconds, and the state of the GPU while they were taken."""
+    """One side of one round: samples in microseconds, and the state of the GPU while they were taken."""
 
     samples_us: tuple[float, ...]
     sm_clock_mhz: float | None = None

@@ -41,7 +41,7 @@ _BY_TIMEOUT = ("launch", "check", "rounds")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """How long, in seconds, each step of one launch may take before its worker is killed."""
+    """Limits, in seconds, on each step of one launch, after which its worker is killed."""
 
     open_s: float = 180.0  # start of CUDA
     inputs_s: float = 120.0  # inputs and reference of a batch
@@ -56,7 +56,7 @@ class Limits:
         return float(getattr(self, f"{stage}_s"))
 
     def exceeded(self, stage: str) -> str:
-        """What became of a launch that took longer than the limit of a stage, and what raises that."""
+        """The failure of a launch that took longer than the limit of a stage, with the option that raises that."""
         raised = "`advisor measure --timeout TIME`" if stage in _BY_TIMEOUT else f"limits=Limits({stage}_s=…), in Python only,"
         return f"nothing within {self.of(stage):g} s, the limit for {_STAGES[stage]}: given up, and without a latency; {raised} raises it"
 
@@ -68,7 +68,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceDescription:
-    """What a device says of itself; `target` is Triton's, None where `ceilings/` does not describe the GPU."""
+    """A device's description of itself; `target` is Triton's, None where `ceilings/` does not describe the GPU."""
 
     gpu: str
     fingerprint: Fingerprint

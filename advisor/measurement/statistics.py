@@ -167,7 +167,7 @@ def outliers(rounds: Sequence[Round]) -> int:
 
 
 def fingerprint_difference(base: Fingerprint | None, head: Fingerprint | None) -> str | None:
-    """What keeps two results from being compared, in words; None where nothing does (or nothing is known)."""
+    """A sentence on what keeps two results from being compared; None where nothing does (or nothing is known)."""
     if base is None or head is None:
         return None
     for name in COMPARABLE:

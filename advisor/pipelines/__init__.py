@@ -27,7 +27,7 @@ def work(problem: ProblemBatch, gpu: GpuSpec) -> Work:
 
 
 def demand(problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpec) -> Demand:
-    """What the configurations ask of every pipeline for the problems, columns [n] (broadcast)."""
+    """Work that the configurations ask of every pipeline for the problems, columns [n] (broadcast)."""
     return _FAMILIES[problem.family].demand(problem, configuration, gpu)
 
 

@@ -56,7 +56,7 @@ def work(problem: ProblemBatch, gpu: GpuSpec) -> Work:
 
 
 def _prefill_steps(s: Mapping[str, Array], block_m: Array, block_n: Array, tiles: Array) -> tuple[Array, Array, Array]:
-    """Of one head's query tiles: key blocks visited in all, by the longest tile, and keys loaded in all."""
+    """Steps of one head's query tiles: key blocks visited in all, by the longest tile, and keys loaded in all."""
     full = np.ceil(s["N"] / block_n)
     causal = s["causal"] > 0
     if not np.any(causal):
@@ -77,7 +77,7 @@ def _prefill_steps(s: Mapping[str, Array], block_m: Array, block_n: Array, tiles
 def _resources(
     problem: ProblemBatch, gpu: GpuSpec, block_m: Array, block_n: Array, block_d: Array, warps: Array, stages: Array, warp_group: Array
 ) -> occupancy.Resources:
-    """What one CTA holds: Q, the buffers of K and V, and, for mma.sync on 64 rows or fewer, the probabilities on their way to V.
+    """Resources of one CTA: Q, the buffers of K and V, and, for mma.sync on 64 rows or fewer, the probabilities on their way to V.
 
     Shared memory is that of 44 compilations of `triton_kernels/attention.py` (Triton 3.9.0; sm_80, 90, 100, 120), to the byte but for
     the barriers on sm_100; registers are a fit to them, within some 30.

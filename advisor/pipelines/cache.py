@@ -34,9 +34,11 @@ def least_dram_bytes(
 
 
 def likely_dram_bytes(compulsory_bytes: Array, gpu: GpuSpec, cache: str, in_place_bytes: Array | float = 0.0) -> Array:
-    """What likely comes from or goes to DRAM. With a cold cache all of it: the results go out while the launch runs. With a warm one next
-    to nothing of what fits the L2, and of what does not nearly everything: data that pass in the same order in every launch drive each
-    other out before they are used again."""
+    """Bytes [n] that likely come from or go to DRAM, out of those that have to be moved at least once.
+
+    With a cold cache all of them: the results go out while the launch runs. With a warm one next to none of a set that fits the L2, and
+    nearly all of one that does not: data that pass in the same order in every launch drive each other out before they are used again.
+    """
     if cache == "cold":
         return compulsory_bytes
     missed = compulsory_bytes * missed_share(compulsory_bytes - in_place_bytes, gpu.l2_bytes, gpu.compute_capability in SPLIT_L2)

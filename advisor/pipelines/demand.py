@@ -1,4 +1,4 @@
-"""What a problem needs, and what a configuration asks, of every pipeline."""
+"""`Work`, the least a problem needs of every pipeline, and `Demand`, what a configuration asks of it."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def least_special(gpu: GpuSpec, special: Array, flop: Array, dtype: str = "fp32"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demand:
-    """What one configuration does for a problem, columns [n]; padding, masked lanes and re-reads included.
+    """Work that one configuration does for a problem, columns [n]; padding, masked lanes and re-reads included.
 
     Attributes:
         per_cta: What one full CTA asks of each SM pipeline (`SM_PIPELINES`).
@@ -136,7 +136,7 @@ class Demand:
     useful: Mapping[str, Array] | None = None
 
     def useful_share(self, pipeline: str) -> Array:
-        """What padding leaves of the demand of an SM pipeline."""
+        """Share [n] of an SM pipeline's demand that is not padding, 0 to 1."""
         return self.useful_fraction if self.useful is None else self.useful.get(pipeline, self.useful_fraction)
 
     def totals(self) -> dict[str, Array]:

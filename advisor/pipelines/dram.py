@@ -1,4 +1,4 @@
-"""What DRAM sustains: less than its pins carry, and less again where reads and writes take turns. No part of any bound."""
+"""Sustained rates of DRAM: below what its pins carry, and lower where reads and writes take turns. No part of any bound."""
 
 from __future__ import annotations
 

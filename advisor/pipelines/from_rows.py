@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.gpus.hardware import GpuSpec
-from advisor.pipelines import routing
+from advisor.pipelines import routing, token_draws
 from advisor.pipelines.batch import SIZES, ConfigurationBatch, ProblemBatch
 from advisor.pipelines.columns import Array
 from advisor.pipelines.elementwise import OPERATORS
@@ -27,6 +27,7 @@ LAUNCH_COLUMNS = ("num_warps", "num_stages")
 WHOSE_COLUMNS = ("stack", "stack_version", "implementation")
 """Whose kernel a row without a configuration is; fields of `ProblemBatch`."""
 CACHES = ("cold", "warm")
+BALANCED = ("uniform", "balanced")
 LAYER = "layer"
 """The operator of rows that are whole layers: `steps.layer_rows` reads those."""
 
@@ -149,7 +150,7 @@ def _routed(rows: Rows) -> NDArray[np.bool_]:
     cells = rows.text.get("routing")
     if cells is None:
         return np.zeros(len(rows), dtype=bool)
-    return (rows.family == "fused_moe") & np.array([cell.strip().lower() not in ("", "uniform") for cell in cells], dtype=bool)
+    return (rows.family == "fused_moe") & np.array([cell.strip().lower() not in ("", *BALANCED) for cell in cells], dtype=bool)
 
 
 def _alike(members: NDArray[np.int64], configured: NDArray[np.int64], routed: NDArray[np.bool_]) -> Iterator[NDArray[np.int64]]:
@@ -167,11 +168,14 @@ def _alike(members: NDArray[np.int64], configured: NDArray[np.int64], routed: ND
 
 
 def _routings(rows: Rows, chosen: NDArray[np.int64], sizes: dict[str, Array]) -> tuple[Array, Array]:
-    """The loads in the column `routing`, scaled to the token slots of every row: rows and count of shape [n, g]."""
+    """The column `routing`, a name or loads scaled to the token slots of every row: rows and count of shape [n, g]."""
     slots = sizes["M"] * sizes["topk"]
     out = []
-    for row, experts, total in zip(chosen.tolist(), sizes["E"].tolist(), slots.tolist(), strict=True):
+    for row, experts, topk, total in zip(chosen.tolist(), sizes["E"].tolist(), sizes["topk"].tolist(), slots.tolist(), strict=True):
         what = f"{rows.path}: row {row + 1}: routing"
+        if rows.text["routing"][row].strip()[:1].isalpha():
+            out.append(token_draws.groups(total / topk, experts, topk, token_draws.exponent(rows.text["routing"][row], what)))
+            continue
         loads = _loads(rows.text["routing"][row], what)
         loads = check_routing(loads, int(experts), what, "correct the cell")
         out.append(routing.histogram(loads, int(total)))

@@ -27,7 +27,7 @@ TENSOR_MEMORY_COLUMNS = 512
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resources:
-    """What one CTA holds while it runs, columns [n]. `registers` are per thread, before the compiler's own cap.
+    """Resources of one CTA while it runs, columns [n]. `registers` are per thread, before the compiler's own cap.
 
     `accumulators` are those of them that must be live through the whole main loop (fp32 results of a dot, a block of rows); the compiler
     can cut operand fragments into slices, but not these.
@@ -119,7 +119,7 @@ def dot_shared_memory(gpu: GpuSpec, tile: Tile, warp_group: Array, pipelined: Ar
 
 
 def _descriptor_shared_memory(gpu: GpuSpec, tile: Tile, parts: Array, buffers: Array) -> Array:
-    """What a product on tensor descriptors holds besides its operand buffers, bytes.
+    """Shared memory of a product on tensor descriptors besides its operand buffers, bytes [n].
 
     The result leaves through a buffer of its own (or of a part of it), for the next tile's loads may be under way; a barrier of 8
     bytes belongs to every buffer. In a flattened loop what the end of a tile converts cannot re-use the operand buffers either: on
@@ -187,7 +187,7 @@ def resident_ctas(gpu: GpuSpec, resources: Resources) -> tuple[Array, Array]:
 
 
 def mma_warps(block_m: Array, block_n: Array, num_warps: Array) -> tuple[Array, Array]:
-    """How mma.sync's warps tile a CTA's output: warps along M and along N (Triton's rule for 16 x 8 fragments)."""
+    """Warps of mma.sync along M and along N of a CTA's output (Triton's rule for 16 x 8 fragments)."""
     block_m, block_n, num_warps = np.broadcast_arrays(block_m, block_n, num_warps)
     along_m, along_n = np.ones(block_m.shape), np.ones(block_m.shape)
     for _ in range(5):  # 32 warps at most

@@ -1,4 +1,4 @@
-"""What a board's power limit lets a GPU sustain: FLOP cost energy, and boards with less than their chips can take lower the clock.
+"""Rates that a board's power limit sustains: FLOP cost energy, and boards with less than their chips can take lower the clock.
 
 No part of any bound: a short burst, or a matrix of zeros, runs at the highest clock all the same.
 """

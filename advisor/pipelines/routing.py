@@ -1,4 +1,4 @@
-"""How many token slots each expert gets: the routing is part of an MoE problem.
+"""Token slots per expert: the routing is part of an MoE problem.
 
 A routing is a pair (rows, count): `count` experts hold `rows` token slots each, over a few groups g, because counting by
 groups of equal experts is exact and does not grow with the number of experts. Idle experts need not be listed.

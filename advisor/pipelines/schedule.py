@@ -46,7 +46,7 @@ STARTED_PER_CLOCK = 0.85
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
-    """How the CTAs fill the GPU, columns [n]."""
+    """The placement of CTAs on the GPU: waves, resident CTAs and their limits, columns [n]."""
 
     resident: Array  # CTAs per SM; 0: cannot launch
     limiter: Array  # index into occupancy.LIMITERS
@@ -55,7 +55,7 @@ class Schedule:
 
     @property
     def limiter_name(self) -> str:
-        """What limits the resident CTAs of the first row."""
+        """The resource that limits the resident CTAs of the first row."""
         return LIMITERS[int(self.limiter[0])]
 
 

@@ -178,7 +178,10 @@ def _split_space(family: str, op: str) -> ConfigurationBatch:
         return space
     ((name, values),) = SPLITS[family, op].items()
     split = combinations({**(_SPLIT_SPACE if family == "gemm" else SPACES[family]), name: values})
-    both = {each: np.concatenate([space.get(each, 1) + np.zeros(len(space)), split.parameters[each]]) for each in split.parameters}
+    both = {
+        parameter: np.concatenate([space.get(parameter, 1) + np.zeros(len(space)), split.parameters[parameter]])
+        for parameter in split.parameters
+    }
     return ConfigurationBatch(
         parameters=both,
         num_warps=np.concatenate([space.num_warps, split.num_warps]),
@@ -271,8 +274,8 @@ def typical_configurations(problem: Problem | ProblemBatch, vendor: str = "nvidi
 
 
 def library_configurations(problem: ProblemBatch, gpu: GpuSpec) -> tuple[ConfigurationBatch, ...]:
-    """What a library may launch: tiles of its sizes, and, for plain products, what Triton kernels of the tables do not do: parts of a
-    depth, and tiles that the CTAs of a cluster share (`MULTICAST`).
+    """Spaces of the configurations a library may launch: tiles of its sizes, and, for plain products, split depths and tiles that the
+    CTAs of a cluster share (`MULTICAST`), which Triton kernels of the tables do not have.
 
     Of the types that library products were measured in, no more than those do (fp32: parts of a depth; fp8 without tcgen05: neither):
     outside of what was learned of them the learned model fades into the analytical one, and the two have to meet.
@@ -329,16 +332,20 @@ def _tiles(rows: _Tiles, element_bytes: float, vendor: str, most_block_k: int | 
 
 def _with(configurations: Sequence[ConfigurationBatch], name: str, values: Sequence[int]) -> tuple[ConfigurationBatch, ...]:
     """Each configuration with each of the values of one more parameter."""
-    return tuple(replace(each, parameters={**each.parameters, name: column(value)}) for each in configurations for value in values)
+    return tuple(
+        replace(configuration, parameters={**configuration.parameters, name: column(value)})
+        for configuration in configurations
+        for value in values
+    )
 
 
 def together(configurations: Sequence[ConfigurationBatch]) -> ConfigurationBatch:
     """Batches of one as one batch; a parameter that only some have is 1 for the others."""
-    names = dict.fromkeys(name for each in configurations for name in each.parameters)
+    names = dict.fromkeys(name for configuration in configurations for name in configuration.parameters)
     return ConfigurationBatch(
-        parameters={name: np.concatenate([each.get(name, 1) for each in configurations]) for name in names},
-        num_warps=np.concatenate([each.num_warps for each in configurations]),
-        num_stages=np.concatenate([each.num_stages for each in configurations]),
+        parameters={name: np.concatenate([configuration.get(name, 1) for configuration in configurations]) for name in names},
+        num_warps=np.concatenate([configuration.num_warps for configuration in configurations]),
+        num_stages=np.concatenate([configuration.num_stages for configuration in configurations]),
     )
 
 

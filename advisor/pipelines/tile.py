@@ -81,7 +81,7 @@ def compute_pipeline(gpu: GpuSpec, dtype: str) -> str | None:
 
 
 def product_count(gpu: GpuSpec, dtype: str) -> int:
-    """How many products of type `compute_pipeline` stand for one of `dtype`."""
+    """The number of products of type `compute_pipeline` that stand for one of `dtype`."""
     return EMULATED[dtype][1] if dtype in EMULATED and compute_pipeline(gpu, dtype) == EMULATED[dtype][0] else 1
 
 
@@ -231,7 +231,7 @@ def _right_share(cut: _Tiling, gpu: GpuSpec) -> Array:
 
 
 def _per_cta(product: Product, cut: _Tiling, gpu: GpuSpec, zero: Array) -> dict[str, Array]:
-    """What one CTA asks of each pipeline, by its name."""
+    """Demand of one CTA on each pipeline, by its name."""
     operand_bytes = ELEMENT_BYTES[product.dtype]
     along_m, along_n = occupancy.mma_warps(cut.rows, cut.columns, cut.warps)
     if gpu.architecture == "blackwell":  # tcgen05.mma: up to 128 rows at a time, whatever the warps, and each reads the right operand
@@ -263,7 +263,7 @@ def _per_cta(product: Product, cut: _Tiling, gpu: GpuSpec, zero: Array) -> dict[
 
 
 def _resources(product: Product, cut: _Tiling, configuration: ConfigurationBatch, gpu: GpuSpec) -> tuple[occupancy.Resources, Array]:
-    """What one CTA holds of an SM, and whether its loads are pipelined, [n]."""
+    """Resources of one CTA, and whether its loads are pipelined, [n]."""
     shape = occupancy.Tile(
         block_m=cut.rows,
         block_n=cut.columns,
@@ -294,7 +294,7 @@ def _resources(product: Product, cut: _Tiling, configuration: ConfigurationBatch
 
 
 def _re_read_bytes(product: Product, cut: _Tiling, gpu: GpuSpec, resident: Array) -> Array:
-    """What is read from DRAM again, because the L2 did not keep it until it was needed again, [n]."""
+    """Bytes [n] read from DRAM again, because the L2 did not keep them until they were needed again."""
     concurrent = gpu.num_sms * np.maximum(resident, 1)
     # A sweep over the columns serves GROUP_SIZE_M row tiles, or as many as run at once if those are more.
     tiles_per_sweep = np.maximum(cut.group, concurrent / np.maximum(cut.column_tiles, 1))

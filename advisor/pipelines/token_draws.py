@@ -1,8 +1,8 @@
 """Which experts the tokens choose, as draws: how many rows each expert gets under a named routing, and what blocks of rows come of it.
 
 `random`: every token draws k of E experts, so that an expert's rows are binomial (in closed form). `balanced`: round
-robin. `power_law:a`: shares of the experts drawn from a power law, as `ai-dynamo/aiconfigurator` draws them for its measurements (its collector's `power_law_logits`). A fixed
-set of draws stands for all, so that answers repeat to the bit.
+robin. `power_law:a`: shares of the experts drawn from a power law, as `ai-dynamo/aiconfigurator` draws them for its measurements (its
+collector's `power_law_logits`). A fixed set of draws stands for all, so that answers repeat to the bit.
 """
 
 from __future__ import annotations
@@ -107,6 +107,22 @@ def of_histogram(slots_per_expert: Sequence[int], slots: float) -> tuple[float, 
     return _summary(np.ceil(rows * (slots / rows.sum()) - 1e-9)[None])
 
 
+def groups(tokens: float, experts: float, topk: float, routing: float) -> tuple[Array, Array]:
+    """Rows [g] and how many experts have them on average over draws [g]: sums over them are means over draws."""
+    if routing == RANDOM:
+        p = np.array([topk / experts])
+        if tokens * topk / experts <= _EXACT:
+            count = experts * _binomial(np.array([float(tokens)]), p)[0]
+            likely = (count > 1e-6 * experts) & (np.arange(count.size) > 0)
+            return np.arange(count.size, dtype=float)[likely], count[likely]
+        mean = tokens * p
+        rows = np.maximum(np.round(mean + np.sqrt(mean * (1 - p)) * _normal()), 0)
+        return rows, np.full(rows.size, experts / rows.size)
+    drawn = rows_of(int(tokens), int(experts), int(topk), routing)
+    rows, count = np.unique(drawn[drawn > 0], return_counts=True)
+    return rows, count / len(drawn)
+
+
 def _kept(tokens: int, experts: int, topk: int, routing: float, ranks: int) -> tuple[float, ...]:
     key = (tokens, experts, topk, routing, ranks)
     if key not in _KEPT:
@@ -140,8 +156,7 @@ def _random(tokens: Array, experts: Array, topk: Array, ranks: Array) -> Array:
     out[:, 0], out[:, 1] = mean * held, held * (1 - idle)
     out[:, 2] = np.maximum(out[:, 1] - LOW_SIGMAS * np.sqrt(held * idle * (1 - idle)), np.minimum(1.0, out[:, 0]))
     out[:, 3] = np.minimum(np.maximum(mean + deviation * np.sqrt(2 * np.log(np.maximum(held, 1))), 1), tokens)
-    few, quantiles = mean <= _EXACT, (np.arange(_QUANTILES) + 0.5) / _QUANTILES
-    normal = np.sqrt(2) * _inverse_erf(2 * quantiles - 1)
+    few, normal = mean <= _EXACT, _normal()
     for chosen, rows, weight in (
         (few, np.broadcast_to(np.arange(_MOST + 1.0), (int(few.sum()), _MOST + 1)), _binomial(tokens[few], p[few])),
         (~few, np.maximum(np.round(mean[~few, None] + deviation[~few, None] * normal), 0), np.array(1 / _QUANTILES)),
@@ -149,6 +164,11 @@ def _random(tokens: Array, experts: Array, topk: Array, ranks: Array) -> Array:
         for i, size in enumerate(BLOCKS):
             out[chosen, 4 + i] = held[chosen] * (np.ceil(rows / size) * weight).sum(axis=1)
     return out
+
+
+def _normal() -> Array:
+    """Quantiles of the normal distribution, [`_QUANTILES`]."""
+    return np.sqrt(2) * _inverse_erf(2 * (np.arange(_QUANTILES) + 0.5) / _QUANTILES - 1)
 
 
 def _binomial(tokens: Array, p: Array) -> Array:

@@ -1,4 +1,4 @@
-"""What the charts of the page show, before anything is drawn: series of points that `svg` draws.
+"""The data of the page's charts, before anything is drawn: series of points that `svg` draws.
 
 Only scaling and selection: every latency, demand and throughput is the result's own.
 """

@@ -204,7 +204,7 @@ def of_any(note: str, subject: Subject) -> str:
 
 def common_notes(subjects: Sequence[Subject]) -> dict[str, int]:
     """What is said of many kernels, with how many these are."""
-    found = Counter(note for subject in subjects if subject.kind == "kernel" for note in {of_any(each, subject) for each in subject.notes})
+    found = Counter(note for subject in subjects if subject.kind == "kernel" for note in {of_any(note, subject) for note in subject.notes})
     return {note: count for note, count in sorted(found.items()) if count >= OFTEN}
 
 

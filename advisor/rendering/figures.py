@@ -113,12 +113,12 @@ def interval_words(latency: Latency) -> str:
 
 
 def current(launch: LaunchReport) -> Latency:
-    """What the launch takes now: measured where known, else predicted, else the bound of its configuration."""
+    """The launch's latency now: measured where known, else predicted, else the bound of its configuration."""
     return launch.measured or launch.predicted or launch.config_bound
 
 
 def bound_words(launch: LaunchReport) -> str:
-    """What the bound says: of a problem known in closed form it holds for all kernels, of work counted in a kernel's code for that work."""
+    """The reach of a bound in words: all kernels where the problem is known in closed form, else the work counted in the code."""
     return "no kernel can be faster" if launch.bound.origin == "specified" else "the work of this code cannot be done faster"
 
 
@@ -135,7 +135,7 @@ def stuck(launch: LaunchReport) -> bool:
 
 
 def origins(result: Result) -> str:
-    """What the verdict's latency is a sum of: `measured`, `simulated`, `predicted`, or `1 measured, 2 predicted`."""
+    """The origins of the verdict's sum: `measured`, `simulated`, `predicted`, or `1 measured, 2 predicted`."""
     now = [launch.measured.origin if launch.measured is not None else "predicted" for launch in _summed(result)]
     return _named(result, _mixture(now) or result.verdict.origin)
 
@@ -147,12 +147,12 @@ def ceiling_origins(result: Result) -> str:
 
 
 def _named(result: Result, origin: str) -> str:
-    """What a fake device gives is not called measured where the figures are summed up."""
+    """The name of an origin in sums: `simulated` for what a fake device gave, never measured."""
     return origin.replace("measured", "simulated") if result.fingerprint.simulated else origin
 
 
 def counted(result: Result) -> str:
-    """How many launches the verdict's latency is a sum of: `all 4 launches`, or `2 of 4 launches` where some cannot or are faults."""
+    """The launches that the verdict's latency is a sum of: `all 4 launches`, or `2 of 4 launches` where some cannot or are faults."""
     count, whole = len(_summed(result)), len(result.launches)
     return f"all {whole} launches" if count == whole else f"{count} of {whole} launches"
 
@@ -179,7 +179,7 @@ def _exact(latency: Latency) -> bool:
 
 
 def rated(result: Result) -> str:
-    """How many of those launches the verdict's share of the ceiling is of: `2 of 4 launches`; empty where all."""
+    """The launches that the verdict's share of the ceiling is of: `2 of 4 launches`; empty where all."""
     summed = _summed(result)
     count = sum(share_of_ceiling(launch) is not None for launch in summed)
     return f"{count} of {len(result.launches)} launches" if count < len(summed) else ""
@@ -271,7 +271,7 @@ def name_of(launch: LaunchReport) -> str:
 
 
 def changes(now: Configuration | None, then: Configuration) -> list[str]:
-    """What differs between two configurations: `BLOCK_SIZE_M 64→16`; everything where nothing is known of the first."""
+    """The differences of two configurations: `BLOCK_SIZE_M 64→16`; the whole second one where the first is not known."""
     after = fields_of(then)
     if now is None:
         return [f"{key}={value}" for key, value in after.items()]
@@ -316,7 +316,7 @@ def source_text(finding: Finding) -> str:
 
 
 def subject(result: Result) -> str:
-    """What the result is about, in one line."""
+    """The subject of the result, in one line."""
     parts = [clean(result.target)]
     if result.model:
         parts.append(clean(result.model))

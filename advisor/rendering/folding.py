@@ -85,7 +85,7 @@ def _folded(paragraph: str, width: int) -> list[str]:
 
 
 def _pieces(plain: str, width: int, indent: int) -> Iterator[tuple[int, int]]:
-    """Where each line starts and ends in `plain`; blanks at a break belong to neither."""
+    """Start and end of each line in `plain`; blanks at a break belong to neither."""
     gaps = _gaps(plain)
     start, room = 0, width
     while cell_len(plain[start:]) > room:

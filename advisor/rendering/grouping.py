@@ -29,12 +29,12 @@ class Group:
 
     @property
     def shared(self) -> str:
-        """What the launches have in common: `E=128 topk=8 H=2048 N=768 bf16`."""
+        """The sizes and types that the launches have in common: `E=128 topk=8 H=2048 N=768 bf16`."""
         problem = self.launches[0].problem
         return f"{figures.sizes_text(problem, without=self.size)} {figures.types_text(problem)}".strip()
 
     def label(self, launch: LaunchReport) -> str:
-        """What sets one launch apart: `M=64`; with what tells it from others of its problem: `M=64 num_stages=4`."""
+        """The size that sets one launch apart: `M=64`; with what tells it from others of its problem: `M=64 num_stages=4`."""
         return f"{self.by_size(launch)} {self.apart.get(launch.id, '')}".rstrip()
 
     def by_size(self, launch: LaunchReport) -> str:
@@ -84,7 +84,7 @@ def _by_id(members: Sequence[LaunchReport]) -> dict[str, str]:
 
 
 def told_apart(members: Sequence[LaunchReport]) -> list[str]:
-    """What tells each of the launches of one problem apart: where their configurations differ, and the id where that is not enough."""
+    """Words that tell launches of one problem apart: where their configurations differ, and the id where that is not enough."""
     if len(members) < 2:
         return [""] * len(members)
     fields = [figures.fields_of(launch.configuration) if launch.configuration is not None else {} for launch in members]

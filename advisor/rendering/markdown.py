@@ -220,7 +220,7 @@ def _search(search: SearchReport) -> str:
 
 
 def _tuned(result: Result) -> str:
-    """What was tuned: a line each; every timing is on the page and in the JSON."""
+    """A line for each tuned problem; every timing is on the page and in the JSON."""
     rows = [
         f"| {code(view.title)} | {code(view.chosen)} | {view.latency} | {escape(view.accuracy)} | {escape(view.counts)} |\n"
         for view in tuned.views(result.tuned)
@@ -233,7 +233,7 @@ def _tuned(result: Result) -> str:
 
 
 def environment(fingerprint: Fingerprint, where_run: str = "offline: nothing was run") -> list[tuple[str, str]]:
-    """What is known of the machine, by name, in the order it is shown; `where_run` where it was offline (`figures.where_run`)."""
+    """The known facts of the machine, by name, in the order shown; `where_run` where it was offline (`figures.where_run`)."""
     mode = where_run.replace("offline:", "offline,") if fingerprint.mode == "offline" else "on a GPU"
     values: list[tuple[str, object]] = [
         ("mode", figures.SIMULATED if fingerprint.simulated else mode),

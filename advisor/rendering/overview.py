@@ -19,7 +19,7 @@ RIGHT = {"of ceiling", "latency", "ceiling", "cannot launch", "tables"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """What is shown of one result."""
+    """One line of the overview: one result."""
 
     table: str  # path below the folder
     page: str  # its report's, seen from the overview

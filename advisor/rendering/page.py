@@ -163,7 +163,7 @@ def _differing_sizes(result: Result) -> list[str]:
 
 
 def _undecided(result: Result) -> str:
-    """What is said of launches that a search has latencies for, but none of what runs: what it found has nothing to be held against."""
+    """A sentence on launches that a search has latencies for, but none of what runs: what it found has nothing to be held against."""
     known = {launch.id for launch in result.launches if launch.measured is not None}
     found = {search.launch for search in result.searches if any(trial.latency_us is not None for trial in search.trials)}
     if found <= known:

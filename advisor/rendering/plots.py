@@ -73,7 +73,7 @@ def _panel(name: str, identifier: str, x_title: str, y_title: str, traces: list[
 
 
 def _labels(trace: dict[str, Any]) -> list[Any]:
-    """What each point is called: its text, or the number of its trial, by which Optuna colours."""
+    """The label of each point: its text, or the number of its trial, by which Optuna colours."""
     numbers = [f"trial {number}" for number in _list(_dict(trace.get("marker")).get("color"))]
     return _list(trace.get("text")) or numbers or [""] * len(_list(trace.get("x")))
 

@@ -81,13 +81,13 @@ def _below(rows: Sequence[Sequence[str]], results: Sequence[Result]) -> list[Tex
 
 
 def caveats(results: Sequence[Result]) -> list[str]:
-    """What is not known of some of the GPUs only, `B200: …`: figures that rest on less stand beside those that rest on more."""
+    """Unknowns of some of the GPUs only, `B200: …`: figures that rest on less stand beside those that rest on more."""
     shared = shared_unknowns(results)
     return [f"{result.gpu}: {text}" for result in results for text in result.verdict.unknowns if text not in shared]
 
 
 def shared_unknowns(results: Sequence[Result]) -> list[str]:
-    """What is not known of any of the GPUs, in the order of the first."""
+    """Unknowns of all GPUs, in the order of the first."""
     return [text for text in results[0].verdict.unknowns if all(text in result.verdict.unknowns for result in results)]
 
 

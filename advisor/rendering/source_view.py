@@ -21,7 +21,7 @@ LONGEST_RUN = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """What one line asks of one pipeline: the bar's width in per cent of the longest line of all, the time, and the demand in words."""
+    """One line's demand on one pipeline: the bar's width in per cent of the longest line of all, the time, and the demand in words."""
 
     width: float
     text: str  # microseconds, empty where there is next to nothing

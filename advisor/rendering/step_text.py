@@ -45,19 +45,51 @@ def cells(row: StepOperator) -> tuple[str, ...]:
     )
 
 
+def rows(result: StepResult) -> list[tuple[str, ...]]:
+    """The table under `COLUMNS`: the operators by time, each followed by the kernels it is made of."""
+    found = []
+    for row in result.operators:
+        found.append(cells(row))
+        for name, us in row.parts:
+            share = us / row.us
+            part = (f"  {row.name} {name}", f"{row.count}", f"{us:.1f}", f"{share * row.total_us / 1e3:.3f}", f"{share * row.share:.1%}")
+            found.append(part + ("",) * (len(COLUMNS) - len(part)))
+    return found
+
+
+MEASURED = ("kind", "measured ms", "predicted ms", "bound ms")
+"""Heads of the table of what a trace measured."""
+
+
+def measured_rows(result: StepResult) -> list[tuple[str, ...]]:
+    """The rows under `MEASURED`, the whole step last; none where nothing was measured."""
+    if result.measured_us is None:
+        return []
+    found = [(row.kind, row.measured_us, row.predicted_us, row.bound_us) for row in result.measured]
+    found.append(("step", result.measured_us, result.step.us, sum(row.bound_us for row in result.measured)))
+    return [(kind, *(f"{us / 1e3:.3f}" for us in values)) for kind, *values in found]
+
+
+def _aligned(table: list[tuple[str, ...]]) -> list[str]:
+    """The table, its first row its heads, in columns."""
+    widths = [max(len(row[i]) for row in table) for i in range(len(table[0]))]
+    left = ("kind", *WORDS)
+    return [
+        "  ".join(
+            f"{cell:<{width}}" if head in left else f"{cell:>{width}}" for head, cell, width in zip(table[0], row, widths, strict=True)
+        ).rstrip()
+        for row in table
+    ]
+
+
 def step_text(result: StepResult) -> str:
     """Plain lines: what does not fit first, then the step, what to work on, and a row per operator."""
     said = [f"{result.model}  {result.gpu}  {result.split}  {result.engine}  {result.dtype}", verdict(result)]
     said.insert(len(said) if result.memory.fits else 0, memory_line(result))
     said += [f"> {line}" for line in result.advice] + [f"! {line}" for line in result.caveats] + [""]
-    table = [COLUMNS, *map(cells, result.operators)]
-    widths = [max(len(row[i]) for row in table) for i in range(len(COLUMNS))]
-    for row in table:
-        aligned = (
-            f"{cell:<{width}}" if head in WORDS else f"{cell:>{width}}" for head, cell, width in zip(COLUMNS, row, widths, strict=True)
-        )
-        said.append("  ".join(aligned).rstrip())
-    return "\n".join(said)
+    if result.measured:
+        said += [*_aligned([MEASURED, *measured_rows(result)]), ""]
+    return "\n".join([*said, *_aligned([COLUMNS, *rows(result)])])
 
 
 def milliseconds(us: float) -> str:

@@ -1,4 +1,4 @@
-"""What `@advisor.autotune` found out, in the words that terminal, Markdown and page share."""
+"""The outcome of `@advisor.autotune`, in the words that terminal, Markdown and page share."""
 
 from __future__ import annotations
 

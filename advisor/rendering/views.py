@@ -1,4 +1,4 @@
-"""What the sections of the page show: the result, sorted, grouped, scaled to bar widths and given anchors."""
+"""The data of the page's sections: the result, sorted, grouped, scaled to bar widths and given anchors."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ CHANGES = Literal["modified", "added", "removed", "type changed", "compared"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resources:
-    """What one CTA holds, and how many fit an SM.
+    """Resources of one CTA, and how many CTAs fit an SM.
 
     `compiled`: read from the binary; `estimated`: by the model. None: not known.
     """
@@ -157,7 +157,7 @@ class MeasuredRow:
 
 
 def evidence(rows: Iterable[MeasuredRow]) -> str:
-    """What the latencies of rows are: `measured`, `simulated`, or both."""
+    """Origin of the latencies of rows: `measured`, `simulated`, or both."""
     found = {latency.origin for row in rows for latency in (row.base, row.head) if latency is not None}
     if "simulated" not in found:
         return "measured"
@@ -166,7 +166,7 @@ def evidence(rows: Iterable[MeasuredRow]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """What is certain to fail in head and did not in base, without a row that says so: nothing need be predicted to know it."""
+    """Something certain to fail in head that did not in base: known without a prediction, and not from a measured row."""
 
     condition: FailureCondition  # what it triggers
     what: str  # "entry 64"; empty: the file as a whole
@@ -175,7 +175,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """What was compared: one table, one kernel, two results, two files of rows."""
+    """One thing compared: a table, a kernel, two results, or two files of rows."""
 
     kind: Literal["table", "kernel", "result", "rows", "file"]
     title: str
@@ -203,7 +203,7 @@ class Compared:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gate:
-    """What makes the exit code 1, and whether it did."""
+    """The conditions that make the exit code 1, and whether one of them holds."""
 
     conditions: tuple[str, ...]
     triggered: tuple[str, ...]  # each a sentence

@@ -109,7 +109,7 @@ def _refuse_constant(text: str) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Codec:
-    """How values of one annotation are written, read and described."""
+    """Writing, reading and describing values of one annotation."""
 
     encode: Callable[[Any, str], Any]
     decode: Callable[[Any, str], Any]
@@ -122,7 +122,7 @@ def _wrong(path: str, value: object, limit: str) -> InputError:
 
 @cache
 def codec_of(annotation: Any) -> Codec:
-    """How values of a dataclass, or of any annotation that occurs in one, become plain JSON values and again themselves.
+    """The codec between values of a dataclass, or of any annotation that occurs in one, and plain JSON values.
 
     Raises:
         TypeError: The annotation has no JSON form.

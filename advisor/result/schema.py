@@ -48,7 +48,7 @@ def result_dtype(dtype: str, given: str | None = None) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """What is computed: a family, an operator within it, sizes, types, routing and cache state.
+    """A computation, whatever computes it: family, operator within it, sizes, types, routing and cache state.
 
     `sizes` per family (all positive integers):
       gemm           M, N, K, optional B (batch)
@@ -134,7 +134,7 @@ class Latency:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineTime:
-    """What one pipeline must do in one launch, and how long that takes at its full throughput.
+    """Work of one launch on one pipeline, and the microseconds it takes at the pipeline's full throughput.
 
     `demand` is the whole GPU's; `busiest_sm_demand` that of the SM that finishes last (None for dram, l2, launch).
     `problem_demand` is the least any configuration needs; the difference is what the configuration adds.
@@ -181,7 +181,7 @@ class GapPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """What a rule reports. `saving_us` is what curing it alone would save (savings do not add up); None: cannot say.
+    """One cause that a rule found. `saving_us` is what curing it alone would save (savings do not add up); None: unknown.
 
     `net_saving_us`: where the remedy is another configuration, what it saves over all launches that run with it, losses included;
     None where the remedy is something else.
@@ -234,7 +234,7 @@ class MeasuredRounds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceLine:
-    """What one line of the author's source asks of each pipeline, over the whole launch.
+    """Work that one line of the author's source asks of each pipeline, over the whole launch.
 
     `demand` is in the units of PIPELINE_UNITS, `time_us` what that takes at full throughput, spread over the whole GPU.
     `exposed_us`: load latency that is predicted to be waited for here.
@@ -301,7 +301,7 @@ class SourcedFigure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fingerprint:
-    """Where the figures come from. `mode` "offline": nothing was run on a GPU; with `gpu_uuid` "fake" latencies are simulated."""
+    """The origin of the figures. `mode` "offline": nothing was run on a GPU; with `gpu_uuid` "fake" latencies are simulated."""
 
     mode: Literal["offline", "gpu"]
     gpu: str
@@ -374,7 +374,7 @@ class SearchTrial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchReport:
-    """What a search did, per launch."""
+    """The record of a search over the configurations of one launch."""
 
     launch: str  # LaunchReport id
     sampler: str
@@ -387,7 +387,7 @@ class SearchReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TunedTiming:
-    """What `@advisor.autotune` knows of one configuration of a tuned problem: its latency, or why it was left out."""
+    """One configuration of a problem that `@advisor.autotune` tuned: its latency, or why it was left out."""
 
     configuration: Configuration
     state: str  # measured | compile | fit | time | output | crash
@@ -431,7 +431,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What `advise` found: everything a surface may show."""
+    """The outcome of `advise` and `tune` for one target on one GPU: everything a surface may show."""
 
     tool_version: str
     command: str

@@ -14,7 +14,7 @@ class StepOperator:
     `total_us` is all of them, `share` its part of the step (0..1). `ceiling_us` is the tunable ceiling, `library_us` the library
     reference, measured where `library` says, where there is one. `gain` is the part of the step that is won where the operator reaches its
     tunable ceiling (0 where it is not `tunable`), `gain_at_library` where it takes what the best library takes, `gain_at_bound` where it
-    reaches the bound: what a better or fused kernel could win at most.
+    reaches the bound: what a better or fused kernel could win at most. `parts` are the kernels of a layer, latencies of one launch.
     """
 
     name: str
@@ -30,13 +30,13 @@ class StepOperator:
     ceiling_us: float
     library_us: float | None
     library: str
+    parts: tuple[tuple[str, float], ...]
     tunable: bool
     total_us: float
     share: float
     gain: float
     gain_at_library: float
     gain_at_bound: float
-    measured_us: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +63,16 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredKind:
+    """What a trace measured of all operators of a kind in a step, beside what is predicted and their bounds, microseconds."""
+
+    kind: str
+    measured_us: float
+    predicted_us: float
+    bound_us: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StepResult:
     """What a step takes on one GPU (of each of the `ranks` that share it), and why."""
 
@@ -81,3 +91,4 @@ class StepResult:
     advice: tuple[str, ...] = ()
     caveats: tuple[str, ...] = ()
     measured_us: float | None = None
+    measured: tuple[MeasuredKind, ...] = ()

@@ -48,11 +48,11 @@ def _files(path: Path | str) -> Iterator[Path]:
 def read(path: Path | str) -> list[TunedGemm]:
     """What the tables of a folder, or one table, say of bf16 and fp8 products; other types and GPUs are left out."""
     found: dict[tuple[str, str, tuple[int, int] | None], list[tuple[float, float, float, float, bool]]] = {}
-    for each in _files(path):
-        text = read_text(each, each.name, "a CSV file", SIZE_LIMIT_BYTES, unpack=True)
+    for file in _files(path):
+        text = read_text(file, file.name, "a CSV file", SIZE_LIMIT_BYTES, unpack=True)
         for row in csv.DictReader(io.StringIO(text)):
             gpu = GPUS.get((row.get("gfx") or "", int(row.get("cu_num") or 0)))
-            kind = _kind(each.name, row)
+            kind = _kind(file.name, row)
             us = float(row.get("us") or 0)
             if gpu is None or kind is None or not 0 < us < float("inf"):
                 continue

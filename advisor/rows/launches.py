@@ -53,7 +53,7 @@ class RecordedLaunch:
 
     @property
     def cost_us(self) -> float:
-        """Of all its runs, about; 0 where nothing was timed."""
+        """Microseconds of all its runs, about; 0 where nothing was timed."""
         times = self.times_us or self.at_most_us
         return statistics.median(times) * self.count if times else 0.0
 

@@ -1,4 +1,4 @@
-"""What kernels of other authors call the parameters that the model of a family reads."""
+"""Names under which kernels of other authors have the parameters that the model of a family reads."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _NEEDED: dict[str, tuple[str, ...]] = {
 
 
 def family_names(names: Iterable[str], family: str) -> dict[str, str]:
-    """What the family calls each of a kernel's parameters; no two of them alike."""
+    """Kernel parameter -> the family's name of it (its own where there is none); no two map to the same name."""
     own = list(names)
     aliases: Mapping[str, str] = _ALIASES.get(family, {})
     stands: dict[str, str] = {}
@@ -40,10 +40,10 @@ def family_names(names: Iterable[str], family: str) -> dict[str, str]:
 
 
 def needed_parameters(family: str) -> tuple[str, ...]:
-    """What the model of the family needs to be told of a configuration."""
+    """The parameters that the model of the family cannot do without, by the family's names."""
     return _NEEDED.get(family, ())
 
 
 def missing_parameters(configuration: Configuration, family: str) -> list[str]:
-    """What the model of the family needs, and the configuration does not name."""
+    """The needed parameters that a configuration does not name."""
     return [name for name in needed_parameters(family) if name not in configuration.parameters]

@@ -28,7 +28,7 @@ def simulated_rows(rows: Rows) -> np.ndarray:
         return np.zeros(len(rows), dtype=bool)
     told: dict[tuple[str, ...], bool] = {}
     cells = list(zip(*(rows.text[name] for name in names), strict=True))
-    for each in cells:
-        if each not in told:
-            told[each] = simulated(dict(zip(names, each, strict=True)))
+    for cell in cells:
+        if cell not in told:
+            told[cell] = simulated(dict(zip(names, cell, strict=True)))
     return np.array([told[each] for each in cells], dtype=bool)

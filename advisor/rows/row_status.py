@@ -1,4 +1,4 @@
-"""What the `status` of a measured row says: whether anything of it was measured."""
+"""Reading the `status` of a measured row: whether anything of it was measured."""
 
 from __future__ import annotations
 

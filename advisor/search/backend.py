@@ -1,4 +1,4 @@
-"""Where latencies come from, as the search sees it: a GPU, a recording, a stand-in."""
+"""The sources of latencies as the search sees them: a GPU, a recording, a stand-in."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
-    """What became of one configuration.
+    """The outcome of measuring one configuration: a latency, or why there is none.
 
     Attributes:
         us: Latency of all launches of the task together, microseconds; None where there is none.
@@ -81,7 +81,7 @@ class Backend(Protocol):
 
     @property
     def name(self) -> str:
-        """What results call it."""
+        """The name of the backend in results."""
         ...
 
     @property
@@ -106,13 +106,13 @@ class Backend(Protocol):
 
 
 def not_recorded(slower: bool) -> Measurement:
-    """What a recording without that configuration says; `slower`: it holds the best of sweeps, so that the search need not try it."""
+    """The outcome for a configuration that a recording lacks; `slower`: it holds the best of sweeps, so the search need not try it."""
     reason = ": slower than the best by more than 1 %, or not tried" if slower else ""
     return Measurement(failure="not-recorded", slower=slower, message=f"not recorded{reason}")
 
 
 def recorded_versus(before: float | None, after: float | None, least_gain: float = 0.0) -> Versus:
-    """What two recorded latencies say: the head wins where it is faster by more than `least_gain`.
+    """The comparison of two recorded latencies: the head wins where it is faster by more than `least_gain`.
 
     Against what is not recorded nothing wins: the best of a sweep lack what it did not try as well as what is slower.
     """

@@ -51,7 +51,7 @@ class OwnedFileLock(JournalFileOpenLock):
             wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
 
     def _look(self) -> tuple[bytes | None, float | None]:
-        """What the lock file holds, and when it changed; None where there is none by now."""
+        """The content of the lock file and the time it changed; None where there is none by now."""
         lock = Path(self._lock_file)
         try:
             return _said_in(lock), lock.lstat().st_mtime
@@ -70,7 +70,7 @@ class OwnedFileLock(JournalFileOpenLock):
 
 
 def _said_in(lock: Path) -> bytes:
-    """What a lock file says; nothing where it is Optuna's other kind, a link to the file that it is for."""
+    """The content of a lock file; empty where it is Optuna's other kind, a link to the file that it is for."""
     return b"" if lock.is_symlink() else lock.read_bytes()
 
 

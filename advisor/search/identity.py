@@ -1,4 +1,4 @@
-"""What makes a study another one than is asked for, in the words of who asked.
+"""The identity of a study, and the differences to the one asked for, in the words of the command.
 
 A study keeps `SPACE GPU; SOURCE; LAUNCH[; LAUNCH…]` (`Decision.identity`); of two such texts only what differs is told.
 """
@@ -26,7 +26,7 @@ class _Identity:
 
 
 def differences(known: str, own: str) -> tuple[str, str] | None:
-    """How a study was made and what this run asks for, where they differ; None: they are not such texts, or nothing tells them apart."""
+    """Differences between how a study was made and what this run asks for; None: they are not such texts, or nothing differs."""
     before, now = _read(known), _read(own)
     if before is None or now is None:
         return None
@@ -59,7 +59,7 @@ def _read(text: str) -> _Identity | None:
     launches = [_LAUNCH.fullmatch(part) for part in parts[1:]]
     if any(launch is None for launch in launches):
         return None
-    return _Identity(space=space, gpu=gpu, source=parts[0], launches=tuple(each.groupdict() for each in launches if each is not None))
+    return _Identity(space=space, gpu=gpu, source=parts[0], launches=tuple(launch.groupdict() for launch in launches if launch is not None))
 
 
 def _of_launches(old: dict[str, str], new: dict[str, str]) -> list[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""What a storage remembers of earlier searches: which problem each was for, and what won it."""
+"""Winners of earlier searches that a storage keeps, with the problem of each."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def describe(study: Study, kind: str, where: Sequence[float]) -> None:
 
 
 def remembered(storage: BaseStorage, kind: str, space: SearchSpace, besides: Collection[str]) -> list[Precedent]:
-    """What won in a storage's studies of that kind; `besides` are the names of those that are left out."""
+    """Precedents from a storage's studies of that kind; `besides` are the names of studies left out."""
     found = []
     for study in storage.get_all_studies():
         if study.user_attrs.get(KIND) == kind and study.study_name not in besides:
@@ -41,8 +41,8 @@ def remembered(storage: BaseStorage, kind: str, space: SearchSpace, besides: Col
 
 
 def precedent(trials: Iterable[FrozenTrial], where: Sequence[float], space: SearchSpace) -> Precedent | None:
-    """What a decision's trials tell others; nothing where the winner was compared with nothing, or lies outside the space."""
-    compared = [each for each in trials if each.state in (TrialState.COMPLETE, TrialState.PRUNED) and RANK in each.user_attrs]
+    """The precedent that a decision's trials make; None where the winner was compared with nothing, or lies outside the space."""
+    compared = [trial for trial in trials if trial.state in (TrialState.COMPLETE, TrialState.PRUNED) and RANK in trial.user_attrs]
     done = [(each.value, each) for each in compared if each.state == TrialState.COMPLETE and each.value is not None]
     if len(compared) < 2 or not done:
         return None

@@ -1,4 +1,4 @@
-"""What won for other problems on the same GPU moves forward in the order of the next one.
+"""Precedents: winners of other problems on the same GPU move forward in the order of the next one.
 
 Every GPU has habits that no other tells: on the published sweeps of a GPU left out, the predictor's first choice is within 1 % of the best
 for 53 % of the problems, and for 66 % after the winners of the problems tuned before have had their say.
@@ -42,7 +42,7 @@ _MOE_SCALES = np.array([1.0, 1.0, 1.5, 1.5])
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Precedent:
-    """What won for another problem.
+    """The winner of another problem, and its rank in the order expected there.
 
     Attributes:
         where: Where that problem lies (`place_among_problems`).
@@ -56,7 +56,7 @@ class Precedent:
 
 
 def place_among_problems(problem: Problem) -> tuple[float, ...]:
-    """Where a problem lies among others of its family; those at distance 1 win alike by exp(-1/2).
+    """Coordinates of a problem among others of its family; those at distance 1 win alike by exp(-1/2).
 
     Doublings of rows per expert, width, experts and depth for fused MoE; of every size elsewhere.
     """
@@ -79,7 +79,7 @@ def after_precedents(
         precedents: What won elsewhere.
         tried: What was tried for this problem: precedents for it, and for its like, have been heard.
     """
-    heard = [each for each in precedents if len(each.where) == len(where)]
+    heard = [precedent for precedent in precedents if len(precedent.where) == len(where)]
     if not heard:
         return mean
     apart = ((np.array([each.where for each in heard]) - np.array(where)) ** 2).sum(axis=1)

@@ -1,4 +1,4 @@
-"""What is believed before anything is measured: the predictor's word, its uncertainty, and which configurations resemble each other."""
+"""The prior of a search: predicted latencies, their uncertainty, and the likeness of configurations."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _WORTH: Mapping[str, tuple[tuple[str, float], ...]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shares:
-    """How the variance of a predictor's error (log of measured over predicted latency) splits over its parts.
+    """Shares of the parts of a predictor's error (log of measured over predicted latency) in its variance.
 
     Attributes:
         common: What all configurations of a problem share.
@@ -201,13 +201,13 @@ def prior_of(problems: Sequence[Problem], space: SearchSpace, gpu: GpuSpec, pred
 
 
 def _scores(predictor: Predictor, problems: ProblemBatch | Sequence[ProblemBatch], space: SearchSpace, gpu: GpuSpec) -> Array:
-    """What ranks the configurations, [c]: what the ranker takes for too large may launch all the same, and comes last."""
+    """Scores [c] of the configurations, least first; one that the ranker takes for too large may launch all the same, and comes last."""
     scores = np.broadcast_to(predictor.scores(problems, space.batch, gpu), (len(space),))
     return np.where(np.isfinite(scores), scores, np.max(scores, initial=0.0, where=np.isfinite(scores)))
 
 
 def _behind(gaps: Array, usable: NDArray[np.bool_]) -> Array:
-    """How much slower (log) the prior takes configurations to be whose score is `gaps` behind the best one's, [c]."""
+    """Log slowdown [c] that the prior expects of configurations whose score is `gaps` behind the best one's."""
     ordered = np.sort(gaps[usable])
     unit = ordered[min(len(ordered) - 1, max(1, round(SPREAD_SHARE * len(ordered))))] if len(ordered) > 1 else 1.0
     scaled = np.where(np.isfinite(gaps), np.maximum(gaps, 0.0), 0.0) * (SPREAD / unit if unit > 0 else 1.0)

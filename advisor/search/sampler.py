@@ -165,11 +165,11 @@ class AdvisorSampler(BaseSampler):
         return found
 
     def reseed_rng(self) -> None:
-        """For Optuna's own parallel runs."""
+        """Seeds the sampler anew, for Optuna's own parallel runs."""
         self._fallback.reseed_rng()
 
     def observations(self, trials: Iterable[FrozenTrial], besides: int | None = None) -> list[Observation]:
-        """What trials of this study say; those that are neither done nor settled on a configuration say nothing."""
+        """Observations of this study's trials, less those neither done nor settled on a configuration."""
         found = []
         for trial in trials:
             index = self._likeliest(trial)
@@ -186,7 +186,7 @@ class AdvisorSampler(BaseSampler):
         return found
 
     def _observed(self, index: int, value: float) -> list[Observation]:
-        """What a value says; nothing where it is infinite or no number, as autotuners have it for a launch that failed."""
+        """The observation of a value, if any: none where it is infinite or no number, as autotuners have it for a launch that failed."""
         if value <= 0:
             raise UsageError("the objective must be a latency", value, "a positive number, to be minimised")
         if not math.isfinite(value):
@@ -245,7 +245,7 @@ class AdvisorSampler(BaseSampler):
         return found
 
     def _named(self, trial: FrozenTrial) -> tuple[str, ...]:
-        """What a trial asked for of what the space names."""
+        """The names of the space's parameters that a trial asked for."""
         return tuple(name for name in self.space.names if name in trial.params)
 
     def deadly(self, trials: Iterable[FrozenTrial]) -> set[int]:
@@ -316,7 +316,7 @@ def _holds(distribution: BaseDistribution, value: Any) -> bool:
 
 
 def known_elsewhere(samplers: Iterable[AdvisorSampler], studies: Iterable[Study]) -> list[Observation]:
-    """What studies of neighbouring problems know: measured and losing configurations, running ones left out."""
+    """Observations of studies of neighbouring problems: measured and losing configurations, running ones left out."""
     found = []
     for sampler, study in zip(samplers, studies, strict=True):
         found += [o for o in sampler.observations(study.get_trials(deepcopy=False)) if o.kind != "running"]

@@ -1,4 +1,4 @@
-"""What may be tried: the configurations of a kernel, which of them can launch, and which cannot win any more."""
+"""The space of a search: the configurations of a kernel, which of them can launch, and which cannot win any more."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ class SearchSpace:
 
     @classmethod
     def of_problem(cls, problem: Problem, vendor: str) -> SearchSpace:
-        """What a problem may be launched with on a GPU of `vendor` (`pipelines.space.problem_space`)."""
+        """The configurations that a problem may be launched with on a GPU of `vendor` (`pipelines.space.problem_space`)."""
         return cls.from_batch(problem_space(problem, vendor))
 
     @classmethod

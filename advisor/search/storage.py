@@ -1,4 +1,4 @@
-"""Where a study is kept: a journal file, or any storage URL of Optuna's."""
+"""The storage of a study: a journal file, or any storage URL of Optuna's."""
 
 from __future__ import annotations
 

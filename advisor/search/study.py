@@ -144,18 +144,18 @@ class Tuner:
         self._samplers[task], self._studies[task], self._kinds[task] = sampler, study, decision.kind
 
     def _elsewhere(self, task: str) -> list[Observation]:
-        """What is known from the other decisions of this search, those that lie near in size."""
+        """Observations from the other decisions of this search that lie near in size."""
         others = [t for t in self._samplers if t != task]
         known = known_elsewhere([self._samplers[t] for t in others], [self._studies[t] for t in others])
         return nearest(self._samplers[task].prior, known)
 
     def precedents(self, task: str) -> list[Precedent]:
-        """What won in the other decisions of this search, and in earlier searches of its kind that the storage keeps."""
+        """Winners of the other decisions of this search, and of earlier searches of its kind that the storage keeps."""
         kind = self._kinds[task]
         found = [
-            memory.precedent(self._studies[each].get_trials(deepcopy=False), self._samplers[each].prior.where, self.space)
-            for each in self._studies
-            if each != task and self._kinds[each] == kind
+            memory.precedent(self._studies[other].get_trials(deepcopy=False), self._samplers[other].prior.where, self.space)
+            for other in self._studies
+            if other != task and self._kinds[other] == kind
         ]
         return [*self._remembered.get(kind, ()), *(each for each in found if each is not None)]
 
@@ -261,7 +261,7 @@ class Tuner:
         )
 
     def _incumbent_index(self, decision: Decision, trials: Sequence[FrozenTrial]) -> int | None:
-        """What runs today, where it is in the space and must be tried first."""
+        """The index of what runs today, where it is in the space and must be tried first; else None."""
         if not self.incumbent_first or decision.incumbent is None or decision.incumbent_fails is not None:
             return None
         index = self.space.index_of(decision.incumbent)

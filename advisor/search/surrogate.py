@@ -1,4 +1,4 @@
-"""What is known of every configuration after some were measured: a Gaussian process on the predictor's error.
+"""The latency of every configuration after some were measured: a Gaussian process on the predictor's error.
 
 The error (log of measured over predicted latency) is the sum of four parts: one that all configurations of a problem share, one that
 similar configurations share, one of each configuration's own, and the noise of measuring. Problems of neighbouring sizes share the
@@ -29,7 +29,7 @@ Kind = Literal["measured", "slower", "running"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    """What one trial said. `prior` is of its decision; `log_us` None unless measured.
+    """The outcome of one trial. `prior` is of its decision; `log_us` None unless measured.
 
     `slower`: it ran (or was not recorded) and is known only not to be the best. `running`: another worker is at it.
     """
@@ -124,7 +124,7 @@ def _error(prior: Prior, observations: Sequence[Observation], best: Mapping[int,
 
 
 def nearest(prior: Prior, observations: Sequence[Observation], shares: Shares | None = None, most: int = 64) -> list[Observation]:
-    """Of what other problems' trials said, what matters most for this one: those within four doublings, the nearest first."""
+    """The observations of other problems that matter most for this one: those within four doublings, the nearest first."""
     reach = 2 * (shares or prior.shares).doublings
     near = [o for o in observations if abs(o.prior.place - prior.place) <= reach]
     near.sort(key=lambda o: (abs(o.prior.place - prior.place), o.kind != "measured"))

@@ -14,7 +14,7 @@ from advisor.search.study import Decision, Tuner, measured_latencies
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Winner:
-    """What a search came to for one decision.
+    """The outcome of a search for one decision.
 
     Attributes:
         configuration: What to run: the search's best where it won, else the incumbent; None: nothing is known to run.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -12,10 +12,15 @@ from advisor import pipelines
 from advisor.gpus.hardware import GpuSpec
 from advisor.learned.base import Predictor
 from advisor.learned.tunable_ceiling import tunable_ceiling
+from advisor.pipelines import token_draws
 from advisor.pipelines.batch import ProblemBatch
 from advisor.pipelines.power import least_sustained_us
 from advisor.result.schema import PIPELINES
+from advisor.steps import latent_attention, layer_model
 from advisor.steps.collectives import ENGINES
+from advisor.steps.layer_bound import layer_bound
+from advisor.steps.layer_time import layer_time
+from advisor.steps.moe_layer import KINDS, Layers
 from advisor.steps.operators import Operator
 
 
@@ -24,7 +29,8 @@ class Cost:
     """One launch, microseconds: predicted with its 80 % interval, the bound and the pipeline that sets it, the tunable ceiling, and what
     the best library kernel takes, with where that was measured; None where none was.
 
-    A library kernel chooses its own configuration: its ceiling is the prediction, and it is not `tunable`.
+    A library kernel chooses its own configuration: its ceiling is the prediction, and it is not `tunable`. `parts` are the kernels of a
+    layer, microseconds each.
     """
 
     us: float
@@ -36,10 +42,12 @@ class Cost:
     tunable: bool
     library_us: float | None = None
     library: str = ""
+    parts: tuple[tuple[str, float], ...] = ()
 
 
-def costs(operators: Sequence[Operator], gpu: GpuSpec, predictor: Predictor, engine: str) -> list[Cost]:
-    """The cost of each operator of a family, in their order, with the kernels that the engine takes.
+def costs(operators: Sequence[Operator], gpu: GpuSpec, predictor: Predictor, engine: str, *, references: bool = True) -> list[Cost]:
+    """The cost of each operator of a family, in their order, with the kernels that the engine takes; without `references` nothing is said
+    of libraries, which takes most of the time.
 
     Raises:
         UsageError: The GPU has no unit for a type.
@@ -49,14 +57,20 @@ def costs(operators: Sequence[Operator], gpu: GpuSpec, predictor: Predictor, eng
         groups[each.family, each.op, each.dtype, each.block_shape, each.cache, tuple(each.sizes)].append(i)
     found: dict[int, Cost] = {}
     for members in groups.values():
-        for i, cost in zip(members, _group([operators[i] for i in members], gpu, predictor, engine), strict=True):
+        some = [operators[i] for i in members]
+        ask = _layers if some[0].op == "layer" else _latent if some[0].family == "latent_attention" else _group
+        priced = ask(some, gpu, predictor, engine)
+        if references and ask is _group:
+            priced = [_with_library(cost, each, gpu, predictor) for cost, each in zip(priced, some, strict=True)]
+        for i, cost in zip(members, priced, strict=True):
             found[i] = cost
     return [found[i] for i in range(len(operators))]
 
 
-def _group(operators: list[Operator], gpu: GpuSpec, predictor: Predictor, engine: str) -> list[Cost]:
+def _problem(operators: list[Operator], engine: str) -> ProblemBatch:
+    """Operators that share all but their sizes, as one batch."""
     first = operators[0]
-    problem = ProblemBatch(
+    return ProblemBatch(
         family=first.family,
         op=first.op,
         dtype=first.dtype,
@@ -65,6 +79,18 @@ def _group(operators: list[Operator], gpu: GpuSpec, predictor: Predictor, engine
         stack=engine if engine in ENGINES else None,
         sizes={name: np.array([float(each.sizes[name]) for each in operators]) for name in first.sizes},
     )
+
+
+def _with_library(cost: Cost, operator: Operator, gpu: GpuSpec, predictor: Predictor) -> Cost:
+    """The cost with what the best library kernel takes; it is not slower than the kernel that is one."""
+    library = predictor.library_reference(_problem([operator], ""), gpu)
+    if library is None:
+        return cost
+    return replace(cost, library_us=max(min(library.us, cost.us), cost.bound_us), library=library.source)
+
+
+def _group(operators: list[Operator], gpu: GpuSpec, predictor: Predictor, engine: str) -> list[Cost]:
+    first, problem = operators[0], _problem(operators, engine)
     work = pipelines.work(problem, gpu)
     bound = pipelines.bound(work, gpu, problem.cache)
     prediction = predictor.predict(problem, None, gpu)
@@ -72,20 +98,93 @@ def _group(operators: list[Operator], gpu: GpuSpec, predictor: Predictor, engine
     tunable = first.family == "fused_moe" and first.op in ("w13", "w2")
     ceiling = tunable_ceiling(predictor.ceiling(problem, gpu), bound.us, us).us if tunable else us
     columns = np.broadcast_arrays(us, low, high, bound.us, ceiling)
+    binding = np.broadcast_to(bound.binding, us.shape)
+    return [
+        Cost(us=u, low_us=lo, high_us=hi, bound_us=b, binding=PIPELINES[int(which)], ceiling_us=min(c, u), tunable=tunable)
+        for (u, lo, hi, b, c), which in zip(np.stack(columns, axis=-1).tolist(), binding, strict=True)
+    ]
+
+
+def _latent(operators: list[Operator], gpu: GpuSpec, predictor: Predictor, engine: str) -> list[Cost]:
     found = []
-    for i, (u, lo, hi, b, c) in enumerate(np.stack(columns, axis=-1).tolist()):
-        library = predictor.library_reference(problem.take(np.array([i])), gpu)
-        found.append(
+    for each in operators:
+        us, low, high, bound, binding = latent_attention.latency(each.op, each.sizes, gpu)
+        least = min(bound, us)
+        found.append(Cost(us=us, low_us=low, high_us=high, bound_us=least, binding=binding, ceiling_us=us, tunable=False))
+    return found
+
+
+def _layers(operators: list[Operator], gpu: GpuSpec, predictor: Predictor, engine: str) -> list[Cost]:
+    """Mixture-of-experts layers of random routing, as the newest measured version of the engine launches them."""
+    model = layer_model.load(getattr(getattr(predictor, "weights", None), "silicon", {}))
+    if model is None:
+        return [_kernels_of(each, gpu, predictor, engine) for each in operators]
+    size = {name: np.array([float(each.sizes[name]) for each in operators]) for name in operators[0].sizes}
+    sglang = np.full(len(operators), engine == "sglang")
+    layers = Layers(
+        tokens=size["M"],
+        experts=size["E"],
+        topk=size["topk"],
+        hidden=size["H"],
+        inner=size["N"],
+        ranks=size["ranks"],
+        kind=np.full(len(operators), KINDS.index(_kind(operators[0]))),
+        sglang=sglang,
+        version=np.full(len(operators), model.newest(gpu.name, bool(sglang[0]))),
+        ungated=size["gated"] == 0,
+        routing=np.full(len(operators), token_draws.RANDOM),
+    )
+    launch = model.launched(layers, gpu)
+    bound, found, time = (
+        layer_bound(launch, np.ones(len(operators), dtype=bool)),
+        model.predict(launch),
+        layer_time(launch, model.constants),
+    )
+    out = []
+    for i in range(len(operators)):
+        us, least = max(float(found.us[i]), float(bound.us[i])), float(bound.us[i])
+        pieces = {
+            "w13": time.w13.total,
+            "w2": time.w2.total,
+            "activation": time.activation,
+            "combine": time.combine,
+            "quantisation": time.quantisation,
+            "align and launches": time.align + time.floor,
+        }
+        whole = sum(float(np.broadcast_to(each, found.us.shape)[i]) for each in pieces.values())
+        shares = tuple((name, us * float(np.broadcast_to(each, found.us.shape)[i]) / whole) for name, each in pieces.items())
+        out.append(
             Cost(
-                us=u,
-                low_us=lo,
-                high_us=hi,
-                bound_us=b,
-                binding=PIPELINES[int(np.broadcast_to(bound.binding, us.shape)[i])],
-                ceiling_us=min(c, u),
-                tunable=tunable,
-                library_us=None if library is None else max(min(library.us, u), b),
-                library="" if library is None else library.source,
+                us=us,
+                low_us=min(max(float(found.low_us[i]), least), us),
+                high_us=max(float(found.high_us[i]), us),
+                bound_us=least,
+                binding=PIPELINES[int(bound.binding[i])],
+                ceiling_us=min(max(float(found.ceiling_us[i]), least), us),
+                tunable=True,
+                parts=tuple(pair for pair in shares if pair[1] > 0),
             )
         )
-    return found
+    return out
+
+
+def _kind(operator: Operator) -> str:
+    """How a layer's operands are stored, of `KINDS`."""
+    if operator.dtype == "mxfp4":
+        return "w4a16_mxfp4"
+    if operator.dtype == "fp8":
+        return "fp8_block" if operator.block_shape else "fp8"
+    return "bf16"
+
+
+def _kernels_of(operator: Operator, gpu: GpuSpec, predictor: Predictor, engine: str) -> Cost:
+    """A layer as the sum of its kernels, where the weights know no layers."""
+    sizes = {name: value / operator.sizes["ranks"] if name in ("E", "topk") else value for name, value in operator.sizes.items()}
+    kernels = [
+        replace(operator, op=op, sizes={name: sizes[name] for name in ("M", "E", "topk", "H", "N")}, dtype=dtype, cache=cache)
+        for op, cache in (("w13", "cold"), ("activation", "warm"), ("w2", "cold"), ("combine", "warm"))
+        for dtype in ("bf16" if operator.dtype == "mxfp4" else operator.dtype,)
+    ]
+    found = [(each.op, _group([each], gpu, predictor, engine)[0]) for each in kernels]
+    total = {name: sum(getattr(cost, name) for _, cost in found) for name in ("us", "low_us", "high_us", "bound_us", "ceiling_us")}
+    return Cost(**total, binding=found[0][1].binding, tunable=True, parts=tuple((op, cost.us) for op, cost in found))

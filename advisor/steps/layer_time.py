@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from advisor.pipelines.columns import Array
 from advisor.steps.moe_layer import ACTIVATION_BYTES, BF16, FP8, FP8_BLOCK, MXFP4, WEIGHT_BYTES, Launched
@@ -189,9 +190,7 @@ def layer_time(launch: Launched, logarithms: Array) -> LayerTime:
     activated = elementwise(slots * (width + layers.inner) * 2)
     combined = elementwise(slots * layers.hidden * 2 + launch.kept * layers.hidden * 2)
     quantised = np.where(fp8, elementwise(launch.kept * layers.hidden * 3) + elementwise(slots * layers.inner * 3), 0)
-    before = [layers.sglang == (stack == "sglang") for stack, _ in FLOORS]
-    before = [mine & (layers.version < version) for mine, (_, version) in zip(before, FLOORS, strict=True)]
-    floor = np.select(before, [c[f"floor/{i}"] for i in range(len(FLOORS))], FLOOR_US)
+    floor = np.exp(logarithms)[_floor_place(launch)]
     floor = floor + np.where(fp8, c["floor_fp8"], 0) + np.where(scaled, c["floor_scaled"], 0)
     floor = floor * (FLOOR_CLOCK_GHZ * 1e3 / clock) ** c["floor_clock"] * of["launches"]
     align = c["align_expert"] * layers.experts + c["align_slot"] * slots
@@ -203,10 +202,42 @@ def layer_time(launch: Launched, logarithms: Array) -> LayerTime:
 
 def _tile_factor(launch: Launched, logarithms: Array) -> Array:
     """What the tile has over the formula, [n]; 1 for tiles that are no stack's default."""
+    place = _tile_place(launch)
+    return np.exp(np.where(place < 0, 0.0, logarithms[place]))
+
+
+def _tile_place(launch: Launched) -> NDArray[np.int64]:
+    """Which of the constants is the tile's factor, [n]; -1: none."""
     which = np.full(len(launch.layers), -1)
     sizes = [launch.configuration[f"BLOCK_SIZE_{axis}"] for axis in "MNK"]
     for i, tile in enumerate(TILES):
         which[np.all([size == wanted for size, wanted in zip(sizes, tile, strict=True)], axis=0)] = i
     kind = np.select([launch.layers.kind == FP8, launch.layers.kind == FP8_BLOCK], [1, 2], BF16)
-    place = _TILE_FACTORS + (launch.mma * 3 + kind) * len(TILES) + which
-    return np.exp(np.where(which < 0, 0.0, logarithms[np.where(which < 0, 0, place)]))
+    return np.where(which < 0, -1, _TILE_FACTORS + (launch.mma * 3 + kind) * len(TILES) + which)
+
+
+def _floor_place(launch: Launched) -> NDArray[np.int64]:
+    """Which of the constants is the floor, [n]."""
+    layers = launch.layers
+    before = [(layers.sglang == (stack == "sglang")) & (layers.version < version) for stack, version in FLOORS]
+    return NAMES.index("floor/0") + np.select(before, range(len(FLOORS)), 0)
+
+
+def gradient(launch: Launched, logarithms: Array, step: float = 1e-4) -> Array:
+    """Numeric derivatives of the log of `layer_time`, [n, constants].
+
+    A layer depends on one tile factor, one floor and one of the three constants by instruction: such constants are moved together.
+    """
+    base = np.log(layer_time(launch, logarithms).total)
+    n, alone = base.size, len(BY_INSTRUCTION) * 3
+    groups = [(np.arange(i, i + 3), np.full(n, i + launch.mma)) for i in range(0, alone, 3)]
+    groups += [(np.array([i]), np.full(n, i)) for i in range(alone, alone + len(COMMON))]
+    groups += [(np.arange(alone + len(COMMON), _TILE_FACTORS), _floor_place(launch))]
+    groups += [(np.arange(_TILE_FACTORS, len(NAMES)), _tile_place(launch))]
+    out = np.zeros((n, len(NAMES)))
+    for together, own in groups:
+        moved = logarithms.copy()
+        moved[together] += step
+        rows = np.flatnonzero(own >= 0)
+        out[rows, own[rows]] = ((np.log(layer_time(launch, moved).total) - base) / step)[rows]
+    return out

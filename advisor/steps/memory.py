@@ -8,13 +8,18 @@ from advisor.result.step import Memory
 from advisor.steps.model_config import Architecture
 from advisor.steps.workload import Load, Split
 
+MXFP4_BYTES = 0.53125
+"""Half a byte, and a byte of scale per 32."""
+
 
 def memory(model: Architecture, load: Load, split: Split, gpu: GpuSpec, dtype: str | None = None) -> Memory:
     """Bytes on the fullest rank: weights and KV cache; activations, workspaces and CUDA graphs are not counted."""
     stages = -(-model.layers // split.pipeline) / model.layers
     width = ELEMENT_BYTES[dtype or model.dtype]
     plain = ELEMENT_BYTES["fp32"] if (dtype or model.dtype) == "fp32" else 2
-    layers = parameters(model) * width / split.tensor * stages
+    experts = expert_parameters(model)
+    each = MXFP4_BYTES if model.experts and model.experts.mxfp4 else width
+    layers = ((parameters(model) - experts) * width + experts * each) / split.tensor * stages
     embeddings = model.vocabulary * model.hidden * plain / split.tensor * (1 if model.tied or split.pipeline > 1 else 2)
     heads = max(model.kv_heads // split.tensor, 1) / model.kv_heads if model.latent is None else 1.0
     return Memory(
@@ -37,6 +42,11 @@ def parameters(model: Architecture) -> float:
     matrices = 3 if model.gated else 2
     total = model.layers * attention + model.dense_layers * matrices * model.hidden * model.intermediate
     if model.experts:
-        each = model.hidden * ((3 if model.experts.gated else 2) * model.experts.intermediate)
-        total += model.experts.layers * (model.experts.count * each + matrices * model.hidden * model.experts.shared)
-    return float(total)
+        total += model.experts.layers * matrices * model.hidden * model.experts.shared
+    return float(total) + expert_parameters(model)
+
+
+def expert_parameters(model: Architecture) -> float:
+    """Those of the routed experts."""
+    moe = model.experts
+    return float(moe.layers * moe.count * model.hidden * (3 if moe.gated else 2) * moe.intermediate) if moe else 0.0

@@ -55,7 +55,7 @@ UNKNOWN: dict[str, tuple[str, ...]] = {
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Experts:
     """A mixture of experts: of `layers` layers, each with a router and experts of `intermediate`; `shared` is the intermediate size of
-    the experts that see every token, together."""
+    the experts that see every token, together; `mxfp4`: weights of four bits, and activations of 16."""
 
     count: int
     top_k: int
@@ -63,6 +63,7 @@ class Experts:
     layers: int
     shared: int = 0
     gated: bool = True
+    mxfp4: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -289,7 +290,8 @@ def _experts(values: Mapping[str, Any], size: Any, layers: int, intermediate: in
         routed = sum(map(bool, pattern))
     else:
         routed = (layers - dense) // int(step) - len(values.get("mlp_only_layers") or ())
-    return Experts(count=count, top_k=size("top_k", 1), intermediate=each, layers=routed, shared=shared, gated=gated)
+    stored = (values.get("quantization_config") or {}).get("quant_method") == "mxfp4"
+    return Experts(count=count, top_k=size("top_k", 1), intermediate=each, layers=routed, shared=shared, gated=gated, mxfp4=stored)
 
 
 def _latent(values: Mapping[str, Any]) -> LatentAttention | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from advisor.steps.model_config import Architecture
+from advisor.steps.model_config import Architecture, LatentAttention
 from advisor.steps.workload import Load, Split
 
 KINDS = ("gemm", "attention", "moe", "norm", "elementwise", "collective")
@@ -101,6 +101,8 @@ class _Rows:
         """Norm, projections, positions, cache and attention of every layer."""
         model, tokens, layers = self.model, self.load.tokens, self.model.layers
         heads = model.heads // self.split.tensor
+        if model.latent is not None:
+            return self.latent_block(model.latent, heads)
         kv_heads = max(model.kv_heads // self.split.tensor, 1)
         width = (heads + 2 * kv_heads) * model.head_dim
         found = [
@@ -148,6 +150,47 @@ class _Rows:
                 cache="cold",
             )
 
+    def latent_block(self, latent: LatentAttention, heads: int) -> list[Operator]:
+        """The same with latent attention: queries and keys are made of short vectors that every rank computes; decoding multiplies queries
+        with the key projection and results with the value projection, head by head, instead of the keys and values."""
+        model, tokens, layers = self.model, self.load.tokens, self.model.layers
+        head, key = latent.nope + latent.rope, latent.kv_rank + latent.rope
+        new, old = sum(each for each, _ in self.load.prompts), len(self.load.contexts)
+        found = [self.norm("input norm", layers, tokens, model.hidden, added=True)]
+        found += self.quantised("qkv_a_proj", layers, tokens, model.hidden)
+        found.append(self.product("qkv_a_proj", layers, tokens, latent.query_rank + key, model.hidden))
+        found.append(self.norm("q and kv norm", 2 * layers, tokens, max(latent.query_rank, latent.kv_rank)))
+        found.append(self.product("q_b_proj", layers, tokens, heads * head, latent.query_rank or model.hidden))
+        found.append(self.stream("rope and KV write", layers, tokens, heads * latent.rope + key, "copy"))
+        shared = {"H": heads, "rank": latent.kv_rank, "rope": latent.rope, "nope": latent.nope, "value": latent.value}
+
+        def attention(op: str, cache: str, sizes: dict[str, float]) -> Operator:
+            return Operator(
+                name=f"latent attention ({op})",
+                kind="attention",
+                count=layers,
+                family="latent_attention",
+                op=op,
+                sizes=shared | sizes,
+                dtype=self.act,
+                cache=cache,
+            )
+
+        if new:
+            found.append(self.product("kv_b_proj", layers, new, heads * (latent.nope + latent.value), latent.kv_rank))
+            found.append(attention("prefill", "warm", _even(self.load.prompts, None, model.causal)))
+        if old:
+            mean = sum(self.load.contexts) / old
+            for name, n, k in (("absorb keys", latent.kv_rank, latent.nope), ("absorb values", latent.value, latent.kv_rank)):
+                sizes = {"M": old, "N": n, "K": k, "B": heads}
+                found.append(
+                    Operator(name=name, kind="gemm", count=layers, family="gemm", op="gemm", sizes=sizes, dtype=self.act, cache="cold")
+                )
+            found.append(attention("decode", "cold", {"B": old, "M": 1, "N": mean}))
+        found += self.quantised("o_proj", layers, tokens, heads * latent.value)
+        found.append(self.product("o_proj", layers, tokens, model.hidden, heads * latent.value))
+        return found + self.reduced("o_proj all-reduce", layers)
+
     def dense_block(self) -> list[Operator]:
         """The layers whose MLP is no mixture."""
         model, tokens = self.model, self.load.tokens
@@ -174,24 +217,22 @@ class _Rows:
             return []
         ranks = self.split.tensor if self.split.experts else 1
         inner = moe.intermediate if self.split.experts else moe.intermediate // self.split.tensor
-        sizes = {"M": tokens, "E": moe.count / ranks, "topk": moe.top_k / ranks, "H": model.hidden, "N": inner}
         found = self._mlp("shared expert ", moe.layers if moe.shared else 0, moe.shared, moe.gated)
         found.append(self.product("router", moe.layers, tokens, moe.count, model.hidden, quantised=False))
-        found.append(self.stream("top-k", moe.layers, tokens, moe.count, "copy"))
-        for op in ("w13", "activation", "w2", "combine"):
-            found.append(
-                Operator(
-                    name=f"experts {op}",
-                    kind="moe",
-                    count=moe.layers,
-                    family="fused_moe",
-                    op=op,
-                    sizes=sizes,
-                    dtype=self.dtype,
-                    block_shape=self.block_shape,
-                    cache="cold" if op in ("w13", "w2") else "warm",
-                )
+        sizes = {"M": tokens, "E": moe.count, "topk": moe.top_k, "H": model.hidden, "N": inner, "ranks": ranks, "gated": int(moe.gated)}
+        found.append(
+            Operator(
+                name="experts",
+                kind="moe",
+                count=moe.layers,
+                family="fused_moe",
+                op="layer",
+                sizes=sizes,
+                dtype="mxfp4" if moe.mxfp4 else self.dtype,
+                block_shape=self.block_shape,
+                cache="cold",
             )
+        )
         return found + self.reduced("experts all-reduce", moe.layers)
 
 

@@ -61,14 +61,23 @@ class Priced:
         return StepTime(us=total, low_us=total * math.exp(-half), high_us=total * math.exp(half))
 
 
-def price(operators: Sequence[Operator], gpu: GpuSpec, predictor: Predictor, fitted: Constants, *, engine: str, eager: bool) -> Priced:
-    """The operators with their costs on a GPU.
+def price(
+    operators: Sequence[Operator],
+    gpu: GpuSpec,
+    predictor: Predictor,
+    fitted: Constants,
+    *,
+    engine: str,
+    eager: bool,
+    references: bool = False,
+) -> Priced:
+    """The operators with their costs on a GPU, and with what libraries take where `references` are asked for.
 
     Raises:
         UsageError: The GPU lacks a type or a link.
     """
     local = [each for each in operators if each.kind != "collective"]
-    found = dict(zip(map(id, local), costs(local, gpu, predictor, engine), strict=True))
+    found = dict(zip(map(id, local), costs(local, gpu, predictor, engine, references=references), strict=True))
     library = f"{engine}-eager" if eager else engine
     return Priced(
         kernels=tuple((each, found.get(id(each)) or _collective(each, gpu, fitted, library)) for each in operators),
@@ -138,7 +147,7 @@ def predict_step(
         UsageError: The split is refused, or the GPU lacks a type or a link.
     """
     fitted = constants or load_constants()
-    priced = price(asked.operators(), gpu, predictor, fitted, engine=asked.engine, eager=asked.without_graph)
+    priced = price(asked.operators(), gpu, predictor, fitted, engine=asked.engine, eager=asked.without_graph, references=True)
     step = priced.time(fitted)
     rows = [_row(operator, cost, step.us) for operator, cost in priced.kernels]
     rows.append(_gap_row(priced.gap_us(fitted), step.us, asked.without_graph))
@@ -211,6 +220,7 @@ def _row(operator: Operator, cost: Cost, total: float) -> StepOperator:
         ceiling_us=cost.ceiling_us,
         library_us=cost.library_us,
         library=cost.library,
+        parts=cost.parts,
         tunable=cost.tunable,
         total_us=all_us,
         share=all_us / total,
@@ -243,6 +253,7 @@ def _gap_row(gap: float, total: float, eager: bool) -> StepOperator:
         ceiling_us=gap,
         library_us=None,
         library="",
+        parts=(),
         tunable=False,
         total_us=gap,
         share=gap / total,

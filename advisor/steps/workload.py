@@ -48,7 +48,7 @@ class Split:
         for what, size in (("query heads", model.heads), ("intermediate size", model.intermediate)):
             if size % self.tensor:
                 raise UsageError(f"--tp does not divide the {what} of {model.name}", self.tensor, f"a divisor of {size}", "another --tp")
-        if self.tensor % model.kv_heads and model.kv_heads % self.tensor:
+        if model.latent is None and self.tensor % model.kv_heads and model.kv_heads % self.tensor:
             raise UsageError(
                 f"--tp and the KV heads of {model.name} do not go into each other",
                 self.tensor,

@@ -16,7 +16,7 @@ def plural(noun: str) -> str:
 
 
 def part(count: int, whole: int, noun: str) -> str:
-    """What of a whole something is said of: `the launch`, `1 of 4 launches`; the verb goes with `count`."""
+    """`the launch` for one of one, else `1 of 4 launches`; the verb after it goes with `count` (`agree`)."""
     return f"the {noun}" if whole == count == 1 else f"{count} of {whole} {noun if whole == 1 else plural(noun)}"
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def namespace() -> str | None:
-    """Where process numbers mean the same: one boot of a machine, and one PID namespace in it; None: the system does not say.
+    """The scope within which process numbers are unique: one boot and one PID namespace; None: the system does not say.
 
     Containers on the host's network and cloned machines have one hostname, and process numbers that mean nothing to each other.
     """

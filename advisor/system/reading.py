@@ -70,7 +70,7 @@ def open_file(path: str | os.PathLike[str], label: str, what: str) -> BinaryIO:
 
 
 def read_bytes(path: str | os.PathLike[str], label: str, what: str, limit_bytes: int, *, unpack: bool = False) -> bytes:
-    """What a file or pipe holds, read once.
+    """The content of a file or pipe, read once.
 
     Args:
         path: The file.

@@ -1,4 +1,4 @@
-"""Where the folders people add to (ceilings, triton_kernels, reports) are, in a checkout and in an installed wheel.
+"""Finding the folders people add to (ceilings, triton_kernels, reports), in a checkout and in an installed wheel.
 
 The wheel carries them inside the package, under an underscore name, so that no top-level module `triton_kernels` is ever
 installed: vLLM probes for that name and would pick up ours.

@@ -94,7 +94,7 @@ class Unbuilt(Exception):  # noqa: N818
 
 
 def passed(environment: Mapping[str, str], folder: str) -> dict[str, str]:
-    """What of an environment is let into a room whose folder is `folder`."""
+    """The variables of an environment that may enter a room, with `folder` as home and place of temporary files."""
     kept = {name: value for name, value in environment.items() if name.upper() in PASSED}
     return kept | {"HOME": folder, "TMPDIR": folder}
 
@@ -231,7 +231,7 @@ def filter_program(machine: str, *, signals: bool) -> bytes:
 
 
 def probe() -> dict[str, str]:
-    """What a process inside a room still reaches; wall -> what was reached, "" where it was stopped. Tried, not believed."""
+    """Wall -> what a process inside a room still reached behind it, "" where it was stopped. Tried, not believed."""
     reached = dict.fromkeys(WALLS, "")
     with contextlib.suppress(OSError):
         next(Path("/").iterdir())
@@ -283,7 +283,7 @@ def _libraries() -> set[str]:
 
 
 def _tools() -> list[str]:
-    """What the environment says to compile with; where that is a script, what runs it too."""
+    """Paths of the compiler's tools that the environment names; where one is a script, its interpreter too."""
     found = [path for name, path in os.environ.items() if name in PASSED and name.startswith("TRITON_") and name.endswith("_PATH")]
     for path in tuple(found):
         with contextlib.suppress(OSError), open(path, "rb") as tool:  # noqa: PTH123

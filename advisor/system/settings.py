@@ -1,4 +1,4 @@
-"""What the environment says, read in one typed place.
+"""Settings from the environment, read and checked in one typed place.
 
 ADVISOR_AUTOTUNE      mode of every `@advisor.autotune`, over what the decorator says: measure, predict, cached, exhaustive, off
 ADVISOR_CACHE_DIR     folder of the tuning cache, and of compiled kernels in `compiled/` (default: triton-advisor in $XDG_CACHE_HOME, or

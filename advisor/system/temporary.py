@@ -32,7 +32,7 @@ def temporary_folder(purpose: str) -> Iterator[Path]:
 
 
 def _among() -> str:
-    """Where process numbers mean the same, in eight characters: containers that share a folder have their own."""
+    """The scope within which process numbers are unique, in eight characters: containers that share a folder have their own."""
     return hashlib.sha256((processes.namespace() or "").encode()).hexdigest()[:8]
 
 

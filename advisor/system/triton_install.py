@@ -20,7 +20,7 @@ TIMEOUT_S = 30.0
 
 
 def named() -> str | None:
-    """What `$ADVISOR_TRITON_PYTHON` says; None: nothing."""
+    """The Python that `$ADVISOR_TRITON_PYTHON` names; None: none."""
     return os.environ.get("ADVISOR_TRITON_PYTHON") or None
 
 

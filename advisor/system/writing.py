@@ -22,7 +22,7 @@ MAKE_ROOM = "make room on the disk, then run it again"
 
 
 def remedy_for(error: BaseException, otherwise: str) -> str:
-    """What to do about a write that failed: room where there is none left, else what the caller says."""
+    """The remedy of a write that failed: make room where the disk is full, else what the caller gives."""
     return MAKE_ROOM if getattr(error, "errno", None) in _FULL else otherwise
 
 

@@ -101,7 +101,7 @@ class AuditIssue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Audit:
-    """What an audit looked at and found; `tables` are those that could be read (with their sound entries)."""
+    """The outcome of an audit; `tables` are those that could be read (with their sound entries)."""
 
     files: int
     tables: tuple[Table, ...]
@@ -203,7 +203,7 @@ def _issue(path: str, key: str | None, check: str, severity: Severity, message: 
 
 
 def _said(error: InputError, path: str) -> str:
-    """What an error says, less the name of the file that it begins with: the issue has it."""
+    """The text of an error without the file name that it begins with, which the issue has already."""
     return str(error).removeprefix(f"{Path(path).name}: ")
 
 
@@ -216,7 +216,7 @@ def _operands(name: TableName) -> str | None:
 
 
 def _name(path: str, name: TableName, gpu: GpuSpec | None) -> Iterator[AuditIssue]:
-    """What the name of a table says that is not known, that no driver says, or that its GPU cannot do."""
+    """Issues with a table's name: parts that are not known, that no driver reports, or that its GPU cannot do."""
     operands = _operands(name)
     if gpu is not None and (reason := misspelled_device(name.device_name, gpu.device_names)) is not None:
         yield _issue(path, None, "unreachable-name", "warning", reason)

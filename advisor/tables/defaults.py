@@ -1,4 +1,4 @@
-"""What the serving stacks launch with where no table exists: their default heuristics, as pure functions.
+"""Default launch configurations of the serving stacks, used where no table exists, as pure functions.
 
 Vectorised over the token count. Sources: vLLM 0.33 `fused_moe.get_default_config` (the heuristic of vLLM pull request
 34846) and `fp8_utils.w8a8_triton_block_scaled_mm`; SGLang 0.5.23 `fused_moe_triton_config.get_default_config` and
@@ -146,7 +146,7 @@ def default_configuration(stack: str, M: int, E: int, **options: Any) -> Configu
 
 
 def default_gemm_configuration(stack: str, block_shape: tuple[int, int] | None = None) -> Configuration:
-    """What a stack launches its block-scaled GEMM with where no table exists: the same for every M.
+    """The configuration a stack launches its block-scaled GEMM with where no table exists: the same for every M.
 
     Without a quantization block (a plain GEMM, which the stacks leave to cuBLAS) the tile is 64 x 128 x 128 as well.
 

@@ -84,7 +84,7 @@ def _check(option: str, value: int | None, high: int) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelChoice:
-    """What is said of the model behind a table; None: nothing.
+    """The user's statements about the model behind a table; None: not stated.
 
     Attributes:
         model: Its name.
@@ -321,7 +321,7 @@ def _commonest(name: TableName, found: Iterable[Candidate]) -> Resolution:
 
 
 def _usual(name: TableName, choice: ModelChoice) -> Resolution:
-    """What is usual, for a table that fits no known model."""
+    """A typical layer, assumed for a table that fits no known model."""
     H = choice.hidden_size or DEFAULT_HIDDEN_SIZE
     k = choice.top_k or min(DEFAULT_TOP_K, name.E or 1)
     return Resolution(

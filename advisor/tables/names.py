@@ -329,7 +329,7 @@ def _folders(path: PurePath) -> tuple[str | None, Stack | None]:
 
 
 def _stack_of(name: TableName) -> Stack:
-    """What the name alone says of its stack."""
+    """The stack that a file name alone points to."""
     if name.down or name.per_channel_quant or name.block_shape_spaced or (name.dtype or "").endswith("_channelwise"):
         return "sglang"
     if name.block_shape is not None or name.backend is not None or name.dtype == "fp8_w8a16":

@@ -16,12 +16,12 @@ STANDARD_TOKENS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 256, 512, 1024, 1536
 
 
 def running(table: Table, tokens: int) -> Configuration | None:
-    """What runs with a table, which may be empty."""
+    """The configuration that runs for `tokens`; None: the table is empty."""
     return select(table, tokens).configuration if table.keys else None
 
 
 def restated(table: Table, winners: Mapping[int, Configuration], gpu: GpuSpec, tuned: Collection[int] = ()) -> dict[int, Configuration]:
-    """What runs with a table around the keys that winners would add to it, at token counts that it has no key for.
+    """Entries that keep today's configurations running around the keys that winners add, by token count.
 
     An added key takes over half of the way to its neighbours, of which it is not known what it does to them. So the usual token counts in
     between get what ran there, and so do the two at which that changes, where the winner is not the nearest of all. Where a key has an

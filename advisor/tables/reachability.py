@@ -50,7 +50,7 @@ def misspelled_device(device_name: str, device_names: Iterable[str]) -> str | No
     """
     if re.search(r"\s", device_name):
         return None
-    spelled = [re.sub(r"[\s/]+", "_", each) for each in device_names]
+    spelled = [re.sub(r"[\s/]+", "_", name) for name in device_names]
     if device_name.removeprefix("NVIDIA_") in {each.removeprefix("NVIDIA_") for each in spelled}:
         return None
     meant = next((each for each in spelled if _letters(each) == _letters(device_name)), None)
@@ -58,7 +58,7 @@ def misspelled_device(device_name: str, device_names: Iterable[str]) -> str | No
 
 
 def _letters(device_name: str) -> str:
-    """What is left of a name where spelling does not matter."""
+    """A name in lower case without the signs that spellings differ in, for comparison."""
     return re.sub(r"[_-]", "", device_name.lower()).removeprefix("nvidia")
 
 

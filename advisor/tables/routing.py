@@ -39,7 +39,7 @@ def read_routing(path: str | os.PathLike[str], E: int | None = None) -> tuple[in
 
 
 def crowded(routing: Sequence[int], top_k: int) -> str | None:
-    """What to say of a routing that tokens of `top_k` experts each cannot give all experts of a layer; None: they can.
+    """A sentence on a routing that tokens of `top_k` experts each cannot give all experts of a layer; None: they can.
 
     A token takes an expert once, so that one of them gets M of the M * top_k slots at most, however they are scaled. Of the experts of one
     rank it may be more: the rest of a token's experts are elsewhere.

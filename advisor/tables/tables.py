@@ -139,7 +139,7 @@ def is_of_another_kernel(path: Path) -> bool:
 
 
 def _document(path: Path) -> Any:
-    """What a JSON file holds; None where it cannot be read."""
+    """The parsed JSON of a file; None where it cannot be read."""
     try:
         return json.loads(read_bytes(path, path.name, "a tuned table", FILE_SIZE_LIMIT_BYTES))
     except (InputError, ValueError, RecursionError):
@@ -339,7 +339,7 @@ def clamp(configuration: Configuration, name: TableName) -> Configuration:
 
 
 def down_configuration(up: Configuration, down: Configuration | None) -> Configuration:
-    """What SGLang launches w2 with: the `_down` table's entry, but with w13's BLOCK_SIZE_M, since both share one sort.
+    """The configuration of w2 in SGLang: the `_down` table's, with w13's BLOCK_SIZE_M, since both share one sort.
 
     Args:
         up: The entry that w13 runs with.

@@ -1,4 +1,4 @@
-"""What the learned model is judged against, fitted on the same rows in the same run.
+"""The baselines that the learned model is judged against, fitted on the same rows in the same run.
 
 - the bound alone (needs no fitting; `judging.figures` has it);
 - a linear model: ridge regression of log latency on the logarithms of the pipelines' times;

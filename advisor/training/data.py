@@ -144,7 +144,7 @@ def read(
 
 
 def simulated(measured: Iterable[Measured]) -> str | None:
-    """How many rows of which files say that nothing was run for their latency, as a sentence; None where none does."""
+    """A sentence on how many rows of which files are simulated; None where none are."""
     rows: dict[str, set[int]] = {}
     marked: dict[str, set[int]] = {}
     for part in measured:

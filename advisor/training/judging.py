@@ -200,7 +200,7 @@ def _least_of_sweeps(problems: Sequence[list[tuple[Measured, int]]], source: str
 
 
 def _share_tried(rows: Sequence[tuple[Measured, int]]) -> float:
-    """How much of what can launch the rows of one problem hold."""
+    """Share of the configurations that can launch which the rows of one problem hold."""
     part = rows[0][0]
     launchable = int(fits(machine(part.gpu, part.problem.dtype), family_space("fused_moe"), part.problem.operand_bytes).sum())
     configurations = [each.configuration.take(np.array([i])) for each, i in rows if each.configuration is not None]

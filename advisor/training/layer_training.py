@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -46,7 +46,7 @@ TREES: dict[str, Any] = {
 }
 ROUNDS, FOLD_ROUNDS = 700, 300
 FOLDS, FOLD_ROWS = 7, 60_000
-FIT_ROWS, FIT_STEPS = 6000, 30
+FIT_ROWS, FIT_STEPS = 8000, 60
 ROBUST = 0.1
 """Log error beyond which a row counts by its size, no longer by its square."""
 
@@ -124,7 +124,7 @@ def _of_file(
     unique, first, back = np.unique(keys, axis=1, return_index=True, return_inverse=True)
     order = np.argsort(back.reshape(-1), kind="stable")
     groups = np.split(file.latency_us[order], np.searchsorted(back.reshape(-1)[order], np.arange(1, unique.shape[1])))
-    latency = np.array([np.median(each) for each in groups])
+    latency = np.array([np.median(group) for group in groups])
     sglang, version = file.stack == "sglang", version_number(file.version)
     model = ((hidden * 100_003 + inter) * 1009 + topk) * 4099 + experts
     excluded = [(m[2] * 100_003 + m[3]) * 1009 * 4099 + m[1] * 4099 + m[0] for m in exclude_models]
@@ -180,7 +180,11 @@ def fit_time(parts: Sequence[Measured], steps: int = FIT_STEPS, rows: int = FIT_
         found = [np.log(layer_time.layer_time(part.launch, x).total / part.latency_us) * weight for part in some]
         return np.concatenate([*found, layer_time.FIRMNESS * (x - origin)])
 
-    return least_squares(errors, origin if begin is None else begin, loss="soft_l1", f_scale=ROBUST * weight, max_nfev=steps).x
+    def slopes(x: Array) -> Array:
+        return np.concatenate([*(layer_time.gradient(part.launch, x) * weight for part in some), np.diag(layer_time.FIRMNESS)])
+
+    begin = origin if begin is None else begin
+    return least_squares(errors, begin, jac=slopes, loss="soft_l1", f_scale=ROBUST * weight, max_nfev=steps).x
 
 
 def table(parts: Sequence[Measured], constants: Array) -> tuple[Array, Array]:
@@ -205,7 +209,9 @@ def fit(parts: Sequence[Measured], tuned: Tuned, progress: Callable[[str], None]
     known = _without(parts, hidden)
     constants = fit_time([part.take(np.flatnonzero(part.launch.layers.ranks == 1)) for part in known], begin=constants)
     errors = np.concatenate(_errors_of_models(known, constants))
-    strange = _errors_of_gpus(known, progress)
+    strange = _errors_of_gpus(known)
+    for text in _described(known, errors, strange):
+        progress(text)
     x, y = table(known, constants)
     forest = grow(x, y, ROUNDS, TREES)
     versions: dict[str, list[list[float]]] = {}
@@ -235,21 +241,31 @@ def _errors_of_models(parts: Sequence[Measured], constants: Array) -> list[Array
     return np.split(errors, np.cumsum([part.latency_us.size for part in parts])[:-1])
 
 
-def _errors_of_gpus(parts: Sequence[Measured], progress: Callable[[str], None]) -> list[Array]:
+def _errors_of_gpus(parts: Sequence[Measured]) -> list[Array]:
     """The same of every row by a model that has not seen its GPU."""
     out = []
     for i, part in enumerate(parts):
         others = [other for j, other in enumerate(parts) if j != i]
         if not others:
             return [np.zeros(part.latency_us.size)]
-        constants = fit_time([other.take(np.flatnonzero(other.launch.layers.ranks == 1)) for other in others], steps=8)
+        constants = fit_time([other.take(np.flatnonzero(other.launch.layers.ranks == 1)) for other in others], steps=25)
         x, y = table(others, constants)
         rows = np.random.default_rng(0).permutation(y.size)[:FOLD_ROWS]
         mine, truth = table([part], constants)
         errors = grow(x[rows], y[rows], FOLD_ROUNDS, TREES)(mine) - truth
-        progress(f"layers: {part.launch.gpu.name} left out: {np.abs(np.expm1(errors)).mean():.1%}")
         out.append(errors)
     return out
+
+
+def _described(parts: Sequence[Measured], errors: Array, strange: Sequence[Array]) -> Iterator[str]:
+    """Mean absolute errors by GPU and kind, of layers on one rank: with their models left out, with their GPU left out."""
+    of_models = np.split(errors, np.cumsum([part.latency_us.size for part in parts])[:-1])
+    for part, seen, new in zip(parts, of_models, strange, strict=True):
+        for kind, name in enumerate(KINDS):
+            rows = (part.launch.layers.kind == kind) & (part.launch.layers.ranks == 1)
+            if rows.any():
+                models, gpu = (np.abs(np.expm1(each[rows])).mean() for each in (seen, new))
+                yield f"layers: {part.launch.gpu.name} {name}: models left out {models:.1%}, GPU left out {gpu:.1%} ({rows.sum()} rows)"
 
 
 def _hidden_tables(part: Measured, errors: Array) -> NDArray[np.bool_]:

@@ -68,7 +68,7 @@ class Measured:
 def read(
     paths: Iterable[Path | str], gpus: Sequence[str] | None = None, progress: Callable[[str], None] = lambda text: None
 ) -> list[Measured]:
-    """What the folders have of library kernels, duplicates merged (their median), without what cannot be right.
+    """Rows of library kernels in the folders, duplicates merged (their median), without what cannot be right.
 
     Args:
         paths: Folders of `rows.silicon` or `rows.aiter`.
@@ -209,15 +209,21 @@ def _far_from_neighbours(residual: Array, length: Array, part: Measured) -> NDAr
     return out
 
 
-def fit(parts: Sequence[Measured], progress: Callable[[str], None] = lambda text: None) -> list[LibraryModel]:
-    """A model of every kind that the rows allow."""
+def asked(part: Measured) -> ProblemBatch:
+    """Its problems as a user would ask for them: with the stack, version and kernel."""
+    series = part.series
+    return replace(part.problem, stack=series.stack, stack_version=series.version or None, implementation=series.implementation)
+
+
+def fit(parts: Sequence[Measured], progress: Callable[[str], None] = lambda text: None, quick: bool = False) -> list[LibraryModel]:
+    """A model of every kind that the rows allow; `quick`: of half the rows and trees, to judge what is left out."""
     kinds = sorted({part.kind for part in parts})
     made = []
     for kind in kinds:
         mine = [part for part in parts if part.kind == kind]
         if sum(len(part.latency_us) for part in mine) >= LEAST_ROWS:
             progress(f"fitting {kind}: {sum(len(part.latency_us) for part in mine)} rows")
-            made.append(_fit(kind, mine))
+            made.append(_fit(kind, mine, quick))
     return made
 
 
@@ -234,11 +240,11 @@ def table(kind: str, parts: Sequence[Measured]) -> tuple[Array, Array, NDArray[n
     return np.concatenate(features), np.concatenate(target), np.concatenate(group), np.concatenate(gpu)
 
 
-def _fit(kind: str, parts: Sequence[Measured]) -> LibraryModel:
+def _fit(kind: str, parts: Sequence[Measured], quick: bool = False) -> LibraryModel:
     """The correction from all rows; the size of its errors and their quantiles from shapes, and from GPUs, that were left out."""
     x, y, group, gpu = table(kind, parts)
     drawn = _in_turn([part.latency_us.size for part in parts])
-    correction = _grown(x, y, drawn[:MOST_ROWS], ROUNDS)
+    correction = _grown(x, y, drawn[: MOST_FOLD_ROWS if quick else MOST_ROWS], FOLD_ROUNDS if quick else ROUNDS)
     judged = drawn[:MOST_FOLD_ROWS]
     error = np.full(y.size, np.nan)
     for i in range(FOLDS):

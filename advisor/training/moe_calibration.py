@@ -1,4 +1,4 @@
-"""How far a fused-MoE model may be off: intervals and figures from predictions of rows that their fold did not know."""
+"""Intervals and figures of a fused-MoE model, from predictions of rows that their fold did not know."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class HeldOut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibrated:
-    """What predictions of held-out rows say of the model's errors.
+    """The model's errors on held-out rows, and what follows for its intervals.
 
     Attributes:
         scale: Forest of expected error sizes.
@@ -61,7 +61,7 @@ class Calibrated:
 
 
 def calibrate(found: Mapping[str, Table], held: Mapping[str, HeldOut]) -> Calibrated:
-    """From predictions that left out models ("model"; has to be there), GPUs ("gpu") and GPUs' sweeps ("sweep").
+    """Calibrate on predictions that left out models ("model"; has to be there), GPUs ("gpu") and GPUs' sweeps ("sweep").
 
     Raises:
         ValueError: No row has a prediction: there are rows of one model only.

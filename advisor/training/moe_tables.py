@@ -141,8 +141,8 @@ def _routings(part: Measured) -> list[object]:
     if part.problem.expert_rows is None:
         return [None] * len(part)
     groups = np.stack(np.broadcast_arrays(*part.problem.routing), axis=2).tolist()
-    found = [tuple(sorted((rows, count) for rows, count in each if rows and count)) for each in groups]
-    return list(found) * len(part) if len(found) < len(part) else list(found)
+    found: list[object] = [tuple(sorted((rows, count) for rows, count in group if rows and count)) for group in groups]
+    return found * len(part) if len(found) < len(part) else found
 
 
 def weights_of(part: Measured) -> Array:

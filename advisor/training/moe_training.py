@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from advisor.learned.forest import Forest
 from advisor.learned.moe import gpu_corrections, measured_posterior, moe_physics
 from advisor.learned.moe.features import BEST, EXACT, SERVED
-from advisor.learned.moe.gpu_corrections import Habits
+from advisor.learned.moe.gpu_corrections import GpuCorrections
 from advisor.learned.moe.launch import Launch, concatenate
 from advisor.learned.moe.model import Core, MoeModel, domain_of
 from advisor.pipelines import Array
@@ -49,7 +49,13 @@ def fit_core(found: dict[str, Table], keep: dict[str, NDArray[np.bool_]], winner
     x: dict[str, Array] = {}
     y: dict[str, Array] = {}
     nothing = Core(
-        physics=physics, common=_zero(), exact=None, sweeps=None, best=None, winners=winners, habits=_habits(found, keep, launches, physics)
+        physics=physics,
+        common=_zero(),
+        exact=None,
+        sweeps=None,
+        best=None,
+        winners=winners,
+        corrections=_gpu_corrections(found, keep, launches, physics),
     )
     for kind, launch in launches.items():
         estimate = nothing.estimate(launch, SOURCES[kind])
@@ -63,11 +69,13 @@ def fit_core(found: dict[str, Table], keep: dict[str, NDArray[np.bool_]], winner
     own = {name: forest(kinds, **mine) for name, (kinds, mine) in OWN_GROWTH.items()}
     common = forest(tuple(x))
     assert common is not None
-    return Core(physics=physics, common=common, **own, winners=winners, habits=nothing.habits)
+    return Core(physics=physics, common=common, **own, winners=winners, corrections=nothing.corrections)
 
 
-def _habits(found: dict[str, Table], keep: dict[str, NDArray[np.bool_]], launches: dict[str, Launch], physics: Array) -> Habits:
-    """What launches as served say of their GPUs."""
+def _gpu_corrections(
+    found: dict[str, Table], keep: dict[str, NDArray[np.bool_]], launches: dict[str, Launch], physics: Array
+) -> GpuCorrections:
+    """Corrections of single GPUs from their launches as served."""
     if "served" not in launches:
         return gpu_corrections.NONE
     served, kept = launches["served"], keep["served"]

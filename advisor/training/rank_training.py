@@ -109,7 +109,7 @@ def swept(best: Sequence[Measured], near: dict[object, list[int]]) -> list[Swept
 
 
 def published_wins(best: Sequence[Measured], known: Array, near: dict[object, list[int]]) -> Wins:
-    """Where each of the known configurations [k, 6] was near-optimal."""
+    """For each known configuration [k, 6], whether it was near-optimal."""
     where, gpus, problem, configuration = [], [], [], []
     number = 0
     for part in best:
@@ -131,7 +131,7 @@ def published_wins(best: Sequence[Measured], known: Array, near: dict[object, li
 
 
 def _places(known: Array, keys: Sequence[object], rows: Array) -> dict[object, list[int]]:
-    """Of every problem the near-optimal configurations, by their rows in `known`."""
+    """For every problem the rows in `known` of its near-optimal configurations."""
     place = {tuple(row): i for i, row in enumerate(known.tolist())}
     near: dict[object, list[int]] = {}
     for key, row in zip(keys, rows.tolist(), strict=True):

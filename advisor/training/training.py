@@ -44,8 +44,8 @@ def train(
     paths = [path for path in given if path not in layouts]
     silicon = silicon_training.train(layouts, exclude_gpus, exclude_models, progress) if layouts else {}
     if not paths:
-        described = {"files": sorted(Path(path).name for path in layouts), "excluded_gpus": sorted(exclude_gpus), "versions": _versions()}
-        return Weights(moe=None, direct={}, about=described, silicon=silicon)
+        origin = {"files": sorted(Path(path).name for path in layouts), "excluded_gpus": sorted(exclude_gpus), "versions": _versions()}
+        return Weights(moe=None, direct={}, about=origin, silicon=silicon)
     measured = data.read(paths, exclude_gpus=exclude_gpus, exclude_models=exclude_models, progress=progress)
     learned = [part for part in measured if covers(part.problem) or direct_training.groups([part])]
     described = about(learned, exclude_gpus, exclude_models)
@@ -78,7 +78,7 @@ def fit(
 
 
 def about(measured: Sequence[Measured], exclude_gpus: Sequence[str], exclude_models: Sequence[Model]) -> dict[str, Any]:
-    """What the weights were trained on, as JSON values."""
+    """Facts of the training as JSON values: rows, GPUs, models, files, versions."""
     rows: dict[str, int] = {}
     for part in measured:
         kind = part.kind if part.problem.family == "fused_moe" else f"{part.problem.family}/{part.problem.dtype}"

@@ -26,7 +26,7 @@ from advisor.tuning.backends import MeasuringBackend, RecordedBackend
 from advisor.tuning.export import Row
 from advisor.tuning.order import Order
 from advisor.tuning.plan import Plan, make_plan
-from advisor.tuning.report import Tuned, report
+from advisor.tuning.tuned_result import Tuned, report
 
 Watch = Callable[[str, int, float | None], None]
 """Told (decision, trials so far, best so far in microseconds)."""
@@ -44,7 +44,7 @@ class Deadlines:
 
     @classmethod
     def of(cls, plan: Plan, began: float) -> Deadlines:
-        """Of a plan, from when its run began."""
+        """The deadlines of a plan whose run began at `began`."""
         limit_s = plan.order.time_limit_s
         if limit_s is None:
             return cls()
@@ -103,7 +103,7 @@ def _numbered(watch: Watch, plan: Plan) -> Watch:
 
 
 def open_backend(plan: Plan, deadlines: Deadlines) -> AbstractContextManager[Any]:
-    """Where a plan's latencies come from.
+    """The source of a plan's latencies, to be closed after use.
 
     Raises:
         UsageError: From another GPU than the one that is tuned for.

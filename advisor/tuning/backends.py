@@ -96,7 +96,7 @@ def holds_only_best(recording: Recording) -> bool:
     """
     problems = [[us for us, _ in rows.values()] for rows in recording.latencies.values() if rows]
     many = len(problems) >= NEAR_OPTIMAL_PROBLEMS and len(recording) >= NEAR_OPTIMAL_ROWS * len(problems)
-    return many and all(max(each) <= NEAR_OPTIMAL * min(each) for each in problems)
+    return many and all(max(problem) <= NEAR_OPTIMAL * min(problem) for problem in problems)
 
 
 class MeasuringBackend:
@@ -213,7 +213,7 @@ class MeasuringBackend:
         )
 
     def _too_slow(self, task: Task, configuration: Configuration, rounds: int) -> Measurement:
-        """What to make of a measurement none of whose rounds counts."""
+        """The outcome of a measurement none of whose rounds counts."""
         slow = (task.id, configuration.label())
         self._slow[slow] += 1
         return Measurement(
@@ -228,7 +228,7 @@ class MeasuringBackend:
     def _run(
         self, launches: tuple[Launch, ...], rounds: int, *, floor: bool, together: bool = False, deadline: float | None
     ) -> list[Outcome] | None:
-        """What became of the launches; None: the deadline passed first."""
+        """The outcomes of the launches; None: the deadline passed first."""
         if deadline is not None and self.scheduler.clock() >= deadline:  # not worth a worker's start
             return None
         batch = Batch(

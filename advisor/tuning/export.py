@@ -1,4 +1,4 @@
-"""What a tuning run hands over: the table under its right name, `triton.Config`s, and the before/after table reviewers ask for."""
+"""The files of a tuning run: the table under its right name, `triton.Config`s, and the before/after table reviewers ask for."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from advisor.tables.names import TableName
 from advisor.tables.tables import Table, read_table, render_table
 from advisor.tables.tuned_table import TunedTable, default_table
 from advisor.tuning.plan import Plan
-from advisor.tuning.tables import table_name
+from advisor.tuning.table_kernels import table_name
 
 ANOTHER = "choose another --export"
 

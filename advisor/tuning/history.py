@@ -1,4 +1,4 @@
-"""What ran before the first run of a study: a later run finds the table that the first one wrote."""
+"""The configurations that ran before the first run of a study: a later run finds the table that the first one wrote."""
 
 from __future__ import annotations
 

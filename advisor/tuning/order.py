@@ -1,4 +1,4 @@
-"""What a tuning run was asked for, and the target that is meant."""
+"""`Order`, the options of a tuning run, and the target that it names."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from advisor.result.schema import Problem
 from advisor.search.space import SearchSpace
 from advisor.search.stopping import MARGIN
 from advisor.system.errors import UsageError
-from advisor.tuning.tables import check_dtype, with_kernels_scales
+from advisor.tuning.table_kernels import check_dtype, with_kernels_scales
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """What was asked for; plain values, so that worker processes can be told.
+    """The options of a tuning run; plain values, so that they can be sent to worker processes.
 
     Attributes:
         target: A tuned table, `fused_moe`, a bundled kernel or `FILE.py::KERNEL`.
@@ -95,9 +95,9 @@ def target_of(order: Order) -> tuple[Target, KernelRef | None]:
     problems: list[tuple[KernelRef, Problem]] = []
     for kernel in made:
         entry = read_kernels(kernel.file)[kernel.function]
-        sizes = [dict(each) for each in order.sizes] or [dict(entry.get("example") or {})]
+        sizes = [dict(size) for size in order.sizes] or [dict(entry.get("example") or {})]
         if order.request.tokens:
-            sizes = [{**each, "M": tokens} for each in sizes for tokens in order.request.tokens]
+            sizes = [{**size, "M": tokens} for size in sizes for tokens in order.request.tokens]
         ops = [op for op in entry["ops"] if order.op in (None, op)]
         dtype = problem_dtype(entry, kernel.label, order.request.dtype)
         for op in ops:
@@ -109,15 +109,15 @@ def target_of(order: Order) -> tuple[Target, KernelRef | None]:
                     Problem(
                         family=entry["family"],
                         op=op,
-                        sizes=each,
+                        sizes=size,
                         dtype=dtype,
                         block_shape=block_shape_of(entry, dtype),
                         routing=order.request.routing,
                         cache="cold" if order.request.cache == "cold" else "warm",
                     ),
                 )
-                for each in sizes
-                if each
+                for size in sizes
+                if size
             ]
     if not problems:
         raise UsageError(f"{text}: which problem?", order.op, "--sizes NAME=VALUE,…, and an operator of the kernel's with --op")

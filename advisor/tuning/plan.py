@@ -1,4 +1,4 @@
-"""What a tuning run is about: launches, decisions, the space and what runs today. Every worker makes the same plan from the same order."""
+"""The plan of a tuning run: launches, decisions, space and what runs today. Every worker makes the same plan from one order."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from advisor.tables.tables import Table, clamp, read_table, select
 from advisor.tuning.backends import Subject, holds_only_best
 from advisor.tuning.order import Order, target_of
 from advisor.tuning.shared_rows import may_be_tried, of_own_table, restricted, with_fixed
-from advisor.tuning.tables import check_exported, kernel_of, table_name, with_tables_types
+from advisor.tuning.table_kernels import check_exported, kernel_of, table_name, with_tables_types
 
 if TYPE_CHECKING:
     from advisor.learned.base import Predictor
@@ -63,7 +63,7 @@ class Plan:
     unjudged: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by task: operators that share its entry, and have no say in it
 
     def launched(self, configuration: Configuration, launch: str) -> Configuration:
-        """What is launched for a configuration of the space: what the space does not name is as today (`replacement`)."""
+        """The configuration that is launched for one of the space: parameters outside the space stay as today (`replacement`)."""
         today = next(each.configuration for each in self.target.launches if each.id == launch)
         if configuration == today:  # what runs today, refused or not
             return configuration
@@ -152,14 +152,14 @@ def make_plan(order: Order) -> Plan:
 def _unjudged(whole: Target, group: Sequence[PlannedLaunch]) -> tuple[str, ...]:
     """The operators that run with a decision's table entry as well, and that nothing is measured of."""
     measured = {launch.id for launch in group}
-    others = (each for each in whole.launches if each.share == group[0].share and each.id not in measured and each.table is None)
-    return tuple(dict.fromkeys(each.problem.op for each in others))
+    others = (launch for launch in whole.launches if launch.share == group[0].share and launch.id not in measured and launch.table is None)
+    return tuple(dict.fromkeys(other.problem.op for other in others))
 
 
 def _sources(
     order: Order, kernel: KernelRef | None, recording: Recording | None, shares: Mapping[str, list[PlannedLaunch]]
 ) -> dict[str, str]:
-    """Where each decision's latencies come from: another kernel's, another device's or other rows say nothing of it.
+    """The source of each decision's latencies: another kernel's, another device's or other rows say nothing of it.
 
     By content: a file that was edited is another one, one that was copied or given more rows of other problems is the same.
     """
@@ -195,7 +195,7 @@ def _about(target: Target) -> str:
 
 
 def _kind(gpu: GpuSpec, group: Sequence[PlannedLaunch]) -> str:
-    """What other decisions must be about as well for their winners to say something of this one."""
+    """A text that decisions share whose winners say something of each other."""
     first = group[0].problem
     blocks = "" if first.block_shape is None else f" in blocks of {first.block_shape[0]} x {first.block_shape[1]}"
     return f"{gpu.name}; {group[0].kernel}; {'+'.join(launch.problem.op for launch in group)}; {first.dtype}{blocks}"
@@ -282,13 +282,13 @@ def _only_recorded(target: Target, recording: Recording) -> tuple[Target, list[s
 
 
 def _words(problem: Problem) -> set[str]:
-    """What a problem is, in words that another one may share."""
+    """A problem in words that another one may share."""
     words = [problem.family, problem.op, *(f"{name}={value}" for name, value in problem.sizes.items()), problem.dtype, problem.cache]
     return set(words)
 
 
 def _apart(problem: Problem, other: Problem) -> float:
-    """By how much the sizes that both have differ, in powers of e."""
+    """The difference of the sizes that both problems have, summed in powers of e."""
     shared = problem.sizes.keys() & other.sizes.keys()
     return sum(abs(math.log(max(problem.sizes[name], 1) / max(other.sizes[name], 1))) for name in shared)
 

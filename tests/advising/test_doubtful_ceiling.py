@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from advisor.advising import advise_target
-from advisor.advising.doubtful_ceiling import beyond_reach
+from advisor.advising.doubtful_ceiling import ceiling_doubts
 from advisor.advising.drafts import Measured
 from advisor.advising.targets import Request
 from advisor.advising.targets.resolve import resolve_target
@@ -49,8 +49,8 @@ def test_a_launch_far_above_its_ceiling_without_a_remedy_says_so(above: float, s
     stuck = replace(first, recommendation=None, headroom=above - 1)
     helped = replace(second, headroom=0.5)
     assert helped.recommendation is not None
-    told = beyond_reach((stuck, helped), {})
+    told = ceiling_doubts((stuck, helped), {})
     assert [each.startswith(f"{first.id} was measured 10 % or more above the tunable ceiling") for each in told] == [True] * said
     simulated = replace(stuck, measured=replace(stuck.measured, origin="simulated"))
-    assert [f"{first.id} was simulated 10 %" in each for each in beyond_reach((simulated,), {})] == [True] * said
-    assert beyond_reach((replace(stuck, measured=None), helped), {}) == (), "what is only predicted is explained by its gap"
+    assert [f"{first.id} was simulated 10 %" in each for each in ceiling_doubts((simulated,), {})] == [True] * said
+    assert ceiling_doubts((replace(stuck, measured=None), helped), {}) == (), "what is only predicted is explained by its gap"

@@ -11,7 +11,7 @@ from advisor.advising import advise_target
 from advisor.advising.audit_regret import regrets
 from advisor.advising.targets import Request
 from advisor.advising.targets.resolve import resolve_target
-from advisor.advising.targets.tables import table_target
+from advisor.advising.targets.table_targets import table_target
 from advisor.learned import load_predictor
 from advisor.pipelines import problem_batch
 from advisor.rendering import figures

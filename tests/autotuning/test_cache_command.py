@@ -10,7 +10,7 @@ import pytest
 
 from advisor.autotuning.decisions.cache import FILE_NAME, Cache, ProblemKey, Row
 from advisor.cli import main
-from advisor.measurement.rows import read_measured
+from advisor.measurement.measured_rows import read_measured
 
 from .kernels import call, configs, tuned
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from advisor.autotuning import configurations
+from advisor.autotuning import triton_configs
 from advisor.autotuning.decisions import keys
 from advisor.autotuning.recognise import evaluate, problem_of_call, recognise
 from advisor.autotuning.source import code_hash, passed_constants, source_hash
@@ -55,8 +55,8 @@ def test_identities():
     import triton
 
     values = {"A": 1, "B": True}
-    one = configurations.identity(triton.Config(values, num_warps=8))
-    assert one == configurations.identity(triton.Config({"B": True, "A": 1}, num_warps=8, num_ctas=1))
+    one = triton_configs.identity(triton.Config(values, num_warps=8))
+    assert one == triton_configs.identity(triton.Config({"B": True, "A": 1}, num_warps=8, num_ctas=1))
     others = [
         triton.Config({"A": 1, "B": 1}, num_warps=8),
         triton.Config(values),
@@ -65,8 +65,8 @@ def test_identities():
         triton.Config(values, num_warps=8, ir_override="x.ttir"),
         triton.Config(values, num_warps=8, ir_override="y.ttir"),
     ]
-    assert len({one, *map(configurations.identity, others)}) == 7
-    assert configurations.parameters(one) == {"A": 1, "B": True, "num_warps": 8, "num_stages": 3}
+    assert len({one, *map(triton_configs.identity, others)}) == 7
+    assert triton_configs.parameters(one) == {"A": 1, "B": True, "num_warps": 8, "num_stages": 3}
 
 
 def test_configurations_that_look_alike_are_measured_each():

@@ -14,7 +14,7 @@ import pytest
 from advisor import load_predictor
 from advisor.comparison.static import judge
 from advisor.gpus.hardware import match_device_name
-from advisor.measurement.rows import read_measured
+from advisor.measurement.measured_rows import read_measured
 from advisor.pipelines import configuration_batch, problem_batch
 from advisor.result.comparison_schema import StaticSide
 from advisor.result.schema import Latency

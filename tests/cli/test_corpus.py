@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from advisor.advising.targets import Request
 from advisor.advising.targets.resolve import tables_in
-from advisor.advising.targets.tables import table_target
+from advisor.advising.targets.table_targets import table_target
 from advisor.cli import main
 from advisor.cli.advise_command import _advise
 from advisor.cli.advise_reports import write

@@ -10,7 +10,7 @@ import pytest
 
 from advisor.advising import advise_target
 from advisor.advising.targets import Request
-from advisor.advising.targets.kernels import closed_form_kernel
+from advisor.advising.targets.kernel_targets import closed_form_kernel
 from advisor.comparison import Options, compare_files, compare_trees
 from advisor.comparison.kernels import resources
 from advisor.comparison.kernels.kernel_source import parse

@@ -84,7 +84,7 @@ def record_and_replay(folder: Path, environment: dict[str, str]) -> None:
 
 def tune(folder: Path, environment: dict[str, str]) -> None:
     """A kernel is tuned, and says what was measured."""
-    arguments = ["--sizes", "B=16,H=512", "--trials", "6", "--device", "cuda", "-o", "tuned", "--export", "tuned", "--format", "json"]
+    arguments = ["--sizes", "B=2,H=64", "--trials", "3", "--device", "cuda", "-o", "tuned", "--export", "tuned", "--format", "json"]
     found = json.loads(run(folder, environment, "-m", "advisor", "tune", "softmax", *arguments))
     assert "H200" in json.dumps(found) or environment == {}
     assert (folder / "tuned" / "result.json").exists() and '"measured"' in json.dumps(found)

@@ -17,9 +17,9 @@ from advisor.gpus.hardware import match_device_name
 from advisor.learned import load_predictor
 from advisor.measurement import find_kernels, read_measured
 from advisor.measurement.launch import problem_key
+from advisor.measurement.measured_rows import MeasuredRow, bound_us
 from advisor.measurement.ordering import foremost, predicted_latency_us
 from advisor.measurement.plan import campaign_space
-from advisor.measurement.rows import MeasuredRow, bound_us
 from advisor.result.schema import Configuration, Problem
 
 TRIED = (1, 4, 8)
@@ -59,13 +59,18 @@ def _key(configuration: Configuration) -> tuple[object, ...]:
     return tuple(sorted(configuration.flat().items(), key=str))
 
 
-def judge(rows: Iterable[MeasuredRow]) -> list[Judged]:
-    """Every problem of the rows, in their order; rows without a latency, a configuration or a known GPU are left out."""
+def _problems(rows: Iterable[MeasuredRow]) -> list[list[MeasuredRow]]:
+    """Rows by GPU, kernel and problem; without those that lack a latency, a configuration or a known GPU."""
     groups: dict[tuple[str, str, str], list[MeasuredRow]] = defaultdict(list)
     for row in rows:
         if row.latency_us is not None and row.configuration is not None and match_device_name(row.gpu) is not None:
             groups[row.gpu, row.kernel, problem_key(row.problem)].append(row)
-    return [_judged(*key[:2], group) for key, group in groups.items()]
+    return list(groups.values())
+
+
+def judge(rows: Iterable[MeasuredRow]) -> list[Judged]:
+    """Every problem of the rows, in their order."""
+    return [_judged(each[0].gpu, each[0].kernel, each) for each in _problems(rows)]
 
 
 def _judged(gpu_name: str, kernel: str, rows: list[MeasuredRow]) -> Judged:
@@ -94,23 +99,19 @@ def _judged(gpu_name: str, kernel: str, rows: list[MeasuredRow]) -> Judged:
 
 def errors(rows: Iterable[MeasuredRow]) -> list[str]:
     """Of every kernel, type and cache state: how far the predictions lie from the rows, and how many rows are below the bound."""
-    groups: dict[tuple[str, str, str, str], list[tuple[float, bool]]] = defaultdict(list)
-    for row in rows:
-        gpu = match_device_name(row.gpu)
-        if row.latency_us is None or row.configuration is None or gpu is None:
-            continue
-        batch = pipelines.configuration_batch([row.configuration])
-        said = float(np.ravel(load_predictor().predict(pipelines.problem_batch([row.problem]), batch, gpu).us)[0])
-        least = bound_us(row.problem, gpu)
-        groups[row.gpu, row.kernel, row.problem.dtype, row.problem.cache].append(
-            (np.log(said / row.latency_us), least is not None and row.latency_us < least)
-        )
+    found: dict[tuple[str, ...], list[tuple[float, bool]]] = defaultdict(list)
+    for group in _problems(rows):
+        one, gpu = group[0], match_device_name(group[0].gpu)
+        tried = pipelines.configuration_batch([row.configuration for row in group])
+        said = np.broadcast_to(load_predictor().predict(pipelines.problem_batch([one.problem]), tried, gpu).us, (len(group),))
+        took, least = np.array([row.latency_us for row in group]), bound_us(one.problem, gpu) or 0.0
+        key = (one.gpu, one.kernel, one.problem.dtype, one.problem.cache)
+        found[key] += zip(np.log(said / took).tolist(), (took < least).tolist(), strict=True)
     lines = []
-    for key, found in groups.items():
-        error = np.array([each for each, _ in found if np.isfinite(each)])
-        mape = 100 * np.mean(np.abs(np.expm1(error)))
-        below = sum(low for _, low in found)
-        lines.append(f"{' '.join(key)}: {len(found)} rows, error {mape:.1f} %, bias {100 * error.mean():+.1f} %, {below} below the bound")
+    for key, each in found.items():
+        error = np.array([log for log, _ in each if np.isfinite(log)])
+        mape, bias, below = 100 * np.mean(np.abs(np.expm1(error))), 100 * error.mean(), sum(low for _, low in each)
+        lines.append(f"{' '.join(key)}: {len(each)} rows, error {mape:.1f} %, bias {bias:+.1f} %, {below} below the bound")
     return lines
 
 

@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -140,12 +140,12 @@ HOURS: tuple[tuple[Command, ...], ...] = (
 class Finding:
     """What a rehearsed half hour came to."""
 
-    rows: dict[str, int]
+    rows: dict[str, int] = field(default_factory=dict)
     problems: int = 0
     complete: int = 0
     whole: int = 0
     expected_s: float = 0.0
-    wrong: list[str] | None = None
+    wrong: list[str] = field(default_factory=list)
 
 
 def expected_s(plan: str, device: str, before: int) -> float:
@@ -153,9 +153,9 @@ def expected_s(plan: str, device: str, before: int) -> float:
     from advisor.gpus.hardware import load_gpu
     from advisor.measurement.plan import batches_of, read_plan
 
-    read = read_plan(ROOT / "tests" / "gpu" / f"{plan}.toml")
     if plan == "campaign":
         return math.inf  # more than anyone has time for
+    read = replace(read_plan(ROOT / "tests" / "gpu" / f"{plan}.toml"), recommended=0)  # the order does not matter
     gpu = load_gpu(re.search(r"gpu=([^,]*)", device)[1] if "gpu=" in device else "H200")
     sides = [len(batch.launches) for batch in batches_of(read, gpu)]
     one = [BATCH_S + n * (LAUNCH_S + read.sustained_s) + (n + 1) * read.rounds * ROUND_S for n in sides]
@@ -167,7 +167,7 @@ def rehearse(hour: int, device: str, python: str, cut_s: float, wheels: Path | N
     from advisor.measurement import read_measured
     from tests.gpu.judge import judge
 
-    found = Finding(rows={}, wrong=[])
+    found = Finding()
     with tempfile.TemporaryDirectory(prefix="half-hour-") as place:
         machine, kept = Path(place) / "machine", Path(place) / "kept"
         kept.mkdir()
@@ -196,7 +196,9 @@ def rehearse(hour: int, device: str, python: str, cut_s: float, wheels: Path | N
                 else:
                     found.expected_s += step.seconds
             print(f"{name}: {command.finds}; {took:.0f} s here, at most {command.seconds} s there; exit code {code}", flush=True)
-            for each in wrong:
+            brought = [f"{path.relative_to(out)} ({path.stat().st_size >> 10} KiB)" for path in sorted(out.rglob("*")) if path.is_file()]
+            print(f"   brings {', '.join(brought) or 'nothing'}", flush=True)
+            for each in [*re.findall(r"^not tuned.*$", log, re.MULTILINE), *wrong]:
                 print(f"   {each}", flush=True)
             found.wrong += [f"{name}: {each}" for each in wrong]
         for plan in found.rows:
@@ -297,12 +299,9 @@ def main(arguments: list[str] | None = None) -> int:
         found = rehearse(hour, given.device, given.python, given.seconds, given.wheels)
         total = found.expected_s + START_S
         rows = ", ".join(f"{count} of {plan}" for plan, count in found.rows.items()) or "none"
-        print(
-            f"half hour {hour}: rows {sum(found.rows.values())} ({rows}); problems {found.problems}, {found.complete} with default, "
-            f"recommended and best, {found.whole} of them whole spaces; about {total / 60:.0f} minutes of 30 on a GPU, {START_S} s of start included; "
-            f"{len(found.wrong or ())} complaints",
-            flush=True,
-        )
+        known = f"problems {found.problems}, {found.complete} with default, recommended and best, {found.whole} of them whole spaces"
+        minutes = f"about {total / 60:.0f} of 30 minutes on a GPU, {START_S} s of start included"
+        print(f"half hour {hour}: rows {sum(found.rows.values())} ({rows}); {known}; {minutes}; {len(found.wrong)} complaints", flush=True)
         failed += bool(found.wrong) + (total > HALF_HOUR_S)
     return int(failed > 0)
 

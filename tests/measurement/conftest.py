@@ -10,7 +10,7 @@ import pytest
 
 from advisor.gpus.hardware import match_device_name
 from advisor.measurement import KernelRef, Launch
-from advisor.measurement.rows import MeasuredRow, bound_us
+from advisor.measurement.measured_rows import MeasuredRow, bound_us
 from advisor.result.schema import Configuration, Problem
 
 KERNELS = Path(__file__).parent / "kernels" / "cpu_kernels.py"

@@ -189,7 +189,7 @@ def test_a_launch_that_is_kept_up(stub, kernel, monkeypatch):
         run_batch(open_device(parse_device("cuda")), replace(batch(kernel()), sustained_s=0.05)), KERNEL_US.values(), strict=True
     ):
         kept_up = outcome.sustained
-        assert kept_up.latency_us == pytest.approx(took, rel=1e-2) and kept_up.seconds >= 0.05
+        assert took < kept_up.latency_us < took + REPLAY_US / 40 and kept_up.seconds >= 0.05
         assert (kept_up.sm_clock_mhz, kept_up.power_w) == (1500.0, 650.0)
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from advisor.measurement import measure, read_measured
 from advisor.measurement.journal import Journal
-from advisor.measurement.rows import HEADER
+from advisor.measurement.measured_rows import HEADER
 from advisor.system.errors import AdvisorError, InputError, UsageError
 
 from .conftest import launches

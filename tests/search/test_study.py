@@ -19,8 +19,8 @@ from sqlalchemy.exc import IntegrityError
 
 from advisor.search import claims
 from advisor.search.backend import Measurement
-from advisor.search.report import plots, search_reports, state_of
 from advisor.search.sampler import LOST
+from advisor.search.search_report import plots, search_reports, state_of
 from advisor.search.stopping import StoppingRule
 from advisor.search.storage import _lock, open_storage
 from advisor.search.study import STOPPED, Budget, Tuner, counts

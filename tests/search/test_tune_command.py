@@ -34,7 +34,7 @@ from advisor.tables.defaults import default_configuration
 from advisor.tables.tables import read_table, select
 from advisor.tuning import Deadlines, Order, make_plan
 from advisor.tuning.backends import MeasuringBackend, Subject
-from tests.search.test_tune_report import near_optimal
+from tests.search.test_tuned_result import near_optimal
 
 SWEEP = Path(__file__).resolve().parents[1] / "data" / "sweep.csv"
 MODEL = ["--model", "Qwen3-30B-A3B", "--gpu", "H200"]

@@ -17,11 +17,7 @@ QWEN, LLAMA, MOE = "Qwen3-32B", "Llama-3.1-70B", "Qwen3-30B-A3B"
 def weights(operators) -> float:
     """Of all products with weights, without the experts', and of the experts."""
     dense = sum(each.count * each.sizes["N"] * each.sizes["K"] for each in operators if each.kind == "gemm")
-    moe = sum(
-        each.count * each.sizes["E"] * each.sizes["H"] * each.sizes["N"] * {"w13": 2, "w2": 1}.get(each.op, 0)
-        for each in operators
-        if each.kind == "moe"
-    )
+    moe = sum(3 * each.count * each.sizes["E"] * each.sizes["H"] * each.sizes["N"] for each in operators if each.kind == "moe")
     return dense + moe
 
 
@@ -64,14 +60,14 @@ def test_a_mixed_step_has_one_product_over_all_tokens_and_two_attentions():
 def test_weights_and_kv_cache_are_cold_and_activations_warm():
     found = step_operators(load_architecture(MOE), Load(contexts=(4096,) * 64), Split())
     cold = {each.name for each in found if each.cache == "cold"}
-    assert {"qkv_proj", "o_proj", "attention", "experts w13", "experts w2", "lm_head"} <= cold
-    assert not cold & {"input norm", "rope", "experts activation"}
+    assert {"qkv_proj", "o_proj", "attention", "experts", "lm_head"} <= cold
+    assert not cold & {"input norm", "rope", "q norm"}
 
 
 def test_expert_parallel_ranks_hold_whole_experts():
     found = step_operators(load_architecture(MOE), Load(contexts=(64,)), Split(tensor=4, experts=True))
-    w13 = next(each for each in found if each.op == "w13")
-    assert (w13.sizes["E"], w13.sizes["N"]) == (32, 768)
+    experts = next(each for each in found if each.kind == "moe")
+    assert (experts.sizes["E"], experts.sizes["ranks"], experts.sizes["N"]) == (128, 4, 768)
 
 
 @pytest.mark.parametrize("name", ["bert_large", "gpt2_large", "opt_13"])

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 
 from advisor.advising.drafts import Measured
+from advisor.measurement.measured_rows import read_rounds
 from advisor.measurement.row_configuration import read_configuration
 from advisor.measurement.row_source import RowSource
-from advisor.measurement.rows import read_rounds
 from advisor.measurement.statistics import CONFIDENCE, median_interval
 from advisor.result.schema import Configuration, Latency, MeasuredRounds
 from advisor.rows.row_origin import simulated_rows
@@ -45,7 +45,7 @@ class MeasuredFile:
 
     @property
     def word(self) -> str:
-        """What its latencies are."""
+        """The origin of its latencies, in a word."""
         return "simulated" if len(self.simulated) and self.simulated.all() else "measured"
 
     def chosen(self, which: np.ndarray) -> list[Row]:
@@ -57,7 +57,7 @@ class MeasuredFile:
         return RowSource(self.label, row + 1, {name: self.rows.text[name][row] for name in self.rows.header})
 
     def median(self, chosen: Sequence[int]) -> Latency:
-        """Of the chosen rows, with the least and the greatest where there are several."""
+        """The median latency of the chosen rows, with the least and the greatest where there are several."""
         values = self.latency[chosen]
         several = values.size > 1
         return Latency(
@@ -72,7 +72,7 @@ class MeasuredFile:
     def with_rounds(self, chosen: Sequence[int]) -> Measured:
         """The median of the chosen rows, with their rounds; of one row it is what `advisor compare` says of the same rounds."""
         latency, sources = self.median(chosen), [self.source(row) for row in chosen]
-        rounds = tuple(each for source in sources for each in read_rounds(source))
+        rounds = tuple(round_ for source in sources for round_ in read_rounds(source))
         if not rounds:
             return Measured(latency=latency)
         if len(sources) == 1 and (found := median_interval(rounds)) is not None:
@@ -97,7 +97,7 @@ def read_file(path: str | os.PathLike[str], text: str | None) -> MeasuredFile:
 
 
 def coverage(label: str, measured: int, launches: int) -> str:
-    """How many of a target's launches a file has latencies of."""
+    """The number of a target's launches that a file has latencies of."""
     return f"{label}: {part(measured, launches, 'launch')} {agree(measured, 'has', 'have')} a measurement"
 
 

@@ -10,7 +10,7 @@ from statistics import median
 
 from advisor.advising.drafts import Measured
 from advisor.advising.measured.file import coverage
-from advisor.advising.measured.rows import Matched, match
+from advisor.advising.measured.row_matching import Matched, match
 from advisor.advising.targets import Target
 from advisor.measurement import KernelRef, Launch
 from advisor.measurement.importers import NSIGHT_COMPUTE, KernelRecord, parse_profile
@@ -23,7 +23,7 @@ REASONS_SHOWN = 4
 
 
 def match_file(target: Target, path: str | os.PathLike[str]) -> Matched:
-    """Latencies of a target's launches from a profile of Nsight Compute or torch's profiler, or else from rows (`measured.rows.match`).
+    """Latencies of a target's launches from a profile of Nsight Compute or torch's profiler, or else from rows (`row_matching.match`).
 
     A kernel of a profile belongs to a launch when name, threads per CTA and CTAs agree, as far as the profiler says them, and with no
     other launch; one of which the profiler says the name alone (Proton's) belongs to none. Several runs give their median, with least

@@ -1,4 +1,4 @@
-"""What is advised on: a tuned table, a bundled kernel or one described in its file, as launches of known problems."""
+"""Targets of advice: a tuned table, a bundled kernel or one described in its file, as launches of known problems."""
 
 from advisor.advising.targets.target import CONFIGURATION_UNKNOWN, GEMM_OF_LAYER, PlannedLaunch, Request, Target, slots_of_a_rank
 

@@ -9,8 +9,8 @@ import difflib
 from pathlib import Path
 
 from advisor.advising.targets import Request, Target
-from advisor.advising.targets.kernels import closed_form_kernel, fused_moe_kernel
-from advisor.advising.targets.tables import table_target
+from advisor.advising.targets.kernel_targets import closed_form_kernel, fused_moe_kernel
+from advisor.advising.targets.table_targets import table_target
 from advisor.system.errors import InputError, UsageError
 from advisor.system.folders import files_below, not_permitted
 from advisor.system.resources import folder

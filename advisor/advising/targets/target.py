@@ -1,4 +1,4 @@
-"""What a TARGET stands for: its launches, on which GPU, and which of them share a configuration. `resolve.py` finds it."""
+"""A resolved TARGET: its launches, their GPU, and which of them share a configuration. `resolve.py` finds it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CONFIGURATION_UNKNOWN = "Which configuration is launched is not known: the repor
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What the user asked besides the target.
+    """The user's options besides the target.
 
     Raises:
         UsageError: A number is no positive integer, or the cache neither warm nor cold.

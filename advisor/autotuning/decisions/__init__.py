@@ -1,1 +1,1 @@
-"""What was decided, and the file in which processes share it."""
+"""Decisions, and the file in which processes share them."""

@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProblemKey:
-    """What timings belong to. `problem` is the canonical JSON of the recognised problem, with `family`; None where it is not known."""
+    """The key of timings. `problem` is the canonical JSON of the recognised problem, with `family`; None where it is not known."""
 
     kernel: str
     source: str
@@ -56,13 +56,13 @@ class ProblemKey:
 
     @property
     def constants(self) -> str:
-        """What tells it from other problems of the same key, as text: "HEAD_DIM=128"; empty where nothing does."""
+        """The constants that tell it from other problems of the same key: "HEAD_DIM=128"; empty where none do."""
         return self.source.partition(FOR_CONSTANTS)[2]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """What is known of one configuration of a problem; latencies in microseconds.
+    """One configuration of a problem as the cache has it; latencies in microseconds.
 
     `took_s`: the seconds that one run of a configuration took which was left out for that; whoever allows as much may measure it.
     """
@@ -119,7 +119,7 @@ class Cache:
         self._do(action)
 
     def rows(self, problem: str) -> dict[str, Row]:
-        """What is known of the problem's configurations, claims left out."""
+        """The rows of the problem's configurations, claims left out."""
         query = "SELECT config, state, us, low_us, high_us, predicted_us, reason, at, took_s FROM timings WHERE problem = ? AND state <> ?"
         found = self._do(lambda connection: connection.execute(query, (problem, CLAIMED)).fetchall())
         return {config: _row(config, *rest) for config, *rest in found}
@@ -286,7 +286,7 @@ class Cache:
         return self._connection
 
     def _fall_back(self, why: str) -> None:
-        """To memory, with what the file still gives."""
+        """Goes on in memory, with what the file still gives."""
         self.in_memory = True
         memory = in_memory()
         kept = copied_to(self.path, memory) if self.path is not None else False

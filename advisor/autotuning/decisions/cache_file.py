@@ -40,7 +40,7 @@ def took_s_of(reason: str) -> float | None:
 
 
 def _take_from_reasons(connection: sqlite3.Connection) -> None:
-    """What a longer limit would allow is measured again, whichever version left it out."""
+    """Fills `took_s` of runs that were too slow from their reasons, so that a longer limit measures them again (version 1 lacks it)."""
     connection.create_function("took_s_of", 1, took_s_of, deterministic=True)
     connection.execute(_FROM_REASONS)
 

@@ -1,4 +1,4 @@
-"""What was decided for one key, and what is known of every configuration that was looked at."""
+"""The decision for one key, with every configuration that was looked at."""
 
 from __future__ import annotations
 

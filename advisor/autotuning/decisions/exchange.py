@@ -11,11 +11,11 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from advisor.autotuning.configurations import parameters
 from advisor.autotuning.decisions import foreign
 from advisor.autotuning.decisions.cache import FILE_NAME, Cache, ProblemKey, Row, copy_of
 from advisor.autotuning.decisions.cache_file import took_s_of
-from advisor.autotuning.models import gpu_model
+from advisor.autotuning.gpu_names import gpu_model
+from advisor.autotuning.triton_configs import parameters
 from advisor.rows.cells import LATENCY_LIMIT, is_latency
 from advisor.rows.parameter_names import family_names, needed_parameters
 from advisor.rows.rows import CONFIG_COLUMNS, FAMILY_PARAMETERS, parse_rows
@@ -33,7 +33,7 @@ _SQLITE = b"SQLite format 3\0"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Imported:
-    """What an import brought in."""
+    """The outcome of an import."""
 
     problems: int
     timings: int
@@ -115,8 +115,8 @@ def csv_rows(found: Iterable[Entry]) -> CsvRows:
             written = []
         else:
             cells = [_cells(entry, row) for row in measured]
-            written = [each for each in cells if isinstance(each, dict)]
-            whys = [each for each in cells if isinstance(each, str)]
+            written = [cell for cell in cells if isinstance(cell, dict)]
+            whys = [cell for cell in cells if isinstance(cell, str)]
         if written:
             table += written
             rows.update({why: rows.get(why, 0) + whys.count(why) for why in set(whys)})
@@ -181,7 +181,7 @@ def import_path(cache: Cache, path: Path, gpu: str | None) -> Imported:
             )
         return _import_export(cache, path, document)
     timings = foreign.read_foreign(path, document)
-    where = gpu or next((each.gpu for each in timings if each.gpu), None)
+    where = gpu or next((timing.gpu for timing in timings if timing.gpu), None)
     if not timings:
         return Imported(problems=0, timings=0, origin="empty")
     if where is None:

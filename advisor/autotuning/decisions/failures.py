@@ -43,7 +43,7 @@ class LeftOut:
 
 
 def left_out(error: Exception, stage: str) -> LeftOut:
-    """What an exception says of a configuration; `stage` is compile or launch."""
+    """The reason that an exception gives for leaving a configuration out; `stage` is compile or launch."""
     reason = shorten(f"{type(error).__name__}: {error}", 300)
     if isinstance(error, TooSlowError):
         return LeftOut(state="time", reason=shorten(str(error), 300), lasting=True, fatal=False, error=error, took_s=error.took_s)

@@ -15,8 +15,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from advisor.autotuning.configurations import CONFIG_OPTIONS, identity
 from advisor.autotuning.decisions.cache import Cache, ProblemKey, Row
+from advisor.autotuning.triton_configs import CONFIG_OPTIONS, identity
 from advisor.system.errors import InputError, NotOursError
 from advisor.system.reading import read_bytes
 
@@ -150,10 +150,17 @@ def by_name(kernel: str, gpu: str, key: str) -> ProblemKey:
 def rows_of(timings: list[ForeignTiming], origin: str) -> list[Row]:
     """Rows of ours."""
     rows = []
-    for each in timings:
-        state = "measured" if each.us is not None else "crash" if each.failed else "not-measured"
+    for timing in timings:
+        state = "measured" if timing.us is not None else "crash" if timing.failed else "not-measured"
         rows.append(
-            Row(config=each.config, state=state, us=each.us, low_us=each.low_us, high_us=each.high_us, reason=f"imported from {origin}")
+            Row(
+                config=timing.config,
+                state=state,
+                us=timing.us,
+                low_us=timing.low_us,
+                high_us=timing.high_us,
+                reason=f"imported from {origin}",
+            )
         )
     return rows
 
@@ -162,14 +169,14 @@ def add_by_name(cache: Cache, timings: list[ForeignTiming], gpu: str, origin: st
     """Keeps timings of kernels known by name; how many problems they belong to."""
     problems: dict[str, list[ForeignTiming]] = {}
     keys: dict[str, ProblemKey] = {}
-    for each in timings:
-        key = by_name(each.kernel, gpu, each.key)
+    for timing in timings:
+        key = by_name(timing.kernel, gpu, timing.key)
         keys[key.id] = key
-        problems.setdefault(key.id, []).append(each)
+        problems.setdefault(key.id, []).append(timing)
     for name, members in problems.items():
         cache.add_problem(keys[name])
         cache.record_all(name, rows_of(members, origin))
-        for best in (each for each in members if each.best):
+        for best in (member for member in members if member.best):
             cache.decide(name, "", best.config, "imported")
     return len(problems)
 

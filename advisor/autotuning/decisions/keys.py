@@ -25,7 +25,7 @@ def round_up_to_power_of_two(value: Any) -> Any:
 
 
 def bucket_function(bucket: Bucket, name: str) -> Callable[[Any], Any]:
-    """What maps a value to its bucket: "pow2", ascending upper ends (above the last: powers of two), or a function.
+    """A function from a value to its bucket: for "pow2", ascending upper ends (above the last: powers of two), or a function.
 
     Raises:
         UsageError: It is none of these.

@@ -39,7 +39,7 @@ def is_alive(owner: str) -> bool | None:
 
 
 def _among() -> str:
-    """Where process numbers mean the same, as far as the system says: without /proc (macOS), the machine."""
+    """The scope within which process numbers are unique, as far as the system says: without /proc (macOS), the machine."""
     return processes.namespace() or platform.node()
 
 

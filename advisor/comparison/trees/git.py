@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from advisor.gpus.hardware import match_device_name
-from advisor.measurement.rows import MeasuredRow
+from advisor.measurement.measured_rows import MeasuredRow
 from advisor.result.schema import Result
 from advisor.system.errors import InputError, UsageError
 

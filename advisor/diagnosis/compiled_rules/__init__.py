@@ -55,7 +55,7 @@ MOST_NAMES = 4
 def check_compiled(
     inspection: Inspection, facts: CodeFacts, gpu: GpuSpec | None = None, analysis: KernelAnalysis | None = None
 ) -> tuple[Finding, ...]:
-    """What the rules find in one inspected kernel; a rule that crashes becomes an error finding, and the run goes on.
+    """Findings of the rules in one inspected kernel; a rule that crashes becomes an error finding, and the run goes on.
 
     What hangs on strides that are not given is withheld; the inspection's assumptions say so.
 

@@ -1,4 +1,4 @@
-"""What a rule on compiled code may look at."""
+"""The context of a rule on compiled code: the kernel, its counts and its prediction."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ class CompiledContext:
 
     @property
     def compiled(self) -> CompiledKernel:
-        """What the compiler made."""
+        """The compiled kernel."""
         return self.inspection.compiled
 
     @property
     def demand(self) -> KernelDemand:
-        """What was counted."""
+        """The demand counted in the kernel."""
         return self.inspection.demand
 
     @cached_property
@@ -67,7 +67,7 @@ class CompiledContext:
 
     @cached_property
     def divisors(self) -> dict[int, Divisor]:
-        """What the divisions of the module divide by."""
+        """The divisors of the module's divisions."""
         return divisors(self.module)
 
     @cached_property
@@ -121,7 +121,7 @@ class CompiledContext:
 
     @property
     def work(self) -> MachineWork | None:
-        """What the machine code does beyond the IR; None without a GPU."""
+        """The work of the machine code beyond the IR; None without a GPU."""
         found = self.analysis
         if found is None:
             return None

@@ -8,7 +8,7 @@ from advisor.result.schema import Finding
 
 
 class ClampedBlockK:
-    """What runs is not what was written."""
+    """The stack runs another BLOCK_SIZE_K than the entry has."""
 
     id = "clamped-block-k"
     title = "BLOCK_SIZE_K is clamped to the quantization block"

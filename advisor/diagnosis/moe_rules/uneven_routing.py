@@ -10,7 +10,7 @@ from advisor.result.schema import Finding
 
 
 class UnevenRouting:
-    """What the given routing costs against an even one."""
+    """The given routing costs time against an even one."""
 
     id = "uneven-routing"
     title = "The routing loads some experts far more than others"

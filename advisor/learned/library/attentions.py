@@ -16,9 +16,9 @@ EXPONENTIALS_PER_CLOCK = 16.0  # of an SM's special function units
 
 
 def prefill(
-    batch: Array, length: Array, heads: Array, kv_heads: Array, head_dim: Array, window: Array, gpu: Chip, size: float, kv_size: float
+    batch: Array, length: Array, heads: Array, kv_heads: Array, head_dim: Array, window: Array, gpu: Chip, kv_size: float
 ) -> tuple[Array, dict[str, Array]]:
-    """Latency in microseconds and features, [n] each; `window` 0: none; `size` and `kv_size`: bytes of an element."""
+    """Latency in microseconds and features, [n] each; `window` 0: none; `kv_size`: bytes of an element of the cache."""
     seen = np.where(window > 0, np.minimum(window, length), length)
     pairs = batch * heads * (seen * (seen + 1) / 2 + (length - seen) * seen)
     flop = 4 * pairs * head_dim
@@ -27,7 +27,8 @@ def prefill(
     inner = 2 * batch * kv_heads * length * head_dim * (2.0 + kv_size)
     dram = (outer + inner) * missed_share(outer + inner, 0.7 * gpu.l2_bytes) / (0.92 * gpu.dram)
     l2 = (outer + 4 * batch * heads * length * head_dim * np.maximum(1, seen / 256)) / gpu.l2_rate
-    columns, by_tile = {}, {}
+    columns: dict[str, Array] = {}
+    by_tile: dict[str, Array] = {}
     for rows, keys in PREFILL_TILES:
         tiles = np.ceil(length / rows)
         ctas = tiles * batch * heads
@@ -67,7 +68,7 @@ def prefill(
 
 
 def decode(
-    batch: Array, length: Array, heads: Array, kv_heads: Array, head_dim: Array, window: Array, gpu: Chip, size: float, kv_size: float
+    batch: Array, length: Array, heads: Array, kv_heads: Array, head_dim: Array, window: Array, gpu: Chip, kv_size: float
 ) -> tuple[Array, dict[str, Array]]:
     """As `prefill`, of one query per sequence against `length` keys: bound by the cache it reads, which is split over CTAs."""
     group = heads / kv_heads
@@ -79,7 +80,8 @@ def decode(
     compute = 4 * batch * kv_heads * np.ceil(group / 16) * 16 * seen * head_dim / (gpu.rate * gpu.sms * gpu.clock)
     exponentials = batch * heads * seen / (EXPONENTIALS_PER_CLOCK * gpu.sms * gpu.clock)
     ctas = batch * kv_heads * np.ceil(group / 64)
-    columns, chains = {}, []
+    columns: dict[str, Array] = {}
+    chains: list[Array] = []
     for keys in (64, 128):
         blocks = np.ceil(seen / keys)
         splits = np.clip(np.floor(2 * gpu.sms / ctas), 1, blocks)
@@ -87,13 +89,14 @@ def decode(
         step = 2 * keys * head_dim * kv_size / (gpu.dram / gpu.sms * 3) + 0.25
         chains.append(steps * step + np.where(splits > 1, 2.0 + batch * heads * head_dim * 4 * splits / gpu.l2_rate, 0))
         columns |= {f"splits {keys}": np.log(splits), f"steps {keys}": np.log(steps)}
-    for name, sms, keys in (
-        ("pairs", 2 * gpu.sms, np.select([head_dim <= 64, head_dim <= 128], [256.0, 128.0], 64.0)),
-        ("ones", gpu.sms, 128.0),
-    ):
-        splits = flash_splits(ctas, np.ceil(seen / keys), sms)
-        steps = np.ceil(np.ceil(seen / keys) / splits)
-        columns |= {f"steps of {name}": np.log(steps * keys), f"waves of {name}": np.ceil(ctas * splits / sms), f"splits of {name}": splits}
+    wide = np.select([head_dim <= 64, head_dim <= 128], [256.0, 128.0], 64.0)
+    for name, slots, of_step in (("pairs", 2 * gpu.sms, wide), ("ones", gpu.sms, np.full(1, 128.0))):
+        parts = flash_splits(ctas, np.ceil(seen / of_step), slots)
+        columns |= {
+            f"steps of {name}": np.log(np.ceil(np.ceil(seen / of_step) / parts) * of_step),
+            f"waves of {name}": np.ceil(ctas * parts / slots),
+            f"splits of {name}": parts,
+        }
     chain = np.minimum(*chains)
     us = (chain**4 + dram**4 + l2**4 + compute**4) ** 0.25 + 5.0
     waves, tiled = ctas / gpu.sms, batch * kv_heads * np.ceil(group / 16) / gpu.sms

@@ -1,4 +1,4 @@
-"""What the models of measured library kernels read of a GPU."""
+"""The rates and capacities of a GPU that the models of measured library kernels read."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Chip:
 
     @property
     def identity(self) -> dict[str, float]:
-        """What tells one measured GPU from another: with the identity of a relative, the trees answer as for that relative."""
+        """Figures that tell measured GPUs apart: with the identity of a relative, the trees answer as for that relative."""
         return {"sms": self.sms, "capability": self.capability, "clock": self.clock, "dram": self.dram, "l2": self.l2_bytes}
 
 

@@ -126,7 +126,7 @@ def _rows(problem: ProblemBatch, gpu: Machine, streaming: Streaming) -> tuple[Co
     }, us
 
 
-def _alike(kind: str, gpu: Machine) -> bool:
+def alike(kind: str, gpu: Machine) -> bool:
     """Whether a GPU's libraries run kernels like those learned: CUDA's, and fp8 on tensor cores such as Ada's and Hopper's."""
     if kind == "gemm/fp8":
         return gpu.compute_capability >= 8.9 and gpu.compute_capability not in TENSOR_MEMORY
@@ -177,7 +177,7 @@ class DirectModel:
 
     def _far(self, problem: ProblemBatch, gpu: Machine, features: Array) -> Array:
         """The largest factor by which a size lies outside of what was learned, [n]; 1 inside of all; infinite on GPUs unlike them."""
-        if not _alike(self.kind, gpu):
+        if not alike(self.kind, gpu):
             return np.full(features.shape[0], np.inf)
         names = list(_columns(problem, gpu, self.physics)[0])
         beyond = np.zeros(features.shape[0])

@@ -75,7 +75,7 @@ LONGEST = {PREFILL: 16_384.0, DECODE: 131_072.0}
 
 
 class Series(NamedTuple):
-    """What was measured as one: a GPU, a stack and its version, the kernel's name, types of operands and KV cache."""
+    """One series of measurements: a GPU, a stack and its version, the kernel's name, types of operands and KV cache."""
 
     gpu: str
     stack: str
@@ -91,7 +91,7 @@ class Series(NamedTuple):
 
     @property
     def words(self) -> str:
-        """As a report names it: `vLLM 0.24.0 on H100`."""
+        """Its name in reports: `vLLM 0.24.0 on H100`."""
         stack = {"vllm": "vLLM", "sglang": "SGLang", "aiter": "AITER"}.get(self.stack, self.stack)
         whose = f", {NAMES[self.implementation]}" if self.implementation in NAMES else ""
         return f"{stack} {self.version}".strip() + f" on {self.gpu}{whose}"
@@ -110,8 +110,10 @@ def kind_of(problem: ProblemBatch, vendor: str) -> str | None:
 
 
 def types_of(problem: ProblemBatch) -> tuple[str, str]:
-    """Types of operands and KV cache of an attention, as `Series` has them."""
+    """Types of operands and KV cache, or of operands and their scales, as `Series` has them."""
     dtype = "bf16" if problem.dtype == "fp16" else problem.dtype
+    if problem.family == "gemm":
+        return dtype, "blocked" if problem.block_shape else ""
     kv = problem.weight_dtype or dtype
     return dtype, "bf16" if kv == "fp16" else kv
 
@@ -119,23 +121,25 @@ def types_of(problem: ProblemBatch) -> tuple[str, str]:
 def reference(kind: str, problem: ProblemBatch, gpu: Chip, series: Series) -> tuple[Array, dict[str, Array]]:
     """Reference latency in microseconds and features, [n] each, of a launch of `series` on `gpu`."""
     s = {name: np.asarray(values, dtype=np.float64) for name, values in problem.sizes.items()}
+    alike: dict[str, float] = {}
     if kind.startswith("gemm"):
         m, n, k = np.broadcast_arrays(s["M"], s["N"], s["K"])
         product = products.BLOCKED if problem.block_shape else products.PLAIN if problem.operand_bytes == 2 else products.SCALED
         us, columns = products.reference(m, n, k, gpu, product, tuned=kind == AMD_GEMM)
         if kind == AMD_GEMM:
-            columns |= {"operand bytes": problem.operand_bytes, "blocked": float(problem.block_shape is not None)}
+            alike |= {"operand bytes": problem.operand_bytes, "blocked": float(problem.block_shape is not None)}
     else:
-        length = s["M"] if kind == PREFILL else s["N"]
-        heads, kv_heads = s["H"], np.where(s["H_kv"] > 0, s["H_kv"], s["H"])
-        parts = np.broadcast_arrays(s["B"], length, heads, kv_heads, s["D"], s.get("window", column(0)))
+        length, kv_heads = s["M" if kind == PREFILL else "N"], np.where(s["H_kv"] > 0, s["H_kv"], s["H"])
+        batch, length, heads, kv_heads, head_dim, window = np.broadcast_arrays(
+            s["B"], length, s["H"], kv_heads, s["D"], s.get("window", column(0))
+        )
         of = attentions.prefill if kind == PREFILL else attentions.decode
-        us, columns = of(*parts, gpu, problem.operand_bytes, problem.weight_bytes)
+        us, columns = of(batch, length, heads, kv_heads, head_dim, window, gpu, problem.weight_bytes)
         known = IMPLEMENTATIONS.index(series.implementation) if series.implementation in IMPLEMENTATIONS else 0
-        columns |= {"operand bytes": problem.operand_bytes, "kv bytes": problem.weight_bytes, "implementation": float(known)}
+        alike |= {"operand bytes": problem.operand_bytes, "kv bytes": problem.weight_bytes, "implementation": float(known)}
     version = (*series.newness, 0, 0, 0)[:3]
-    columns |= {"stack": float(series.stack == "vllm"), "version": 10_000.0 * version[0] + 100 * version[1] + version[2]}
-    return us, {name: np.broadcast_to(np.asarray(values, dtype=np.float64), us.shape) for name, values in columns.items()}
+    alike |= {"stack": float(series.stack == "vllm"), "version": 10_000.0 * version[0] + 100 * version[1] + version[2]}
+    return us, {name: np.broadcast_to(np.asarray(values, dtype=np.float64), us.shape) for name, values in {**columns, **alike}.items()}
 
 
 def features(columns: Mapping[str, Array], identity: Mapping[str, float]) -> Array:
@@ -146,7 +150,7 @@ def features(columns: Mapping[str, Array], identity: Mapping[str, float]) -> Arr
 
 @dataclass(frozen=True, kw_only=True)
 class LibraryModel:
-    """What was learned of one kind of kernels.
+    """The learned model of one kind of library kernels.
 
     Attributes:
         kind: See `kind_of`.
@@ -168,7 +172,7 @@ class LibraryModel:
         return tuple(dict.fromkeys(series.gpu for series in self.series))
 
     def candidates(self, problem: ProblemBatch, gpu: str) -> list[Series]:
-        """What was measured of such problems on a GPU, one per kernel, each in its newest version."""
+        """The series measured for such problems on a GPU, one per kernel, each in its newest version."""
         alike = [s for s in self.series if s.gpu == gpu and (not s.dtype or (s.dtype, s.kv_dtype) == types_of(problem))]
         newest: dict[tuple[str, str], Series] = {}
         for series in sorted(alike, key=lambda s: s.newness):

@@ -82,7 +82,7 @@ def reference(m: Array, n: Array, k: Array, gpu: Chip, kind: str, tuned: bool = 
 def _tile_us(
     m: Array, n: Array, k: Array, tile: tuple[int, int], gpu: Chip, size: float, dram: Array, l2_rate: float
 ) -> tuple[Array, Array]:
-    """What the busiest SM takes with tiles of this shape and the best split of K, and that split, [n]."""
+    """Microseconds [n] of the busiest SM with tiles of this shape and the best split of K, and that split."""
     rows, columns = tile
     side = 256 if gpu.tensor_memory else 128 if gpu.warp_groups else 96  # of the tile that keeps the matrix units busy
     share = 0.95 * min(1.0, np.sqrt(rows * columns) / side) ** 0.7

@@ -56,7 +56,7 @@ class Streaming:
 
 
 def bytes_moved(problem: ProblemBatch) -> Array:
-    """Of the operands and the result, once each, [n]."""
+    """Bytes [n] of the operands and the result, once each."""
     operands = 2 if problem.op in TWO_OPERANDS else 1
     return problem.sizes["B"] * problem.sizes["H"] * problem.operand_bytes * (operands + 1)
 

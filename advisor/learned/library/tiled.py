@@ -37,7 +37,7 @@ TERMS = ("compute", "power", "l2", "dram", "latency")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Library:
-    """What a library's kernels are cut into."""
+    """The tiles that a library's kernels cut a product into."""
 
     tiles: tuple[tuple[int, int], ...]  # rows and columns, the first of which batches of products take
     depth: int  # of K that a kernel loads at a time, and does whole
@@ -117,7 +117,7 @@ def terms(problem: ProblemBatch, gpu: Machine, physics: Physics) -> tuple[Array,
 
 
 def _tiles_us(m: Array, n: Array, k: Array, batch: Array, gpu: Machine, library: Library, v: dict[str, float]) -> Array:
-    """What the busiest SM takes for its tiles, [n]: the least over tiles and splits of K, for batches that of the first tile."""
+    """Microseconds [n] of the busiest SM for its tiles: the least over tiles and splits of K, for batches that of the first tile."""
     least = np.full(np.broadcast_shapes(m.shape, n.shape, k.shape, np.shape(batch)), np.inf)
     for tm, tn in library.tiles:
         area = tm * tn / 128**2
@@ -141,7 +141,7 @@ def start(library: str) -> Physics:
 
 
 def _limits() -> tuple[Array, Array]:
-    """Of the constants, as logarithms."""
+    """Limits of the constants, as logarithms."""
     low, high = zip(*(LIMITS.get(name, (0.0, np.inf)) for name in PARAMETERS), strict=True)
     with np.errstate(divide="ignore"):
         return np.log(low), np.log(high)

@@ -59,20 +59,20 @@ NEAR = 0.01
 
 
 def coordinates(launch: Launch) -> Array:
-    """Where problems lie among each other, [n, 6]: doublings of rows per expert, columns per SM, depth, width, experts, bytes per L2."""
+    """Coordinates of problems, [n, 6]: doublings of rows per expert, columns per SM, depth, width, experts, bytes per L2."""
     rows, columns = launch.slots / launch.experts, launch.experts * launch.width / launch.sms
     fill = launch.compulsory_bytes / launch.l2_capacity
     return np.log2(np.stack([rows, columns, launch.depth, launch.width, launch.experts, fill], axis=1))
 
 
 def machine_coordinates(launch: Launch) -> Array:
-    """Where GPUs lie among each other, [n, 4]: doublings of FLOP per byte, of shared memory in KiB and of SMs; and wgmma."""
+    """Coordinates of GPUs, [n, 4]: doublings of FLOP per byte, of shared memory in KiB and of SMs; and wgmma."""
     balance, shared = launch.peak_flop / launch.pin_rate, launch.smem_capacity
     return np.stack([np.log2(balance), np.log2(shared), 2.0 * (launch.capability >= 9), np.log2(launch.sms)], axis=1)
 
 
 def configuration_coordinates(launch: Launch) -> Array:
-    """Where configurations lie among each other, [n, 6]: those at distance 1 resemble each other by exp(-1/2).
+    """Coordinates of configurations, [n, 6]: those at distance 1 resemble each other by exp(-1/2).
 
     Doublings of the blocks, of GROUP_SIZE_M as far as it tells launches apart, and of the warps; stages.
     """
@@ -176,14 +176,14 @@ class Wins:
         return ((self.machines - gpu) ** 2).sum(axis=1).astype(np.float64)
 
     def _likeness(self, launch: Launch) -> Array:
-        """How much each swept problem resembles the one asked about, [p]; only those of the same GPU where there are some."""
+        """Likeness [p] of each swept problem to the one asked about; only those of the same GPU where there are some."""
         here, apart = coordinates(launch.take(np.array([0]))), self._apart(launch)
         square = (((self.problems - here) * DOUBLINGS) ** 2).sum(axis=1)
         same = apart < SAME
         return np.where(same, 1.0, 0.0 if same.any() else np.exp(-apart / 2)) * np.exp(-square / 2)
 
     def arrays(self, prefix: str) -> dict[str, NDArray[Any]]:
-        """As named arrays."""
+        """The model as named arrays."""
         return {f"{prefix}/{name}": getattr(self, name) for name in ("problems", "machines", "problem", "configuration")}
 
 

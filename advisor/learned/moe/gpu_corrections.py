@@ -1,4 +1,4 @@
-"""How far single GPUs lie from the physics that all share, as their launches as served show.
+"""Corrections of single GPUs to the physics that all share, from their launches as served.
 
 A GPU's figures do not say all: on some the other pipelines hide behind DRAM better than on others, some start a launch sooner. Served
 launches were measured on more GPUs than sweeps were, and what they say of a GPU holds for its sweeps too, up to a constant that all
@@ -35,7 +35,7 @@ DRAM = TERMS.index("dram")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Habits:
+class GpuCorrections:
     """Log factors of GPUs, known by their figures.
 
     Attributes:
@@ -47,34 +47,34 @@ class Habits:
     factors: Array
 
     def log_factor(self, launch: Launch, stack: Array) -> Array:
-        """What to add to the log of the physics' latency, [n]; 0 for GPUs that nothing is known of."""
+        """Summand [n] of the log of the physics' latency; 0 for GPUs without measurements."""
         of = np.zeros((len(launch), len(PARTS)))
         for machine, factors in zip(self.machines, self.factors, strict=True):
             of[(launch.sms == machine[0]) & (launch.dram_rate == machine[1])] = factors
         return (of * _shares(launch, stack)).sum(axis=1)
 
     def arrays(self, prefix: str) -> dict[str, NDArray[Any]]:
-        """As named arrays."""
+        """The corrections as named arrays."""
         return {f"{prefix}/machines": self.machines, f"{prefix}/factors": self.factors}
 
 
-def from_arrays(stored: Mapping[str, NDArray[Any]], prefix: str) -> Habits:
-    """The reverse of `Habits.arrays`."""
-    return Habits(machines=stored[f"{prefix}/machines"], factors=stored[f"{prefix}/factors"])
+def from_arrays(stored: Mapping[str, NDArray[Any]], prefix: str) -> GpuCorrections:
+    """The reverse of `GpuCorrections.arrays`."""
+    return GpuCorrections(machines=stored[f"{prefix}/machines"], factors=stored[f"{prefix}/factors"])
 
 
-NONE = Habits(machines=np.zeros((0, 2)), factors=np.zeros((0, len(PARTS))))
+NONE = GpuCorrections(machines=np.zeros((0, 2)), factors=np.zeros((0, len(PARTS))))
 
 
 def _shares(launch: Launch, stack: Array) -> Array:
-    """How much of a launch each part decides, [n, 2], each in 0 to 1."""
+    """Share of a launch that each part decides, [n, 2], each in 0 to 1."""
     most = stack.max(axis=0)
     dram = (stack[DRAM] / most) ** SHARPNESS / ((stack / most) ** SHARPNESS).sum(axis=0)
     fill = launch.compulsory_bytes / launch.l2_capacity
     return np.stack([dram, np.clip(2 - 2 * fill, 0, 1) * (1 - dram)], axis=1)
 
 
-def fit(launch: Launch, residual: Array, stack: Array, weight: Array, swept: Array) -> Habits:
+def fit(launch: Launch, residual: Array, stack: Array, weight: Array, swept: Array) -> GpuCorrections:
     """Factors of every GPU that the launches as served are of.
 
     Args:
@@ -98,7 +98,7 @@ def fit(launch: Launch, residual: Array, stack: Array, weight: Array, swept: Arr
         factors.append(found)
     known = [any((machine == other).all() for other in swept) for machine in machines]
     typical = np.array(factors)[known] if any(known) else np.array(factors)
-    return Habits(machines=machines, factors=np.array(factors) - typical.mean(axis=0))
+    return GpuCorrections(machines=machines, factors=np.array(factors) - typical.mean(axis=0))
 
 
 def machines_of(launch: Launch) -> Array:

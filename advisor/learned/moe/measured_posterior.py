@@ -1,4 +1,4 @@
-"""What a measured launch says of the best configuration of its problem.
+"""The best latency of a problem's space, given the measured latency of one of its launches.
 
 The model errs alike on launches of one problem on one GPU, the more so the nearer their blocks: where a launch took 5 % longer than
 predicted, the best of the space will take some per cent longer than predicted too. How much of a launch's error the best shares is
@@ -50,7 +50,7 @@ def signal(measured_us: Array, predicted_us: Array, launched: Array, best: Array
 
 
 def share(errors: Array, signals: Array, size: Array, weight: Array) -> float:
-    """How much of the signals the errors of the best hold: weighted least squares through 0, within [0, `MOST_SHARED`].
+    """Share of the signals that the errors of the best hold: weighted least squares through 0, within [0, `MOST_SHARED`].
 
     Args:
         errors: log(measured / predicted) of the best, [n].

@@ -17,7 +17,7 @@ from advisor.learned.machine import TENSOR_MEMORY, Machine
 from advisor.learned.moe import gpu_corrections, moe_physics, ranker
 from advisor.learned.moe.configurations import as_configuration
 from advisor.learned.moe.features import BEST, EXACT, SERVED, latency_features, matrix
-from advisor.learned.moe.gpu_corrections import Habits
+from advisor.learned.moe.gpu_corrections import GpuCorrections
 from advisor.learned.moe.launch import Launch, fits, moe_launch
 from advisor.learned.moe.ranker import Ranker
 from advisor.learned.served import served_configuration
@@ -45,7 +45,7 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Core:
-    """What predicts latencies: fitted once per fold of the cross-validation, and once on everything.
+    """The part that predicts latencies: fitted once per fold of the cross-validation, and once on everything.
 
     Attributes:
         physics: Parameters of `moe_physics.terms`.
@@ -54,7 +54,7 @@ class Core:
         sweeps: Forest over all launches of sweeps, and
         best: over the best of each; their mean corrects the best of a sweep.
         winners: Configurations [w, 6] that together win most sweeps; the ceiling starts from the fastest of them.
-        habits: What launches as served say of single GPUs.
+        corrections: Of single GPUs, from their launches as served.
     """
 
     physics: Array
@@ -63,12 +63,12 @@ class Core:
     sweeps: Forest | None
     best: Forest | None
     winners: Array
-    habits: Habits = gpu_corrections.NONE
+    corrections: GpuCorrections = gpu_corrections.NONE
 
     def estimate(self, launch: Launch, source: float) -> Estimate:
         """Latency of launches as served, with an exact configuration, or the best of a sweep."""
         predicted, stack = moe_physics.terms(launch, self.physics)
-        predicted = predicted * np.exp(self.habits.log_factor(launch, stack))
+        predicted = predicted * np.exp(self.corrections.log_factor(launch, stack))
         features = matrix(latency_features(launch, predicted, stack, source))
         # Served launches are of a campaign of their own: what they say of one GPU misleads about its sweeps.
         own = {EXACT: (self.exact,), BEST: (self.sweeps, self.best)}.get(source, ())
@@ -176,8 +176,8 @@ class MoeModel:
         return us, us * np.exp(np.clip(low * size, -WIDEST, 0.0)), us * np.exp(np.clip(high * size, 0.0, WIDEST))
 
     def arrays(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-        """As named arrays, and what else there is to know as JSON values."""
-        out = {"moe/physics": self.core.physics, "moe/winners": self.core.winners} | self.core.habits.arrays("moe/habits")
+        """The model as named arrays, and the rest of its facts as JSON values."""
+        out = {"moe/physics": self.core.physics, "moe/winners": self.core.winners} | self.core.corrections.arrays("moe/habits")
         forests = {
             "common": self.core.common,
             "exact": self.core.exact,
@@ -218,7 +218,7 @@ def load(stored: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> MoeMode
             sweeps=grown("sweeps"),
             best=grown("best"),
             winners=stored["moe/winners"],
-            habits=gpu_corrections.from_arrays(stored, "moe/habits"),
+            corrections=gpu_corrections.from_arrays(stored, "moe/habits"),
         ),
         ranker=ranker.from_arrays(stored, "moe"),
         scale=scales,

@@ -99,7 +99,7 @@ def columns(launch: Launch) -> dict[str, Array]:
 
 
 def log_odds(launch: Mapping[str, Any], parameters: Any, xp: Any = np) -> Any:
-    """How likely configurations are to win: among those of one problem, exp(log_odds) over its sum is the share of wins expected.
+    """Log-odds that configurations win: among those of one problem, exp(log_odds) over its sum is the share of wins expected.
 
     Args:
         launch: `COLUMNS`, arrays of one shape; those of numpy or tensors of torch.

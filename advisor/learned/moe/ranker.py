@@ -192,13 +192,13 @@ class Ranker:
         return picks(opinions, chain(first, cycle([TREES, BOTH, TREES_ONE_BUFFER, TREES, BOTH, BOTH_ONE_BUFFER])))
 
     def _rivals(self, physics: Array, problem: ProblemBatch, gpu: Machine) -> Rivals:
-        """What the configurations that may win need; whoever asks about few must not change what they are compared with."""
+        """Needs of the configurations that may win; the same for whoever asks about few of them."""
         fitting = self.known[fits(gpu, as_configuration(self.known))]
         launch = moe_launch(problem, as_configuration(fitting if fitting.size else self.known), gpu)
         return rivals(launch, *moe_physics.terms(launch, physics))
 
     def _log_odds(self, physics: Array, launches: Sequence[Launch], others: Sequence[Rivals]) -> list[tuple[Array, Array]]:
-        """Of each problem's launches, [n]: with the physics of the order, and by the trees alone; the same on GPUs whose sweeps are known.
+        """Log-odds [n] of each problem's launches: with the physics of the order, and by the trees alone, alike on GPUs with sweeps.
 
         All problems have a closer look at what any of them finds promising, so that their odds can be averaged.
         """
@@ -225,7 +225,7 @@ class Ranker:
         features, trees, added = [each.features for each in quick], [each.trees for each in quick], [each.added for each in quick]
         if len(quick[0].launch) > 8:
             opinions = [opinion for odds, more in zip(trees, added, strict=True) for opinion in (odds + more, odds)]
-            chosen = np.unique([np.argsort(-each, kind="stable")[: self.shortlist] for each in opinions])
+            chosen = np.unique([np.argsort(-opinion, kind="stable")[: self.shortlist] for opinion in opinions])
             # What is hard to tell differs from GPU to GPU: what `first` learned of it misleads where no sweep is known.
             looks = (self.close, self.first_afar, self.first if known else self.first_unseen)
             weights = (1, 1, 1 if known else UNSEEN_LOOKS)
@@ -235,7 +235,7 @@ class Ranker:
         return [(odds + more, odds) for odds, more in zip(trees, added, strict=True)]
 
     def arrays(self, prefix: str) -> dict[str, NDArray[Any]]:
-        """As named arrays."""
+        """The ranker as named arrays."""
         out = {f"{prefix}/known": self.known, f"{prefix}/order": self.order} | self.wins.arrays(f"{prefix}/wins")
         for name in FORESTS:
             out |= getattr(self, name).arrays(f"{prefix}/{name}")
@@ -263,7 +263,7 @@ def from_arrays(stored: Mapping[str, NDArray[Any]], prefix: str) -> Ranker | Non
 
 
 def _time_shares(latencies: Latencies, launches: Sequence[Launch], odds: Sequence[Array]) -> Array:
-    """What each problem [p] takes of the time of all, each with the likeliest of its configurations; `odds` are [p, n]."""
+    """Share [p] of each problem in the time of all, each with the likeliest of its configurations; `odds` are [p, n]."""
     if len(launches) == 1:
         return np.ones(1)
     first = [launch.take(np.array([np.argmax(each)])) for launch, each in zip(launches, odds, strict=True)]
@@ -318,7 +318,7 @@ def _among(rows: Array, known: Array) -> NDArray[np.bool_]:
 
 
 def _places(rows: Array, known: Array) -> NDArray[np.int64]:
-    """Where rows that do occur in `known` stand there."""
+    """Places in `known` of rows that do occur in it."""
     keys = known @ _KEY
     by_key = np.argsort(keys, kind="stable")
     return by_key[np.searchsorted(keys[by_key], rows @ _KEY)]

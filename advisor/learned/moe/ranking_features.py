@@ -28,7 +28,7 @@ NOTHING_US = 1e-3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rivals:
-    """What the configurations that may win a problem need.
+    """Needs of the configurations that may win a problem.
 
     Attributes:
         fastest_us: The least latency that the physics predicts for any of them.
@@ -111,7 +111,7 @@ def _launched(launch: Launch, predicted_us: Array, fastest_us: float) -> Columns
 
 
 def _under_way(launch: Launch) -> Columns:
-    """What a launch keeps running at a time."""
+    """Feature columns of the bytes, warps and CTAs that a launch keeps under way at a time."""
     log, trip = np.log, (launch.block_m + launch.block_n) * launch.block_k
     return {
         "dram time in flight": log(launch.in_flight_bytes / launch.pin_rate),

@@ -37,7 +37,7 @@ REPEATS = 10
 
 
 def specified_figures(gpu: GpuSpec) -> dict[str, float]:
-    """What the bound counts on, for each of `FIGURES` that it has: the datasheet's figure, and the least of a launch.
+    """The datasheet's value of each of `FIGURES` that the bound uses, and the least time of a launch.
 
     The products are plain ones: where only block-scaled ones reach the bound's rate, it is what they can reach.
     """

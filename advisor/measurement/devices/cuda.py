@@ -21,7 +21,7 @@ from typing import Any
 from advisor.gpus.hardware import GpuSpec, match_device_name
 from advisor.measurement.correctness import compare, poison
 from advisor.measurement.devices.ceilings import measure_on_cuda
-from advisor.measurement.devices.nvml import Monitor
+from advisor.measurement.devices.nvml import Monitor, Reading
 from advisor.measurement.devices.probe import no_gpu
 from advisor.measurement.failures import WrongOutputError, classify, is_fatal
 from advisor.measurement.kernel_file import KernelRef, function_of, kernel_entry, tolerance_of
@@ -302,7 +302,7 @@ class CudaBench:
         if launched.graphs:
             samples = [(both - one) / launched.graph_launches for one, both in zip(times[::2], times[1::2], strict=True)]
         else:
-            samples = [each - device.empty_pair_us(flush=cold) for each in times]
+            samples = [us - device.empty_pair_us(flush=cold) for us in times]
         return Timing(
             samples_us=tuple(round(value, 4) for value in samples if value > 0),  # else something else held the GPU meanwhile
             sm_clock_mhz=reading.sm_clock_mhz,
@@ -311,26 +311,31 @@ class CudaBench:
             power_w=reading.power_w,
         )
 
-    def sustain(self, launched: Launched, seconds: float) -> Sustained:
-        """Launches back to back for so long; what the second half of it took, and the clock and the power meanwhile."""
-        cuda = self.torch.cuda
-        launches = max(1, int(SUSTAINED_CHUNK_US / launched.estimate_us))
-        readings, chunks = [], []
+    def sustain(self, launched: Launched, seconds: float) -> Sustained | None:
+        """Launches back to back for so long; what the second half of it took, and the clock and the power meanwhile.
+
+        None where each begins with a cold cache: what makes it cold would be what is kept up.
+        """
+        if self.problem.cache == "cold":
+            return None
+        event, readings, chunks = self.torch.cuda.Event, list[Reading](), list[tuple[Any, Any]]()
+        run, each = (launched.graphs[1].replay, 2 * launched.graph_launches) if launched.graphs else (launched.run, 1)
+        count = max(1, int(SUSTAINED_CHUNK_US / (launched.estimate_us * each)))
         begin = time.monotonic()
         while (now := time.monotonic() - begin) < seconds or not chunks:
-            start, end = cuda.Event(enable_timing=True), cuda.Event(enable_timing=True)
+            start, end = event(enable_timing=True), event(enable_timing=True)
             start.record()
-            for _ in range(launches):
-                launched.run()
+            for _ in range(count):
+                run()
             end.record()
             if now >= seconds / 2:
                 chunks.append((start, end))
                 if len(readings) <= (now - seconds / 2) / SUSTAINED_READINGS_S:
                     readings.append(self.device.monitor.read())
             end.synchronize()
-        times = [1e3 * start.elapsed_time(end) / launches for start, end in chunks]
-        clocks = [each.sm_clock_mhz for each in readings if each.sm_clock_mhz is not None]
-        powers = [each.power_w for each in readings if each.power_w is not None]
+        times = [us / (count * each) for us in self.device.elapsed_us(chunks)]
+        clocks = [reading.sm_clock_mhz for reading in readings if reading.sm_clock_mhz is not None]
+        powers = [reading.power_w for reading in readings if reading.power_w is not None]
         return Sustained(
             latency_us=statistics.median(times),
             seconds=time.monotonic() - begin,

@@ -1,4 +1,4 @@
-"""What can be measured on: a CUDA GPU, a fake one, or a file of recorded latencies; all behind one protocol."""
+"""The devices behind one protocol: a CUDA GPU, a fake one, or a file of recorded latencies."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Bench(Protocol):
         ...
 
     def timer(self, launched: Any) -> str:
-        """How its times are taken: events, graph, simulated or recorded."""
+        """The way its times are taken: events, graph, simulated or recorded."""
         ...
 
     def time(self, launched: Any, round_number: int, replica: int) -> Timing:
@@ -70,7 +70,7 @@ class Device(Protocol):
         ...
 
     def fingerprint(self) -> Fingerprint:
-        """What a latency measured on it depends on."""
+        """The facts of the machine that a latency measured on it depends on."""
         ...
 
     def open(self, kernel: KernelRef, problem: Problem, seed: int) -> Bench:
@@ -104,7 +104,7 @@ class DeviceSpec:
         return self.kind == "recorded"
 
     def to_json(self) -> dict[str, Any]:
-        """As plain values."""
+        """The device as plain values."""
         return {"kind": self.kind, "path": self.path, "options": self.options}
 
 

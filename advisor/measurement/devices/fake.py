@@ -111,7 +111,7 @@ class FakeDevice:
         return FakeBench(self, kernel, problem, seed)
 
     def measure_ceilings(self) -> dict[str, float]:
-        """What the description says, a little less."""
+        """The figures of the description, a little lowered."""
         return {name: value * (1.1 if name.endswith("_us") else 0.9) for name, value in specified_figures(self._gpu).items()}
 
     def latency_us(self, problem: Problem, configuration: Configuration) -> float:
@@ -215,7 +215,7 @@ class FakeBench:
         )
 
     def sustain(self, launched: FakeLaunched, seconds: float) -> Sustained:
-        """As if the power limit had lowered the clock; nothing is waited for."""
+        """Lowers the clock as if the power limit had; nothing is waited for."""
         share = 1 - self.device.number("capped")
         clock = round(share * self.device.default_clock_mhz, 1)
         return Sustained(latency_us=launched.level_us / share, seconds=seconds, sm_clock_mhz=clock, power_w=self.device.gpu.board_power_w)

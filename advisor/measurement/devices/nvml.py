@@ -45,7 +45,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What does not change while measuring."""
+    """Facts of a GPU that do not change while measuring."""
 
     default_clock_mhz: float | None = None
     driver: str | None = None
@@ -116,7 +116,7 @@ class Monitor:
         return self._slow
 
     def facts(self) -> Facts:
-        """What does not change."""
+        """The facts that do not change while measuring."""
         if self._nvml is not None:
             nvml = self._nvml
             clock = self._call("nvmlDeviceGetDefaultApplicationsClock", getattr(nvml, "NVML_CLOCK_SM", 1))
@@ -168,7 +168,7 @@ class Monitor:
         return values
 
     def _asked(self, fields: tuple[str, ...]) -> dict[str, str]:
-        """What nvidia-smi says of each; nothing where it is not there or does not know one of them."""
+        """The answer of nvidia-smi to each query; empty where it is not installed or does not know one of them."""
         try:
             done = subprocess.run(
                 ["nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits", "-i", self.selector],

@@ -34,7 +34,7 @@ print(json.dumps(found))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probe:
-    """What was found: the driver's name and compute capability x 10, or why there is nothing."""
+    """The outcome of looking for a GPU: the driver's name and compute capability x 10, or why there is none."""
 
     name: str | None = None
     capability: int | None = None

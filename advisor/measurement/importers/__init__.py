@@ -23,7 +23,7 @@ NSIGHT_COMPUTE = "nsight-compute"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """What a file held.
+    """The kernels of a profile.
 
     Attributes:
         format: nsight-compute, torch-profiler or proton.

@@ -28,7 +28,7 @@ class Match:
     record: KernelRecord
 
     def outcome(self, timer: str) -> Outcome:
-        """As measured: one round, since a profiler does not interleave."""
+        """The measured outcome: one round, since a profiler does not interleave."""
         return Outcome(rounds=(Round(samples_us=self.record.samples_us),), timer=timer)
 
 

@@ -1,4 +1,4 @@
-"""What a profiler says of one kernel: its name, shape and durations; and reading files that strangers wrote."""
+"""One kernel as a profiler reports it: name, shape and durations; and reading files that strangers wrote."""
 
 from __future__ import annotations
 

@@ -3,25 +3,33 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import json
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from advisor.gpus.hardware import GpuSpec, match_device_name
 from advisor.learned.base import Predictor
+from advisor.result.step import StepTime
 from advisor.steps.constants import Constants
 from advisor.steps.model_config import Architecture, architecture, load_architecture
 from advisor.steps.step import Priced, StepRequest, price
 from advisor.steps.workload import Load, Split
-from advisor.system.errors import UsageError
+from advisor.system.errors import InputError, UsageError
+from advisor.training.whole_steps.collective_curves import FOLDERS
 
-SERVING, FP32 = "serving.csv", "fp32_models.csv"
+SERVING, FP32, SERVED = "serving.csv", "fp32_models.csv", "served.csv.gz"
 PEERS = ("pipeweave", "neusight", "habitat", "linear", "roofline")
 DECODE, PREFILL = "serving decode", "serving prefill"
 TOTAL = "serving total"
+SERVED_POINT = "served point"
+POINT = ("system", "backend", "model_path", "precision", "tp_size", "moe_ep_size", "batch_size", "isl", "osl")
+"""Columns that make a served point; rows that differ in others are repetitions."""
 INFERENCE, TRAINING, COMPILED, PARALLEL = "fp32 inference", "fp32 training", "torch.compile", "four GPUs"
 
 
@@ -138,3 +146,59 @@ def _parallel(text: str) -> tuple[str, int]:
     found = re.match(r"\s*(d|t|p)[a-z _]*?(\d+)?", text.lower())
     digits = re.search(r"\d+", text)
     return (f"{found[1]}p", int(digits[0]) if digits else 4) if found else ("", 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """A served benchmark at a concurrency: its time per output token, microseconds, beside its decode step and prefill, priced."""
+
+    gpu: str
+    run: str
+    measured_us: float
+    decode: Priced
+    prefill: Priced
+    prefills_per_step: float
+
+    def time(self, fitted: Constants) -> StepTime:
+        """Time per output token: between a user's tokens stand half of the prefills of the users that came with it, those after its own."""
+        decode, prefill = self.decode.time(fitted), self.prefill.time(fitted)
+        ends = (getattr(decode, name) + self.prefills_per_step / 2 * getattr(prefill, name) for name in ("us", "low_us", "high_us"))
+        return StepTime(**dict(zip(("us", "low_us", "high_us"), ends, strict=True)))
+
+
+def read_points(path: Path, predictor: Predictor, fitted: Constants, progress: Callable[[str], None] = lambda text: None) -> list[Point]:
+    """Served benchmarks of vLLM and SGLang, not split further (`agg`, one attention replica), whose model and types are
+    known; repetitions are one, with their median."""
+    measured: dict[tuple[str, ...], list[float]] = defaultdict(list)
+    with gzip.open(path, "rt", encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            whole = row["mode"] == "agg" and float(row["attention_dp_size"] or 1) <= 1 and float(row["tp_size"]) <= 8
+            if whole and row["backend"] in ("vllm", "sglang") and row["precision"] != "fp4":
+                measured[tuple(row[name] for name in POINT)].append(1e3 * float(row["silicon_tpot_ms"]))
+    found = []
+    for (system, engine, name, precision, ranks, experts, batch, prompt, output), us in measured.items():
+        gpu = match_device_name(FOLDERS.get(system, system))
+        try:
+            model = load_architecture(name.removesuffix("-FP8"))
+            if gpu is None:
+                continue
+            split = Split(tensor=int(float(ranks)), experts=float(experts or 1) > 1)
+            dtype = "fp8" if precision == "fp8" else model.dtype
+            requests = [
+                StepRequest(model=model, load=load, split=split, engine=engine, dtype=dtype)
+                for load in (
+                    Load(contexts=(int(prompt) + int(output) // 2,) * int(float(batch))),
+                    Load(prompts=((int(prompt), int(prompt)),)),
+                )
+            ]
+            decode, prefill = (
+                price(each.operators(), gpu, predictor, fitted, engine=engine, eager=each.without_graph) for each in requests
+            )
+        except (UsageError, InputError) as error:
+            progress(f"{SERVED}: {name} on {system} left out: {error}")
+            continue
+        progress(f"{SERVED}: {name} on {gpu.name}")
+        run = f"{gpu.name} tp {split.tensor} {model.name} {engine} {batch.removesuffix('.0')} x {prompt}+{output}"
+        each = int(float(batch)) / int(output)
+        found.append(Point(gpu=gpu.name, run=run, measured_us=median(us), decode=decode, prefill=prefill, prefills_per_step=each))
+    return found

@@ -13,7 +13,7 @@ import numpy as np
 
 from advisor.learned.base import Predictor
 from advisor.steps.constants import Constants, load_constants, read_constants
-from advisor.training.whole_steps.cases import DECODE, PREFILL, TOTAL, Case, read_cases
+from advisor.training.whole_steps.cases import DECODE, PREFILL, SERVED, SERVED_POINT, TOTAL, Case, Point, read_cases, read_points
 from advisor.training.whole_steps.collective_curves import fit_curves, read_collectives
 
 FITTED = ("fp32 inference", "fp32 training")
@@ -82,7 +82,8 @@ def fit_spread(cases: Sequence[Case], fitted: Constants) -> Constants:
 
 
 def evaluate_steps(folder: str | Path, predictor: Predictor, progress: Callable[[str], None] = lambda text: None) -> dict[str, Any]:
-    """Errors of ours and of the published predictors on the steps of a folder; every GPU with constants fitted without it.
+    """Errors of ours and of the published predictors on the steps of a folder, and on the served points of a folder `silicon` beside it;
+    every GPU with constants fitted without it.
 
     Returns:
         `suites`: by suite, errors in percent by predictor (on the cases that it predicts), coverage of our intervals, cases; `cases`.
@@ -93,6 +94,9 @@ def evaluate_steps(folder: str | Path, predictor: Predictor, progress: Callable[
     without = {gpu: _without(cases, gpu, shipped) for gpu in gpus}
     judged = [_judged(case, without[case.gpu]) for case in cases]
     judged += _totals(cases, without)
+    served = Path(folder).parent / "silicon" / SERVED
+    if served.is_file():
+        judged += [_judged_point(point, shipped) for point in read_points(served, predictor, shipped, progress)]
     suites: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for each in judged:
         suites[each["suite"]].append(each)
@@ -129,6 +133,12 @@ def _judged(case: Case, fitted: Constants) -> dict[str, Any]:
         "high_ms": time.high_us / 1e3,
         "peers_ms": {name: us / 1e3 for name, us in case.peers.items()},
     }
+
+
+def _judged_point(point: Point, fitted: Constants) -> dict[str, Any]:
+    time = point.time(fitted)
+    found = {"suite": SERVED_POINT, "gpu": point.gpu, "run": point.run, "measured_ms": point.measured_us / 1e3, "peers_ms": {}}
+    return found | {"predicted_ms": time.us / 1e3, "low_ms": time.low_us / 1e3, "high_ms": time.high_us / 1e3}
 
 
 def _totals(cases: Sequence[Case], without: dict[str, Constants]) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""From the tuning cache to a Result: what ran in production, why the rest was left out, and how far it is from the ceiling.
+"""The `Result` of a tuning cache: what ran in production, why the rest was left out, and how far it is from the ceiling.
 
 A problem whose family the model knows, on a GPU that `ceilings/` describes, becomes a launch of the result, diagnosed as any other;
 of the others there are the timings, and the reason why no more can be said.
@@ -152,7 +152,7 @@ def _measured_only(tuned: Sequence[TunedProblem], unknowns: tuple[str, ...]) -> 
 
 
 def _exports(launches: Sequence[LaunchReport]) -> tuple[Export, ...]:
-    """What to add to `configs=`."""
+    """The configurations to add to `configs=`."""
     found: Mapping[str, None] = dict.fromkeys(
         report.recommendation.triton_config
         for report in launches

@@ -17,7 +17,7 @@ MAX_SPACE = 200_000
 
 
 def identity(config: Any, without: Collection[str] = ()) -> str:
-    """What a configuration is called in the cache: its parameters (but `without`) and options as JSON, and its hook by name and code.
+    """The name of a configuration in the cache: parameters (but `without`) and options as JSON, and its hook by name and code.
 
     The order of parameters does not matter, nor does the Triton version's set of options where they are at their default.
     """

@@ -94,12 +94,12 @@ class MeasuredRow:
         return self.latency_us is not None or (self.failure is not None and self.failure.lasting)
 
     def key(self) -> str:
-        """As `row_key`."""
+        """The row's `row_key`."""
         return row_key(self.gpu, self.kernel, self.problem, self.configuration)
 
 
 def row_key(gpu: str, kernel: str, problem: Problem, configuration: Configuration | None) -> str:
-    """What a row is about: the same launch on the same model of GPU, on whatever machine."""
+    """The identity of a row's launch: the same for one launch on one model of GPU, on whatever machine."""
     flat = {} if configuration is None else asdict(configuration)
     return json.dumps([gpu, kernel, asdict(problem), flat], sort_keys=True)
 
@@ -318,7 +318,7 @@ def read_rounds(source: RowSource) -> tuple[Round, ...]:
         )
     except ValueError:
         raise source.error("samples_us", "numbers: samples separated by blanks, rounds by semicolons") from None
-    if not all(is_latency(sample) for each in rounds for sample in each.samples_us):
+    if not all(is_latency(sample) for round_ in rounds for sample in round_.samples_us):
         raise source.error("samples_us", f"samples that are each {LATENCY_LIMIT}")
     return rounds
 

@@ -1,4 +1,4 @@
-"""What the audit of a table found, as findings of the result."""
+"""The issues of a table's audit as findings of the result."""
 
 from __future__ import annotations
 

@@ -173,7 +173,7 @@ def _same(configuration: Configuration, launch: PlannedLaunch) -> bool:
 
 
 def _unnamed(launch: PlannedLaunch) -> dict[str, int]:
-    """What parameters are where a row does not name them."""
+    """The values of parameters that a row does not name."""
     further = FAMILY_PARAMETERS.get(launch.problem.family, {})
     return {**CONFIG_DEFAULTS, **{name: value for name, value in further.items() if value is not None}}
 
@@ -184,7 +184,7 @@ def _optional(launch: PlannedLaunch) -> frozenset[str]:
 
 
 def _others(file: MeasuredFile, found: Sequence[Row], launch: PlannedLaunch) -> tuple[tuple[Configuration, Latency], ...]:
-    """What else the launch's problem was measured with; none where its own configuration is not known."""
+    """Other configurations measured for the launch's problem; none where its own configuration is not known."""
     if launch.configuration is None:
         return ()
     today = launch.configuration.parameters

@@ -1,4 +1,4 @@
-"""What a search did, for the result: trials, failures, plots as plain values, and the table reviewers ask for."""
+"""A search as the result carries it: trials, failures, plots as plain values, and the table reviewers ask for."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def stopped_because(study: Study) -> str:
 
 
 def can_be_tried(tuner: Tuner, decision: Decision) -> int:
-    """How many configurations of the space are not known to fail, or to be out of reach of what measures."""
+    """The number of configurations of the space not known to fail, nor out of reach of what measures."""
     return int(np.isfinite(tuner.sampler(decision.task.id).prior.mean).sum())
 
 
@@ -111,7 +111,7 @@ def state_of(trial: FrozenTrial) -> str:
 
 
 def plots(study: Study, launches: Sequence[str] = ()) -> dict[str, dict]:
-    """Plots of a study as plotly figures (plain dicts), which the page draws; those that need more trials are left out.
+    """Plotly figures of a study as plain dicts, by title; a plot that needs more trials than there are is left out.
 
     The history is of the sum of several `launches`: that of a single one is what the report shows as the best so far.
     """

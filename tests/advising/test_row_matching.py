@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from advisor.advising import advise_target
-from advisor.advising.measured.rows import match
+from advisor.advising.measured.row_matching import match
 from advisor.advising.targets import CONFIGURATION_UNKNOWN, Request, Target
 from advisor.advising.targets.resolve import resolve_target
 from advisor.cli import main
@@ -299,7 +299,7 @@ def test_a_launch_of_which_nothing_was_measured_is_not_said_to_be(tmp_path, laye
     ] * 2
     both = "".join(f"w2,64,128,8,2048,768,{line}\n" for line in lines[:2])
     rows.write_text(rows.read_text() + both)
-    assert all(reason.startswith("the fastest of 2 configurations measured, for the 2 launches") for reason in reasons(rows))
+    assert all(reason.startswith("the fastest of 2 configurations measured; one entry serves 2 launches") for reason in reasons(rows))
 
 
 def test_what_is_ranked_first_and_was_measured_slower_is_not_recommended(tmp_path, layer):

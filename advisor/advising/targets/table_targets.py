@@ -70,7 +70,7 @@ def table_target(path: str | Path, request: Request) -> Target:
 
 
 def _unreadable(table: Table, problems: Sequence[TableProblem]) -> tuple[str, ...]:
-    """What a table says that no launcher can use, and which keys it says more than once, in a sentence each."""
+    """Sentences on entries of a table that no launcher can use, and on keys that it has more than once."""
     keys = [problem.key for problem in problems]
     repeated = [key for key in table.duplicate_keys if keys.count(key) == 1]  # and nothing else is wrong with the last
     lost = [problem for key, problem in {problem.key: problem for problem in problems}.items() if key not in repeated]
@@ -194,7 +194,7 @@ def fused_moe_table(table: Table, request: Request) -> Target:
 
 
 def _two_tables(table: Table, other: Table) -> str:
-    """That w13 and w2 of a layer have a table each."""
+    """A sentence: w13 and w2 of a layer have a table each."""
     if table.name.down:
         return f"These entries run with the {SHARED} of w13's, in {other.name.file_name()}: what is recommended keeps it."
     return (

@@ -1,4 +1,4 @@
-"""What a search came to, as a result: the launches as they run today, measured where that is known, and what was found for them.
+"""The outcome of a search as a result: launches as they run today, measured where that is known, and what was found for them.
 
 The report is made by `advise_target`, with the measurements of the search; what it predicted about other configurations is then replaced
 by what became of them. A prediction that the search has put to the test stands nowhere in it as a promise.
@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from advisor.advising import advise_target
-from advisor.advising.doubtful_ceiling import beyond_reach
+from advisor.advising.doubtful_ceiling import ceiling_doubts
 from advisor.advising.drafts import Measured
 from advisor.advising.exports import triton_config
 from advisor.advising.targets import PlannedLaunch, Target
@@ -32,7 +32,7 @@ from advisor.result.schema import (
     SearchReport,
 )
 from advisor.search.backend import NOT_COMPARED, NOT_RECORDED, Backend
-from advisor.search.report import can_be_tried, search_reports, stopped_because
+from advisor.search.search_report import can_be_tried, search_reports, stopped_because
 from advisor.search.study import STOPPED_CAUSE, Decision, Tuner, counts, measured_latencies
 from advisor.search.winner import Winner, decide
 from advisor.tables.tables import entry_of
@@ -93,9 +93,11 @@ def report(plan: Plan, tuner: Tuner, backend: Backend, command: str, deadline: f
         for launch, each in zip(plan.target.launches, result.launches, strict=True)
     )
     any_measured = any(trial.latency_us is not None for search in searches for trial in search.trials)
-    answered = beyond_reach(result.launches, measured)  # for what the model does not know to change, the search was made
+    answered = ceiling_doubts(result.launches, measured)  # for what the model does not know to change, the search was made
     unknowns = tuple(
-        each for each in result.verdict.unknowns if each not in answered and not (any_measured and each.startswith("Nothing was measured"))
+        unknown
+        for unknown in result.verdict.unknowns
+        if unknown not in answered and not (any_measured and unknown.startswith("Nothing was measured"))
     )
     settled = {launch.id for launch in plan.target.launches if winners[launch.share].best is not None}
     result = replace(
@@ -132,7 +134,7 @@ def _found_before(earlier: Sequence[Row]) -> tuple[str, ...]:
 
 
 def _left(winners: Mapping[str, Winner], outcome: str, why: str) -> str:
-    """How many decisions ended with that outcome, which, and why; empty where none was."""
+    """A clause on the decisions that ended with that outcome: how many, which, and why; empty where none did."""
     left = [task for task, winner in winners.items() if winner.versus is not None and winner.versus.verdict == outcome]
     shown = ", ".join(left[:6]) + (", …" if len(left) > 6 else "")
     return f"{len(left)} of {len(winners)} decisions were not compared with what runs today, which is kept ({shown}): {why}" if left else ""
@@ -171,7 +173,7 @@ def _as_it_runs(plan: Plan, winners: Mapping[str, Winner]) -> Target:
 
 
 def _measured(plan: Plan, winners: Mapping[str, Winner], source: str, origin: Origin) -> dict[str, Measured]:
-    """What the launches take as they run (`_as_it_runs`), by launch, where that was measured."""
+    """Measured latencies of the launches as they run (`_as_it_runs`), by launch."""
     us: dict[str, float] = {}
     rounds: dict[str, MeasuredRounds] = {}
     for decision in plan.decisions:
@@ -246,7 +248,7 @@ def _searched(
 
 
 def _recommendation(plan: Plan, launch: PlannedLaunch, report: LaunchReport, winner: Winner, reached: Latency) -> Recommendation:
-    """What the search found, against what runs today: measured against measured, else predicted against predicted."""
+    """The search's best against what runs today: measured against measured, else predicted against predicted."""
     assert winner.configuration is not None
     configuration = plan.launched(winner.configuration, launch.id)
     found = "best of the search"
@@ -275,7 +277,7 @@ def _recommendation(plan: Plan, launch: PlannedLaunch, report: LaunchReport, win
 
 
 def _predicted_us(plan: Plan, launch: PlannedLaunch, configuration: Configuration) -> float:
-    """What is predicted of one launch, microseconds."""
+    """The predicted latency of one launch, microseconds."""
     found = plan.predictor.predict(problem_batch([launch.problem]), configuration_batch([configuration]), plan.target.gpu)
     return float(found.us[0])
 

@@ -214,14 +214,14 @@ def closed_form_kernel(file: Path, kernel: str | None, request: Request) -> Targ
         for chosen in problems
         for op in entry["ops"]
     )
-    launches = tuple(replace(each, untuned=_untuned(source, entry, each.problem, gpu)) for each in launches)
+    launches = tuple(replace(launch, untuned=_untuned(source, entry, launch.problem, gpu)) for launch in launches)
     others = [other for other in described if other != name] if kernel is None else []
     assumed = [f"{key}={size}" for key, size in example.items() if key not in (request.sizes or {}) and not (key == "M" and request.tokens)]
     return Target(
         title=f"{file.name}::{name}",
         gpu=gpu,
         launches=launches,
-        space=_space(source, entry, [each.problem for each in launches], gpu),
+        space=_space(source, entry, [launch.problem for launch in launches], gpu),
         unknowns=(
             CONFIGURATION_UNKNOWN,
             *([f"Sizes that are not given are those of the file's example: {', '.join(assumed)} (give --sizes)."] if assumed else []),
@@ -254,12 +254,16 @@ def _space(source: SourceFile, entry: Mapping[str, Any], problems: Sequence[Prob
     try:
         for problem in dict.fromkeys([0, len(problems) - 1]):
             flat = kernel_problem(problems[problem], gpu.compute_capability)
-            configurations = [each for each in configurations if call_function(source, entry.get("valid"), dict(each), dict(flat))]
+            configurations = [
+                configuration
+                for configuration in configurations
+                if call_function(source, entry.get("valid"), dict(configuration), dict(flat))
+            ]
     except NotLiteralError:
         return space
     if not configurations:
         return space
-    kept = {name: column([each[name] for each in configurations]) for name in columns}
+    kept = {name: column([configuration[name] for configuration in configurations]) for name in columns}
     return ConfigurationBatch(num_warps=kept.pop("num_warps"), num_stages=kept.pop("num_stages"), parameters=kept)
 
 

@@ -1,0 +1,150 @@
+"""What a torch profiler (Kineto) trace says of a step: kernels by kind, and the gaps between them."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+from collections import defaultdict
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from advisor.result.step import MeasuredKind, StepResult
+from advisor.system.errors import InputError, UsageError, shorten
+
+KINDS: tuple[tuple[str, str], ...] = (
+    ("collective", r"nccl|all_?reduce|cross_device_reduce|all_?gather|reduce_?scatter"),
+    ("moe", r"moe|experts|topk|grouped_gemm|align_block"),
+    ("attention", r"flash|fmha|attention|attn|mla_|paged"),
+    ("gemm", r"gemm|gemv|cutlass|cublas|nvjet|matmul|splitk|::(add|b)?mm\b|::linear|convolution"),
+    ("norm", r"norm|softmax"),
+    ("elementwise", r"elementwise|vectorized|act_and_mul|silu|gelu|relu|rotary|rope|cache|copy|memcpy|memset|embedding|index|"
+     r"triton_(poi|red|per)|::(add|mul|cat|tanh|div|where|pow|sub|_to_copy|clone|fill_)"),
+)  # fmt: skip
+"""Kinds of operators by names of kernels, the first that fits: those of cuBLAS, CUTLASS, FlashAttention, NCCL, vLLM, SGLang, Inductor, ATen."""
+UNKNOWN = "unknown"
+NAMED = 5
+"""Unknown kernels that are listed."""
+LARGEST_BYTES = 2_000_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trace:
+    """One step of a trace, microseconds: from beginning to end, while any kernel ran, by kind, and the kernels nobody knows, the longest
+    first. `on_cpu`: it holds no GPU kernel, and its operators stand for them."""
+
+    steps: int
+    wall_us: float
+    busy_us: float
+    kinds: dict[str, float]
+    unknown: tuple[tuple[str, float], ...]
+    on_cpu: bool
+
+
+def read_trace(path: str | Path) -> Trace:
+    """The mean step of a trace (`.json` or `.json.gz`), by its `ProfilerStep#` marks; all of it where there are none.
+
+    Raises:
+        UsageError: No such file.
+        InputError: It is no such trace, or nothing ran in it.
+    """
+    place = Path(path)
+    try:
+        opened = gzip.open if place.suffix == ".gz" else open
+        with opened(place, "rt", encoding="utf-8", errors="replace") as file:  # type: ignore[operator]
+            text = file.read(LARGEST_BYTES)
+        values = json.loads(text)
+    except FileNotFoundError:
+        raise UsageError(f"{path}: no such file", None, "a torch profiler trace", "check the path") from None
+    except (ValueError, OSError, RecursionError, EOFError) as error:
+        raise InputError(f"{path}: no trace ({shorten(str(error))})", None, "the JSON that torch.profiler exports", None) from None
+    events = values.get("traceEvents") if isinstance(values, dict) else values
+    if not isinstance(events, list):
+        raise InputError(f"{path}: no traceEvents", None, "the JSON that torch.profiler exports", None)
+    spans = [each for each in events if isinstance(each, dict) and each.get("ph") == "X" and _number(each, "ts") and _number(each, "dur")]
+    marks = {str(each.get("name")): each for each in spans if str(each.get("name")).startswith("ProfilerStep#")}
+    ran = [each for each in spans if str(each.get("cat")).lower() in ("kernel", "gpu_memcpy", "gpu_memset")]
+    on_cpu = not ran
+    if on_cpu:
+        ran = _leaves([each for each in spans if str(each.get("cat")).lower() in ("cpu_op", "operator")])
+    if not ran:
+        raise InputError(f"{path}: no kernel and no operator ran", None, "a trace of a step", "profile with activities CPU and CUDA")
+    return _summed(ran, len(marks) or 1, on_cpu)
+
+
+def _number(event: dict[str, Any], name: str) -> bool:
+    return isinstance(event.get(name), int | float) and not isinstance(event[name], bool)
+
+
+def _leaves(operators: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The operators within which no other of their thread runs."""
+    found: list[dict[str, Any]] = []
+    threads: dict[object, list[dict[str, Any]]] = defaultdict(list)
+    for each in operators:
+        threads[str((each.get("pid"), each.get("tid")))].append(each)
+    for mine in threads.values():
+        mine.sort(key=lambda each: (each["ts"], -each["dur"]))
+        for each, after in zip(mine, [*mine[1:], None], strict=True):
+            if after is None or after["ts"] >= each["ts"] + each["dur"]:
+                found.append(each)
+    return found
+
+
+def _summed(ran: list[dict[str, Any]], steps: int, on_cpu: bool) -> Trace:
+    kinds: dict[str, float] = defaultdict(float)
+    unknown: dict[str, float] = defaultdict(float)
+    for each in ran:
+        kind = kind_of(str(each.get("name")))
+        kinds[kind] += each["dur"] / steps
+        if kind == UNKNOWN:
+            unknown[str(each.get("name"))] += each["dur"] / steps
+    ran.sort(key=lambda each: each["ts"])
+    busy, end = 0.0, -float("inf")
+    for each in ran:
+        last = each["ts"] + each["dur"]
+        busy += max(last - max(end, each["ts"]), 0.0)
+        end = max(end, last)
+    return Trace(
+        steps=steps,
+        wall_us=(end - ran[0]["ts"]) / steps,
+        busy_us=busy / steps,
+        kinds=dict(kinds),
+        unknown=tuple(sorted(unknown.items(), key=lambda pair: -pair[1])),
+        on_cpu=on_cpu,
+    )
+
+
+def kind_of(name: str) -> str:
+    """The kind of operator a kernel's name tells of, or `UNKNOWN`."""
+    return next((kind for kind, pattern in KINDS if re.search(pattern, name, re.IGNORECASE)), UNKNOWN)
+
+
+def with_measured(result: StepResult, trace: Trace) -> StepResult:
+    """The step beside what a trace of it measured: by kind, and what contradicts the bounds or is not known."""
+    kinds = {row.kind for row in result.operators if row.kind != "gaps"} | set(trace.kinds)
+    rows = []
+    for kind in sorted(kinds, key=lambda each: -trace.kinds.get(each, 0.0)):
+        mine = [row for row in result.operators if row.kind == kind]
+        rows.append(
+            MeasuredKind(
+                kind=kind,
+                measured_us=trace.kinds.get(kind, 0.0),
+                predicted_us=sum(row.total_us for row in mine),
+                bound_us=sum(row.count * row.bound_us for row in mine),
+            )
+        )
+    gaps = next(row.total_us for row in result.operators if row.kind == "gaps")
+    rows.append(MeasuredKind(kind="gaps", measured_us=trace.wall_us - trace.busy_us, predicted_us=gaps, bound_us=0.0))
+    said = [
+        f"{row.kind}: measured {row.measured_us:,.0f} µs is below the bound {row.bound_us:,.0f} µs: a fault of the model or of the measurement"
+        for row in rows
+        if 0 < row.measured_us < row.bound_us
+    ]
+    share = sum(us for _, us in trace.unknown) / trace.busy_us
+    if trace.unknown:
+        names = "; ".join(f"{shorten(name, 60)} {us:,.0f} µs" for name, us in trace.unknown[:NAMED])
+        said.append(f"{share:.1%} of the measured time is of kernels that are not known: {names}")
+    if trace.on_cpu:
+        said.append("the trace holds no GPU kernel: operators on the CPU stand beside what is predicted for the GPU")
+    return replace(result, measured_us=trace.wall_us, measured=tuple(rows), caveats=(*result.caveats, *said))

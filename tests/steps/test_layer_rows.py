@@ -1,0 +1,59 @@
+"""Layers in rows, through the command that users call: measured ones of others, and what may be said of them."""
+
+import csv
+
+import pytest
+
+from advisor.cli import main
+
+A100 = {1: 109, 2: 160, 4: 269, 8: 403, 16: 611, 24: 730, 32: 809, 48: 886, 64: 917, 96: 943}
+"""A100-PCIE-40GB, Qwen3-30B-A3B in bf16 as `benchmark_moe` times it, random routing, tile 16 x 32 x 64: posted by a vLLM user (µs)."""
+
+H20 = {1: 189, 4: 428, 64: 607, 128: 778, 512: 1871}
+"""H20, Mixtral 8x7B in block-scaled fp8 with vLLM's default of then, likewise."""
+
+L40S = {2: 39, 4: 205, 8: 377, 16: 592, 32: 800, 64: 903, 512: 1034, 2048: 1375, 8192: 3196}
+"""L40S, a quarter of Qwen3-VL-235B in block-scaled fp8, a tuned table, likewise."""
+
+
+def predict(tmp_path, rows):
+    source, target = tmp_path / "rows.csv", tmp_path / "out.csv"
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    with source.open("w", newline="") as stream:
+        writer = csv.DictWriter(stream, names)
+        writer.writeheader()
+        writer.writerows(rows)
+    assert main(["predict", str(source), "-o", str(target)]) == 0
+    with target.open() as stream:
+        return list(csv.DictReader(stream))
+
+
+def layer(gpu, tokens, **more):
+    return {
+        "gpu": gpu,
+        "op": "layer",
+        "M": tokens,
+        "E": 128,
+        "topk": 8,
+        "H": 2048,
+        "N": 768,
+        "stack": "vllm",
+        "stack_version": "0.14.0",
+    } | more
+
+
+TILE = {"BLOCK_SIZE_M": 16, "BLOCK_SIZE_N": 32, "BLOCK_SIZE_K": 64, "GROUP_SIZE_M": 1, "num_warps": 4, "num_stages": 3}
+
+
+def test_a_posted_layer_lies_above_the_bound_and_near_the_prediction(tmp_path):
+    found = predict(tmp_path, [layer("A100-PCIE-40GB", m, **TILE) for m in A100])
+    for row, measured in zip(found, A100.values(), strict=True):
+        assert float(row["bound_us"]) < measured
+        assert float(row["predicted_us"]) == pytest.approx(measured, rel=0.15), row["M"]
+
+
+def test_a_default_configuration_with_more_rows_than_tokens(tmp_path):
+    rows = [layer("H20", m, E=8, topk=2, H=4096, N=14336, dtype="fp8_block") for m in H20]
+    for row, measured in zip(predict(tmp_path, rows), H20.values(), strict=True):
+        assert float(row["bound_us"]) < measured
+        assert float(row["predicted_us"]) == pytest.approx(measured, rel=0.15), row["M"]

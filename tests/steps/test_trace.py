@@ -1,0 +1,98 @@
+"""Traces: kernels by kind, gaps as what no kernel covers, and what contradicts a bound."""
+
+from __future__ import annotations
+
+import gzip
+import json
+
+import pytest
+
+from advisor.cli import main
+from advisor.gpus.hardware import load_gpu
+from advisor.learned import load_predictor
+from advisor.steps.model_config import load_architecture
+from advisor.steps.step import StepRequest, predict_step
+from advisor.steps.trace import kind_of, read_trace, with_measured
+from advisor.steps.workload import Load
+from advisor.system.errors import InputError
+
+
+def span(name: str, ts: float, dur: float, cat: str = "kernel", tid: int = 7) -> dict:
+    return {"ph": "X", "cat": cat, "name": name, "ts": ts, "dur": dur, "pid": 0, "tid": tid}
+
+
+def written(path, events):
+    text = json.dumps({"traceEvents": events})
+    path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
+    return path
+
+
+EVENTS = [
+    span("ProfilerStep#1", 0, 50, "user_annotation"),
+    span("ProfilerStep#2", 50, 50, "user_annotation"),
+    span("sm90_xmma_gemm_bf16", 10, 20),
+    span("flash_fwd_splitkv_kernel", 25, 15),  # ten of them beside the product
+    span("sm90_xmma_gemm_bf16", 60, 20),
+    span("mystery<int>", 90, 10),
+]
+
+
+@pytest.mark.parametrize("name", ["trace.json", "trace.json.gz"])
+def test_gaps_are_what_no_kernel_covers(tmp_path, name):
+    found = read_trace(written(tmp_path / name, EVENTS))
+    assert (found.steps, found.wall_us, found.busy_us) == (2, 45, 30)
+    assert found.kinds == {"gemm": 20, "attention": 7.5, "unknown": 5}
+    assert found.unknown == (("mystery<int>", 5),) and not found.on_cpu
+
+
+def test_on_the_cpu_the_innermost_operators_count(tmp_path):
+    events = [span("aten::linear", 0, 30, "cpu_op"), span("aten::addmm", 5, 20, "cpu_op"), span("aten::add", 40, 5, "cpu_op")]
+    found = read_trace(written(tmp_path / "t.json", events))
+    assert found.on_cpu and found.kinds == {"gemm": 20, "elementwise": 5}
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("nvjet_tst_128x64_64x8_2x1_v_bz_TNT", "gemm"),
+        ("void cutlass::device_kernel<flash::FlashAttnFwdSm90>", "attention"),
+        ("ncclDevKernel_AllReduce_Sum_bf16_RING_LL", "collective"),
+        ("fused_moe_kernel", "moe"),
+        ("vllm::fused_add_rms_norm_kernel", "norm"),
+        ("vllm::act_and_mul_kernel", "elementwise"),
+        ("triton_poi_fused_add_0", "elementwise"),
+    ],
+)
+def test_kinds_by_name(name, kind):
+    assert kind_of(name) == kind
+
+
+def test_a_kind_below_its_bound_is_a_fault(tmp_path):
+    asked = StepRequest(model=load_architecture("Qwen3-8B"), load=Load(contexts=(1000,) * 8))
+    result = predict_step(asked, load_gpu("H100"), load_predictor())
+    found = with_measured(result, read_trace(written(tmp_path / "t.json", EVENTS)))
+    assert found.measured_us == 45
+    assert any(line.startswith("gemm: measured 20 µs is below the bound") for line in found.caveats)
+    assert any("mystery<int>" in line for line in found.caveats)
+
+
+@pytest.mark.parametrize("text", ["", "[1", '{"a": 1}', '{"traceEvents": []}'])
+def test_what_is_no_trace_is_refused(tmp_path, text):
+    path = tmp_path / "t.json"
+    path.write_text(text)
+    with pytest.raises(InputError):
+        read_trace(path)
+
+
+def test_a_recorded_trace_stands_beside_the_step(tmp_path, capsys):
+    torch = pytest.importorskip("torch")
+    layer = torch.nn.TransformerEncoderLayer(64, 4, batch_first=True).eval()
+    with torch.no_grad(), torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        layer(torch.zeros(2, 16, 64))
+    profile.export_chrome_trace(str(tmp_path / "t.json"))
+    out = tmp_path / "out"
+    arguments = ["model", "bert", "--gpu", "A100", "--engine", "torch", "--prefill", "16,16", "--measured", str(tmp_path / "t.json")]
+    assert main([*arguments, "--output", str(out)]) == 0
+    text = capsys.readouterr().out
+    assert "measured ms" in text and "no GPU kernel" in text
+    assert "Measured beside predicted" in (out / "model.html").read_text()
