@@ -40,7 +40,8 @@ class Recording:
 
     def add(self, kernel: Any, grid: Any, args: Sequence[Any], keywords: Mapping[str, Any]) -> None:
         """Write down a launch; of an autotuned kernel with each of its configurations, the first as what runs."""
-        jitted, configurations = kernel, [{}]
+        jitted = kernel
+        configurations: list[dict[str, Any]] = [{}]
         while not inspect.isfunction(jitted.fn):
             if found := getattr(jitted, "configs", None):
                 configurations = [dict(each.all_kwargs()) for each in found]
