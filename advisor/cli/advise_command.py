@@ -223,7 +223,7 @@ def _exported(
     from advisor.advising.targets.table_targets import table_target
     from advisor.tables.neighbourhood import STANDARD_TOKENS
     from advisor.tuning.export import table_path, write_predicted
-    from advisor.tuning.tables import check_exported
+    from advisor.tuning.table_kernels import check_exported
 
     folder = Path(arguments.export)
     check_exported(target)

@@ -245,7 +245,7 @@ def _predict_layers(rows: Rows, out: _Predicted, predictor: Predictor, gpu: str 
             out.columns[name][batch.rows] = values
         out.binding[batch.rows] = np.array(PIPELINES, dtype=object)[bound.binding]
         out.gpus.append(batch.launch.gpu)
-        if found.regime:
+        if not found.seen:
             out.unmeasured.append(batch.launch.gpu.name)
 
 

@@ -27,7 +27,9 @@ class BushyForest:
         feature: Of each node; `LEAF` for leaves, [nodes].
         code: Of each inner node: a row goes right where it exceeds more than `code` of its feature's thresholds, [inner].
         jump: Of each inner node: how many nodes further its right child stands, [inner].
-        leaf: Values of the leaves, [leaves].
+        leaf: Values of the leaves, in steps of their tree, [leaves].
+        middle: What a leaf of 0 stands for, [t].
+        step: Of the values of a tree: a 254th of their range, [t].
         sizes: Nodes of each tree, [t].
         edges: The thresholds of every feature, ascending, at most 255, one array per feature.
         depth: Of the deepest tree.
@@ -36,7 +38,9 @@ class BushyForest:
     feature: NDArray[np.uint8]
     code: NDArray[np.uint8]
     jump: NDArray[np.uint16]
-    leaf: NDArray[np.float16]
+    leaf: NDArray[np.int8]
+    middle: NDArray[np.float32]
+    step: NDArray[np.float32]
     sizes: NDArray[np.int32]
     edges: tuple[NDArray[np.float32], ...]
     depth: int
@@ -79,7 +83,8 @@ class BushyForest:
         children[inner, 0] += 1
         children[inner, 1] += self.jump
         values = np.zeros(place.size, dtype=np.float32)
-        values[~inner] = self.leaf
+        tree = np.repeat(np.arange(self.sizes.size), self.sizes)[~inner]
+        values[~inner] = self.middle[tree] + self.step[tree] * self.leaf
         roots = np.concatenate([[0], np.cumsum(self.sizes)[:-1]]).astype(np.int32)
         return tests, children.ravel(), values, roots
 
@@ -90,6 +95,8 @@ class BushyForest:
             f"{prefix}/code": self.code,
             f"{prefix}/jump": self.jump,
             f"{prefix}/leaf": self.leaf,
+            f"{prefix}/middle": self.middle,
+            f"{prefix}/step": self.step,
             f"{prefix}/sizes": self.sizes,
             f"{prefix}/edges": np.concatenate([*self.edges, np.zeros(0, np.float32)]),
             f"{prefix}/edge_counts": np.array([e.size for e in self.edges], dtype=np.int32),
@@ -100,7 +107,7 @@ class BushyForest:
 def from_arrays(stored: Mapping[str, NDArray[Any]], prefix: str) -> BushyForest:
     """The reverse of `BushyForest.arrays`."""
     counts = stored[f"{prefix}/edge_counts"]
-    fields = {name: stored[f"{prefix}/{name}"] for name in ("feature", "code", "jump", "leaf", "sizes")}
+    fields = {name: stored[f"{prefix}/{name}"] for name in ("feature", "code", "jump", "leaf", "middle", "step", "sizes")}
     edges = tuple(np.split(stored[f"{prefix}/edges"], np.cumsum(counts)[:-1]))
     return BushyForest(**fields, edges=edges, depth=int(stored[f"{prefix}/depth"]))
 
@@ -122,11 +129,17 @@ def flatten(trees: Sequence[Mapping[str, Any]], features: int) -> BushyForest:
     code = np.zeros(split.size, dtype=np.uint8)
     for i, values in enumerate(edges):
         code[split == i] = np.searchsorted(values, threshold[split == i])
+    values = [np.array([node["leaf_value"] for node, _ in of_tree if "split_feature" not in node]) for of_tree in nodes]
+    middle = np.array([(each.max() + each.min()) / 2 for each in values])
+    step = np.array([max(each.max() - each.min(), 1e-30) / 254 for each in values])
+    leaf = [np.rint((each - mid) / unit) for each, mid, unit in zip(values, middle, step, strict=True)]
     return BushyForest(
         feature=np.array([node.get("split_feature", LEAF) for node, _ in every], dtype=np.uint8),
         code=code,
         jump=np.array([to_right for _, _, to_right in inner], dtype=np.uint16),
-        leaf=np.array([node["leaf_value"] for node, _ in every if "split_feature" not in node], dtype=np.float16),
+        leaf=np.concatenate(leaf).astype(np.int8),
+        middle=middle.astype(np.float32),
+        step=step.astype(np.float32),
         sizes=np.array([len(of_tree) for of_tree in nodes], dtype=np.int32),
         edges=edges,
         depth=max(_depth(tree["tree_structure"]) for tree in trees),

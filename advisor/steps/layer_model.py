@@ -21,9 +21,6 @@ from advisor.steps.moe_layer import Launched, Layers, launched
 from advisor.tables.defaults import FIELDS
 
 PREFIX = "moe_layer"
-REGIMES = ("seen", "kin", "strange")
-"""Of a GPU: it was measured; one of its compute capability's generation was; none was."""
-
 TOKEN_BINS = (4.5, 32.5, 256.5, 2048.5)
 """Edges between numbers of tokens whose errors are told apart."""
 
@@ -57,13 +54,15 @@ def token_bin(tokens: Array) -> NDArray[np.int64]:
     return np.searchsorted(TOKEN_BINS, tokens)
 
 
-def regime_of(gpu: GpuSpec, measured: Sequence[GpuSpec]) -> int:
-    """Place in `REGIMES` of a GPU."""
-    if any(gpu.name == other.name for other in measured):
-        return 0
-    major = gpu.compute_capability.split(".")[0]
-    alike = [other.compute_capability.split(".")[0] == major and other.smem_bytes_per_sm == gpu.smem_bytes_per_sm for other in measured]
-    return 1 if any(alike) else 2
+def kin(gpu: GpuSpec, others: Sequence[GpuSpec]) -> list[int]:
+    """Places of the GPUs of the same generation and class as `gpu`."""
+    return [
+        i
+        for i, other in enumerate(others)
+        if other.compute_capability.split(".")[0] == gpu.compute_capability.split(".")[0]
+        and other.smem_bytes_per_sm == gpu.smem_bytes_per_sm
+        and other.name != gpu.name
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +94,7 @@ class Predicted:
     high_us: Array
     ceiling_us: Array
     p_speedup: Array
-    regime: int
+    seen: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +104,8 @@ class LayerModel:
     Attributes:
         constants: Of `layer_time`, as logarithms.
         forest: Log of latency to `layer_time`.
-        quantiles: 10th and 90th percentile of log measured to predicted, [regimes, token bins, kinds, 2].
+        quantiles: Between which four of five logs of measured to predicted lie, of GPUs seen and of each when it was left out (by name),
+            [1 + GPUs, token bins, kinds, 2].
         habits: Tables that ran.
         versions: (SGLang, version) measured, by GPU.
     """
@@ -143,8 +143,7 @@ class LayerModel:
         layers = launch.layers
         time = layer_time(launch, self.constants)
         us = time.total * np.exp(self.forest(features(launch, time)))
-        regime = regime_of(launch.gpu, _gpus(tuple(self.versions)))
-        width = self.quantiles[regime, token_bin(layers.tokens), layers.kind]
+        width = self._quantiles_of(launch.gpu)[token_bin(layers.tokens), layers.kind]
         best = np.full(us.shape, np.inf)
         for configuration in TYPICAL:
             columns = {name: np.full(us.shape, float(value)) for name, value in zip(FIELDS, configuration, strict=True)}
@@ -158,8 +157,16 @@ class LayerModel:
             high_us=us * np.exp(width[:, 1]),
             ceiling_us=us * gain,
             p_speedup=p,
-            regime=regime,
+            seen=launch.gpu.name in self.versions,
         )
+
+    def _quantiles_of(self, gpu: GpuSpec) -> Array:
+        """[token bins, kinds, 2]: of a GPU never measured those of its kin when they were left out, or else of GPUs without kin."""
+        if gpu.name in self.versions:
+            return self.quantiles[0]
+        others = _gpus(tuple(sorted(self.versions)))
+        alike = kin(gpu, others) or [i for i, other in enumerate(others) if not kin(other, others)] or list(range(len(others)))
+        return np.median(self.quantiles[1:][alike], axis=0)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """The model as named arrays, to be stored."""

@@ -10,18 +10,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.gpus.hardware import GpuSpec, load_gpu
+from advisor.gpus.hardware import load_gpu
 from advisor.pipelines import Array, token_draws
 from advisor.rows import silicon
 from advisor.steps import layer_time
 from advisor.steps.layer_features import features
-from advisor.steps.layer_model import REGIMES, LayerModel, regime_of, token_bin
+from advisor.steps.layer_model import TOKEN_BINS, LayerModel, token_bin
 from advisor.steps.moe_layer import KINDS, Launched, Layers, launched, version_number, without_gate
 from advisor.system.errors import MissingDependencyError
 from advisor.training.layer_tables import Tuned, choose_launches, read_tuned
-from advisor.training.library_training import grow
+from advisor.training.library_kernels.fitting import grow
 
-PER_FILE = 9000
+PER_FILE = 6000
 """Rows of a file that are fitted to, at most: files have up to 35,000, most of them of expert-parallel ranks."""
 
 RANKED_SHARE = 0.35
@@ -44,8 +44,8 @@ TREES: dict[str, Any] = {
     "force_row_wise": True,
     "verbose": -1,
 }
-ROUNDS, FOLD_ROUNDS = 700, 300
-FOLDS, FOLD_ROWS = 7, 60_000
+ROUNDS, FOLD_ROUNDS, ROUGH_ROUNDS = 900, 300, 150
+FOLDS, FOLD_ROWS = 6, 50_000
 FIT_ROWS, FIT_STEPS = 8000, 60
 ROBUST = 0.1
 """Log error beyond which a row counts by its size, no longer by its square."""
@@ -204,7 +204,9 @@ def fit(parts: Sequence[Measured], tuned: Tuned, progress: Callable[[str], None]
     progress(f"layers: constants of {len(layer_time.NAMES)} from {sum(part.latency_us.size for part in alone)} rows")
     parts, habits = choose_launches(parts, tuned, constants)
     progress(f"layers: {sum(part.latency_us.size for part in parts)} rows, {len(habits)} tables that ran")
-    hidden = np.concatenate([_hidden_tables(part, e) for part, e in zip(parts, _errors_of_models(parts, constants), strict=True)])
+    hidden = np.concatenate(
+        [_hidden_tables(part, e) for part, e in zip(parts, _errors_of_models(parts, constants, ROUGH_ROUNDS), strict=True)]
+    )
     progress(f"layers: {int(hidden.sum())} rows ran tables that nobody has, and are left out")
     known = _without(parts, hidden)
     constants = fit_time([part.take(np.flatnonzero(part.launch.layers.ranks == 1)) for part in known], begin=constants)
@@ -228,7 +230,7 @@ def _without(parts: Sequence[Measured], left_out: NDArray[np.bool_]) -> list[Mea
     return [part.take(np.flatnonzero(~mine)) for part, mine in zip(parts, np.split(left_out, ends), strict=True)]
 
 
-def _errors_of_models(parts: Sequence[Measured], constants: Array) -> list[Array]:
+def _errors_of_models(parts: Sequence[Measured], constants: Array, rounds: int = FOLD_ROUNDS) -> list[Array]:
     """Log of predicted to measured of every row by forests that have not seen its model, by part."""
     x, y = table(parts, constants)
     model = np.concatenate([part.model for part in parts])
@@ -237,7 +239,7 @@ def _errors_of_models(parts: Sequence[Measured], constants: Array) -> list[Array
     for fold in range(FOLDS):
         rows = random.permutation(np.flatnonzero(which != fold))[:FOLD_ROWS]
         if rows.size and (which == fold).any():
-            errors[which == fold] = grow(x[rows], y[rows], FOLD_ROUNDS, TREES)(x[which == fold]) - y[which == fold]
+            errors[which == fold] = grow(x[rows], y[rows], rounds, TREES)(x[which == fold]) - y[which == fold]
     return np.split(errors, np.cumsum([part.latency_us.size for part in parts])[:-1])
 
 
@@ -284,29 +286,29 @@ def _hidden_tables(part: Measured, errors: Array) -> NDArray[np.bool_]:
 
 
 def _quantiles(parts: Sequence[Measured], seen: Array, strange: Sequence[Array]) -> Array:
-    """The 10th and 90th percentile of log measured to predicted, by regime, number of tokens and kind, [regimes, bins, kinds, 2]."""
-    layers = [part.launch.layers for part in parts]
-    alone = np.concatenate([each.ranks == 1 for each in layers])
-    bins = np.concatenate([token_bin(each.tokens) for each in layers])
-    kind = np.concatenate([each.kind for each in layers])
-    names = [part.launch.gpu for part in parts]
-    new = np.concatenate([np.full(e.size, _regime_without(gpu, names)) for gpu, e in zip(names, strange, strict=True)])
-    out = np.zeros((len(REGIMES), bins.max() + 1, len(KINDS), 2))
-    for regime in range(len(REGIMES)):
-        errors = -(seen if regime == 0 else np.concatenate(strange))
-        of_regime = alone & (np.ones_like(alone) if regime == 0 else new == regime)
-        of_regime = of_regime if of_regime.any() else alone
-        for i in range(out.shape[1]):
-            for k in range(len(KINDS)):
-                rows = of_regime & (bins == i) & (kind == k)
-                rows = rows if rows.sum() >= 100 else of_regime & (bins == i)
-                out[regime, i, k] = np.quantile(errors[rows if rows.any() else of_regime], [0.1, 0.9])
+    """Where the middle four of five errors lie, as logs of measured to predicted: of seen GPUs, then of each that was left out.
+
+    [1 + GPUs, token bins, kinds, 2]. Of GPUs left out the two are as far from zero: which way another one errs is not known.
+    """
+    alone = [np.flatnonzero(part.launch.layers.ranks == 1) for part in parts]
+    bins = [token_bin(part.launch.layers.tokens[rows]) for part, rows in zip(parts, alone, strict=True)]
+    kinds = [part.launch.layers.kind[rows] for part, rows in zip(parts, alone, strict=True)]
+    of_models = np.split(-seen, np.cumsum([part.latency_us.size for part in parts])[:-1])
+    errors = np.concatenate([each[rows] for each, rows in zip(of_models, alone, strict=True)])
+    out = [_by_bin(errors, np.concatenate(bins), np.concatenate(kinds), (0.1, 0.9))]
+    for each, rows, mine, kind in zip(strange, alone, bins, kinds, strict=True):
+        out.append(_by_bin(np.abs(each[rows]), mine, kind, (0.8, 0.8)) * [-1.0, 1.0])
+    return np.stack(out)
+
+
+def _by_bin(errors: Array, bins: NDArray[np.int64], kinds: NDArray[np.int64], at: tuple[float, float]) -> Array:
+    """Quantiles of errors [token bins, kinds, 2]; of kinds with few rows those of all."""
+    out = np.zeros((len(TOKEN_BINS) + 1, len(KINDS), 2))
+    for i, k in np.ndindex(*out.shape[:2]):
+        rows = (bins == i) & (kinds == k)
+        rows = rows if rows.sum() >= 100 else bins == i
+        out[i, k] = np.quantile(errors[rows] if rows.any() else errors, at)
     return out
-
-
-def _regime_without(gpu: GpuSpec, gpus: Sequence[GpuSpec]) -> int:
-    """The regime of a GPU that only the others were measured beside."""
-    return regime_of(gpu, [other for other in gpus if other.name != gpu.name])
 
 
 def train(

@@ -21,14 +21,14 @@ def fitted():
 def test_sums_are_those_of_the_library(fitted) -> None:
     model, forest, x = fitted
     assert forest.depth <= 9
-    assert np.abs(forest(x.astype(np.float64)) - model.predict(x)).max() < 2e-3  # leaves are kept in half precision
+    assert np.abs(forest(x.astype(np.float64)) - model.predict(x)).max() < 2e-2  # leaves are kept in bytes
 
 
 def test_a_row_on_a_threshold_goes_left(fitted) -> None:
     model, forest, x = fitted
     edge = np.tile(x[:1], (forest.edges[0].size, 1))
     edge[:, 0] = forest.edges[0]
-    assert np.abs(forest(edge.astype(np.float64)) - model.predict(edge)).max() < 2e-3
+    assert np.abs(forest(edge.astype(np.float64)) - model.predict(edge)).max() < 2e-2
 
 
 def test_stored_and_read_back_it_is_the_same(fitted) -> None:
