@@ -7,6 +7,10 @@ out: --leave-out and --test-gpu train anew on the other rows; --card runs all su
 
 Folders of aiconfigurator's or AITER's measured operators (`advisor train --help`) are always judged on groups left out: one in five weight
 matrices and layouts of heads, then each GPU; --leave-out shape or gpu, or --test-gpu, runs one of the two.
+
+examples:
+  advisor evaluate tests/data/rows.csv
+  advisor evaluate rows.csv --weights mine.npz --format json
 """
 
 from __future__ import annotations

@@ -3,6 +3,10 @@
 MODEL is a Hugging Face config.json (or the folder it lies in) or a bundled name, such as Qwen3-30B-A3B; nothing of the model is imported.
 --prefill gives the lengths of one batch's prompts, --batch and --context (or --contexts) one decode step; both together are one mixed step,
 as chunked prefill makes them.
+
+examples:
+  advisor model Qwen3-30B-A3B --gpu H200 --prefill 2048
+  advisor model Qwen3-30B-A3B --gpu H200 --batch 8 --context 4096
 """
 
 from __future__ import annotations
