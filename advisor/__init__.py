@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from advisor.advising.live import record as record
     from advisor.advising.public import advise as advise
     from advisor.autotuning.decorator import autotune as autotune
     from advisor.autotuning.decorator import best_config as best_config
@@ -37,6 +38,7 @@ _HOMES = {
     "list_gpus": "gpus.hardware",
     "load_gpu": "gpus.hardware",
     "load_predictor": "learned",
+    "record": "advising.live",
     "tune": "tuning.public",
     "warmup": "autotuning.decorator",
 }

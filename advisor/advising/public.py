@@ -23,8 +23,9 @@ OF_A_LAUNCH = (*OF_A_KERNEL, "signature", "element", "grid", "op", *LAUNCH_OPTIO
 
 
 def advise(
-    target: str | os.PathLike[str],
+    target: Any,
     *,
+    args: Sequence[Any] = (),
     gpu: str | None = None,
     model: str | None = None,
     tokens: int | Iterable[int] | None = None,
@@ -43,7 +44,10 @@ def advise(
     """How fast each launch of a target could be, what holds it back, and what to run instead. Needs no GPU and runs nothing.
 
     Args:
-        target: A tuned table's file, a bundled kernel (`fused_moe`), `FILE.py::KERNEL`, a record of `advisor record`, or a cache of Triton.
+        target: A live kernel (then `grid`, `args` and the launch's keywords are those of its call `kernel[grid](*args, **keywords)`, whose
+            tensors may lie on torch's `meta` device), or a tuned table's file,
+            a bundled kernel (`fused_moe`), `FILE.py::KERNEL`, a record of `advisor record`, or a cache of Triton.
+        args: Of a live kernel: what it is called with.
         gpu: Any name that `advisor gpus` knows, or a TOML file that describes one; None: the table's, or that of the cache.
         model: A name that `advisor models` lists; else `hidden_size` and `top_k`. Where a table fits several models and neither is given,
             the commonest is taken, and the verdict's unknowns say so.
@@ -65,6 +69,11 @@ def advise(
     Raises:
         AdvisorError: What is given is not known, cannot be read, or does not fit the target; it says what, and what would do.
     """
+    from advisor.advising import live
+
+    if live.is_kernel(target):
+        keywords = {name: value for name, value in launch.items() if name != "grid"}
+        return live.advise_call(target, gpu=gpu, grid=launch.get("grid"), args=args, cache=cache, keywords=keywords)
     text = os.fspath(target)
     if unknown := [name for name in launch if name not in OF_A_LAUNCH]:
         raise UsageError("advise() has no such keyword", ", ".join(unknown), "one of " + ", ".join(OF_A_LAUNCH))
@@ -155,3 +164,15 @@ def _command(text: str, request: Request, options: Mapping[str, Any]) -> str:
             parts = [f"{key}={one}" for key, one in value.items()] if isinstance(value, Mapping) else value
             words += ["--" + name.replace("_", "-"), ",".join(map(str, parts)) if isinstance(parts, (list, tuple)) else str(value)]
     return shlex.join(words)
+
+
+def _in_a_notebook(result: Result) -> str:
+    """The page of a result, for IPython."""
+    from html import escape
+
+    from advisor.rendering.page import to_html
+
+    return f'<iframe srcdoc="{escape(to_html(result))}" style="width:100%;height:900px;border:0"></iframe>'
+
+
+setattr(Result, "_repr_html_", _in_a_notebook)  # noqa: B010 - here, for results know nothing of their pages

@@ -220,10 +220,10 @@ def _exported(
         UsageError: No stack asks for a table of the target.
     """
     from advisor.advising.exports import layer_table_name, predicted_tables
-    from advisor.advising.targets.tables import table_target
+    from advisor.advising.targets.table_targets import table_target
     from advisor.tables.neighbourhood import STANDARD_TOKENS
     from advisor.tuning.export import table_path, write_predicted
-    from advisor.tuning.tables import check_exported
+    from advisor.tuning.table_kernels import check_exported
 
     folder = Path(arguments.export)
     check_exported(target)
@@ -443,7 +443,7 @@ def _table_workers(count: int, weights: str | None, predictor: Predictor) -> Ite
 
 def _of_folder(table: Path, *, arguments: argparse.Namespace, request: Request, output: Path) -> tuple[Row | None, Any]:
     """Advise on one table of a folder and write its report: what the overview and the JSON document show of it; or why not."""
-    from advisor.advising.targets.tables import table_target
+    from advisor.advising.targets.table_targets import table_target
     from advisor.rendering.overview import row_of
 
     hear_interrupts()

@@ -6,6 +6,10 @@ import   read exports, Triton's *.autotune.json and triton-dejavu's cache.json, 
 prune    forget problems, by age, kernel or GPU
 
 The cache lies in $ADVISOR_CACHE_DIR, else in ~/.cache/triton-advisor.
+
+examples:
+  advisor cache ls
+  advisor cache export best.json
 """
 
 from __future__ import annotations

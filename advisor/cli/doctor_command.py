@@ -2,6 +2,9 @@
 
 Each wall is built, and then tried from within, by a process like those that compile. The exit code is 0 where all stand, and 4 where one
 does not: then a stranger's kernel is compiled only where that is asked for (`advisor compare --trust-source`).
+
+examples:
+  advisor doctor
 """
 
 from __future__ import annotations

@@ -7,6 +7,10 @@ out: --leave-out and --test-gpu train anew on the other rows; --card runs all su
 
 Folders of aiconfigurator's or AITER's measured operators (`advisor train --help`) are always judged on groups left out: one in five weight
 matrices and layouts of heads, then each GPU; --leave-out shape or gpu, or --test-gpu, runs one of the two.
+
+examples:
+  advisor evaluate tests/data/rows.csv
+  advisor evaluate rows.csv --weights mine.npz --format json
 """
 
 from __future__ import annotations
@@ -56,7 +60,8 @@ def run(arguments: argparse.Namespace) -> int:
     from advisor.gpus.hardware import load_gpu
     from advisor.learned import weights
     from advisor.training import evaluate as evaluation
-    from advisor.training import library_judging, silicon_training
+    from advisor.training import silicon_training
+    from advisor.training.library_kernels import judging
     from advisor.training.whole_steps.cases import is_steps_folder
 
     said = set()
@@ -75,7 +80,7 @@ def run(arguments: argparse.Namespace) -> int:
             raise UsageError("measured operators of whole stacks are judged by themselves", " ".join(arguments.data), " ".join(layouts))
         asked = {"shape": ("shape",), "nk": ("shape",), "gpu": ("gpu",)}.get(arguments.leave_out or "", ("shape", "gpu"))
         gpus = [load_gpu(name).name for name in arguments.test_gpu] or None
-        splits = library_judging.judge(layouts, gpus, ("gpu",) if gpus else asked, progress)
+        splits = judging.judge(layouts, gpus, ("gpu",) if gpus else asked, progress)
         print(json.dumps(_finite(splits), indent=2)) if arguments.format == "json" else show_splits(splits)
         return 0
     workers = os.cpu_count() or 1

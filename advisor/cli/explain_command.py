@@ -1,4 +1,8 @@
-"""Explain one rule: what it means, how it is computed, what to do about it, and where that comes from."""
+"""Explain one rule: what it means, how it is computed, what to do about it, and where that comes from.
+
+examples:
+  advisor explain tail-wave
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""List the GPUs that ceilings/ describes, or show every figure of one with its source."""
+"""List the GPUs that ceilings/ describes, or show every figure of one with its source.
+
+examples:
+  advisor gpus
+  advisor gpus H200
+"""
 
 from __future__ import annotations
 

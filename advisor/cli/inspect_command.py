@@ -4,6 +4,10 @@ FILE.py is parsed, never run. What is not given comes from the file's own descri
 and said: types by how arguments are used, constants from @triton.autotune or a small default, the grid from where the file launches
 the kernel. Without a grid one program is counted. A cache of Triton (a folder such as ~/.triton/cache, one of its folders, an entry's
 JSON; ::KERNEL names a kernel of it) is read as it lies there, and needs no source.
+
+examples:
+  advisor inspect gemm::gemm_kernel --gpu H200 --sizes M=64,N=4096,K=4096
+  advisor inspect my_kernels.py::scale_kernel --target sm_90
 """
 
 from __future__ import annotations

@@ -3,6 +3,10 @@
 MODEL is a Hugging Face config.json (or the folder it lies in) or a bundled name, such as Qwen3-30B-A3B; nothing of the model is imported.
 --prefill gives the lengths of one batch's prompts, --batch and --context (or --contexts) one decode step; both together are one mixed step,
 as chunked prefill makes them.
+
+examples:
+  advisor model Qwen3-30B-A3B --gpu H200 --prefill 2048
+  advisor model Qwen3-30B-A3B --gpu H200 --batch 8 --context 4096
 """
 
 from __future__ import annotations
@@ -60,8 +64,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Predict and print."""
     from advisor.gpus.hardware import load_gpu
     from advisor.learned import load_predictor
-    from advisor.rendering.step_page import step_page
-    from advisor.rendering.step_text import step_text
+    from advisor.rendering.steps.page import step_page
+    from advisor.rendering.steps.text import step_text
     from advisor.steps.model_config import load_architecture
     from advisor.steps.step import StepRequest, predict_step
     from advisor.steps.trace import read_trace, with_measured

@@ -1,4 +1,8 @@
-"""List the mixture-of-experts models that `--model` knows, with the sizes of their experts."""
+"""List the mixture-of-experts models that `--model` knows, with the sizes of their experts.
+
+examples:
+  advisor models
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,9 @@
 
 The program computes what it would compute anyway. Child processes are recorded too. `advisor advise LAUNCHES.jsonl` reads the file.
 The exit code is the program's own; 128 and the signal's number where a signal ended it.
+
+examples:
+  advisor record -o launches.jsonl -- python serve.py
 """
 
 from __future__ import annotations

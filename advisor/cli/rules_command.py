@@ -1,4 +1,8 @@
-"""List the rules of the diagnosis: what each looks for, in one line. `advisor explain RULE` says how, and what to do about it."""
+"""List the rules of the diagnosis: what each looks for, in one line. `advisor explain RULE` says how, and what to do about it.
+
+examples:
+  advisor rules
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Print the JSON Schema of result.json."""
+"""Print the JSON Schema of result.json.
+
+examples:
+  advisor schema
+"""
 
 from __future__ import annotations
 

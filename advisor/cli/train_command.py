@@ -7,6 +7,10 @@ it writes needs numpy only.
 Folders of measured operators as aiconfigurator publishes them (<gpu>/<operator>/<stack>/<version>/*.parquet; needs pyarrow) and of AITER's
 tuned tables give the weights of library kernels, silicon.npz of those shipped. Rows below the bound, or 2.5 times off their neighbours, are
 left out and counted on stderr.
+
+examples:
+  advisor train rows.csv -o mine.npz
+  advisor train rows.csv -o mine.npz --exclude-gpu H20
 """
 
 from __future__ import annotations

@@ -16,7 +16,8 @@ from advisor.pipelines.batch import SIZES, ConfigurationBatch, ProblemBatch
 from advisor.pipelines.columns import Array
 from advisor.pipelines.elementwise import OPERATORS
 from advisor.rows.row_configurations import BLOCK_COLUMNS, CONFIG_COLUMNS
-from advisor.rows.rows import FAMILY_PARAMETERS, RECORDED_OPERATOR, SIZE_COLUMNS, Rows, is_tiled
+from advisor.rows.rows import FAMILY_PARAMETERS, RECORDED_OPERATOR, SIZE_COLUMNS, UNMODELLED_DTYPES, Rows, is_tiled
+from advisor.rows.silicon import GPUS as FOLDERS_OF_GPUS
 from advisor.rows.stored_types import STORED_TYPE_COLUMNS, read_stored_types
 from advisor.system.counting import several
 from advisor.system.errors import InputError, NothingMatchedError, UnknownGpuError
@@ -97,6 +98,7 @@ def batches(rows: Rows, find_gpu: Callable[[str], GpuSpec], gpu: str | None = No
             found[name] = _find(rows, int(members[0]), name, find_gpu)
         refused = refused_dtype(dtype, found[name].name, found[name].compute_capability) if family in PRODUCTS else None
         refused = "no model knows what a recorded launch computes" if recorded else refused
+        refused = f"no model knows operands of type {dtype}" if dtype in UNMODELLED_DTYPES else refused
         if refused is not None:
             log.warning("advisor: left out %s (first: row %d): %s", several(members.size, "row"), members[0] + 1, refused)
             left_out += members.size
@@ -206,7 +208,7 @@ def _parameters(text: str, where: str) -> dict[str, float]:
 def _find(rows: Rows, row: int, name: str, find_gpu: Callable[[str], GpuSpec]) -> GpuSpec:
     """The GPU of a row; an error names the row, where the name is the row's."""
     try:
-        return find_gpu(name)
+        return find_gpu(FOLDERS_OF_GPUS.get(name, name))
     except UnknownGpuError as error:
         if name not in rows.text.get("gpu", ()):
             raise

@@ -12,20 +12,20 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from advisor.rendering import charts, figures, glossary, plots, source_view, svg, tuned, views
+from advisor.rendering import charts, figures, plots, source_view, svg, tuned, views
 from advisor.rendering.charts import Chart
 from advisor.rendering.grouping import group
 from advisor.rendering.markdown import environment as fingerprint_rows
-from advisor.rendering.prose import prose
+from advisor.rendering.prose import prose, term
 from advisor.result import result_json
 from advisor.result.schema import Result, SearchReport
 from advisor.system.resources import folder
 
 SHOWN_AT_ONCE = 8
 """Launches listed in "Where the time goes" before the rest is folded."""
-DETAILED = 40
+DETAILED = 36
 """Launches with a waterfall of their own; the rest stand in the table and in the JSON."""
-TWIN_ROWS = 250
+TWIN_ROWS = 200
 """Rows that the table of a chart has at most."""
 LISTED = 40
 """Findings of one rule that are listed; the rest stand in the JSON."""
@@ -125,7 +125,7 @@ def _environment(templates: str) -> Environment:
         "percent": figures.percent,
         "probability": figures.probability,
         "prose": prose,
-        "term": glossary.term,
+        "term": term,
         "share": figures.share_text,
         "quantity": figures.quantity,
         "unit": figures.unit_name,

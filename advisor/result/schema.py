@@ -99,6 +99,13 @@ class Configuration:
             flat["maxnreg"] = self.maxnreg
         return flat
 
+    def to_triton(self) -> Any:
+        """As a `triton.Config`, for `@triton.autotune`."""
+        import triton
+
+        options = {name: value for name, value in self.flat().items() if name not in self.parameters}
+        return triton.Config(dict(self.parameters), **options)
+
     @classmethod
     def from_flat(cls, flat: Mapping[str, Any]) -> Configuration:
         """The reverse of `flat`: what is left out, or None, has its default.
@@ -443,3 +450,33 @@ class Result:
     sources: tuple[SourceText, ...] = ()
     tuned: tuple[TunedProblem, ...] = ()
     schema_version: str = SCHEMA_VERSION
+
+    @property
+    def efficiency(self) -> float:
+        """The bound over the latency of all launches together, in (0, 1]; 0 where no latency is known."""
+        return self.verdict.bound_us / self.verdict.current_us if self.verdict.current_us > 0 else 0.0
+
+    @property
+    def best(self) -> Configuration | None:
+        """What the first launch is best run with: the recommended configuration, else its own."""
+        if not self.launches:
+            return None
+        advice = self.launches[0].recommendation
+        return advice.configuration if advice is not None else self.launches[0].configuration
+
+    def to_frame(self) -> Any:
+        """A pandas data frame with a row for each launch: its sizes and latencies in microseconds."""
+        import pandas
+
+        return pandas.DataFrame(
+            {
+                "launch": launch.id,
+                "kernel": launch.kernel,
+                **launch.problem.sizes,
+                "current_us": now.us if (now := launch.measured or launch.predicted) else None,
+                "ceiling_us": launch.ceiling.us if launch.ceiling else None,
+                "bound_us": launch.bound.us,
+                "speedup": launch.recommendation.speedup if launch.recommendation else 1.0,
+            }
+            for launch in self.launches
+        )

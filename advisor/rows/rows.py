@@ -120,6 +120,10 @@ DTYPES: dict[str, str] = {
 """Spellings of data types -> the advisor's names."""
 
 
+UNMODELLED_DTYPES = ("nvfp4", "w4a16_nvfp4", "int8_wo", "int4_wo")
+"""Types of published measurements that no model knows; such rows are left out (`pipelines.from_rows`)."""
+
+
 def is_tiled(family: str, op: str) -> bool:
     """Whether configurations of an operator are tiles BLOCK_SIZE_M x BLOCK_SIZE_N x BLOCK_SIZE_K."""
     return family in TILED_FAMILIES and op not in UNTILED_OPERATORS
@@ -372,6 +376,8 @@ def _kind(label: str, row: int, key: tuple[Any, ...], gemm_sizes: bool) -> tuple
         own = ", ".join(name for name, (of, _) in OPERATORS.items() if of == family)
         raise InputError(f"{label}: row {row}: operator {op!r} is none of family {family}", op, f"one of {own}" if own else None, _REMEDY)
     dtype_text = dtype_cell.strip().lower().removeprefix("torch.")
+    if dtype_text in UNMODELLED_DTYPES:
+        return family, mapped or _DEFAULT_OPS[family], dtype_text
     if dtype_text and dtype_text not in DTYPES:
         known = ", ".join(dict.fromkeys(DTYPES.values()))
         raise InputError(f"{label}: row {row}: dtype", dtype_cell, f"one of {known}", _REMEDY)

@@ -12,7 +12,7 @@ from advisor.learned.base import Predictor
 from advisor.result.step import StepOperator, StepResult, StepTime
 from advisor.steps import collectives
 from advisor.steps.constants import Constants, load_constants
-from advisor.steps.latency import Cost, costs
+from advisor.steps.latency import Cost, costs, takes_other_kernels
 from advisor.steps.memory import memory
 from advisor.steps.model_config import Architecture
 from advisor.steps.operators import Operator, step_operators
@@ -166,7 +166,14 @@ def predict_step(
         command=command,
         predictor=predictor.name,
     )
-    return replace(result, advice=tuple(advice(result)))
+    other = any(takes_other_kernels(operator, gpu) for operator, _ in priced.kernels)
+    return replace(result, advice=tuple(advice(result)), caveats=(OTHER_KERNELS,) if other else ())
+
+
+OTHER_KERNELS = (
+    "experts: on this GPU the engines take no Triton kernels for fp8, and those they take were not measured: kernels near their bounds "
+    "are assumed"
+)
 
 
 def _split(asked: StepRequest) -> str:

@@ -22,7 +22,7 @@ KINDS: tuple[tuple[str, str], ...] = (
     ("elementwise", r"elementwise|vectorized|act_and_mul|silu|gelu|relu|rotary|rope|cache|copy|memcpy|memset|embedding|index|"
      r"triton_(poi|red|per)|::(add|mul|cat|tanh|div|where|pow|sub|_to_copy|clone|fill_)"),
 )  # fmt: skip
-"""Kinds of operators by names of kernels, the first that fits: those of cuBLAS, CUTLASS, FlashAttention, NCCL, vLLM, SGLang, Inductor, ATen."""
+"""Kinds of operators by kernels' names, the first that fits: of cuBLAS, CUTLASS, FlashAttention, NCCL, the engines, Inductor and ATen."""
 UNKNOWN = "unknown"
 NAMED = 5
 """Unknown kernels that are listed."""
@@ -137,7 +137,8 @@ def with_measured(result: StepResult, trace: Trace) -> StepResult:
     gaps = next(row.total_us for row in result.operators if row.kind == "gaps")
     rows.append(MeasuredKind(kind="gaps", measured_us=trace.wall_us - trace.busy_us, predicted_us=gaps, bound_us=0.0))
     said = [
-        f"{row.kind}: measured {row.measured_us:,.0f} µs is below the bound {row.bound_us:,.0f} µs: a fault of the model or of the measurement"
+        f"{row.kind}: measured {row.measured_us:,.0f} µs is below the bound {row.bound_us:,.0f} µs: "
+        "a fault of the model or of the measurement"
         for row in rows
         if 0 < row.measured_us < row.bound_us
     ]

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from advisor.gpus.hardware import list_gpus
 from advisor.learned.library import kernels
 from advisor.rows import aiter, silicon
-from advisor.training import library_training
 from advisor.training.layers import layer_training
+from advisor.training.library_kernels import fitting
 
 
 def is_layout(path: Path | str) -> bool:
@@ -44,5 +44,5 @@ def train(
     folders = [path for path in paths if silicon.is_layout(path)]
     tables = [path for path in paths if holds_tables(path)]
     layers = layer_training.train(folders, exclude_gpus, exclude_models, tables, progress)
-    parts = library_training.read([path for path in paths if path not in tables], gpus, progress)
-    return layers | (kernels.arrays_of(library_training.fit(parts, progress)) if parts else {})
+    parts = fitting.read([path for path in paths if path not in tables], gpus, progress)
+    return layers | (kernels.arrays_of(fitting.fit(parts, progress)) if parts else {})

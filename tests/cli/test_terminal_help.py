@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
+from importlib import import_module
+
 import pytest
 from rendering import factory
 
-from advisor.cli import main
+from advisor.cli import COMMANDS, build_parser, main
 from advisor.cli.completion import completions
 from advisor.rendering import terminal
 
@@ -84,3 +87,16 @@ def test_a_second_target_does_not_overwrite_the_first_report(tmp_path, monkeypat
 def test_inspect_takes_a_bundled_kernel(capsys):
     assert main(["inspect", "gemm::gemm_kernel", "--gpu", "H200", "--sizes", "M=64,N=256,K=256"]) == 0
     assert "gemm_kernel" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_help_of_every_command_has_examples_that_it_would_take(command):
+    """As argparse reads them: options that there are not would be refused."""
+    lines = [
+        line.strip() for line in (import_module(f"advisor.cli.{command}_command").__doc__ or "").partition("examples:")[2].splitlines()
+    ]
+    examples = [line for line in lines if line.startswith("advisor ")]
+    assert examples
+    for line in examples:  # up to what the shell does with it
+        line = line.partition(" | ")[0]
+        assert build_parser(command).parse_args(shlex.split(line)[1:]).run

@@ -96,6 +96,14 @@ def test_another_kernel_is_left_to_the_analytical_model(predictor) -> None:
     assert predictor.library_reference(chunked, load_gpu("H100")) is None
 
 
+def test_a_batch_of_products_is_another_kernel_and_one_product_is_not(predictor) -> None:
+    model, one = predictor.weights.library["gemm bf16"], gemm(16, 8192, 8192, stack="vllm")
+    batches = [replace(one, sizes={**one.sizes, "B": np.array([count])}) for count in (1.0, 3.0)]
+    assert [model.beyond(each)[0] for each in batches] == [1, np.inf]
+    alone, same = (predictor.predict(each, None, load_gpu("B200")).us[0] for each in (one, batches[0]))
+    assert alone == same
+
+
 def test_the_library_reference_is_no_triton_kernel_and_says_where_it_was_measured(predictor) -> None:
     found = predictor.library_reference(attention("prefill", 1, 4096), load_gpu("B200"))
     assert found.origin == "predicted" and "on B200" in found.source and "riton" not in found.source

@@ -18,7 +18,7 @@ from advisor.steps.layer_model import TOKEN_BINS, LayerModel, token_bin
 from advisor.steps.moe_layer import KINDS, Layers, launched, version_number, without_gate
 from advisor.system.errors import MissingDependencyError
 from advisor.training.layers.layer_tables import Measured, Tuned, choose_launches, read_tuned
-from advisor.training.library_training import grow
+from advisor.training.library_kernels.fitting import grow
 
 PER_FILE = 6000
 """Rows of a file that are fitted to, at most: files have up to 35,000, most of them of expert-parallel ranks."""

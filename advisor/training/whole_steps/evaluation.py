@@ -100,6 +100,8 @@ def evaluate_steps(folder: str | Path, predictor: Predictor, progress: Callable[
     suites: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for each in judged:
         suites[each["suite"]].append(each)
+        if each["suite"] not in (TOTAL, SERVED_POINT) and each["gpu"] not in THROTTLED:
+            suites["all steps, others"].append(each)
         if each["gpu"] in THROTTLED:
             suites[f"{each['suite']}, throttled boards"].append(each)
         else:

@@ -7,8 +7,8 @@ from itertools import groupby
 
 from markupsafe import Markup
 
-from advisor.rendering import step_text
 from advisor.rendering.page import _environment
+from advisor.rendering.steps import text
 from advisor.result.step import StepResult
 from advisor.system.resources import folder
 
@@ -32,11 +32,11 @@ def step_page(results: Sequence[StepResult], version: str) -> str:
             title=results[0].model,
             command=results[0].command,
             version=version,
-            steps=[(result, step_text.verdict(result), step_text.memory_line(result), kinds(result)) for result in results],
-            columns=step_text.COLUMNS,
-            rows=step_text.rows,
-            measured_columns=step_text.MEASURED,
-            measured_rows=step_text.measured_rows,
+            steps=[(result, text.verdict(result), text.memory_line(result), kinds(result)) for result in results],
+            columns=text.COLUMNS,
+            rows=text.rows,
+            measured_columns=text.MEASURED,
+            measured_rows=text.measured_rows,
             shades=SHADES,
             css=Markup(css),
             script=Markup((templates / "page.js").read_text(encoding="utf-8")),

@@ -11,8 +11,8 @@ import numpy as np
 from advisor import pipelines
 from advisor.gpus.hardware import load_gpu
 from advisor.learned.library.kernels import LibraryModel
-from advisor.training import library_training
-from advisor.training.library_training import Measured, fit, read
+from advisor.training.library_kernels import fitting
+from advisor.training.library_kernels.fitting import Measured, fit, read
 
 SHARE = 5
 """One in so many weight matrices or layouts of heads is left out."""
@@ -74,7 +74,7 @@ def _errors(model: LibraryModel, part: Measured) -> tuple[np.ndarray, np.ndarray
     """Of some rows: log(predicted / measured), whether the interval holds them, whether they are below the bound."""
     rows = np.random.default_rng(0).permutation(part.latency_us.size)[:MOST_JUDGED]
     part, gpu = part.take(rows), load_gpu(part.series.gpu)
-    (us, low, high), _ = model.predict(library_training.asked(part), gpu)
+    (us, low, high), _ = model.predict(fitting.asked(part), gpu)
     bound = pipelines.bound(pipelines.work(part.problem, gpu), gpu, "warm").us
     return np.log(us / part.latency_us), (low <= part.latency_us) & (part.latency_us <= high), part.latency_us < bound
 

@@ -1,0 +1,140 @@
+"""A live kernel: what its call says of its launch, read without running it."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from advisor.compiled.recorder.hook import Recorder
+from advisor.gpus.hardware import load_gpu
+from advisor.result.schema import Result
+from advisor.system.errors import UsageError
+
+
+def is_kernel(target: object) -> bool:
+    """Whether it is what `@triton.jit`, `@triton.heuristics` or `@triton.autotune` give."""
+    return hasattr(target, "fn") and inspect.isfunction(_function(target))
+
+
+def _function(kernel: Any) -> Any:
+    while not inspect.isfunction(kernel) and hasattr(kernel, "fn"):
+        kernel = kernel.fn
+    return kernel
+
+
+class Recording:
+    """The launches of live kernels, as `advisor record` writes them down; `advise` reports on them."""
+
+    def __init__(self) -> None:
+        self._folder = tempfile.mkdtemp(prefix="advisor-live-")
+        self.path = Path(self._folder) / "launches.jsonl"
+        self._recorder = Recorder(str(self.path), "")
+        self._recorder.start()
+
+    def add(self, kernel: Any, grid: Any, args: Sequence[Any], keywords: Mapping[str, Any]) -> None:
+        """Write down a launch; of an autotuned kernel with each of its configurations, the first as what runs."""
+        jitted = kernel
+        configurations: list[dict[str, Any]] = [{}]
+        while not inspect.isfunction(jitted.fn):
+            if found := getattr(jitted, "configs", None):
+                configurations = [dict(each.all_kwargs()) for each in found]
+            jitted = jitted.fn
+        for number, configuration in enumerate(configurations):
+            self._recorder.tuning.depth = int(number > 0)  # the others are trials
+            self._recorder.record(jitted, tuple(args), grid, {**keywords, **configuration}, None)
+        self._recorder.tuning.depth = 0
+
+    def advise(self, *, gpu: str, cache: str = "warm") -> Result:
+        """The report on all launches, each once.
+
+        Args:
+            gpu: Any name that `advisor gpus` knows.
+            cache: What the L2 holds when a launch starts: warm or cold.
+
+        Raises:
+            AdvisorError: Nothing was launched, or a kernel cannot be compiled.
+        """
+        from advisor.advising.of_compiled import advise_compiled
+        from advisor.compiled.launches.launch_options import LaunchOptions
+
+        found = advise_compiled(str(self.path), load_gpu(gpu), cache=cache, command="", asked=LaunchOptions())
+        return replace(found, target=", ".join(dict.fromkeys(launch.kernel for launch in found.launches)) or "live kernel")
+
+    def __del__(self) -> None:
+        if hasattr(self, "_recorder"):
+            os.close(self._recorder.descriptor)
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def advise_call(kernel: Any, *, gpu: str | None, grid: Any, args: Sequence[Any], cache: str, keywords: Mapping[str, Any]) -> Result:
+    """The report on `kernel[grid](*args, **keywords)`, which is not run.
+
+    Raises:
+        UsageError: No GPU or no grid is named, or the call does not fit the kernel.
+        AdvisorError: The kernel cannot be compiled.
+    """
+    name = _function(kernel).__name__
+    if gpu is None or grid is None:
+        missing = "gpu" if gpu is None else "grid"
+        raise UsageError(
+            f"advise({name}): {missing} is missing", None, None, 'give it as in advise(kernel, grid=(64,), args=(x, n), gpu="H100")'
+        )
+    recording = Recording()
+    try:
+        recording.add(kernel, grid, args, keywords)
+    except (TypeError, ValueError, KeyError, AttributeError) as error:
+        raise UsageError(
+            f"advise({name}): the call cannot be read", str(error), "the arguments of a launch", "correct args and keywords"
+        ) from None
+    return recording.advise(gpu=gpu, cache=cache)
+
+
+@contextmanager
+def record() -> Iterator[Recording]:
+    """Within it every Triton launch is written down; it runs only where a tensor of it lies on a GPU.
+
+    So tensors of torch's `meta` device do, and nothing need exist::
+
+        with advisor.record() as recording:
+            kernel[grid](x, y, n, BLOCK=1024)
+        recording.advise(gpu="H100")
+    """
+    from triton.runtime.autotuner import Autotuner, Heuristics
+    from triton.runtime.jit import JITFunction
+
+    recording, inside = Recording(), False
+    originals = {kind: kind.run for kind in (Autotuner, Heuristics, JITFunction)}
+
+    def recorded(original: Any) -> Any:
+        def run(kernel: Any, *args: Any, grid: Any, warmup: bool = False, **keywords: Any) -> Any:
+            nonlocal inside
+            outermost, inside = not inside, True
+            try:
+                if outermost and not warmup:
+                    recording.add(kernel, grid, args, keywords)
+                if not outermost or any(_on_gpu(value) for value in (*args, *keywords.values())):
+                    return original(kernel, *args, grid=grid, warmup=warmup, **keywords)
+            finally:
+                inside = inside and not outermost
+            return None
+
+        return run
+
+    try:
+        for kind, original in originals.items():
+            kind.run = recorded(original)  # type: ignore[method-assign]
+        yield recording
+    finally:
+        for kind, original in originals.items():
+            kind.run = original  # type: ignore[method-assign]
+
+
+def _on_gpu(value: Any) -> bool:
+    return getattr(getattr(value, "device", None), "type", "cpu") not in ("cpu", "meta")

@@ -1,0 +1,1 @@
+"""Steps of a model, on the terminal and as a page."""
