@@ -50,10 +50,10 @@ def layer_batches(rows: Rows, model: LayerModel, find_gpu: Callable[[str], GpuSp
         InputError: A cell says nothing that can be.
     """
     members = np.flatnonzero(rows.op == LAYER)
-    named = rows.text.get("gpu")
-    if gpu is None and named is None:
+    named = rows.text.get("gpu", ())
+    if gpu is None and not named:
         raise InputError(f"{rows.path}: no column gpu", None, "a GPU for every row", "add the column, or give --gpu NAME")
-    name = np.array([gpu or named[row] for row in members])  # type: ignore[index]
+    name = np.array([gpu or named[row] for row in members.tolist()])
     specs = {each: find_gpu(str(each)) for each in dict.fromkeys(name.tolist())}
     spec = np.array([specs[each].name for each in name.tolist()])
     for each in dict.fromkeys(spec.tolist()):

@@ -106,7 +106,9 @@ def _keys(launch: Launched) -> list[Key]:
 def choose_launches(parts: Sequence[Measured], tuned: Tuned, constants: Array) -> tuple[list[Measured], list[Habit]]:
     """The rows with the configuration that ran: of every table that there is, it or the default, whichever explains the rows better; and
     what ran, with tables of layers that were not measured, which are believed to run in every version."""
-    out, ran, measured = [], {}, set()
+    out: list[Measured] = []
+    ran: dict[Key, list[tuple[float, tuple[Array, Array]]]] = {}
+    measured: set[Key] = set()
     for part in parts:
         layers = part.launch.layers
         configuration = {name: values.copy() for name, values in part.launch.configuration.items()}
