@@ -45,13 +45,16 @@ def run(arguments: argparse.Namespace) -> int:
 
     from advisor.learned import load_predictor
     from advisor.learned.caveats import unmeasured_vendor
-    from advisor.pipelines.from_rows import batches, one_problem
+    from advisor.pipelines.from_rows import LAYER, batches, one_problem
     from advisor.pipelines.space import problem_space
     from advisor.rows.rows import read_rows, write_rows
+    from advisor.system.errors import InputError
     from advisor.training.data import settle_dtypes
 
     output = options.rows_output(arguments.output, arguments.shapes)
     rows = read_rows(arguments.shapes, problems_only=True)
+    if (rows.op == LAYER).any():
+        raise InputError(f"{rows.path}: op", LAYER, "single kernels, such as w13", "predict takes whole layers")
     assumed = settle_dtypes(rows, Path(arguments.shapes).name, arguments.gpu)
     predictor = load_predictor(Path(arguments.weights) if arguments.weights else None)
     found: dict[int, dict[str, NDArray[np.generic]]] = {}  # row of the file -> columns of its lines
