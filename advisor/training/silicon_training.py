@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from advisor.gpus.hardware import list_gpus
 from advisor.learned.library import kernels
 from advisor.rows import aiter, silicon
-from advisor.training import layer_training
+from advisor.training.layers import layer_training
 from advisor.training.library_kernels import fitting
 
 

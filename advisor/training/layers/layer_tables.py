@@ -5,23 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from advisor.gpus.hardware import load_gpu
 from advisor.pipelines import Array
-from advisor.steps.layer_model import HABIT_TOKENS, Habit
+from advisor.steps.layer_model import Habit
 from advisor.steps.layer_time import layer_time
 from advisor.steps.moe_layer import BF16, FP8, FP8_BLOCK, Launched
 from advisor.system.errors import InputError, UnknownGpuError
 from advisor.tables.defaults import FIELDS
 from advisor.tables.names import TableName, is_table_name, parse_table_name
 from advisor.tables.tables import read_table
-
-if TYPE_CHECKING:
-    from advisor.training.layer_training import Measured
 
 Key: TypeAlias = tuple[bool, str, int, int, int]
 """Whether SGLang's, our name of the GPU, experts held, N, place in `KINDS`."""
@@ -31,6 +28,28 @@ TRITON_OF_SGLANG = ((514, "3.6.0"), (0, "3.5.1"))
 
 LEAST_GAIN = 0.02
 """Log error by which a table has to explain the rows better than the default, for it to be believed to have run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """Layers of one GPU as they were launched, [n] each; `model` is (H, inter, topk, E) as one number."""
+
+    launch: Launched
+    latency_us: Array
+    model: NDArray[np.int64]
+
+    def take(self, rows: NDArray[Any]) -> Measured:
+        """Some of them."""
+        launch = self.launch
+        loads = replace(launch.loads, **{name: getattr(launch.loads, name)[rows] for name in launch.loads.__slots__})
+        some = replace(
+            launch,
+            layers=launch.layers.take(rows),
+            loads=loads,
+            kept=launch.kept[rows],
+            configuration={name: values[rows] for name, values in launch.configuration.items()},
+        )
+        return Measured(launch=some, latency_us=self.latency_us[rows], model=self.model[rows])
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +143,3 @@ def nearest(table: tuple[Array, Array], tokens: Array) -> dict[str, Array]:
     keys, rows = table
     place = np.abs(keys[:, None] - tokens).argmin(axis=0)
     return {name: rows[place, i] for i, name in enumerate(FIELDS)}
-
-
-__all__ = ["HABIT_TOKENS", "Tuned", "choose_launches", "nearest", "read_tuned"]

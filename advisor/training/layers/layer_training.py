@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +15,9 @@ from advisor.rows import silicon
 from advisor.steps import layer_time
 from advisor.steps.layer_features import features
 from advisor.steps.layer_model import TOKEN_BINS, LayerModel, token_bin
-from advisor.steps.moe_layer import KINDS, Launched, Layers, launched, version_number, without_gate
+from advisor.steps.moe_layer import KINDS, Layers, launched, version_number, without_gate
 from advisor.system.errors import MissingDependencyError
-from advisor.training.layer_tables import Tuned, choose_launches, read_tuned
+from advisor.training.layers.layer_tables import Measured, Tuned, choose_launches, read_tuned
 from advisor.training.library_kernels.fitting import grow
 
 PER_FILE = 6000
@@ -30,7 +29,7 @@ RANKED_SHARE = 0.35
 TREES: dict[str, Any] = {
     "objective": "huber",
     "alpha": 0.05,
-    "num_leaves": 48,
+    "num_leaves": 56,
     "max_depth": 12,
     "learning_rate": 0.07,
     "min_data_in_leaf": 20,
@@ -44,7 +43,7 @@ TREES: dict[str, Any] = {
     "force_row_wise": True,
     "verbose": -1,
 }
-ROUNDS, FOLD_ROUNDS, ROUGH_ROUNDS = 900, 300, 150
+ROUNDS, FOLD_ROUNDS, ROUGH_ROUNDS = 1200, 300, 150
 FOLDS, FOLD_ROWS = 6, 50_000
 FIT_ROWS, FIT_STEPS = 8000, 60
 ROBUST = 0.1
@@ -56,28 +55,6 @@ that nobody has: its rows are left out."""
 
 COMPUTED_ALL_RANKS = ("sglang", 510, ("B200", "RTX PRO 6000 S"))
 """SGLang 0.5.10 took remote experts for expert 0, but on these GPUs: rows with expert parallelism are left out."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
-    """Layers of one GPU as they were launched, [n] each; `model` is (H, inter, topk, E) as one number."""
-
-    launch: Launched
-    latency_us: Array
-    model: NDArray[np.int64]
-
-    def take(self, rows: NDArray[Any]) -> Measured:
-        """Some of them."""
-        launch = self.launch
-        loads = replace(launch.loads, **{name: getattr(launch.loads, name)[rows] for name in launch.loads.__slots__})
-        some = replace(
-            launch,
-            layers=launch.layers.take(rows),
-            loads=loads,
-            kept=launch.kept[rows],
-            configuration={name: values[rows] for name, values in launch.configuration.items()},
-        )
-        return Measured(launch=some, latency_us=self.latency_us[rows], model=self.model[rows])
 
 
 def read(
