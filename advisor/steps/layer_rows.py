@@ -14,6 +14,7 @@ from advisor.pipelines.columns import Array
 from advisor.pipelines.from_rows import LAYER
 from advisor.pipelines.token_draws import Loads
 from advisor.rows.rows import Rows
+from advisor.rows.silicon import GPUS as FOLDERS_OF_GPUS
 from advisor.steps.layer_model import LayerModel
 from advisor.steps.moe_layer import BF16, FP8, FP8_BLOCK, MXFP4, Launched, Layers, version_number, without_gate
 from advisor.system.errors import InputError
@@ -53,9 +54,9 @@ def layer_batches(rows: Rows, model: LayerModel, find_gpu: Callable[[str], GpuSp
     named = rows.text.get("gpu", ())
     if gpu is None and not named:
         raise InputError(f"{rows.path}: no column gpu", None, "a GPU for every row", "add the column, or give --gpu NAME")
-    name = np.array([gpu or named[row] for row in members.tolist()])
-    specs = {each: find_gpu(str(each)) for each in dict.fromkeys(name.tolist())}
-    spec = np.array([specs[each].name for each in name.tolist()])
+    names = [gpu or named[row] for row in members.tolist()]
+    specs = {name: find_gpu(FOLDERS_OF_GPUS.get(name, name)) for name in dict.fromkeys(names)}
+    spec = np.array([specs[name].name for name in names])
     for each in dict.fromkeys(spec.tolist()):
         of_gpu = members[spec == each]
         found = next(known for known in specs.values() if known.name == each)
