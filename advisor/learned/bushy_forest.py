@@ -129,10 +129,10 @@ def flatten(trees: Sequence[Mapping[str, Any]], features: int) -> BushyForest:
     code = np.zeros(split.size, dtype=np.uint8)
     for i, values in enumerate(edges):
         code[split == i] = np.searchsorted(values, threshold[split == i])
-    values = [np.array([node["leaf_value"] for node, _ in of_tree if "split_feature" not in node]) for of_tree in nodes]
-    middle = np.array([(each.max() + each.min()) / 2 for each in values])
-    step = np.array([max(each.max() - each.min(), 1e-30) / 254 for each in values])
-    leaf = [np.rint((each - mid) / unit) for each, mid, unit in zip(values, middle, step, strict=True)]
+    leaves = [np.array([node["leaf_value"] for node, _ in of_tree if "split_feature" not in node]) for of_tree in nodes]
+    middle = np.array([(each.max() + each.min()) / 2 for each in leaves])
+    step = np.array([max(each.max() - each.min(), 1e-30) / 254 for each in leaves])
+    leaf = [np.rint((each - mid) / unit) for each, mid, unit in zip(leaves, middle, step, strict=True)]
     return BushyForest(
         feature=np.array([node.get("split_feature", LEAF) for node, _ in every], dtype=np.uint8),
         code=code,

@@ -17,7 +17,7 @@ from advisor.pipelines import token_draws
 from advisor.pipelines.batch import ProblemBatch
 from advisor.pipelines.power import least_sustained_us
 from advisor.result.schema import PIPELINES
-from advisor.steps import latent_attention, layer_model
+from advisor.steps import latent_attention, layer_model, tuned_tables
 from advisor.steps.collectives import ENGINES
 from advisor.steps.layer_bound import layer_bound
 from advisor.steps.layer_time import layer_time
@@ -137,7 +137,7 @@ def _layers(operators: list[Operator], gpu: GpuSpec, predictor: Predictor, engin
         ungated=size["gated"] == 0,
         routing=np.full(len(operators), token_draws.RANDOM),
     )
-    launch = model.launched(layers, gpu)
+    launch = model.launched(layers, gpu, tables=tuned_tables.here())
     bound, found, time = (
         layer_bound(launch, np.ones(len(operators), dtype=bool)),
         model.predict(launch),

@@ -44,11 +44,11 @@ def features(launch: Launched, time: LayerTime) -> Array:
         launch.flop_per_clock,
         float(launch.split_l2),
         layers.topk,
-        layers.inner % 16 != 0,
+        (layers.inner % 16 != 0).astype(float),
         layers.ranks,
         layers.routing,
         layers.ungated,
-        layers.kind,
+        layers.kind.astype(float),
         c["BLOCK_SIZE_K"] * WEIGHT_BYTES[layers.kind],
         np.where(layers.sglang, np.minimum(layers.version, NEWEST[True]), 10000 + np.minimum(layers.version, NEWEST[False])),
         _log(launch.held),
@@ -68,5 +68,5 @@ def features(launch: Launched, time: LayerTime) -> Array:
     return np.stack([np.broadcast_to(np.asarray(x, dtype=np.float32), (n,)) for x in columns], axis=1)
 
 
-def _log(x: Array) -> Array:
+def _log(x: Array | float) -> Array:
     return np.log(np.maximum(x, 2.5e-3))

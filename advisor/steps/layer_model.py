@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,14 +18,12 @@ from advisor.pipelines.token_draws import Loads
 from advisor.steps.layer_features import features
 from advisor.steps.layer_time import layer_time
 from advisor.steps.moe_layer import Launched, Layers, launched
+from advisor.steps.tuned_tables import Key, TunedTables, keys
 from advisor.tables.defaults import FIELDS
 
 PREFIX = "moe_layer"
 TOKEN_BINS = (4.5, 32.5, 256.5, 2048.5)
 """Edges between numbers of tokens whose errors are told apart."""
-
-HABIT_TOKENS = (1, 4, 16, 48, 128, 512, 2048, 8192)
-"""Numbers of tokens at which a table is kept: a summary of what ran, not the table."""
 
 TYPICAL = (
     (16, 64, 128, 1, 4, 4),
@@ -66,23 +64,16 @@ def kin(gpu: GpuSpec, others: Sequence[GpuSpec]) -> list[int]:
 
 
 @dataclass(frozen=True, slots=True)
-class Habit:
-    """A table that a stack ran: for which layers, in which versions, and its configurations at `HABIT_TOKENS`, [8, 6]."""
+class Ran:
+    """Whether a version of a stack was seen to run the tuned table, or else its default, for layers that there is a table for."""
 
     sglang: bool
     gpu: str
     held: int
     inner: int
     kind: int
-    since: int
-    until: int
-    configurations: NDArray[np.uint16]
-
-    @classmethod
-    def of(cls, key: tuple[bool, str, int, int, int], since: float, until: float, tokens: Array, rows: Array) -> Self:
-        """From a table's token counts [m] and configurations [m, 6]."""
-        place = [int(np.abs(tokens - wanted).argmin()) for wanted in HABIT_TOKENS]
-        return cls(*key, int(since), int(until), rows[place].astype(np.uint16))
+    version: int
+    tuned: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,14 +97,14 @@ class LayerModel:
         forest: Log of latency to `layer_time`.
         quantiles: Between which four of five logs of measured to predicted lie, of GPUs seen and of each when it was left out (by name),
             [1 + GPUs, token bins, kinds, 2].
-        habits: Tables that ran.
+        ran: Layers for which a table or, although there was one, a default ran.
         versions: (SGLang, version) measured, by GPU.
     """
 
     constants: Array
     forest: BushyForest
     quantiles: Array
-    habits: Sequence[Habit]
+    ran: Sequence[Ran]
     versions: Mapping[str, list[list[float]]]
 
     def newest(self, gpu: str, sglang: bool) -> float:
@@ -122,21 +113,47 @@ class LayerModel:
         of_stack = [version for theirs, version in pairs if bool(theirs) == sglang]
         return max(of_stack) if of_stack else max(v for found in self.versions.values() for s, v in found if bool(s) == sglang)
 
-    def launched(self, layers: Layers, gpu: GpuSpec, configuration: dict[str, Array] | None = None, loads: Loads | None = None) -> Launched:
-        """Layers with a configuration, or else with what their stack and version launch: a table that ran, else the default."""
+    def launched(
+        self,
+        layers: Layers,
+        gpu: GpuSpec,
+        configuration: dict[str, Array] | None = None,
+        loads: Loads | None = None,
+        tables: TunedTables | None = None,
+    ) -> Launched:
+        """Layers with a configuration, or else with what their stack and version launch.
+
+        That is the entry of its tuned table among `tables`, unless its default was seen to run all the same; where a table is known to
+        have run that is not among them, the fastest of `TYPICAL`; else the default.
+        """
         launch = launched(layers, gpu, configuration, loads)
         if configuration is not None:
             return launch
-        held = launch.held
-        at = np.abs(np.log(np.array(HABIT_TOKENS))[:, None] - np.log(np.maximum(launch.kept, 1))).argmin(axis=0)
-        for habit in self.habits:
-            if habit.gpu != gpu.name:
-                continue
-            rows = (layers.sglang == habit.sglang) & (held == habit.held) & (layers.inner == habit.inner) & (layers.kind == habit.kind)
-            rows &= (layers.version >= habit.since) & (layers.version <= habit.until)
-            for i, name in enumerate(FIELDS):
-                launch.configuration[name][rows] = habit.configurations[at[rows], i]
+        seen = {(r.sglang, r.gpu, r.held, r.inner, r.kind, r.version): r.tuned for r in self.ran if r.gpu == gpu.name}
+        groups: dict[tuple[Key, float], list[int]] = {}
+        for row, (key, version) in enumerate(zip(keys(launch), layers.version.tolist(), strict=True)):
+            if seen.get((*key, int(version)), tables is not None and key in tables):
+                groups.setdefault((key, version), []).append(row)
+        best: dict[str, Array] | None = None
+        for (key, version), rows in groups.items():
+            found = None if tables is None else tables.running(key, version, launch.kept[rows])
+            if found is None and (*key, int(version)) in seen:
+                best = best or self._tuned(launch)
+                found = {name: values[rows] for name, values in best.items()}
+            for name, values in (found or {}).items():
+                launch.configuration[name][rows] = values
         return launch
+
+    def _tuned(self, launch: Launched) -> dict[str, Array]:
+        """The fastest configuration of `TYPICAL` by `layer_time`, by the names of `FIELDS`, [n] each."""
+        rows = [np.full(launch.kept.shape, float(value)) for value in TYPICAL[0]]
+        least = np.full(launch.kept.shape, np.inf)
+        for configuration in TYPICAL:
+            columns = {name: np.full(least.shape, float(value)) for name, value in zip(FIELDS, configuration, strict=True)}
+            us = layer_time(replace(launch, configuration=columns), self.constants).total
+            rows = [np.where(us < least, value, row) for value, row in zip(configuration, rows, strict=True)]
+            least = np.minimum(us, least)
+        return dict(zip(FIELDS, rows, strict=True))
 
     def predict(self, launch: Launched) -> Predicted:
         """Latencies of layers with the configuration they are launched with."""
@@ -171,19 +188,14 @@ class LayerModel:
     def arrays(self) -> dict[str, NDArray[Any]]:
         """The model as named arrays, to be stored."""
         names = sorted(self.versions)
-        gpus = sorted({*names, *(habit.gpu for habit in self.habits)})
-        rows = [[h.sglang, gpus.index(h.gpu), h.held, h.inner, h.kind, h.since, h.until] for h in self.habits]
+        rows = [[r.sglang, names.index(r.gpu), r.held, r.inner, r.kind, r.version, r.tuned] for r in self.ran]
         versions = [[names.index(name), *pair] for name in names for pair in self.versions[name]]
         return {
             f"{PREFIX}/constants": self.constants,
             f"{PREFIX}/quantiles": self.quantiles,
-            f"{PREFIX}/gpus": np.array(gpus),
             f"{PREFIX}/measured": np.array(names),
             f"{PREFIX}/versions": np.array(versions),
-            f"{PREFIX}/habit_keys": np.array(rows, dtype=np.int32).reshape(-1, 7),
-            f"{PREFIX}/habits": np.array([h.configurations for h in self.habits], dtype=np.uint16).reshape(
-                -1, len(HABIT_TOKENS), len(FIELDS)
-            ),
+            f"{PREFIX}/ran": np.array(rows, dtype=np.int32).reshape(-1, 7),
             **self.forest.arrays(f"{PREFIX}/forest"),
         }
 
@@ -192,12 +204,10 @@ def load(stored: Mapping[str, NDArray[Any]]) -> LayerModel | None:
     """The reverse of `LayerModel.arrays`; None where there are no layers in what is stored."""
     if f"{PREFIX}/constants" not in stored:
         return None
-    gpus, names = ([str(name) for name in stored[f"{PREFIX}/{which}"]] for which in ("gpus", "measured"))
-    habits = [
-        Habit(bool(sglang), gpus[gpu], held, inner, kind, since, until, configurations)
-        for (sglang, gpu, held, inner, kind, since, until), configurations in zip(
-            stored[f"{PREFIX}/habit_keys"].tolist(), stored[f"{PREFIX}/habits"], strict=True
-        )
+    names = [str(name) for name in stored[f"{PREFIX}/measured"]]
+    ran = [
+        Ran(bool(sglang), names[gpu], held, inner, kind, version, bool(tuned))
+        for sglang, gpu, held, inner, kind, version, tuned in stored[f"{PREFIX}/ran"].tolist()
     ]
     versions: dict[str, list[list[float]]] = {name: [] for name in names}
     for gpu, sglang, version in stored[f"{PREFIX}/versions"].tolist():
@@ -206,6 +216,6 @@ def load(stored: Mapping[str, NDArray[Any]]) -> LayerModel | None:
         constants=stored[f"{PREFIX}/constants"],
         forest=bushy_forest.from_arrays(stored, f"{PREFIX}/forest"),
         quantiles=stored[f"{PREFIX}/quantiles"],
-        habits=habits,
+        ran=ran,
         versions=versions,
     )

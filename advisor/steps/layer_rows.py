@@ -15,6 +15,7 @@ from advisor.pipelines.from_rows import LAYER
 from advisor.pipelines.token_draws import Loads
 from advisor.rows.rows import Rows
 from advisor.rows.silicon import GPUS as FOLDERS_OF_GPUS
+from advisor.steps import tuned_tables
 from advisor.steps.layer_model import LayerModel
 from advisor.steps.moe_layer import BF16, FP8, FP8_BLOCK, MXFP4, Launched, Layers, version_number, without_gate
 from advisor.system.errors import InputError
@@ -115,7 +116,7 @@ def _batch(rows: Rows, chosen: NDArray[np.int64], model: LayerModel, gpu: GpuSpe
         loads = _with_histograms(rows, chosen, histogram, layers, loads)
     configuration = {name: rows.columns[name][chosen].astype(float) for name in FIELDS} if configured else None
     cold = np.array([cell == "cold" for cell in cells("cache")])
-    return LayerBatch(rows=chosen, launch=model.launched(layers, gpu, configuration, loads), cold=cold)
+    return LayerBatch(rows=chosen, launch=model.launched(layers, gpu, configuration, loads, tuned_tables.here()), cold=cold)
 
 
 def _with_histograms(rows: Rows, chosen: NDArray[np.int64], given: NDArray[np.bool_], layers: Layers, loads: Loads) -> Loads:

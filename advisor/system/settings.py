@@ -4,6 +4,7 @@ ADVISOR_AUTOTUNE      mode of every `@advisor.autotune`, over what the decorator
 ADVISOR_CACHE_DIR     folder of the tuning cache, and of compiled kernels in `compiled/` (default: triton-advisor in $XDG_CACHE_HOME, or
                       in %LOCALAPPDATA% on Windows, or in ~/.cache)
 ADVISOR_DEBUG         where it is set, an internal failure shows its traceback
+ADVISOR_CORPUS        folder of tuned tables of the serving stacks, read beside $VLLM_TUNED_CONFIG_FOLDER and $SGLANG_MOE_CONFIG_DIR
 TRITON_DEJAVU_STORAGE folder of triton-dejavu's caches, read where it is set
 
 What runs in other interpreters imports nothing of ours, and reads its own:
@@ -36,6 +37,7 @@ class Settings:
     autotune: str | None
     cache_dir: Path
     dejavu_storage: Path | None
+    table_folders: tuple[Path, ...]
     debug: bool
 
     @property
@@ -52,10 +54,12 @@ def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
     """The settings as they are now; nothing is remembered between calls."""
     environment = os.environ if environ is None else environ
     dejavu = environment.get("TRITON_DEJAVU_STORAGE", "")
+    tables = [environment.get(name, "").strip() for name in ("VLLM_TUNED_CONFIG_FOLDER", "SGLANG_MOE_CONFIG_DIR", "ADVISOR_CORPUS")]
     return Settings(
         autotune=environment.get("ADVISOR_AUTOTUNE", "").strip().lower() or None,
         cache_dir=_cache_dir(environment),
         dejavu_storage=Path(dejavu) if dejavu and dejavu != "none" else None,
+        table_folders=tuple(Path(name) for name in tables if name),
         debug=bool(environment.get("ADVISOR_DEBUG")),
     )
 

@@ -16,8 +16,9 @@ from advisor.steps import layer_time
 from advisor.steps.layer_features import features
 from advisor.steps.layer_model import TOKEN_BINS, LayerModel, token_bin
 from advisor.steps.moe_layer import KINDS, Layers, launched, version_number, without_gate
+from advisor.steps.tuned_tables import TunedTables
 from advisor.system.errors import MissingDependencyError
-from advisor.training.layers.layer_tables import Measured, Tuned, choose_launches, read_tuned
+from advisor.training.layers.layer_tables import Measured, choose_launches
 from advisor.training.library_kernels.fitting import grow
 
 PER_FILE = 6000
@@ -174,13 +175,13 @@ def table(parts: Sequence[Measured], constants: Array) -> tuple[Array, Array]:
     return np.concatenate(x), np.concatenate(y)
 
 
-def fit(parts: Sequence[Measured], tuned: Tuned, progress: Callable[[str], None] = lambda text: None) -> LayerModel:
+def fit(parts: Sequence[Measured], tuned: TunedTables, progress: Callable[[str], None] = lambda text: None) -> LayerModel:
     """The model of measured layers."""
     alone = [part.take(np.flatnonzero((part.launch.layers.ranks == 1) & ~tuned.covers(part.launch))) for part in parts]
     constants = fit_time(alone)
     progress(f"layers: constants of {len(layer_time.NAMES)} from {sum(part.latency_us.size for part in alone)} rows")
-    parts, habits = choose_launches(parts, tuned, constants)
-    progress(f"layers: {sum(part.latency_us.size for part in parts)} rows, {len(habits)} tables that ran")
+    parts, ran = choose_launches(parts, tuned, constants)
+    progress(f"layers: {sum(part.latency_us.size for part in parts)} rows, {sum(each.tuned for each in ran)} tables that ran")
     hidden = np.concatenate(
         [_hidden_tables(part, e) for part, e in zip(parts, _errors_of_models(parts, constants, ROUGH_ROUNDS), strict=True)]
     )
@@ -198,7 +199,7 @@ def fit(parts: Sequence[Measured], tuned: Tuned, progress: Callable[[str], None]
         pairs = np.unique(np.stack([part.launch.layers.sglang, part.launch.layers.version]), axis=1).T
         versions[part.launch.gpu.name] = pairs.tolist()
     return LayerModel(
-        constants=constants, forest=forest, quantiles=_quantiles(known, errors, strange), habits=habits, versions=versions
+        constants=constants, forest=forest, quantiles=_quantiles(known, errors, strange), ran=ran, versions=versions
     )  # fmt: skip
 
 
@@ -305,4 +306,4 @@ def train(
         progress: Told what is being done.
     """
     parts = read(folders, exclude_gpus, exclude_models)
-    return fit(parts, read_tuned(tables), progress).arrays() if parts else {}
+    return fit(parts, TunedTables(tables), progress).arrays() if parts else {}

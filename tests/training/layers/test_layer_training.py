@@ -1,12 +1,15 @@
 """The model of layers, fitted to latencies that are known, and stored."""
 
+import json
+
 import numpy as np
 
 from advisor.learned import bushy_forest
 from advisor.steps import layer_model, layer_time
-from advisor.steps.layer_model import HABIT_TOKENS, Habit, LayerModel
+from advisor.steps.layer_model import LayerModel, Ran
+from advisor.steps.tuned_tables import TunedTables
 from advisor.training.layers import layer_training
-from advisor.training.layers.layer_tables import Measured, nearest
+from advisor.training.layers.layer_tables import Measured
 from advisor.training.library_kernels.fitting import grow
 from tests.steps.test_layer_time import layers
 
@@ -34,32 +37,53 @@ def test_constants_that_made_the_latencies_are_found_again():
         assert after.max() < 0.05 < before.max()
 
 
-def test_a_stored_model_predicts_the_same():
+def test_a_stored_model_predicts_the_same(tmp_path):
     parts = measured(layer_time.start())
     x, y = layer_training.table(parts, layer_time.start() * 1.1)
     forest = grow(x, y, 20, layer_training.TREES | {"min_data_in_leaf": 3})
-    habit = Habit(True, "H100", 128, 768, 0, 514, 514, np.full((len(HABIT_TOKENS), 6), 128, dtype=np.uint16))
+    seen = [Ran(True, "H100", 128, 768, 0, 514, True), Ran(True, "H100", 128, 768, 0, 509, False)]
     width = [*np.zeros((4, 5, 4, 2)), -0.1, 0.2]
     model = LayerModel(
         constants=layer_time.start(),
         forest=forest,
         quantiles=width,
-        habits=[habit],
+        ran=seen,
         versions={n: [[1, 514]] for n in ("A100", "B200", "H100")},
     )
     other = layer_model.load(model.arrays())
     assert isinstance(other.forest, bushy_forest.BushyForest)
     launch = parts[1].launch
     assert np.array_equal(model.predict(launch).us, other.predict(launch).us)
-    ran = other.launched(launch.layers, launch.gpu)
-    assert (ran.configuration["BLOCK_SIZE_M"] == 128).all()  # the table that ran, not the default
-    older = other.launched(layers([4096], version=509).layers, launch.gpu)
-    assert (older.configuration["BLOCK_SIZE_M"] == 64).all()
+    tables = written(tmp_path, {"1": entry(32), "64": entry(128)})
+    newer, older = (layers([4096], version=version).layers for version in (514, 509))
+    blocks = [other.launched(each, launch.gpu, tables=tables).configuration["BLOCK_SIZE_M"] for each in (newer, older)]
+    assert [block.tolist() for block in blocks] == [[128], [64]]  # the table's nearest entry, and the default that was seen to run
+    without = other.launched(newer, launch.gpu).configuration["BLOCK_SIZE_M"]
+    assert without.tolist() != [64]  # a table ran that is not here: something well tuned stands for it
 
 
-def test_the_entry_nearest_to_the_tokens_is_taken():
-    rows = np.arange(12.0).reshape(2, 6)
-    assert nearest((np.array([16.0, 64.0]), rows), np.array([1.0, 39.0, 41.0]))["BLOCK_SIZE_M"].tolist() == [0.0, 0.0, 6.0]
+def entry(block_m):
+    names = ("BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K", "GROUP_SIZE_M", "num_warps", "num_stages")
+    return dict(zip(names, (block_m, 64, 64, 1, 4, 3), strict=True))
+
+
+def written(folder, body):
+    place = folder / "configs" / "triton_3_6_0"
+    place.mkdir(parents=True)
+    (place / "E=128,N=768,device_name=NVIDIA_H100_80GB_HBM3.json").write_text(json.dumps(body))
+    return TunedTables([folder])
+
+
+def test_the_entry_nearest_to_the_tokens_runs(tmp_path):
+    tables, key = written(tmp_path, {"16": entry(16), "64": entry(64)}), (True, "H100", 128, 768, 0)
+    assert key in tables and (True, "H100", 128, 769, 0) not in tables
+    assert tables.running(key, 514, np.array([1.0, 39.0, 41.0]))["BLOCK_SIZE_M"].tolist() == [16, 16, 64]
+    assert tables.running(key, 509, np.array([1.0])) is None  # an older version does not look into the folder of a newer Triton
+
+
+def test_a_table_that_cannot_be_read_is_none(tmp_path):
+    tables = written(tmp_path, {})
+    assert tables.running((True, "H100", 128, 768, 0), 514, np.array([1.0])) is None
 
 
 def test_rows_faster_than_any_default_are_found_by_group():
