@@ -47,7 +47,7 @@ def features(launch: Launched, time: LayerTime) -> Array:
         (layers.inner % 16 != 0).astype(float),
         layers.ranks,
         layers.routing,
-        layers.ungated,
+        layers.ungated.astype(float),
         layers.kind.astype(float),
         c["BLOCK_SIZE_K"] * WEIGHT_BYTES[layers.kind],
         np.where(layers.sglang, np.minimum(layers.version, NEWEST[True]), 10000 + np.minimum(layers.version, NEWEST[False])),
