@@ -26,6 +26,9 @@ from advisor.pipelines import Array, ConfigurationBatch, ProblemBatch
 from advisor.pipelines.power import least_sustained_us, sustained_us
 from advisor.result.schema import Latency
 
+OLDEST_MEASURED = 8.0
+"""Compute capability of the oldest GPU on which library kernels were measured; older ones have no bf16."""
+
 
 class LearnedPredictor:
     """Predicts from weights; see `base.Predictor`."""
@@ -192,8 +195,10 @@ class LearnedPredictor:
         """
         kind = kernels.kind_of(problem, gpu.vendor) if configuration is None else None
         model = self.weights.library.get(kind) if kind else None
-        if model is None or (problem.stack is None and problem.implementation is None and self._speaks_directly(problem, gpu)):
+        if model is None or (gpu.vendor == "nvidia" and float(gpu.compute_capability) < OLDEST_MEASURED):
             return None
+        if problem.stack is None and problem.implementation is None and (problem.dtype == "fp16" or self._speaks_directly(problem, gpu)):
+            return None  # no library was measured in fp16: only who names its kernel gets the one of bf16
         found, seen = model.predict(problem, gpu)
         far = model.beyond(problem)
         if (far <= DOMAIN_MARGIN).all():

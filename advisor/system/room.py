@@ -171,8 +171,7 @@ class Room:
             (resource.RLIMIT_AS, memory), (resource.RLIMIT_CPU, int(seconds) + 1), (resource.RLIMIT_FSIZE, FILE_BYTES),
             (resource.RLIMIT_CORE, 0), (resource.RLIMIT_NPROC, processes),
         ):  # fmt: skip
-            hard = resource.getrlimit(which)[1]
-            limit = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
+            limit = min([limit, *(other for other in resource.getrlimit(which) if other != resource.RLIM_INFINITY)])
             resource.setrlimit(which, (limit, limit))
         if self.user is not None:
             _become(self.user)

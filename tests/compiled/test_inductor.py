@@ -14,7 +14,7 @@ from advisor.compiled.launch_report import targets_from
 from advisor.compiled.launches.inductor import inductor_launches
 from advisor.compiled.launches.launch import inspect_launch
 from advisor.compiled.launches.launch_options import LaunchOptions
-from advisor.python_source import imported
+from advisor.python_source import imports
 from advisor.python_source.kernel_names import RebuildError
 from advisor.python_source.rebuild import rebuild
 from advisor.system.errors import NothingMatchedError
@@ -208,10 +208,10 @@ def test_helpers_are_read_from_the_installed_torch(tmp_path: Path, monkeypatch: 
     generated = tmp_path / "generated"
     generated.mkdir()
     launch = inductor_launches(pointwise(generated))[0]
-    monkeypatch.setattr(imported, "MOST_ABOVE", 0)  # which is not near the file
+    monkeypatch.setattr(imports, "MOST_ABOVE", 0)  # which is not near the file
     found = SimpleNamespace(submodule_search_locations=[str(tmp_path / "torch")])
-    monkeypatch.setattr(imported.util, "find_spec", lambda name: found if name == "torch" else None)
+    monkeypatch.setattr(imports.util, "find_spec", lambda name: found if name == "torch" else None)
     assert "def doubled(x):" in "".join(rebuild(launch.source, launch.kernel).modules.values())
-    monkeypatch.setattr(imported.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(imports.util, "find_spec", lambda name: None)
     with pytest.raises(RebuildError, match="install the torch that generated the kernel"):
         rebuild(launch.source, launch.kernel)

@@ -84,7 +84,7 @@ def test_decoding_splits_the_keys_whatever_the_shared_memory_holds(name: str, dt
 
 def test_predict_says_where_nothing_learned_answers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = tmp_path / "rows.csv"
-    rows.write_text("gpu,M,N,K,dtype\nH100,2048,2048,2048,bf16\nH100,4096,4096,4096,tf32\nH20,2048,4096,4096,fp8\n")
+    rows.write_text("gpu,M,N,K,dtype\nT4,2048,2048,2048,fp16\nH100,4096,4096,4096,tf32\nH20,2048,4096,4096,fp8\n")
     assert main(["predict", str(rows), "-o", str(tmp_path / "out.csv")]) == 0
     (line,) = (line for line in capsys.readouterr().err.splitlines() if "analytical model" in line)
     assert line == "advisor: launches far outside of what was learned: 2; the analytical model answers for them"

@@ -106,15 +106,15 @@ def test_two_runs_export_into_one_folder(tmp_path, monkeypatch):
     """The second one began before the first had written."""
     from advisor import tuning
 
-    folder, search = tmp_path / "tables", tuning.tune
+    folder, search = tmp_path / "tables", tuning.tune_order
 
     def meanwhile(*arguments, **options):
-        monkeypatch.setattr(tuning, "tune", search)
+        monkeypatch.setattr(tuning, "tune_order", search)
         found = search(*arguments, **options)
         assert tune(tmp_path / "other", "--trials", "4", "--export", str(folder), tokens="16") == 0
         return found
 
-    monkeypatch.setattr(tuning, "tune", meanwhile)
+    monkeypatch.setattr(tuning, "tune_order", meanwhile)
     assert tune(tmp_path, "--trials", "4", "--export", str(folder)) == 0
     table = json.loads((folder / TABLE).read_text())
     for tokens in (16, 64):
@@ -297,7 +297,7 @@ def test_progress_says_which_decision_it_is_at(tmp_path):
         trials=1,
         storage=str(tmp_path / "s.journal"),
     )
-    tuning.tune(order, watch=lambda task, trials, best_us: told.append(task))
+    tuning.tune_order(order, watch=lambda task, trials, best_us: told.append(task))
     assert told == ["M16 (1 of 2)", "M64 (2 of 2)"]
 
 
@@ -311,7 +311,7 @@ def test_an_interrupt_before_anything_is_there_promises_nothing(tmp_path, capsys
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("advisor.tuning.tune", interrupted)
+    monkeypatch.setattr("advisor.tuning.tune_order", interrupted)
     assert tune(tmp_path) == 130
     assert "interrupted before anything was saved" in capsys.readouterr().err
     (tmp_path / "out").mkdir()
