@@ -19,7 +19,7 @@ from advisor.python_source.source import parse_source
 
 ROOT = Path(__file__).resolve().parents[2]
 KERNELS = (("fused_moe", "fused_moe_kernel"), ("gemm", "gemm_kernel"), ("softmax", "softmax_kernel"), ("attention", "attention_kernel"))
-ROUNDS = 2
+ROUNDS = 6
 WITHOUT = """
 import importlib.util, json, sys
 spec = importlib.util.spec_from_file_location("worker", sys.argv[1])

@@ -93,11 +93,10 @@ def test_configurations_that_do_not_fit_are_not_fitted_to(some):
 
 def test_the_physics_counts_on_gpus_without_sweeps_alone(predictor, monkeypatch):
     moe, space = predictor.weights.moe, family_space("fused_moe")
-    problem = samples.problems(tokens=(64,))
     swept, other = machine(load_gpu(samples.GPUS[0]), "bf16"), machine(load_gpu("A40"), "bf16")
-    before = {gpu: moe.ranker.scores(moe.core, [problem], space, gpu) for gpu in (swept, other)}
+    before = {gpu: moe.ranker.scores(moe.core, [samples.problems(tokens=(64,))], space, gpu) for gpu in (swept, other)}
     monkeypatch.setattr(ranker, "SHARE_OF_PHYSICS", 0.0)
-    after = {gpu: moe.ranker.scores(moe.core, [problem], space, gpu) for gpu in (swept, other)}
+    after = {gpu: moe.ranker.scores(moe.core, [samples.problems(tokens=(64,))], space, gpu) for gpu in (swept, other)}
     assert (before[swept] == after[swept]).all()
     assert np.argsort(before[other]).tolist() != np.argsort(after[other]).tolist()
 

@@ -21,7 +21,7 @@ from advisor.system.errors import MissingDependencyError
 from advisor.training.layers.layer_tables import Measured, choose_launches
 from advisor.training.library_kernels.fitting import grow
 
-PER_FILE = 6000
+PER_FILE = 12_000
 """Rows of a file that are fitted to, at most: files have up to 35,000, most of them of expert-parallel ranks."""
 
 RANKED_SHARE = 0.35
@@ -30,10 +30,10 @@ RANKED_SHARE = 0.35
 TREES: dict[str, Any] = {
     "objective": "huber",
     "alpha": 0.05,
-    "num_leaves": 56,
+    "num_leaves": 127,
     "max_depth": 12,
     "learning_rate": 0.07,
-    "min_data_in_leaf": 20,
+    "min_data_in_leaf": 15,
     "bagging_fraction": 0.7,
     "bagging_freq": 1,
     "feature_fraction": 0.4,
@@ -44,8 +44,8 @@ TREES: dict[str, Any] = {
     "force_row_wise": True,
     "verbose": -1,
 }
-ROUNDS, FOLD_ROUNDS, ROUGH_ROUNDS = 1200, 300, 150
-FOLDS, FOLD_ROWS = 6, 50_000
+ROUNDS, FOLD_ROUNDS, ROUGH_ROUNDS = 1200, 500, 150
+FOLDS, FOLD_ROWS = 6, 150_000
 FIT_ROWS, FIT_STEPS = 8000, 60
 ROBUST = 0.1
 """Log error beyond which a row counts by its size, no longer by its square."""
