@@ -3,13 +3,14 @@
 # make lint     what CI checks besides the tests
 # make bench    figures the tests print but do not assert, and bench.json (tests/bench/compare.py OLD NEW compares two)
 # make gpu      the tests that need a GPU
+# make rehearse what three half hours on a borrowed GPU would bring, on the fake device
 
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 WORKERS ?= 2
 
-.PHONY: advise test lint bench gpu clean
+.PHONY: advise test lint bench gpu rehearse clean
 
 advise: $(VENV)/.base
 	$(BIN)/advisor advise fused_moe --model Qwen3-30B-A3B --gpu H200 --output advisor-out
@@ -29,6 +30,9 @@ bench: $(VENV)/.test
 
 gpu: $(VENV)/.test
 	$(BIN)/python -m pytest -m gpu -s tests
+
+rehearse: $(VENV)/.test
+	$(BIN)/python tests/gpu/rehearse.py
 
 clean:
 	rm -rf $(VENV) advisor-out dist build

@@ -51,7 +51,6 @@ PACKAGES = {
     "optuna": "optuna",
     "jinja2": "jinja2",
     "rich": "rich",
-    "rich_argparse": "rich-argparse",
     "tomli": "tomli",
     "torch": "torch",
     "sklearn": "scikit-learn",
@@ -94,7 +93,11 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _formatter() -> type[argparse.HelpFormatter]:
-    from rich_argparse import RawDescriptionRichHelpFormatter
+    """With colours where rich-argparse is installed, on which nothing but help depends."""
+    try:
+        from rich_argparse import RawDescriptionRichHelpFormatter
+    except ModuleNotFoundError:
+        return argparse.RawDescriptionHelpFormatter
 
     # Brackets in our texts are brackets, not markup.
     RawDescriptionRichHelpFormatter.text_markup = False

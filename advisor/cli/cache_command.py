@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from advisor.cli import options
 from advisor.system.counting import agree, several
 from advisor.system.errors import InputError, NothingMatchedError, NotOursError, UsageError
+from advisor.system.reading import open_file
 from advisor.system.settings import read_settings
 
 if TYPE_CHECKING:
@@ -168,6 +169,8 @@ def _import(cache: Cache, arguments: argparse.Namespace) -> int:
     problems = files = 0
     for text in arguments.paths:
         in_folder = Path(text).is_dir()
+        if not in_folder:
+            open_file(text, text, "a cache or an export of one").close()
         for path in files_below(Path(text)):
             try:
                 brought = import_path(cache, path, arguments.gpu)

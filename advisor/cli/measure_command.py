@@ -67,6 +67,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="go on with a file that has rows (--no-resume: refuse to)",
     )
     parser.add_argument(
+        "--sustained",
+        type=_sustained_s,
+        default=0.0,
+        metavar="TIME",
+        help="keep each launch up for so long besides, until the power limit has its say (5s; default: not)",
+    )
+    parser.add_argument(
         "--configurations",
         type=_configurations,
         default=1,
@@ -101,7 +108,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.plan:
         _refuse(
             arguments,
-            {**PROBLEM_OPTIONS, "cache": None, "configurations": 1, "seed": 0},
+            {**PROBLEM_OPTIONS, "cache": None, "configurations": 1, "seed": 0, "sustained": 0.0},
             "the campaign's file says what is measured",
             "leave them out, or write them into the file",
         )
@@ -127,7 +134,7 @@ def run(arguments: argparse.Namespace) -> int:
             else:
                 with _folder_for(arguments.target) as folder:
                     launches = launches_of_target(arguments, folder)
-                    summary = measure(launches, arguments.output, seed=arguments.seed, **common)
+                    summary = measure(launches, arguments.output, seed=arguments.seed, sustained_s=arguments.sustained, **common)
     except KeyboardInterrupt:
         if not Path(arguments.output).exists():
             raise KeyboardInterrupt("interrupted before anything was saved") from None
@@ -386,6 +393,15 @@ def duration_s(text: str) -> float:
     if not found or not 0 < float(found[1]) < 1e7:
         raise argparse.ArgumentTypeError(f"must be a time such as 90s, 9m or 1h (got {text!r})")
     return float(found[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[found[2]]
+
+
+def _sustained_s(text: str) -> float:
+    """A time that a launch can be kept up for, in seconds."""
+    from advisor.measurement.launch import MAX_SUSTAINED_S
+
+    if (seconds := duration_s(text)) > MAX_SUSTAINED_S:
+        raise argparse.ArgumentTypeError(f"must be at most {MAX_SUSTAINED_S:g}s (got {text!r}): by then the clock has settled")
+    return seconds
 
 
 def _configurations(text: str) -> int | None:

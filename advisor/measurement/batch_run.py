@@ -9,7 +9,7 @@ from typing import Any
 from advisor.measurement.devices.device import Bench, Device
 from advisor.measurement.failures import Failure, classify, is_fatal
 from advisor.measurement.kernel_file import KernelRef
-from advisor.measurement.launch import Batch, Outcome
+from advisor.measurement.launch import Batch, Outcome, Sustained
 from advisor.measurement.rounds import SideTimings, measure_rounds
 from advisor.measurement.statistics import noise_floor
 
@@ -35,6 +35,7 @@ class _Run:
     benches: dict[KernelRef, Bench] = field(default_factory=dict)
     launched: dict[int, Any] = field(default_factory=dict)
     failures: dict[int, Failure] = field(default_factory=dict)
+    sustained: dict[int, Sustained | None] = field(default_factory=dict)
 
     def bench(self, index: int) -> Bench:
         kernel = self.batch.launches[index].kernel
@@ -174,6 +175,9 @@ def _time(run: _Run) -> list[Outcome]:
         timings = dict(zip(run.launched, taken, strict=False))
         if batch.floor:
             floor = noise_floor(taken[0].rounds, taken[-1].rounds)
+    for index in list(run.launched) if batch.sustained_s else ():
+        bench, launched = run.bench(index), run.launched[index]
+        run.sustained[index] = run.attempt(index, "sustained", lambda: bench.sustain(launched, batch.sustained_s))  # noqa: B023
     return [_outcome(run, index, timings, floor) for index in range(len(batch.launches))]
 
 
@@ -188,4 +192,5 @@ def _outcome(run: _Run, index: int, timings: dict[int, SideTimings], floor: floa
         throttle=taken.throttle,
         temperature_c=taken.temperature_c,
         power_w=taken.power_w,
+        sustained=run.sustained.get(index),
     )

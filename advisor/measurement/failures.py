@@ -36,8 +36,8 @@ class Failure:
 
     @property
     def lasting(self) -> bool:
-        """Whether the configuration itself is to blame, so that measuring it again gives nothing else."""
-        return self.kind in LASTING_KINDS and not (self.kind == "hang" and self.stage in ("open", "inputs"))
+        """Whether the configuration itself is to blame, so that measuring it again gives nothing else: not a compiler on a cold disk."""
+        return self.kind in LASTING_KINDS and not (self.kind == "hang" and self.stage in ("open", "inputs", "compile"))
 
     @property
     def no_memory_for_inputs(self) -> bool:

@@ -12,6 +12,8 @@ from advisor.measurement.kernel_file import KernelRef
 from advisor.result.result_json import codec_of
 from advisor.result.schema import Configuration, Problem, Round
 
+MAX_SUSTAINED_S = 30.0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
@@ -37,6 +39,7 @@ class Batch:
         together: Extend all launches by the same rounds (a comparison), not only those that are noisy.
         seed: Of inputs and of the order within rounds.
         floor: Measure the A/A noise floor, by timing the first launch as two sides.
+        sustained_s: After the rounds, keep the GPU busy with each launch for so many seconds; 0: not.
     """
 
     launches: tuple[Launch, ...]
@@ -45,6 +48,7 @@ class Batch:
     together: bool = False
     seed: int = 0
     floor: bool = True
+    sustained_s: float = 0.0
 
     @property
     def problem(self) -> Problem:
@@ -53,10 +57,22 @@ class Batch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Sustained:
+    """A launch over and over, until the power limit had its say: microseconds per launch, after how many seconds, at which clock and
+    power (medians; None where the GPU does not say)."""
+
+    latency_us: float
+    seconds: float
+    sm_clock_mhz: float | None = None
+    power_w: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
     """What became of one launch: rounds, or a failure.
 
-    `throttle` names the reasons the driver gave for a lowered clock; `timer` is events, graph, simulated or recorded.
+    `throttle` names the reasons the driver gave for a lowered clock; `timer` is events, graph, simulated or recorded (see
+    `devices.cuda` for what they time); `sustained` is known where the batch asked for it.
     """
 
     rounds: tuple[Round, ...] = ()
@@ -66,6 +82,7 @@ class Outcome:
     throttle: tuple[str, ...] = ()
     temperature_c: float | None = None
     power_w: float | None = None
+    sustained: Sustained | None = None
 
 
 def problem_key(problem: Problem) -> str:

@@ -86,6 +86,7 @@ def measure(
     limits: Limits | None = None,
     compile_workers: int | None = None,
     seed: int = 0,
+    sustained_s: float = 0.0,
     watch: Watch | None = None,
 ) -> Summary:
     """Times launches and appends a row for each, as they come.
@@ -100,6 +101,7 @@ def measure(
         limits: How long a launch may take before it counts as hung.
         compile_workers: Processes that compile ahead; None: two less than cores.
         seed: Of inputs and orders.
+        sustained_s: For how long each launch is kept up besides, until the power limit has its say; 0: not.
         watch: Told how far it is.
 
     Raises:
@@ -117,7 +119,7 @@ def measure(
         left = [launch for launch in launches if _key(gpu, launch) not in done]
         summary = Summary(gpu=gpu, output=os.fspath(output), fingerprint=scheduler.description.fingerprint)
         summary.skipped = len(launches) - len(left)
-        batches = _batches(left, rounds, seed)
+        batches = _batches(left, rounds, seed, sustained_s)
         _run(batches, scheduler, journal, summary, start, time_limit_s, len(left), watch)
     return summary
 
@@ -132,7 +134,7 @@ def run_plan(
     resume: bool = True,
     limits: Limits | None = None,
     compile_workers: int | None = None,
-    ceilings_folder: Path | None = None,
+    ceilings_folder: str | os.PathLike[str] | None = None,
     watch: Watch | None = None,
 ) -> Summary:
     """Measures a campaign, most informative first, until it is done or the time is up; resumable on any machine.
@@ -156,7 +158,8 @@ def run_plan(
         summary = Summary(gpu=gpu, output=os.fspath(output), fingerprint=scheduler.description.fingerprint)
         folder = ceilings_folder or plan.ceilings_folder
         if folder is not None:
-            _ceilings(scheduler, spec, folder if spec.kind == "cuda" or ceilings_folder else Path(output).resolve().parent, summary)
+            kept = folder if spec.kind == "cuda" or ceilings_folder else Path(output).resolve().parent
+            _ceilings(scheduler, spec, Path(kept), summary)
 
         def key(launch: Launch) -> str:
             found = _key(gpu, launch)
@@ -198,11 +201,12 @@ def _key(gpu: str, launch: Launch) -> str:
     return row_key(gpu, launch.kernel.function, launch.problem, launch.configuration)
 
 
-def _batches(launches: Iterable[Launch], rounds: int, seed: int) -> Iterator[Batch]:
+def _batches(launches: Iterable[Launch], rounds: int, seed: int, sustained_s: float) -> Iterator[Batch]:
     for _, group in groupby(launches, key=lambda launch: (launch.kernel, problem_key(launch.problem))):
         same = list(group)
         for begin in range(0, len(same), MAX_BATCH):
-            yield Batch(launches=tuple(same[begin : begin + MAX_BATCH]), rounds=rounds, max_rounds=max(rounds, MAX_ROUNDS), seed=seed)
+            chosen, most = tuple(same[begin : begin + MAX_BATCH]), max(rounds, MAX_ROUNDS)
+            yield Batch(launches=chosen, rounds=rounds, max_rounds=most, seed=seed, sustained_s=sustained_s)
 
 
 def _run(

@@ -2,7 +2,8 @@
 
 Problems come in a low-discrepancy order over all axes at once (Roberts' R sequence), so that the first n cover every axis evenly.
 A problem's configurations come densest near the predicted best, yet reach through the whole space: pick i is the one at quantile
-u_i ** 2 of the predicted order, with u a van der Corput sequence. Deterministic: the order is the same on every machine.
+u_i ** 2 of the predicted order, with u a van der Corput sequence. Before them come the default and what the shipped predictor ranks
+first: what a recommendation wins is then known of every problem that was visited. Deterministic: the order is the same on every machine.
 """
 
 from __future__ import annotations
@@ -15,8 +16,12 @@ import numpy as np
 
 from advisor import pipelines
 from advisor.gpus.hardware import GpuSpec
+from advisor.learned import load_predictor
 from advisor.result.schema import Configuration, Problem
 from advisor.system.errors import AdvisorError
+
+RECOMMENDED = 4
+"""Of the configurations that the predictor ranks first, how many come right after the default."""
 
 
 def low_discrepancy(lengths: Sequence[int]) -> list[tuple[int, ...]]:
@@ -82,17 +87,30 @@ def predicted_latency_us(problem: Problem, configurations: Sequence[Configuratio
     return np.broadcast_to(analysis.latency_us, (len(configurations),)).astype(np.float64)
 
 
-def visiting_order(problem: Problem, configurations: Sequence[Configuration], gpu: GpuSpec | None, *, seed: int = 0) -> list[Configuration]:
+def visiting_order(
+    problem: Problem, configurations: Sequence[Configuration], gpu: GpuSpec | None, *, seed: int = 0, recommended: int = RECOMMENDED
+) -> list[Configuration]:
     """The configurations in the order in which to measure them.
 
-    The first one (the kernel's default) stays first; those that the model says cannot launch are left out. Where there is no model,
-    the order is a seeded shuffle.
+    The first one (the default) stays first, then come as many as `recommended` says that the shipped predictor ranks first, then the
+    others. Those that the model says cannot launch are left out. Where there is no model, the order is a seeded shuffle.
     """
     if not configurations:
         return []
     predicted = predicted_latency_us(problem, configurations, gpu)
-    if predicted is None:
+    if gpu is None or predicted is None:
         rest = np.random.default_rng(seed).permutation(len(configurations) - 1) + 1
         return [configurations[0], *(configurations[i] for i in rest)]
     ranks = [int(i) for i in np.argsort(predicted, kind="stable") if i != 0 and np.isfinite(predicted[i])]
-    return [configurations[0], *(configurations[ranks[rank]] for rank in informative_order(len(ranks)))]
+    first = foremost(problem, [configurations[i] for i in ranks], gpu, recommended)
+    order = dict.fromkeys([0, *(ranks[i] for i in first), *(ranks[rank] for rank in informative_order(len(ranks)))])
+    return [configurations[i] for i in order]
+
+
+def foremost(problem: Problem, configurations: Sequence[Configuration], gpu: GpuSpec, count: int) -> list[int]:
+    """The places of the configurations that the shipped predictor ranks first, `count` at most."""
+    if not configurations or not count:
+        return []
+    found = load_predictor().scores(pipelines.problem_batch([problem]), pipelines.configuration_batch(list(configurations)), gpu)
+    scores = np.broadcast_to(found, (len(configurations),))
+    return [int(i) for i in np.argsort(scores, kind="stable")[:count] if np.isfinite(scores[i])]

@@ -3,6 +3,8 @@
 ```toml
 version = 1
 configurations_per_visit = 8      # launches that share a problem's inputs and rounds
+recommended = 4                   # of those that the shipped predictor ranks first, how many come right after the default
+sustained_s = 2                   # keep every launch up for so long besides, until the power limit has its say (default: 0, not)
 [ceilings]
 folder = "../../ceilings/measurements"   # relative to this file; where the GPU's own ceilings go
 [[sweep]]
@@ -12,6 +14,7 @@ op = ["w13", "w2"]                       # every list is an axis
 M = [1, 16, 256]
 problems = [{E = 128, topk = 8, H = 2048, N = 768}]   # sizes that belong together: one axis
 routing = ["uniform", "skewed"]          # fused_moe only
+whole = true                             # one problem's whole space before the next problem's first launch
 ```
 """
 
@@ -28,12 +31,13 @@ import numpy as np
 from advisor import pipelines
 from advisor.gpus.hardware import GpuSpec
 from advisor.measurement.kernel_file import KernelRef, block_shape_of, check_runnable, configurations, find_kernels, kernel_entry
-from advisor.measurement.launch import Batch, Launch
-from advisor.measurement.ordering import low_discrepancy, visiting_order
+from advisor.measurement.launch import MAX_SUSTAINED_S, Batch, Launch
+from advisor.measurement.ordering import RECOMMENDED, low_discrepancy, visiting_order
 from advisor.pipelines.batch import ELEMENT_BYTES, SIZES
-from advisor.result.schema import Problem
+from advisor.result.schema import Configuration, Problem
 from advisor.system.errors import AdvisorError, InputError
 from advisor.system.reading import parse_toml, read_bytes
+from advisor.tables.defaults import default_configuration
 
 MAX_FILE_BYTES = 1_000_000
 MAX_PROBLEMS = 1_000_000
@@ -47,21 +51,22 @@ SKEW = 1.0
 """Exponent of the skewed routing: expert i gets tokens in proportion to 1 / (i + 1). RaMP (arXiv 2604.26039) reports that 8-14 %
 of the experts are active per layer in practice: heavy tails, of which this is the usual model."""
 
-_TOP = {"version", "name", "seed", "rounds", "configurations_per_visit", "ceilings", "sweep"}
-_SWEEP = {"kernel", "share", "op", "dtype", "cache", "routing", "problems", "block_shape", "output_dtype", "configurations"}
+_TOP = {"version", "name", "seed", "rounds", "configurations_per_visit", "recommended", "sustained_s", "ceilings", "sweep"}
+_SWEEP = {"kernel", "share", "op", "dtype", "cache", "routing", "problems", "block_shape", "output_dtype", "configurations", "whole"}
 _SIZES = {"M", "N", "K", "E", "topk", "H", "B", "D", "H_kv", "causal"}
 _TEXT_AXES = ("op", "dtype", "cache", "routing")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sweep:
-    """One kernel over a grid of problems. `axes` in file order; `configurations` 0: the whole space."""
+    """One kernel over a grid of problems. `axes` in file order; `configurations` 0: the whole space; `whole`: one problem after another."""
 
     kernel: KernelRef
     share: float
     axes: dict[str, tuple[Any, ...]]
     fixed: dict[str, Any] = field(default_factory=dict)
     configurations: int = 0
+    whole: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +78,8 @@ class Plan:
     seed: int = 0
     rounds: int = 10
     configurations_per_visit: int = 8
+    recommended: int = RECOMMENDED
+    sustained_s: int = 0
     ceilings_folder: Path | None = None
 
 
@@ -123,6 +130,8 @@ def read_plan(path: str | Path) -> Plan:
         seed=_count(data, "seed", 0, file.name, 0),
         rounds=_count(data, "rounds", 10, file.name, 3),
         configurations_per_visit=_count(data, "configurations_per_visit", 8, file.name, 1),
+        recommended=_count(data, "recommended", RECOMMENDED, file.name, 0),
+        sustained_s=_count(data, "sustained_s", 0, file.name, 0, int(MAX_SUSTAINED_S)),
         ceilings_folder=file.resolve().parent / ceilings["folder"] if "folder" in ceilings else None,
     )
 
@@ -137,10 +146,10 @@ def _known(table: Mapping[str, Any], known: set[str], file: str, prefix: str) ->
             raise InputError(f"{file}: unknown key {prefix}{key}", None, f"one of {', '.join(sorted(known))}", "rename or remove it")
 
 
-def _count(table: Mapping[str, Any], key: str, default: int, file: str, low: int) -> int:
+def _count(table: Mapping[str, Any], key: str, default: int, file: str, low: int, high: int = 100_000) -> int:
     value = table.get(key, default)
-    if type(value) is not int or not low <= value <= 100_000:
-        _reject(file, key, value, f"an integer from {low} to 100000")
+    if type(value) is not int or not low <= value <= high:
+        _reject(file, key, value, f"an integer from {low} to {high}")
     return int(value)
 
 
@@ -181,7 +190,10 @@ def _sweep(data: Any, index: int, file: Path) -> Sweep:
     count = data.get("configurations", 0)
     if type(count) is not int or count < 0:
         reject(where + "configurations", count, "how many per problem; 0: the whole space")
-    sweep = Sweep(kernel=refs[0], share=float(share), axes=axes, fixed=fixed, configurations=count)
+    whole = data.get("whole", False)
+    if not isinstance(whole, bool):
+        reject(where + "whole", whole, "true or false")
+    sweep = Sweep(kernel=refs[0], share=float(share), axes=axes, fixed=fixed, configurations=count, whole=whole)
     if np.prod([len(values) for values in axes.values()] or [1]) > MAX_PROBLEMS:
         reject(where.rstrip("."), "more problems than that", f"at most {MAX_PROBLEMS}")
     _check_problems(sweep, where, file.name)
@@ -300,29 +312,51 @@ def batches_of(plan: Plan, gpu: GpuSpec | None, *, done: frozenset[str] | set[st
         used[turn] += 1
         left = tuple(launch for launch in launches if key is None or key(launch) not in done)
         if left:
-            yield Batch(launches=left, rounds=plan.rounds, seed=plan.seed)
+            yield Batch(launches=left, rounds=plan.rounds, seed=plan.seed, sustained_s=plan.sustained_s)
 
 
 def _visits(sweep: Sweep, plan: Plan, gpu: GpuSpec | None) -> Iterator[tuple[Launch, ...]]:
     problems = [p for p in problems_of(sweep) if fits(p, gpu) and dtype_runs_on(p.dtype, gpu)]
-    visit, chunk = 0, plan.configurations_per_visit
+    chunk = plan.configurations_per_visit
+
+    def order(problem: Problem) -> list[Configuration]:
+        space = campaign_space(sweep.kernel, problem, gpu)
+        return visiting_order(problem, space, gpu, seed=plan.seed, recommended=plan.recommended)[: sweep.configurations or None]
+
+    def launches(problem: Problem, chosen: Sequence[Configuration]) -> tuple[Launch, ...]:
+        return tuple(Launch(kernel=sweep.kernel, problem=problem, configuration=each) for each in chosen)
+
+    if sweep.whole:
+        for problem in problems:
+            every = order(problem)
+            yield from (launches(problem, every[begin : begin + chunk]) for begin in range(0, len(every), chunk))
+        return
+    begin = 0
     while problems:
         remaining = []
         for problem in problems:
-            order = visiting_order(problem, configurations(sweep.kernel, problem, gpu), gpu, seed=plan.seed)
-            order = order[: sweep.configurations] if sweep.configurations else order
-            chosen = order[visit * chunk : (visit + 1) * chunk]
-            if len(order) > (visit + 1) * chunk:
+            every = order(problem)
+            if len(every) > begin + chunk:
                 remaining.append(problem)
-            if chosen:
-                yield tuple(Launch(kernel=sweep.kernel, problem=problem, configuration=each) for each in chosen)
-        problems, visit = remaining, visit + 1
+            if chosen := every[begin : begin + chunk]:
+                yield launches(problem, chosen)
+        problems, begin = remaining, begin + chunk
+
+
+def campaign_space(kernel: KernelRef, problem: Problem, gpu: GpuSpec | None) -> tuple[Configuration, ...]:
+    """The kernel's space with what would be launched without any tuning first: vLLM's default for fused MoE, else the kernel's own."""
+    space = configurations(kernel, problem, gpu)
+    if problem.family != "fused_moe" or problem.op not in ("w13", "w2"):
+        return space
+    first = default_configuration("vllm", problem.sizes["M"], problem.sizes["E"], dtype=problem.dtype, block_shape=problem.block_shape)
+    return (first, *(each for each in space if each != first))
 
 
 def launches_of(kernel: KernelRef, problems: Sequence[Problem], gpu: GpuSpec | None, count: int | None = 1) -> list[Launch]:
     """`count` launches per problem in visiting order (1: the kernel's default; None: the whole space)."""
     found = []
     for problem in problems:
-        order = visiting_order(problem, configurations(kernel, problem, gpu), gpu)
+        space = configurations(kernel, problem, gpu)
+        order = space if count == 1 else visiting_order(problem, space, gpu)
         found += [Launch(kernel=kernel, problem=problem, configuration=each) for each in order[:count]]
     return found

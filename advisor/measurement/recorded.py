@@ -219,5 +219,8 @@ class RecordedBench:
         """The same in every round."""
         return Timing(samples_us=(launched,))
 
+    def sustain(self, launched: float, seconds: float) -> None:
+        """Nobody recorded that."""
+
     def close(self) -> None:
         """Nothing is held."""

@@ -17,7 +17,7 @@ from typing import Any
 from advisor.measurement.batch_run import run_batch
 from advisor.measurement.devices.device import DeviceSpec, open_device
 from advisor.measurement.failures import Failure
-from advisor.measurement.launch import Batch, Launch, Outcome, outcome_from_json
+from advisor.measurement.launch import MAX_SUSTAINED_S, Batch, Launch, Outcome, outcome_from_json
 from advisor.measurement.worker import WorkerProcess
 from advisor.result.schema import Fingerprint
 from advisor.system.errors import MeasurementError, NoGpuError
@@ -33,6 +33,7 @@ _STAGES = {
     "launch": "the first run",
     "check": "checking the output",
     "rounds": "one side of a round",
+    "sustained": "keeping one launch up",
 }
 _BY_TIMEOUT = ("launch", "check", "rounds")
 """Stages whose limit `advisor measure --timeout` sets: those that run kernels."""
@@ -48,6 +49,7 @@ class Limits:
     launch_s: float = 60.0  # the first run, compiling included where it was not done ahead
     check_s: float = 60.0
     rounds_s: float = 30.0  # one side of one round
+    sustained_s: float = 30.0 + MAX_SUSTAINED_S
 
     def of(self, stage: str) -> float:
         """The limit of a stage."""

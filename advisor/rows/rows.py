@@ -29,7 +29,7 @@ from advisor.rows.publisher_columns import translated
 from advisor.rows.row_configurations import CONFIG_COLUMNS, OF_DEFAULTS, complete_configurations, configuration_columns
 from advisor.rows.row_status import failed
 from advisor.system.errors import InputError
-from advisor.system.reading import read_text
+from advisor.system.reading import check_lines, read_text
 from advisor.system.writing import replacing
 from advisor.tables.names import SIZE_LIMIT
 
@@ -271,6 +271,7 @@ def _cell(value: Any) -> str:
 
 def _split(text: str, label: str) -> tuple[list[str], dict[str, Sequence[str]], int]:
     """The header, the cells by column, and the number of rows."""
+    check_lines(text, label, "a CSV file")
     reader = csv.reader(io.StringIO(text, newline=""))
     try:
         first = next((line for line in reader if line), [])
@@ -289,7 +290,8 @@ def _split(text: str, label: str) -> tuple[list[str], dict[str, Sequence[str]], 
             "comma-separated text",
             "write it as CSV with commas (and decimal points)",
         )
-    twice = next((name for i, name in enumerate(header) if name in header[:i]), None)
+    places = {name: place for place, name in reversed(list(enumerate(header)))}
+    twice = next((name for place, name in enumerate(header) if places[name] != place), None)
     if twice is not None:
         raise InputError(f"{label}: column {twice!r} occurs twice", twice, "each column once", "rename one of them")
     if count > ROW_LIMIT:

@@ -24,6 +24,9 @@ _FORMS = {
 """First bytes of what is given for text -> what it is, and what to do about it."""
 
 MOST_DOTS = 200
+SUSPICIOUS_BYTES, MOST_TIMES = 16_000_000, 200
+"""What a packed file may hold, and from there on how many times what it takes: tables of numbers are packed to a tenth or a thirtieth."""
+LONGEST_LINE = 1 << 20
 PIECE_BYTES = 1 << 20
 """Read at a time: asked for all at once, Python sets aside the most that a file may hold, a gigabyte for a few lines."""
 
@@ -79,6 +82,10 @@ def read_bytes(path: str | os.PathLike[str], label: str, what: str, limit_bytes:
     Raises:
         InputError: It cannot be read, or is too large.
     """
+    return bytes(_read(path, label, what, limit_bytes, unpack))
+
+
+def _read(path: str | os.PathLike[str], label: str, what: str, limit_bytes: int, unpack: bool) -> bytearray:
     data = bytearray()
     try:
         with open_file(path, label, what) as stream:
@@ -86,6 +93,9 @@ def read_bytes(path: str | os.PathLike[str], label: str, what: str, limit_bytes:
             source: Any = gzip.GzipFile(fileobj=stream) if packed else stream
             while len(data) <= limit_bytes and (piece := source.read(min(PIECE_BYTES, limit_bytes + 1 - len(data)))):
                 data += piece
+                if packed and len(data) > SUSPICIOUS_BYTES and len(data) > MOST_TIMES * stream.tell():
+                    what_it_is = f"over {MOST_TIMES} times as much as it takes packed"
+                    raise InputError(f"{label}: holds nearly nothing but repetition", what_it_is, what, "unpack it first")
     except (EOFError, zlib.error, gzip.BadGzipFile):
         raise InputError(f"{label}: damaged gzip file", None, "a whole .gz file", "fetch or pack it again") from None
     except OSError as error:
@@ -94,7 +104,21 @@ def read_bytes(path: str | os.PathLike[str], label: str, what: str, limit_bytes:
     if len(data) > limit_bytes:
         remedy = "is this the file you mean? If so, leave out what is not needed"
         raise InputError(f"{label}: file too large", f"over {limit_bytes:,} bytes", f"at most {limit_bytes:,} bytes", remedy)
-    return bytes(data)
+    return data
+
+
+def check_lines(text: str, label: str, what: str) -> None:
+    """Refuses text with a line that is longer than any of a table, before it is split into cells.
+
+    Raises:
+        InputError: There is one.
+    """
+    place = 0
+    while len(text) - place > LONGEST_LINE:
+        end = max(text.rfind(mark, place, place + LONGEST_LINE) for mark in "\n\r")
+        if end < 0:
+            raise InputError(f"{label}: a line is too long", f"over {LONGEST_LINE:,} characters", what, "is this the file you mean?")
+        place = end + 1
 
 
 def read_text(
@@ -113,7 +137,7 @@ def read_text(
     Raises:
         InputError: It cannot be read, is too large, or is no text.
     """
-    data = read_bytes(path, label, what, limit_bytes, unpack=unpack)
+    data = _read(path, label, what, limit_bytes, unpack)
     try:
         return data.decode(encoding)
     except UnicodeDecodeError:

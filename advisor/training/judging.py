@@ -14,7 +14,9 @@ import numpy as np
 from advisor import pipelines
 from advisor.learned.base import Predictor
 from advisor.learned.library import direct
+from advisor.learned.machine import machine
 from advisor.learned.moe.configurations import as_rows
+from advisor.learned.moe.launch import fits
 from advisor.pipelines import Array
 from advisor.pipelines.from_rows import one_problem
 from advisor.pipelines.space import family_space
@@ -32,9 +34,11 @@ MOE_KINDS = ("served", "exact", "best")
 SHOWN = 20
 """Rows that a note names."""
 
-LEAST_CONFIGURATIONS = 1.25
-"""Rows per problem, on average over a file, from which known configurations count as a sweep where no summary says so: some problems
-have one near-optimal configuration only."""
+SWEPT = 0.5
+"""Of the configurations that can launch, the share that a problem's rows hold from which on the least of them is called the best."""
+LISTED, LISTED_EACH = 1.02, 1.25
+"""Rows none of which is slower than the least of its problem by more than the first, and on average the second or more per problem (some
+have one near-optimal configuration only): the list of what sweeps found, as it is published (all within 1 % of the best)."""
 
 
 class Judged:
@@ -149,26 +153,18 @@ def _chance(best: Measured, default_us: Array, predictor: Predictor) -> Array:
 
 
 def _best_of_rows(measured: Sequence[Measured], out: Judged) -> list[Measured]:
-    """The least of every problem's rows as the best of its sweep, where a file looks like a sweep and no summary has its best."""
+    """The least of every problem's rows as the best of its sweep, where there was one and no summary has its best."""
     summaries = {part.source for part in measured if part.kind == "best"}
     summarised = {key for part in measured if part.kind == "best" for key in moe_tables.keys_of(part)}
-    rows: dict[str, list[tuple[Measured, int]]] = {}  # of every file: where the least of each problem is
-    count: dict[str, int] = {}
+    found: dict[str, dict[object, list[tuple[Measured, int]]]] = {}  # of every file: where each problem's rows are
     for part in measured:
-        if part.kind != "exact" or part.source in summaries:
-            continue
-        least: dict[object, int] = {}
-        for i, key in enumerate(moe_tables.keys_of(part)):
-            if key in summarised:
-                continue
-            count[part.source] = count.get(part.source, 0) + 1
-            if key not in least or part.latency_us[i] < part.latency_us[least[key]]:
-                least[key] = i
-        rows.setdefault(part.source, []).extend((part, i) for i in least.values())
+        if part.kind == "exact" and part.source not in summaries:
+            for i, key in enumerate(moe_tables.keys_of(part)):
+                if key not in summarised:
+                    found.setdefault(part.source, {}).setdefault(key, []).append((part, i))
     made = []
-    for source, places in rows.items():
-        if count.get(source, 0) < LEAST_CONFIGURATIONS * max(len(places), 1):
-            continue
+    for source, problems in found.items():
+        places = _least_of_sweeps(list(problems.values()), source, out)
         for part in {id(p): p for p, _ in places}.values():
             chosen = part.take(np.array(sorted(i for p, i in places if p is part)))
             made.append(
@@ -185,6 +181,30 @@ def _best_of_rows(measured: Sequence[Measured], out: Judged) -> list[Measured]:
     if made:
         out.notes.add("no sweep summary: the best of a sweep is the least of a problem's rows, and nothing says what could be won")
     return made
+
+
+def _least_of_sweeps(problems: Sequence[list[tuple[Measured, int]]], source: str, out: Judged) -> list[tuple[Measured, int]]:
+    """Of a file's problems, where the least row of each is that was swept; a note on those of which a part was tried."""
+    least = [min(rows, key=lambda row: row[0].latency_us[row[1]]) for rows in problems]
+    tried = sum(map(len, problems)) >= LISTED_EACH * len(problems)
+    slowest = max(part.latency_us[i] / p.latency_us[j] for rows, (p, j) in zip(problems, least, strict=True) for part, i in rows)
+    if tried and slowest <= LISTED:
+        return least
+    swept = [place for place, rows in zip(least, problems, strict=True) if _share_tried(rows) >= SWEPT]
+    if tried and len(swept) < len(problems):
+        out.notes.add(
+            f"{source}: {len(problems) - len(swept)} of {len(problems)} problems are no sweep, for less than {100 * SWEPT:.0f} % of the "
+            "configurations that can launch were measured: the best of them is not known"
+        )
+    return swept
+
+
+def _share_tried(rows: Sequence[tuple[Measured, int]]) -> float:
+    """How much of what can launch the rows of one problem hold."""
+    part = rows[0][0]
+    launchable = int(fits(machine(part.gpu, part.problem.dtype), family_space("fused_moe"), part.problem.operand_bytes).sum())
+    configurations = [each.configuration.take(np.array([i])) for each, i in rows if each.configuration is not None]
+    return len({tuple(as_rows(one)[0].tolist()) for one in configurations}) / max(launchable, 1)
 
 
 def _regimes(part: Measured, bound: pipelines.Bound) -> list[str]:

@@ -128,11 +128,21 @@ def _paired_rows(part: Measured) -> Array:
 
 
 def keys_of(part: Measured) -> list[tuple[object, ...]]:
-    """GPU, model and tokens of every row, and which of a model's products it is, of which types."""
+    """GPU, model, tokens and routing of every row, and which of a model's products it is, of which types."""
     problem = part.problem
     tokens = np.broadcast_to(problem.sizes["M"], (len(part),)).astype(int)
     kind = (problem.op, problem.dtype, problem.weight_dtype or problem.dtype, problem.cache)
-    return [(part.gpu.name, *model, m, *kind) for model, m in zip(part.models(), tokens.tolist(), strict=True)]
+    rows = zip(part.models(), tokens.tolist(), _routings(part), strict=True)
+    return [(part.gpu.name, *model, m, *kind, routing) for model, m, routing in rows]
+
+
+def _routings(part: Measured) -> list[object]:
+    """Every row's experts in use as pairs of rows and how many experts hold them; None where the routing is the default."""
+    if part.problem.expert_rows is None:
+        return [None] * len(part)
+    groups = np.stack(np.broadcast_arrays(*part.problem.routing), axis=2).tolist()
+    found = [tuple(sorted((rows, count) for rows, count in each if rows and count)) for each in groups]
+    return list(found) * len(part) if len(found) < len(part) else list(found)
 
 
 def weights_of(part: Measured) -> Array:

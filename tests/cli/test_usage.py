@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import sys
 
 import pytest
 
@@ -160,3 +161,11 @@ def test_options_that_do_not_apply_are_refused(tmp_path, capsys):
         message = capsys.readouterr().err
         assert message.count("\n") == 1 and arguments[1] in message
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["measure", "--help"]])
+def test_help_needs_no_package_that_only_colours_it(arguments, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "rich_argparse", None)
+    monkeypatch.setattr(sys, "argv", ["advisor", *arguments])
+    assert main(arguments) == 0
+    assert "advisor" in capsys.readouterr().out

@@ -11,7 +11,7 @@ KERNELS = {
         "space": {
             "MODE": ["right", "illegal", "hang", "memory", "resources", "compile", "wrong", "unwritten"],
             "num_warps": [4],
-            "num_stages": [1],
+            "num_stages": [1, 3],
         },
         "make_inputs": "make_inputs",
         "prepare": "prepare",
@@ -35,6 +35,15 @@ def copy_kernel(x_ptr, out_ptr, size, BLOCK: tl.constexpr, MODE: tl.constexpr):
         # An input that is never 12345: the compiler cannot know, and loads it again each time.
         while tl.load(x_ptr, volatile=True) != 12345.0:
             tl.debug_barrier()
+    if MODE == "resources":
+        # Two tiles of 128 KiB and more stages than one: more shared memory than any SM has, which only loading the kernel finds out.
+        row, column = tl.arange(0, 64), tl.arange(0, 512)
+        total = tl.zeros((64, 64), dtype=tl.float32)
+        for first in range(0, size, 512):
+            a = tl.load(x_ptr + first + row[:, None] * 512 + column[None, :], mask=(column < size)[None, :], other=0.0)
+            b = tl.load(x_ptr + first + column[:, None] * 64 + row[None, :], mask=(column < size)[:, None], other=0.0)
+            total = tl.dot(a, b, total)
+        x += tl.sum(total)
     if MODE == "wrong":
         x = tl.where(offsets == 7, x + 1, x)
     if MODE == "unwritten":
@@ -64,10 +73,8 @@ def prepare(inputs, config):
 
         if config["MODE"] == "memory":
             torch.empty(1 << 50, dtype=torch.uint8, device=x.device)
-        # 4096 threads, more than a CTA may have: refused when it is loaded, after a compilation like any other.
-        warps = 128 if config["MODE"] == "resources" else config["num_warps"]
-        shared = {"num_warps": warps, "num_stages": config["num_stages"]}
-        copy_kernel[(triton.cdiv(x.numel(), 1024),)](x, out, x.numel(), BLOCK=1024, MODE=config["MODE"], **shared)
+        launch = {"MODE": config["MODE"], "num_warps": config["num_warps"], "num_stages": config["num_stages"]}
+        copy_kernel[(triton.cdiv(x.numel(), 1024),)](x, out, x.numel(), BLOCK=1024, **launch)
         return out
 
     return run

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -45,6 +46,7 @@ FAULTS = {
     "unwritten": "wrong-output",
 }
 TRIALS = 200
+AGAINST_ITSELF_S = 200.0
 CAMPAIGN_S = 120.0 if DEVICE == "cuda" else 20.0
 
 
@@ -70,6 +72,11 @@ def moe(tokens, op="w13", **changes):
     return Problem(family="fused_moe", op=op, sizes=sizes, **changes)
 
 
+def faulty(mode):
+    """A launch of the kernel file whose kernels go wrong."""
+    return Configuration(parameters={"MODE": mode}, num_stages=3 if mode == "resources" else 1)
+
+
 def default(kernel, problem, gpu=None):
     """The kernel's default launch of a problem."""
     return launches_of(find_kernels(kernel)[0], [problem], gpu, 1)[0]
@@ -89,7 +96,7 @@ def test_each_fault_by_its_name_and_the_rest_completes(gpu, capsys):
     kernel = KernelRef(file=str(FOLDER / "faulty_triton_kernels.py"), function="copy_kernel")
     problem = Problem(family="elementwise", op="copy", sizes={"B": 64, "H": 1024}, dtype="fp32")
     modes = [*FAULTS, "right"]
-    launches = [Launch(kernel=kernel, problem=problem, configuration=Configuration(parameters={"MODE": m}, num_stages=1)) for m in modes]
+    launches = [Launch(kernel=kernel, problem=problem, configuration=faulty(m)) for m in modes]
     with Scheduler(parse_device(DEVICE), limits=Limits(launch_s=20, check_s=20, rounds_s=20)) as scheduler:
         ((_, outcomes),) = scheduler.run([Batch(launches=tuple(launches))])
     found = {mode: outcome.failure and outcome.failure.kind for mode, outcome in zip(modes, outcomes, strict=True)}
@@ -99,19 +106,26 @@ def test_each_fault_by_its_name_and_the_rest_completes(gpu, capsys):
     assert found == FAULTS and len(outcomes[-1].rounds) >= 10
 
 
-def test_a_against_a_is_unchanged_in_99_of_100_trials(scheduler, gpu, capsys):
-    """Over kernels and sizes from a few microseconds to a millisecond."""
+def test_a_against_a_is_no_change(scheduler, gpu, capsys):
+    """Over kernels and sizes from a few microseconds to a millisecond; a cold launch scatters, and may be unsettled, but is no change."""
     cases = [default(kernel, problem, gpu) for kernel, problem in problems()]
     cases += [default("fused_moe_kernel", moe(tokens, op), gpu) for tokens in (1, 64, 1024) for op in ("w13", "w2")]
-    verdicts, floors = Counter(), []
+    verdicts, floors = {"warm": Counter(), "cold": Counter()}, []
+    begin = time.monotonic()
     for trial in range(TRIALS):
+        if trial >= 2 * len(cases) and time.monotonic() - begin > AGAINST_ITSELF_S:
+            break
         launch = cases[trial % len(cases)]
         found = compare_launches(launch, launch, seed=trial, scheduler=scheduler)
-        verdicts[found.comparison.verdict] += 1
+        verdicts[launch.problem.cache][found.comparison.verdict] += 1
         floors.append(found.base.noise_floor or 0.0)
     with capsys.disabled():
-        print(f"\n  A/A over {TRIALS} trials: {dict(verdicts)}; floor median {sorted(floors)[TRIALS // 2]:.4f}, highest {max(floors):.4f}")
-    assert verdicts["unchanged"] >= 0.99 * TRIALS
+        told = {cache: dict(counted) for cache, counted in verdicts.items()}
+        print(f"\n  A/A over {len(floors)} trials: {told}; floor median {sorted(floors)[len(floors) // 2]:.4f}, highest {max(floors):.4f}")
+    wrong = sum(counted[verdict] for counted in verdicts.values() for verdict in ("regressed", "improved", "failed"))
+    assert wrong <= len(floors) // 100
+    warm = verdicts["warm"]
+    assert warm.total() - warm["unchanged"] <= max(1, warm.total() // 100)
 
 
 def test_a_slower_configuration_is_found(scheduler, gpu):
@@ -127,12 +141,12 @@ def test_a_slower_configuration_is_found(scheduler, gpu):
     assert compare_launches(slow, fast, scheduler=scheduler).comparison.verdict == "improved"
 
 
-def test_the_bound_holds_for_every_kernel_warm_and_cold(gpu, tmp_path, capsys):
+def test_the_bound_holds_for_every_kernel_warm_and_cold(gpu, results, capsys):
     launches = []
     for kernel, problem in problems():
         launches += launches_of(find_kernels(kernel)[0], [problem], gpu, 6)
-    summary = measure(launches, tmp_path / "rows.csv", device=DEVICE)
-    rows = list(read_measured(tmp_path / "rows.csv"))
+    summary = measure(launches, results / "bound.csv", device=DEVICE)
+    rows = list(read_measured(results / "bound.csv"))
     with capsys.disabled():
         for row in rows:
             bound = float(row.cells["bound_us"] or "nan")
@@ -150,14 +164,14 @@ def test_the_bound_holds_for_every_kernel_warm_and_cold(gpu, tmp_path, capsys):
     assert violations(rows) == []
 
 
-def test_the_beginning_of_the_campaign(gpu, tmp_path, capsys):
+def test_the_beginning_of_the_campaign(gpu, results, capsys):
     """Two minutes of it, cut in two: rows of several kernels, none wrong, none below the bound, and the GPU's ceilings."""
-    first = run_plan(FOLDER / "campaign.toml", tmp_path / "rows.csv", CAMPAIGN_S * 0.6, device=DEVICE, ceilings_folder=tmp_path)
-    second = run_plan(FOLDER / "campaign.toml", tmp_path / "rows.csv", CAMPAIGN_S * 0.4, device=DEVICE, ceilings_folder=tmp_path)
-    rows = list(read_measured(tmp_path / "rows.csv"))
+    first = run_plan(FOLDER / "campaign.toml", results / "beginning.csv", CAMPAIGN_S * 0.6, device=DEVICE, ceilings_folder=results)
+    second = run_plan(FOLDER / "campaign.toml", results / "beginning.csv", CAMPAIGN_S * 0.4, device=DEVICE, ceilings_folder=results)
+    rows = list(read_measured(results / "beginning.csv"))
     with capsys.disabled():
         print(f"\n  {first.measured} + {second.measured} rows, failed {dict(first.failed + second.failed)}, {first.warnings}")
-        print((tmp_path / first.ceilings).read_text() if first.ceilings else "  no ceilings")
+        print((results / first.ceilings).read_text() if first.ceilings else "  no ceilings")
     tried = sum(s.measured + sum(s.failed.values()) for s in (first, second))
     again = sum(first.failed[kind] for kind in ("crash", "out-of-memory", "discarded"))  # these at most are tried twice
     assert len(rows) == len({row.key() for row in rows}) and tried - again <= len(rows) <= tried

@@ -179,7 +179,7 @@ def test_ceilings_that_cannot_be_kept_do_not_end_the_campaign(tmp_path, monkeypa
     (tmp_path / "file").touch()
     monkeypatch.setattr("advisor.measurement.Scheduler.measure_ceilings", lambda self: pytest.fail("measured for nothing"))
     for number, folder in enumerate((tmp_path / "file", tmp_path / "file" / "below", Path("/proc/nope"))):
-        summary = run_plan(tmp_path / "plan.toml", tmp_path / f"{number}.csv", device="fake", ceilings_folder=folder)
+        summary = run_plan(tmp_path / "plan.toml", tmp_path / f"{number}.csv", device="fake", ceilings_folder=str(folder))
         assert summary.finished and summary.measured and summary.ceilings is None
         assert "--ceilings-dir" in summary.warnings[0] and "not measured" in summary.warnings[0]
 

@@ -6,8 +6,8 @@ import contextlib
 import gc
 import math
 import sys
-import time
 import types
+from dataclasses import replace
 
 import pytest
 
@@ -43,9 +43,30 @@ def prepare(inputs, config):
             inputs["output"][0, 0] = 0.0
             return inputs["output"]
         inputs["output"].copy_(inputs["x"]).mul_(2)
+        import torch
+        torch.cuda.spend({256: 5.0, 512: 8.0}[config["BLOCK_SIZE"]])
         return inputs["output"]
     return run
 """
+
+
+class Gpu:
+    """Its clock in microseconds, and the graph that is being captured. Nothing passes but what kernels, events and replays take."""
+
+    now = 0.0
+    capturing = None
+
+
+EVENT_US, REPLAY_US = 1.25, 7.0  # what an event takes, and what a replay does besides its launches
+KERNEL_US = {256: 5.0, 512: 8.0}
+
+
+def spend(duration_us):
+    """A kernel: into the graph where one is captured, else onto the clock."""
+    if Gpu.capturing is not None:
+        Gpu.capturing.took += duration_us
+    else:
+        Gpu.now += duration_us
 
 
 class Event:
@@ -59,10 +80,14 @@ class Event:
         return Event.early >= 0
 
     def record(self):
-        self.at = time.perf_counter()
+        Gpu.now += EVENT_US
+        self.at = Gpu.now
+
+    def synchronize(self):
+        """It was."""
 
     def elapsed_time(self, other):
-        return (other.at - self.at) * 1e3 + 1e-3
+        return (other.at - self.at) / 1e3
 
 
 class Stream:
@@ -73,15 +98,19 @@ class Stream:
 class Graph:
     captures = True
 
+    def __init__(self):
+        self.took = REPLAY_US
+
     def capture_begin(self):
         if not self.captures:
             raise RuntimeError("CUDA error: operation not permitted when stream is capturing")
+        Gpu.capturing = self
 
     def capture_end(self):
-        """Nothing is captured."""
+        Gpu.capturing = None
 
     def replay(self):
-        time.sleep(2e-5)
+        Gpu.now += self.took
 
 
 @pytest.fixture
@@ -102,6 +131,7 @@ def stub(monkeypatch):
         _sleep=slept.append,
         mem_get_info=lambda: (1 << 24, 1 << 24),
         slept=slept,
+        spend=spend,
     )
 
     class Torch(types.ModuleType):
@@ -143,8 +173,24 @@ def test_a_batch_by_graphs_and_by_events(stub, kernel):
     outcomes = run_batch(device, batch(kernel()))
     assert [o.failure for o in outcomes] == [None, None] and [o.timer for o in outcomes] == ["graph", "graph"]
     assert all(len(o.rounds) == 10 and all(s > 0 for r in o.rounds for s in r.samples_us) for o in outcomes)
-    assert {o.timer for o in run_batch(device, batch(kernel(), "cold"))} == {"events"}
+    cold = run_batch(device, batch(kernel(), "cold"))
+    assert {o.timer for o in cold} == {"events"}
+    for found in (outcomes, cold):  # neither what a replay costs nor what events add
+        for outcome, took in zip(found, KERNEL_US.values(), strict=True):
+            assert {s for r in outcome.rounds for s in r.samples_us} == {took}
     assert stub.cuda.slept and min(stub.cuda.slept) > 0
+
+
+def test_a_launch_that_is_kept_up(stub, kernel, monkeypatch):
+    from advisor.measurement.devices.nvml import Monitor, Reading
+
+    monkeypatch.setattr(Monitor, "read", lambda self: Reading(sm_clock_mhz=1500.0, power_w=650.0))
+    for outcome, took in zip(
+        run_batch(open_device(parse_device("cuda")), replace(batch(kernel()), sustained_s=0.05)), KERNEL_US.values(), strict=True
+    ):
+        kept_up = outcome.sustained
+        assert kept_up.latency_us == pytest.approx(took, rel=1e-2) and kept_up.seconds >= 0.05
+        assert (kept_up.sm_clock_mhz, kept_up.power_w) == (1500.0, 650.0)
 
 
 def test_a_machine_that_enqueues_slowly_is_given_longer(stub, monkeypatch):
@@ -184,7 +230,7 @@ def test_no_garbage_is_collected_while_a_graph_is_captured(stub, kernel, monkeyp
     monkeypatch.setattr(Graph, "capture_begin", lambda self: collecting.append(gc.isenabled()))
     monkeypatch.setattr(Graph, "capture_end", lambda self: collecting.append(gc.isenabled()))
     run_batch(open_device(parse_device("cuda")), batch(kernel()))
-    assert collecting == [False] * 4 and gc.isenabled()
+    assert collecting == [False] * 8 and gc.isenabled()
 
 
 def test_wrong_output_has_no_latency(stub, kernel):

@@ -34,6 +34,10 @@ def test_protocol(device):
     first, again = (bench.time(launched, 3, 0) for _ in range(2))
     assert isinstance(first, Timing) and first == again and all(sample > 0 for sample in first.samples_us)
     assert bench.timer(launched) in ("simulated", "recorded")
+    kept_up = bench.sustain(launched, 2.0)
+    assert kept_up is None or (
+        kept_up.latency_us > min(first.samples_us) and kept_up.seconds == 2 and kept_up.power_w and kept_up.sm_clock_mhz
+    )
     bench.close()
     assert all(value > 0 for value in device.measure_ceilings().values())
 

@@ -230,7 +230,12 @@ def test_what_the_machine_lacks_does_not_last(error, stage):
 
 
 def test_a_hang_lasts_where_a_launch_hung():
-    assert [Failure(kind="hang", message="", stage=stage).lasting for stage in ("open", "inputs", "launch")] == [False, False, True]
+    assert [Failure(kind="hang", message="", stage=stage).lasting for stage in ("open", "inputs", "compile", "launch")] == [
+        False,
+        False,
+        False,
+        True,
+    ]
 
 
 def test_unknown_kinds_are_refused():

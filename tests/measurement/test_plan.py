@@ -4,22 +4,37 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from advisor.gpus.hardware import load_gpu
+from advisor.learned import load_predictor
 from advisor.measurement import read_plan, skewed_routing
-from advisor.measurement.ordering import informative_order, low_discrepancy, van_der_corput, visiting_order
+from advisor.measurement.kernel_file import configurations
+from advisor.measurement.launch import problem_key
+from advisor.measurement.ordering import (
+    RECOMMENDED,
+    informative_order,
+    low_discrepancy,
+    predicted_latency_us,
+    van_der_corput,
+    visiting_order,
+)
 from advisor.measurement.plan import batches_of, fits, problems_of
+from advisor.pipelines import configuration_batch, problem_batch
 from advisor.result.schema import Problem
 from advisor.system.errors import AdvisorError, InputError
+from advisor.tables.defaults import default_configuration
 
 from .conftest import KERNELS, configuration, elementwise
 
 CAMPAIGN = Path(__file__).parents[1] / "gpu" / "campaign.toml"
 GPU = load_gpu("H200")
+PLAN = replace(read_plan(CAMPAIGN), recommended=0)
+"""Without asking the predictor, which takes its time: for what is measured, in whatever order within a problem."""
 
 
 def test_the_campaign_has_what_it_should():
@@ -39,13 +54,56 @@ def test_the_campaign_has_what_it_should():
 
 
 def test_any_cut_off_leaves_a_useful_set():
-    batches = list(itertools.islice(batches_of(read_plan(CAMPAIGN), GPU), 120))
+    batches = list(itertools.islice(batches_of(PLAN, GPU), 120))
     kernels = Counter(batch.launches[0].kernel.function for batch in batches)
     assert kernels["fused_moe_kernel"] > 60 and len(kernels) >= 10
     moe = [b.problem for b in batches if b.launches[0].kernel.function == "fused_moe_kernel" and b.problem.dtype == "bf16"]
-    assert len({p.sizes["M"] for p in moe[:40]}) >= 15 and len({tuple(p.sizes[n] for n in "EHN") for p in moe[:40]}) >= 13
+    assert len({p.sizes["M"] for p in moe[:40]}) >= 14 and len({tuple(p.sizes[n] for n in "EHN") for p in moe[:40]}) >= 13
     assert 10 < sum(p.routing is not None for p in moe[:40]) < 30 and 10 < sum(p.op == "w2" for p in moe[:40]) < 30
     assert all(len(b.launches) <= 8 and len({x.key() for x in b.launches}) == len(b.launches) for b in batches)
+
+
+def learnable(batch):
+    """Whether `advisor train` learns from the rows of a batch: products of fused MoE, warm and in 16 bits."""
+    problem = batch.problem
+    return problem.op in ("w13", "w2") and problem.dtype in ("bf16", "fp16") and problem.cache == "warm"
+
+
+def test_three_of_four_launches_can_be_learned():
+    batches = list(itertools.islice(batches_of(PLAN, GPU), 150))
+    assert sum(len(b.launches) for b in batches if learnable(b)) >= 0.75 * sum(len(b.launches) for b in batches)
+
+
+def test_a_first_visit_has_what_runs_untuned_and_what_is_recommended():
+    first = {}
+    for batch in itertools.islice(batches_of(read_plan(CAMPAIGN), GPU), 25):
+        first.setdefault(batch.launches[0].kernel.function, batch)
+    for batch in first.values():
+        kernel, problem = batch.launches[0].kernel, batch.problem
+        space = [c for c in configurations(kernel, problem, GPU) if np.isfinite(predicted_latency_us(problem, [c], GPU))]
+        scores = load_predictor().scores(problem_batch([problem]), configuration_batch(space), GPU)
+        best = [space[i] for i in np.argsort(scores, kind="stable")[:RECOMMENDED]]
+        chosen = [launch.configuration for launch in batch.launches]
+        untuned = default_configuration("vllm", problem.sizes["M"], problem.sizes["E"]) if problem.op in ("w13", "w2") else space[0]
+        assert chosen[0] == untuned or problem.dtype == "fp8"
+        assert all(each in chosen[: RECOMMENDED + 1] for each in best if each != chosen[0]), kernel.function
+
+
+def test_whole_spaces_come_one_problem_after_the_other():
+    plans = {name: read_plan(CAMPAIGN.with_name(f"{name}.toml")) for name in ("exhaustive", "whole", "proofs")}
+    kernels = Counter()
+    for sweep in (sweep for name in ("exhaustive", "whole") for sweep in plans[name].sweeps):
+        alone = replace(plans["whole"], sweeps=(sweep,), recommended=0)
+        launches = [launch for batch in batches_of(alone, GPU) for launch in batch.launches]
+        for problem, group in itertools.groupby(launches, key=lambda launch: problem_key(launch.problem)):
+            group = list(group)
+            space = configurations(sweep.kernel, group[0].problem, GPU)
+            can = np.isfinite(predicted_latency_us(group[0].problem, space, GPU))
+            assert len({each.key() for each in group}) == len(group) == can.sum(), problem
+            kernels[sweep.kernel.function] += 1
+    assert kernels["fused_moe_kernel"] >= 2 and kernels["gemm_persistent_kernel"] >= 2 and len(kernels) >= 8
+    proofs = list(batches_of(replace(plans["proofs"], recommended=0), GPU))
+    assert len(proofs) == 55 and all(len(batch.launches) <= 16 for batch in proofs)
 
 
 def test_the_order_is_the_same_everywhere():
@@ -54,7 +112,7 @@ def test_the_order_is_the_same_everywhere():
 
 
 def test_what_a_gpu_cannot_run_is_left_out():
-    batches = list(itertools.islice(batches_of(read_plan(CAMPAIGN), load_gpu("A100")), 60))
+    batches = list(itertools.islice(batches_of(PLAN, load_gpu("A100")), 60))
     assert all(b.launches[0].kernel.function != "gemm_persistent_kernel" and b.problem.dtype != "fp8" for b in batches)
     assert not fits(Problem(family="fused_moe", op="w13", sizes={"M": 1, "E": 256, "topk": 8, "H": 7168, "N": 2048}), load_gpu("L4"))
 
@@ -129,6 +187,8 @@ SIZES = "problems = [{E = 8, topk = 2, H = 64, N = 64}]\n"
         HEAD + SIZES + "M = [1]\nQ = [1]\n",
         HEAD + "M = [1]\nproblems = [{E = 8, topk = 2, H = 64, X = 1}]\n",
         HEAD + SIZES + "M = [1]\nconfigurations = 'all'\n",
+        HEAD + SIZES + "M = [1]\nwhole = 1\n",
+        "version = 1\nrecommended = -1\n" + HEAD.partition("\n")[2] + SIZES + "M = [1]\n",
         "version = 1\n[[sweep]]\nkernel = 'no such'\n",
         "version = 1\n[[sweep]]\nkernel = 'fused_moe'\nM = [1]\n",
         "version = 1\n[[sweep]]\nkernel = 'no_file.py::x'\n",

@@ -8,6 +8,8 @@ import pytest
 
 from advisor.cli import main
 from advisor.learned import weights as store
+from advisor.learned.moe.configurations import as_rows
+from advisor.pipelines.space import family_space
 
 LIBRARY = """gpu,op,B,M,N,K,H,latency_us,kernel
 Tesla T4,softmax,64,,,,1024,20.5,k
@@ -71,6 +73,21 @@ def test_single_configurations_are_no_sweep(judged, world, tmp_path):
     (tmp_path / "one.csv").write_text("\n".join([lines[0], *first.values()]) + "\n")
     found = judged(tmp_path / "one.csv")
     assert set(found["tasks"]) == {"exact"} and "ranking" not in found
+
+
+def test_the_least_of_a_few_configurations_is_no_best_of_a_sweep(judged, tmp_path):
+    """A campaign's first visit to a problem tries eight of thousands; half of what can launch is a sweep, and is ranked."""
+    space = [row for row in as_rows(family_space("fused_moe")).astype(int).tolist() if row[3] == 1]
+    names = "BLOCK_SIZE_M,BLOCK_SIZE_N,BLOCK_SIZE_K,GROUP_SIZE_M,num_warps,num_stages"
+    for name, groups in (("few", (1,)), ("half", (1, 4, 8, 16))):
+        rows = [[*row[:3], group, *row[4:]] for group in groups for row in (space if name == "half" else space[100:108])]
+        lines = [f"A100,64,8,2,1024,512,{100 + 7 * i % 97},{','.join(map(str, row))}" for i, row in enumerate(rows)]
+        (tmp_path / f"{name}.csv").write_text("\n".join([f"gpu,M,E,topk,H,N,latency_us,{names}", *lines]) + "\n")
+    few, half = judged(tmp_path / "few.csv"), judged(tmp_path / "half.csv")
+    assert set(few["tasks"]) == {"exact"} and "ranking" not in few
+    assert any("few.csv: 1 of 1 problems are no sweep" in note for note in few["notes"])
+    assert set(half["tasks"]) == {"exact", "best"} and half["ranking"]["problems"] == 1
+    assert not any("no sweep, for" in note for note in half["notes"])
 
 
 def test_library_kernels_and_a_mix(judged, world, tmp_path):

@@ -42,6 +42,14 @@ def test_only_launches_of_libraries_are_learned_as_such():
     assert direct_training.groups(parts) == {"gemm/fp8": parts[:1]}
 
 
-@pytest.mark.parametrize("other", [*OTHERS, {"op": "w2"}])
+SKEWED = {"expert_rows": column([64.0, 16.0, 0.0]), "expert_count": column([1.0, 4.0, 3.0])}
+
+
+@pytest.mark.parametrize("other", [*OTHERS, {"op": "w2"}, SKEWED])
 def test_problems_that_differ_in_more_than_their_sizes_are_not_one(other):
     assert keys_of(rows()) == keys_of(rows(weight_dtype="bf16")) != keys_of(rows(**other))
+
+
+def test_a_routing_is_one_however_it_is_written():
+    padded = {"expert_rows": np.array([[16.0, 64.0, 8.0]]), "expert_count": np.array([[4.0, 1.0, 0.0]])}
+    assert keys_of(rows(**SKEWED)) == keys_of(rows(**padded)) and len({*keys_of(rows(**SKEWED)), *keys_of(rows())}) == 2

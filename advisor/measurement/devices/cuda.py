@@ -1,9 +1,10 @@
 """A CUDA GPU through torch. Lives in a worker process: anything here may hang, or take the process with it.
 
-Timing: a launch whose cache is warm and that takes less than `GRAPH_BELOW_US` is captured several times into one CUDA graph, so that
-neither the launch from Python nor an event's own cost shows. Everything else is timed by CUDA events around each launch, with
-the queue filled behind a spinning kernel first, so that the GPU never waits for Python; a cold cache is made by reading more
-than twice the L2 before every launch.
+Timing: a launch whose cache is warm and that takes less than `GRAPH_BELOW_US` is captured into two CUDA graphs, one of twice as many
+launches as the other: what the longer one takes beyond the shorter is that of its launches, without what a replay costs once.
+Everything else is timed by CUDA events around each launch, less what lies between two events around nothing, with the queue filled
+behind a spinning kernel first, so that the GPU never waits for Python; a cold cache is made by reading more than twice the L2 before
+every launch. Both give what one more launch takes on a busy GPU, its start included, as the bound and the predictions count it.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ from __future__ import annotations
 import contextlib
 import gc
 import platform
-from collections.abc import Callable, Iterator
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +25,7 @@ from advisor.measurement.devices.nvml import Monitor
 from advisor.measurement.devices.probe import no_gpu
 from advisor.measurement.failures import WrongOutputError, classify, is_fatal
 from advisor.measurement.kernel_file import KernelRef, function_of, kernel_entry, tolerance_of
+from advisor.measurement.launch import Sustained
 from advisor.measurement.rounds import Timing
 from advisor.python_source.described import kernel_problem
 from advisor.result.schema import Configuration, Fingerprint, Problem
@@ -30,8 +34,11 @@ from advisor.system.errors import MeasurementError
 GRAPH_BELOW_US = 1000.0
 """A pair of events adds a microsecond or two to what lies between them. From this length on that is too little to matter, so that of
 two launches beside the limit the one timed by events is not taken for slower."""
-GRAPH_SAMPLE_US = 200.0  # length of one graph
+GRAPH_SAMPLE_US = 200.0  # length of the shorter graph
 GRAPH_LAUNCHES = (2, 64)
+EMPTY_PAIRS = 25  # events around nothing, whose median is taken off
+SUSTAINED_CHUNK_US = 20_000.0  # of launches that are enqueued together, so that the GPU never waits
+SUSTAINED_READINGS_S = 0.1
 SAMPLE_BUDGET_US = 1_000.0  # of one side in one round, on the GPU
 SAMPLES = (2, 5)
 FLUSH_FACTOR = 2.1  # of the L2
@@ -60,8 +67,9 @@ class Launched:
 
     run: Callable[[], Any]
     output: Any
-    graph: Any = None
-    graph_launches: int = 0
+    graphs: tuple[Any, ...] = ()
+    graph_launches: int = 0  # of the first graph; the second has twice as many
+    estimate_us: float = 0.0
     samples: int = 0
 
 
@@ -88,6 +96,7 @@ class CudaDevice:
         self.l2_bytes = l2_bytes
         self._flush_buffer: Any = None
         self._flush_sum: Any = None
+        self._empty_pair_us: dict[bool, float] = {}
 
     @property
     def gpu_name(self) -> str:
@@ -165,28 +174,34 @@ class CudaDevice:
 
     def time_events(self, run: Callable[[], Any], samples: int) -> tuple[float, ...]:
         """Durations of `samples` runs in microseconds, each between two events, with what the L2 holds then."""
-        return tuple(self.elapsed_us(self.queued(run, samples, flush=False)))
+        return tuple(self.elapsed_us(self.queued([run] * samples, flush=False)))
 
-    def queued(self, run: Callable[[], Any], samples: int, *, flush: bool, first: Callable[[], Any] | None = None) -> list[tuple[Any, Any]]:
-        """Events around each of `samples` runs, all enqueued while the GPU was held.
+    def empty_pair_us(self, *, flush: bool) -> float:
+        """Microseconds between two events around nothing, after a flush of the L2 or not: what events add to what lies between them."""
+        if flush not in self._empty_pair_us:
+            times = sorted(self.elapsed_us(self.queued([lambda: None] * EMPTY_PAIRS, flush=flush)))
+            self._empty_pair_us[flush] = times[EMPTY_PAIRS // 2]
+        return self._empty_pair_us[flush]
+
+    def queued(self, runs: Sequence[Callable[[], Any]], *, flush: bool, first: Callable[[], Any] | None = None) -> list[tuple[Any, Any]]:
+        """Events around each run, all enqueued while the GPU was held.
 
         Where it began before the last one was enqueued it may have waited for Python in between: then once more, held longer.
 
         Args:
-            run: Enqueues one run.
-            samples: How many.
+            runs: Each enqueues one.
             flush: Whether each begins with a cold L2.
             first: Enqueues what comes before all of them.
         """
         event = self.torch.cuda.Event
         for longer in LONGER_HOLDS:
-            pairs = [(event(enable_timing=True), event(enable_timing=True)) for _ in range(samples)]
-            self.hold_queue(ENQUEUE_US * samples * longer)
+            pairs = [(event(enable_timing=True), event(enable_timing=True)) for _ in runs]
+            self.hold_queue(ENQUEUE_US * len(runs) * longer)
             released = event()
             released.record()
             if first is not None:
                 first()
-            for start, end in pairs:
+            for run, (start, end) in zip(runs, pairs, strict=True):
                 if flush:
                     self.flush_l2()
                 start.record()
@@ -196,10 +211,10 @@ class CudaDevice:
                 break
         return pairs
 
-    def elapsed_us(self, pairs: list[tuple[Any, Any]], launches: int = 1) -> list[float]:
-        """Microseconds between the events of each pair, per launch; waits for the last."""
+    def elapsed_us(self, pairs: list[tuple[Any, Any]]) -> list[float]:
+        """Microseconds between the events of each pair; waits for the last."""
         self.torch.cuda.synchronize()
-        return [1e3 * start.elapsed_time(end) / launches for start, end in pairs]
+        return [1e3 * start.elapsed_time(end) for start, end in pairs]
 
 
 class CudaBench:
@@ -238,12 +253,13 @@ class CudaBench:
 
     def _choose_timer(self, launched: Launched) -> None:
         launched.run()  # what runs once only (lazy allocations, module load) is behind us
-        estimate = max(0.5, min(self.device.time_events(launched.run, 3)))
+        launched.estimate_us = estimate = max(0.5, min(self.device.time_events(launched.run, 3)))
         launched.samples = int(min(max(SAMPLE_BUDGET_US / estimate, SAMPLES[0]), SAMPLES[1]))
         if self.problem.cache == "warm" and estimate < GRAPH_BELOW_US:
             count = int(min(max(GRAPH_SAMPLE_US / estimate, GRAPH_LAUNCHES[0]), GRAPH_LAUNCHES[1]))
-            launched.graph = self._capture(launched.run, count)
-            launched.graph_launches = count if launched.graph is not None else 0
+            graphs = tuple(self._capture(launched.run, launches) for launches in (count, 2 * count))
+            if None not in graphs:
+                launched.graphs, launched.graph_launches = graphs, count
 
     def _capture(self, run: Callable[[], Any], count: int) -> Any:
         """A graph of `count` launches, warmed up; None where something in the launch cannot be captured.
@@ -272,23 +288,54 @@ class CudaBench:
         return graph
 
     def timer(self, launched: Launched) -> str:
-        """A graph of many launches, or events around each."""
-        return "events" if launched.graph is None else "graph"
+        """Graphs of many launches, or events around each."""
+        return "graph" if launched.graphs else "events"
 
     def time(self, launched: Launched, round_number: int, replica: int) -> Timing:
         """One round of one side; the clock is read while the GPU is busy with it."""
         device, cold = self.device, self.problem.cache == "cold"
-        run = launched.run if launched.graph is None else launched.graph.replay
+        runs = [graph.replay for graph in launched.graphs] or [launched.run]
         # Warm: this very launch ran before, not another side's.
-        pairs = device.queued(run, max(launched.samples, SAMPLES[0]), flush=cold, first=None if cold else run)
+        pairs = device.queued(runs * max(launched.samples, SAMPLES[0]), flush=cold, first=None if cold else runs[0])
         reading = device.monitor.read()
-        samples = device.elapsed_us(pairs, launched.graph_launches or 1)
+        times = device.elapsed_us(pairs)
+        if launched.graphs:
+            samples = [(both - one) / launched.graph_launches for one, both in zip(times[::2], times[1::2], strict=True)]
+        else:
+            samples = [each - device.empty_pair_us(flush=cold) for each in times]
         return Timing(
-            samples_us=tuple(round(value, 4) for value in samples),
+            samples_us=tuple(round(value, 4) for value in samples if value > 0),  # else something else held the GPU meanwhile
             sm_clock_mhz=reading.sm_clock_mhz,
             throttle=reading.throttle,
             temperature_c=reading.temperature_c,
             power_w=reading.power_w,
+        )
+
+    def sustain(self, launched: Launched, seconds: float) -> Sustained:
+        """Launches back to back for so long; what the second half of it took, and the clock and the power meanwhile."""
+        cuda = self.torch.cuda
+        launches = max(1, int(SUSTAINED_CHUNK_US / launched.estimate_us))
+        readings, chunks = [], []
+        begin = time.monotonic()
+        while (now := time.monotonic() - begin) < seconds or not chunks:
+            start, end = cuda.Event(enable_timing=True), cuda.Event(enable_timing=True)
+            start.record()
+            for _ in range(launches):
+                launched.run()
+            end.record()
+            if now >= seconds / 2:
+                chunks.append((start, end))
+                if len(readings) <= (now - seconds / 2) / SUSTAINED_READINGS_S:
+                    readings.append(self.device.monitor.read())
+            end.synchronize()
+        times = [1e3 * start.elapsed_time(end) / launches for start, end in chunks]
+        clocks = [each.sm_clock_mhz for each in readings if each.sm_clock_mhz is not None]
+        powers = [each.power_w for each in readings if each.power_w is not None]
+        return Sustained(
+            latency_us=statistics.median(times),
+            seconds=time.monotonic() - begin,
+            sm_clock_mhz=statistics.median(clocks) if clocks else None,
+            power_w=statistics.median(powers) if powers else None,
         )
 
     def close(self) -> None:

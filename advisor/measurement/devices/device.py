@@ -11,6 +11,7 @@ from advisor.gpus.hardware import GpuSpec, load_gpu
 from advisor.measurement.devices import probe
 from advisor.measurement.devices.probe import no_gpu
 from advisor.measurement.kernel_file import KernelRef
+from advisor.measurement.launch import Sustained
 from advisor.measurement.rounds import Timing
 from advisor.result.schema import Configuration, Fingerprint, Problem
 from advisor.system.errors import UsageError
@@ -39,6 +40,10 @@ class Bench(Protocol):
 
     def time(self, launched: Any, round_number: int, replica: int) -> Timing:
         """One round of one side. `replica` counts equal launches of one batch (the two sides of an A/A)."""
+        ...
+
+    def sustain(self, launched: Any, seconds: float) -> Sustained | None:
+        """The launch over and over for so many seconds; None where that cannot be known."""
         ...
 
     def close(self) -> None:

@@ -26,7 +26,7 @@ from advisor.gpus.hardware import GpuSpec, load_gpu
 from advisor.measurement.devices.ceilings import specified_figures
 from advisor.measurement.failures import WrongOutputError
 from advisor.measurement.kernel_file import KernelRef, function_of, kernel_entry, tolerance_of
-from advisor.measurement.launch import Launch, problem_key
+from advisor.measurement.launch import Launch, Sustained, problem_key
 from advisor.measurement.rounds import Timing
 from advisor.python_source.described import kernel_problem
 from advisor.result.schema import Configuration, Fingerprint, Problem
@@ -43,6 +43,7 @@ OPTIONS: dict[str, float | str] = {
     "execute": 0.0,  # 1: run the kernel file's functions on the CPU, and check what they write
     "faults": "",  # share of launches that go wrong by themselves, e.g. 0.02; or kinds:share, e.g. hang+crash:0.1
     "samples": 3.0,  # per round
+    "capped": 0.15,  # by how much the power limit lowers the clock of a launch that is kept up
     "sleep_ms": 0.0,  # real time a round takes, so that a run can be interrupted
 }
 FAULTS = ("illegal-access", "hang", "out-of-memory", "out-of-resources", "compile-error", "wrong-output", "crash")
@@ -212,6 +213,12 @@ class FakeBench:
             temperature_c=55.0,
             power_w=400.0,
         )
+
+    def sustain(self, launched: FakeLaunched, seconds: float) -> Sustained:
+        """As if the power limit had lowered the clock; nothing is waited for."""
+        share = 1 - self.device.number("capped")
+        clock = round(share * self.device.default_clock_mhz, 1)
+        return Sustained(latency_us=launched.level_us / share, seconds=seconds, sm_clock_mhz=clock, power_w=self.device.gpu.board_power_w)
 
     def close(self) -> None:
         """Nothing is held."""

@@ -1,0 +1,102 @@
+"""A repository whose configuration, attributes and objects would run programs, or show other things than they hold, does neither."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from advisor.cli import main
+from tests.comparison.repository import Repository
+
+from .rooms import SECRET, need_walls
+
+KERNEL = "import triton\nimport triton.language as tl\n\n@triton.jit\ndef k(x):\n    tl.store(x, 1.0)\n"
+RUNS = {
+    "core.fsmonitor": {},
+    "core.sshCommand": {},
+    "core.pager": {},
+    "core.editor": {},
+    "core.hooksPath": {},
+    "diff.external": {},
+    "diff.evil.textconv": {".gitattributes": "*.py diff=evil\n"},
+    "diff.evil.command": {".gitattributes": "*.py diff=evil\n"},
+    "filter.evil.smudge": {".gitattributes": "*.py filter=evil\n"},
+    "filter.evil.process": {".gitattributes": "*.py filter=evil\n"},
+    "merge.evil.driver": {".gitattributes": "*.py merge=evil\n"},
+    "gpg.program": {},
+    "uploadpack.packObjectsHook": {},
+    "credential.helper": {},
+}
+"""Keys of Git's configuration that name a program -> what is committed so that it would be asked for."""
+
+
+@pytest.fixture
+def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Repository:
+    need_walls()
+    monkeypatch.setenv("ADVISOR_CACHE_DIR", str(tmp_path / "cache"))
+    found = Repository(tmp_path / "repository")
+    monkeypatch.chdir(found.folder)
+    return found
+
+
+def compare(tmp_path: Path) -> str:
+    assert main(["compare", "HEAD^", "HEAD", "--gpu", "H100", "--output", str(tmp_path / "out")]) in (0, 1, 4, 5)
+    return "".join(path.read_text() for path in (tmp_path / "out").iterdir())
+
+
+@pytest.mark.parametrize("key", list(RUNS))
+def test_what_git_is_configured_to_run_is_not_run(key: str, repository: Repository, tmp_path: Path) -> None:
+    canary, program = tmp_path / "canary", tmp_path / "program"
+    program.write_text(f"#!/bin/sh\necho > {canary}\ncat\n")
+    program.chmod(0o755)
+    repository.commit({"k.py": KERNEL})
+    repository.commit({"k.py": KERNEL.replace("1.0", "2.0"), **RUNS[key]})
+    for hook in ("post-checkout", "reference-transaction", "fsmonitor-watchman"):
+        (repository.folder / ".git" / "hooks").mkdir(exist_ok=True)
+        (repository.folder / ".git" / "hooks" / hook).write_text(program.read_text())
+        (repository.folder / ".git" / "hooks" / hook).chmod(0o755)
+    with (repository.folder / ".git" / "config").open("a") as config:
+        section, _, name = key.rpartition(".")
+        group, _, part = section.partition(".")
+        config.write(f"[{group}{f' {chr(34)}{part}{chr(34)}' if part else ''}]\n    {name} = {program}\n")
+    canary.unlink(missing_ok=True)
+    assert "k.py::k" in compare(tmp_path)
+    assert not canary.exists()
+
+
+def test_a_replaced_object_is_not_what_is_compared(repository: Repository, tmp_path: Path) -> None:
+    """`git replace` shows another object in the place of one."""
+    repository.commit({"k.py": KERNEL})
+    repository.commit({"k.py": KERNEL.replace("1.0", "2.0")})
+    blobs = [repository.git("rev-parse", f"{revision}:k.py") for revision in ("HEAD", "HEAD^")]
+    repository.git("replace", *blobs)
+    assert "k.py::k" in compare(tmp_path)
+
+
+def test_links_and_submodules_lead_nowhere(repository: Repository, tmp_path: Path) -> None:
+    secret = tmp_path / "secret.py"
+    secret.write_text(f"{KERNEL}# {SECRET}\n")
+    other = Repository(tmp_path / "other")
+    commit = other.commit({"k.py": secret.read_text()})
+    repository.commit({"k.py": KERNEL})
+    repository.commit({"k.py": Path(str(secret)), "E=8,N=1024,device_name=NVIDIA_H100.json": Path("../secret.py")})
+    repository.git("update-index", "--add", "--cacheinfo", f"160000,{commit},sub")
+    repository.git("commit", "--quiet", "--amend", "-m", "change")
+    assert SECRET not in compare(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "name", ["\x1b[2Jk.py", "<img src=x onerror=alert(1)>.py", "`x`](https:x).py", "\u202ek.py", "a\nb.py", "@everyone.py"]
+)
+def test_names_of_files_stand_as_names(name: str, repository: Repository, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    repository.commit({name: KERNEL.replace("/", "")})
+    repository.commit({name: KERNEL.replace("1.0", "2.0")})
+    compare(tmp_path)
+    comment, page = ((tmp_path / "out" / each).read_text() for each in ("comment.md", "comparison.html"))
+    for text in (comment, page, *capfd.readouterr()):
+        assert not {"\x1b", "\u202e"} & set(text)
+    prose = re.sub(r"(`+)[^`].*?\1(?!`)", "", comment)  # what stands in a code span stands for itself
+    assert "<img src=x" not in page and "<img" not in prose
+    assert "](https:x)" not in prose
