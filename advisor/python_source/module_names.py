@@ -243,10 +243,30 @@ class ModuleNames:
             return [handler.body]
         if _holds(main, place):
             return [main]
+        if (run := self._run(reader, statement, place)) is not None:
+            caught = statement.handlers[0].body if len(run) < len(statement.body) else ()
+            return [run, caught, statement.finalbody]
         failing = [h.body for h in statement.handlers if name in self._touching(h.body) and not isinstance(h.body[-1], ast.Raise)]
         if failing:
             raise self._unknown(name, [*([main] if name in self._touching(main) else []), *failing])
         return [main, statement.finalbody]
+
+    def _run(self, reader: FunctionReader, statement: ast.Try, place: Place) -> list[ast.stmt] | None:
+        """The statements before the one that fails, or all, of a `try` that does nothing but take names of triton's modules and assign
+        constants, `f = tl.gather; HAS_GATHER = True`; None: it does more, or it is not known."""
+        caught = ast.unparse(statement.handlers[0].type) if len(statement.handlers) == 1 and statement.handlers[0].type else ""
+        if not ("AttributeError" in caught or caught == "Exception") or statement.orelse:
+            return None
+        plain = [each for each in statement.body if isinstance(each, ast.Assign) and all(isinstance(t, ast.Name) for t in each.targets)]
+        values = [each.value for each in plain if isinstance(each.value, (ast.Attribute, ast.Constant))]
+        if len(values) < len(statement.body):
+            return None
+        try:
+            with reader.at(place, {}):
+                fails = next((n for n, value in enumerate(values) if isinstance(value, ast.Attribute) and not reader.has(value)), None)
+        except NotLiteralError:
+            return None
+        return statement.body[:fails]
 
     def _unknown(self, name: str, branches: Sequence[Sequence[ast.stmt]]) -> NotLiteralError:
         lines = [self._touching(body)[name][0].lineno for body in branches]

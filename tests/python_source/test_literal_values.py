@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from advisor.python_source.literal_values import ConfigLiteral, Constexpr, plain
+from advisor.python_source.literals import STEPS_PER_LOOK, Allowance, NotLiteralError
 from advisor.python_source.source import parse_source
 
 
@@ -26,3 +27,9 @@ def test_a_configuration_is_what_triton_makes_of_it(text: str, config: ConfigLit
 
 def test_what_holds_a_value_is_plainly_that_value() -> None:
     assert [plain(each) for each in (Constexpr(3), 2.5, None)] == [3, 2.5, None]
+
+
+def test_what_takes_too_long_is_left() -> None:
+    allowance = Allowance(until=0.0)
+    with pytest.raises(NotLiteralError, match="too much to evaluate"):
+        allowance.take(STEPS_PER_LOOK)

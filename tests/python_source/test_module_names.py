@@ -100,6 +100,40 @@ def test_branches_on_what_triton_has_are_decided(known: str) -> None:
     assert source.kernel(name).line == 9
 
 
+@pytest.mark.parametrize(("body", "line"), [("f = tl.no_such", 8), ("g = int('1')\n    f = tl.load", 8), ("f = tl.load", None)])
+def test_a_try_that_takes_what_triton_has_is_decided(body: str, line: int | None) -> None:
+    made = parse_source(HEAD + f"try:\n    {body}\nexcept AttributeError:\n{DEF.format(2)}{CALLS}", "k.py")
+    if line is None:
+        assert "f" not in made.functions and made.constant("f") == Symbol("tl.load")
+    elif body.startswith("g"):  # which may fail for another reason
+        assert "f" not in made.functions and "f is defined in 2 branches" in made.undecided["f"]
+    else:
+        assert made.functions["f"].line == line + 1
+
+
+@pytest.mark.parametrize(
+    ("body", "caught", "value"),
+    [
+        ("f = tl.load\n    OK = True", "OK = False", True),
+        ("f = tl.no_such\n    OK = True", "OK = False", False),
+        ("OK = True\n    f = tl.no_such", "OK = False", False),
+        ("f = tl.no_such\n    OK = True", "f = None", "before"),
+        ("OK = 1\n    f = tl.no_such", "OK += 1", 2),
+        ("OK = True\n    f = tl.no_such\n    OK = False", "pass", True),
+        ("f = torch.no_such\n    OK = True", "OK = False", None),
+        ("f = tl.load\n    a, b = OK = True", "OK = False", None),
+    ],
+)
+def test_a_try_that_notes_whether_triton_has_a_name_is_decided(body: str, caught: str, value: object) -> None:
+    """What runs before the name that fails, and then what catches it."""
+    made = parse_source(f"{HEAD}OK = 'before'\ntry:\n    {body}\nexcept AttributeError:\n    {caught}\n", "k.py")
+    if value is None:
+        with pytest.raises(NotLiteralError, match="OK is defined in 2 branches"):
+            made.constant("OK")
+    else:
+        assert made.constant("OK") == value
+
+
 @pytest.mark.parametrize(
     "condition", ["torch.cuda.is_available()", "hasattr(torch, 'compile')", "hasattr(tl, name)", "hasattr(other, 'f')"]
 )
