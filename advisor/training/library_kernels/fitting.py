@@ -275,10 +275,11 @@ def _fit(kind: str, parts: Sequence[Measured], quick: bool = False) -> LibraryMo
 
 
 def _gain_of_strength(x: Array, y: Array, drawn: NDArray[np.int64], group: NDArray[np.int64], error: Array) -> float:
-    """How much smaller errors on shapes left out are of a forest as large as the one that serves, fitted without the first fold, than those
-    of the smaller ones of the folds, `error` [n]: at the 80 % quantile, which is where intervals end."""
-    out = group // 7 % FOLDS == 0
-    rows = drawn[:MOST_FOLD_ROWS][out[drawn[:MOST_FOLD_ROWS]]]
+    """How much smaller errors on shapes left out are of a forest as large as the one that serves, fitted without the first fold that holds
+    rows, than those of the smaller ones of the folds, `error` [n]: at the 80 % quantile, which is where intervals end."""
+    judged, fold = drawn[:MOST_FOLD_ROWS], group // 7 % FOLDS
+    out = fold == fold[judged].min()
+    rows = judged[out[judged]]
     strong = np.abs(y[rows] - _grown(x, y, drawn[~out[drawn]][:MOST_ROWS], ROUNDS)(x[rows]))
     return float(np.quantile(strong, 0.8) / np.quantile(np.abs(error[rows]), 0.8))
 
