@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ast
 import contextlib
-import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from advisor.compiled.compiler.compile import compile_kernel
 from advisor.compiled.compiler.errors import CompileError, IrError
@@ -17,6 +19,7 @@ from advisor.compiled.compiler.pool import Pool, borrowed
 from advisor.compiled.compiler.supported import check_target
 from advisor.compiled.demand.counted import Counted
 from advisor.compiled.demand.counts import KernelDemand
+from advisor.compiled.demand.likely_places import likely_inputs, with_likely_places
 from advisor.compiled.guesses.corrections import corrections
 from advisor.compiled.guesses.guess_errors import certain_of_guesses, with_guess, with_stored_types
 from advisor.compiled.guesses.inference import Given, Guess, guesses
@@ -76,6 +79,8 @@ class Inspection:
     guess: Guess
     attempts: tuple[str, ...]  # why earlier guesses failed
     counted: Counted = field(default_factory=Counted, repr=False)  # of this launch, and of others where they share it
+    least: KernelDemand | None = None  # the demand with places that are not known as one program's; None: nothing is assumed of any
+    likely: Inputs | None = None  # the arguments with what is assumed of those on which places hang
 
     @property
     def assumptions(self) -> tuple[str, ...]:
@@ -97,7 +102,8 @@ class Inspection:
             options = " ".join(f"--contents {name}" for name in places)
             found.append(
                 f"Which bytes are touched follows from {what_holds(places)}: list it under [contents] of a TOML file (--toml), or "
-                f"record the launch with `advisor record {options}`."
+                f"record the launch with `advisor record {options}`; of a tensor whose rows it chooses the elements can be said, by [sizes] "
+                "or [shapes] there."
             )
         if absent := [name for name in not_given(self.demand.unknown) if name not in places]:
             options = " ".join(f"--content {name}=VALUE" for name in absent)
@@ -150,7 +156,9 @@ def compile_launch(
     waiting = guesses(launch.source, function, launch.given)
     slow = 0
     with borrowed(pool) as workers:
-        for guess in itertools.islice(iter(lambda: next(waiting, None), None), LARGEST_ATTEMPTS):
+        for _ in range(LARGEST_ATTEMPTS):
+            if (guess := next(waiting, None)) is None:
+                break
             if slow and guess.label not in SMALL_GUESSES:
                 continue  # what took too long takes as long with other types
             try:
@@ -197,8 +205,16 @@ def inspect_launch(
     compiled, guess, failures = compile_launch(launch, target, pool, sass)
     inputs = inputs_of(launch, guess)
     counted = counted or Counted()
-    demand = certain_of_guesses(counted.demand(compiled.ttir, launch.grid or (1,), inputs, own_files(compiled)), guess)
-    return Inspection(launch=launch, compiled=compiled, demand=demand, guess=guess, attempts=failures, counted=counted)
+
+    def count(inputs: Inputs, programs: NDArray[np.int64] | None = None) -> KernelDemand:
+        return counted.demand(compiled.ttir, launch.grid or (1,), inputs, own_files(compiled), programs)
+
+    demand = certain_of_guesses(count(inputs), guess)
+    found = Inspection(launch=launch, compiled=compiled, demand=demand, guess=guess, attempts=failures, counted=counted)
+    likely = likely_inputs(demand, inputs, count)
+    if likely is None:
+        return found
+    return replace(found, demand=with_likely_places(demand, inputs, likely, count), least=demand, likely=likely)
 
 
 def inputs_of(launch: KernelLaunch, guess: Guess) -> Inputs:

@@ -22,6 +22,7 @@ from advisor.python_source.launch_sites import (
     LaunchCalls,
     grid_as_written,
     grid_from_launches,
+    names_around_launches,
     needed_for_grid,
     only_launch,
     options_passed,
@@ -72,9 +73,13 @@ def make_launch(
         UsageError: The kernel has no argument of a name that is given, or the grid is none.
     """
     function = source.kernel(kernel)
+    names = {p.name for p in function.parameters}
+    scalars = {name: value for name, value in (arguments or {}).items() if name in names}
+    around = {name: value for name, value in (arguments or {}).items() if name not in names}  # of the function around a launch
+    if around.keys() <= (names_around_launches(source, kernel) if around else set()):
+        arguments = scalars
     given = {"constant": constexprs, "value": arguments, "type": types, "content": contents, "size": sizes, "shape": shapes}
-    _check_names(kernel, {p.name for p in function.parameters}, given)
-    scalars = dict(arguments or {})
+    _check_names(kernel, names, given)
     constants = _typed(source, function, constexprs or {})
     launch = KernelLaunch(
         source=source,
@@ -92,7 +97,7 @@ def make_launch(
             element_given=element is not None,
         ),
     )
-    known = {**scalars, **constants}
+    known = {**around, **scalars, **constants}
     size = bytes_of(launch.given.element)
     found = (
         None if grid is not None else grid_from_launches(source, kernel, known, _defaults(function), OPTION_NAMES, num_sms, size, elsewhere)
