@@ -17,7 +17,7 @@ def add_kernel_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("a kernel in a file")
     group.add_argument("--constexpr", action="append", default=[], metavar="NAME=VALUE", help="a tl.constexpr argument")
     group.add_argument(
-        "--arg", action="append", default=[], metavar="NAME=VALUE", help="value of a numeric argument, or of a tuple, 'strides=(4096,1)'"
+        "--arg", action="append", default=[], metavar="NAME=VALUE", help="value of a number, or of a tuple: 'strides=(4096,1)'"
     )
     group.add_argument("--content", action="append", default=[], metavar="NAME=VALUE", help="what an index tensor holds everywhere")
     group.add_argument("--signature", metavar="TYPES", help='"*fp16,*fp16,i32" in order, or "x_ptr=*fp16,n=i32"')

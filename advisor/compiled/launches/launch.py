@@ -102,8 +102,8 @@ class Inspection:
             options = " ".join(f"--contents {name}" for name in places)
             found.append(
                 f"Which bytes are touched follows from {what_holds(places)}: list it under [contents] of a TOML file (--toml), or "
-                f"record the launch with `advisor record {options}`; of a tensor whose rows it chooses the elements can be said, by [sizes] "
-                "or [shapes] there."
+                f"record the launch with `advisor record {options}`; how large the tensor is whose rows it chooses, [sizes] "
+                "and [shapes] of the file say."
             )
         if absent := [name for name in not_given(self.demand.unknown) if name not in places]:
             options = " ".join(f"--content {name}=VALUE" for name in absent)
