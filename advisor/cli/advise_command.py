@@ -99,7 +99,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="measured latencies to compare with: rows (CSV), or a profile of Nsight Compute (ncu --csv) or torch's "
         "profiler, whose kernels are matched by name, threads and CTAs",
     )
-    options.add_untrusted_argument(parser)
+    options.add_compiling_arguments(parser)
     parser.add_argument("--weights", metavar="FILE", help="weights that `advisor train` wrote (default: those shipped)")
     parser.add_argument(
         "-o",

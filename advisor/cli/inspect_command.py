@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--routing", metavar="FILE", help="its token slots per expert; default uniform")
     add_kernel_arguments(parser)
     parser.add_argument("--cache", choices=("cold", "warm"), default="warm", help="what the L2 holds when the kernel starts")
-    options.add_untrusted_argument(parser)
+    options.add_compiling_arguments(parser)
     parser.add_argument("--format", choices=("text", "json"), default="text")
 
 

@@ -215,7 +215,7 @@ def disassemble(cubin: bytes, folder: Path, sass: bool) -> dict[str, str]:
             if done.returncode:
                 found[name + "_error"] = done.stderr.strip()[:300]
         except subprocess.TimeoutExpired:
-            found[name + "_error"] = f"{tool}: given up after {TOOL_TIMEOUT_S} s, a limit that no option raises"
+            found[name + "_error"] = f"{tool}: timed out after {TOOL_TIMEOUT_S} s, a limit that no option raises"
         except OSError as error:
             found[name + "_error"] = f"{tool}: {type(error).__name__}"
     return found
@@ -225,9 +225,10 @@ def reason(error: BaseException) -> str:
     """Why it failed, in one line: triton's innermost message, without the source it prints around it."""
     where = ""
     for cause in causes(error):
-        # Triton prints "at line:column: source of the function ... ^ message": the message is what follows the caret.
-        place = re.match(r"at (\d+):\d+:\s*(?:@.*\s+)*def (\w+)", str(cause))
-        where = f"line {place.group(1)} from `def {place.group(2)}`: " if place else where
+        # Triton prints "at line:column: the last lines of the function ... ^ message": the message is what follows the caret.
+        place = re.match(r"\s*(?:@.*\s+)*def (\w+)", getattr(cause, "src", None) or "")
+        line = getattr(getattr(cause, "node", None), "lineno", 0)
+        where = f"line {line} from `def {place.group(1)}`: " if place and line else where
     first = innermost(error)
     if guard().REFUSED:
         return where + repr(guard().REFUSED[-1])

@@ -151,15 +151,15 @@ def compile_launch(
     function = launch.source.kernel(launch.kernel)
     helper = any(isinstance(n, ast.Return) and n.value is not None for n in ast.walk(function.node))
     first: CompileError | None = None
+    late: CompileError | None = None
     failures: list[str] = []
     corrected: dict[str, Any] = {}
     waiting = guesses(launch.source, function, launch.given)
-    slow = 0
     with borrowed(pool) as workers:
         for _ in range(LARGEST_ATTEMPTS):
             if (guess := next(waiting, None)) is None:
                 break
-            if slow and guess.label not in SMALL_GUESSES:
+            if late is not None and guess.label not in SMALL_GUESSES:
                 continue  # what took too long takes as long with other types
             try:
                 compiled = compile_kernel(request_for(launch, guess, target, sass), workers)
@@ -169,14 +169,16 @@ def compile_launch(
                     raise
                 first = first or with_guess(error, guess, launch.given)
                 failures.append(f"{guess.label}: {error.got}")
-                slow += error.kind == "timeout"
-                if slow > 1:
-                    break
+                if error.kind == "timeout":
+                    if late is not None:
+                        break
+                    late = error
                 found = corrections(str(error.got), guess, launch.source, function, launch.given)
                 if not found.items() <= corrected.items():
                     corrected |= found
-                    waiting = guesses(launch.source, function, launch.given, corrected)
+                    first, waiting = None, guesses(launch.source, function, launch.given, corrected)
         check_target(target, workers)
+    first = late or first
     assert first is not None
     if helper:
         raise CompileError(f"{launch.kernel} returns a value: a helper of kernels, not a kernel", first.got, kind="helper")
