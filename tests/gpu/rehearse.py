@@ -138,18 +138,19 @@ HOURS: tuple[tuple[Command, ...], ...] = (
 
 @dataclass(slots=True)
 class Finding:
-    """What a rehearsed half hour came to."""
+    """What a rehearsed half hour came to; `spent_s` are the seconds that a GPU is expected to have measured for a plan."""
 
     rows: dict[str, int] = field(default_factory=dict)
     problems: int = 0
     complete: int = 0
     whole: int = 0
     expected_s: float = 0.0
+    spent_s: dict[str, float] = field(default_factory=dict)
     wrong: list[str] = field(default_factory=list)
 
 
-def expected_s(plan: str, device: str, before: int) -> float:
-    """Estimated seconds on a GPU until a plan is done, of which so many rows are there already."""
+def expected_s(plan: str, device: str) -> float:
+    """Estimated seconds on a GPU until a plan is done."""
     from advisor.gpus.hardware import load_gpu
     from advisor.measurement.plan import batches_of, read_plan
 
@@ -159,7 +160,7 @@ def expected_s(plan: str, device: str, before: int) -> float:
     gpu = load_gpu(re.search(r"gpu=([^,]*)", device)[1] if "gpu=" in device else "H200")
     sides = [len(batch.launches) for batch in batches_of(read, gpu)]
     one = [BATCH_S + n * (LAUNCH_S + read.sustained_s) + (n + 1) * read.rounds * ROUND_S for n in sides]
-    return sum(one) * max(0.0, 1 - before / max(sum(sides), 1))
+    return sum(one)
 
 
 def rehearse(hour: int, device: str, python: str, cut_s: float, wheels: Path | None) -> Finding:
@@ -178,7 +179,6 @@ def rehearse(hour: int, device: str, python: str, cut_s: float, wheels: Path | N
             out = Path(place) / "out"
             shutil.rmtree(out, ignore_errors=True)
             out.mkdir()
-            before = dict(found.rows)
             begin = time.monotonic()
             code, log = run(text, machine, out, python, Path(place))
             took = time.monotonic() - begin
@@ -190,7 +190,10 @@ def rehearse(hour: int, device: str, python: str, cut_s: float, wheels: Path | N
                 if step.plan is not None and path.exists():
                     shutil.copy(path, kept / path.name)
                     found.rows[step.plan] = sum(row.latency_us is not None for row in read_measured(path))
-                    found.expected_s += min(step.seconds, expected_s(step.plan, device, before.get(step.plan, 0)))
+                    spent_s = found.spent_s.get(step.plan, 0.0)
+                    takes_s = min(step.seconds, max(0.0, expected_s(step.plan, device) - spent_s))
+                    found.spent_s[step.plan] = spent_s + takes_s
+                    found.expected_s += takes_s
                 elif step.plan is not None:
                     wrong.append(f"no rows of {step.plan}")
                 else:
