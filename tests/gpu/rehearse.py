@@ -84,6 +84,7 @@ CORRECT = Step(
     seconds=560,
     shell="ADVISOR_TEST_SECONDS=500 " + TESTS.replace("{tests}", "tests/gpu/test_gpu_kernels_correct.py") + " | tee $OUT/correct.txt",
 )
+PACK = Step(seconds=20, shell="gzip -f $OUT/campaign.csv")
 DOORS = Step(
     seconds=180,
     shell=TESTS.replace("{tests}", "tests/gpu/test_doors_gpu.py tests/autotuning/test_on_gpu.py") + " | tee $OUT/doors.txt",
@@ -126,7 +127,7 @@ HOURS: tuple[tuple[Command, ...], ...] = (
         for n in range(3)
     ),
     (
-        Command(finds="campaign rows to learn from", steps=(Step(seconds=520, plan="campaign"),)),
+        Command(finds="campaign rows to learn from", steps=(Step(seconds=480, plan="campaign"), PACK)),
         Command(
             finds="bursts against the power limit; record, replay and autotune; a tuned table; counters against counted demand",
             steps=(Step(seconds=130, plan="sustained"), DOORS, TUNE, COUNTERS),
@@ -186,10 +187,10 @@ def rehearse(hour: int, device: str, python: str, cut_s: float, wheels: Path | N
             for line in re.findall(r"^.*(?:Traceback|advisor: error|[1-9]\d* failed|No module named).*$", log, re.MULTILINE):
                 wrong.append(line.strip()[:200])
             for step in command.steps:
-                path = out / f"{step.plan}.csv"
-                if step.plan is not None and path.exists():
-                    shutil.copy(path, kept / path.name)
-                    found.rows[step.plan] = sum(row.latency_us is not None for row in read_measured(path))
+                path = next((each for each in (out / f"{step.plan}.csv", out / f"{step.plan}.csv.gz") if each.exists()), None)
+                if path is not None:
+                    rows = shutil.copy(path, kept / path.name)
+                    found.rows[step.plan] = sum(row.latency_us is not None for row in read_measured(rows))
                     spent_s = found.spent_s.get(step.plan, 0.0)
                     takes_s = min(step.seconds, max(0.0, expected_s(step.plan, device) - spent_s))
                     found.spent_s[step.plan] = spent_s + takes_s
@@ -205,7 +206,8 @@ def rehearse(hour: int, device: str, python: str, cut_s: float, wheels: Path | N
                 print(f"   {each}", flush=True)
             found.wrong += [f"{name}: {each}" for each in wrong]
         for plan in found.rows:
-            judged = judge(read_measured(kept / f"{plan}.csv"))
+            (rows,) = kept.glob(f"{plan}.csv*")
+            judged = judge(read_measured(rows))
             found.problems += len(judged)
             found.complete += sum(each.complete for each in judged)
             found.whole += sum(each.whole for each in judged)
