@@ -40,16 +40,21 @@ PREPARE = (
 MEASURE = (
     "python3 -m advisor measure --device {device} --time-limit {limit}s --plan tests/gpu/{plan}.toml -o $OUT/{plan}.csv --ceilings-dir $OUT"
 )
+PACK = "gzip -f $OUT/{plan}.csv && timeout 90 "
 JUDGE = "python3 tests/gpu/judge.py $OUT/{plan}.csv >$OUT/judge-{plan}.txt; tail -1 $OUT/judge-{plan}.txt"
 TESTS = "timeout {limit} python3 -m pytest -p no:cacheprovider -m gpu {tests} -s"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """A part of a command: a campaign with its time limit, or a shell command that takes `seconds` at most."""
+    """A part of a command: a campaign with its time limit, or a shell command that takes `seconds` at most.
+
+    A campaign of many rows is `packed` before it is judged: unpacked they might be too many to come back.
+    """
 
     seconds: int
     plan: str | None = None
+    packed: bool = False
     shell: str | None = None
 
     def text(self, device: str, cut_s: float) -> str:
@@ -57,7 +62,8 @@ class Step:
         if self.plan is None:
             return (self.shell or "").format(device=device, limit=self.seconds)
         limit = int(min(self.seconds, cut_s))
-        return f"{MEASURE} && {JUDGE}".format(device=device, limit=limit, plan=self.plan)
+        judge = PACK + JUDGE.replace(".csv", ".csv.gz") if self.packed else JUDGE
+        return f"{MEASURE} && {judge}".format(device=device, limit=limit, plan=self.plan)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +90,6 @@ CORRECT = Step(
     seconds=560,
     shell="ADVISOR_TEST_SECONDS=500 " + TESTS.replace("{tests}", "tests/gpu/test_gpu_kernels_correct.py") + " | tee $OUT/correct.txt",
 )
-PACK = Step(seconds=20, shell="gzip -f $OUT/campaign.csv")
 DOORS = Step(
     seconds=180,
     shell=TESTS.replace("{tests}", "tests/gpu/test_doors_gpu.py tests/autotuning/test_on_gpu.py") + " | tee $OUT/doors.txt",
@@ -127,7 +132,7 @@ HOURS: tuple[tuple[Command, ...], ...] = (
         for n in range(3)
     ),
     (
-        Command(finds="campaign rows to learn from", steps=(Step(seconds=480, plan="campaign"), PACK)),
+        Command(finds="campaign rows to learn from", steps=(Step(seconds=480, plan="campaign", packed=True),)),
         Command(
             finds="bursts against the power limit; record, replay and autotune; a tuned table; counters against counted demand",
             steps=(Step(seconds=130, plan="sustained"), DOORS, TUNE, COUNTERS),
