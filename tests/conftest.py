@@ -45,15 +45,9 @@ settings.register_profile("advisor", derandomize=IN_CI, deadline=None, suppress_
 settings.load_profile("advisor")
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist looks at the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What runs on a GPU runs with whatever torch and Triton are there: a warning of theirs is shown, and fails nothing.
-
-    The tests of a file run on one worker, and so do those that need the weights of the synthetic world: what they share is made once.
-    """
+    """What runs on a GPU runs with whatever torch and Triton are there: a warning of theirs is shown, and fails nothing."""
     for item in items:
-        needs_weights = "weights" in getattr(item, "fixturenames", ())
-        item.add_marker(pytest.mark.xdist_group("weights" if needs_weights else item.nodeid.partition("::")[0]))
         if item.get_closest_marker("gpu") is not None:
             item.add_marker(pytest.mark.filterwarnings("default"), append=False)
 
