@@ -148,8 +148,13 @@ def run(arguments: argparse.Namespace) -> int:
         show_side_by_side([(result, folder) for (_, result), folder in zip(reports, folders, strict=True)], arguments)
         tell_of_others(Path(arguments.output), "report.html", "result.json")
     else:
-        documents = [_for_gpu(arguments, next(iter(arguments.gpu), None), Path(arguments.output))[0]]
+        document, result = _for_gpu(arguments, next(iter(arguments.gpu), None), Path(arguments.output))
+        documents = [document]
         tell_of_others(Path(arguments.output), SIDE_BY_SIDE)
+        if command := _answered(result):
+            from advisor.cli import main
+
+            return main(shlex.split(command)[1:])
     if arguments.format == "json":
         sys.stdout.write(documents[0] if len(documents) == 1 else "[\n" + ",\n".join(document.rstrip() for document in documents) + "\n]\n")
     return 0
@@ -287,9 +292,22 @@ def _compiled(arguments: argparse.Namespace, name: str | None, output: Path) -> 
     for warning in result.warnings:
         options.warn(warning)
     document = shown(result, arguments.format, str(write(result, output)), verbose=arguments.verbose)
-    if arguments.format != "json" and len({launch.kernel for launch in result.launches}) > 1:
+    if arguments.format != "json" and (not result.verdict.current_us or len({launch.kernel for launch in result.launches}) > 1):
         show_commands(result, indent="    " if arguments.format == "md" else "")
     return document, result
+
+
+def _answered(result: Result) -> str | None:
+    """The command that a report on one program asks for, completed by someone at the terminal; None where nothing is asked or answered."""
+    asked = next((action.snippet for action in result.actions if action.rule is None and action.snippet), None)
+    if result.verdict.current_us or asked is None or "\n" in asked or not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return None
+    for option in re.findall(r"(--\S+ \S*)…", asked):
+        print(f"{option} ", end="", file=sys.stderr, flush=True)
+        if not (answer := sys.stdin.readline().strip()):
+            return None
+        asked = asked.replace(f"{option}…", f"{option}{shlex.quote(answer)}", 1)
+    return asked
 
 
 def _tuned(arguments: argparse.Namespace, file: Path, kernel: str | None) -> list[str]:
