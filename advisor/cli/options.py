@@ -106,9 +106,9 @@ def operand_type(text: str) -> str:
     return name
 
 
-def add_model_arguments(parser: argparse.ArgumentParser) -> None:
-    """`--model`, `--hidden-size`, `--top-k`, `--tensor-parallel`, `--expert-parallel`."""
-    parser.add_argument("--model", metavar="NAME", help="model the table belongs to, e.g. Qwen3-30B-A3B")
+def add_model_arguments(parser: argparse.ArgumentParser, more: str = "") -> None:
+    """`--model`, of which there may be `more` to say, `--hidden-size`, `--top-k`, `--tensor-parallel`, `--expert-parallel`."""
+    parser.add_argument("--model", metavar="NAME", help=f"model the table belongs to, e.g. Qwen3-30B-A3B{more}")
     parser.add_argument("--hidden-size", type=positive_integer, metavar="H", help="hidden size (the K of w13)")
     parser.add_argument("--top-k", type=positive_integer, metavar="K", help="experts per token")
     parser.add_argument("--tensor-parallel", type=positive_integer, metavar="P", help="GPUs each expert is split over")
