@@ -201,10 +201,14 @@ class LibraryModel:
         )
 
     def relatives(self, gpu: GpuSpec) -> list[str]:
-        """The GPUs whose kernels a GPU that was never measured runs: those whose SMs multiply as fast, of the nearest generation."""
+        """The GPUs whose kernels a GPU that was never measured runs: those of its own target; else those whose SMs multiply as fast, of the
+        nearest generation."""
         own = chip(gpu, "bf16")
         measured = {name: chip(load_gpu(name), "bf16") for name in self.gpus}
-        far = {name: (abs(np.log2(each.rate / own.rate)), abs(each.capability - own.capability)) for name, each in measured.items()}
+        far = {
+            name: (each.capability != own.capability, abs(np.log2(each.rate / own.rate)), abs(each.capability - own.capability))
+            for name, each in measured.items()
+        }
         return [name for name, distance in far.items() if distance == min(far.values())]
 
     def predict(self, problem: ProblemBatch, gpu: GpuSpec, series: Series | None = None) -> tuple[tuple[Array, Array, Array], bool]:

@@ -85,7 +85,8 @@ def _tile_us(
 ) -> tuple[Array, Array]:
     """Microseconds [n] of the busiest SM with tiles of this shape and the best split of K, and that split."""
     rows, columns = tile
-    side = 256 if gpu.tensor_memory else 128 if gpu.warp_groups else 96  # of the tile that keeps the matrix units busy
+    # of the tile that keeps the matrix units busy: wgmma and tcgen05 read it from shared memory, 64 bytes a clock (H100 128, H20 32, B200 256)
+    side = gpu.rate * size / 64 if gpu.warp_groups else 96
     share = 0.95 * min(1.0, np.sqrt(rows * columns) / side) ** 0.7
     best, chosen = np.full(m.shape, np.inf), np.ones(m.shape)
     for splits in SPLITS:
