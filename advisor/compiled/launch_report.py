@@ -23,7 +23,7 @@ from advisor.compiled.launches.triton_cache import CachedKernel, cached_kernels,
 from advisor.compiled.source_lines import source_lines
 from advisor.gpus.hardware import GpuSpec
 from advisor.python_source.source import SourceFile, read_source
-from advisor.result.schema import Configuration, Family, Finding, Latency, LaunchReport, Problem
+from advisor.result.schema import Configuration, Family, Finding, Latency, LaunchReport, Problem, nearest_to_peak
 from advisor.rows.launches import is_launch_record
 from advisor.system.errors import AdvisorError, InputError, UsageError
 
@@ -313,6 +313,7 @@ def launch_report(
             f"measured {measured.us:.3g} us is below the bound {analysis.config_bound.us:.3g} us: "
             "a fault of the model or of the measurement",
         )
+    nearest, share = nearest_to_peak(analysis.pipelines, current.us if current else None)
     return LaunchReport(
         id=target.id,
         kernel=analysis.inspection.compiled.name,
@@ -331,6 +332,8 @@ def launch_report(
         measured_rounds=None,
         occupancy=analysis.occupancy,
         efficiency=analysis.bound.us / current.us if current else None,
+        peak_pipeline=nearest,
+        share_of_peak=share,
         headroom=None,
         p_speedup_10pct=None,
         gap=analysis.gap_parts,
