@@ -39,6 +39,8 @@ if "PYTEST_XDIST_WORKER" not in os.environ:
 # Python leaves an interrupt ignored where it starts with it ignored (nohup, a shell's background); tests of Ctrl-C send some.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+# Trying configurations fills the time that it is given; tests of it give some.
+os.environ["ADVISOR_TRY_FOR"] = "0"
 IN_CI = os.environ.get("CI", "").lower() in ("1", "true", "yes")
 # How long inputs take to make says how busy the machine is (the tables of Unicode are built with the first text), nothing of the code.
 settings.register_profile("advisor", derandomize=IN_CI, deadline=None, suppress_health_check=[HealthCheck.too_slow])
