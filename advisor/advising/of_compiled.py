@@ -226,9 +226,9 @@ def _report(target: KernelTarget, analysis: KernelAnalysis, gpu: GpuSpec) -> Lau
 
 
 def _with_interval(predicted: Latency | None, floor_us: float) -> Latency | None:
-    """The interval of the analytical model, as launches in closed form have it: never below the bound."""
-    if predicted is None:
-        return None
+    """The interval of the analytical model, as launches in closed form have it, where none was fitted: never below the bound."""
+    if predicted is None or predicted.coverage is not None:
+        return predicted
     low, high = max(predicted.us * math.exp(-SPREAD), min(floor_us, predicted.us)), predicted.us * math.exp(SPREAD)
     return replace(predicted, low_us=low, high_us=high, coverage=0.8)  # SPREAD is that of the 80 % interval
 
