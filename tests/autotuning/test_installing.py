@@ -132,3 +132,40 @@ def test_a_program_without_tuners(capfd):
     assert main(["run", "--", sys.executable, "-c", "print(1)"]) == 0
     assert "no tuner was made" in capfd.readouterr().err
     assert main(["run"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("mode", "called", "seen"),
+    [("off", True, [0]), ("cached", False, [0]), ("predict", True, [37]), ("measure", True, [37, 0, 1]), ("exhaustive", True, range(40))],
+)
+def test_torch_compile_sees_what_would_be_chosen(mode, called, seen, monkeypatch):
+    from advisor.autotuning.tuner import TORCH_READS
+
+    from .kernels import call, tuned
+
+    blocks = list(range(16, 56))
+    kernel, _ = tuned({block: 1.0 if block == 53 else 2.0 for block in blocks}, top_k=3)
+    if called:
+        call(kernel)
+    monkeypatch.setenv("ADVISOR_AUTOTUNE", mode)
+    torch = {"__name__": TORCH_READS, "kernel": kernel}
+    found = eval("kernel.configs", torch)
+    assert [blocks.index(each.kwargs["BLOCK"]) for each in found] == list(seen)
+    assert len(kernel.configs) == 40
+
+
+def test_a_tool_that_patches_the_class_sees_every_launch(installing, monkeypatch):
+    installing.install()
+    import triton
+
+    seen, run = [], triton.runtime.Autotuner.run
+
+    def traced(self, *args, **kwargs):
+        seen.append(kwargs["grid"])
+        return run(self, *args, **kwargs)
+
+    monkeypatch.setattr(triton.runtime.Autotuner, "run", traced)
+    kernel, _ = decorated()
+    for _ in range(2):
+        kernel[(3,)](Tensor(), 64)
+    assert seen == [(3,), (3,)] and kernel.best_config.kwargs == {"BLOCK": 32}
