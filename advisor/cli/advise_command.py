@@ -106,7 +106,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="where one configuration of a kernel is known: how long its warps, stages and blocks are varied, compiled and predicted, all "
         "launches together (default: 20, or ADVISOR_TRY_FOR; 0: not at all)",
     )
-    options.add_untrusted_argument(parser)
+    options.add_compiling_arguments(parser)
     parser.add_argument("--weights", metavar="FILE", help="weights that `advisor train` wrote (default: those shipped)")
     parser.add_argument(
         "-o",
