@@ -47,7 +47,7 @@ def source_lines(analysis: KernelAnalysis) -> tuple[SourceLine, ...]:
     moved = sum(access.requested_bytes for access in inspection.demand.accesses)
     for access in inspection.demand.accesses if memory is not None and moved else ():  # what the launch moves, as the lines ask for it
         add(access.file, access.line, "dram", memory.demand * access.requested_bytes / moved if memory else 0.0)
-    waits = _exposed(analysis)
+    waits = exposed_us(analysis)
     return tuple(
         SourceLine(
             file=file,
@@ -60,7 +60,7 @@ def source_lines(analysis: KernelAnalysis) -> tuple[SourceLine, ...]:
     )
 
 
-def _exposed(analysis: KernelAnalysis) -> Mapping[tuple[str, int], float]:
+def exposed_us(analysis: KernelAnalysis) -> Mapping[tuple[str, int], float]:
     """The latency that the prediction leaves exposed, on the loads that are waited for: those in loops, or all where no loop loads."""
     hidden = sum(part.us for part in analysis.gap_parts if part.cause == "latency")
     compiled = analysis.inspection.compiled
