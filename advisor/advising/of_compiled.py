@@ -169,7 +169,7 @@ class _Looked:
             self.failed[target.id] = found.reason
             self.warnings += [] if tried else [f"{found.id}: {found.reason}"]
             return
-        report = self.reports[target.id] = _report(target, found, gpu)
+        report = self.reports[target.id] = compiled_report(target, found, gpu)
         self.sources |= dict.fromkeys(source_texts(found.inspection, report.source_lines))
         self.unknowns[target.id] = _assumptions(target, found)
         self.guessed[target.id] = self.deciding[target.id] = found.guessed
@@ -211,7 +211,7 @@ class _Looked:
         return say_contents(deciding, recorded=recorded, alone=len(self.kernels) == 1) if recorded or self.takes_options else ()
 
 
-def _report(target: KernelTarget, analysis: KernelAnalysis, gpu: GpuSpec) -> LaunchReport:
+def compiled_report(target: KernelTarget, analysis: KernelAnalysis, gpu: GpuSpec) -> LaunchReport:
     findings = check_compiled(analysis.inspection, analysis.facts, gpu, analysis)
     fired = {finding.rule for finding in findings}
     passed = tuple(rule.id for rule in COMPILED_RULES if rule.id not in fired)
@@ -226,9 +226,9 @@ def _report(target: KernelTarget, analysis: KernelAnalysis, gpu: GpuSpec) -> Lau
 
 
 def _with_interval(predicted: Latency | None, floor_us: float) -> Latency | None:
-    """The interval of the analytical model, as launches in closed form have it: never below the bound."""
-    if predicted is None:
-        return None
+    """The interval of the analytical model, as launches in closed form have it, where none was fitted: never below the bound."""
+    if predicted is None or predicted.coverage is not None:
+        return predicted
     low, high = max(predicted.us * math.exp(-SPREAD), min(floor_us, predicted.us)), predicted.us * math.exp(SPREAD)
     return replace(predicted, low_us=low, high_us=high, coverage=0.8)  # SPREAD is that of the 80 % interval
 

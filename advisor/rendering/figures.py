@@ -127,6 +127,11 @@ def known(launch: LaunchReport) -> bool:
     return launch.measured is not None or launch.predicted is not None
 
 
+def of_one_program(launch: LaunchReport, result: Result) -> bool:
+    """Whether the launch's grid is not known, so that its figures are those of one program and say nothing of how long it takes."""
+    return result.verdict.current_us == 0 and launch.problem.sizes == {"programs": 1} and launch.measured is None
+
+
 def stuck(launch: LaunchReport) -> bool:
     """Whether the launch fails: not one CTA of its configuration fits the GPU, or the launch refuses it."""
     if known(launch) or launch.occupancy is None:

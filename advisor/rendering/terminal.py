@@ -111,7 +111,8 @@ def _group_lines(part: Group, result: Result, *, single: bool) -> list[Text]:
     labels = [part.label(launch) if part.size else part.apart.get(launch.id, "") for launch in part.launches]
     width = max(map(len, labels))
     for launch, label in zip(part.launches, (text.ljust(width) for text in labels), strict=True):
-        out += _launch_lines(launch, label, result.sources, findings=FINDINGS_OF_ONE_LAUNCH if single else 1)
+        unsized = figures.of_one_program(launch, result)
+        out += _launch_lines(launch, label, result.sources, findings=FINDINGS_OF_ONE_LAUNCH if single else 1, unsized=unsized)
     out.append(Text(""))
     return out
 
@@ -137,10 +138,10 @@ def _tuned_lines(view: tuned.ProblemView) -> list[Text]:
     return [*out, Text("")]
 
 
-def _launch_lines(launch: LaunchReport, label: str, sources: Sequence[SourceText], *, findings: int) -> list[Text]:
+def _launch_lines(launch: LaunchReport, label: str, sources: Sequence[SourceText], *, findings: int, unsized: bool) -> list[Text]:
     now = figures.current(launch)
     line = Text(f"  {label}  " if label else "  ")
-    line.append(_column("cannot launch" if figures.stuck(launch) else _latency(now)), style="bold")
+    line.append(_column("cannot launch" if figures.stuck(launch) else "latency not known" if unsized else _latency(now)), style="bold")
     if launch.ceiling is not None:
         line.append(f"ceiling {_us(launch.ceiling.us)}   ")
     line.append(f"bound {_us(launch.bound.us)} ({figures.clean(launch.binding_pipeline)})".ljust(24))
