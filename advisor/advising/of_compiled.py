@@ -372,7 +372,7 @@ def _outcome(main: LaunchReport, best: LaunchReport, group: Sequence[LaunchRepor
     if main.configuration is not None and _predicted_us(main) < DOUBT * _predicted_us(best):
         found = f"none is predicted to be faster than what is launched by more than {doubt}"
     else:
-        found = f"{near} more {'is' if near == 1 else 'are'} within {doubt} of the best"
+        found = f"{near or 'none'} of the others {'is' if near < 2 else 'are'} within {doubt} of the best"
     return f"{main.kernel}: {len(group)} configurations were tried ({ranges}); {found}; {stopped}."
 
 
