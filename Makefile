@@ -17,7 +17,7 @@ advise: $(VENV)/.base
 
 test: $(VENV)/.test
 	tests/setup/system-packages
-	$(BIN)/python -m pytest -n $(WORKERS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

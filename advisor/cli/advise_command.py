@@ -99,6 +99,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="measured latencies to compare with: rows (CSV), or a profile of Nsight Compute (ncu --csv) or torch's "
         "profiler, whose kernels are matched by name, threads and CTAs",
     )
+    parser.add_argument(
+        "--try-for",
+        type=options.amount_of_time,
+        metavar="SECONDS",
+        help="where one configuration of a kernel is known: how long its warps, stages and blocks are varied, compiled and predicted, all "
+        "launches together (default: 20, or ADVISOR_TRY_FOR; 0: not at all)",
+    )
     options.add_untrusted_argument(parser)
     parser.add_argument("--weights", metavar="FILE", help="weights that `advisor train` wrote (default: those shipped)")
     parser.add_argument(
@@ -296,7 +303,13 @@ def _compiled(arguments: argparse.Namespace, name: str | None, output: Path) -> 
     command = shlex.join(["advisor", *sys.argv[1:]])
     with progress_bar("compiling") as advance:
         result = advise_compiled(
-            arguments.target, gpu, cache=arguments.cache or "warm", command=command, asked=launch_options(arguments), progress=advance
+            arguments.target,
+            gpu,
+            cache=arguments.cache or "warm",
+            command=command,
+            asked=launch_options(arguments),
+            progress=advance,
+            try_s=arguments.try_for,
         )
     if answered := _answered(result):
         from advisor.cli import build_parser

@@ -41,14 +41,14 @@ def _positive(text: str, expected: str) -> int:
     return value
 
 
-def days(text: str) -> float:
-    """A number of days, zero or more."""
+def amount_of_time(text: str) -> float:
+    """A number of days, or of seconds, zero or more."""
     try:
         value = float(text)
     except ValueError:
         value = math.nan
     if not (math.isfinite(value) and value >= 0):
-        raise argparse.ArgumentTypeError(f"must be a number of days, 0 or more, as in 30 or 0.5 (got {text!r})")
+        raise argparse.ArgumentTypeError(f"must be a number, 0 or more, as in 30 or 0.5 (got {text!r})")
     return value
 
 
