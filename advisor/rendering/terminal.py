@@ -149,7 +149,7 @@ def _launch_lines(launch: LaunchReport, label: str, sources: Sequence[SourceText
         line.append("   ")
         share = figures.share_of_ceiling(launch)
         line.append("ranked first of its configurations" if figures.unset(launch) else "" if share is None else _of_ceiling(share))
-    if peak := figures.peak_text(launch):
+    if not unsized and (peak := figures.peak_text(launch)):
         line.append(f"   {peak}")
     line.rstrip()
     out = [line]
