@@ -23,7 +23,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from advisor.cli.options import check_writable
+from advisor.cli.options import check_writable, positive_integers
 from advisor.system.errors import UsageError
 
 HELP = "errors, coverage, ranking and diagnosis quality on measured rows"
@@ -45,6 +45,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="NAME",
         help="train anew without this GPU and judge on it (may be repeated: all are left out together)",
+    )
+    parser.add_argument(
+        "--given",
+        type=positive_integers,
+        default=[],
+        metavar="N,…",
+        help="of folders of measured operators: correct the model by so many rows of the GPU left out, as `advisor calibrate` does",
     )
     parser.add_argument(
         "--baselines",
@@ -80,9 +87,13 @@ def run(arguments: argparse.Namespace) -> int:
             raise UsageError("measured operators of whole stacks are judged by themselves", " ".join(arguments.data), " ".join(layouts))
         asked = {"shape": ("shape",), "nk": ("shape",), "gpu": ("gpu",)}.get(arguments.leave_out or "", ("shape", "gpu"))
         gpus = [load_gpu(name).name for name in arguments.test_gpu] or None
-        splits = judging.judge(layouts, gpus, ("gpu",) if gpus else asked, progress)
+        splits = judging.judge(layouts, gpus, ("gpu",) if gpus else asked, progress, arguments.given)
         print(json.dumps(_finite(splits), indent=2)) if arguments.format == "json" else show_splits(splits)
         return 0
+    if arguments.given:
+        raise UsageError(
+            "--given is of folders of measured operators", " ".join(arguments.data), "folders of aiconfigurator's", "leave it out"
+        )
     workers = os.cpu_count() or 1
     chosen = [
         name
