@@ -14,6 +14,7 @@ from advisor.advising.doubtful_ceiling import ceiling_doubts
 from advisor.advising.drafts import Draft, Measured, draft_of, probability
 from advisor.advising.exports import recommended_exports, triton_config
 from advisor.advising.launch_facts import gpu_figures, occupancy, pipeline_times
+from advisor.advising.layers import layer_reports
 from advisor.advising.measured_choice import as_measured, fastest_measured
 from advisor.advising.targets import PlannedLaunch, Target
 from advisor.advising.verdict import verdict
@@ -69,6 +70,7 @@ def advise_target(
         verdict=verdict(launches, unknowns),
         actions=actions(launches),
         launches=launches,
+        layers=layer_reports(target, launches, predictor, measured or {}),
         table_findings=_table_findings(target),
         exports=recommended_exports(target, launches),
         warnings=target.warnings,

@@ -291,6 +291,28 @@ class LaunchReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LayerReport:
+    """A whole mixture-of-experts layer as a stack launches it: align, w13, activation, w2, combine, and quantisation where there is one."""
+
+    id: str  # as "layer-M64"
+    tokens: int
+    stack: str  # whose launches they are, with the version: "vLLM 0.24"
+    routing: str  # random, balanced, or given
+    launches: tuple[str, ...]  # LaunchReport ids of its products
+    bound: Latency  # of a random routing: what 99 % of draws stay above
+    predicted: Latency  # mean over draws, with the configuration of today
+    ceiling: Latency  # with the best of its products' configurations
+    recommended: Latency | None  # with what is recommended for its products; None: nothing is
+    measured: Latency | None
+    parts: dict[str, float]  # microseconds of the prediction, by kernel
+
+    @property
+    def now(self) -> Latency:
+        """Measured where it was, else predicted."""
+        return self.measured or self.predicted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SourcedFigure:
     """One figure of the GPU, with its unit in the name, and where it comes from."""
 
@@ -448,6 +470,7 @@ class Result:
     searches: tuple[SearchReport, ...] = ()
     warnings: tuple[str, ...] = ()
     sources: tuple[SourceText, ...] = ()
+    layers: tuple[LayerReport, ...] = ()  # of whose products the launches are
     tuned: tuple[TunedProblem, ...] = ()
     schema_version: str = SCHEMA_VERSION
 

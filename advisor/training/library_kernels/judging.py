@@ -29,7 +29,7 @@ def judge(
     progress: Callable[[str], None] = lambda text: None,
     given: Sequence[int] = (),
 ) -> dict[str, Any]:
-    """Figures by split: "shapes left out", "no H200" and so on, and "no H200, 50 rows given".
+    """Figures by split: "shapes left out", "newest versions left out", "no H200" and so on, and "no H200, 50 rows given".
 
     Args:
         paths: Folders of `silicon_training`.
@@ -38,13 +38,22 @@ def judge(
         progress: Told what is being done.
         given: Of a GPU left out, how many rows of each stack's newest kernels the model is corrected by before the rest is judged.
     """
-    parts = read(paths, None, progress)
+    parts = read(paths, None, progress) if {"shape", "gpu", "version"} & set(leave_out) else []
     out: dict[str, Any] = {}
-    if "shape" in leave_out:
+    if parts and "shape" in leave_out:
         progress("shapes left out")
         kept = [part.take(np.flatnonzero(part.group // 11 % SHARE != 0)) for part in parts]
         gone = [part.take(np.flatnonzero(part.group // 11 % SHARE == 0)) for part in parts]
         out["shapes left out"] = _figures(fit(kept, progress), gone)
+    if parts and "version" in leave_out:
+        progress("newest versions left out")
+        versions: dict[tuple[str, ...], set[tuple[int, ...]]] = {}
+        for part in parts:
+            versions.setdefault((part.kind, *part.series[:2]), set()).add(part.series.newness)
+        of = [versions[(part.kind, *part.series[:2])] for part in parts]
+        newest = [len(known) > 1 and part.series.newness == max(known) for part, known in zip(parts, of, strict=True)]
+        kept, gone = ([part for part, its in zip(parts, newest, strict=True) if its == which] for which in (False, True))
+        out["newest versions left out"] = _figures(fit(kept, progress, quick=True), gone)
     names = gpus if gpus is not None else list(dict.fromkeys(part.series.gpu for part in parts))
     for name in names if "gpu" in leave_out else ():
         progress(f"{name} left out")
@@ -100,13 +109,16 @@ def _errors(model: LibraryModel, part: Measured, given: int) -> tuple[np.ndarray
 
 
 def _summed(found: Sequence[tuple[Any, np.ndarray, np.ndarray, np.ndarray]]) -> dict[str, float]:
-    error, held, below = (np.concatenate([each[i] for each in found]) for i in (1, 2, 3))
+    return summed(*(np.concatenate([each[i] for each in found]) for i in (1, 2, 3)))
+
+
+def summed(error: np.ndarray, held: np.ndarray | None, below: np.ndarray) -> dict[str, float]:
+    """Figures of rows: log(predicted / measured), whether the interval holds them (None: not asked), whether they are below the bound."""
     relative = 100 * np.abs(np.expm1(error))
     return {
         "rows": int(error.size),
         "mape_percent": float(relative.mean()),
         "median_percent": float(np.median(relative)),
         "bias_percent": float(100 * error.mean()),
-        "coverage_percent": float(100 * held.mean()),
         "bound_violations": int(below.sum()),
-    }
+    } | ({} if held is None else {"coverage_percent": float(100 * held.mean())})

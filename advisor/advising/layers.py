@@ -1,0 +1,122 @@
+"""The layers that a table's products belong to: whole, as the stack launches them, with today's and with the recommended configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from advisor.advising.drafts import Measured
+from advisor.advising.targets import GEMM_OF_LAYER, PlannedLaunch, Target
+from advisor.learned.base import Predictor
+from advisor.pipelines import token_draws
+from advisor.result.schema import Configuration, Latency, LaunchReport, LayerReport, Problem
+from advisor.steps import layer_model
+from advisor.steps.latency import Cost, costs_of_layers
+from advisor.steps.layer_model import LayerModel
+from advisor.steps.moe_layer import BF16, FP8, FP8_BLOCK, Layers, without_gate
+from advisor.tables.defaults import FIELDS
+
+
+def layer_id(tokens: int) -> str:
+    """The id of the layer of so many tokens."""
+    return f"layer-M{tokens}"
+
+
+def layer_launches(target: Target) -> dict[int, tuple[PlannedLaunch, ...]]:
+    """The products of each layer of a target, by tokens; none where w13 and w2 do not stand side by side."""
+    found: dict[int, list[PlannedLaunch]] = {}
+    for launch in target.launches:
+        if launch.problem.family == "fused_moe" and launch.tokens is not None and launch.problem.op in GEMM_OF_LAYER:
+            found.setdefault(launch.tokens, []).append(launch)
+    return {m: tuple(each) for m, each in found.items() if [launch.problem.op for launch in each] == list(GEMM_OF_LAYER)}
+
+
+def layer_reports(
+    target: Target, reports: Sequence[LaunchReport], predictor: Predictor, measured: Mapping[str, Measured]
+) -> tuple[LayerReport, ...]:
+    """The layers of a target; none where no layer of the kind was learned, or both products do not share a configuration.
+
+    Args:
+        target: What was asked for.
+        reports: Of its launches.
+        predictor: Where predictions come from.
+        measured: Latencies by id, of launches and of layers.
+    """
+    model = layer_model.load(getattr(getattr(predictor, "weights", None), "silicon", {}))
+    found = layer_launches(target) if model is not None and target.gpu.vendor == "nvidia" else {}
+    of = {report.id: report for report in reports}
+    found = {m: each for m, each in found.items() if of[each[0].id].configuration == of[each[1].id].configuration is not None}
+    kind = _kind(next(iter(found.values()))[0].problem) if found else None
+    if model is None or kind is None:
+        return ()
+    first = [of[each[0].id] for each in found.values()]
+    now = [report.configuration for report in first]
+    then = [report.recommendation.configuration if report.recommendation else report.configuration for report in first]
+    sides = [_costs(model, [report.problem for report in first], kind, target, some) for some in (now, then)]
+    sglang, version = target.stack == "sglang", model.newest(target.gpu.name, target.stack == "sglang")
+    stack = f"{'SGLang' if sglang else 'vLLM'} 0.{f'5.{version % 100:.0f}' if sglang else f'{version / 100:.0f}'}"
+    out = []
+    for (tokens, launches), report, today, after in zip(found.items(), first, *sides, strict=True):
+        its = measured.get(layer_id(tokens))
+        out.append(
+            LayerReport(
+                id=layer_id(tokens),
+                tokens=tokens,
+                stack=stack,
+                routing="random" if report.problem.routing is None else "given",
+                launches=tuple(launch.id for launch in launches),
+                bound=Latency(
+                    us=today.bound_us, origin="specified", source=f"bound for this routing from the figures of {target.gpu.name}"
+                ),
+                predicted=_latency(today, predictor.name),
+                ceiling=Latency(us=min(today.ceiling_us, after.us), origin="predicted", source=predictor.name),
+                recommended=_latency(after, predictor.name) if report.recommendation else None,
+                measured=its.latency if its is not None else None,
+                parts=dict(today.parts),
+            )
+        )
+    return tuple(out)
+
+
+def _latency(cost: Cost, source: str) -> Latency:
+    return Latency(us=cost.us, origin="predicted", source=source, low_us=cost.low_us, high_us=cost.high_us, coverage=0.8)
+
+
+def _kind(problem: Problem) -> int | None:
+    """How a layer's operands are stored; None where no such layer was measured."""
+    if problem.weight_dtype not in (None, problem.dtype):
+        return None
+    if problem.dtype in ("bf16", "fp16"):
+        return BF16
+    return {None: FP8, (128, 128): FP8_BLOCK}.get(problem.block_shape) if problem.dtype == "fp8" else None
+
+
+def _costs(
+    model: LayerModel, problems: Sequence[Problem], kind: int, target: Target, configurations: Sequence[Configuration | None]
+) -> list[Cost]:
+    size = {name: np.array([float(problem.sizes[name]) for problem in problems]) for name in ("M", "E", "topk", "H", "N")}
+    ones, sglang = np.ones(len(problems)), np.full(len(problems), target.stack == "sglang")
+    version = ones * model.newest(target.gpu.name, bool(sglang[0]))
+    layers = Layers(
+        tokens=size["M"],
+        experts=size["E"],
+        topk=size["topk"],
+        hidden=size["H"],
+        inner=size["N"],
+        ranks=ones,
+        kind=np.full(len(problems), kind),
+        sglang=sglang,
+        version=version,
+        ungated=without_gate(size["H"], size["topk"], sglang, version),
+        routing=ones * token_draws.RANDOM,
+    )
+    loads = token_draws.loads(layers.tokens, layers.experts, layers.topk, ones, layers.routing)
+    routing = problems[0].routing
+    if routing is not None:
+        given = np.array([token_draws.of_histogram(routing, slots) for slots in size["M"] * size["topk"]])
+        loads = token_draws.Loads(slots=given[:, 0], used=given[:, 1], least_used=given[:, 2], hottest=given[:, 3], blocks=given[:, 4:])
+    some = [configuration for configuration in configurations if configuration is not None]
+    rows = [[*(each.parameters.get(name, 1) for name in FIELDS[:4]), each.num_warps, each.num_stages] for each in some]
+    columns = dict(zip(FIELDS, np.array(rows, dtype=float).T, strict=True))
+    return costs_of_layers(model.launched(layers, target.gpu, columns, loads), model)
