@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -54,6 +55,11 @@ def layer_reports(
     now = [report.configuration for report in first]
     then = [report.recommendation.configuration if report.recommendation else report.configuration for report in first]
     sides = [_costs(model, [report.problem for report in first], kind, target, some) for some in (now, then)]
+    if target.gpu.name not in model.versions:  # what is known of its products says more than layers of other GPUs
+        products = [[of[launch.id] for launch in each] for each in found.values()]
+        ran = [[report.predicted for report in some] for some in products]
+        after = [[report.recommendation.latency if report.recommendation else report.predicted for report in some] for some in products]
+        sides = [[_of_products(*pair) for pair in zip(*side, strict=True)] for side in ((sides[0], ran), (sides[1], after))]
     sglang, version = target.stack == "sglang", model.newest(target.gpu.name, target.stack == "sglang")
     stack = f"{'SGLang' if sglang else 'vLLM'} 0.{f'5.{version % 100:.0f}' if sglang else f'{version / 100:.0f}'}"
     out = []
@@ -64,7 +70,7 @@ def layer_reports(
                 id=layer_id(tokens),
                 tokens=tokens,
                 stack=stack,
-                routing="random" if report.problem.routing is None else "given",
+                routing="given" if report.problem.routing is not None else report.problem.distribution or "balanced",
                 launches=tuple(launch.id for launch in launches),
                 bound=Latency(
                     us=today.bound_us, origin="specified", source=f"bound for this routing from the figures of {target.gpu.name}"
@@ -81,6 +87,21 @@ def layer_reports(
 
 def _latency(cost: Cost, source: str) -> Latency:
     return Latency(us=cost.us, origin="predicted", source=source, low_us=cost.low_us, high_us=cost.high_us, coverage=0.8)
+
+
+def _of_products(cost: Cost, products: Sequence[Latency | None]) -> Cost:
+    """A layer whose products take what is predicted of them alone, where they can launch, and the rest what it does in `cost`."""
+    known = [latency for latency in products if latency is not None]
+    if len(known) < len(products):
+        return cost
+    rest = tuple((name, us) for name, us in cost.parts if name not in GEMM_OF_LAYER)
+    alone = tuple(zip(GEMM_OF_LAYER, (latency.us for latency in known), strict=True))
+    us, low, high = (
+        sum(each) + sum(part for _, part in rest)
+        for each in zip(*((latency.us, latency.low_us or latency.us, latency.high_us or latency.us) for latency in known), strict=True)
+    )
+    least = max(us, cost.bound_us)
+    return replace(cost, us=least, low_us=max(low, cost.bound_us), high_us=max(high, least), ceiling_us=least, parts=(*alone, *rest))
 
 
 def _kind(problem: Problem) -> int | None:
@@ -109,7 +130,7 @@ def _costs(
         sglang=sglang,
         version=version,
         ungated=without_gate(size["H"], size["topk"], sglang, version),
-        routing=ones * token_draws.RANDOM,
+        routing=ones * (token_draws.BALANCED if problems[0].distribution is None else token_draws.exponent(problems[0].distribution)),
     )
     loads = token_draws.loads(layers.tokens, layers.experts, layers.topk, ones, layers.routing)
     routing = problems[0].routing

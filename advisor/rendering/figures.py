@@ -265,6 +265,8 @@ def types_text(problem: Problem) -> str:
         parts.append(f"block_shape=[{problem.block_shape[0]},{problem.block_shape[1]}]")
     if problem.routing is not None:
         parts.append("routing given")
+    if problem.distribution is not None:
+        parts.append(f"{problem.distribution} routing")
     if problem.cache == "cold":
         parts.append("cold cache")
     return clean(" ".join(parts))

@@ -65,7 +65,8 @@ class Problem:
     weight_dtype: str | None = None  # type the weights are stored in; None: as dtype
     output_dtype: str | None = None  # None: as dtype, or bf16 where dtype is fp8 / int8
     block_shape: tuple[int, int] | None = None  # quantization block (n, k), block-scaled fp8 / int8 only
-    routing: tuple[int, ...] | None = None  # token slots per expert; None: uniform
+    routing: tuple[int, ...] | None = None  # token slots per expert; None: as `distribution` says
+    distribution: str | None = None  # the routing by name, random or power_law:A; None: balanced, or `routing` says it
     cache: Cache = "warm"  # what the L2 holds when the launch starts
 
 
