@@ -10,6 +10,9 @@ matrices and layouts of heads, models of layers, each GPU, and the newest versio
 or --test-gpu, runs one of them. --given 50,300 judges the GPU after so many of its own rows, too. Layers are judged by fewer rows and trees
 than serve; folders of the stacks' tuned tables say which of them ran.
 
+A folder with launches.jsonl holds measured launches of kernels of published packages: the package's releases are fetched with pip and parsed,
+never run, and each launch is compiled. The constants shipped are judged; with --leave-out gpu, those fitted without the GPU judged.
+
 examples:
   advisor evaluate tests/data/rows.csv
   advisor evaluate rows.csv --weights mine.npz --format json
@@ -71,6 +74,8 @@ def run(arguments: argparse.Namespace) -> int:
     from advisor.learned import weights
     from advisor.training import evaluate as evaluation
     from advisor.training import silicon_training
+    from advisor.training.published_kernels.judging import judge
+    from advisor.training.published_kernels.launches import is_layout
     from advisor.training.whole_steps.cases import is_steps_folder
 
     said = set()
@@ -83,6 +88,11 @@ def run(arguments: argparse.Namespace) -> int:
 
     if any(map(is_steps_folder, arguments.data)):
         return _evaluate_steps(arguments, progress)
+    if all(map(is_layout, arguments.data)):
+        gpus = [load_gpu(name).name for name in arguments.test_gpu]
+        figures = judge(arguments.data, gpus if gpus or arguments.leave_out == "gpu" else None, progress)
+        print(json.dumps(figures, indent=2)) if arguments.format == "json" else show_splits({"launches of published kernels": figures})
+        return 0
     layouts = [path for path in arguments.data if silicon_training.is_layout(path)]
     if layouts:
         if len(layouts) < len(arguments.data):
