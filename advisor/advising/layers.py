@@ -9,13 +9,15 @@ import numpy as np
 
 from advisor.advising.drafts import Measured
 from advisor.advising.targets import GEMM_OF_LAYER, PlannedLaunch, Target
+from advisor.diagnosis.rule import microseconds
 from advisor.learned.base import Predictor
 from advisor.pipelines import token_draws
-from advisor.result.schema import Configuration, Latency, LaunchReport, LayerReport, Problem
+from advisor.result.schema import Action, Configuration, Latency, LaunchReport, LayerReport, Problem
 from advisor.steps import layer_model
 from advisor.steps.latency import Cost, costs_of_layers
 from advisor.steps.layer_model import LayerModel
 from advisor.steps.moe_layer import BF16, FP8, FP8_BLOCK, Layers, without_gate
+from advisor.system.counting import several
 from advisor.tables.defaults import FIELDS
 
 
@@ -87,6 +89,23 @@ def layer_reports(
 
 def _latency(cost: Cost, source: str) -> Latency:
     return Latency(us=cost.us, origin="predicted", source=source, low_us=cost.low_us, high_us=cost.high_us, coverage=0.8)
+
+
+def weighed(actions: tuple[Action, ...], layers: Sequence[LayerReport]) -> tuple[Action, ...]:
+    """The actions, those that change configurations with what the layers gain by it, the largest savings first."""
+    out = []
+    for action in actions:
+        touched = [each for each in layers if each.recommended is not None and set(each.launches) <= set(action.launches)]
+        now, then = (
+            (sum(latency.us for latency in side if latency) for side in zip(*((e.predicted, e.recommended) for e in touched), strict=True))
+            if touched
+            else (0, 0)
+        )
+        if action.rule is None and action.origin == "predicted" and touched:
+            whole = f"{action.detail}; {several(len(touched), 'layer')} whole: {microseconds(now)} now, {microseconds(then)} then"
+            action = replace(action, saving_us=now - then if now > then else action.saving_us, detail=whole)
+        out.append(action)
+    return tuple(sorted(out, key=lambda action: -action.saving_us)) if layers else actions
 
 
 def _of_products(cost: Cost, products: Sequence[Latency | None]) -> Cost:

@@ -7,10 +7,11 @@ its own rows alone, and its intervals are those that hold four of five of them.
 The weights are used with --weights, and by every command where they lie at $XDG_CONFIG_HOME/triton-advisor/weights.npz (or
 ~/.config/triton-advisor/weights.npz). Rows given later are added to earlier ones.
 
+`advisor measure --plan tests/gpu/own_gpu.toml -o rows.csv --time-limit 5m` measures such rows of Triton's kernels.
+
 examples:
-  advisor measure --plan tests/gpu/own_gpu.toml -o rows.csv --time-limit 5m
   advisor calibrate rows.csv -o ~/.config/triton-advisor/weights.npz
-  advisor calibrate rows.csv -o mine.npz && advisor predict others.csv -o - --weights mine.npz
+  advisor calibrate rows.csv -o mine.npz --gpu H20
 """
 
 from __future__ import annotations
