@@ -46,8 +46,8 @@ from advisor.cli.advise_reports import (
     tell_of_others,
     write,
 )
-from advisor.cli.kernel_options import add_kernel_arguments, given_for_a_kernel, launch_options
-from advisor.cli.progress import progress_bar
+from advisor.cli.options import add_kernel_arguments, given_for_a_kernel, launch_options
+from advisor.system.progress import progress_bar
 from advisor.gpus.hardware import load_gpu, match_device_name
 from advisor.system.errors import AdvisorError, NothingMatchedError, UsageError, printable
 from advisor.system.worker_processes import end_with_parent, hear_interrupts, starting_workers
@@ -87,8 +87,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--routing",
-        metavar="FILE",
-        help="token slots per expert (JSON list, or one number per line), scaled to those of each launch; default uniform",
+        metavar="NAME",
+        help="which experts the tokens choose: random (the default), balanced, power_law:A, or a file of token slots per expert (JSON "
+        "list, or one number per line), scaled to those of each launch",
     )
     parser.add_argument(
         "--cache", choices=("cold", "warm"), help="what the L2 holds at launch (default: warm; for a tuning cache as the timings suggest)"
@@ -186,8 +187,7 @@ def _folder_name(arguments: argparse.Namespace) -> str:
 
 def _request(arguments: argparse.Namespace, gpu: str | None) -> Request:
     """The options besides the target, for one GPU."""
-    from advisor.advising.targets import Request
-    from advisor.tables.routing import read_routing
+    from advisor.advising.targets import Request, routing_given
 
     return Request(
         gpu=gpu,
@@ -198,7 +198,7 @@ def _request(arguments: argparse.Namespace, gpu: str | None) -> Request:
         expert_parallel=arguments.expert_parallel,
         tokens=options.token_counts(arguments.tokens, [arguments.sizes or {}]),
         dtype=arguments.dtype,
-        routing=read_routing(arguments.routing) if arguments.routing else None,
+        **routing_given(arguments.routing or "random"),
         cache=arguments.cache or "warm",
         sizes=arguments.sizes,
         stack=arguments.stack,
