@@ -34,14 +34,15 @@ MARKS = {
     "unchanged": "",
     "predicted-unchanged": "",
     "never-launches": "⚪",
+    "within-doubt": "⚪",
 }
 """A sign beside each verdict's word; never without it."""
 
-QUIET = frozenset({"unchanged", "predicted-unchanged", "never-launches"})
+QUIET = frozenset({"unchanged", "predicted-unchanged", "within-doubt", "never-launches"})
 """Verdicts whose rows are folded."""
 
 
-REASONED = frozenset({"failed", "cannot-launch", "not comparable"})
+REASONED = frozenset({"failed", "cannot-launch", "not comparable", "within-doubt"})
 """Static verdicts that mean little without their reason."""
 
 
@@ -145,13 +146,15 @@ def worse(rows: Sequence[StaticRow]) -> list[StaticRow]:
 
 
 def below_default(rows: Sequence[StaticRow]) -> list[StaticRow]:
-    """Rows that a change left predicted slower than the stack's default, by as much as counts as a change."""
+    """Rows that a change left predicted slower than the stack's default, by as much as counts as a change, and beyond half of what the
+    interval allows."""
     found = []
     for row in rows:
         head = row.head.predicted if row.head is not None else None
         default = row.default.predicted if row.default is not None else None
-        if head is not None and default is not None and row.compared_with == "base" and row.changed and head.us > 1.05 * default.us:
-            found.append(row)
+        if head is not None and default is not None and row.compared_with == "base" and row.changed:
+            least = min(head.us / 1.05, (head.us * (head.low_us or head.us)) ** 0.5)
+            found += [row] if least > default.us else []
     return found
 
 
@@ -194,6 +197,12 @@ def resources_matter(row: ResourceRow) -> bool:
 
 OFTEN = 3
 """Kernels of which the same is said: then it is said once."""
+
+
+def is_brief(subject: Subject) -> bool:
+    """Whether all there is to say of a kernel is that it came or went."""
+    found = (subject.static, subject.measured, subject.resources, subject.failures, subject.new_issues)
+    return subject.kind == "kernel" and subject.change in ("added", "removed") and not any(found)
 
 
 def of_any(note: str, subject: Subject) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 
 from advisor.comparison.kernels.kernel_rows import DEFAULT_STAGES, sizes_by_argument
 from advisor.comparison.kernels.kernel_version import KernelVersion
-from advisor.comparison.kernels.typical_sizes import typical_size
+from advisor.comparison.kernels.typical_sizes import BLOCK, OF_BLOCK, typical_size
 from advisor.comparison.settings import KernelSettings
 from advisor.compiled.compiler.kernel import OPTION_NAMES
 from advisor.compiled.guesses.inference import Guess, guesses
@@ -154,7 +154,10 @@ def _unknown_sizes(version: KernelVersion, launch: KernelLaunch) -> Iterator[tup
     names = [each.name for each in version.function.parameters]
     unsaid = {name for name, kind in guess.signature.items() if kind in INTEGERS and name not in launch.given.scalars}
     unsaid |= {name for name in guess.invented if type(guess.constexprs.get(name)) is int}
-    for name in unsaid:
+    for name in (each for each in names if each in unsaid):
+        small = type(value := guess.constexprs.get(name)) is int and value < OF_BLOCK
+        if small and BLOCK.fullmatch(name) and sum(each.startswith("BLOCK") for each in names) == 1:
+            yield name, OF_BLOCK
         size = typical_size(name, version.function.name, names) if not STRIDE_NAME.search(name) else None
         if size is not None:
             yield name, size
@@ -255,6 +258,7 @@ def with_guess(launch: KernelLaunch, guess: Guess, names: Collection[str]) -> Ke
     return replace(launch, given=merged)
 
 
-def default_options(gpu: GpuSpec) -> dict[str, int]:
-    """Options of a launch that names none (Triton 3.6 and 3.9)."""
-    return {"num_warps": 4, "num_stages": DEFAULT_STAGES[gpu.vendor]}
+def closest(tuned: Sequence[Configuration], launch: KernelLaunch, gpu: GpuSpec) -> Configuration:
+    """Of configurations, the first that has most in common with a launch."""
+    passed = {"num_warps": 4, "num_stages": DEFAULT_STAGES[gpu.vendor], **launch.given.constexprs, **launch.given.options}
+    return max(tuned, key=lambda each: sum(passed.get(name) == value for name, value in each.flat().items()))

@@ -62,6 +62,7 @@ MOST_SHOWN = 4
 """Guesses that a reason names."""
 _STORES = re.compile(r"tt\.(?:store|atomic|descriptor_store|descriptor_reduce|experimental_descriptor_store)")
 _REMARKS = re.compile(r"//.*|/\*.*?\*/|^\s*\.(?:loc|file)\b.*|^\s*;.*", re.MULTILINE)
+_REFUSED = re.compile(r"line (\d+) from `def (\w+)`")
 _PLACES = re.compile(r'loc\("([^"]*)":(\d+):\d+\)')
 
 
@@ -117,7 +118,8 @@ class Attempt:
         constants = dict(self.guess.constexprs) if self.guess is not None else dict(given.constexprs)
         names = {each.name for each in self.launch.source.kernel(self.launch.kernel).parameters if each.is_constexpr}
         told = {name: value for name, value in constants.items() if name in names and name not in invented and "stride" not in name}
-        return {**told, **(self.guess.options if self.guess is not None else given.options)}
+        options = self.guess.options if self.guess is not None else given.options
+        return {**told, **{name: value for name, value in options.items() if (name, value) != ("num_ctas", 1)}}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,6 +203,7 @@ def judged(
     rows: list[ResourceRow] = []
     predicted: list[StaticRow] = []
     sizes: dict[str, int] = {}
+    lines: dict[str, int | None] = {}
     refusals: dict[str, list[str]] = {}  # the GPUs for which a head is certainly refused, by why: most errors are every target's
     with Pool(2, timeout_s=max(1.0, min(LONGEST_S, compiling.until - time.monotonic()))) as workers, ThreadPoolExecutor(2) as threads:
         asked = [threads.submit(_compile, old, new, run, group[0], said or KernelSettings(), workers, compiling) for run, group in wanted]
@@ -215,6 +218,7 @@ def judged(
             if base.resources is not None and (head.alike or head.kind in certain):
                 why = str(head.refused).replace(f" for {Target.of(group[0]).name}", "", 1)
                 refusals.setdefault(why, []).extend(gpu.name for gpu in group)
+                lines[why] = refused_line(new, head.refused)
             label = _label(run, base, head)
             if run.former is not None and new is not None and len(new.configurations) > 1 and _fits_nowhere(head.resources):
                 over = run.configuration.label() if run.configuration is not None else label
@@ -230,6 +234,7 @@ def judged(
                     head=head.resources,
                     reason=reason,
                     unfinished=bool({base.kind, head.kind} & UNFINISHED),
+                    line=refused_line(new, head.refused),
                 )
             )
             sizes |= {**base.sizes, **head.sizes}
@@ -237,8 +242,20 @@ def judged(
                 predicted += _predicted(name, base, head, gpu, notes)
     if left_out > 0 and rows:
         notes.append("Compiled with some of the configurations that its problems are predicted to run with, not with all.")
-    failures = (Failure(condition="failed", what=f"on {', '.join(dict.fromkeys(names))}", reason=why) for why, names in refusals.items())
+    failures = (
+        Failure(condition="failed", what=f"on {', '.join(dict.fromkeys(names))}", reason=why, line=lines[why])
+        for why, names in refusals.items()
+    )
     return Judged(rows=tuple(rows), notes=tuple(dict.fromkeys(notes)), failures=tuple(failures), predicted=tuple(predicted), sizes=sizes)
+
+
+def refused_line(version: KernelVersion | None, error: AdvisorError | None) -> int | None:
+    """The line of a version's file at which the compiler refuses it; None: it does not, or elsewhere."""
+    found = _REFUSED.search(str(getattr(error, "got", "")))
+    if version is None or found is None:
+        return None
+    nodes = version.source.definitions.get(found[2], ())
+    return nodes[-1].lineno + int(found[1]) - 1 if nodes else None
 
 
 def alike_configurations(old: KernelVersion | None, new: KernelVersion | None) -> tuple[Configuration | None, Configuration | None]:
@@ -286,16 +303,12 @@ def _label(run: Run, base: Attempt, head: Attempt) -> str:
     guesses = [each.guess for each in (base, head) if each.guess is not None]
     invented = dict.fromkeys(name for each in guesses for name in each.invented if name in each.constexprs)
     sides = [{name: value for name, value in each.launched.items() if name not in invented} for each in (base, head)]
-    if run.configuration is not None:
-        sides = [
-            {**(side if run.problem is None else {}), **each.flat()}
-            for side, each in zip(sides, (run.former or run.configuration, run.configuration), strict=True)
-        ]
-        names = dict.fromkeys([*sides[0], *sides[1]])
-        first = {*run.configuration.flat(), *(run.former or run.configuration).flat()}
-        texts = [_sided(name, sides) for name in sorted(names, key=lambda name: name not in first)]
-    else:
-        texts = [_sided(name, sides) for name in dict.fromkeys([*sides[0], *sides[1]])]
+    if run.configuration is not None and (run.problem is not None or not any(sides)):
+        sides = [each.flat() for each in (run.former or run.configuration, run.configuration)]
+    sizes = {**base.sizes, **head.sizes}
+    names = dict.fromkeys([*sides[0], *sides[1]])
+    texts = [_sided(name, sides) for name in names if name not in sizes]
+    typical = [_sided(name, sides) for name in names if name in sizes]
     shown = [
         f"{name}={' → '.join(dict.fromkeys(shown_value(each.constexprs[name]) for each in guesses if name in each.constexprs))}"
         for name in list(invented)[:MOST_SHOWN]
@@ -303,7 +316,8 @@ def _label(run: Run, base: Attempt, head: Attempt) -> str:
     if len(invented) > MOST_SHOWN:
         shown.append(f"{len(invented) - MOST_SHOWN} more")
     guessed = f"{' '.join(shown)} (guessed)" if shown else ""
-    return ", ".join(filter(None, (" ".join(texts), guessed))) or "no constants"
+    assumed = f"{' '.join(typical)} (typical)" if typical else ""
+    return ", ".join(filter(None, (" ".join(texts), assumed, guessed))) or "no constants"
 
 
 def _sided(name: str, sides: Sequence[Mapping[str, Any]]) -> str:
@@ -363,8 +377,9 @@ def _pair(
     flags: Mapping[str, Any],
 ) -> tuple[Attempt, Attempt]:
     """Both versions, compiled with the same: what is guessed of the head counts for the base, and where that fails, the reverse."""
-    versions, configurations = (old, new), (run.former or run.configuration, run.configuration)
+    versions = (old, new)
     try:
+        configurations = _configurations(versions, run, gpu, said, flags)
         launches = _launches(versions, configurations, run, gpu, said, flags)
     except AdvisorError as error:
         refused = Attempt(refused=error)
@@ -383,6 +398,26 @@ def _pair(
     if base.guess is None or head.refused is None or head.kind != "failed" or (base.described and head.described):
         return base, head
     return base, _refused_alike(base, launches[1], head, new, gpu, workers)
+
+
+def _configurations(
+    versions: Sequence[KernelVersion | None], run: Run, gpu: GpuSpec, said: KernelSettings, flags: Mapping[str, Any]
+) -> tuple[Configuration | None, Configuration | None]:
+    """What either side is compiled with: where only one of them is tuned, of its configurations the nearest to the other's launch."""
+    from advisor.comparison.kernels.one_launch import both_launches, closest
+
+    listed = [bool(version is not None and version.configurations) for version in versions]
+    if run.problem is not None or None in versions or listed[0] == listed[1]:
+        return run.former or run.configuration, run.configuration
+    alone = tuple(None if has else version for has, version in zip(listed, versions, strict=True))
+    launch = next(
+        each.launch for each in both_launches(alone, (None, None), gpu, run.element, None, said, run.recorded, flags) if each is not None
+    )
+    found = [
+        closest(version.configurations, launch, gpu) if version is not None and has else None
+        for has, version in zip(listed, versions, strict=True)
+    ]
+    return found[0], found[1]
 
 
 def _refused_alike(base: Attempt, launch: Attempt, head: Attempt, new: KernelVersion, gpu: GpuSpec, workers: Pool) -> Attempt:
@@ -405,7 +440,7 @@ def _refused_alike(base: Attempt, launch: Attempt, head: Attempt, new: KernelVer
     odd = again.kind != "failed" or any(text in str(getattr(error, "got", "")) for text in OF_VALUES)
     if odd or inferred[0] != inferred[1] or not isinstance(error, CompileError):
         return head
-    remedy = f"the base compiles with the same {_named(base.guess)}"
+    remedy = f"the base compiles with the same {_named(base.guess, base.sizes)}"
     return replace(head, refused=CompileError(error.what, error.got, None, remedy, error.kind), alike=True)
 
 
@@ -546,11 +581,12 @@ def _predicted(name: str, base: Attempt, head: Attempt, gpu: GpuSpec, notes: lis
     return [replace(row, kernel=name)]
 
 
-def _named(guess: Guess) -> str:
-    """What was guessed, constants first."""
+def _named(guess: Guess, sizes: Mapping[str, int]) -> str:
+    """What was guessed, constants first, and sizes taken for typical."""
     from advisor.compiled.guesses.assumptions import shown_value
 
     known = [f"{name} = {shown_value(guess.constexprs[name])}" for name in guess.invented if name in guess.constexprs]
+    known += [f"{name} = {size}" for name, size in sizes.items()]
     known += [f"{name}: {guess.signature[name]}" for name in guess.signature if name in guess.guessed]
     more = f" and {len(known) - MOST_SHOWN} more" if len(known) > MOST_SHOWN else ""
     return f"guesses ({', '.join(known[:MOST_SHOWN])}{more})" if known else "arguments"

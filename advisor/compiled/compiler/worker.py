@@ -225,8 +225,9 @@ def reason(error: BaseException) -> str:
     where = ""
     for cause in causes(error):
         # Triton prints "at line:column: source of the function ... ^ message": the message is what follows the caret.
-        place = re.match(r"at (\d+):\d+:\s*(?:@.*\s+)*def (\w+)", str(cause))
-        where = f"line {place.group(1)} from `def {place.group(2)}`: " if place else where
+        function = re.search(r"^\s*def (\w+)", str(getattr(cause, "src", "")), re.MULTILINE)
+        line = getattr(getattr(cause, "node", None), "lineno", None)
+        where = f"line {line} from `def {function[1]}`: " if function and line else where
     first = innermost(error)
     if guard().REFUSED:
         return where + repr(guard().REFUSED[-1])

@@ -19,7 +19,9 @@ WEIGHTS_IN_TURN = 6
 """In the measurements of `ai-dynamo/aiconfigurator`."""
 
 
-def reference(m: Array, n: Array, k: Array, gpu: Chip, kind: str, tuned: bool = False, cold: bool = False) -> tuple[Array, dict[str, Array]]:
+def reference(
+    m: Array, n: Array, k: Array, gpu: Chip, kind: str, tuned: bool = False, cold: bool = False
+) -> tuple[Array, dict[str, Array]]:
     """Latency in microseconds and features, [n] each.
 
     Args:
