@@ -65,6 +65,7 @@ def assemble(
     warnings: Sequence[str] = (),
     skipped: Sequence[str] = (),
     unjudged: int = 0,
+    renamed: Sequence[str] = (),
 ) -> ComparisonResult:
     """The result of the subjects: counts, headline and gate."""
     subjects = _told_apart(subjects)
@@ -92,6 +93,7 @@ def assemble(
         warnings=tuple(warnings),
         room=options.room,
         skipped=tuple(skipped),
+        renamed=tuple(renamed),
     )
 
 

@@ -56,6 +56,7 @@ class ChangedFiles:
     moved: MovedKernels = field(default_factory=MovedKernels)
     launched: LaunchedElsewhere = field(default_factory=LaunchedElsewhere)
     importing: Mapping[str, str] = field(default_factory=dict)  # unchanged files that import a changed one, each with that
+    renamed: list[str] = field(default_factory=list)  # kernels that are the same under another name or in another file, as they are found
 
     def reached(self, change: FileChange, by: str) -> list[Subject]:
         """What there is to say of an unchanged file that imports from a changed one, `by`."""
@@ -166,6 +167,7 @@ class ChangedFiles:
                 left=left,
                 launchers=launchers,
                 importing=self.importing,
+                renamed_only=self.renamed,
             )
             found = [self._still_launched(each, after, change.head) for each in found]
             left_out = before.left_out or after.left_out

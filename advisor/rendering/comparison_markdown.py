@@ -94,9 +94,12 @@ def _subjects(comparison: ComparisonResult, quiet: int, loud: int, most: int) ->
     text += "".join(
         f"- {code(each.title)}: {escape('; '.join((words.subject_sentence(each), *each.notes[:1])))}\n" for each in brief[:most]
     )
+    if comparison.renamed:
+        more = f" and {len(comparison.renamed) - NAMED} more" if len(comparison.renamed) > NAMED else ""
+        text += f"- The same under another name or in another file: {', '.join(map(code, comparison.renamed[:NAMED]))}{more}\n"
     if len(order) + len(brief) > most:
         text += f"\n{len(order) + len(brief) - most} of {len(order) + len(brief)} changed files left out for length.\n\n"
-    return text + ("\n" if brief else "")
+    return text + ("\n" if brief or comparison.renamed else "")
 
 
 def _rank(subject: Subject) -> int:

@@ -159,13 +159,16 @@ def below_default(rows: Sequence[StaticRow]) -> list[StaticRow]:
 
 
 def resource_cells(row: ResourceRow) -> list[tuple[str, str, str]]:
-    """(name, base, head) of what the compiler says, with only the instruction classes that differ."""
+    """(name, base, head) of what the compiler says, with only the instruction classes that differ: where a program of the head does more or
+    less, its instructions for what one of the base does."""
     cells = [(name, _figure(row.base, key), _figure(row.head, key)) for name, key in _RESOURCES]
     mixes = [side.instruction_mix if side is not None else {} for side in (row.base, row.head)]
     for kind in sorted({*mixes[0], *mixes[1]}):
-        if mixes[0].get(kind) != mixes[1].get(kind):
-            before, after = (str(mix.get(kind, 0)) if mix else "-" for mix in mixes)
-            cells.append((f"{kind} instructions", before, after))
+        counts = [mixes[0].get(kind, 0), round(mixes[1].get(kind, 0) / row.work)]
+        if counts[0] != counts[1]:
+            before, after = (f"{count:,}" if mix else "-" for count, mix in zip(counts, mixes, strict=True))
+            same_work = " for the work of a program of base" if abs(row.work - 1) > 0.01 else ""
+            cells.append((f"{kind} instructions{same_work}", before, after))
     return cells
 
 

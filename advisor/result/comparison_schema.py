@@ -126,6 +126,7 @@ class ResourceRow:
     reason: str = ""
     unfinished: bool = False
     line: int | None = None  # of the head's file, where the compiler refuses it
+    work: float = 1.0  # what a program of the head does, to one of the base: blocks of another size, other grids
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -241,6 +242,7 @@ class ComparisonResult:
     warnings: tuple[str, ...] = ()
     room: str = ""  # what holds the kernels that were compiled, which may be anyone's; "": none was to be compiled
     skipped: tuple[str, ...] = ()  # changed files that are neither kernel nor table, and why they were left out
+    renamed: tuple[str, ...] = ()  # "old.py::a → new.py::b": kernels that are the same under another name or in another file
     schema_version: str = COMPARISON_SCHEMA_VERSION
 
 

@@ -69,6 +69,7 @@ def kernel_subjects(
     left: Collection[str] = (),
     launchers: Sequence[Sequence[tuple[str, SourceFile]]] = ((), ()),
     importing: Mapping[str, str] | None = None,
+    renamed_only: list[str] | None = None,
 ) -> list[Subject]:
     """One subject per kernel of the file that differs between the versions.
 
@@ -86,6 +87,7 @@ def kernel_subjects(
         left: Kernels of the base that lie in another file of the head, where they are compared.
         launchers: Of base and head, other files that launch kernels of the file, each with its path.
         importing: Unchanged files that import what changed, each with the file that it changed with.
+        renamed_only: Takes a text for every kernel that is the same under another name, or in another file.
     """
     origins = origins or {}
     # With GPUs of several kinds, branches for one of them stay undecided.
@@ -109,6 +111,9 @@ def kernel_subjects(
         if old is not None and new is not None:
             changed = changed_launches((old.function, old.launching), (new.function, new.launching))
             if same and not changed:
+                former_place = f"{origins[name][0] if name in origins else path}::{called[-1]}"
+                if renamed_only is not None and former_place != f"{path}::{name}":
+                    renamed_only.append(f"{former_place} → {path}::{name}")
                 continue
             if changed:  # others, a benchmark, say, are not what is compared
                 old = replace(old, launching=tuple(each.old for each in changed))

@@ -225,6 +225,8 @@ def judged(
                 notes.append(f"Autotuning passes over {over} on {devices}: as compiled, no CTA fits an SM.")
                 continue
             notes += told
+            found = [_predicted(name, base, head, gpu, notes) for gpu in (group if predicting else ())]
+            predicted += [row for row, _ in filter(None, found)]
             rows.append(
                 ResourceRow(
                     kernel=name,
@@ -235,11 +237,10 @@ def judged(
                     reason=reason,
                     unfinished=bool({base.kind, head.kind} & UNFINISHED),
                     line=refused_line(new, head.refused),
+                    work=next((work for _, work in filter(None, found)), 1.0),
                 )
             )
             sizes |= {**base.sizes, **head.sizes}
-            for gpu in group if predicting else ():
-                predicted += _predicted(name, base, head, gpu, notes)
     if left_out > 0 and rows:
         notes.append("Compiled with some of the configurations that its problems are predicted to run with, not with all.")
     failures = (
@@ -531,8 +532,9 @@ def _seen(head: Attempt, change: Touched) -> bool:
     return any((own, line) in places for line in change.lines)
 
 
-def _predicted(name: str, base: Attempt, head: Attempt, gpu: GpuSpec, notes: list[str]) -> list[StaticRow]:
-    """What both versions are predicted to take for the launch they were compiled for; none where one cannot be counted."""
+def _predicted(name: str, base: Attempt, head: Attempt, gpu: GpuSpec, notes: list[str]) -> tuple[StaticRow, float] | None:
+    """What both versions are predicted to take for the launch they were compiled for, and how much of it a program of the head does, to one
+    of the base; None: one cannot be counted."""
     from advisor.advising.of_compiled import compiled_report
     from advisor.compiled.analysis import kernel_analysis
     from advisor.compiled.compiler.errors import IrError
@@ -550,7 +552,7 @@ def _predicted(name: str, base: Attempt, head: Attempt, gpu: GpuSpec, notes: lis
 
     sides = [each if each.compiled is not None else None for each in (base, head)]
     if None in sides:
-        return []
+        return None
     try:
         grids = [each.launch.grid if each.launch is not None else None for each in (base, head)]
         lead = 1 if grids[1] is not None or grids[0] is None else 0
@@ -570,15 +572,14 @@ def _predicted(name: str, base: Attempt, head: Attempt, gpu: GpuSpec, notes: lis
             reports.append(compiled_report(target, kernel_analysis(inspection, gpu), gpu))
     except (IrError, ArithmeticError, ValueError, KeyError, IndexError) as error:
         notes.append(f"Not predicted on {gpu.name}: {error}")
-        return []
+        return None
     sizes = {**base.sizes, **head.sizes}
     grid = " → ".join(dict.fromkeys("x".join(map(str, each.launch.grid or ())) for each in pair if each is not None))
-    typical = " ".join(
-        f"{key}={value}" for key, value in sizes.items() if key in head.launch.given.scalars or key in head.launch.given.constexprs
-    )  # type: ignore[union-attr]
+    typical = " ".join(f"{key}={value}" for key, value in sizes.items())
     label = f"grid {grid}" + (f", typical {typical}" if typical else "")
     row = static_row(f"{gpu.name}-{name}", label, gpu.name, [reports[0]], [reports[1]])
-    return [replace(row, kernel=name)]
+    programs = [each.demand.programs for each in pair if each is not None]
+    return replace(row, kernel=name), programs[0] / programs[1] if all(programs) else 1.0
 
 
 def _named(guess: Guess, sizes: Mapping[str, int]) -> str:
