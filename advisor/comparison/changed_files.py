@@ -247,7 +247,14 @@ def _without_folder(subject: Subject, folder: str) -> Subject:
             text = text.replace(f"{folder}/{side}/", "")
         return text
 
+    def cleaned(finding: Finding) -> Finding:
+        return replace(finding, source_file=clean(finding.source_file)) if finding.source_file is not None else finding
+
     rows = tuple(replace(row, reason=clean(row.reason)) for row in subject.resources)
+    static = tuple(
+        replace(row, new_findings=tuple(map(cleaned, row.new_findings)), cured_findings=tuple(map(cleaned, row.cured_findings)))
+        for row in subject.static
+    )
     failures = tuple(replace(each, reason=clean(each.reason)) for each in subject.failures)
     issues = tuple(replace(each, evidence=clean(each.evidence)) for each in subject.new_issues)
-    return replace(subject, notes=tuple(map(clean, subject.notes)), resources=rows, failures=failures, new_issues=issues)
+    return replace(subject, notes=tuple(map(clean, subject.notes)), static=static, resources=rows, failures=failures, new_issues=issues)

@@ -78,7 +78,7 @@ def _subjects(comparison: ComparisonResult, quiet: int, loud: int, most: int) ->
     """The first subjects whole, those past `FOLDED_FROM` characters folded, and new and removed kernels of which nothing else is known in a
     line each."""
     brief = [subject for subject in comparison.subjects if words.is_brief(subject)]
-    order = sorted((each for each in comparison.subjects if each not in brief), key=lambda subject: min([_rank(subject), 9]))
+    order = sorted((each for each in comparison.subjects if each not in brief), key=words.rank)
     common = words.common_notes(order[:most])
     text = ""
     for subject in order[:most]:
@@ -100,16 +100,6 @@ def _subjects(comparison: ComparisonResult, quiet: int, loud: int, most: int) ->
     if len(order) + len(brief) > most:
         text += f"\n{len(order) + len(brief) - most} of {len(order) + len(brief)} changed files left out for length.\n\n"
     return text + ("\n" if brief or comparison.renamed else "")
-
-
-def _rank(subject: Subject) -> int:
-    """Subjects with something to act on come first."""
-    verdicts = {row.verdict for row in subject.measured} | {row.verdict for row in subject.static}
-    if verdicts & {"failed", "regressed", "cannot-launch"} or subject.failures:
-        return 0
-    if verdicts & {"predicted-regressed", "inconclusive"} or any(issue.severity == "error" for issue in subject.new_issues):
-        return 1
-    return 2 if verdicts - words.QUIET else 3
 
 
 def _subject(subject: Subject, quiet: int, loud: int, common: Container[str]) -> str:

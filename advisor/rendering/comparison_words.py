@@ -78,11 +78,14 @@ def measured_order(rows: Sequence[MeasuredRow]) -> list[MeasuredRow]:
 
 
 def change_text(change: float | None) -> str:
-    """`+3.1 %`, `−0.4 %`, `0 %` where nothing changed, `-` where there is nothing to compare."""
+    """`+3.1 %`, `−0.4 %`, `0 %` where nothing changed, `-` where there is nothing to compare; `45 times`
+    from ten times on."""
     if change is None:
         return "-"
     if abs(change) < 5e-4:
         return "0 %"
+    if change >= 9:
+        return f"{1 + change:.0f} times"
     sign = "+" if change > 0 else "−"
     return f"{sign}{abs(100 * change):.1f} %"
 
@@ -167,7 +170,7 @@ def resource_cells(row: ResourceRow) -> list[tuple[str, str, str]]:
         counts = [mixes[0].get(kind, 0), round(mixes[1].get(kind, 0) / row.work)]
         if counts[0] != counts[1]:
             before, after = (f"{count:,}" if mix else "-" for count, mix in zip(counts, mixes, strict=True))
-            same_work = " for the work of a program of base" if abs(row.work - 1) > 0.01 else ""
+            same_work = " (for the same work)" if abs(row.work - 1) > 0.01 else ""
             cells.append((f"{kind} instructions{same_work}", before, after))
     return cells
 
@@ -200,6 +203,22 @@ def resources_matter(row: ResourceRow) -> bool:
 
 OFTEN = 3
 """Kernels of which the same is said: then it is said once."""
+
+
+def rank(subject: Subject) -> int:
+    """Where a subject stands among others: what is certain to fail first, then what spills or is refused now, then predictions."""
+    verdicts = {row.verdict for row in subject.measured} | {row.verdict for row in subject.static}
+    if verdicts & {"failed", "regressed", "cannot-launch"} or subject.failures:
+        return 0
+    if any(row.base is not None and (row.head is None or _spills(row.head) > _spills(row.base)) for row in subject.resources):
+        return 1
+    if verdicts & {"predicted-regressed", "inconclusive"} or any(issue.severity == "error" for issue in subject.new_issues):
+        return 2
+    return 3 if verdicts - QUIET else 4
+
+
+def _spills(side: Resources) -> int:
+    return side.spill_bytes or 0
 
 
 def is_brief(subject: Subject) -> bool:
