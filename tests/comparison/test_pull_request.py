@@ -1,5 +1,5 @@
-"""Times a pull request with a spill, a block change, a rename, a compilation that does not end, and a table, in a repository that knows the
-advisor only by its advisor.toml: pytest -m bench -s tests/comparison/test_pull_request.py. What it writes lies in the folder that it prints.
+"""Times a pull request with a spill, a block change, a rename, a compilation that does not end, and a table, in a repository that knows
+the advisor only by its advisor.toml: pytest -m bench -s tests/comparison/test_pull_request.py. What it writes lies in the folder that it prints.
 """
 
 from __future__ import annotations
@@ -126,6 +126,7 @@ def test_print_how_long_a_pull_request_takes(tmp_path: Path) -> None:
     assert {(place["artifactLocation"]["uri"], place["region"]["startLine"]) for place in places} >= {("ops/attention.py", 7)}
     print(
         "\n".join(
-            f"{each['ruleId']} {place['artifactLocation']['uri']}:{place['region']['startLine']}" for each, place in zip(results, places)
+            f"{each['ruleId']} {place['artifactLocation']['uri']}:{place['region']['startLine']}"
+            for each, place in zip(results, places, strict=True)
         )
     )

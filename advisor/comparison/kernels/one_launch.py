@@ -79,26 +79,28 @@ def both_launches(
         AdvisorError: What is given does not fit the kernel.
     """
     given = {**(_recorded_sizes(recorded) if recorded is not None else {}), **said.args, **(flags or {})}
-    found = [
-        _made(version, configuration, {**given, **sizes_by_argument(version.function, problem, said)}, gpu, element) if version else None
-        for version, configuration in zip(versions, configurations, strict=True)
-    ]
-    sizes: dict[str, int] = {}
-    pointers: set[str] = set()
-    for version, launch in zip(versions, found, strict=True):
-        if version is not None and launch is not None:
-            signature = next(guesses(launch.source, launch.source.kernel(launch.kernel), launch.given)).signature
-            pointers |= {name for name, kind in signature.items() if kind.startswith("*")}
-            sizes |= {name: size for name, size in _unknown_sizes(version, launch) if name not in given}
-    sizes = {name: size for name, size in sizes.items() if name not in pointers}
-    if sizes:
-        given = {**sizes, **given}
-        found = [
+
+    def made() -> list[KernelLaunch | None]:
+        return [
             _made(version, configuration, {**given, **sizes_by_argument(version.function, problem, said)}, gpu, element)
             if version
             else None
             for version, configuration in zip(versions, configurations, strict=True)
         ]
+
+    found = made()
+    sizes: dict[str, int] = {}
+    for blocks in (False, True):  # those of blocks last: a launcher computes most of them from other sizes
+        pointers: set[str] = set()
+        fresh: dict[str, int] = {}
+        for version, launch in zip(versions, found, strict=True):
+            if version is not None and launch is not None:
+                signature = next(guesses(launch.source, launch.source.kernel(launch.kernel), launch.given)).signature
+                pointers |= {name for name, kind in signature.items() if kind.startswith("*")}
+                fresh |= {name: size for name, size in _unknown_sizes(version, launch, blocks) if name not in given}
+        if fresh := {name: size for name, size in fresh.items() if name not in pointers}:
+            sizes, given = {**sizes, **fresh}, {**given, **fresh}
+            found = made()
     for side, version in enumerate(versions):
         launch, other = found[side], found[1 - side]
         if version is not None and launch is not None:
@@ -114,7 +116,7 @@ def sizes_to_give(version: KernelVersion, said: KernelSettings) -> Mapping[str, 
     gpu = load_gpu("H100")
     with contextlib.suppress(AdvisorError):
         launch = _made(version, next(iter(version.configurations), None), said.args, gpu, "bf16")
-        return dict(_unknown_sizes(version, launch))
+        return dict(_unknown_sizes(version, launch, blocks=False))
     return {}
 
 
@@ -148,17 +150,17 @@ def _made(
     )
 
 
-def _unknown_sizes(version: KernelVersion, launch: KernelLaunch) -> Iterator[tuple[str, int]]:
-    """Typical sizes of a launch of which nothing is known."""
+def _unknown_sizes(version: KernelVersion, launch: KernelLaunch, blocks: bool) -> Iterator[tuple[str, int]]:
+    """Typical sizes of a launch of which nothing is known; `blocks`: of its one block instead."""
     guess = next(guesses(launch.source, launch.source.kernel(launch.kernel), launch.given))
     names = [each.name for each in version.function.parameters]
     unsaid = {name for name, kind in guess.signature.items() if kind in INTEGERS and name not in launch.given.scalars}
     unsaid |= {name for name in guess.invented if type(guess.constexprs.get(name)) is int}
     for name in (each for each in names if each in unsaid):
         small = type(value := guess.constexprs.get(name)) is int and value < OF_BLOCK
-        if small and BLOCK.fullmatch(name) and sum(each.startswith("BLOCK") for each in names) == 1:
+        if blocks and small and BLOCK.fullmatch(name) and sum(each.startswith("BLOCK") for each in names) == 1:
             yield name, OF_BLOCK
-        size = typical_size(name, version.function.name, names) if not STRIDE_NAME.search(name) else None
+        size = typical_size(name, version.function.name, names) if not blocks and not STRIDE_NAME.search(name) else None
         if size is not None:
             yield name, size
 
