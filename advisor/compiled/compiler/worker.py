@@ -95,9 +95,10 @@ def handle(request: dict[str, Any]) -> dict[str, Any]:
         block_pointers().provide()
         module = load(Path(folder), request["modules"], request["entry"], request["kernel"])
         function = vars(module)[request["kernel"]]
-        constants = {name: decode(value, module) for name, value in request["constexprs"].items()}
+        constants = {tuple(path): decode(value, module) for path, value in request["constexprs"]}
         attributes = {tuple(path): value for path, value in request["attrs"]}
-        source = ASTSource(fn=function, signature=request["signature"], constexprs=constants, attrs=attributes)
+        signature = {name: tuple(kind) if isinstance(kind, list) else kind for name, kind in request["signature"].items()}
+        source = ASTSource(fn=function, signature=signature, constexprs=constants, attrs=attributes)
         if request.get("only") == "ttir":
             text = only_ttir(source, target, request["options"]).replace(folder + "/", "")
             return {"asm": {"ttir": text}, "metadata": rewritten(), "triton": triton.__version__}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,11 +12,12 @@ from typing import Any
 
 from advisor.compiled.compiler.compile import compile_kernel
 from advisor.compiled.compiler.errors import CompileError, IrError
-from advisor.compiled.compiler.kernel import OPTION_NAMES, CompiledKernel, CompileRequest, Target
+from advisor.compiled.compiler.kernel import OPTION_NAMES, CompiledKernel, CompileRequest, Target, items_of
 from advisor.compiled.compiler.pool import Pool, borrowed
 from advisor.compiled.compiler.supported import check_target
 from advisor.compiled.demand.counted import Counted
 from advisor.compiled.demand.counts import KernelDemand
+from advisor.compiled.guesses.corrections import corrections
 from advisor.compiled.guesses.guess_errors import certain_of_guesses, with_guess, with_stored_types
 from advisor.compiled.guesses.inference import Given, Guess, guesses
 from advisor.compiled.ir.contents import not_given, what_holds
@@ -146,11 +148,11 @@ def compile_launch(
     helper = any(isinstance(n, ast.Return) and n.value is not None for n in ast.walk(function.node))
     first: CompileError | None = None
     failures: list[str] = []
+    corrected: dict[str, Any] = {}
+    waiting = guesses(launch.source, function, launch.given)
     slow = 0
     with borrowed(pool) as workers:
-        for number, guess in enumerate(guesses(launch.source, function, launch.given)):
-            if number >= LARGEST_ATTEMPTS:
-                break
+        for guess in itertools.islice(iter(lambda: next(waiting, None), None), LARGEST_ATTEMPTS):
             if slow and guess.label not in SMALL_GUESSES:
                 continue  # what took too long takes as long with other types
             try:
@@ -164,6 +166,10 @@ def compile_launch(
                 slow += error.kind == "timeout"
                 if slow > 1:
                     break
+                found = corrections(str(error.got), guess, launch.source, function, launch.given)
+                if not found.items() <= corrected.items():
+                    corrected |= found
+                    waiting = guesses(launch.source, function, launch.given, corrected)
         check_target(target, workers)
     assert first is not None
     if helper:
@@ -199,8 +205,11 @@ def inspect_launch(
 
 def inputs_of(launch: KernelLaunch, guess: Guess) -> Inputs:
     """The arguments as the evaluation takes them."""
-    scalars = {n: v for n, v in {**guess.constexprs, **launch.given.scalars}.items() if isinstance(v, (int, float, bool))}
-    arguments = tuple(launch.same.get(name, name) for name, kind in guess.signature.items() if kind != "constexpr")
+    given = dict(launch.given.scalars)
+    given |= {f"{name}.{i}": item for name, value in given.items() if isinstance(value, tuple) for i, item in enumerate(value)}
+    scalars = {n: v for n, v in {**guess.constexprs, **given}.items() if isinstance(v, (int, float, bool))}
+    kinds = {f"{n}.{i}" if items_of(kind) else n: k for n, kind in guess.signature.items() for i, k in enumerate(items_of(kind) or [kind])}
+    arguments = tuple(launch.same.get(name, name) for name, kind in kinds.items() if kind != "constexpr")
     return Inputs(scalars=scalars, contents=launch.contents, sizes=launch.sizes, shapes=launch.shapes, arguments=arguments)
 
 
