@@ -1,5 +1,5 @@
-"""Times a pull request with a spill, a block change, a rename, a compilation that does not end, and a table, in a repository that knows
-the advisor only by its advisor.toml: pytest -m bench -s tests/comparison/test_pull_request.py. What it writes lies in the folder that it prints.
+"""Times a pull request with a spill, a block change, a rename, a compilation that does not end, and a table: `pytest -m bench -s` with this
+file. The repository knows the advisor only by its advisor.toml; what is written lies in the folder that is printed.
 """
 
 from __future__ import annotations
@@ -124,9 +124,5 @@ def test_print_how_long_a_pull_request_takes(tmp_path: Path) -> None:
     results = json.loads((out / "comparison.sarif").read_text())["runs"][0]["results"]
     places = [each["locations"][0]["physicalLocation"] for each in results]
     assert {(place["artifactLocation"]["uri"], place["region"]["startLine"]) for place in places} >= {("ops/attention.py", 7)}
-    print(
-        "\n".join(
-            f"{each['ruleId']} {place['artifactLocation']['uri']}:{place['region']['startLine']}"
-            for each, place in zip(results, places, strict=True)
-        )
-    )
+    for each, place in zip(results, places, strict=True):
+        print(each["ruleId"], place["artifactLocation"]["uri"], place["region"]["startLine"])

@@ -578,6 +578,8 @@ def _predicted(name: str, base: Attempt, head: Attempt, gpu: GpuSpec, notes: lis
     typical = " ".join(f"{key}={value}" for key, value in sizes.items())
     label = f"grid {grid}" + (f", typical {typical}" if typical else "")
     row = static_row(f"{gpu.name}-{name}", label, gpu.name, [reports[0]], [reports[1]])
+    if row.verdict == "predicted-unchanged" and _code(base) != _code(head):
+        row = replace(row, verdict="within-doubt", reason="the code differs by less than such a prediction can tell")
     programs = [each.demand.programs for each in pair if each is not None]
     return replace(row, kernel=name), programs[0] / programs[1] if all(programs) else 1.0
 
