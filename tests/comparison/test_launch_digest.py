@@ -296,4 +296,19 @@ def test_constants_that_were_guessed_are_named(repository, predictor):
     )
     (row,) = found.subjects[0].resources
     assert row.label == "num_warps=4 → 16, BLOCK=1024 (typical)"
-    assert found.headline == "1 predicted unchanged: predictions only, nothing was measured"
+    assert found.headline == "1 within doubt: predictions only, nothing was measured"
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("    n = x.numel()\n", "    if not x.is_contiguous():\n        x = x.contiguous()\n    n = x.numel()\n"),
+        ("def run(x):", "class Base:\n    def forward(self, x):\n        return x\n\n    block = 64\n\n\ndef run(x):"),
+    ],
+)
+def test_what_a_tensor_holds_and_methods_of_classes_are_no_launch(repository, predictor, old, new):
+    text = KERNEL.replace("num_warps=warps", "num_warps=warps if x is not None else 1")
+    text = text.replace("x, n, block,", "x, n, Base.block,") if "Base" in new else text
+    before = text.replace(old, new) if "Base" in new else text
+    after = before.replace("return x\n", "return x + 1\n") if "Base" in new else text.replace(old, new)
+    assert before != after and not compared(repository, predictor, {"ops/scale.py": after}, {**BASE, "ops/scale.py": before}).subjects
