@@ -175,7 +175,9 @@ def test_nothing_is_said_of_lines_that_no_launch_here_compiles(repository, predi
     pytest.importorskip("triton")
     base = KERNEL.replace("    if DOUBLE:", "    if BLOCK > 2 ** 20:\n        x = -x\n    if DOUBLE:")
     found = compared_files(repository, predictor, {"k.py": base}, {"k.py": base.replace("x = -x", "x = x + 1")}, compiling=True)
-    assert any(note.startswith("As it is launched here the compiler leaves out what changed (line 11)") for note in found.subjects[0].notes)
+    (row,), (compiled,) = found.subjects[0].static, found.subjects[0].resources
+    assert compiled.reason == "As it is launched here the compiler leaves out what changed (line 11): nothing is said of it."
+    assert row.verdict == "within-doubt" and "the same resources" not in to_comment(found)
 
 
 def test_the_work_of_programs_of_other_sizes_is_counted_alike(repository, predictor):

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from advisor.comparison.kernels.guards import Touched, of_stores, touched
+from advisor.comparison.kernels.kernel_digest import own_tree
 from advisor.comparison.kernels.kernel_version import KernelVersion
 from advisor.comparison.settings import KernelSettings
 from advisor.comparison.static import static_row
@@ -42,7 +43,7 @@ KEPT_COMPILATIONS = 12
 """Of these, for kernels that are still to come, where one kernel runs with more than one configuration on a GPU."""
 BUDGET_S = 60.0
 """Of all compilations of a comparison together: a pull request waits for it."""
-LONGEST_S = 20.0
+LONGEST_S = 15.0
 """Of one of them: most end within two."""
 MOST_CONFIGURATIONS = 3
 """Of a kernel on a GPU: those of the first, the last and the middle one of its problems, where they differ."""
@@ -58,6 +59,7 @@ UNFINISHED = frozenset({"timeout", "crash"})
 OF_VALUES = ("CompileTimeAssertionFailure", "PTXASError")
 """What says of guessed constants that they are other ones, and of one of several configurations that an autotuner passes over it
 (`Autotuner._bench`, Triton 3.9)."""
+UNSEEN = "As it is launched here the compiler leaves out what changed"
 MOST_SHOWN = 4
 """Guesses that a reason names."""
 _STORES = re.compile(r"tt\.(?:store|atomic|descriptor_store|descriptor_reduce|experimental_descriptor_store)")
@@ -205,12 +207,13 @@ def judged(
     sizes: dict[str, int] = {}
     lines: dict[str, int | None] = {}
     refusals: dict[str, list[str]] = {}  # the GPUs for which a head is certainly refused, by why: most errors are every target's
-    with Pool(2, timeout_s=max(1.0, min(LONGEST_S, compiling.until - time.monotonic()))) as workers, ThreadPoolExecutor(2) as threads:
+    with Pool(2) as workers, ThreadPoolExecutor(2) as threads:
         asked = [threads.submit(_compile, old, new, run, group[0], said or KernelSettings(), workers, compiling) for run, group in wanted]
         for (run, group), future in zip(wanted, asked, strict=True):
             base, head, told = future.result()
             devices = ", ".join(gpu.name for gpu in group)
-            reason = "; ".join(f"{word}: {each.refused}" for word, each in (("base", base), ("head", head)) if each.refused)
+            unseen = next((note for note in told if note.startswith(UNSEEN)), "")
+            reason = unseen or "; ".join(f"{word}: {each.refused}" for word, each in (("base", base), ("head", head)) if each.refused)
             if base.resources is None and head.resources is None:
                 notes.append(f"Not compiled for {group[0].name}: {reason}")
                 continue
@@ -224,8 +227,8 @@ def judged(
                 over = run.configuration.label() if run.configuration is not None else label
                 notes.append(f"Autotuning passes over {over} on {devices}: as compiled, no CTA fits an SM.")
                 continue
-            notes += told
-            found = [_predicted(name, base, head, gpu, notes) for gpu in (group if predicting else ())]
+            notes += [note for note in told if note != unseen]
+            found = [_predicted(name, base, head, gpu, notes, bool(unseen)) for gpu in (group if predicting else ())]
             predicted += [row for row, _ in filter(None, found)]
             rows.append(
                 ResourceRow(
@@ -281,10 +284,7 @@ def alike_configurations(old: KernelVersion | None, new: KernelVersion | None) -
 
 
 def _same_body(old: KernelVersion, new: KernelVersion) -> bool:
-    from advisor.comparison.kernels.kernel_digest import own_tree
-
-    nodes = [getattr(version.function, "node", None) for version in (old, new)]
-    return None in nodes or own_tree(nodes[0]) == own_tree(nodes[1])
+    return own_tree(old.function.node) == own_tree(new.function.node)
 
 
 def _distinct(runs: Sequence[Run]) -> list[Run]:
@@ -345,8 +345,7 @@ def _compile(
 
     Where they differ, and the code is the same or nothing is stored, once more with the flags that the changed lines stand under.
     """
-    workers.timeout_s = max(1.0, min(LONGEST_S, compiling.until - time.monotonic()))
-    base, head = _pair(old, new, run, gpu, said, workers, {})
+    base, head = _pair(old, new, run, gpu, said, workers, {}, compiling.until)
     if old is None or new is None or base.compiled is None or head.compiled is None:
         return base, head, []
     change, notes = touched(old, new), []
@@ -356,7 +355,7 @@ def _compile(
     other = " ".join(f"{name}={value}" for name, value in flags.items() if known.get(name) != value)
     if other and change.lines and not compiling.spent(2):
         compiling.left -= 2
-        pair = _pair(old, new, run, gpu, said, workers, flags)
+        pair = _pair(old, new, run, gpu, said, workers, flags, compiling.until)
         if pair[0].compiled is not None and pair[1].compiled is not None:
             base, head = pair
             notes.append(f"Compiled with {other}, for {'something to be stored' if empty else 'the changed lines to be there'}.")
@@ -364,7 +363,7 @@ def _compile(
             notes.append(f"With {other}, under which the changed lines stand, it was not compiled: {pair[1].refused or pair[0].refused}")
     if _code(base) == _code(head) and change.lines and not _seen(head, change):
         lines = ", ".join(map(str, sorted(change.lines)[:MOST_SHOWN]))
-        notes.append(f"As it is launched here the compiler leaves out what changed (line {lines}), so that nothing is said of it.")
+        notes.append(f"{UNSEEN} (line {lines}): nothing is said of it.")
     return base, head, notes
 
 
@@ -376,6 +375,7 @@ def _pair(
     said: KernelSettings,
     workers: Pool,
     flags: Mapping[str, Any],
+    until: float,
 ) -> tuple[Attempt, Attempt]:
     """Both versions, compiled with the same: what is guessed of the head counts for the base, and where that fails, the reverse."""
     versions = (old, new)
@@ -386,19 +386,19 @@ def _pair(
         refused = Attempt(refused=error)
         return (refused if old is not None else Attempt()), (refused if new is not None else Attempt())
     if old is None or new is None:
-        only = [_attempt(each, gpu, workers) if each.launch is not None else each for each in launches]
+        only = [_attempt(each, gpu, workers, until) if each.launch is not None else each for each in launches]
         return only[0], only[1]
-    first = _attempt(launches[1], gpu, workers)
-    second = _attempt(_guessed_as(launches[0], first, old), gpu, workers)
+    first = _attempt(launches[1], gpu, workers, until)
+    second = _attempt(_guessed_as(launches[0], first, old), gpu, workers, until)
     if second.refused is None or (first.guess is None and second.refused is not None):
         base, head = second, first
     else:  # what was guessed of the head is not what the base takes
-        base = _attempt(launches[0], gpu, workers)
-        again = _attempt(_guessed_as(launches[1], base, new), gpu, workers)
+        base = _attempt(launches[0], gpu, workers, until)
+        again = _attempt(_guessed_as(launches[1], base, new), gpu, workers, until)
         head = again if again.refused is None else first
     if base.guess is None or head.refused is None or head.kind != "failed" or (base.described and head.described):
         return base, head
-    return base, _refused_alike(base, launches[1], head, new, gpu, workers)
+    return base, _refused_alike(base, launches[1], head, new, gpu, workers, until)
 
 
 def _configurations(
@@ -421,7 +421,7 @@ def _configurations(
     return found[0], found[1]
 
 
-def _refused_alike(base: Attempt, launch: Attempt, head: Attempt, new: KernelVersion, gpu: GpuSpec, workers: Pool) -> Attempt:
+def _refused_alike(base: Attempt, launch: Attempt, head: Attempt, new: KernelVersion, gpu: GpuSpec, workers: Pool, until: float) -> Attempt:
     """The attempt at a head that was refused, once more with what was guessed of a base that compiles.
 
     Where the two are not inferred to take the same arguments of the same types, what the one was given says nothing of the other.
@@ -434,7 +434,7 @@ def _refused_alike(base: Attempt, launch: Attempt, head: Attempt, new: KernelVer
     for each in (base.launch, launch.launch):
         source = each.source.on(*gpu.triton_target[:2])
         inferred.append(dict(next(guesses(source, source.kernel(each.kernel), each.given)).signature))
-    again = _attempt(_guessed_as(launch, base, new), gpu, workers)
+    again = _attempt(_guessed_as(launch, base, new), gpu, workers, until)
     if again.refused is None:
         return again
     error = again.refused
@@ -499,11 +499,12 @@ def _with_precision(attempt: Attempt, version: KernelVersion | None, element: st
     return replace(attempt, launch=replace(attempt.launch, given=replace(given, constexprs=constants, element=element)))
 
 
-def _attempt(attempt: Attempt, gpu: GpuSpec, workers: Pool) -> Attempt:
+def _attempt(attempt: Attempt, gpu: GpuSpec, workers: Pool, until: float) -> Attempt:
     from advisor.compiled.compiler.kernel import Target
     from advisor.compiled.launches.launch import compile_launch
 
     assert attempt.launch is not None
+    workers.timeout_s = max(1.0, min(LONGEST_S, until - time.monotonic()))
     try:
         compiled, guess, _ = compile_launch(attempt.launch, Target.of(gpu), workers)
     except AdvisorError as error:
@@ -532,9 +533,9 @@ def _seen(head: Attempt, change: Touched) -> bool:
     return any((own, line) in places for line in change.lines)
 
 
-def _predicted(name: str, base: Attempt, head: Attempt, gpu: GpuSpec, notes: list[str]) -> tuple[StaticRow, float] | None:
+def _predicted(name: str, base: Attempt, head: Attempt, gpu: GpuSpec, notes: list[str], unseen: bool) -> tuple[StaticRow, float] | None:
     """What both versions are predicted to take for the launch they were compiled for, and how much of it a program of the head does, to one
-    of the base; None: one cannot be counted."""
+    of the base; None: one cannot be counted. `unseen`: what changed is not in the code."""
     from advisor.advising.of_compiled import compiled_report
     from advisor.compiled.analysis import kernel_analysis
     from advisor.compiled.compiler.errors import IrError
@@ -556,10 +557,10 @@ def _predicted(name: str, base: Attempt, head: Attempt, gpu: GpuSpec, notes: lis
     try:
         grids = [each.launch.grid if each.launch is not None else None for each in (base, head)]
         lead = 1 if grids[1] is not None or grids[0] is None else 0
-        programs = grids[lead] or (WITHOUT_GRID * gpu.num_sms,)
+        programs: tuple[int, ...] = grids[lead] or (WITHOUT_GRID * gpu.num_sms,)
         pair: list[Inspection | None] = [None, None]
         pair[lead] = first = inspected((base, head)[lead], programs)
-        other = grids[1 - lead] or programs
+        other: Sequence[int] = grids[1 - lead] or programs
         pair[1 - lead] = second = inspected((base, head)[1 - lead], other)
         if grids[1 - lead] is None:  # what a launch stores is the same, whatever its blocks: as many programs as that takes
             amounts = [each.demand.requested_store_bytes + each.demand.atomic_bytes for each in (first, second)]
@@ -578,10 +579,11 @@ def _predicted(name: str, base: Attempt, head: Attempt, gpu: GpuSpec, notes: lis
     typical = " ".join(f"{key}={value}" for key, value in sizes.items())
     label = f"grid {grid}" + (f", typical {typical}" if typical else "")
     row = static_row(f"{gpu.name}-{name}", label, gpu.name, [reports[0]], [reports[1]])
-    if row.verdict == "predicted-unchanged" and _code(base) != _code(head):
-        row = replace(row, verdict="within-doubt", reason="the code differs by less than such a prediction can tell")
-    programs = [each.demand.programs for each in pair if each is not None]
-    return replace(row, kernel=name), programs[0] / programs[1] if all(programs) else 1.0
+    if row.verdict == "predicted-unchanged" and (unseen or _code(base) != _code(head)):
+        why = "what changed is not in the compiled code" if unseen else "the code differs by less than such a prediction can tell"
+        row = replace(row, verdict="within-doubt", reason=why)
+    counts = [each.demand.programs for each in pair if each is not None]
+    return replace(row, kernel=name), counts[0] / counts[1] if all(counts) else 1.0
 
 
 def _named(guess: Guess, sizes: Mapping[str, int]) -> str:
