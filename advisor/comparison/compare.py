@@ -34,7 +34,11 @@ def compare_trees(base: Tree, head: Tree, options: Options, predictor: Predictor
     What gates and which GPUs matter is the base's word, so that a change cannot excuse itself; where the base has no
     advisor.toml, the head's is taken, and the result says so.
     """
-    compiling = Compiling(wanted=options.compiling)  # its budget runs from here
+    with Compiling(wanted=options.compiling) as compiling:  # its budget runs from here
+        return _compared(base, head, options, predictor, compiling)
+
+
+def _compared(base: Tree, head: Tree, options: Options, predictor: Predictor, compiling: Compiling) -> ComparisonResult:
     relevant = [change for change in moved_tables(changes(base, head)) if PurePosixPath(change.path).suffix in (".json", ".py", ".csv")]
     relevant = sized(relevant, base, head)
     base.fetch([change.base for change in relevant if change.base is not None])

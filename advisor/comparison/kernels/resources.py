@@ -137,11 +137,23 @@ class Judged:
 
 @dataclass(kw_only=True)
 class Compiling:
-    """Whether to compile, how many compilations are left, and until when (`time.monotonic`)."""
+    """Whether to compile, how many compilations are left, and until when (`time.monotonic`). A context manager: within it all kernels share
+    the processes that compile."""
 
     wanted: bool = True
     left: int = LARGEST_COMPILATIONS
     until: float = field(default_factory=lambda: time.monotonic() + BUDGET_S)
+    shared: Pool | None = field(default=None, repr=False)
+
+    def __enter__(self) -> Compiling:
+        from advisor.compiled.compiler.pool import Pool
+
+        self.shared = Pool(2)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.shared is not None:
+            self.shared.close()
 
     def spent(self, needed: int) -> str:
         """What of the budget is used up, in words; "": there is enough left."""
@@ -177,7 +189,7 @@ def judged(
     try:
         from advisor.compiled.compiler.compile import version
         from advisor.compiled.compiler.kernel import Target
-        from advisor.compiled.compiler.pool import Pool
+        from advisor.compiled.compiler.pool import borrowed
 
         version()
     except (ImportError, AdvisorError) as error:
@@ -207,7 +219,7 @@ def judged(
     sizes: dict[str, int] = {}
     lines: dict[str, int | None] = {}
     refusals: dict[str, list[str]] = {}  # the GPUs for which a head is certainly refused, by why: most errors are every target's
-    with Pool(2) as workers, ThreadPoolExecutor(2) as threads:
+    with borrowed(compiling.shared) as workers, ThreadPoolExecutor(2) as threads:
         asked = [threads.submit(_compile, old, new, run, group[0], said or KernelSettings(), workers, compiling) for run, group in wanted]
         for (run, group), future in zip(wanted, asked, strict=True):
             base, head, told = future.result()
