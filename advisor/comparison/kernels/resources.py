@@ -43,6 +43,7 @@ KEPT_COMPILATIONS = 12
 """Of these, for kernels that are still to come, where one kernel runs with more than one configuration on a GPU."""
 BUDGET_S = 60.0
 """Of all compilations of a comparison together: a pull request waits for it."""
+SPENT = f"the {BUDGET_S:g} s of one comparison's compilations are used up"
 LONGEST_S = 15.0
 """Of one of them: most end within two."""
 MOST_CONFIGURATIONS = 3
@@ -160,7 +161,7 @@ class Compiling:
         if self.left < needed:
             return f"the {LARGEST_COMPILATIONS} compilations of one comparison are used up"
         if time.monotonic() > self.until:
-            return f"the {BUDGET_S:g} s of one comparison's compilations are used up"
+            return SPENT
         return ""
 
 
@@ -512,11 +513,15 @@ def _with_precision(attempt: Attempt, version: KernelVersion | None, element: st
 
 
 def _attempt(attempt: Attempt, gpu: GpuSpec, workers: Pool, until: float) -> Attempt:
+    from advisor.compiled.compiler.errors import CompileError
     from advisor.compiled.compiler.kernel import Target
     from advisor.compiled.launches.launch import compile_launch
 
     assert attempt.launch is not None
-    workers.timeout_s = max(1.0, min(LONGEST_S, until - time.monotonic()))
+    left = until - time.monotonic()
+    if left < 1:
+        return replace(attempt, refused=CompileError(f"{attempt.launch.kernel} was not compiled", SPENT, kind="timeout"))
+    workers.timeout_s = min(LONGEST_S, left)
     try:
         compiled, guess, _ = compile_launch(attempt.launch, Target.of(gpu), workers)
     except AdvisorError as error:
