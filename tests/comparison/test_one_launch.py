@@ -203,3 +203,16 @@ def test_kernels_of_other_vendors_are_not_compiled(repository, predictor):
     found = compared_files(repository, predictor, base, dict.fromkeys(paths, KERNEL.replace("2.0", "3.0")), compiling=True)
     assert len(found.subjects) == 2 and not any(subject.resources for subject in found.subjects)
     assert all(any(note.startswith("Not compiled for H100: by its path it is for ") for note in each.notes) for each in found.subjects)
+
+
+def test_of_both_versions_the_same_is_taken_of_strides_that_nothing_gives(repository, predictor):
+    """Compiled with other alignments, a comment would be worth a fifth of the registers."""
+    pytest.importorskip("triton")
+    strided = KERNEL.replace("n_rows, n_cols, BLOCK", "n_rows, n_cols, stride_x, stride_out, BLOCK").replace(
+        "row * n_cols", "row * stride_x"
+    )
+    strided = strided.replace("out_ptr + row * stride_x", "out_ptr + row * stride_out").replace("    scale[(n_rows,)](", "    launcher(")
+    head = strided.replace("    row = tl.program_id(0)\n", "    row = tl.program_id(axis=0)\n")
+    found = compared_files(repository, predictor, {"k.py": strided}, {"k.py": head}, compiling=True)
+    (compiled,) = found.subjects[0].resources
+    assert compiled.base == compiled.head is not None

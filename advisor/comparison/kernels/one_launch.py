@@ -32,6 +32,8 @@ from advisor.system.errors import AdvisorError
 
 ELEMENT_BYTES = 2
 """Of tensors of which nothing is said: bf16."""
+POINTERS = ("*", "tensordesc")
+"""Begin the types of arguments that are tensors."""
 WARPS_OF_A_ROW = ((32_768, 32), (8_192, 16), (0, 8))
 """Warps for a block that is at least so long, where a launch passes some and how many is not known (`calculate_settings` of Unsloth and
 Liger-Kernel)."""
@@ -193,6 +195,7 @@ def _shared(version: KernelVersion, launch: KernelLaunch, other: KernelLaunch | 
         constexprs={**{name: value for name, value in values.items() if name in constants}, **given.constexprs},
         scalars={**{name: value for name, value in values.items() if name not in constants}, **given.scalars},
         options={**options, **given.options},
+        multiples=given.multiples | (theirs.multiples & open_),
     )
     return replace(launch, given=merged)
 
@@ -249,11 +252,12 @@ def _sized(version: KernelVersion, launch: KernelLaunch, sizes: Mapping[str, int
 
 
 def with_guess(launch: KernelLaunch, guess: Guess, names: Collection[str]) -> KernelLaunch:
-    """A launch with what was guessed of the other side's, of the parameters `names`: nothing is guessed twice."""
+    """A launch with what was guessed of the other side's, of the parameters `names`: nothing is guessed twice. Numbers are inferred alike;
+    were they given, nothing would be taken of which strides are multiples of 16."""
     given = launch.given
     open_ = set(names) - {*given.constexprs, *given.scalars}
     types = {
-        name: kind for name, kind in guess.signature.items() if name in open_ and name not in given.types and kind not in ("constexpr", "")
+        name: kind for name, kind in guess.signature.items() if name in open_ and name not in given.types and kind.startswith(POINTERS)
     }
     constants = {name: value for name, value in guess.constexprs.items() if name in open_ and name not in types}
     merged = replace(given, types={**types, **given.types}, constexprs={**constants, **given.constexprs})
