@@ -230,8 +230,8 @@ def _subject(
     )
     notes += judged.notes
     rows += judged.predicted
-    told = old is not None or shown.entry or said != KernelSettings()
-    if unpredicted and told and new is not None and gpus and not (rows or judged.rows or judged.notes):
+    described = old is not None or shown.entry or said != KernelSettings()
+    if unpredicted and described and new is not None and gpus and not (rows or judged.rows or judged.notes):
         notes.append(unpredicted)
     failures = judged.failures
     if first is None and new is not None:

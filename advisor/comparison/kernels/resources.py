@@ -11,15 +11,30 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from advisor.advising.of_compiled import compiled_report
 from advisor.comparison.kernels.guards import Touched, of_stores, touched
 from advisor.comparison.kernels.kernel_digest import own_tree
 from advisor.comparison.kernels.kernel_version import KernelVersion
+from advisor.comparison.kernels.one_launch import both_launches, closest, with_guess
 from advisor.comparison.settings import KernelSettings
 from advisor.comparison.static import static_row
+from advisor.compiled.analysis import kernel_analysis
+from advisor.compiled.compiler.compile import version as triton_version
+from advisor.compiled.compiler.errors import CompileError, IrError
+from advisor.compiled.compiler.kernel import CompiledKernel, Target
+from advisor.compiled.compiler.pool import Pool, borrowed
+from advisor.compiled.demand.assembly import read_facts
+from advisor.compiled.demand.counted import Counted
+from advisor.compiled.guesses.assumptions import shown_value
+from advisor.compiled.guesses.guess_errors import certain_of_guesses
+from advisor.compiled.guesses.inference import Guess, guesses
+from advisor.compiled.launch_report import KernelTarget
+from advisor.compiled.launches.described import described_launch
+from advisor.compiled.launches.launch import Inspection, KernelLaunch, author_file, compile_launch, inputs_of, own_files
 from advisor.gpus.hardware import GpuSpec
 from advisor.pipelines import occupancy
 from advisor.python_source.described import call_function, kernel_problem
@@ -30,12 +45,6 @@ from advisor.result.comparison_schema import Failure, ResourceRow, Resources, St
 from advisor.result.schema import LAUNCH_OPTIONS, Configuration, Problem
 from advisor.rows.launches import RecordedLaunch
 from advisor.system.errors import AdvisorError
-
-if TYPE_CHECKING:
-    from advisor.compiled.compiler.kernel import CompiledKernel
-    from advisor.compiled.compiler.pool import Pool
-    from advisor.compiled.guesses.inference import Guess
-    from advisor.compiled.launches.launch import Inspection, KernelLaunch
 
 LARGEST_COMPILATIONS = 40
 """Per comparison: each takes a second or two."""
@@ -147,8 +156,6 @@ class Compiling:
     shared: Pool | None = field(default=None, repr=False)
 
     def __enter__(self) -> Compiling:
-        from advisor.compiled.compiler.pool import Pool
-
         self.shared = Pool(2)
         return self
 
@@ -188,12 +195,8 @@ def judged(
     if not compiling.wanted or ((old is None or new is None) and not best):
         return Judged()  # on one side only, and with nothing to say what it is launched with: no figure would mean anything
     try:
-        from advisor.compiled.compiler.compile import version
-        from advisor.compiled.compiler.kernel import Target
-        from advisor.compiled.compiler.pool import borrowed
-
-        version()
-    except (ImportError, AdvisorError) as error:
+        triton_version()
+    except AdvisorError as error:
         return Judged(notes=(f"Not compiled: {error}",))
     former, configuration = alike_configurations(old, new)
     unknown = Run(configuration=configuration, problem=problem, element=element, former=former, recorded=recorded)
@@ -312,8 +315,6 @@ def _distinct(runs: Sequence[Run]) -> list[Run]:
 
 def _label(run: Run, base: Attempt, head: Attempt) -> str:
     """With what either side was compiled: its configuration, or else what its launch passes; and what of that is a guess."""
-    from advisor.compiled.guesses.assumptions import shown_value
-
     guesses = [each.guess for each in (base, head) if each.guess is not None]
     invented = dict.fromkeys(name for each in guesses for name in each.invented if name in each.constexprs)
     sides = [{name: value for name, value in each.launched.items() if name not in invented} for each in (base, head)]
@@ -336,8 +337,6 @@ def _label(run: Run, base: Attempt, head: Attempt) -> str:
 
 def _sided(name: str, sides: Sequence[Mapping[str, Any]]) -> str:
     """A constant as it is on both sides, where both have it."""
-    from advisor.compiled.guesses.assumptions import shown_value
-
     return f"{name}={' → '.join(dict.fromkeys(shown_value(side[name]) for side in sides if name in side))}"
 
 
@@ -418,8 +417,6 @@ def _configurations(
     versions: Sequence[KernelVersion | None], run: Run, gpu: GpuSpec, said: KernelSettings, flags: Mapping[str, Any]
 ) -> tuple[Configuration | None, Configuration | None]:
     """What either side is compiled with: where only one of them is tuned, of its configurations the nearest to the other's launch."""
-    from advisor.comparison.kernels.one_launch import both_launches, closest
-
     listed = [bool(version is not None and version.configurations) for version in versions]
     if run.problem is not None or None in versions or listed[0] == listed[1]:
         return run.former or run.configuration, run.configuration
@@ -439,9 +436,6 @@ def _refused_alike(base: Attempt, launch: Attempt, head: Attempt, new: KernelVer
 
     Where the two are not inferred to take the same arguments of the same types, what the one was given says nothing of the other.
     """
-    from advisor.compiled.compiler.errors import CompileError
-    from advisor.compiled.guesses.inference import guesses
-
     assert base.launch is not None and base.guess is not None and launch.launch is not None
     inferred = []
     for each in (base.launch, launch.launch):
@@ -459,8 +453,6 @@ def _refused_alike(base: Attempt, launch: Attempt, head: Attempt, new: KernelVer
 
 
 def _guessed_as(launch: Attempt, other: Attempt, version: KernelVersion) -> Attempt:
-    from advisor.comparison.kernels.one_launch import with_guess
-
     if launch.launch is None or other.guess is None or launch.described:
         return launch
     names = [each.name for each in version.function.parameters]
@@ -476,9 +468,6 @@ def _launches(
     flags: Mapping[str, Any],
 ) -> list[Attempt]:
     """What is to be compiled of either side: what its file describes, or else the one launch of both."""
-    from advisor.comparison.kernels.one_launch import both_launches
-    from advisor.compiled.launches.described import described_launch
-
     found: list[Attempt | None] = []
     for version, configuration in zip(versions, configurations, strict=True):
         described: Mapping[str, Any] | None = None
@@ -513,10 +502,6 @@ def _with_precision(attempt: Attempt, version: KernelVersion | None, element: st
 
 
 def _attempt(attempt: Attempt, gpu: GpuSpec, workers: Pool, until: float) -> Attempt:
-    from advisor.compiled.compiler.errors import CompileError
-    from advisor.compiled.compiler.kernel import Target
-    from advisor.compiled.launches.launch import compile_launch
-
     assert attempt.launch is not None
     left = until - time.monotonic()
     if left < 1:
@@ -541,8 +526,6 @@ def _code(attempt: Attempt) -> str:
 
 def _seen(head: Attempt, change: Touched) -> bool:
     """Whether the compiler's code has something of a line of the head that changed."""
-    from advisor.compiled.launches.launch import author_file
-
     if head.compiled is None or head.launch is None:
         return False
     own = str(head.launch.source.path)
@@ -553,13 +536,6 @@ def _seen(head: Attempt, change: Touched) -> bool:
 def _predicted(name: str, base: Attempt, head: Attempt, gpu: GpuSpec, notes: list[str], unseen: bool) -> tuple[StaticRow, float] | None:
     """What both versions are predicted to take for the launch they were compiled for, and how much of it a program of the head does, to one
     of the base; None: one cannot be counted. `unseen`: what changed is not in the code."""
-    from advisor.advising.of_compiled import compiled_report
-    from advisor.compiled.analysis import kernel_analysis
-    from advisor.compiled.compiler.errors import IrError
-    from advisor.compiled.demand.counted import Counted
-    from advisor.compiled.guesses.guess_errors import certain_of_guesses
-    from advisor.compiled.launch_report import KernelTarget
-    from advisor.compiled.launches.launch import Inspection, inputs_of, own_files
 
     def inspected(attempt: Attempt, grid: Sequence[int]) -> Inspection:
         assert attempt.launch is not None and attempt.compiled is not None and attempt.guess is not None
@@ -605,8 +581,6 @@ def _predicted(name: str, base: Attempt, head: Attempt, gpu: GpuSpec, notes: lis
 
 def _named(guess: Guess, sizes: Mapping[str, int]) -> str:
     """What was guessed, constants first, and sizes taken for typical."""
-    from advisor.compiled.guesses.assumptions import shown_value
-
     known = [f"{name} = {shown_value(guess.constexprs[name])}" for name in guess.invented if name in guess.constexprs]
     known += [f"{name} = {size}" for name, size in sizes.items()]
     known += [f"{name}: {guess.signature[name]}" for name in guess.signature if name in guess.guessed]
@@ -616,8 +590,6 @@ def _named(guess: Guess, sizes: Mapping[str, int]) -> str:
 
 def _held(compiled: CompiledKernel, gpu: GpuSpec) -> Resources:
     """What a CTA of a compiled kernel holds."""
-    from advisor.compiled.demand.assembly import read_facts
-
     mix: dict[str, int] = {}
     try:
         mix = {str(kind): int(count) for kind, count in read_facts(compiled).mix.items()}
