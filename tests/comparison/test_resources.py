@@ -245,7 +245,8 @@ def test_what_only_other_types_have_does_not_fail(tmp_path, predictor):
 def tuned(*warps):
     configurations = tuple(Configuration(parameters={"BLOCK_SIZE": 512}, num_warps=count) for count in warps)
     named = tuple(each.label() for each in configurations)
-    return SimpleNamespace(configurations=configurations, named=named, function=SimpleNamespace(autotune=object()))
+    node = parse_source("def k(x):\n    pass\n", "k.py").tree.body[0]
+    return SimpleNamespace(configurations=configurations, named=named, function=SimpleNamespace(autotune=object(), node=node))
 
 
 @pytest.mark.parametrize(
