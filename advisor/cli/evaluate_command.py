@@ -6,7 +6,9 @@ weights are judged as they are, and rows they were trained on are told apart. Th
 out: --leave-out and --test-gpu train anew on the other rows; --card runs all such splits and writes the model card.
 
 Folders of aiconfigurator's or AITER's measured operators (`advisor train --help`) are always judged on groups left out: one in five weight
-matrices and layouts of heads, then each GPU; --leave-out shape or gpu, or --test-gpu, runs one of the two.
+matrices and layouts of heads, then each GPU; --leave-out shape or gpu, or --test-gpu, runs one of the two. A folder of measured steps is
+judged with constants fitted without the GPU, and with served points and all-reduces of a folder `silicon` beside it; its --card FILE is a
+text in which the table is replaced.
 
 examples:
   advisor evaluate tests/data/rows.csv
@@ -16,6 +18,7 @@ examples:
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import sys
@@ -23,8 +26,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from advisor.cli.options import check_writable
-from advisor.system.errors import UsageError
+from advisor.cli.options import check_writable, write_text
+from advisor.system.errors import InputError, UsageError
 
 HELP = "errors, coverage, ranking and diagnosis quality on measured rows"
 
@@ -129,38 +132,80 @@ def _evaluate_steps(arguments: argparse.Namespace, progress: Callable[[str], Non
     from advisor.learned import load_predictor
     from advisor.training.whole_steps.evaluation import evaluate_steps
 
-    if len(arguments.data) > 1 or arguments.leave_out or arguments.test_gpu or arguments.card or arguments.baselines:
+    if len(arguments.data) > 1 or arguments.leave_out or arguments.test_gpu or arguments.baselines:
         raise UsageError(
             "a folder of measured steps is judged alone",
             " ".join(arguments.data),
-            "the folder, and --weights or --format",
+            "the folder, and --weights, --card or --format",
             "run it by itself",
         )
     figures = evaluate_steps(arguments.data[0], load_predictor(arguments.weights), progress)
+    table = steps_table(figures)
+    if arguments.card:
+        path = Path(arguments.card)
+        before, found, after = path.read_text(encoding="utf-8").partition(CARD_MARK)
+        if not found:
+            raise InputError(f"{path}: no place for the table", None, f"a line {CARD_MARK}, with the table below it", "add one")
+        rest = after.lstrip("\n").splitlines(keepends=True)
+        kept = "".join(itertools.dropwhile(lambda line: line.startswith("|"), rest))
+        write_text(path, before + CARD_MARK + "\n\n" + "\n".join(table) + "\n" + kept)
     if arguments.format == "json":
         print(json.dumps(_finite(figures), indent=2, default=_plain, allow_nan=False))
     else:
+        print("\n".join(table) + "\n")
         show_steps(figures)
     return 0
 
 
+CARD_MARK = "<!-- advisor evaluate STEPS --card -->"
+GOALS = {
+    "serving total": (4, 6),
+    "serving prefill": (4, 7),
+    "serving decode": (4, 7),
+    "fp32 inference": (4, 5),
+    "fp32 training": (4, 4),
+    "torch.compile": (None, 7),
+    "four GPUs": (None, 4),
+    "served point": (15, 20),
+}
+"""Errors in percent to reach on GPUs whose operators the weights know, and on others; of served points the median."""
+
+
+def steps_table(figures: dict[str, Any]) -> list[str]:
+    """The errors of whole steps in percent as a Markdown table, a line each: GPUs seen and left out, what is to be reached, and others'."""
+    suites, lines = figures["suites"], []
+    for name, goal in GOALS.items():
+        key = "median_percent" if name == "served point" else "mape_percent"
+        whole = suites.get(f"{name}, others")
+        parts = [suites.get(f"{name}, GPUs {which}") for which in ("seen", "left out")]
+        cells = [f"{part[key]:.1f} ({part['cases']})" if part else "–" for part in parts]
+        cells += [" / ".join("–" if each is None else f"{each}" for each in goal), f"{whole['coverage_percent']:.0f} %" if whole else "–"]
+        peers = whole["peers_mape_percent"] if whole else {}
+        cells += [f"{peers[peer]:.1f}" if peer in peers else "–" for peer in ("pipeweave", "neusight")]
+        lines.append(f"| {name}{', median' if key == 'median_percent' else ''} | {' | '.join(cells)} |")
+    if figures["all_reduce"]:
+        found = [", ".join(f"{gpu} {each[which]:.1f}" for gpu, each in figures["all_reduce"].items()) for which in ("seen", "left out")]
+        lines.append(f"| all-reduce | {' | '.join(found)} | 5 / 10 | – | – | – |")
+    heads = ("steps", "GPUs seen (cases)", "GPUs left out", "goal", "in 80 %", "PipeWeave", "NeuSight")
+    return [f"| {' | '.join(heads)} |", "| " + " | ".join("---" for _ in heads) + " |", *lines]
+
+
 def show_steps(figures: dict[str, Any]) -> None:
-    """The table of whole steps, ours beside the published predictors."""
+    """Every suite of whole steps, ours beside the published predictors, and every case."""
     print("mean absolute errors of the measured latency, percent; constants of every GPU are fitted without it")
     print(f"throttled boards: {', '.join(figures['throttled'])} (nothing is fitted to them)\n")
     peers = list(dict.fromkeys(name for f in figures["suites"].values() for name in f["peers_mape_percent"]))
     heads = "".join(f"{head:>10}" for head in ("cases", "ours", "median", "bias", "in 80 %", *peers))
-    print(f"{'steps':<36}{heads}")
+    print(f"{'steps':<48}{heads}")
     for name, f in figures["suites"].items():
         ours = f"{f['cases']:>10}" + "".join(
             f"{f[key]:>10.1f}" for key in ("mape_percent", "median_percent", "bias_percent", "coverage_percent")
         )
         found = f["peers_mape_percent"]
-        print(f"{name:<36}{ours}" + "".join(f"{found[peer]:>10.1f}" if peer in found else f"{'–':>10}" for peer in peers))
+        print(f"{name:<48}{ours}" + "".join(f"{found[peer]:>10.1f}" if peer in found else f"{'–':>10}" for peer in peers))
     print()
     for each in figures["cases"]:
         off = 100 * (each["predicted_ms"] / each["measured_ms"] - 1)
-        found = f"{each['measured_ms']:>12.2f} ms measured{each['predicted_ms']:>12.2f} predicted{off:>8.1f} %"
         found = f"{each['measured_ms']:>12.2f} ms measured{each['predicted_ms']:>12.2f} predicted{off:>8.1f} %"
         print(f"{each['suite']:<18}{each['run']:<52}{found}")
 

@@ -42,6 +42,11 @@ class Priced:
         """All of them, one after the other."""
         return sum(operator.count * cost.us for operator, cost in self.kernels)
 
+    @property
+    def bound_us(self) -> float:
+        """All of them at their bounds."""
+        return sum(operator.count * cost.bound_us for operator, cost in self.kernels)
+
     def gap_us(self, fitted: Constants) -> float:
         """What comes on top of them, microseconds: the GPU between two kernels, and where it waits for a host that launches more slowly."""
         gaps = fitted.gaps[self.engine]
