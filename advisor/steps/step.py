@@ -221,7 +221,7 @@ def _row(operator: Operator, cost: Cost, total: float) -> StepOperator:
     return StepOperator(
         name=operator.name,
         kind=operator.kind,
-        problem=_problem(operator),
+        problem=problem_words(operator),
         count=operator.count,
         cache=operator.cache if operator.kind != "collective" else "",
         us=cost.us,
@@ -242,7 +242,8 @@ def _row(operator: Operator, cost: Cost, total: float) -> StepOperator:
     )
 
 
-def _problem(operator: Operator) -> str:
+def problem_words(operator: Operator) -> str:
+    """Its sizes and type, or its bytes and ranks."""
     if operator.kind == "collective":
         return f"{operator.message_bytes / 1e6:.4g} MB over {operator.ranks} GPUs"
     shown = " ".join(f"{name}={value:.6g}" for name, value in operator.sizes.items())
