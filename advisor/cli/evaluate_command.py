@@ -139,22 +139,30 @@ def _evaluate_steps(arguments: argparse.Namespace, progress: Callable[[str], Non
             "the folder, and --weights, --card or --format",
             "run it by itself",
         )
+    before, after = _around_table(Path(arguments.card)) if arguments.card else ("", "")
     figures = evaluate_steps(arguments.data[0], load_predictor(arguments.weights), progress)
     table = steps_table(figures)
     if arguments.card:
-        path = Path(arguments.card)
-        before, found, after = path.read_text(encoding="utf-8").partition(CARD_MARK)
-        if not found:
-            raise InputError(f"{path}: no place for the table", None, f"a line {CARD_MARK}, with the table below it", "add one")
-        rest = after.lstrip("\n").splitlines(keepends=True)
-        kept = "".join(itertools.dropwhile(lambda line: line.startswith("|"), rest))
-        write_text(path, before + CARD_MARK + "\n\n" + "\n".join(table) + "\n" + kept)
+        write_text(Path(arguments.card), before + "\n".join([CARD_MARK, "", *table, ""]) + after)
     if arguments.format == "json":
         print(json.dumps(_finite(figures), indent=2, default=_plain, allow_nan=False))
     else:
         print("\n".join(table) + "\n")
         show_steps(figures)
     return 0
+
+
+def _around_table(path: Path) -> tuple[str, str]:
+    """A text before the mark of its table of steps, and after the table.
+
+    Raises:
+        InputError: It has no place for one.
+    """
+    before, mark, after = path.read_text(encoding="utf-8").partition(CARD_MARK)
+    if not mark:
+        raise InputError(f"{path}: no place for the table", None, f"a line {CARD_MARK}, with the table below it", "add one")
+    rest = itertools.dropwhile(lambda line: line.startswith("|"), after.lstrip("\n").splitlines(keepends=True))
+    return before, "".join(rest)
 
 
 CARD_MARK = "<!-- advisor evaluate STEPS --card -->"
