@@ -181,6 +181,8 @@ GOALS = {
 
 def steps_table(figures: dict[str, Any]) -> list[str]:
     """The errors of whole steps in percent as a Markdown table, a line each: GPUs seen and left out, what is to be reached, and others'."""
+    from advisor.gpus.hardware import load_gpu
+
     suites, lines = figures["suites"], []
     for name, goal in GOALS.items():
         key = "median_percent" if name == "served point" else "mape_percent"
@@ -191,9 +193,11 @@ def steps_table(figures: dict[str, Any]) -> list[str]:
         peers = whole["peers_mape_percent"] if whole else {}
         cells += [f"{peers[peer]:.1f}" if peer in peers else "–" for peer in ("pipeweave", "neusight")]
         lines.append(f"| {name}{', median' if key == 'median_percent' else ''} | {' | '.join(cells)} |")
-    if figures["all_reduce"]:
-        found = [", ".join(f"{gpu} {each[which]:.1f}" for gpu, each in figures["all_reduce"].items()) for which in ("seen", "left out")]
-        lines.append(f"| all-reduce | {' | '.join(found)} | 5 / 10 | – | – | – |")
+    for link in ("NVLink", "PCIe"):
+        mine = [each for gpu, each in figures["all_reduce"].items() if (load_gpu(gpu).fabric_bytes_per_s is None) == (link == "PCIe")]
+        if mine:
+            cells = [f"{sum(each[which] for each in mine) / len(mine):.1f} ({len(mine)} GPUs)" for which in ("seen", "left out")]
+            lines.append(f"| all-reduce, {link} | {' | '.join(cells)} | 5 / 10 | – | – | – |")
     heads = ("steps", "GPUs seen (cases)", "GPUs left out", "goal", "in 80 %", "PipeWeave", "NeuSight")
     return [f"| {' | '.join(heads)} |", "| " + " | ".join("---" for _ in heads) + " |", *lines]
 

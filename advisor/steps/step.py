@@ -62,7 +62,7 @@ class Priced:
         for operator, cost in self.kernels:
             by_kind[operator.kind] += operator.count * cost.us * math.log(max(cost.high_us, cost.us) / min(cost.low_us, cost.us)) / 2
         by_kind["gaps"] = GAP_SPREAD * abs(gap)
-        half = fitted.spread * math.sqrt(sum(each * each for each in by_kind.values())) / total
+        half = fitted.spread[self.engine] * math.sqrt(sum(each * each for each in by_kind.values())) / total
         return StepTime(us=total, low_us=total * math.exp(-half), high_us=total * math.exp(half))
 
 

@@ -43,7 +43,7 @@ def test_without_graphs_the_host_is_waited_for(predictor):
 
 
 def test_errors_of_one_kind_add_up_and_those_of_two_do_not(predictor):
-    constants = replace(load_constants(), spread=1.0)
+    constants = replace(load_constants(), spread={"vllm": 1.0})
     priced = price(asked().operators(), load_gpu("H100"), predictor, constants, engine="vllm", eager=False)
 
     def half(kinds: set[str]) -> float:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from advisor.learned.base import Predictor
+from advisor.steps.collectives import ENGINES
 from advisor.steps.constants import Constants, load_constants, read_constants
 from advisor.training.whole_steps.cases import CACHED, DECODE, PREFILL, SERVED, SERVED_POINT, TOTAL, Case, Point, read_cases, read_points
 from advisor.training.whole_steps.collective_curves import fit_curves, judge_curves, read_collectives
@@ -43,7 +44,7 @@ def train_steps(
     """The constants as `ceilings/steps.json` stores them: curves of the tables and the doubt of served points below the first folder, gaps
     and spread of the second."""
     curves = fit_curves(read_collectives(collectives))
-    start = {"gpus": [], "gaps": START, "spread": 1.0, "served": {"": 0.0}, "collectives": curves}
+    start = {"gpus": [], "gaps": START, "spread": dict.fromkeys(START, 1.0), "served": {"": 0.0}, "collectives": curves}
     cases = read_cases(steps, predictor, read_constants(json.loads(json.dumps(start))), progress)
     fitted = fit_gaps(cases, read_constants(json.loads(json.dumps(start))))
     fitted = fit_spread(cases, fitted)
@@ -74,15 +75,22 @@ NeuSight timed one by one took 6 to 11 µs where they launch nothing (`view`, `s
 launch compiled code in about 5 µs, PyTorch an operator in about 10; the measured steps keep their GPUs busy and do not tell."""
 
 
+ALIKE = (ENGINES, ("torch", "inductor"))
+"""Engines whose steps are as far off."""
+
+
 def fit_spread(cases: Sequence[Case], fitted: Constants) -> Constants:
-    """The constants with the factor that makes the 80 % intervals of the cases hold 80 %."""
-    plain = replace(fitted, spread=1.0)
-    ratios = []
+    """The constants with the factors that make the 80 % intervals of the cases hold 80 %."""
+    plain = replace(fitted, spread=dict.fromkeys(fitted.spread, 1.0))
+    ratios: dict[tuple[str, ...], list[float]] = defaultdict(list)
     for case in cases:
         if case.gpu not in THROTTLED:
             time = case.priced.time(plain)
-            ratios.append(abs(np.log(case.measured_us / time.us)) / np.log(time.high_us / time.us))
-    return replace(fitted, spread=round(float(np.quantile(ratios, 0.8)), 3)) if ratios else fitted
+            ratios[next(each for each in ALIKE if case.priced.engine in each)].append(
+                abs(np.log(case.measured_us / time.us)) / np.log(time.high_us / time.us)
+            )
+    found = {engine: round(float(np.quantile(mine, 0.8)), 3) for engines, mine in ratios.items() for engine in engines}
+    return replace(fitted, spread=fitted.spread | found)
 
 
 def fit_served(points: Sequence[Point], fitted: Constants) -> Constants:
@@ -143,7 +151,7 @@ def _learned(predictor: Predictor) -> set[str]:
     """The GPUs whose operators the weights know."""
     weights: Any = getattr(predictor, "weights", None)
     models = (*weights.library.values(), *weights.direct.values()) if weights else ()
-    return {gpu for model in models for gpu in model.gpus}
+    return {gpu for model in models if model.kind != "gemm/fp8" for gpu in model.gpus}  # those rows are of no step
 
 
 def _without(cases: Sequence[Case], gpu: str, shipped: Constants) -> Constants:
