@@ -10,6 +10,9 @@ matrices and layouts of heads, then each GPU; --leave-out shape or gpu, or --tes
 judged with constants fitted without the GPU, and with served points and all-reduces of a folder `silicon` beside it; its --card FILE is a
 text in which the table is replaced.
 
+A folder with launches.jsonl holds measured launches of kernels of published packages: the package's releases are fetched with pip and parsed,
+never run, and each launch is compiled. The constants shipped are judged; with --leave-out gpu, those fitted without the GPU judged.
+
 examples:
   advisor evaluate tests/data/rows.csv
   advisor evaluate rows.csv --weights mine.npz --format json
@@ -65,6 +68,8 @@ def run(arguments: argparse.Namespace) -> int:
     from advisor.training import evaluate as evaluation
     from advisor.training import silicon_training
     from advisor.training.library_kernels import judging
+    from advisor.training.published_kernels.judging import judge
+    from advisor.training.published_kernels.launches import is_layout
     from advisor.training.whole_steps.cases import is_steps_folder
 
     said = set()
@@ -77,6 +82,11 @@ def run(arguments: argparse.Namespace) -> int:
 
     if any(map(is_steps_folder, arguments.data)):
         return _evaluate_steps(arguments, progress)
+    if all(map(is_layout, arguments.data)):
+        gpus = [load_gpu(name).name for name in arguments.test_gpu]
+        figures = judge(arguments.data, gpus if gpus or arguments.leave_out == "gpu" else None, progress)
+        print(json.dumps(figures, indent=2)) if arguments.format == "json" else show_splits({"launches of published kernels": figures})
+        return 0
     layouts = [path for path in arguments.data if silicon_training.is_layout(path)]
     if layouts:
         if len(layouts) < len(arguments.data):
@@ -286,7 +296,7 @@ def show_splits(splits: dict[str, Any]) -> None:
         for kind, f in kinds.items():
             print(f"{kind:<40}{_errors(f)}{f['bound_violations']:>12}")
             for group in ("per_gpu", "per_type", "per_implementation"):
-                for name, g in f[group].items() if len(f[group]) > 1 else ():
+                for name, g in f[group].items() if len(f.get(group, ())) > 1 else ():
                     print(f"  {name:<38}{_errors(g)}{g['bound_violations']:>12}")
         print()
 

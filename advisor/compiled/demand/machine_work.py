@@ -27,6 +27,7 @@ class MachineWork:
     Attributes:
         spill_bytes: Through the L1, stores and loads of spilled registers.
         spill_l2_bytes: Of these, what the L1 cannot hold, at least once in and out.
+        spilled_at_once: Bytes that all CTAs in flight have spilled.
         conversion_bytes: Of layout conversions in loops, through shared memory.
         sector_bytes: Of sectors that are fetched and not used, because neighbouring threads are far apart.
         access_instructions: Warp instructions of global loads and stores.
@@ -35,6 +36,7 @@ class MachineWork:
 
     spill_bytes: float
     spill_l2_bytes: float
+    spilled_at_once: float
     conversion_bytes: float
     sector_bytes: float
     access_instructions: float
@@ -62,6 +64,7 @@ def machine_work(
     return MachineWork(
         spill_bytes=moved,
         spill_l2_bytes=max(2.0 * spilled * threads * ctas, overflow * moved),
+        spilled_at_once=held * min(ctas / resident, gpu.num_sms),
         conversion_bytes=sum(CONVERSION_PASSES * size * executions_at(demand, line, ctas) for line, _, size in facts.conversions_in_loop),
         sector_bytes=sum(access.unused_bytes for access in demand.accesses),
         access_instructions=narrow,
