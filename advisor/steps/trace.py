@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from advisor.result.step import MeasuredKind, StepResult
-from advisor.steps.traced_problems import Call, is_known
+from advisor.steps.traced_problems import Call, is_known, is_whole
 from advisor.system.errors import InputError, UsageError, shorten
 
 KINDS: tuple[tuple[str, str], ...] = (
@@ -152,17 +152,27 @@ def _number(event: dict[str, Any], name: str) -> bool:
 
 
 def _leaves(operators: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The operators within which no other of their thread runs."""
+    """The operators within which no other of their thread runs; what runs within a product, attention or norm is part of that."""
     found: list[dict[str, Any]] = []
     threads: dict[object, list[dict[str, Any]]] = defaultdict(list)
-    for each in operators:
+    for each in sorted(operators, key=lambda each: (each["ts"], -each["dur"])):
         threads[_thread(each)].append(each)
     for mine in threads.values():
-        mine.sort(key=lambda each: (each["ts"], -each["dur"]))
-        for each, after in zip(mine, [*mine[1:], None], strict=True):
-            if after is None or after["ts"] >= each["ts"] + each["dur"]:
-                found.append(each)
+        wholes = {id(each): each for each in _innermost([each for each in mine if is_whole(str(each["name"]))])}
+        end, outside = -float("inf"), []
+        for each in mine:
+            if each["ts"] >= end or id(each) in wholes:
+                outside.append(each)
+            if id(each) in wholes:
+                end = each["ts"] + each["dur"]
+        found += _innermost(outside)
     return found
+
+
+def _innermost(ordered: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Those that end before the next begins."""
+    after = [each["ts"] for each in ordered[1:]] + [float("inf")]
+    return [each for each, ts in zip(ordered, after, strict=True) if ts >= each["ts"] + each["dur"]]
 
 
 def _summed(ran: list[dict[str, Any]], steps: int, on_cpu: bool, calls: tuple[Call, ...], gpu: str) -> Trace:

@@ -51,6 +51,11 @@ def is_known(op: str) -> bool:
     return op.startswith(TRITON) or any(plain(op) in names for names in (FACTORS, CAUSAL, NORMS, STREAMS))
 
 
+def is_whole(op: str) -> bool:
+    """Whether other operators that run within an operator are parts of it: the bias that is copied, the transposed view."""
+    return any(plain(op) in names for names in (FACTORS, CAUSAL, NORMS))
+
+
 def problem_of(call: Call) -> Operator | None:
     """The problem that the kernels of a call solve; None where its name, shapes or types are not known."""
     name, dims = plain(call.op), call.dims

@@ -48,6 +48,7 @@ def test_gaps_are_what_no_kernel_covers(tmp_path, name):
 
 def test_on_the_cpu_the_innermost_operators_count(tmp_path):
     events = [span("aten::linear", 0, 30, "cpu_op"), span("aten::addmm", 5, 20, "cpu_op"), span("aten::add", 40, 5, "cpu_op")]
+    events.append(span("aten::copy_", 6, 3, "cpu_op"))  # of the bias
     found = read_trace(written(tmp_path / "t.json", events))
     assert found.on_cpu and found.kinds == {"gemm": 20, "elementwise": 5}
 

@@ -82,9 +82,7 @@ def _columns(parts: Sequence[Any], chosen: Sequence[int] | slice = slice(None)) 
     if isinstance(first, Mapping):
         return {name: _columns([part[name] for part in parts], chosen) for name in first}
     if isinstance(first, (Demand, Resources)):
-        return replace(
-            first, **{f.name: _columns([getattr(part, f.name) for part in parts], chosen) for f in fields(first) if f.name != "phases"}
-        )
+        return replace(first, **{f.name: _columns([getattr(part, f.name) for part in parts], chosen) for f in fields(first) if f.name != "phases"})
     return first
 
 
