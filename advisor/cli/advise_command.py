@@ -190,8 +190,9 @@ def _traced(arguments: argparse.Namespace) -> str:
     from advisor.steps.traced_step import traced_step
 
     trace = read_trace(arguments.target)
-    named = [load_gpu(name) for name in arguments.gpu] or [match_device_name(trace.gpu)]
-    if len(named) > 1 or named[0] is None:
+    found = match_device_name(trace.gpu)
+    named = [load_gpu(name) for name in arguments.gpu] or ([found] if found else [])
+    if len(named) != 1:
         raise UsageError(f"{arguments.target}: which GPU it ran on", trace.gpu or None, "one of `advisor gpus`", "give one --gpu")
     predictor = load_predictor(Path(arguments.weights) if arguments.weights else None)
     name = Path(arguments.target).name

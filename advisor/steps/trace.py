@@ -124,13 +124,16 @@ def _thread(event: dict[str, Any]) -> tuple[str, str]:
     return str(event.get("pid")), str(event.get("tid"))
 
 
+_Asked = tuple[str, tuple[tuple[int, ...], ...], tuple[str, ...], tuple[str, ...]]
+
+
 def _calls(ran: list[dict[str, Any]], spans: list[dict[str, Any]], steps: int) -> tuple[Call, ...]:
     """The operators of one step, those that take longest first; a kernel that no operator launched stands for itself."""
-    groups: dict[tuple[object, ...], list[tuple[dict[str, Any], dict[str, Any]]]] = defaultdict(list)
+    groups: dict[_Asked, list[tuple[dict[str, Any], dict[str, Any]]]] = defaultdict(list)
     for kernel, owner in zip(ran, _owners(ran, spans), strict=True):
         by = owner or kernel
         said = by.get("args") or {}
-        dims = tuple(tuple(d) if _sizes(d) else () for d in said.get("Input Dims") or ())
+        dims = tuple(tuple(each) if _sizes(each) else () for each in said.get("Input Dims") or ())
         types, values = (tuple(map(str, said.get(key) or ())) for key in ("Input type", "Concrete Inputs"))
         groups[str(by["name"]), dims, types, values].append((kernel, by))
     calls = []
@@ -138,8 +141,7 @@ def _calls(ran: list[dict[str, Any]], spans: list[dict[str, Any]], steps: int) -
         longest = max((kernel for kernel, _ in members), key=lambda kernel: float(kernel["dur"]))
         count = max(round(len({id(by) for _, by in members}) / steps), 1)
         us = sum(kernel["dur"] for kernel, _ in members) / steps
-        named = {"op": op, "dims": dims, "types": types, "values": values}
-        calls.append(Call(**named, kernel=str(longest["name"]), count=count, us=us))
+        calls.append(Call(op=op, kernel=str(longest["name"]), count=count, us=us, dims=dims, types=types, values=values))
     return tuple(sorted(calls, key=lambda call: -call.us))
 
 

@@ -63,8 +63,8 @@ def problem_of(call: Call) -> Operator | None:
     unshaped = len(dims) <= first or len(call.types) <= first or 0 in dims[first]
     if not is_known(call.op) or unshaped or "HtoD" in call.kernel or "DtoH" in call.kernel:  # over PCIe
         return None
-    shape, dtype = dims[first] or (1,), TYPES.get(call.types[first])
-    if dtype is None:
+    shape, dtype = dims[first] or (1,), TYPES.get(call.types[first], "")
+    if not dtype:
         return None
 
     def of(kind: str, family: str, op: str, **sizes: float) -> Operator:

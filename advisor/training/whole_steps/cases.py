@@ -191,8 +191,8 @@ def read_points(path: Path, predictor: Predictor, fitted: Constants, progress: C
         for row in csv.DictReader(file):
             whole = row["mode"] == "agg" and float(row["attention_dp_size"] or 1) <= 1 and float(row["tp_size"]) <= 8
             if whole and row["backend"] in ("vllm", "sglang") and row["precision"] != "fp4":
-                us = 1e3 * float(row["silicon_tpot_ms"]), 1e3 * float(row["silicon_ttft_ms"] or 0)
-                measured[tuple(row[name] for name in POINT)].append(us)
+                times = 1e3 * float(row["silicon_tpot_ms"]), 1e3 * float(row["silicon_ttft_ms"] or 0)
+                measured[tuple(row[name] for name in POINT)].append(times)
     found = []
     for (system, engine, name, precision, ranks, experts, batch, prompt, output), us in measured.items():
         gpu = match_device_name(FOLDERS.get(system, system))
