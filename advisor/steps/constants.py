@@ -29,8 +29,8 @@ class Gaps:
 class Constants:
     """Everything about steps that was fitted, and the GPUs whose steps gaps and spread were fitted to.
 
-    `spread` widens the 80 % interval of a step of an engine; `served` is half an 80 % interval of the log that steps under load add to it,
-    by model, fitted to the other models ("": to all).
+    `spread` widens the 80 % interval of a step, by its launcher (`step.Priced.launcher`); `served` is half an 80 % interval of the log that
+    steps under load add to it, by model, fitted to the other models ("": to all).
     """
 
     gpus: tuple[str, ...]

@@ -33,6 +33,11 @@ class Priced:
     eager: bool
 
     @property
+    def launcher(self) -> str:
+        """The engine, `-eager` where it launches every kernel."""
+        return f"{self.engine}-eager" if self.eager else self.engine
+
+    @property
     def count(self) -> int:
         """Launches, collectives among them."""
         return sum(operator.count for operator, _ in self.kernels)
@@ -62,7 +67,7 @@ class Priced:
         for operator, cost in self.kernels:
             by_kind[operator.kind] += operator.count * cost.us * math.log(max(cost.high_us, cost.us) / min(cost.low_us, cost.us)) / 2
         by_kind["gaps"] = GAP_SPREAD * abs(gap)
-        half = fitted.spread[self.engine] * math.sqrt(sum(each * each for each in by_kind.values())) / total
+        half = fitted.spread[self.launcher] * math.sqrt(sum(each * each for each in by_kind.values())) / total
         return StepTime(us=total, low_us=total * math.exp(-half), high_us=total * math.exp(half))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -44,7 +45,7 @@ def train_steps(
     """The constants as `ceilings/steps.json` stores them: curves of the tables and the doubt of served points below the first folder, gaps
     and spread of the second."""
     curves = fit_curves(read_collectives(collectives))
-    start = {"gpus": [], "gaps": START, "spread": dict.fromkeys(START, 1.0), "served": {"": 0.0}, "collectives": curves}
+    start = {"gpus": [], "gaps": START, "spread": dict.fromkeys(itertools.chain(*ALIKE), 1.0), "served": {"": 0.0}, "collectives": curves}
     cases = read_cases(steps, predictor, read_constants(json.loads(json.dumps(start))), progress)
     fitted = fit_gaps(cases, read_constants(json.loads(json.dumps(start))))
     fitted = fit_spread(cases, fitted)
@@ -75,8 +76,8 @@ NeuSight timed one by one took 6 to 11 µs where they launch nothing (`view`, `s
 launch compiled code in about 5 µs, PyTorch an operator in about 10; the measured steps keep their GPUs busy and do not tell."""
 
 
-ALIKE = (ENGINES, ("torch", "inductor"))
-"""Engines whose steps are as far off."""
+ALIKE = (ENGINES, tuple(f"{engine}-eager" for engine in ENGINES), ("torch-eager", "inductor-eager"))
+"""Launchers whose steps are as far off: the engines' in CUDA graphs (decoding), without (prefills), and PyTorch."""
 
 
 def fit_spread(cases: Sequence[Case], fitted: Constants) -> Constants:
@@ -86,10 +87,10 @@ def fit_spread(cases: Sequence[Case], fitted: Constants) -> Constants:
     for case in cases:
         if case.gpu not in THROTTLED:
             time = case.priced.time(plain)
-            ratios[next(each for each in ALIKE if case.priced.engine in each)].append(
+            ratios[next(each for each in ALIKE if case.priced.launcher in each)].append(
                 abs(np.log(case.measured_us / time.us)) / np.log(time.high_us / time.us)
             )
-    found = {engine: round(float(np.quantile(mine, 0.8)), 3) for engines, mine in ratios.items() for engine in engines}
+    found = {name: round(float(np.quantile(mine, 0.8)), 3) for names, mine in ratios.items() for name in names}
     return replace(fitted, spread=fitted.spread | found)
 
 
