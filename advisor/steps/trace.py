@@ -174,7 +174,7 @@ def _leaves(operators: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def _innermost(ordered: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Those that end before the next begins."""
     after = [each["ts"] for each in ordered[1:]] + [float("inf")]
-    return [each for each, ts in zip(ordered, after, strict=True) if ts >= each["ts"] + each["dur"]]
+    return [each for each, ts in zip(ordered, after, strict=False) if ts >= each["ts"] + each["dur"]]
 
 
 def _summed(ran: list[dict[str, Any]], steps: int, on_cpu: bool, calls: tuple[Call, ...], gpu: str) -> Trace:

@@ -11,10 +11,12 @@ from advisor.steps.constants import load_constants
 from advisor.steps.latency import Cost, costs
 from advisor.steps.operators import Operator
 from advisor.steps.step import advice, problem_words
-from advisor.steps.trace import NAMED, Trace, kind_of
+from advisor.steps.trace import Trace, kind_of
 from advisor.steps.traced_problems import TRITON, Call, problem_of
-from advisor.system.errors import InputError, shorten
+from advisor.system.errors import shorten
 
+LISTED = 10
+"""Faults and operators that are not predicted, the longest first."""
 LEAST_US = 1.8
 """Of a kernel, however little it does: a tenth of the elementwise kernels in an A100 trace that HolisticTraceAnalysis publishes
 (`tests/data/nccl_parser_config`) take less."""
@@ -29,9 +31,6 @@ def traced_step(trace: Trace, gpu: GpuSpec, predictor: Predictor, name: str, com
         predictor: Of the operators.
         name: Of the trace, for the result.
         command: What the user typed, for the result.
-
-    Raises:
-        InputError: Nothing in the trace is known.
     """
     found = [(call, problem_of(call)) for call in trace.calls]
     known = [
@@ -39,9 +38,6 @@ def traced_step(trace: Trace, gpu: GpuSpec, predictor: Predictor, name: str, com
         for call, operator in found
         if operator is not None and operator.dtype in (*gpu.tensor_flop_per_clock_per_sm, "fp32")
     ]
-    if not known:
-        expected = "operators with their shapes, of fp32, tf32, bf16, fp16 or fp8"
-        raise InputError(f"{name}: no kernel of it is known", None, expected, "profile with record_shapes=True")
     priced = costs([operator for _, operator in known], gpu, predictor, "torch", references=False)
     rows = [_row(*each, cost, trace.wall_us) for each, cost in zip(known, priced, strict=True)]
     others = [call for call in trace.calls if all(call is not each for each, _ in known)]
@@ -116,11 +112,17 @@ def _caveats(trace: Trace, rows: list[StepOperator], others: list[Call]) -> list
             "a fault of the model or of the measurement"
             for row in rows
             if row.measured_us is not None and row.measured_us < 0.98 * row.bound_us
-        ][:NAMED]
+        ][:LISTED]
     if any(row.name.startswith(TRITON) for row in rows):
         said.append(f"{TRITON}…: by the bytes of their arguments; `advisor advise output_code.py::KERNEL` reads what Inductor generated")
+    if not rows:
+        said.append("the trace holds no shapes of the operators that are predicted: profile with record_shapes=True")
     if others:
-        share = sum(call.us for call in others) / sum(call.us for call in trace.calls)
-        names = "; ".join(f"{shorten(call.kernel, 60)} {call.us:,.0f} µs" for call in others[:NAMED])
+        by_name: dict[str, float] = {}
+        for call in others:
+            by_name[call.kernel] = by_name.get(call.kernel, 0.0) + call.us
+        longest = sorted(by_name.items(), key=lambda pair: -pair[1])[:LISTED]
+        share = sum(by_name.values()) / sum(call.us for call in trace.calls)
+        names = "; ".join(f"{shorten(name, 60)} {us:,.0f} µs" for name, us in longest)
         said.append(f"{share:.1%} of the measured time is of kernels that are not predicted: {names}")
     return said

@@ -121,6 +121,8 @@ def test_advice_on_a_trace(tmp_path, capsys):
     assert "mystery&lt;kernel&gt;" in page and found["operators"][0]["measured_us"] == 900
     assert main(["advise", str(path), "--output", str(tmp_path)]) == 2
     assert "which GPU" in capsys.readouterr().err
+    assert main(["advise", str(written(tmp_path / "u.json", EVENTS)), "--gpu", "A100", "--output", str(tmp_path)]) == 0
+    assert "record_shapes=True" in capsys.readouterr().out and "gemm, not predicted" in (tmp_path / "report.html").read_text()
 
 
 @pytest.mark.parametrize("text", ["", "[1", '{"a": 1}', '{"traceEvents": []}'])

@@ -22,7 +22,7 @@ def columns(result: StepResult) -> tuple[str, ...]:
 
 def is_trace(result: StepResult) -> bool:
     """Whether a trace says which operators there are."""
-    return result.operators[0].measured_us is not None
+    return result.measured_us is not None and not result.split
 
 
 def verdict(result: StepResult) -> str:
@@ -119,7 +119,7 @@ def step_text(result: StepResult) -> str:
     said += [f"> {line}" for line in result.advice] + [f"! {line}" for line in result.caveats] + [""]
     if result.measured:
         said += [*_aligned([MEASURED, *measured_rows(result)]), ""]
-    return "\n".join([*said, *_aligned([columns(result), *rows(result)])])
+    return "\n".join([*said, *(_aligned([columns(result), *rows(result)]) if result.operators else [])])
 
 
 def milliseconds(us: float) -> str:
