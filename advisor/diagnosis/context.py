@@ -19,6 +19,7 @@ from advisor.diagnosis.neighbours import Change, Limits, Neighbourhood, change, 
 from advisor.diagnosis.pricing import Pricing, now_us
 from advisor.gpus.hardware import GpuSpec
 from advisor.pipelines import Analysis, Bound, Demand, Schedule
+from advisor.pipelines.bound import throughput_per_us
 from advisor.result.schema import Configuration, Origin, Problem
 
 Need = Literal["configuration", "runs", "tiles", "experts", "measured", "entry", "entry_m", "dot"]
@@ -165,7 +166,8 @@ class LaunchContext:
     def divided(self) -> dict[str, float]:
         """Microseconds above the bound by the analytical model, by cause, unscaled; computed once, for most rules ask."""
         if self._memory.divided is None:
-            parts = {cause: first(us) for cause, us in pipelines.gap(self.asked, self.gpu, self.bound.us).items()}
+            least = self.bound.times_us["dram"] * throughput_per_us(self.gpu, None)["dram"]
+            parts = {cause: first(us) for cause, us in pipelines.gap(self.asked, self.gpu, self.bound.us, least).items()}
             self._memory.divided = {cause: max(us, 0.0) for cause, us in parts.items() if math.isfinite(us)}
         return self._memory.divided
 
