@@ -8,8 +8,8 @@ out: --leave-out and --test-gpu train anew on the other rows; --card runs all su
 Folders of aiconfigurator's or AITER's measured operators (`advisor train --help`) are always judged on groups left out: one in five weight
 matrices and layouts of heads, then each GPU; --leave-out shape or gpu, or --test-gpu, runs one of the two.
 
-A folder with launches.jsonl holds measured launches of kernels of published packages: the package's releases are fetched with pip and parsed,
-never run, and each launch is compiled. The constants shipped are judged; with --leave-out gpu, those fitted without the GPU judged.
+A folder with launches.jsonl holds measured launches of kernels of published packages: the package's releases are fetched with pip and
+parsed, never run, and each launch is compiled. The constants shipped are judged; with --leave-out gpu, those fitted without the GPU judged.
 
 examples:
   advisor evaluate tests/data/rows.csv

@@ -197,8 +197,8 @@ def latency_us(demand: Demand, gpu: GpuSpec, relax: Collection[str] = ()) -> Arr
 def gap(demand: Demand, gpu: GpuSpec, bound_us: Array, least_dram_bytes: Array | None = None) -> dict[str, Array]:
     """Split predicted latency minus bound into causes, by relaxing them one after another (so that the parts add up).
 
-    With `least_dram_bytes`, those that the bound counts, all that DRAM moves beyond them is traffic: what is read again, and what the L2 may
-    have kept and likely has not. Else it would be left to `efficiency`, as if DRAM were slow.
+    With `least_dram_bytes`, those that the bound counts, all that DRAM moves beyond them is traffic: what is read again, and what the L2
+    may have kept and likely has not. Else it would be left to `efficiency`, as if DRAM were slow.
 
     Returns:
         Per cause of `CAUSES`, and `efficiency` (what remains: pipelines below their peak), the microseconds, [n].

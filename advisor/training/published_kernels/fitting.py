@@ -32,8 +32,8 @@ PRIOR: Mapping[str, tuple[float, float]] = {
     "dram 9.0": (0.01, 0.1),
     "dram 10.0": (-0.17, 0.1),
 }
-"""What a constant is without measurements, and its standard deviation: assumed, but for what DRAM sustains. That is what published copies and
-reads have, relative to the 0.94 of `pipelines.dram`: BabelStream Dot 1.75 TB/s on an A100, 3.18 on an H100 (Azure, AI-benchmarking-guide),
+"""What a constant is without measurements, and its standard deviation: assumed, but for what DRAM sustains. That is what published copies
+and reads have, relative to the 0.94 of `pipelines.dram`: BabelStream Dot 1.75 TB/s on an A100, 3.18 on an H100 (Azure, AI-benchmarking-guide),
 bandwidthTest 6.0 on a B200 (newmind.ai, journal 18), over 1 less the turns of reads and writes."""
 OWN = {"dram": (0.0, 0.1), "start": (0.0, 0.1)}
 """The same of a compute capability's own part."""
@@ -82,7 +82,9 @@ def _columns(parts: Sequence[Any], chosen: Sequence[int] | slice = slice(None)) 
     if isinstance(first, Mapping):
         return {name: _columns([part[name] for part in parts], chosen) for name in first}
     if isinstance(first, (Demand, Resources)):
-        return replace(first, **{f.name: _columns([getattr(part, f.name) for part in parts], chosen) for f in fields(first) if f.name != "phases"})
+        return replace(
+            first, **{f.name: _columns([getattr(part, f.name) for part in parts], chosen) for f in fields(first) if f.name != "phases"}
+        )
     return first
 
 
@@ -161,7 +163,7 @@ def calibrated(rows: Sequence[Rows]) -> Constants:
     for name, (vendor, length, known) in regimes.items():
         wider = (name, f"{vendor}, long, {known}", f"{vendor}, {length}, new", f"nvidia, {length}, new", f"nvidia, long, {known}")
         key = next((key for key in wider if len(errors.get(key, ())) >= LEAST), None)
-        low, high = np.quantile(errors[key] if key else sum(errors.values(), []), (0.1, 0.9)).tolist()
+        low, high = np.quantile(errors[key] if key else [*itertools.chain(*errors.values())], (0.1, 0.9)).tolist()
         foreign = 1.0 if key and key.startswith(vendor) else 2.0  # of a vendor of which too little was measured
         found[name] = (foreign * min(low, -0.03), foreign * max(high, 0.03))
     return replace(fit(rows), errors=found)
@@ -173,7 +175,7 @@ def train(paths: Iterable[Path | str], exclude_gpus: Sequence[str], progress: Ca
     progress(f"fitting {sum(len(part.us) for part in rows)} launches")
     constants = calibrated(rows)
     return {
-        "source": "fitted to launches published by Liger-Kernel (linkedin/Liger-Kernel, benchmark/data; BSD-2-Clause, Copyright 2024 LinkedIn)",
+        "source": "fitted to launches published by Liger-Kernel (linkedin/Liger-Kernel, benchmark/data; BSD-2-Clause, (c) LinkedIn)",
         "gpus": sorted({part.gpu.name for part in rows}),
         "values": {name: round(value, 4) for name, value in constants.values.items()},
         "errors": {name: [round(end, 4) for end in ends] for name, ends in constants.errors.items()},
