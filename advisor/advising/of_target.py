@@ -25,7 +25,7 @@ from advisor.learned.base import ANALYTICAL, EXTRAPOLATED, Prediction, Predictor
 from advisor.learned.caveats import exact_products, held_by_power, unmeasured_vendor
 from advisor.learned.tunable_ceiling import tunable_ceiling
 from advisor.pipelines import problem_batch
-from advisor.result.schema import Configuration, Finding, Latency, LaunchReport, Recommendation, Result
+from advisor.result.schema import Configuration, Finding, Latency, LaunchReport, Recommendation, Result, nearest_to_peak
 from advisor.system.errors import NothingMatchedError
 from advisor.tables.audit import audit_table
 from advisor.tables.down_tables import SHARED
@@ -240,6 +240,7 @@ def _report(
             )
         )
     )
+    nearest, share = nearest_to_peak(times, now)
     return LaunchReport(
         id=launch.id,
         kernel=launch.kernel,
@@ -261,6 +262,8 @@ def _report(
         measured_rounds=measured.rounds if measured else None,
         occupancy=occupancy(analysis, gpu),
         efficiency=draft.bound_us / now if now else None,
+        peak_pipeline=nearest,
+        share_of_peak=share,
         headroom=before / ceiling.us - 1 if before else None,
         p_speedup_10pct=p_speedup,
         gap=diagnosis.gap,

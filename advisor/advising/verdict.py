@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
 
 from advisor.learned.base import ANALYTICAL, EXTRAPOLATED
 from advisor.rendering.figures import microseconds, share_text
-from advisor.result.schema import UNCERTAIN, LaunchReport, Origin, Verdict
+from advisor.result.schema import PIPELINES, UNCERTAIN, LaunchReport, Origin, PipelineTime, Verdict, nearest_to_peak
 
 GAIN, LIKELY = 1.1, 0.5
 """A launch counts as gaining where its recommendation is that much faster, and that (`p_speedup_10pct`) is at least as likely as not."""
@@ -202,10 +203,25 @@ def _to_the_bound(able: list[LaunchReport], us: float, bound_us: float, guess: s
         return f"; how far that is from the bound is not known, for {guess}"
     uncertain = sum(part.us for report in able for part in report.gap if part.cause == UNCERTAIN)
     if not uncertain:
-        return f", {us / bound_us:.2f} times the bound"
+        return f", {us / bound_us:.2f} times the bound{_of_peak(able, us)}"
     certain = f"{microseconds(bound_us)} µs are certain"
     whose = "its" if len(able) == 1 else "their"
     return f", {us / (bound_us + uncertain):.2f} times the least {whose} likely work takes, of which {certain}"
+
+
+def _of_peak(able: list[LaunchReport], us: float) -> str:
+    """`, with dram at 82 % of its peak`, of all launches together, which take `us`."""
+    name, share = nearest_to_peak(_together(able), us)
+    return f", with {name} at {share_text(share)} of its peak" if share is not None and share < 1.005 else ""
+
+
+def _together(able: list[LaunchReport]) -> Iterator[PipelineTime]:
+    """The pipelines of launches one after another, whatever rates those have that run at several."""
+    for name in PIPELINES:
+        parts = [part for report in able for part in report.pipelines if part.pipeline == name and part.throughput_per_s > 0]
+        if parts:
+            rate = parts[0].throughput_per_s
+            yield replace(parts[0], demand=sum(part.demand * rate / part.throughput_per_s for part in parts))
 
 
 def _origin(able: list[LaunchReport]) -> Origin:

@@ -75,7 +75,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="GPU, by any name `advisor gpus` knows, or a TOML file that describes one; repeat it, or separate with commas",
     )
-    options.add_model_arguments(parser)
+    options.add_model_arguments(parser, "; several, separated by commas, have a report each")
     add_kernel_arguments(parser)
     parser.add_argument("--tokens", type=options.positive_integers, nargs="+", metavar="M", help="token counts (default: the table's)")
     options.add_sizes_argument(parser, "sizes of a bundled kernel's problem")
@@ -98,6 +98,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="measured latencies to compare with: rows (CSV), or a profile of Nsight Compute (ncu --csv) or torch's "
         "profiler, whose kernels are matched by name, threads and CTAs",
+    )
+    parser.add_argument(
+        "--try-for",
+        type=options.amount_of_time,
+        metavar="SECONDS",
+        help="where one configuration of a kernel is known: how long its warps, stages and blocks are varied, compiled and predicted, all "
+        "launches together (default: 20, or ADVISOR_TRY_FOR; 0: not at all)",
     )
     options.add_untrusted_argument(parser)
     parser.add_argument("--weights", metavar="FILE", help="weights that `advisor train` wrote (default: those shipped)")
@@ -125,16 +132,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Advise, for every GPU asked for."""
-    from advisor.advising.targets.kinds import is_triton_cache
-    from advisor.advising.targets.resolve import is_folder
-    from advisor.autotuning.decisions.exchange import cache_file
-
+    """Advise, for every model and GPU asked for."""
     options.require_room(arguments)
     if not arguments.target.strip():  # else it would be this folder
         raise UsageError("no target is named", repr(arguments.target), "a file, a folder, or a kernel", "see `advisor advise --help`")
     arguments.gpu = options.gpu_names(arguments.gpu)
-    arguments.output = arguments.output or str(Path("advisor-out") / _folder_name(arguments))
+    models = [name.strip() for name in (arguments.model or "").split(",") if name.strip()] or [arguments.model]
+    if len(models) > 1:  # a misspelt one is told before the first report is written
+        from advisor.tables.models import find_model
+
+        models = [find_model(str(name)).name for name in models]
+    documents = []
+    for model in models:
+        output = Path(arguments.output) / str(model) if arguments.output and len(models) > 1 else arguments.output
+        documents += _documents(argparse.Namespace(**{**vars(arguments), "model": model, "output": output}))
+    if arguments.format == "json":
+        sys.stdout.write(documents[0] if len(documents) == 1 else "[\n" + ",\n".join(document.rstrip() for document in documents) + "\n]\n")
+    return 0
+
+
+def _documents(arguments: argparse.Namespace) -> list[str]:
+    """Advise for one model, or none, and every GPU; the JSON documents, where they are asked for."""
+    from advisor.advising.targets.kinds import is_triton_cache
+    from advisor.advising.targets.resolve import is_folder
+    from advisor.autotuning.decisions.exchange import cache_file
+
+    arguments.output = str(arguments.output or Path("advisor-out") / _folder_name(arguments))
     cache = cache_file(arguments.target)
     if cache is not None:
         documents = _tuned(arguments, *cache)
@@ -150,9 +173,7 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         documents = [_for_gpu(arguments, next(iter(arguments.gpu), None), Path(arguments.output))[0]]
         tell_of_others(Path(arguments.output), SIDE_BY_SIDE)
-    if arguments.format == "json":
-        sys.stdout.write(documents[0] if len(documents) == 1 else "[\n" + ",\n".join(document.rstrip() for document in documents) + "\n]\n")
-    return 0
+    return documents
 
 
 def _folder_name(arguments: argparse.Namespace) -> str:
@@ -282,14 +303,39 @@ def _compiled(arguments: argparse.Namespace, name: str | None, output: Path) -> 
     command = shlex.join(["advisor", *sys.argv[1:]])
     with progress_bar("compiling") as advance:
         result = advise_compiled(
-            arguments.target, gpu, cache=arguments.cache or "warm", command=command, asked=launch_options(arguments), progress=advance
+            arguments.target,
+            gpu,
+            cache=arguments.cache or "warm",
+            command=command,
+            asked=launch_options(arguments),
+            progress=advance,
+            try_s=arguments.try_for,
         )
+    if answered := _answered(result):
+        from advisor.cli import build_parser
+
+        sys.argv = shlex.split(answered)
+        return _compiled(build_parser("advise").parse_args(sys.argv[1:]), name, output)
     for warning in result.warnings:
         options.warn(warning)
     document = shown(result, arguments.format, str(write(result, output)), verbose=arguments.verbose)
-    if arguments.format != "json" and len({launch.kernel for launch in result.launches}) > 1:
+    if arguments.format != "json" and (not result.verdict.current_us or len({launch.kernel for launch in result.launches}) > 1):
         show_commands(result, indent="    " if arguments.format == "md" else "")
     return document, result
+
+
+def _answered(result: Result) -> str | None:
+    """The command that a report on one program asks for, completed by someone at the terminal; None where nothing is asked or answered."""
+    asked = next((action.snippet for action in result.actions if action.rule is None and action.snippet), None)
+    if result.verdict.current_us or asked is None or "\n" in asked or not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return None
+    print(f"{result.verdict.sentence} {result.actions[0].title}", file=sys.stderr)
+    for option in re.findall(r"(--\S+ \S*)…", asked):
+        print(f"{option} ", end="", file=sys.stderr, flush=True)
+        if not (answer := sys.stdin.readline().strip()):
+            return None
+        asked = asked.replace(f"{option}…", f"{option}{shlex.quote(answer)}", 1)
+    return asked
 
 
 def _tuned(arguments: argparse.Namespace, file: Path, kernel: str | None) -> list[str]:

@@ -66,6 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
     from advisor.learned import load_predictor
     from advisor.rendering.steps.page import step_page
     from advisor.rendering.steps.text import step_text
+    from advisor.steps.collectives import ENGINES
     from advisor.steps.model_config import load_architecture
     from advisor.steps.step import StepRequest, predict_step
     from advisor.steps.trace import read_trace, with_measured
@@ -75,6 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
     model = load_architecture(arguments.model)
     split = Split(tensor=arguments.tp, pipeline=arguments.pp, experts=arguments.ep)
     gpus = [load_gpu(name) for name in options.gpu_names(arguments.gpu)]
+    halved = model.dtype == "fp32" and arguments.engine in ENGINES  # the engines load such weights in 16 bits
     predictor = load_predictor(arguments.weights)
     command = "advisor " + " ".join(sys.argv[1:])
     results = [
@@ -84,7 +86,7 @@ def run(arguments: argparse.Namespace) -> int:
                 load=load,
                 split=split,
                 engine=arguments.engine,
-                dtype=arguments.dtype,
+                dtype=arguments.dtype or ("bf16" if halved else None),
                 eager=True if arguments.eager else None,
                 training=arguments.train,
                 replicas=arguments.dp,

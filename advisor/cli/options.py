@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
-from advisor.gpus.hardware import GpuSpec, load_gpu
+from advisor.gpus.hardware import GpuSpec, gpus_with_words_of, load_gpu, match_device_name
 from advisor.system.errors import NoRoomError, UsageError, printable
 from advisor.system.writing import replacing
 
@@ -41,14 +41,14 @@ def _positive(text: str, expected: str) -> int:
     return value
 
 
-def days(text: str) -> float:
-    """A number of days, zero or more."""
+def amount_of_time(text: str) -> float:
+    """A number of days, or of seconds, zero or more."""
     try:
         value = float(text)
     except ValueError:
         value = math.nan
     if not (math.isfinite(value) and value >= 0):
-        raise argparse.ArgumentTypeError(f"must be a number of days, 0 or more, as in 30 or 0.5 (got {text!r})")
+        raise argparse.ArgumentTypeError(f"must be a number, 0 or more, as in 30 or 0.5 (got {text!r})")
     return value
 
 
@@ -106,9 +106,9 @@ def operand_type(text: str) -> str:
     return name
 
 
-def add_model_arguments(parser: argparse.ArgumentParser) -> None:
-    """`--model`, `--hidden-size`, `--top-k`, `--tensor-parallel`, `--expert-parallel`."""
-    parser.add_argument("--model", metavar="NAME", help="model the table belongs to, e.g. Qwen3-30B-A3B")
+def add_model_arguments(parser: argparse.ArgumentParser, more: str = "") -> None:
+    """`--model`, of which there may be `more` to say, `--hidden-size`, `--top-k`, `--tensor-parallel`, `--expert-parallel`."""
+    parser.add_argument("--model", metavar="NAME", help=f"model the table belongs to, e.g. Qwen3-30B-A3B{more}")
     parser.add_argument("--hidden-size", type=positive_integer, metavar="H", help="hidden size (the K of w13)")
     parser.add_argument("--top-k", type=positive_integer, metavar="K", help="experts per token")
     parser.add_argument("--tensor-parallel", type=positive_integer, metavar="P", help="GPUs each expert is split over")
@@ -138,7 +138,7 @@ def token_counts(groups: list[list[int]] | None, sizes: Sequence[Mapping[str, in
 
 
 def gpu_names(groups: Sequence[str]) -> list[str]:
-    """The names of `--gpu A --gpu B,C`, each once; the path of a TOML file may have commas.
+    """The names of `--gpu A --gpu B,C`, each once; the path of a TOML file may have commas. What a near name is taken for is said.
 
     Raises:
         UsageError: One names nothing.
@@ -149,6 +149,9 @@ def gpu_names(groups: Sequence[str]) -> list[str]:
         if not any(parts):
             raise UsageError("--gpu names no GPU", repr(group), "a name that `advisor gpus` lists", "leave the option out, or name one")
         names |= dict.fromkeys(filter(None, parts))
+    for name in names:
+        if match_device_name(name) is None and len(meant := gpus_with_words_of(name)) == 1:
+            note(f"--gpu {name}: taken for {meant[0].name} ({meant[0].device_names[0]})")
     return list(names)
 
 

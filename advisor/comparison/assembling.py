@@ -73,14 +73,14 @@ def assemble(
     measured, static = counts(subjects)
     measured_mean, static_mean = means(subjects)
     shown = dict.fromkeys(
-        gpu for subject in subjects for gpu in (*(row.gpu for row in subject.measured), *(row.gpu for row in subject.static))
+        gpu for subject in subjects for row in (*subject.measured, *subject.static, *subject.resources) for gpu in row.gpu.split(", ")
     )
     return ComparisonResult(
         tool_version=__version__,
         command=options.command,
         base=base,
         head=head,
-        gpus=tuple(shown) or tuple(gpu.name for gpu in gpus),
+        gpus=tuple(sorted(shown, key=[*(gpu.name for gpu in gpus), *shown].index)) or tuple(gpu.name for gpu in gpus),
         predictor="; ".join(_sources(subjects)) or predictor.name,
         headline=headline(subjects, measured, static),
         measured_counts=measured,

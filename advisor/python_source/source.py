@@ -21,6 +21,7 @@ from advisor.python_source.imports import (
     Import,
     as_function,
     assigned_expressions,
+    imports_in,
     imports_of,
     inner_imports_of,
     is_triton_jit,
@@ -133,6 +134,13 @@ class SourceFile:
                 return [replace(star, alias=name, name=name)]
         return []
 
+    def bound_around(self, node: ast.FunctionDef, name: str) -> tuple[bool, list[Import]]:
+        """Whether a function around another gives a name something, as a closure sees it, and where it imports it from."""
+        for scope in reversed(self.module_names.place(node).scopes):
+            if isinstance(scope, ast.FunctionDef) and self.module_names.assigned_in(scope, name):
+                return True, [item for each in statements_within(scope) for item in imports_in(each) if item.alias == name]
+        return False, []
+
     def _gives(self, name: str, depth: int) -> bool:
         """Whether a name is among all that it gives."""
         listed = self.alternatives.get("__all__", [])
@@ -193,7 +201,8 @@ class SourceFile:
     @cached_property
     def triton_roots(self) -> frozenset[str]:
         """Names that stand for triton or a module of it."""
-        return frozenset(alias for alias, items in self.imports.items() if any(i.is_triton or i.name in HANDED_ON for i in items))
+        every = (*self.inner_imports.items(), *self.imports.items())
+        return frozenset(alias for alias, items in every if any(i.is_triton or i.name in HANDED_ON for i in items))
 
     @cached_property
     def assignments(self) -> dict[str, ast.expr]:

@@ -9,7 +9,7 @@ import unicodedata
 from collections.abc import Sequence
 from dataclasses import replace
 
-from advisor.result.schema import Configuration, Finding, Latency, LaunchReport, Problem, Result
+from advisor.result.schema import UNCERTAIN, Configuration, Finding, Latency, LaunchReport, Problem, Result, SourceText
 
 SEVERITIES = ("error", "warning", "advice", "info")
 MEMORY_PIPELINES = ("dram", "l2", "smem")
@@ -127,6 +127,11 @@ def known(launch: LaunchReport) -> bool:
     return launch.measured is not None or launch.predicted is not None
 
 
+def of_one_program(launch: LaunchReport, result: Result) -> bool:
+    """Whether the launch's grid is not known, so that its figures are those of one program and say nothing of how long it takes."""
+    return result.verdict.current_us == 0 and launch.problem.sizes == {"programs": 1} and launch.measured is None
+
+
 def stuck(launch: LaunchReport) -> bool:
     """Whether the launch fails: not one CTA of its configuration fits the GPU, or the launch refuses it."""
     if known(launch) or launch.occupancy is None:
@@ -220,6 +225,40 @@ def share_of_ceiling(launch: LaunchReport) -> float | None:
 def to_win(launch: LaunchReport) -> float:
     """Microseconds between now and the tunable ceiling (or the bound, where no ceiling is known)."""
     return current(launch).us - (launch.ceiling or launch.bound).us
+
+
+def peak_text(launch: LaunchReport) -> str:
+    """`1.31x the bound, 82 % of dram's peak`: how near the launch drives a pipeline to its peak; empty where that is not known."""
+    share = launch.share_of_peak
+    if share is None or share >= 1.005 or stuck(launch) or launch.bound.us <= 0:  # above all of it: a fault, which is said as such
+        return ""
+    sure = not any(part.cause == UNCERTAIN for part in launch.gap)  # else the bound is that of what is certain alone
+    times = f"{current(launch).us / launch.bound.us:.2f}x the bound, " if sure else ""
+    return f"{times}{share_text(share)} of {clean(launch.peak_pipeline)}'s peak"
+
+
+EXPLAINED = 0.1
+"""Share of the distance to the bound that a finding has to save for the distance to be explained, and of the latency that it has to be for
+there to be anything to explain."""
+HEAVIEST = 3
+"""Lines of source that stand for an explanation."""
+
+
+def heaviest_lines(launch: LaunchReport, sources: Sequence[SourceText]) -> list[str]:
+    """The lines of source that ask most of the pipeline that binds the configuration, where no finding says why it is far from its bound:
+    `line 8, 12.3 µs of alu: row = i // (2 * HALF)`."""
+    gap = current(launch).us - launch.bound.us
+    saved = max((finding.saving_us or 0.0 for finding in launch.findings), default=0.0)
+    name = launch.config_binding_pipeline
+    if stuck(launch) or gap < EXPLAINED * current(launch).us or saved >= EXPLAINED * gap:
+        return []
+    texts = {(piece.file, number): text for piece in sources for number, text in enumerate(piece.lines, piece.first_line)}
+    lines = sorted(launch.source_lines, key=lambda line: -line.time_us.get(name, 0.0))[:HEAVIEST]
+    return [
+        f"line {line.line}, {microseconds(line.time_us[name])} µs of {clean(name)}: {clean(texts.get((line.file, line.line), '').strip())}"
+        for line in lines
+        if line.time_us.get(name, 0.0) >= EXPLAINED * gap
+    ]
 
 
 def ordered_findings(findings: tuple[Finding, ...]) -> list[Finding]:

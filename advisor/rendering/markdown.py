@@ -123,7 +123,7 @@ def _launch_table(result: Result, *, budget: int) -> str:
     if not result.launches:
         return "No launches.\n\n"
     groups = group(result.launches)
-    rows = [_launch_row(part, launch) for part in groups for launch in part.launches]
+    rows = [_launch_row(part, launch, result) for part in groups for launch in part.launches]
     changed = [launch.recommendation is not None for part in groups for launch in part.launches]
     header = (
         "| launch | now | ceiling | bound | of ceiling | binding | recommended | speedup | change |\n"
@@ -143,11 +143,12 @@ def _launch_table(result: Result, *, budget: int) -> str:
     return header + "".join(row for index, row in enumerate(rows) if index in kept) + said + "\n"
 
 
-def _launch_row(part: Group, launch: LaunchReport) -> str:
+def _launch_row(part: Group, launch: LaunchReport, result: Result) -> str:
     now = figures.current(launch)
     ceiling, advice = launch.ceiling, launch.recommendation
     share = figures.share_text(figures.share_of_ceiling(launch))
-    latency = "not known" if figures.unset(launch) else f"{figures.with_interval(now.us, now)} {now.origin}"
+    unknown = figures.unset(launch) or figures.of_one_program(launch, result)
+    latency = "not known" if unknown else f"{figures.with_interval(now.us, now)} {now.origin}"
     cells = [
         f"{escape(part.name)} {escape(part.label(launch))}",
         "cannot launch" if figures.stuck(launch) else latency,

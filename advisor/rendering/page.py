@@ -119,6 +119,7 @@ def _environment(templates: str) -> Environment:
     )
     environment.filters |= {
         "bound_words": figures.bound_words,
+        "peak_text": figures.peak_text,
         "us": figures.microseconds,
         "interval": figures.interval,
         "interval_words": figures.interval_words,

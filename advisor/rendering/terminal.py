@@ -13,7 +13,7 @@ from rich.text import Text
 from advisor.rendering import figures, overview, side_by_side, tuned
 from advisor.rendering.folding import fold, width_of
 from advisor.rendering.grouping import Group, group
-from advisor.result.schema import Action, Finding, Latency, LaunchReport, Result
+from advisor.result.schema import Action, Finding, Latency, LaunchReport, Result, SourceText
 
 SCREEN = 22
 """Lines that a terminal shows at once, the command and the path of the report beside them."""
@@ -111,7 +111,8 @@ def _group_lines(part: Group, result: Result, *, single: bool) -> list[Text]:
     labels = [part.label(launch) if part.size else part.apart.get(launch.id, "") for launch in part.launches]
     width = max(map(len, labels))
     for launch, label in zip(part.launches, (text.ljust(width) for text in labels), strict=True):
-        out += _launch_lines(launch, label, findings=FINDINGS_OF_ONE_LAUNCH if single else 1)
+        unsized = figures.of_one_program(launch, result)
+        out += _launch_lines(launch, label, result.sources, findings=FINDINGS_OF_ONE_LAUNCH if single else 1, unsized=unsized)
     out.append(Text(""))
     return out
 
@@ -137,10 +138,10 @@ def _tuned_lines(view: tuned.ProblemView) -> list[Text]:
     return [*out, Text("")]
 
 
-def _launch_lines(launch: LaunchReport, label: str, *, findings: int) -> list[Text]:
+def _launch_lines(launch: LaunchReport, label: str, sources: Sequence[SourceText], *, findings: int, unsized: bool) -> list[Text]:
     now = figures.current(launch)
     line = Text(f"  {label}  " if label else "  ")
-    line.append(_column("cannot launch" if figures.stuck(launch) else _latency(now)), style="bold")
+    line.append(_column("cannot launch" if figures.stuck(launch) else "latency not known" if unsized else _latency(now)), style="bold")
     if launch.ceiling is not None:
         line.append(f"ceiling {_us(launch.ceiling.us)}   ")
     line.append(f"bound {_us(launch.bound.us)} ({figures.clean(launch.binding_pipeline)})".ljust(24))
@@ -148,6 +149,8 @@ def _launch_lines(launch: LaunchReport, label: str, *, findings: int) -> list[Te
         line.append("   ")
         share = figures.share_of_ceiling(launch)
         line.append("ranked first of its configurations" if figures.unset(launch) else "" if share is None else _of_ceiling(share))
+    if peak := figures.peak_text(launch):
+        line.append(f"   {peak}")
     line.rstrip()
     out = [line]
     if launch.library is not None:
@@ -156,6 +159,7 @@ def _launch_lines(launch: LaunchReport, label: str, *, findings: int) -> list[Te
     out += [Text(f"  x fault: {figures.clean(fault)}", style="bold red") for fault in launch.faults]
     indent = 4 if label else 2
     out += [_finding(item, indent=indent) for item in figures.ordered_findings(launch.findings)[:findings]]
+    out += [Text(f"{' ' * indent}· {text}", style="dim") for text in figures.heaviest_lines(launch, sources)]
     advice = launch.recommendation
     if advice is not None:
         line = Text(" " * indent + "> ")
@@ -226,7 +230,8 @@ def _action_lines(number: int, action: Action) -> list[Text]:
     line.append(figures.clean(action.title), style="bold")
     if action.saving_us > 0:
         line.append(f"   saves ~{figures.microseconds(action.saving_us)} µs ({action.origin})")
-    return [line, Text(f"     {figures.clean(action.detail)}")] if action.detail else [line]
+    more = [text for text in (action.detail, action.snippet) if text and "\n" not in text]
+    return [line, *(Text(f"     {figures.clean(text)}") for text in more)]
 
 
 def _encodable(line: Text, encoding: str) -> Text:

@@ -12,7 +12,7 @@ from typing import Literal
 
 from advisor.result.schema import Configuration, Finding, Fingerprint, Latency, Problem, Recommendation
 
-COMPARISON_SCHEMA_VERSION = "1.2"
+COMPARISON_SCHEMA_VERSION = "1.3"
 
 BASE_IS_FASTER = "the configuration of the base, no slower than anything else that is known"
 """The reason of advice that goes back to what the base had."""
@@ -112,7 +112,8 @@ class StaticRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceRow:
-    """One kernel with one configuration, compiled on both sides for one GPU. `reason`: why a side is missing."""
+    """One kernel with one configuration, compiled on both sides for one GPU. `reason`: why a side is missing; `unfinished`: for its
+    compiler came to no end, which says nothing of the kernel."""
 
     kernel: str
     gpu: str
@@ -120,6 +121,7 @@ class ResourceRow:
     base: Resources | None
     head: Resources | None
     reason: str = ""
+    unfinished: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,7 +191,10 @@ class Subject:
     failures: tuple[Failure, ...] = ()
     configurations_added: tuple[str, ...] = ()
     configurations_removed: tuple[str, ...] = ()
+    configurations: tuple[int, int] = (0, 0)  # how many either side tunes over
     notes: tuple[str, ...] = ()  # what was assumed, and what could not be compared and why
+    line: int | None = None  # of the head's file, where it begins
+    hint: str = ""  # what to say of it in advisor.toml
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

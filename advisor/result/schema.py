@@ -7,12 +7,12 @@ written as JSON and read back without loss (`advisor.result.result_json`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-SCHEMA_VERSION = "1.1"
-"""1.1: the library reference of a launch."""
+SCHEMA_VERSION = "1.2"
+"""1.1: the library reference of a launch. 1.2: its share of a pipeline's peak."""
 
 Origin = Literal["measured", "simulated", "predicted", "specified"]
 """What a number is. Simulated: it stands where a measurement would, and comes from a fake device or from rows that say so."""
@@ -191,6 +191,16 @@ class GapPart:
     note: str = ""
 
 
+def nearest_to_peak(pipelines: Iterable[PipelineTime], us: float | None) -> tuple[str | None, float | None]:
+    """The pipeline that a launch of `us` microseconds drives nearest to its peak, and the share of its throughput that is, on the average
+    over the launch and the whole GPU; None where `us` is not known."""
+    times = {part.pipeline: 1e6 * part.demand / part.throughput_per_s for part in pipelines if part.throughput_per_s > 0}
+    if not us or not times:
+        return None, None
+    name = max(times, key=lambda each: times[each])
+    return name, times[name] / us
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
     """One cause that a rule found. `saving_us` is what curing it alone would save (savings do not add up); None: unknown.
@@ -299,6 +309,8 @@ class LaunchReport:
     faults: tuple[str, ...] = ()  # e.g. "measured 3.1 us is below the bound 4.0 us: model or measurement fault"
     source_lines: tuple[SourceLine, ...] = ()  # of kernels whose compiled code was read
     library: Latency | None = None  # what the best library kernel takes for the same problem, where one was measured
+    peak_pipeline: str | None = None  # the one that the launch drives nearest to its peak
+    share_of_peak: float | None = None  # of its throughput, on the average over the latency now; measured above 1: a fault
     decision: str | None = None  # launches of one decision change together (w13 and w2 of a layer, of one entry or two); None: alone
 
     @property

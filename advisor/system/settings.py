@@ -4,6 +4,7 @@ ADVISOR_AUTOTUNE      mode of every `@advisor.autotune`, over what the decorator
 ADVISOR_CACHE_DIR     folder of the tuning cache, and of compiled kernels in `compiled/` (default: triton-advisor in $XDG_CACHE_HOME, or
                       in %LOCALAPPDATA% on Windows, or in ~/.cache)
 ADVISOR_DEBUG         where it is set, an internal failure shows its traceback
+ADVISOR_TRY_FOR       seconds for which other configurations of a kernel are tried where `--try-for` does not say (default: 20; 0: none)
 ADVISOR_CORPUS        folder of tuned tables of the serving stacks, read beside $VLLM_TUNED_CONFIG_FOLDER and $SGLANG_MOE_CONFIG_DIR
 TRITON_DEJAVU_STORAGE folder of triton-dejavu's caches, read where it is set
 
@@ -18,6 +19,7 @@ ADVISOR_RECORD_CONTENTS       names of the tensors whose contents are recorded t
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -39,6 +41,18 @@ class Settings:
     dejavu_storage: Path | None
     table_folders: tuple[Path, ...]
     debug: bool
+    try_for: str
+
+    @property
+    def try_s(self) -> float:
+        """Seconds for which other configurations of a kernel are tried.
+
+        Raises:
+            UsageError: ADVISOR_TRY_FOR is no such number.
+        """
+        if not re.fullmatch(r"\d{1,7}(\.\d+)?", self.try_for):
+            raise UsageError("ADVISOR_TRY_FOR: not a number of seconds", self.try_for, "0 or more", "correct or unset it")
+        return float(self.try_for)
 
     @property
     def mode(self) -> Mode | None:
@@ -61,6 +75,7 @@ def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
         dejavu_storage=Path(dejavu) if dejavu and dejavu != "none" else None,
         table_folders=tuple(Path(name) for name in tables if name),
         debug=bool(environment.get("ADVISOR_DEBUG")),
+        try_for=environment.get("ADVISOR_TRY_FOR", "").strip() or "20",
     )
 
 

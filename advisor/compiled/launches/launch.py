@@ -40,6 +40,7 @@ class KernelLaunch:
         shapes: Shape per tensor descriptor.
         same: Pointer arguments that are the same tensor as another one, and which.
         grid: Programs; None: not known, one is counted.
+        grid_text: The expression over arguments that it was worked out from; empty: it was given as numbers, or comes from the file.
         divisible: Arguments that are multiples of 16; None: pointers, integers whose value says so, and strides that are taken to be.
         problem: What is computed, where the file says so.
         tunable: Names of the constants that are its configuration; None: all that are not sizes.
@@ -56,6 +57,7 @@ class KernelLaunch:
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     same: Mapping[str, str] = field(default_factory=dict)
     grid: tuple[int, ...] | None = None
+    grid_text: str = ""
     divisible: frozenset[str] | None = None
     problem: Problem | None = None
     tunable: frozenset[str] | None = None

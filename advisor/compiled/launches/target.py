@@ -106,7 +106,7 @@ def make_launch(
         return launch if launch.grid is not None else _with_grid_note(launch, known, num_sms, size)
     if isinstance(grid, str):
         known = {**next(guesses(source, function, launch.given)).constexprs, **launch.given.scalars, **known}
-        return replace(launch, grid=grid_of(grid, known, source))
+        return replace(launch, grid=grid_of(grid, known, source), grid_text="" if re.fullmatch(r"[\d,\s]+", grid) else grid)
     return replace(launch, grid=checked_grid(grid, grid))
 
 
