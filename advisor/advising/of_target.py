@@ -237,6 +237,7 @@ def _report(
                 ranked=ranked,
                 refused=draft.refused,
                 recommended=ranked if offered is not None and offered.configuration != launch.configuration else None,
+                offered=offered.configuration if offered is not None else None,
             )
         )
     )

@@ -42,7 +42,7 @@ SHARPNESS = 0.05
 FOLDS = 5
 """Of kernels left out, for the errors on GPUs that are known."""
 LEAST = 8
-"""Errors below which a regime has too few for quantiles of its own, and takes those of another; twice those of another vendor."""
+"""Errors below which a regime has too few for quantiles of its own, and takes those of another; three times those of another vendor."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,7 +164,7 @@ def calibrated(rows: Sequence[Rows]) -> Constants:
         wider = (name, f"{vendor}, long, {known}", f"{vendor}, {length}, new", f"nvidia, {length}, new", f"nvidia, long, {known}")
         key = next((key for key in wider if len(errors.get(key, ())) >= LEAST), None)
         low, high = np.quantile(errors[key] if key else [*itertools.chain(*errors.values())], (0.1, 0.9)).tolist()
-        foreign = 1.0 if key and key.startswith(vendor) else 2.0  # of a vendor of which too little was measured
+        foreign = 1.0 if key and key.startswith(vendor) else 3.0  # of a vendor of which too little was measured
         found[name] = (foreign * min(low, -0.03), foreign * max(high, 0.03))
     return replace(fit(rows), errors=found)
 
