@@ -65,7 +65,7 @@ def rows(gpu_name: str) -> Rows:
         resources=Resources(registers=32 * one, shared_memory_bytes=0 * one, num_warps=4 * one),
     )
     chains = tuple(Chain(rounds=1.0 + i % 3, reductions=i % 2, from_dram=1.0) for i in range(n))
-    made = Rows(gpu=gpu, cache="cold", kernels=tuple(f"k{i % 6}" for i in range(n)), chains=chains, demand=demand, us=one)
+    made = Rows(gpu=gpu, cache="cold", kernels=tuple(f"k{i % 6}" for i in range(n)), chains=chains, demand=demand, us=one, bound_us=one)
     return replace(made, us=made.predicted_us(shipped()))
 
 

@@ -80,7 +80,11 @@ def _errors(model: LibraryModel, part: Measured) -> tuple[np.ndarray, np.ndarray
 
 
 def _summed(found: Sequence[tuple[Any, np.ndarray, np.ndarray, np.ndarray]]) -> dict[str, float]:
-    error, held, below = (np.concatenate([each[i] for each in found]) for i in (1, 2, 3))
+    return figures(*(np.concatenate([each[i] for each in found]) for i in (1, 2, 3)))
+
+
+def figures(error: np.ndarray, held: np.ndarray, below: np.ndarray) -> dict[str, float]:
+    """Figures of rows: log(predicted / measured), whether the interval holds them, whether they are below the bound."""
     relative = 100 * np.abs(np.expm1(error))
     return {
         "rows": int(error.size),

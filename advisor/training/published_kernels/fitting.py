@@ -47,7 +47,7 @@ LEAST = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rows:
-    """Launches of one GPU with one cache state, stacked: demand, measured microseconds [n], and their places among all."""
+    """Launches of one GPU with one cache state, stacked: demand, measured latency and bound in microseconds [n]."""
 
     gpu: GpuSpec
     cache: str
@@ -55,6 +55,7 @@ class Rows:
     chains: tuple[Any, ...]
     demand: Demand
     us: Array
+    bound_us: Array
 
     def take(self, chosen: Sequence[int]) -> Rows:
         """Some of the rows."""
@@ -64,6 +65,7 @@ class Rows:
             chains=tuple(self.chains[i] for i in chosen),
             demand=_columns([self.demand], chosen),
             us=self.us[list(chosen)],
+            bound_us=self.bound_us[list(chosen)],
         )
 
     def predicted_us(self, constants: Constants) -> Array:
@@ -102,6 +104,7 @@ def stacked(measured: Iterable[Measured]) -> list[Rows]:
             chains=tuple(each.analysis.chain for each in group),
             demand=_columns([each.analysis.asked for each in group]),
             us=np.array([each.us for each in group]),
+            bound_us=np.array([each.analysis.bound.us for each in group]),
         )
         for (_, cache), group in groups.items()
     ]
