@@ -425,7 +425,8 @@ def _with_ceiling(report: LaunchReport, best: LaunchReport, count: int, worth: f
     if best.predicted is None or best.configuration is None:
         return report
     source = f"analytical model, best of {count} configurations: {best.configuration.label()}"
-    now = report.measured.us if report.measured else (report.predicted.us if report.predicted else None)
+    before = report.before(best.predicted)
+    now = before.us if before is not None else None
     ceiling = replace(best.predicted, source=source)
     if now is not None and now < ceiling.us:  # what was measured is reached, whatever is predicted
         ceiling = Latency(us=now, origin="predicted", source=source)

@@ -93,6 +93,10 @@ def run(arguments: argparse.Namespace) -> int:
     if any(map(is_steps_folder, arguments.data)):
         return _evaluate_steps(arguments, progress)
     if all(map(is_layout, arguments.data)):
+        if arguments.weights or arguments.card or arguments.leave_out not in (None, "gpu"):
+            raise UsageError(
+                "launches of published kernels are judged by the constants shipped, or with GPUs left out", None, "--leave-out gpu"
+            )
         gpus = [load_gpu(name).name for name in arguments.test_gpu]
         figures = judge(arguments.data, gpus if gpus or arguments.leave_out == "gpu" else None, progress)
         print(json.dumps(figures, indent=2)) if arguments.format == "json" else show_splits({"launches of published kernels": figures})

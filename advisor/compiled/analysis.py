@@ -83,14 +83,15 @@ def kernel_analysis(inspection: Inspection, gpu: GpuSpec, cache: str = "warm", f
     needed = work_of(inspection.demand, gpu)
     asked, chain = _demand(inspection, gpu, facts, cache)
     least, config = bound(needed, gpu, cache), config_bound(needed, _certain(asked, inspection, gpu), gpu, cache)
-    likely_us = max(float(bound(likely_work_of(inspection.demand, gpu), gpu, cache).us.reshape(-1)[0]), float(least.us.reshape(-1)[0]))
+    likely = likely_work_of(inspection.demand, gpu)
+    likely_us = max(float(bound(likely, gpu, cache).us.reshape(-1)[0]), float(least.us.reshape(-1)[0]))
     plan = schedule(asked, gpu)
     us = float(np.atleast_1d(latency_us(asked, gpu))[0])
     bound_us = float(least.us.reshape(-1)[0])
     predicted = _predicted(us, asked, gpu, bound_us) if math.isfinite(us) else None
     parts: tuple[GapPart, ...] = ()
     if predicted is not None:
-        split = gap(asked, gpu, least.us)
+        split = gap(asked, gpu, least.us, least_amounts(likely, gpu, cache)["dram"])
         if likely_us > CONSIDERABLE * bound_us:
             uncertain = np.minimum(likely_us - bound_us, split["efficiency"])
             split = {UNCERTAIN: uncertain, **split, "efficiency": split["efficiency"] - uncertain}
