@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -14,14 +15,19 @@ import numpy as np
 from advisor.autotuning import internals, watching
 from advisor.autotuning.decisions.cache import Cache, Row
 from advisor.autotuning.decisions.failures import LeftOut, TooSlowError, left_out
-from advisor.autotuning.decisions.leases import Extending
+from advisor.autotuning.decisions.leases import LEASE_S, Extending
 from advisor.autotuning.outputs import Outputs, tensors_of
 from advisor.autotuning.run_clock import RunClock
 from advisor.autotuning.tunable import Tunable
+from advisor.system.counting import several
 
+log = logging.getLogger("advisor.autotune")
 QUANTILES = (0.5, 0.2, 0.8)
 POLL_S = (0.005, 0.2)
 """How often a process looks whether another has finished what it waits for: from often to rarely."""
+
+SAY_AFTER_S = 2.0
+"""A wait for another process that takes longer is told."""
 
 WHOLE = 0.5
 """A benchmark that gives this share of what hooks and launch take together, or more, times both. One that does not time the hooks gives
@@ -91,7 +97,8 @@ class Session:
         waiting = [place for place in places if place not in self.rows]
         if not waiting:
             return
-        delay = POLL_S[0]
+        delay: float = POLL_S[0]
+        idle_since: float | None = None
         with Extending(lambda: self.cache.extend(self.problem)):
             while waiting:
                 # As many at once as are compiled at once; one by one where nothing is compiled, so that processes share evenly.
@@ -102,12 +109,23 @@ class Session:
                         claimed.append(place)
                 if claimed:
                     self._measure_claimed(claimed)
-                    delay = POLL_S[0]
+                    delay, idle_since = POLL_S[0], None
                 else:
+                    idle_since = self._waits(len(waiting), idle_since)
                     time.sleep(delay)
                     delay = min(2 * delay, POLL_S[1])
                     self.refresh()
                 waiting = [place for place in waiting if place not in self.rows]
+
+    def _waits(self, count: int, since: float | None) -> float:
+        """Since when another process has been waited for; says so once where it takes long. `math.inf`: it was said."""
+        if since is None:
+            return time.monotonic()
+        if time.monotonic() - since > SAY_AFTER_S:
+            name, held = self.tuner.base_fn.__name__, several(count, "configuration")
+            log.warning("%s: waits for another process that measures %s; its claim lapses after %g s at most", name, held, LEASE_S)
+            return math.inf
+        return since
 
     @property
     def _compiles(self) -> bool:

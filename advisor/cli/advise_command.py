@@ -106,7 +106,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="where one configuration of a kernel is known: how long its warps, stages and blocks are varied, compiled and predicted, all "
         "launches together (default: 20, or ADVISOR_TRY_FOR; 0: not at all)",
     )
-    options.add_untrusted_argument(parser)
+    options.add_compiling_arguments(parser)
     parser.add_argument("--weights", metavar="FILE", help="weights that `advisor train` wrote (default: those shipped)")
     parser.add_argument(
         "-o",
@@ -319,7 +319,7 @@ def _compiled(arguments: argparse.Namespace, name: str | None, output: Path) -> 
     for warning in result.warnings:
         options.warn(warning)
     document = shown(result, arguments.format, str(write(result, output)), verbose=arguments.verbose)
-    if arguments.format != "json" and (not result.verdict.current_us or len({launch.kernel for launch in result.launches}) > 1):
+    if arguments.format == "md" or (arguments.format == "text" and len({launch.kernel for launch in result.launches}) > 1):
         show_commands(result, indent="    " if arguments.format == "md" else "")
     return document, result
 

@@ -16,7 +16,9 @@ def add_kernel_arguments(parser: argparse.ArgumentParser) -> None:
     """Constants, arguments, types, grid and launch options of a kernel."""
     group = parser.add_argument_group("a kernel in a file")
     group.add_argument("--constexpr", action="append", default=[], metavar="NAME=VALUE", help="a tl.constexpr argument")
-    group.add_argument("--arg", action="append", default=[], metavar="NAME=VALUE", help="value of a numeric argument")
+    group.add_argument(
+        "--arg", action="append", default=[], metavar="NAME=VALUE", help="value of a number, or of a tuple: 'strides=(4096,1)'"
+    )
     group.add_argument("--content", action="append", default=[], metavar="NAME=VALUE", help="what an index tensor holds everywhere")
     group.add_argument("--signature", metavar="TYPES", help='"*fp16,*fp16,i32" in order, or "x_ptr=*fp16,n=i32"')
     group.add_argument("--element", metavar="TYPE", help="type behind pointers whose type is not given (fp16)")
@@ -24,7 +26,12 @@ def add_kernel_arguments(parser: argparse.ArgumentParser) -> None:
     for name in LAUNCH_OPTIONS:
         group.add_argument("--" + name.replace("_", "-"), type=options.positive_integer, metavar="N")
     group.add_argument("--op", metavar="NAME", help="operator of a kernel that its file describes (KERNELS)")
-    group.add_argument("--toml", metavar="FILE", help="the same in a file: signature, constexprs, arguments, grid, num_warps, configs, …")
+    group.add_argument(
+        "--toml",
+        metavar="FILE",
+        help="the same in a file: signature, constexprs, arguments, grid, num_warps, configs, …, and what only a file says: [contents] of "
+        "index tensors, [sizes] in elements and [shapes] of tensors (x_ptr = [65536, 4096])",
+    )
 
 
 def launch_options(arguments: argparse.Namespace) -> LaunchOptions:

@@ -13,6 +13,7 @@ from typing import Any, TextIO
 
 from advisor.gpus.hardware import GpuSpec, gpus_with_words_of, load_gpu, match_device_name
 from advisor.system.errors import NoRoomError, UsageError, printable
+from advisor.system.settings import check_compile_limit
 from advisor.system.writing import replacing
 
 FORMATS = ("text", "json", "md")
@@ -221,19 +222,28 @@ def note(message: str) -> None:
     print(f"advisor: {message}", file=sys.stderr)
 
 
-def add_untrusted_argument(parser: argparse.ArgumentParser) -> None:
-    """`--untrusted`, which `require_room` reads."""
+def add_compiling_arguments(parser: argparse.ArgumentParser) -> None:
+    """`--compile-limit` and `--untrusted`, which `require_room` reads."""
+    parser.add_argument(
+        "--compile-limit",
+        metavar="S[,ALL]",
+        help="seconds that one compilation may take (120), and all of them together; what is not compiled by then timed out",
+    )
     parser.add_argument(
         "--untrusted", action="store_true", help="a stranger's kernel: refuse to compile it where nothing holds it (`advisor doctor`)"
     )
 
 
 def require_room(arguments: argparse.Namespace) -> None:
-    """Raises where what is to be compiled is a stranger's and this machine has no room for it.
+    """Sets how long compilations may take, and raises where what is to be compiled is a stranger's and this machine has no room for it.
 
     Raises:
         NoRoomError: A wall does not stand.
+        UsageError: The limit is none.
     """
+    if arguments.compile_limit:
+        check_compile_limit(arguments.compile_limit, "--compile-limit")
+        os.environ["ADVISOR_COMPILE_LIMIT"] = arguments.compile_limit
     if not arguments.untrusted:
         return
     from advisor.compiled.compiler.pool import room_lacks

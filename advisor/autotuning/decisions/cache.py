@@ -89,6 +89,8 @@ class Cache:
         self._pid = -1
         self._owner = ""
         self._lock = threading.RLock()
+        self._inode: int | None = None
+        self._seen: dict[tuple[str, str], tuple[str, float, float]] = {}  # claims of others: owner, lease, since when on our clock
         with _fork:
             _all.add(self)
 
@@ -168,7 +170,12 @@ class Cache:
                     )
                     return True
                 state, owner, lease, attempts, _ = found
-                if state != CLAIMED or not may_take_over(owner, lease, now):
+                if state != CLAIMED:
+                    return False
+                seen = self._seen.get((problem, config))
+                if seen is None or seen[:2] != (owner, lease):
+                    seen = self._seen[problem, config] = (owner, lease, time.monotonic())
+                if not may_take_over(owner, lease, now, time.monotonic() - seen[2]):
                     return False
                 if attempts >= ATTEMPTS:
                     connection.execute(
@@ -267,12 +274,15 @@ class Cache:
             except sqlite3.Error as error:
                 if self.in_memory:
                     raise
-                self._fall_back(f"{self.path} cannot be used ({error})")
+                self._fall_back(error)
                 return action(self._open())
 
     def _open(self) -> sqlite3.Connection:
         if self._connection is not None and self._pid == os.getpid():
-            return self._connection
+            if self.path is None or self.in_memory or _inode(self.path) == self._inode:
+                return self._connection
+            log.warning("the tuning cache %s was deleted or replaced: what is decided from now on goes into a new one", self.path)
+            self.close()
         self._pid, self._owner = os.getpid(), owner_name()
         if self.path is None or self.in_memory:
             self._connection = in_memory()
@@ -280,19 +290,39 @@ class Cache:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._connection = patiently(self.path)
+            self._inode = _inode(self.path)
         except (OSError, sqlite3.Error) as error:
-            self._fall_back(f"{self.path} cannot be used ({getattr(error, 'strerror', None) or error})")
+            self._fall_back(error)
         assert self._connection is not None
         return self._connection
 
-    def _fall_back(self, why: str) -> None:
+    def _fall_back(self, error: Exception) -> None:
         """Goes on in memory, with what the file still gives."""
         self.in_memory = True
         memory = in_memory()
         kept = copied_to(self.path, memory) if self.path is not None else False
         what = "it is read, and new results stay in memory" if kept else "tuning goes on in memory"
-        log.warning("the tuning cache %s: %s (`advisor cache prune --damaged` removes a damaged file)", why, what)
+        why = getattr(error, "strerror", None) or error
+        log.warning("the tuning cache %s cannot be used (%s): %s%s", self.path, why, what, _remedy(error))
         self._connection = memory
+
+
+def _inode(path: Path) -> int | None:
+    """What tells a file from another of its name; None where there is none."""
+    try:
+        return path.stat().st_ino
+    except OSError:
+        return None
+
+
+def _remedy(error: Exception) -> str:
+    """What helps, where something does: removing a damaged file, or another folder."""
+    text = str(error)
+    if "not a database" in text or "malformed" in text:
+        return " (`advisor cache prune --damaged` removes a damaged file)"
+    if "no locks" in text:
+        return " (set ADVISOR_CACHE_DIR to a folder on a local disk)"
+    return ""
 
 
 def _row(config: str, state: str, us: Any, low: Any, high: Any, predicted: Any, reason: str, at: float, took: Any) -> Row:

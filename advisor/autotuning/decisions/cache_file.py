@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import re
 import sqlite3
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
+
+try:
+    import fcntl
+except ImportError:  # Windows, whose file systems have locks
+    fcntl = None  # type: ignore[assignment]
 
 VERSION = 2
 BUSY_S = 30.0
@@ -47,6 +53,7 @@ def _take_from_reasons(connection: sqlite3.Connection) -> None:
 
 def patiently(path: Path) -> sqlite3.Connection:
     """Opens the file; SQLite's own patience does not cover the switch to WAL, which several new processes may make at once."""
+    _need_locks(path.parent)
     until = time.monotonic() + BUSY_S
     while True:
         try:
@@ -55,6 +62,21 @@ def patiently(path: Path) -> sqlite3.Connection:
             if "locked" not in str(error) or time.monotonic() > until:
                 raise
             time.sleep(0.01)
+
+
+def _need_locks(folder: Path) -> None:
+    """SQLite would wait for BUSY_S in vain where the file system has no locks.
+
+    Raises:
+        sqlite3.OperationalError: It has none.
+    """
+    if fcntl is None:
+        return
+    with tempfile.TemporaryFile(dir=folder) as probe:
+        try:
+            fcntl.lockf(probe, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise sqlite3.OperationalError(f"the file system has no locks: {error.strerror}") from None
 
 
 def _file(path: Path) -> sqlite3.Connection:

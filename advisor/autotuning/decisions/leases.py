@@ -43,9 +43,12 @@ def _among() -> str:
     return processes.namespace() or platform.node()
 
 
-def may_take_over(owner: str, lease_until: float, now: float) -> bool:
-    """Whether a claim no longer stands."""
-    return lease_until < now or is_alive(owner) is False
+def may_take_over(owner: str, lease_until: float, now: float, unchanged_s: float = 0.0) -> bool:
+    """Whether a claim no longer stands; `unchanged_s` is how long this process has seen that lease, by its own clock.
+
+    A lease far in the future is one of a machine whose clock is ahead: a living owner would have extended it by then.
+    """
+    return lease_until < now or unchanged_s > LEASE_S or is_alive(owner) is False
 
 
 class Extending:
