@@ -13,7 +13,7 @@ from advisor.advising.choice import NEAR_BEST
 from advisor.advising.exports import triton_config
 from advisor.advising.launch_facts import gpu_figures
 from advisor.advising.missing_options import Lacking, missing_options, options_besides, say_contents, say_missing
-from advisor.advising.trials import DOUBT, LEAST_S, Regrid, Trials
+from advisor.advising.trials import DOUBT, LEAST_S, OTHER_WORK, Regrid, Trials
 from advisor.advising.verdict import verdict
 from advisor.advising.warm_cache import warm_cache
 from advisor.compiled.analysis import PROBLEM_NOTE, KernelAnalysis
@@ -401,9 +401,10 @@ def _search(main: LaunchReport, space: str, looked: _Looked) -> SearchReport:
     for number, target in enumerate(t for t in looked.targets.values() if t.space == space):
         report = looked.reports.get(target.id)
         us = report.predicted.us if report is not None and report.predicted is not None else None
-        state = "complete" if us is not None else "failed: does not compile" if report is None else "failed: cannot launch"
+        failure = _why_not(looked.failed[target.id]) if report is None else "cannot launch"
+        state = "complete" if us is not None else f"failed: {failure}"
         if us is None:
-            failures[state.removeprefix("failed: ")] = failures.get(state.removeprefix("failed: "), 0) + 1
+            failures[failure] = failures.get(failure, 0) + 1
         given = target.launch.given
         names = target.launch.tunable or frozenset(given.constexprs)
         configuration = (report.configuration if report is not None else None) or Configuration(
@@ -419,6 +420,11 @@ def _search(main: LaunchReport, space: str, looked: _Looked) -> SearchReport:
         trials=tuple(trials),
         failures=failures,
     )
+
+
+def _why_not(reason: str) -> str:
+    """Why nothing is predicted of a configuration, in a few words."""
+    return "other work" if reason == OTHER_WORK else "no end in time" if "was not compiled" in reason else "does not compile"
 
 
 def _with_ceiling(report: LaunchReport, best: LaunchReport, count: int, worth: float = WORTH_CHANGING) -> LaunchReport:

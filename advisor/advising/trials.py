@@ -38,8 +38,10 @@ LEAST_OF_PRODUCT, MOST_STAGES = 16, 5
 LEAST_S = 4.0
 """What a launch is given at least, while there is time: two configurations take about that."""
 SAME_BYTES, SAME_FLOP = 0.01, 0.2
-"""Shares by which the distinct bytes and the useful FLOP of two configurations of the same work may differ: partial results of a last block,
-and the blocks on the diagonal of a causal product, of which half is masked away."""
+"""Shares by which the distinct bytes and the useful FLOP of two configurations of the same work may differ: partial results of a last
+block, and the blocks on the diagonal of a causal product, of which half is masked away."""
+
+OTHER_WORK = "it does not do the same work"
 
 Values = Mapping[str, int]
 """Of the tunables by name, launch options among them."""
@@ -124,7 +126,7 @@ class Trials:
         looked = analyse_targets(targets, self.gpu, self.cache, workers=self.workers, counted=self.counted)
         for values, (tried, outcome) in zip(batch, looked, strict=True):
             if isinstance(outcome, KernelAnalysis) and not same_work(demand, outcome.inspection.demand):
-                outcome = Unreadable(id=tried.id, reason="it does not do the same work")
+                outcome = Unreadable(id=tried.id, reason=OTHER_WORK)
             found[_key(values)] = (tried, outcome)
         self._slowest = max(self._slowest, time.monotonic() - started)
         self._tried += len(batch)
@@ -148,17 +150,18 @@ class Trials:
     def _neighbours(self, values: dict[str, int], analysis: KernelAnalysis) -> Iterator[dict[str, int]]:
         """One step from a configuration in one tunable, and in a block and the warps together."""
         blocks = [name for name in values if name not in ("num_warps", "num_stages")]
-        steps = [{name: factor} for name in ("num_warps", *blocks) for factor in (2.0, 0.5)]
+        steps = [{"num_warps": factor} for factor in (2.0, 0.5)]
+        if stages := values.get("num_stages"):
+            steps += [{"num_stages": (stages + more) / stages} for more in (1, 2, -1) if 1 <= stages + more <= MOST_STAGES]
+        steps += [{name: factor} for name in blocks for factor in (2.0, 0.5)]
         steps += [{name: factor, "num_warps": factor} for name in blocks for factor in (2.0, 0.5)]
         least = dict.fromkeys(values, 1) | (dict.fromkeys(blocks, LEAST_OF_PRODUCT) if analysis.inspection.demand.total_tensor_flop else {})
         most = {"num_warps": warps_at_most(Target.of(self.gpu))}
         for step in steps:
             if step.keys() <= values.keys():
-                other = {**values, **{name: int(values[name] * factor) for name, factor in step.items()}}
+                other = {**values, **{name: round(values[name] * factor) for name, factor in step.items()}}
                 if all(least[name] <= other[name] <= most.get(name, other[name]) for name in step):
                     yield other
-        if (stages := values.get("num_stages", 0)) > 0:
-            yield from ({**values, "num_stages": each} for each in (stages + 1, stages - 1) if 1 <= each <= MOST_STAGES)
 
     def _blocks(self, analysis: KernelAnalysis, until: float) -> tuple[KernelLaunch, dict[str, int], list[str]]:
         """The launch with all pinned, its constants that are blocks, and sentences on those that look like it and are none.
