@@ -8,7 +8,9 @@ A decided call reads its key with a generated function and looks it up in one di
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
+import weakref
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from typing import Any
 
@@ -83,6 +85,7 @@ class Tuner(Tunable):
         self.configs_timings: dict[Any, Any] = {}
         self._buckets = keys.bucket_functions(self.options.key_buckets, self.keys)
         self._lock = threading.RLock()
+        _all.add(self)
         self._launched: tuple | None = None  # the arguments of the launch that is on
         self._always: frozenset[str] | None = None  # arguments that had a dtype in every call
         self._sometimes: frozenset[str] = frozenset()
@@ -326,11 +329,25 @@ class Tuner(Tunable):
         self.__dict__.update(state)
         self.serial = new_serial()
         self._lock = threading.RLock()
+        _all.add(self)
         self._launched = None
         self._always, self._sometimes = None, frozenset()
         self._hot = (self._reader(frozenset(), None), {})
         self.cache = decided
 
+
+_all: weakref.WeakSet[Tuner] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    """In a child there is no thread but this one: what another was deciding when the process forked is decided by nobody here."""
+    for tuner in _all:
+        if not tuner._lock._is_owned():  # type: ignore[attr-defined]
+            tuner._lock, tuner._nargs, tuner._launched = threading.RLock(), None, None
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 _RUN = Tuner.run
 """What `kernel[grid]` does by itself, faster; where `run` is another, it is that one's."""
