@@ -90,7 +90,7 @@ class Tuner(Tunable):
         self.configs_timings: dict[Any, Any] = {}
         self._buckets = keys.bucket_functions(self.options.key_buckets, self.keys)
         self._lock = threading.RLock()
-        _tuners.add(self)
+        _all.add(self)
         self._launched: tuple | None = None  # the arguments of the launch that is on
         self._always: frozenset[str] | None = None  # arguments that had a dtype in every call
         self._sometimes: frozenset[str] = frozenset()
@@ -354,23 +354,24 @@ class Tuner(Tunable):
         self.__dict__.update(state)
         self.serial = new_serial()
         self._lock = threading.RLock()
-        _tuners.add(self)
+        _all.add(self)
         self._launched = None
         self._always, self._sometimes = None, frozenset()
         self._hot = (self._reader(frozenset(), None), {})
         self.cache = decided
 
 
-_tuners: weakref.WeakSet[Tuner] = weakref.WeakSet()
+_all: weakref.WeakSet[Tuner] = weakref.WeakSet()
 
 
 def _after_fork() -> None:
-    """In a child no thread is deciding: a lock that one held in the parent would never be given back."""
-    for tuner in list(_tuners):
-        tuner._lock, tuner._launched, tuner._nargs = threading.RLock(), None, None
+    """In a child there is no thread but this one: what another was deciding when the process forked is decided by nobody here."""
+    for tuner in _all:
+        if not tuner._lock._is_owned():  # type: ignore[attr-defined]
+            tuner._lock, tuner._nargs, tuner._launched = threading.RLock(), None, None
 
 
-if hasattr(os, "register_at_fork"):  # where there are forks
+if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
 
 _RUN = Tuner.run

@@ -106,7 +106,9 @@ def run(arguments: argparse.Namespace) -> int:
         if len(layouts) < len(arguments.data):
             raise UsageError("measured operators of whole stacks are judged by themselves", " ".join(arguments.data), " ".join(layouts))
         chosen_gpus = [load_gpu(name).name for name in arguments.test_gpu] or None
-        asked = {"nk": ("shape",), None: ("gpu",) if chosen_gpus else silicon_training.SPLITS}.get(arguments.leave_out, (arguments.leave_out,))
+        asked = {"nk": ("shape",), None: ("gpu",) if chosen_gpus else silicon_training.SPLITS}.get(
+            arguments.leave_out, (arguments.leave_out,)
+        )
         splits = silicon_training.judge(layouts, chosen_gpus, asked, progress, arguments.given)
         print(json.dumps(_finite(splits), indent=2)) if arguments.format == "json" else show_splits(splits)
         return 0
