@@ -99,7 +99,7 @@ def say_missing(
         detail = (
             "The work was counted with a guess (see what is not known), and may be quite another."
             if sized
-            else ("The times here are those of one program, and say nothing of the launch, nor of which configuration is best.")
+            else "Only then can a latency be told, and which configuration is best. A grid is 8192, or 64,8, or cdiv(n, BLOCK)."
         )
     commands = [_command(kernel, target, command, alone) for kernel in kernels] if command else []
     return (Action(title=title, detail=detail, saving_us=0.0, origin="predicted", launches=ids, snippet="\n".join(commands) or None),)

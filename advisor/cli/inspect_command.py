@@ -19,7 +19,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from advisor.cli import options
-from advisor.cli.kernel_options import add_kernel_arguments, launch_options
+from advisor.cli.options import add_kernel_arguments, launch_options
 from advisor.gpus.hardware import GpuSpec, load_gpu
 from advisor.system.errors import AdvisorError, InputError, UsageError
 

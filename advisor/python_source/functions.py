@@ -156,6 +156,8 @@ class FunctionReader(FileReader):
             return self.visit(statement.value) if statement.value is not None else None
         if isinstance(statement, ast.If):
             return self._body(statement.body if self._true(statement.test) else statement.orelse)
+        if isinstance(statement, ast.Try):  # what is caught does not happen, as far as is known
+            return self._body([*statement.body, *statement.orelse, *statement.finalbody])
         if isinstance(statement, (ast.While, ast.For)):
             return self._loop(statement)
         if isinstance(statement, (ast.Break, ast.Continue)):

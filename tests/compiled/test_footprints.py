@@ -22,11 +22,12 @@ HEAD = "import triton\nimport triton.language as tl\n\n@triton.jit\n"
 ROWS, COLUMNS = 4096, 8192
 
 
-def inspected(kernel: str, tmp_path: Path, grid: int = ROWS, **arguments: int) -> Inspection:
+def inspected(kernel: str, tmp_path: Path, grid: int = ROWS, weights: int | None = None, **arguments: int) -> Inspection:
     path = tmp_path / "k.py"
     path.write_text(HEAD + textwrap.dedent(kernel))
     arguments |= {"cols": COLUMNS} if "cols" in kernel else {}
-    launch = make_launch(read_source(path), "k", arguments=arguments, constexprs={"BLOCK": 1024}, grid=(grid,))
+    constants = {"BLOCK": 1024} | ({"WEIGHTS": weights} if weights else {})
+    launch = make_launch(read_source(path), "k", arguments=arguments, constexprs=constants, grid=(grid,))
     return inspect_launch(launch, compile_target("sm_90"), POOL)
 
 
@@ -141,21 +142,23 @@ def test_bytes_of_unknown_place_are_not_said_to_be_loaded_again(arguments: dict[
 
 
 TWO_TENSORS = """
-    def k(x_ptr, weight_ptr, out_ptr, cols, BLOCK: tl.constexpr):
+    def k(x_ptr, weight_ptr, out_ptr, cols, BLOCK: tl.constexpr, WEIGHTS: tl.constexpr):
         row = tl.program_id(0)
         for start in range(0, cols, BLOCK):
             at = start + tl.arange(0, BLOCK)
             x = tl.load(x_ptr + row * cols + at)
-            w = tl.load(weight_ptr + at)
+            w = tl.load(weight_ptr + row % WEIGHTS * cols + at)
             tl.store(out_ptr + row * cols + at, x * w)
 """
 
 
 def test_the_line_named_is_that_of_what_is_loaded_again(tmp_path: Path) -> None:
-    """Where all fits the L2, which then binds; where rows stream from DRAM, reading the weights again costs nothing."""
-    finding = found(inspected(TWO_TENSORS, tmp_path, grid=512)).get("repeated-loads")
+    """Where all fits the L2, which then binds; where rows stream from DRAM, reading the weights again costs nothing. Weights of one row,
+    which every program needs, are none that are loaded again."""
+    finding = found(inspected(TWO_TENSORS, tmp_path, grid=512, weights=4)).get("repeated-loads")
     assert finding is not None and finding.source_line == 11
-    assert "repeated-loads" not in found(inspected(TWO_TENSORS, tmp_path, grid=4 * ROWS))
+    assert "repeated-loads" not in found(inspected(TWO_TENSORS, tmp_path, grid=4 * ROWS, weights=4))
+    assert "repeated-loads" not in found(inspected(TWO_TENSORS, tmp_path, grid=512, weights=1))
 
 
 PADDED = """

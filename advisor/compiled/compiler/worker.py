@@ -225,10 +225,10 @@ def reason(error: BaseException) -> str:
     """Why it failed, in one line: triton's innermost message, without the source it prints around it."""
     where = ""
     for cause in causes(error):
-        # Triton prints "at line:column: the last lines of the function ... ^ message": the message is what follows the caret.
-        place = re.match(r"\s*(?:@.*\s+)*def (\w+)", getattr(cause, "src", None) or "")
-        line = getattr(getattr(cause, "node", None), "lineno", 0)
-        where = f"line {line} from `def {place.group(1)}`: " if place and line else where
+        # Triton prints "at line:column: source of the function ... ^ message": the message is what follows the caret.
+        function = re.search(r"^\s*def (\w+)", str(getattr(cause, "src", "")), re.MULTILINE)
+        line = getattr(getattr(cause, "node", None), "lineno", None)
+        where = f"line {line} from `def {function[1]}`: " if function and line else where
     first = innermost(error)
     if guard().REFUSED:
         return where + repr(guard().REFUSED[-1])

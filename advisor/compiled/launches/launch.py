@@ -25,6 +25,7 @@ from advisor.compiled.guesses.guess_errors import certain_of_guesses, with_guess
 from advisor.compiled.guesses.inference import Given, Guess, guesses
 from advisor.compiled.ir.contents import not_given, what_holds
 from advisor.compiled.ir.execution import Inputs
+from advisor.compiled.launches.too_large import judged
 from advisor.python_source.literal_values import passed_in
 from advisor.python_source.rebuild import rebuild
 from advisor.python_source.source import SourceFile
@@ -45,6 +46,7 @@ class KernelLaunch:
         shapes: Shape per tensor descriptor.
         same: Pointer arguments that are the same tensor as another one, and which.
         grid: Programs; None: not known, one is counted.
+        grid_text: The expression over arguments that it was worked out from; empty: it was given as numbers, or comes from the file.
         divisible: Arguments that are multiples of 16; None: pointers, integers whose value says so, and strides that are taken to be.
         problem: What is computed, where the file says so.
         tunable: Names of the constants that are its configuration; None: all that are not sizes.
@@ -61,6 +63,7 @@ class KernelLaunch:
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     same: Mapping[str, str] = field(default_factory=dict)
     grid: tuple[int, ...] | None = None
+    grid_text: str = ""
     divisible: frozenset[str] | None = None
     problem: Problem | None = None
     tunable: frozenset[str] | None = None
@@ -162,7 +165,8 @@ def compile_launch(
             if late is not None and guess.label not in SMALL_GUESSES:
                 continue  # what took too long takes as long with other types
             try:
-                compiled = compile_kernel(request_for(launch, guess, target, sass), workers)
+                request = request_for(launch, guess, target, sass)
+                compiled = judged(request, workers) or compile_kernel(request, workers)
                 return *_as_stored(launch, compiled, guess, workers, sass), tuple(failures)
             except CompileError as error:
                 if error.kind in ("refused", "absent"):
@@ -190,7 +194,8 @@ def _as_stored(launch: KernelLaunch, compiled: CompiledKernel, guess: Guess, wor
     with contextlib.suppress(CompileError, IrError):
         corrected = with_stored_types(guess, compiled.ttir, launch.given.element) if guess.guessed else guess
         if corrected.signature != guess.signature:
-            return compile_kernel(request_for(launch, corrected, compiled.target, sass), workers), corrected
+            request = request_for(launch, corrected, compiled.target, sass)
+            return judged(request, workers) or compile_kernel(request, workers), corrected
     return compiled, guess
 
 

@@ -111,7 +111,7 @@ def make_launch(
         return launch if launch.grid is not None else _with_grid_note(launch, known, num_sms, size)
     if isinstance(grid, str):
         known = {**next(guesses(source, function, launch.given)).constexprs, **launch.given.scalars, **known}
-        return replace(launch, grid=grid_of(grid, known, source))
+        return replace(launch, grid=grid_of(grid, known, source), grid_text="" if re.fullmatch(r"[\d,\s]+", grid) else grid)
     return replace(launch, grid=checked_grid(grid, grid))
 
 
@@ -228,7 +228,7 @@ def _unknown_options(launch: KernelLaunch, elsewhere: LaunchCalls) -> list[str]:
 
 
 def grid_of(text: str, names: Mapping[str, Any], source: SourceFile) -> tuple[int, ...]:
-    """A grid from `1024`, `64,8` or an expression over arguments: `cdiv(M, BLOCK_M) * cdiv(N, BLOCK_N)`.
+    """A grid from `1024`, `64,8`, `(64, 8)` or an expression over arguments: `cdiv(M, BLOCK_M) * cdiv(N, BLOCK_N)`.
 
     Raises:
         UsageError: It is none.
@@ -248,7 +248,7 @@ def grid_of(text: str, names: Mapping[str, Any], source: SourceFile) -> tuple[in
             f"numbers, or an expression{known}, as in cdiv(M, BLOCK_M)",
             "give the value of a size that lacks one (--arg NAME=VALUE)",
         ) from None
-    return checked_grid(value, text)
+    return checked_grid(value[0] if len(value) == 1 and isinstance(value[0], tuple) else value, text)
 
 
 def checked_grid(value: Any, shown: Any) -> tuple[int, ...]:

@@ -13,6 +13,7 @@ import hashlib
 import importlib.machinery
 import inspect
 import json
+import linecache
 import os
 import sys
 import threading
@@ -90,14 +91,20 @@ class Recorder:
         self.write({"format": FORMAT, "process": self.process, "versions": versions, "argv": list(getattr(sys, "argv", []))[:20]})
 
     def source(self, function: Any) -> str | None:
-        """Hash of the file a kernel stands in; its text is written the first time."""
+        """Hash of the file, or the notebook's cell, a kernel stands in; its text is written the first time."""
         path = inspect.getsourcefile(function)
-        if path is None or not os.path.isfile(path):  # noqa: PTH113 - as little as possible is imported here
+        if path is None:
             return None
         if path in self.sources:
             return self.sources[path]
-        with open(path, encoding="utf-8", errors="surrogateescape") as stream:  # noqa: PTH123
-            text = stream.read(MAX_SOURCE_BYTES)
+        if os.path.isfile(path):  # noqa: PTH113 - as little as possible is imported here
+            with open(path, encoding="utf-8", errors="surrogateescape") as stream:  # noqa: PTH123
+                text = stream.read(MAX_SOURCE_BYTES)
+        elif text := "".join(linecache.getlines(path)):  # what a cell uses may be imported in another
+            modules = {name: value.__name__ for name, value in function.__globals__.items() if inspect.ismodule(value)}
+            text = text.rstrip() + "\n" + "".join(f"import {module} as {name}\n" for name, module in modules.items())
+        else:
+            return None
         digest = hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
         self.sources[path] = digest
         self.write({"source": digest, "path": path, "text": text})
