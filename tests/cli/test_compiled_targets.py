@@ -308,7 +308,7 @@ def test_no_latency_is_printed_for_one_program_but_the_command_that_is_lacking(t
     assert main(arguments) == 0
     shown = capsys.readouterr().out
     assert " µs ±" not in shown and "x the bound" not in shown and "not known" in shown
-    command = shlex.join(["advisor", *arguments]) + " --arg n=… --grid …"
+    command = shlex.join(["advisor", *arguments]) + " --element … --arg n=… --grid …"
     assert [line.strip() for line in shown.splitlines()].count(command) == 1
 
 
