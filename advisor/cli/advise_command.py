@@ -48,10 +48,10 @@ from advisor.cli.advise_reports import (
     tell_of_others,
     write,
 )
-from advisor.cli.kernel_options import add_kernel_arguments, given_for_a_kernel, launch_options
-from advisor.cli.progress import progress_bar
+from advisor.cli.options import add_kernel_arguments, given_for_a_kernel, launch_options
 from advisor.gpus.hardware import load_gpu, match_device_name
 from advisor.system.errors import AdvisorError, NothingMatchedError, UsageError, printable
+from advisor.system.progress import progress_bar
 from advisor.system.worker_processes import end_with_parent, hear_interrupts, starting_workers
 
 if TYPE_CHECKING:
@@ -89,8 +89,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--routing",
-        metavar="FILE",
-        help="token slots per expert (JSON list, or one number per line), scaled to those of each launch; default uniform",
+        metavar="NAME",
+        help="which experts the tokens choose: random (the default), balanced, power_law:A, or a file of token slots per expert (JSON "
+        "list, or one number per line), scaled to those of each launch",
     )
     parser.add_argument(
         "--cache", choices=("cold", "warm"), help="what the L2 holds at launch (default: warm; for a tuning cache as the timings suggest)"
@@ -108,7 +109,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="where one configuration of a kernel is known: how long its warps, stages and blocks are varied, compiled and predicted, all "
         "launches together (default: 20, or ADVISOR_TRY_FOR; 0: not at all)",
     )
-    options.add_untrusted_argument(parser)
+    options.add_compiling_arguments(parser)
     parser.add_argument("--weights", metavar="FILE", help="weights that `advisor train` wrote (default: those shipped)")
     parser.add_argument(
         "-o",
@@ -214,8 +215,7 @@ def _folder_name(arguments: argparse.Namespace) -> str:
 
 def _request(arguments: argparse.Namespace, gpu: str | None) -> Request:
     """The options besides the target, for one GPU."""
-    from advisor.advising.targets import Request
-    from advisor.tables.routing import read_routing
+    from advisor.advising.targets import Request, routing_given
 
     return Request(
         gpu=gpu,
@@ -226,7 +226,7 @@ def _request(arguments: argparse.Namespace, gpu: str | None) -> Request:
         expert_parallel=arguments.expert_parallel,
         tokens=options.token_counts(arguments.tokens, [arguments.sizes or {}]),
         dtype=arguments.dtype,
-        routing=read_routing(arguments.routing) if arguments.routing else None,
+        **routing_given(arguments.routing or "random"),
         cache=arguments.cache or "warm",
         sizes=arguments.sizes,
         stack=arguments.stack,
@@ -347,7 +347,7 @@ def _compiled(arguments: argparse.Namespace, name: str | None, output: Path) -> 
     for warning in result.warnings:
         options.warn(warning)
     document = shown(result, arguments.format, str(write(result, output)), verbose=arguments.verbose)
-    if arguments.format != "json" and (not result.verdict.current_us or len({launch.kernel for launch in result.launches}) > 1):
+    if arguments.format == "md" or (arguments.format == "text" and len({launch.kernel for launch in result.launches}) > 1):
         show_commands(result, indent="    " if arguments.format == "md" else "")
     return document, result
 
