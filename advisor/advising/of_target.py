@@ -14,6 +14,7 @@ from advisor.advising.doubtful_ceiling import ceiling_doubts
 from advisor.advising.drafts import Draft, Measured, draft_of, probability
 from advisor.advising.exports import recommended_exports, triton_config
 from advisor.advising.launch_facts import gpu_figures, occupancy, pipeline_times
+from advisor.advising.layers import layer_reports, weighed
 from advisor.advising.measured_choice import as_measured, fastest_measured
 from advisor.advising.targets import PlannedLaunch, Target
 from advisor.advising.verdict import verdict
@@ -55,6 +56,7 @@ def advise_target(
     if not target.launches:
         raise NothingMatchedError(f"{target.title}: no launches to look at", None, None, "check --tokens and the table's entries")
     launches = launch_reports(target, predictor, measured=measured, progress=progress)
+    layers = layer_reports(target, launches, predictor, measured or {})
     unknowns = target.unknowns + warm_cache(launches) + _unknowns(launches, predictor) + unmeasured_vendor([target.gpu])
     unknowns += ceiling_doubts(launches, measured or {})
     unknowns += exact_products([launch.problem for launch in target.launches], target.gpu) + held_by_power(launches, target.gpu)
@@ -67,8 +69,9 @@ def advise_target(
         gpu_figures=gpu_figures(target.gpu),
         model=target.model,
         verdict=verdict(launches, unknowns),
-        actions=actions(launches),
+        actions=weighed(actions(launches), layers),
         launches=launches,
+        layers=layers,
         table_findings=_table_findings(target),
         exports=recommended_exports(target, launches),
         warnings=target.warnings,

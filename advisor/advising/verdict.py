@@ -68,7 +68,7 @@ def verdict(
         if report.ceiling and (report.configuration or report.measured) and (before := report.before(None))
     ]
     reached = sum(report.ceiling.us for report, _ in rated if report.ceiling)
-    percent = 100 * reached / sum(now for _, now in rated) if rated else 0.0
+    percent = 100 * (reached / sum(now for _, now in rated)) if rated else 0.0
     bound = sum(report.bound.us for report, _ in able)
     # Of the bounds, for it is named as what their sum is made of: a slow launch does not change which pipeline that is.
     share: dict[str, float] = defaultdict(float)

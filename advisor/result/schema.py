@@ -65,7 +65,8 @@ class Problem:
     weight_dtype: str | None = None  # type the weights are stored in; None: as dtype
     output_dtype: str | None = None  # None: as dtype, or bf16 where dtype is fp8 / int8
     block_shape: tuple[int, int] | None = None  # quantization block (n, k), block-scaled fp8 / int8 only
-    routing: tuple[int, ...] | None = None  # token slots per expert; None: uniform
+    routing: tuple[int, ...] | None = None  # token slots per expert; None: as `distribution` says
+    distribution: str | None = None  # the routing by name, random or power_law:A; None: balanced, or `routing` says it
     cache: Cache = "warm"  # what the L2 holds when the launch starts
 
 
@@ -326,6 +327,28 @@ class LaunchReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LayerReport:
+    """A whole mixture-of-experts layer as a stack launches it: align, w13, activation, w2, combine, and quantisation where there is one."""
+
+    id: str  # as "layer-M64"
+    tokens: int
+    stack: str  # whose launches they are, with the version: "vLLM 0.24"
+    routing: str  # random, balanced, or given
+    launches: tuple[str, ...]  # LaunchReport ids of its products
+    bound: Latency  # of a random routing: what 99 % of draws stay above
+    predicted: Latency  # mean over draws, with the configuration of today
+    ceiling: Latency  # with the best of its products' configurations
+    recommended: Latency | None  # with what is recommended for its products; None: nothing is
+    measured: Latency | None
+    parts: dict[str, float]  # microseconds of the prediction, by kernel
+
+    @property
+    def now(self) -> Latency:
+        """Measured where it was, else predicted."""
+        return self.measured or self.predicted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SourcedFigure:
     """One figure of the GPU, with its unit in the name, and where it comes from."""
 
@@ -483,6 +506,7 @@ class Result:
     searches: tuple[SearchReport, ...] = ()
     warnings: tuple[str, ...] = ()
     sources: tuple[SourceText, ...] = ()
+    layers: tuple[LayerReport, ...] = ()  # of whose products the launches are
     tuned: tuple[TunedProblem, ...] = ()
     schema_version: str = SCHEMA_VERSION
 

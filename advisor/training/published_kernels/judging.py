@@ -10,7 +10,7 @@ import numpy as np
 
 from advisor.compiled.phases import LONG_US, shipped
 from advisor.system.errors import NothingMatchedError
-from advisor.training.library_kernels.judging import figures
+from advisor.training.library_kernels.judging import summed
 from advisor.training.published_kernels.fitting import Rows, calibrated, stacked
 from advisor.training.published_kernels.launches import read
 
@@ -58,5 +58,5 @@ def judge(
                 columns.append((error[chosen], inside[chosen], (part.us < part.bound_us)[chosen]))
             together = [np.concatenate(column) for column in zip(*columns, strict=True)]
             if together[0].size:
-                found[f"{name}, {'from' if far else 'below'} {LONG_US:g} us"] = figures(*together)
+                found[f"{name}, {'from' if far else 'below'} {LONG_US:g} us"] = summed(*together)
     return found
