@@ -97,8 +97,8 @@ def run(arguments: argparse.Namespace) -> int:
             raise UsageError(
                 "launches of published kernels are judged by the constants shipped, or with GPUs left out", None, "--leave-out gpu"
             )
-        gpus = [load_gpu(name).name for name in arguments.test_gpu]
-        figures = judge(arguments.data, gpus if gpus or arguments.leave_out == "gpu" else None, progress)
+        named = [load_gpu(name).name for name in arguments.test_gpu]
+        figures = judge(arguments.data, named if named or arguments.leave_out == "gpu" else None, progress)
         print(json.dumps(figures, indent=2)) if arguments.format == "json" else show_splits({"launches of published kernels": figures})
         return 0
     layouts = [path for path in arguments.data if silicon_training.is_layout(path)]
