@@ -51,8 +51,8 @@ LARGEST_COMPILATIONS = 40
 KEPT_COMPILATIONS = 12
 """Of these, for kernels that are still to come, where one kernel runs with more than one configuration on a GPU."""
 BUDGET_S = 60.0
-"""Of all compilations of a comparison together: a pull request waits for it."""
-SPENT = f"the {BUDGET_S:g} s of one comparison's compilations are used up"
+"""Of all compilations and predicted tables of a comparison together: a pull request waits for it."""
+SPENT = f"the {BUDGET_S:g} s that a comparison takes for that are used up"
 LONGEST_S = 15.0
 """Of one of them: most end within two."""
 MOST_CONFIGURATIONS = 3
@@ -167,9 +167,11 @@ class Compiling:
         """What of the budget is used up, in words; "": there is enough left."""
         if self.left < needed:
             return f"the {LARGEST_COMPILATIONS} compilations of one comparison are used up"
-        if time.monotonic() > self.until:
-            return SPENT
-        return ""
+        return self.late()
+
+    def late(self) -> str:
+        """That the time of a comparison is used up, in words; "": it is not."""
+        return SPENT if time.monotonic() > self.until else ""
 
 
 def judged(
