@@ -151,6 +151,7 @@ def _compare(arguments: argparse.Namespace) -> ComparisonResult:
             tensor_parallel=arguments.tensor_parallel,
             expert_parallel=arguments.expert_parallel,
             assume=True,
+            distribution="random",
         ),
     )
     if arguments.update and not arguments.baseline:

@@ -215,7 +215,7 @@ def disassemble(cubin: bytes, folder: Path, sass: bool) -> dict[str, str]:
             if done.returncode:
                 found[name + "_error"] = done.stderr.strip()[:300]
         except subprocess.TimeoutExpired:
-            found[name + "_error"] = f"{tool}: given up after {TOOL_TIMEOUT_S} s, a limit that no option raises"
+            found[name + "_error"] = f"{tool}: timed out after {TOOL_TIMEOUT_S} s, a limit that no option raises"
         except OSError as error:
             found[name + "_error"] = f"{tool}: {type(error).__name__}"
     return found

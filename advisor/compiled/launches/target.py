@@ -22,6 +22,7 @@ from advisor.python_source.launch_sites import (
     LaunchCalls,
     grid_as_written,
     grid_from_launches,
+    names_around_launches,
     needed_for_grid,
     only_launch,
     options_passed,
@@ -72,9 +73,13 @@ def make_launch(
         UsageError: The kernel has no argument of a name that is given, or the grid is none.
     """
     function = source.kernel(kernel)
+    names = {p.name for p in function.parameters}
+    scalars = {name: value for name, value in (arguments or {}).items() if name in names}
+    around = {name: value for name, value in (arguments or {}).items() if name not in names}  # of the function around a launch
+    if around.keys() <= (names_around_launches(source, kernel) if around else set()):
+        arguments = scalars
     given = {"constant": constexprs, "value": arguments, "type": types, "content": contents, "size": sizes, "shape": shapes}
-    _check_names(kernel, {p.name for p in function.parameters}, given)
-    scalars = dict(arguments or {})
+    _check_names(kernel, names, given)
     constants = _typed(source, function, constexprs or {})
     launch = KernelLaunch(
         source=source,
@@ -92,7 +97,7 @@ def make_launch(
             element_given=element is not None,
         ),
     )
-    known = {**scalars, **constants}
+    known = {**around, **scalars, **constants}
     size = bytes_of(launch.given.element)
     found = (
         None if grid is not None else grid_from_launches(source, kernel, known, _defaults(function), OPTION_NAMES, num_sms, size, elsewhere)
@@ -223,7 +228,7 @@ def _unknown_options(launch: KernelLaunch, elsewhere: LaunchCalls) -> list[str]:
 
 
 def grid_of(text: str, names: Mapping[str, Any], source: SourceFile) -> tuple[int, ...]:
-    """A grid from `1024`, `64,8` or an expression over arguments: `cdiv(M, BLOCK_M) * cdiv(N, BLOCK_N)`.
+    """A grid from `1024`, `64,8`, `(64, 8)` or an expression over arguments: `cdiv(M, BLOCK_M) * cdiv(N, BLOCK_N)`.
 
     Raises:
         UsageError: It is none.
@@ -243,7 +248,7 @@ def grid_of(text: str, names: Mapping[str, Any], source: SourceFile) -> tuple[in
             f"numbers, or an expression{known}, as in cdiv(M, BLOCK_M)",
             "give the value of a size that lacks one (--arg NAME=VALUE)",
         ) from None
-    return checked_grid(value, text)
+    return checked_grid(value[0] if len(value) == 1 and isinstance(value[0], tuple) else value, text)
 
 
 def checked_grid(value: Any, shown: Any) -> tuple[int, ...]:
