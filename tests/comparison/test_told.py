@@ -128,4 +128,4 @@ def test_the_same_under_another_name_is_said(repository, predictor):
 def test_tables_past_the_time_of_a_comparison_are_audited(repository, predictor, monkeypatch):
     monkeypatch.setattr(resources, "BUDGET_S", -1.0)
     (subject,) = compared_files(repository, predictor, {TABLE: table(M1=entry())}, {TABLE: table(M1=entry(32))}).subjects
-    assert not subject.static and subject.notes[-1].startswith("Audited, and not predicted: the 60 s")
+    assert not subject.static and subject.notes[-1].startswith("Audited, and not predicted: the time")
