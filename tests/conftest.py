@@ -31,6 +31,7 @@ if "PYTEST_XDIST_WORKER" not in os.environ:
     own_cache = tempfile.mkdtemp(prefix="advisor-tests-")
     atexit.register(shutil.rmtree, own_cache, ignore_errors=True)
     os.environ["ADVISOR_CACHE_DIR"] = own_cache
+    os.environ["XDG_CONFIG_HOME"] = own_cache  # nor weights of the user's
     if not os.environ.get("ADVISOR_TESTS_COLD"):
         kept = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "triton-advisor-tests" / "compiled"
         with contextlib.suppress(OSError):  # a home that cannot be written to: this run compiles for itself

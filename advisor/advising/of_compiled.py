@@ -12,8 +12,8 @@ from advisor import __version__
 from advisor.advising.choice import NEAR_BEST
 from advisor.advising.exports import triton_config
 from advisor.advising.launch_facts import gpu_figures
-from advisor.advising.missing_options import Lacking, missing_options, say_contents, say_missing
-from advisor.advising.trials import DOUBT, LEAST_S, Regrid, Trials
+from advisor.advising.missing_options import Lacking, missing_options, options_besides, say_contents, say_missing
+from advisor.advising.trials import DOUBT, LEAST_S, OTHER_WORK, Regrid, Trials
 from advisor.advising.verdict import verdict
 from advisor.advising.warm_cache import warm_cache
 from advisor.compiled.analysis import PROBLEM_NOTE, KernelAnalysis
@@ -146,6 +146,7 @@ class _Looked:
     sources: dict[SourceText, None] = field(default_factory=dict)
     unknowns: dict[str, list[str]] = field(default_factory=dict)
     missing: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    besides: dict[str, tuple[str, ...]] = field(default_factory=dict)
     guessed: dict[str, frozenset[str]] = field(default_factory=dict)
     deciding: dict[str, frozenset[str]] = field(default_factory=dict)
     takes_options: bool = True
@@ -176,6 +177,7 @@ class _Looked:
         if any(part.cause == UNCERTAIN for part in found.gap_parts):  # then a distance is told, but to work that hangs on data
             self.deciding[target.id] |= {*found.inspection.demand.unknown, *guessed_places(found.inspection.demand)}
         self.missing[target.id] = missing_options(found.inspection) if self.takes_options else ()
+        self.besides[target.launch.kernel] = options_besides(found.inspection)
         if target.cached is not None and (stale := staleness(target.cached, target.launch)):
             self.warnings.append(stale)
 
@@ -194,8 +196,9 @@ class _Looked:
         for name in ids:
             options[self.targets[name].launch.kernel] |= dict.fromkeys(self.missing[name])
         kernels = self.kernels
+        names = {name: frozenset(p.name for p in kernels[name].kernel(name).parameters) for name in options}
         lacking = [
-            Lacking(kernel=name, options=tuple(each), parameters=frozenset(p.name for p in kernels[name].kernel(name).parameters))
+            Lacking(kernel=name, options=tuple(each), besides=self.besides[name], parameters=names[name])
             for name, each in options.items()
             if each
         ]
@@ -218,19 +221,26 @@ def compiled_report(target: KernelTarget, analysis: KernelAnalysis, gpu: GpuSpec
     elsewhere = target.device is not None and (match_device_name(target.device) or gpu).name != gpu.name
     analysis = replace(
         analysis,
-        predicted=_with_interval(analysis.predicted, analysis.config_bound.us),
+        predicted=_with_interval(analysis),
         gap_parts=tuple(replace(part, note=part.note or NOTES.get(part.cause, "")) for part in analysis.gap_parts),
     )
     # A time recorded on another GPU says nothing of this one.
     return launch_report(replace(target, measured_us=None) if elsewhere else target, analysis, findings, passed)
 
 
-def _with_interval(predicted: Latency | None, floor_us: float) -> Latency | None:
-    """The interval of the analytical model, as launches in closed form have it, where none was fitted: never below the bound."""
-    if predicted is None or predicted.coverage is not None:
-        return predicted
-    low, high = max(predicted.us * math.exp(-SPREAD), min(floor_us, predicted.us)), predicted.us * math.exp(SPREAD)
-    return replace(predicted, low_us=low, high_us=high, coverage=0.8)  # SPREAD is that of the 80 % interval
+def _with_interval(analysis: KernelAnalysis) -> Latency | None:
+    """The interval that was fitted, or else that of the analytical model, as launches in closed form have it; as wide as the doubt where
+    accesses go, and never below the bound."""
+    predicted = analysis.predicted
+    if predicted is None:
+        return None
+    low, high = predicted.us * math.exp(-SPREAD), predicted.us * math.exp(SPREAD)  # SPREAD is that of the 80 % interval
+    if predicted.low_us is not None and predicted.high_us is not None:
+        low, high = predicted.low_us, predicted.high_us
+    least_us, most_us = analysis.doubt_us or (predicted.us, predicted.us)
+    low, high = low * min(least_us / predicted.us, 1.0), high * max(most_us / predicted.us, 1.0)
+    low = max(low, min(analysis.config_bound.us, predicted.us))
+    return replace(predicted, low_us=low, high_us=high, coverage=0.8)
 
 
 def _try(
@@ -362,7 +372,7 @@ def _outcome(main: LaunchReport, best: LaunchReport, group: Sequence[LaunchRepor
     if main.configuration is not None and _predicted_us(main) < DOUBT * _predicted_us(best):
         found = f"none is predicted to be faster than what is launched by more than {doubt}"
     else:
-        found = f"{near} more {'is' if near == 1 else 'are'} within {doubt} of the best"
+        found = f"{near or 'none'} of the others {'is' if near < 2 else 'are'} within {doubt} of the best"
     return f"{main.kernel}: {len(group)} configurations were tried ({ranges}); {found}; {stopped}."
 
 
@@ -391,9 +401,10 @@ def _search(main: LaunchReport, space: str, looked: _Looked) -> SearchReport:
     for number, target in enumerate(t for t in looked.targets.values() if t.space == space):
         report = looked.reports.get(target.id)
         us = report.predicted.us if report is not None and report.predicted is not None else None
-        state = "complete" if us is not None else "failed: does not compile" if report is None else "failed: cannot launch"
+        failure = _why_not(looked.failed[target.id]) if report is None else "cannot launch"
+        state = "complete" if us is not None else f"failed: {failure}"
         if us is None:
-            failures[state.removeprefix("failed: ")] = failures.get(state.removeprefix("failed: "), 0) + 1
+            failures[failure] = failures.get(failure, 0) + 1
         given = target.launch.given
         names = target.launch.tunable or frozenset(given.constexprs)
         configuration = (report.configuration if report is not None else None) or Configuration(
@@ -411,11 +422,17 @@ def _search(main: LaunchReport, space: str, looked: _Looked) -> SearchReport:
     )
 
 
+def _why_not(reason: str) -> str:
+    """Why nothing is predicted of a configuration, in a few words."""
+    return "other work" if reason == OTHER_WORK else "no end in time" if "was not compiled" in reason else "does not compile"
+
+
 def _with_ceiling(report: LaunchReport, best: LaunchReport, count: int, worth: float = WORTH_CHANGING) -> LaunchReport:
     if best.predicted is None or best.configuration is None:
         return report
     source = f"analytical model, best of {count} configurations: {best.configuration.label()}"
-    now = report.measured.us if report.measured else (report.predicted.us if report.predicted else None)
+    before = report.before(best.predicted)
+    now = before.us if before is not None else None
     ceiling = replace(best.predicted, source=source)
     if now is not None and now < ceiling.us:  # what was measured is reached, whatever is predicted
         ceiling = Latency(us=now, origin="predicted", source=source)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from advisor.advising.targets import Request
+from advisor.advising.targets import Request, routing_given
 from advisor.advising.targets.kinds import cached_gpu, is_code
 from advisor.gpus.hardware import load_gpu
 from advisor.result.schema import LAUNCH_OPTIONS, Result
@@ -57,7 +57,7 @@ def advise(
         tensor_parallel: GPUs that each expert is split over.
         expert_parallel: GPUs that the experts are spread over.
         dtype: Operand type, in place of the table's: bf16, fp16, fp32, tf32, fp8 or int8.
-        routing: Token slots per expert, or a file of them; None: uniform.
+        routing: "random" (what None stands for), "balanced" or "power_law:A"; or token slots per expert, or a file of them.
         cache: What the L2 holds when a launch starts: warm or cold.
         measured: A file of measured latencies: rows, or a profile.
         weights: A file that `advisor train` wrote; None: the weights shipped.
@@ -89,7 +89,7 @@ def advise(
         expert_parallel=expert_parallel,
         tokens=tokens,
         dtype=dtype,
-        routing=routing,
+        routing="random" if routing is None else routing,
         cache=cache,
         sizes=sizes and {name: int(value) for name, value in sizes.items()},
         assume=not (model or (hidden_size and top_k)),
@@ -116,17 +116,13 @@ def advise(
 
 
 def request_from(*, tokens: int | Iterable[int] | None, routing: Sequence[int] | str | os.PathLike[str] | None, **asked: Any) -> Request:
-    """A `Request` from what a caller gives: one token count or several, sorted; a routing as counts or as the file that holds them.
+    """A `Request` from what a caller gives: one token count or several, sorted; a routing by name, as counts or in a file.
 
     Raises:
         UsageError, InputError: See `Request` and `read_routing`.
     """
-    if isinstance(routing, (str, os.PathLike)):
-        from advisor.tables.routing import read_routing
-
-        routing = read_routing(routing)
     counts = None if tokens is None else (tokens,) if isinstance(tokens, int) else tuple(sorted(set(tokens)))
-    return Request(tokens=counts, routing=None if routing is None else tuple(routing), **asked)
+    return Request(tokens=counts, **routing_given(routing), **asked)
 
 
 def _advise_code(text: str, request: Request, command: str, launch: Mapping[str, Any], try_for: float | None, **unfit: Any) -> Result:

@@ -33,11 +33,15 @@ DOUBT = 1.05
 """Configurations predicted within this of each other cannot be told apart. Of 91 launches of vLLM's fused-MoE kernel (all five GPUs of the
 data) for which the analytical model predicted that the best measured configuration beats the default one by this or more, it did in 85; of
 those with 2 to 5 %, in 30 of 35."""
-SMALLEST_BLOCK, MOST_STAGES = 16, 5
+LEAST_OF_PRODUCT, MOST_STAGES = 16, 5
+"""`tl.dot` takes no smaller blocks; more stages than that hold no more."""
 LEAST_S = 4.0
 """What a launch is given at least, while there is time: two configurations take about that."""
-SAME_WORK = 0.01
-"""Share by which the bytes, and the useful FLOP, of two configurations of the same work may differ: padding of partial results, say."""
+SAME_BYTES, SAME_FLOP = 0.01, 0.2
+"""Shares by which the distinct bytes and the useful FLOP of two configurations of the same work may differ: partial results of a last
+block, and the blocks on the diagonal of a causal product, of which half is masked away."""
+
+OTHER_WORK = "it does not do the same work"
 
 Values = Mapping[str, int]
 """Of the tunables by name, launch options among them."""
@@ -89,11 +93,11 @@ class Trials:
         best, best_us = now, _us(analysis)
         stopped = "no configuration next to the best is predicted to be faster"
         while True:
-            queue = [each for each in self._neighbours(best) if _key(each) not in found]
+            queue = [each for each in self._neighbours(best, analysis) if _key(each) not in found]
             self.workers.timeout_s = max(until - time.monotonic(), 1.0)
             while queue and self._in_time(until):
                 batch, queue = queue[: self.workers.size], queue[self.workers.size :]
-                self._take(batch, base, target, found, queue)
+                self._take(batch, base, analysis.inspection.demand, target, found, queue)
             better = min((values for values in found), key=lambda values: _us(found[values][1]))
             if queue or NEAR_BEST * _us(found[better][1]) >= best_us:
                 break
@@ -109,6 +113,7 @@ class Trials:
         self,
         batch: list[dict[str, int]],
         base: KernelLaunch,
+        demand: KernelDemand,
         target: KernelTarget,
         found: dict[tuple[tuple[str, int], ...], tuple[KernelTarget, KernelAnalysis | Unreadable]],
         rest: list[dict[str, int]],
@@ -119,7 +124,10 @@ class Trials:
             launch = self._launch(base, values)
             targets.append(KernelTarget(id=f"{target.id}-config{number}", launch=launch, source="tried", space=target.id))
         looked = analyse_targets(targets, self.gpu, self.cache, workers=self.workers, counted=self.counted)
-        found |= {_key(values): each for values, each in zip(batch, looked, strict=True)}
+        for values, (tried, outcome) in zip(batch, looked, strict=True):
+            if isinstance(outcome, KernelAnalysis) and not same_work(demand, outcome.inspection.demand):
+                outcome = Unreadable(id=tried.id, reason=OTHER_WORK)
+            found[_key(values)] = (tried, outcome)
         self._slowest = max(self._slowest, time.monotonic() - started)
         self._tried += len(batch)
         self.advance(self._tried, len(rest))
@@ -139,20 +147,21 @@ class Trials:
                     grid = grid_by_numbers(replace(base, grid=grid), base.given.constexprs[name], value) or grid
         return replace(own_types(with_configuration(base, constants, options), constants), grid=grid)
 
-    def _neighbours(self, values: dict[str, int]) -> Iterator[dict[str, int]]:
+    def _neighbours(self, values: dict[str, int], analysis: KernelAnalysis) -> Iterator[dict[str, int]]:
         """One step from a configuration in one tunable, and in a block and the warps together."""
         blocks = [name for name in values if name not in ("num_warps", "num_stages")]
-        steps = [{name: factor} for name in ("num_warps", *blocks) for factor in (2.0, 0.5)]
+        steps = [{"num_warps": factor} for factor in (2.0, 0.5)]
+        if stages := values.get("num_stages"):
+            steps += [{"num_stages": (stages + more) / stages} for more in (1, 2, -1) if 1 <= stages + more <= MOST_STAGES]
+        steps += [{name: factor} for name in blocks for factor in (2.0, 0.5)]
         steps += [{name: factor, "num_warps": factor} for name in blocks for factor in (2.0, 0.5)]
-        least = {name: min(SMALLEST_BLOCK, values[name]) for name in blocks} | {"num_warps": 1}
+        least = dict.fromkeys(values, 1) | (dict.fromkeys(blocks, LEAST_OF_PRODUCT) if analysis.inspection.demand.total_tensor_flop else {})
         most = {"num_warps": warps_at_most(Target.of(self.gpu))}
         for step in steps:
             if step.keys() <= values.keys():
-                other = {**values, **{name: int(values[name] * factor) for name, factor in step.items()}}
+                other = {**values, **{name: round(values[name] * factor) for name, factor in step.items()}}
                 if all(least[name] <= other[name] <= most.get(name, other[name]) for name in step):
                     yield other
-        if (stages := values.get("num_stages", 0)) > 0:
-            yield from ({**values, "num_stages": each} for each in (stages + 1, stages - 1) if 1 <= each <= MOST_STAGES)
 
     def _blocks(self, analysis: KernelAnalysis, until: float) -> tuple[KernelLaunch, dict[str, int], list[str]]:
         """The launch with all pinned, its constants that are blocks, and sentences on those that look like it and are none.
@@ -169,11 +178,11 @@ class Trials:
             for parameter in function.parameters
             if parameter.is_constexpr
             and type(value := inspection.guess.constexprs.get(parameter.name)) is int
-            and value >= SMALLEST_BLOCK
+            and value > 1
             and value & (value - 1) == 0
             and usage[parameter.name].extent
             and parameter.name not in function.heuristics
-            and (launch.tunable is None or parameter.name in launch.tunable)
+            and (not launch.tunable or parameter.name in launch.tunable)
         ]
         base = pinned(inspection, frozenset(names))
         blocks: dict[str, int] = {}
@@ -209,6 +218,7 @@ class Trials:
 
     def _front_end(self, launch: KernelLaunch, guess: Guess) -> KernelDemand | None:
         """The demand of a launch by its IR alone; None: it does not compile so far."""
+        started = time.monotonic()
         here = replace(guess, signature=launch.given.types, constexprs=launch.given.constexprs, options=launch.given.options)
         try:
             request = request_for(launch, here, Target.of(self.gpu), sass=False)
@@ -216,6 +226,8 @@ class Trials:
             return self.counted.demand(compiled.ttir, launch.grid or (1,), inputs_of(launch, here), own_files(compiled))
         except AdvisorError:
             return None
+        finally:
+            self._slowest = max(self._slowest, time.monotonic() - started)
 
 
 def pipelined(demand: KernelDemand) -> bool:
@@ -226,8 +238,8 @@ def pipelined(demand: KernelDemand) -> bool:
 def same_work(first: KernelDemand, second: KernelDemand) -> bool:
     """Whether two launches read and write as many distinct bytes, and multiply as much of what holds data."""
 
-    def alike(one: float, other: float) -> bool:
-        return abs(one - other) <= SAME_WORK * max(one, other)
+    def alike(one: float, other: float, share: float = SAME_BYTES) -> bool:
+        return abs(one - other) <= share * max(one, other)
 
     def useful(demand: KernelDemand) -> float:
         return demand.total_tensor_flop - sum(demand.padding.tensor_flop.values())
@@ -235,7 +247,7 @@ def same_work(first: KernelDemand, second: KernelDemand) -> bool:
     return (
         alike(sum(first.likely_read_footprints.values()), sum(second.likely_read_footprints.values()))
         and alike(sum(first.likely_written_footprints.values()), sum(second.likely_written_footprints.values()))
-        and alike(useful(first), useful(second))
+        and alike(useful(first), useful(second), SAME_FLOP)
     )
 
 

@@ -23,7 +23,7 @@ from advisor.compiled.launches.triton_cache import CachedKernel, cached_kernels,
 from advisor.compiled.source_lines import source_lines
 from advisor.gpus.hardware import GpuSpec
 from advisor.python_source.source import SourceFile, read_source
-from advisor.result.schema import Configuration, Family, Finding, Latency, LaunchReport, Problem, nearest_to_peak
+from advisor.result.schema import Configuration, Family, Finding, GapPart, Latency, LaunchReport, Problem, nearest_to_peak
 from advisor.rows.launches import is_launch_record
 from advisor.system.errors import AdvisorError, InputError, UsageError
 
@@ -307,6 +307,11 @@ def launch_report(
     if target.measured_us is not None:
         measured = Latency(us=target.measured_us, origin="measured", source=f"recorded on {target.device or 'an unnamed GPU'}")
     current = measured or analysis.predicted
+    gap = analysis.gap_parts
+    if measured is not None:
+        rest = measured.us - (analysis.predicted.us if analysis.predicted is not None else analysis.bound.us)
+        note = f"measured {'slower' if rest >= 0 else 'faster'} than predicted" if analysis.predicted else "nothing is predicted of it"
+        gap = (*gap, GapPart(cause="unexplained", us=rest, origin="measured", note=note))
     faults: tuple[str, ...] = ()
     if measured is not None and measured.us < analysis.config_bound.us:
         faults = (
@@ -336,7 +341,7 @@ def launch_report(
         share_of_peak=share,
         headroom=None,
         p_speedup_10pct=None,
-        gap=analysis.gap_parts,
+        gap=gap,
         findings=findings,
         passed_rules=passed,
         recommendation=None,

@@ -9,7 +9,7 @@ import unicodedata
 from collections.abc import Sequence
 from dataclasses import replace
 
-from advisor.result.schema import UNCERTAIN, Configuration, Finding, Latency, LaunchReport, Problem, Result, SourceText
+from advisor.result.schema import UNCERTAIN, Configuration, Finding, Latency, LaunchReport, LayerReport, Problem, Result, SourceText
 
 SEVERITIES = ("error", "warning", "advice", "info")
 MEMORY_PIPELINES = ("dram", "l2", "smem")
@@ -115,6 +115,12 @@ def interval_words(latency: Latency) -> str:
 def current(launch: LaunchReport) -> Latency:
     """The launch's latency now: measured where known, else predicted, else the bound of its configuration."""
     return launch.measured or launch.predicted or launch.config_bound
+
+
+def saved(layer: LayerReport) -> str:
+    """`saves 12 %`, or `no faster`: what a layer gains by what is recommended, like with like."""
+    share = 0.0 if layer.recommended is None else 1 - layer.recommended.us / layer.predicted.us
+    return f"saves {100 * share:.0f} %" if share >= 0.005 else "no faster"
 
 
 def bound_words(launch: LaunchReport) -> str:
@@ -298,6 +304,8 @@ def types_text(problem: Problem) -> str:
         parts.append(f"block_shape=[{problem.block_shape[0]},{problem.block_shape[1]}]")
     if problem.routing is not None:
         parts.append("routing given")
+    if problem.distribution is not None:
+        parts.append(f"{problem.distribution} routing")
     if problem.cache == "cold":
         parts.append("cold cache")
     return clean(" ".join(parts))

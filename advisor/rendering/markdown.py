@@ -28,8 +28,9 @@ def to_markdown(result: Result, *, limit: int = LIMIT) -> str:
     tail = _fitting(_tail(result), budget=int(limit * 0.3))
     rest = limit - len(head) - len(tail)
     table = _launch_table(result, budget=int(rest * 0.7))
-    findings = _findings(result, budget=rest - len(table))
-    return head + table + findings + tail
+    layers = _layers(result, budget=int(rest * 0.2))
+    findings = _findings(result, budget=rest - len(table) - len(layers))
+    return head + table + layers + findings + tail
 
 
 def _fitting(parts: list[str], *, budget: int) -> str:
@@ -141,6 +142,21 @@ def _launch_table(result: Result, *, budget: int) -> str:
     unchanged = sum(1 for index in range(len(rows)) if index not in kept and not changed[index])
     said = f"\n{left_out} of {len(rows)} rows left out for length ({unchanged} with nothing to change).\n" if left_out else ""
     return header + "".join(row for index, row in enumerate(rows) if index in kept) + said + "\n"
+
+
+def _layers(result: Result, *, budget: int) -> str:
+    """The layers that fit, the first ones; `budget` is in characters."""
+    if not result.layers:
+        return ""
+    first = result.layers[0]
+    head = f"| layer, {escape(first.stack)}, {first.routing} routing | now | ceiling | bound | recommended |\n|---|--:|--:|--:|--:|\n"
+    rows = []
+    for layer in result.layers:
+        cells = [f"M {layer.tokens}", f"{figures.with_interval(layer.now.us, layer.now)} {layer.now.origin}"]
+        cells += [f"{figures.microseconds(each.us)} µs" for each in (layer.ceiling, layer.bound)]
+        cells.append(f"{figures.microseconds(layer.recommended.us)} µs, {figures.saved(layer)}" if layer.recommended else "-")
+        rows.append("| " + " | ".join(cells) + " |\n")
+    return head + "".join(rows[: max(1, (budget - len(head)) // max(map(len, rows)))]) + "\n"
 
 
 def _launch_row(part: Group, launch: LaunchReport, result: Result) -> str:

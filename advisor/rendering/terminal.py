@@ -96,6 +96,7 @@ def _details(result: Result, groups: list[Group]) -> list[Text]:
     out: list[Text] = []
     for part in groups:
         out += _group_lines(part, result, single=len(result.launches) == 1)
+    out += _layer_lines(result)
     out += [line for view in tuned.views(result.tuned)[:MOST_TUNED] for line in _tuned_lines(view)]
     if len(result.tuned) > MOST_TUNED:
         out.append(Text(f"  {len(result.tuned) - MOST_TUNED} more tuned problems, in the report"))
@@ -115,6 +116,23 @@ def _group_lines(part: Group, result: Result, *, single: bool) -> list[Text]:
         out += _launch_lines(launch, label, result.sources, findings=FINDINGS_OF_ONE_LAUNCH if single else 1, unsized=unsized)
     out.append(Text(""))
     return out
+
+
+def _layer_lines(result: Result) -> list[Text]:
+    """The layers, whole, with what is recommended for their products."""
+    if not result.layers:
+        return []
+    head = Text("layer", style="bold")
+    head.append(f"  as {figures.clean(result.layers[0].stack)} launches it, {result.layers[0].routing} routing", style="not bold")
+    out, width = [head], max(len(str(layer.tokens)) for layer in result.layers)
+    for layer in result.layers:
+        line = Text(f"  M {layer.tokens:<{width}}  ")
+        line.append(_column(_latency(layer.now)), style="bold")
+        line.append(f"ceiling {_us(layer.ceiling.us)}   bound {_us(layer.bound.us)}   ")
+        if layer.recommended is not None:
+            line.append(f"-> {_us(layer.recommended.us)} with the recommended ({figures.saved(layer)})", style="green")
+        out.append(line)
+    return [*out, Text("")]
 
 
 def _tuned_lines(view: tuned.ProblemView) -> list[Text]:
@@ -159,7 +177,8 @@ def _launch_lines(launch: LaunchReport, label: str, sources: Sequence[SourceText
     out += [Text(f"  x fault: {figures.clean(fault)}", style="bold red") for fault in launch.faults]
     indent = 4 if label else 2
     out += [_finding(item, indent=indent) for item in figures.ordered_findings(launch.findings)[:findings]]
-    out += [Text(f"{' ' * indent}· {text}", style="dim") for text in figures.heaviest_lines(launch, sources)]
+    heaviest = [] if unsized else figures.heaviest_lines(launch, sources)
+    out += [Text(f"{' ' * indent}· {text}", style="dim") for text in heaviest]
     advice = launch.recommendation
     if advice is not None:
         line = Text(" " * indent + "> ")

@@ -21,7 +21,7 @@ from advisor.steps import latent_attention, layer_model, tuned_tables
 from advisor.steps.collectives import ENGINES
 from advisor.steps.layer_bound import layer_bound
 from advisor.steps.layer_time import layer_time
-from advisor.steps.moe_layer import KINDS, Layers
+from advisor.steps.moe_layer import KINDS, Launched, Layers
 from advisor.steps.operators import Operator
 
 
@@ -146,14 +146,18 @@ def _layers(operators: list[Operator], gpu: GpuSpec, predictor: Predictor, engin
         ungated=size["gated"] == 0,
         routing=np.full(len(operators), token_draws.RANDOM),
     )
-    launch = model.launched(layers, gpu, tables=tuned_tables.here())
+    return costs_of_layers(model.launched(layers, gpu, tables=tuned_tables.here()), model)
+
+
+def costs_of_layers(launch: Launched, model: layer_model.LayerModel) -> list[Cost]:
+    """The cost of each layer, nothing of it in the L2 when it begins."""
     bound, found, time = (
-        layer_bound(launch, np.ones(len(operators), dtype=bool)),
+        layer_bound(launch, np.ones(len(launch.layers), dtype=bool)),
         model.predict(launch),
         layer_time(launch, model.constants),
     )
     out = []
-    for i in range(len(operators)):
+    for i in range(len(launch.layers)):
         us, least = max(float(found.us[i]), float(bound.us[i])), float(bound.us[i])
         pieces = {
             "w13": time.w13.total,

@@ -42,7 +42,15 @@ ENCODERS = ("bert", "roberta")
 KNOWN_LAYERS = ("full_attention", "sliding_attention", "attention", "chunked_attention")
 
 UNKNOWN: dict[str, tuple[str, ...]] = {
-    "a state-space scan (Mamba)": ("mamba_d_state", "mamba_n_heads", "mamba_num_heads", "ssm_state_size", "mamba", "mamba2", "falcon_mamba"),
+    "a state-space scan (Mamba)": (
+        "mamba_d_state",
+        "mamba_n_heads",
+        "mamba_num_heads",
+        "ssm_state_size",
+        "mamba",
+        "mamba2",
+        "falcon_mamba",
+    ),
     "a recurrence (RWKV)": ("attention_hidden_size", "rwkv"),
     "gated delta-rule attention": ("linear_num_value_heads", "linear_num_key_heads", "linear_attn_config"),
     "lightning attention": ("attn_type_list", "layernorm_linear_attention_alpha"),

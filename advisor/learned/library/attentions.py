@@ -68,7 +68,15 @@ def prefill(
 
 
 def decode(
-    batch: Array, length: Array, heads: Array, kv_heads: Array, head_dim: Array, window: Array, gpu: Chip, kv_size: float, cold: bool = False
+    batch: Array,
+    length: Array,
+    heads: Array,
+    kv_heads: Array,
+    head_dim: Array,
+    window: Array,
+    gpu: Chip,
+    kv_size: float,
+    cold: bool = False,
 ) -> tuple[Array, dict[str, Array]]:
     """As `prefill`, of one query per sequence against `length` keys: bound by the cache it reads, which is split over CTAs. `cold`: none
     of which is in the L2."""

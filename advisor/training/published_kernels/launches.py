@@ -42,7 +42,9 @@ def is_layout(path: Path | str) -> bool:
     return (Path(path) / FILE).is_file()
 
 
-def read(paths: Iterable[Path | str], exclude_gpus: Iterable[str] = (), progress: Callable[[str], None] = lambda text: None) -> list[Measured]:
+def read(
+    paths: Iterable[Path | str], exclude_gpus: Iterable[str] = (), progress: Callable[[str], None] = lambda text: None
+) -> list[Measured]:
     """The launches of some folders, compiled; those that cannot be are told to `progress`.
 
     Raises:
