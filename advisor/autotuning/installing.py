@@ -107,15 +107,15 @@ def fates() -> list[Fate]:
 
 def _fate(tuner: Any) -> Fate:
     kind = type(tuner)
-    about = {"kernel": getattr(tuner.base_fn, "__name__", "?"), "of_class": f"{kind.__module__}.{kind.__qualname__}"}
+    kernel, of_class = getattr(tuner.base_fn, "__name__", "?"), f"{kind.__module__}.{kind.__qualname__}"
     if not isinstance(tuner, Tuner):
-        own = kind is not _TRITONS and "run" in {name for each in kind.__mro__[: kind.__mro__.index(_TRITONS)] for name in vars(each)}
-        return Fate(**about, fate="kept" if own else "left", why=OWN_POLICY if own else EARLIER)
+        own = kind is not _TRITONS and any("run" in vars(each) for each in kind.__mro__[: kind.__mro__.index(_TRITONS)])
+        return Fate(kernel=kernel, of_class=of_class, fate="kept" if own else "left", why=OWN_POLICY if own else EARLIER)
     decision = tuner.decision
     if decision is None:
-        return Fate(**about, fate="taken")
-    decided = {"how": decision.how, "measurements": decision.measurements, "seconds": decision.duration_s or 0.0}
-    return Fate(**about, fate="taken", **decided)
+        return Fate(kernel=kernel, of_class=of_class, fate="taken")
+    seconds = decision.duration_s or 0.0
+    return Fate(kernel=kernel, of_class=of_class, fate="taken", how=decision.how, measurements=decision.measurements, seconds=seconds)
 
 
 def in_words(found: Sequence[Fate]) -> str:
