@@ -314,7 +314,7 @@ def show_splits(splits: dict[str, Any]) -> None:
     for split, kinds in splits.items():
         print(f"{split:<40}{'rows':>8}{'MAPE %':>9}{'median %':>10}{'bias %':>8}{'in 80 % interval':>18}{'below bound':>13}")
         for kind, f in kinds.items():
-            print(f"{kind:<40}{_errors(f)}{f['bound_violations']:>12}")
+            print(f"{kind:<40}{_errors(f)}{f['bound_violations']:>12}  {f.get('words', '')}".rstrip())
             for name, g in [each for group in GROUPS if len(f.get(group, ())) > 1 for each in f[group].items()]:
                 print(f"  {name:<38}{_errors(g)}{g['bound_violations']:>12}")
         print()
