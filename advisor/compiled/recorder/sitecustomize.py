@@ -36,9 +36,7 @@ class _AfterTriton:
             def exec_module(module):
                 load(module)
                 try:
-                    from advisor.autotuning.installing import install_and_report
-
-                    install_and_report()
+                    importlib.import_module("advisor.autotuning.installing").install_and_report()
                 except Exception as error:
                     print(f"advisor: warning: triton.autotune stays as it is ({type(error).__name__}: {error})", file=sys.stderr)
 
