@@ -97,9 +97,9 @@ def run(arguments: argparse.Namespace) -> int:
     if layouts:
         if len(layouts) < len(arguments.data):
             raise UsageError("measured operators of whole stacks are judged by themselves", " ".join(arguments.data), " ".join(layouts))
-        gpus = [load_gpu(name).name for name in arguments.test_gpu] or None
+        gpus = [load_gpu(name).name for name in arguments.test_gpu]
         asked = {"nk": ("shape",), None: ("gpu",) if gpus else silicon_training.SPLITS}.get(arguments.leave_out, (arguments.leave_out,))
-        splits = silicon_training.judge(layouts, gpus, asked, progress, arguments.given)
+        splits = silicon_training.judge(layouts, gpus or None, asked, progress, arguments.given)
         print(json.dumps(_finite(splits), indent=2)) if arguments.format == "json" else show_splits(splits)
         return 0
     if arguments.given:
