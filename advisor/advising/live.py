@@ -49,7 +49,7 @@ class Recording:
             jitted = jitted.fn
         for number, configuration in enumerate(configurations):
             self._recorder.tuning.depth = int(number > 0)  # the others are trials
-            self._recorder.record(jitted, tuple(args), grid, {**keywords, **configuration}, None)
+            self._recorder.record(jitted, tuple(args), grid, {**keywords, **configuration})
         self._recorder.tuning.depth = 0
 
     def advise(self, *, gpu: str, cache: str = "warm", try_for: float | None = None, regrid: Regrid | None = None) -> Result:

@@ -12,16 +12,26 @@ from advisor import __version__
 from advisor.advising.choice import NEAR_BEST
 from advisor.advising.exports import triton_config
 from advisor.advising.launch_facts import gpu_figures
-from advisor.advising.missing_options import Lacking, missing_options, say_contents, say_missing
-from advisor.advising.trials import DOUBT, LEAST_S, Regrid, Trials
+from advisor.advising.missing_options import Lacking, is_tuned, missing_options, options_besides, say_contents, say_missing
+from advisor.advising.trials import DOUBT, LEAST_S, OTHER_WORK, Regrid, Trials
 from advisor.advising.verdict import verdict
 from advisor.advising.warm_cache import warm_cache
 from advisor.compiled.analysis import PROBLEM_NOTE, KernelAnalysis
 from advisor.compiled.compiler.pool import Pool
 from advisor.compiled.demand.counted import Counted
 from advisor.compiled.demand.undecided import guessed_places, in_words
-from advisor.compiled.launch_report import KernelTarget, Unreadable, analyse_targets, fitting, launch_report, targets_from, until_sized
+from advisor.compiled.launch_report import (
+    KernelTarget,
+    Unreadable,
+    analyse_targets,
+    fitting,
+    launch_report,
+    targets_from,
+    targets_recorded,
+    until_sized,
+)
 from advisor.compiled.launches.launch_options import LaunchOptions
+from advisor.compiled.launches.records import heaviest, record_target
 from advisor.compiled.launches.triton_cache import UNRECORDED, staleness
 from advisor.compiled.source_lines import source_texts
 from advisor.diagnosis import WORTH_CHANGING, actions
@@ -81,7 +91,8 @@ def advise_compiled(
         UsageError, InputError: It is none of these, or nothing of it can be compiled.
         MissingDependencyError: triton is not installed.
     """
-    targets, elsewhere = fitting(targets_from(text, asked, gpu), gpu)
+    shown, sums = heaviest(record_target(text)) if is_launch_record(text) and asked in (None, LaunchOptions()) else ([], [])
+    targets, elsewhere = fitting(targets_recorded(shown, gpu) if shown else targets_from(text, asked, gpu), gpu)
     # Records and caches hold what there is to know, and a file of TorchInductor's says its sizes itself.
     written = all(each.cached is None and each.launch.source.kernel(each.launch.kernel).inductor is None for each in targets)
     looked = _Looked(warnings=[elsewhere] if elsewhere else [], takes_options=written and not is_launch_record(text))
@@ -102,7 +113,7 @@ def advise_compiled(
             f"{text}: no launch could be read{why}" if remedy is None else f"{text}: no launch could be compiled{why}", None, None, remedy
         )
     launches, searches = _rated(looked)
-    unknowns = [PROBLEM_NOTE, *dict.fromkeys(text for report in launches for text in looked.unknowns[report.id])]
+    unknowns = [PROBLEM_NOTE, *sums, *dict.fromkeys(text for report in launches for text in looked.unknowns[report.id])]
     unsized = tuple(report.id for report in launches if looked.targets[report.id].launch.grid is None)
     if unsized:
         unknowns.append("Without a grid (--grid) the work of a launch is not known, so its configurations cannot be compared.")
@@ -146,6 +157,7 @@ class _Looked:
     sources: dict[SourceText, None] = field(default_factory=dict)
     unknowns: dict[str, list[str]] = field(default_factory=dict)
     missing: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    besides: dict[str, tuple[str, ...]] = field(default_factory=dict)
     guessed: dict[str, frozenset[str]] = field(default_factory=dict)
     deciding: dict[str, frozenset[str]] = field(default_factory=dict)
     takes_options: bool = True
@@ -176,6 +188,7 @@ class _Looked:
         if any(part.cause == UNCERTAIN for part in found.gap_parts):  # then a distance is told, but to work that hangs on data
             self.deciding[target.id] |= {*found.inspection.demand.unknown, *guessed_places(found.inspection.demand)}
         self.missing[target.id] = missing_options(found.inspection) if self.takes_options else ()
+        self.besides[target.launch.kernel] = options_besides(found.inspection)
         if target.cached is not None and (stale := staleness(target.cached, target.launch)):
             self.warnings.append(stale)
 
@@ -194,8 +207,9 @@ class _Looked:
         for name in ids:
             options[self.targets[name].launch.kernel] |= dict.fromkeys(self.missing[name])
         kernels = self.kernels
+        names = {name: frozenset(p.name for p in kernels[name].kernel(name).parameters) for name in options}
         lacking = [
-            Lacking(kernel=name, options=tuple(each), parameters=frozenset(p.name for p in kernels[name].kernel(name).parameters))
+            Lacking(kernel=name, options=tuple(each), besides=self.besides[name], parameters=names[name])
             for name, each in options.items()
             if each
         ]
@@ -218,19 +232,26 @@ def compiled_report(target: KernelTarget, analysis: KernelAnalysis, gpu: GpuSpec
     elsewhere = target.device is not None and (match_device_name(target.device) or gpu).name != gpu.name
     analysis = replace(
         analysis,
-        predicted=_with_interval(analysis.predicted, analysis.config_bound.us),
+        predicted=_with_interval(analysis),
         gap_parts=tuple(replace(part, note=part.note or NOTES.get(part.cause, "")) for part in analysis.gap_parts),
     )
     # A time recorded on another GPU says nothing of this one.
     return launch_report(replace(target, measured_us=None) if elsewhere else target, analysis, findings, passed)
 
 
-def _with_interval(predicted: Latency | None, floor_us: float) -> Latency | None:
-    """The interval of the analytical model, as launches in closed form have it, where none was fitted: never below the bound."""
-    if predicted is None or predicted.coverage is not None:
-        return predicted
-    low, high = max(predicted.us * math.exp(-SPREAD), min(floor_us, predicted.us)), predicted.us * math.exp(SPREAD)
-    return replace(predicted, low_us=low, high_us=high, coverage=0.8)  # SPREAD is that of the 80 % interval
+def _with_interval(analysis: KernelAnalysis) -> Latency | None:
+    """The interval that was fitted, or else that of the analytical model, as launches in closed form have it; as wide as the doubt where
+    accesses go, and never below the bound."""
+    predicted = analysis.predicted
+    if predicted is None:
+        return None
+    low, high = predicted.us * math.exp(-SPREAD), predicted.us * math.exp(SPREAD)  # SPREAD is that of the 80 % interval
+    if predicted.low_us is not None and predicted.high_us is not None:
+        low, high = predicted.low_us, predicted.high_us
+    least_us, most_us = analysis.doubt_us or (predicted.us, predicted.us)
+    low, high = low * min(least_us / predicted.us, 1.0), high * max(most_us / predicted.us, 1.0)
+    low = max(low, min(analysis.config_bound.us, predicted.us))
+    return replace(predicted, low_us=low, high_us=high, coverage=0.8)
 
 
 def _try(
@@ -362,7 +383,7 @@ def _outcome(main: LaunchReport, best: LaunchReport, group: Sequence[LaunchRepor
     if main.configuration is not None and _predicted_us(main) < DOUBT * _predicted_us(best):
         found = f"none is predicted to be faster than what is launched by more than {doubt}"
     else:
-        found = f"{near} more {'is' if near == 1 else 'are'} within {doubt} of the best"
+        found = f"{near or 'none'} of the others {'is' if near < 2 else 'are'} within {doubt} of the best"
     return f"{main.kernel}: {len(group)} configurations were tried ({ranges}); {found}; {stopped}."
 
 
@@ -371,16 +392,33 @@ def _predicted_us(report: LaunchReport) -> float:
 
 
 def _alike(reports: tuple[LaunchReport, ...], targets: Mapping[str, KernelTarget]) -> list[list[LaunchReport]]:
-    """Launches that differ in nothing but their configuration: with another function, type or absent argument, or one
-    tensor in place of two, the work is another."""
+    """Launches that differ in nothing but their configuration: with another function, type, absent argument or number that is not tuned,
+    other tensors, or one tensor in place of two, the work is another; so it is with another grid and the same configuration."""
     groups: dict[tuple[object, ...], list[LaunchReport]] = defaultdict(list)
     for report in reports:
         launch = targets[report.id].launch
-        constants = {name: value for name, value in launch.given.constexprs.items() if not isinstance(value, (int, str))}
-        settled = repr(sorted((name, repr(value)) for name, value in [*constants.items(), *launch.same.items()]))
-        sizes = tuple(sorted(report.problem.sizes.items()))
-        groups[(report.kernel, report.problem.op, sizes, report.problem.dtype, settled)].append(report)
-    return list(groups.values())
+        tuned = launch.tunable or {name for name in launch.given.constexprs if is_tuned(name)}
+        constants = {
+            name: value for name, value in launch.given.constexprs.items() if not isinstance(value, (int, str)) or name not in tuned
+        }
+        told = [constants, launch.same, launch.sizes, launch.shapes, report.problem.sizes]
+        work = repr([sorted((name, repr(value)) for name, value in each.items()) for each in told])
+        groups[(report.kernel, report.problem.op, work, report.problem.dtype)].append(report)
+    return [part for group in groups.values() for part in _of_one_grid(group, targets)]
+
+
+def _of_one_grid(group: Sequence[LaunchReport], targets: Mapping[str, KernelTarget]) -> list[list[LaunchReport]]:
+    """The group; apart by their grids where one configuration has several."""
+    launches = [targets[report.id].launch for report in group]
+    grids = defaultdict(set)
+    for launch in launches:
+        grids[repr(sorted(launch.given.constexprs.items(), key=str))].add(launch.grid)
+    if all(len(each) == 1 for each in grids.values()):
+        return [list(group)]
+    parts: dict[object, list[LaunchReport]] = defaultdict(list)
+    for report, launch in zip(group, launches, strict=True):
+        parts[launch.grid].append(report)
+    return list(parts.values())
 
 
 def _search(main: LaunchReport, space: str, looked: _Looked) -> SearchReport:
@@ -391,9 +429,10 @@ def _search(main: LaunchReport, space: str, looked: _Looked) -> SearchReport:
     for number, target in enumerate(t for t in looked.targets.values() if t.space == space):
         report = looked.reports.get(target.id)
         us = report.predicted.us if report is not None and report.predicted is not None else None
-        state = "complete" if us is not None else "failed: does not compile" if report is None else "failed: cannot launch"
+        failure = _why_not(looked.failed[target.id]) if report is None else "cannot launch"
+        state = "complete" if us is not None else f"failed: {failure}"
         if us is None:
-            failures[state.removeprefix("failed: ")] = failures.get(state.removeprefix("failed: "), 0) + 1
+            failures[failure] = failures.get(failure, 0) + 1
         given = target.launch.given
         names = target.launch.tunable or frozenset(given.constexprs)
         configuration = (report.configuration if report is not None else None) or Configuration(
@@ -411,11 +450,17 @@ def _search(main: LaunchReport, space: str, looked: _Looked) -> SearchReport:
     )
 
 
+def _why_not(reason: str) -> str:
+    """Why nothing is predicted of a configuration, in a few words."""
+    return "other work" if reason == OTHER_WORK else "no end in time" if "was not compiled" in reason else "does not compile"
+
+
 def _with_ceiling(report: LaunchReport, best: LaunchReport, count: int, worth: float = WORTH_CHANGING) -> LaunchReport:
     if best.predicted is None or best.configuration is None:
         return report
     source = f"analytical model, best of {count} configurations: {best.configuration.label()}"
-    now = report.measured.us if report.measured else (report.predicted.us if report.predicted else None)
+    before = report.before(best.predicted)
+    now = before.us if before is not None else None
     ceiling = replace(best.predicted, source=source)
     if now is not None and now < ceiling.us:  # what was measured is reached, whatever is predicted
         ceiling = Latency(us=now, origin="predicted", source=source)

@@ -141,10 +141,10 @@ def _group(
         choice = offered = tried
     least = {draft.launch.id: _least(draft, choice, offered) for draft in drafts}
     sharing = [_sharing(draft, float(least[draft.launch.id].us[0])) for draft in drafts]
-    reports = []
+    reports, alone = [], Pricing(predictor=predictor)
     for draft in drafts:
         others = tuple(other for other in sharing if other.id != draft.launch.id)
-        pricing = Pricing(predictor=predictor, sharing=others, fixed=draft.launch.fixed)
+        pricing = replace(alone, sharing=others, fixed=draft.launch.fixed)
         reports.append(_report(draft, choice, offered, least[draft.launch.id], pricing, target, predictor, diagnosing))
     return reports
 
@@ -214,6 +214,8 @@ def _report(
             # What was measured is reached: the ceiling is no higher than that, whatever was predicted. (Below the bound it is a fault.)
             ceiling, ceiling_configuration = latency, configuration
     now = draft.now_us if measured is not None or predicted is not None else None
+    then = offered.latencies[launch.id] if offered is not None else None
+    before = draft.predicted_us if draft.contradicted and (then is None or then.origin == "predicted") else now
     p_speedup = probability(draft, target, predictor) if now is not None else 1.0
     if now is not None and measured is not None and any(now >= 1.1 * latency.us for _, latency in draft.reached):
         p_speedup = 1.0  # it was measured
@@ -238,6 +240,7 @@ def _report(
                 ranked=ranked,
                 refused=draft.refused,
                 recommended=ranked if offered is not None and offered.configuration != launch.configuration else None,
+                offered=offered.configuration if offered is not None else None,
             )
         )
     )
@@ -265,12 +268,12 @@ def _report(
         efficiency=draft.bound_us / now if now else None,
         peak_pipeline=nearest,
         share_of_peak=share,
-        headroom=now / ceiling.us - 1 if now else None,
+        headroom=before / ceiling.us - 1 if before else None,
         p_speedup_10pct=p_speedup,
         gap=diagnosis.gap,
         findings=diagnosis.findings,
         passed_rules=diagnosis.passed,
-        recommendation=_recommendation(launch, offered, now, p_speedup, ceiling, target) if offered is not None else None,
+        recommendation=_recommendation(launch, offered, before, p_speedup, ceiling, target) if offered is not None else None,
         faults=diagnosis.faults,
         library=predictor.library_reference(draft.batch, gpu),
         decision=launch.sort or launch.share,

@@ -33,15 +33,21 @@ DOUBT = 1.05
 """Configurations predicted within this of each other cannot be told apart. Of 91 launches of vLLM's fused-MoE kernel (all five GPUs of the
 data) for which the analytical model predicted that the best measured configuration beats the default one by this or more, it did in 85; of
 those with 2 to 5 %, in 30 of 35."""
-SMALLEST_BLOCK, MOST_STAGES = 16, 5
+LEAST_OF_PRODUCT, MOST_STAGES = 16, 5
+"""`tl.dot` takes no smaller blocks; more stages than that hold no more."""
 LEAST_S = 4.0
 """What a launch is given at least, while there is time: two configurations take about that."""
-SAME_WORK = 0.01
-"""Share by which the bytes, and the useful FLOP, of two configurations of the same work may differ: padding of partial results, say."""
+SAME_BYTES, SAME_FLOP = 0.01, 0.2
+"""Shares by which the distinct bytes and the useful FLOP of two configurations of the same work may differ: partial results of a last
+block, and the blocks on the diagonal of a causal product, of which half is masked away."""
+
+OTHER_WORK = "it does not do the same work"
 
 Values = Mapping[str, int]
 """Of the tunables by name, launch options among them."""
 Regrid = Callable[[Values], tuple[int, ...]]
+Found = dict[tuple[tuple[str, int], ...], tuple[KernelTarget, KernelAnalysis | Unreadable]]
+"""What was found, by `_key`; the launch itself first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,55 +80,65 @@ class Trials:
     _grids: dict[str, bool] = field(default_factory=dict)  # by constant, whether the grid counts blocks of it, where it is known as numbers
 
     def of(self, target: KernelTarget, analysis: KernelAnalysis, until: float) -> Tried | None:
-        """The neighbours of a launch, those of the best of these, and so on; None where it has no tunables, or there is no time."""
-        until = min(until, self.deadline)
-        base, blocks, left = self._blocks(analysis, until)
-        now = dict(blocks)
+        """The neighbours of a launch, those of the best of these, and so on; None where it has no tunables, or there is no time.
+
+        Warps and stages first: they leave the IR as it is, in which the work is counted. Then with them the blocks.
+        """
+        until, self._slowest = min(until, self.deadline), 0.0
+        base, compiled = pinned(analysis.inspection), analysis.inspection.compiled
         function = base.source.kernel(base.kernel)
+        now: dict[str, int] = {}
         if "num_warps" not in function.heuristics:
-            now["num_warps"] = analysis.inspection.compiled.num_warps
+            now["num_warps"] = compiled.num_warps
         if "num_stages" not in function.heuristics and pipelined(analysis.inspection.demand):
-            now["num_stages"] = analysis.inspection.compiled.num_stages
-        main = replace(target, space=target.id, chosen=True, launch=replace(target.launch, tunable=frozenset(blocks)))
-        found: dict[tuple[tuple[str, int], ...], tuple[KernelTarget, KernelAnalysis | Unreadable]] = {}
-        found[_key(now)] = (main, replace(analysis, inspection=replace(analysis.inspection, launch=main.launch)))
-        best, best_us = now, _us(analysis)
-        stopped = "no configuration next to the best is predicted to be faster"
+            now["num_stages"] = compiled.num_stages
+        found: Found = {_key(now): (replace(target, space=target.id, chosen=True), analysis)}
+        best, ended = self._climb(now, base, analysis, found, until)
+        blocks, left = self._blocks(base, analysis, until)
+        if blocks:
+            found = {_key({**dict(key), **blocks}): each for key, each in found.items()}
+            best, ended = self._climb({**best, **blocks}, base, analysis, found, until)
+        if len(found) == 1:
+            return None
+        stopped = "no configuration next to the best is predicted to be faster" if ended else "the time for trying was used up"
+        tuned = tuple(_with_tunables(*each, frozenset(blocks)) for each in found.values())
+        return Tried(found=tuned, stopped=stopped, left_alone=tuple(left))
+
+    def _climb(
+        self, best: dict[str, int], base: KernelLaunch, analysis: KernelAnalysis, found: Found, until: float
+    ) -> tuple[dict[str, int], bool]:
+        """Adds neighbours of the best to those `found`, as long as one is better; the best, and whether that came to its end."""
         while True:
-            queue = [each for each in self._neighbours(best) if _key(each) not in found]
+            best_us = _us(found[_key(best)][1])
+            queue = [each for each in self._neighbours(best, analysis) if _key(each) not in found]
             self.workers.timeout_s = max(until - time.monotonic(), 1.0)
             while queue and self._in_time(until):
                 batch, queue = queue[: self.workers.size], queue[self.workers.size :]
-                self._take(batch, base, target, found, queue)
-            better = min((values for values in found), key=lambda values: _us(found[values][1]))
+                self._take(batch, base, analysis.inspection.demand, found, len(queue))
+            better = min(found, key=lambda values: _us(found[values][1]))
             if queue or NEAR_BEST * _us(found[better][1]) >= best_us:
-                break
-            best, best_us = dict(better), _us(found[better][1])
-        if queue:
-            stopped = "the time for trying was used up"
-        return Tried(found=tuple(found.values()), stopped=stopped, left_alone=tuple(left)) if len(found) > 1 else None
+                return (dict(better) if _us(found[better][1]) < best_us else best), not queue
+            best = dict(better)
 
     def _in_time(self, until: float) -> bool:
         return time.monotonic() + self._slowest < until
 
-    def _take(
-        self,
-        batch: list[dict[str, int]],
-        base: KernelLaunch,
-        target: KernelTarget,
-        found: dict[tuple[tuple[str, int], ...], tuple[KernelTarget, KernelAnalysis | Unreadable]],
-        rest: list[dict[str, int]],
-    ) -> None:
+    def _take(self, batch: list[dict[str, int]], base: KernelLaunch, demand: KernelDemand, found: Found, more: int) -> None:
+        """Compile, count and predict some configurations."""
         started = time.monotonic()
-        targets = []
-        for number, values in enumerate(batch, start=len(found)):
-            launch = self._launch(base, values)
-            targets.append(KernelTarget(id=f"{target.id}-config{number}", launch=launch, source="tried", space=target.id))
+        name = next(iter(found.values()))[0].id
+        targets = [
+            KernelTarget(id=f"{name}-config{number}", launch=self._launch(base, values), source="tried", space=name)
+            for number, values in enumerate(batch, start=len(found))
+        ]
         looked = analyse_targets(targets, self.gpu, self.cache, workers=self.workers, counted=self.counted)
-        found |= {_key(values): each for values, each in zip(batch, looked, strict=True)}
+        for values, (tried, outcome) in zip(batch, looked, strict=True):
+            if isinstance(outcome, KernelAnalysis) and not same_work(demand, outcome.inspection.demand):
+                outcome = Unreadable(id=tried.id, reason=OTHER_WORK)
+            found[_key(values)] = (tried, outcome)
         self._slowest = max(self._slowest, time.monotonic() - started)
         self._tried += len(batch)
-        self.advance(self._tried, len(rest))
+        self.advance(self._tried, more)
 
     def _launch(self, base: KernelLaunch, values: Values) -> KernelLaunch:
         """The launch with other values of its tunables."""
@@ -139,23 +155,24 @@ class Trials:
                     grid = grid_by_numbers(replace(base, grid=grid), base.given.constexprs[name], value) or grid
         return replace(own_types(with_configuration(base, constants, options), constants), grid=grid)
 
-    def _neighbours(self, values: dict[str, int]) -> Iterator[dict[str, int]]:
+    def _neighbours(self, values: dict[str, int], analysis: KernelAnalysis) -> Iterator[dict[str, int]]:
         """One step from a configuration in one tunable, and in a block and the warps together."""
         blocks = [name for name in values if name not in ("num_warps", "num_stages")]
-        steps = [{name: factor} for name in ("num_warps", *blocks) for factor in (2.0, 0.5)]
+        steps = [{"num_warps": factor} for factor in (2.0, 0.5)]
+        if stages := values.get("num_stages"):
+            steps += [{"num_stages": (stages + more) / stages} for more in (1, 2, -1) if 1 <= stages + more <= MOST_STAGES]
+        steps += [{name: factor} for name in blocks for factor in (2.0, 0.5)]
         steps += [{name: factor, "num_warps": factor} for name in blocks for factor in (2.0, 0.5)]
-        least = {name: min(SMALLEST_BLOCK, values[name]) for name in blocks} | {"num_warps": 1}
+        least = dict.fromkeys(values, 1) | (dict.fromkeys(blocks, LEAST_OF_PRODUCT) if analysis.inspection.demand.total_tensor_flop else {})
         most = {"num_warps": warps_at_most(Target.of(self.gpu))}
         for step in steps:
             if step.keys() <= values.keys():
-                other = {**values, **{name: int(values[name] * factor) for name, factor in step.items()}}
+                other = {**values, **{name: round(values[name] * factor) for name, factor in step.items()}}
                 if all(least[name] <= other[name] <= most.get(name, other[name]) for name in step):
                     yield other
-        if (stages := values.get("num_stages", 0)) > 0:
-            yield from ({**values, "num_stages": each} for each in (stages + 1, stages - 1) if 1 <= each <= MOST_STAGES)
 
-    def _blocks(self, analysis: KernelAnalysis, until: float) -> tuple[KernelLaunch, dict[str, int], list[str]]:
-        """The launch with all pinned, its constants that are blocks, and sentences on those that look like it and are none.
+    def _blocks(self, base: KernelLaunch, analysis: KernelAnalysis, until: float) -> tuple[dict[str, int], list[str]]:
+        """The constants of a launch that are blocks, and sentences on those that look like it and are none.
 
         A constant is a block where half of it (or twice, where that does not compile) leaves the work as it is: the same bytes, the same
         FLOP. The IR tells, before anything depends on the machine.
@@ -169,13 +186,12 @@ class Trials:
             for parameter in function.parameters
             if parameter.is_constexpr
             and type(value := inspection.guess.constexprs.get(parameter.name)) is int
-            and value >= SMALLEST_BLOCK
+            and value > 1
             and value & (value - 1) == 0
             and usage[parameter.name].extent
             and parameter.name not in function.heuristics
-            and (launch.tunable is None or parameter.name in launch.tunable)
+            and (not launch.tunable or parameter.name in launch.tunable)
         ]
-        base = pinned(inspection, frozenset(names))
         blocks: dict[str, int] = {}
         left = []
         for name in names:
@@ -186,7 +202,7 @@ class Trials:
                 blocks[name] = value
             else:
                 left.append(f"{name} is left alone: with another value of it the launch would not do the same work")
-        return replace(base, tunable=frozenset(blocks)), blocks, left
+        return blocks, left
 
     def _is_block(self, base: KernelLaunch, guess: Guess, demand: KernelDemand, name: str, value: int) -> bool:
         """Whether another value of a constant leaves the work as it is; notes whether a grid of numbers has to follow it for that.
@@ -209,6 +225,7 @@ class Trials:
 
     def _front_end(self, launch: KernelLaunch, guess: Guess) -> KernelDemand | None:
         """The demand of a launch by its IR alone; None: it does not compile so far."""
+        started = time.monotonic()
         here = replace(guess, signature=launch.given.types, constexprs=launch.given.constexprs, options=launch.given.options)
         try:
             request = request_for(launch, here, Target.of(self.gpu), sass=False)
@@ -216,6 +233,8 @@ class Trials:
             return self.counted.demand(compiled.ttir, launch.grid or (1,), inputs_of(launch, here), own_files(compiled))
         except AdvisorError:
             return None
+        finally:
+            self._slowest = max(self._slowest, time.monotonic() - started)
 
 
 def pipelined(demand: KernelDemand) -> bool:
@@ -226,8 +245,8 @@ def pipelined(demand: KernelDemand) -> bool:
 def same_work(first: KernelDemand, second: KernelDemand) -> bool:
     """Whether two launches read and write as many distinct bytes, and multiply as much of what holds data."""
 
-    def alike(one: float, other: float) -> bool:
-        return abs(one - other) <= SAME_WORK * max(one, other)
+    def alike(one: float, other: float, share: float = SAME_BYTES) -> bool:
+        return abs(one - other) <= share * max(one, other)
 
     def useful(demand: KernelDemand) -> float:
         return demand.total_tensor_flop - sum(demand.padding.tensor_flop.values())
@@ -235,8 +254,18 @@ def same_work(first: KernelDemand, second: KernelDemand) -> bool:
     return (
         alike(sum(first.likely_read_footprints.values()), sum(second.likely_read_footprints.values()))
         and alike(sum(first.likely_written_footprints.values()), sum(second.likely_written_footprints.values()))
-        and alike(useful(first), useful(second))
+        and alike(useful(first), useful(second), SAME_FLOP)
     )
+
+
+def _with_tunables(
+    target: KernelTarget, found: KernelAnalysis | Unreadable, blocks: frozenset[str]
+) -> tuple[KernelTarget, KernelAnalysis | Unreadable]:
+    """What was found of a configuration, with the names of the constants that are part of one."""
+    target = replace(target, launch=replace(target.launch, tunable=blocks))
+    if isinstance(found, KernelAnalysis):
+        found = replace(found, inspection=replace(found.inspection, launch=replace(found.inspection.launch, tunable=blocks)))
+    return target, found
 
 
 def _key(values: Values) -> tuple[tuple[str, int], ...]:

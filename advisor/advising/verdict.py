@@ -62,7 +62,11 @@ def verdict(
     ceilings = [report.ceiling.us for report, _ in able if report.ceiling]
     ceiling = sum(ceilings) if len(ceilings) == len(able) else 0.0
     # What has no ceiling is at no share of one; nor is what runs with a configuration that nobody knows.
-    rated = [(report, now) for report, now in able if report.ceiling and (report.configuration or report.measured)]
+    rated = [
+        (report, before.us)
+        for report, _ in able
+        if report.ceiling and (report.configuration or report.measured) and (before := report.before(None))
+    ]
     reached = sum(report.ceiling.us for report, _ in rated if report.ceiling)
     percent = 100 * (reached / sum(now for _, now in rated)) if rated else 0.0
     bound = sum(report.bound.us for report, _ in able)
@@ -154,6 +158,14 @@ def _sentence(
         sentence += f"; {guess}" if guess else ""
     if stuck:
         sentence += f"; {stuck} cannot launch at all"
+    if against := [report for report in able if report.contradicted]:
+        most = max(against, key=lambda report: report.measured.us / report.predicted.us)  # type: ignore[union-attr]
+        assert most.measured is not None and most.predicted is not None
+        which = "the measurement" if one else f"{len(against)} of the measurements"
+        sentence += (
+            f"; {which} contradict{'s' if one or len(against) == 1 else ''} what is predicted ({microseconds(most.measured.us)} µs against "
+        )
+        sentence += f"{microseconds(most.predicted.us)}), and no configuration is credited with the difference"
     if wrong:
         sentence += f"; {wrong} measured below the bound, a fault, left out of this"
     return sentence + "."
@@ -222,10 +234,12 @@ def _origin(able: list[LaunchReport]) -> Origin:
 
 def _origins(able: list[LaunchReport]) -> str:
     """The origins of the sum: `measured`, or `1 measured, the rest predicted`."""
-    known = [report.measured.origin for report in able if report.measured]
+    known = [report.measured.origin for report in able if report.measured and not (report.contradicted and report.ceiling)]
     parts = {word: known.count(word) for word in ("measured", "simulated") if word in known}
-    if not known or (len(known) == len(able) and len(parts) == 1):
-        return _origin(able)
+    if not known:
+        return "predicted"
+    if len(known) == len(able) and len(parts) == 1:
+        return known[0]
     listed = [f"{count} {word}" for word, count in parts.items()]
     return ", ".join([*listed, "the rest predicted"] if len(known) < len(able) else listed)
 

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -146,7 +147,7 @@ def is_capturing() -> bool:
     """Whether a CUDA graph is being captured on the current stream: nothing may be measured then."""
     torch = sys.modules.get("torch")
     try:
-        return torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
+        return torch is not None and torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
     except Exception:
         return False
 
@@ -294,6 +295,12 @@ def bound_arguments(tuner: Any, args: tuple) -> Iterator[None]:
         tuner.nargs = before
 
 
+@lru_cache
+def _lies_in(folder: str, name: str) -> bool:
+    """Whether a folder's folders held a file of that name when it was first asked for."""
+    return any(Path(folder).glob(f"*/{name}"))
+
+
 def triton_timings_file(fn: Any, key: tuple, configs: Sequence[Any]) -> Path | None:
     """Triton's own `*.autotune.json` of a decision, where `cache_results` wrote one on this machine.
 
@@ -303,11 +310,16 @@ def triton_timings_file(fn: Any, key: tuple, configs: Sequence[Any]) -> Path | N
     if not hasattr(function, "cache_key") or is_interpreted() or any(config.pre_hook for config in configs):
         return None
     try:
+        from triton import knobs
         from triton._C.libtriton import get_cache_invalidating_env_vars
         from triton.compiler.compiler import make_backend
         from triton.runtime.cache import get_cache_manager, triton_key
         from triton.runtime.driver import driver
 
+        file_name = f"{function.__name__[:150]}.autotune.json"
+        # The key of Triton's cache is a hash of the whole compiler, a quarter of a second: not for a file that is nowhere.
+        if not os.environ.get("TRITON_CACHE_MANAGER") and not _lies_in(knobs.cache.dir, file_name):
+            return None
         parts = [
             triton_key(),
             make_backend(driver.active.get_current_target()).hash(),
@@ -317,7 +329,7 @@ def triton_timings_file(fn: Any, key: tuple, configs: Sequence[Any]) -> Path | N
             *(str(config) for config in configs),
         ]
         digest = hashlib.sha256("-".join(parts).encode("utf-8")).hexdigest()
-        found = get_cache_manager(digest).get_file(f"{function.__name__[:150]}.autotune.json")
+        found = get_cache_manager(digest).get_file(file_name)
     except Exception:  # whatever is different there, it is only a cache
         return None
     return Path(found) if found else None

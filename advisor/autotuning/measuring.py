@@ -14,7 +14,7 @@ import numpy as np
 from advisor.autotuning import internals, watching
 from advisor.autotuning.decisions.cache import Cache, Row
 from advisor.autotuning.decisions.failures import LeftOut, TooSlowError, left_out
-from advisor.autotuning.decisions.leases import Extending
+from advisor.autotuning.decisions.leases import LEASE_S, Extending
 from advisor.autotuning.outputs import Outputs, tensors_of
 from advisor.autotuning.run_clock import RunClock
 from advisor.autotuning.tunable import Tunable
@@ -22,6 +22,12 @@ from advisor.autotuning.tunable import Tunable
 QUANTILES = (0.5, 0.2, 0.8)
 POLL_S = (0.005, 0.2)
 """How often a process looks whether another has finished what it waits for: from often to rarely."""
+
+QUICK_S = 0.05
+"""What is measured in less is written down, and shared with other processes, together: writing it singly would take longer."""
+MOST_AT_ONCE = 64
+SAY_AFTER_S = 2.0
+"""How long a process waits for others in silence."""
 
 WHOLE = 0.5
 """A benchmark that gives this share of what hooks and launch take together, or more, times both. One that does not time the hooks gives
@@ -70,6 +76,8 @@ class Session:
     outputs: Outputs | None = None
     allowed_s: float = 0.0
     outdated: set[int] = field(default_factory=set)
+    prints: bool = field(default_factory=internals.prints)
+    event: Callable[[], Any] | None = field(default_factory=internals.event_maker)
 
     def refresh(self) -> None:
         """Takes over what the cache knows."""
@@ -91,42 +99,61 @@ class Session:
         waiting = [place for place in places if place not in self.rows]
         if not waiting:
             return
-        delay = POLL_S[0]
+        delay, idle_since = POLL_S[0], time.monotonic()
+        names = self.call.identities
+        place_of = {names[place]: place for place in waiting}
+        # As many at once as are compiled at once; one by one where nothing is compiled, so that processes share evenly. More where that
+        # takes no time worth sharing.
+        size = least = internals.workers() if self._compiles else 1
         with Extending(lambda: self.cache.extend(self.problem)):
             while waiting:
-                # As many at once as are compiled at once; one by one where nothing is compiled, so that processes share evenly.
-                size = min(len(waiting), internals.workers()) if self._compiles else 1
-                claimed: list[int] = []
-                for place in waiting:
-                    if len(claimed) < size and self.cache.claim(self.problem, self.call.identities[place], self.allowed_s):
-                        claimed.append(place)
+                claimed = self.cache.claim_some(self.problem, [names[place] for place in waiting], size, self.allowed_s)
+                started = time.monotonic()
                 if claimed:
-                    self._measure_claimed(claimed)
-                    delay = POLL_S[0]
+                    self._measure_claimed([place_of[name] for name in claimed], ahead=size == least)
+                    delay, idle_since = POLL_S[0], time.monotonic()
+                    quick = idle_since - started < QUICK_S and not self.errors  # it had been compiled before
+                    size = max(size, min(4 * size, MOST_AT_ONCE)) if quick else least
                 else:
+                    if started - idle_since > SAY_AFTER_S:
+                        self._say_waiting(len(waiting))
                     time.sleep(delay)
                     delay = min(2 * delay, POLL_S[1])
                     self.refresh()
                 waiting = [place for place in waiting if place not in self.rows]
 
+    def _say_waiting(self, count: int) -> None:
+        self.tuner.say_once(
+            "waiting",
+            f"{getattr(self.tuner.base_fn, '__name__', 'kernel')}: waiting for another process that measures {count} of its configurations "
+            f"({self.cache.path}); one that ended without a word is given up after {LEASE_S:g} s",
+        )
+
     @property
     def _compiles(self) -> bool:
         return self.tuner.options.compile_ahead and not internals.is_interpreted() and internals.active_driver() is not None
 
-    def _measure_claimed(self, places: Sequence[int]) -> None:
-        open_claims = list(places)
+    def _measure_claimed(self, places: Sequence[int], *, ahead: bool) -> None:
+        open_claims = set(places)
+        unwritten: list[Row] = []
         try:
-            failed = self._compile(places)
+            failed = self._compile(places) if ahead else {}
+            since = time.monotonic()
             for place in places:
                 row, lasting = self._row(place, failed.get(place))
                 self.rows[place] = row
                 if lasting:
-                    self.cache.record(self.problem, row)
+                    unwritten.append(row)
                     open_claims.remove(place)
                 fatal = self.errors.get(place)
                 if fatal is not None and left_out(fatal, "launch").fatal:
                     raise fatal
+                if unwritten and time.monotonic() - since > QUICK_S:
+                    self.cache.record_all(self.problem, unwritten)
+                    unwritten, since = [], time.monotonic()
         finally:
+            if unwritten:
+                self.cache.record_all(self.problem, unwritten)
             for place in open_claims:
                 self.cache.release(self.problem, self.call.identities[place])
 
@@ -134,7 +161,7 @@ class Session:
         """The row of one configuration, and whether the cache keeps it."""
         config, identity = self.call.configs[place], self.call.identities[place]
         predicted = self.predicted_us.get(place)
-        if internals.prints():
+        if self.prints:
             print(f"Autotuning kernel {self.tuner.base_fn.__name__} with config {config}")
         try:
             # A hook of the user's is promised to see every failure: there the launch fails once more, with its hooks around it.
@@ -146,7 +173,7 @@ class Session:
         except Exception as error:
             why = left_out(error, "compile" if error is compile_error else "launch")
             self.errors[place] = error
-            if internals.prints():
+            if self.prints:
                 print(f"Autotuning failed with {error}")
             return self._failed_row(identity, why, predicted), why.lasting
         if not all(map(math.isfinite, (median, low, high))) or median < 0:
@@ -235,8 +262,8 @@ class Session:
 
     def _wait(self, place: int) -> None:
         """Waits for what was launched; a kernel that never ends becomes an error."""
-        what = f"{self.tuner.base_fn.__name__} with {self.call.configs[place]}"
-        watching.wait(self.tuner.options.time_limit_s, internals.event_maker(), what)
+        what = lambda: f"{self.tuner.base_fn.__name__} with {self.call.configs[place]}"  # noqa: E731
+        watching.wait(self.tuner.options.time_limit_s, self.event, what)
 
     def _check_output(self, place: int) -> None:
         """Runs it once and compares with the first configuration (which is run first, where it has not been)."""

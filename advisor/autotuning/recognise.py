@@ -90,9 +90,9 @@ def recognise(function: Any, named: Mapping[str, Any], family: str | None, hint:
         family: The decorator's `family=`.
         hint: The decorator's `problem=`.
     """
-    from advisor.pipelines import problem_batch
-
     if hint is not None:
+        from advisor.pipelines import problem_batch
+
         # A hint that fails is a mistake of its author, but never a reason for a kernel not to run.
         try:
             recognised = _from_hint(hint(dict(named)), named, family)

@@ -14,6 +14,7 @@ from advisor.system.errors import UsageError
 
 CONFIG_OPTIONS = (*LAUNCH_OPTIONS, "ir_override")
 MAX_SPACE = 200_000
+_AS_TEXT = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 
 
 def identity(config: Any, without: Collection[str] = ()) -> str:
@@ -22,14 +23,15 @@ def identity(config: Any, without: Collection[str] = ()) -> str:
     The order of parameters does not matter, nor does the Triton version's set of options where they are at their default.
     """
     values = {str(k): _plain(v) for k, v in config.kwargs.items() if k not in without}
-    values |= {name: _plain(value) for name in CONFIG_OPTIONS if (value := getattr(config, name, None)) is not None}
+    given = vars(config)
+    values |= {name: _plain(value) for name in CONFIG_OPTIONS if (value := given.get(name)) is not None}
     if values.get("num_ctas") == 1:
         del values["num_ctas"]
     hook = getattr(config, "pre_hook", None)
     if hook is not None:
         name = f"{getattr(hook, '__module__', '')}:{getattr(hook, '__qualname__', type(hook).__qualname__)}"
         values["pre_hook"] = f"{name}:{code_hash(hook)[:16]}"  # it may set what the launch depends on: a descriptor's block
-    return json.dumps(values, sort_keys=True, separators=(",", ":"))
+    return _AS_TEXT(values)
 
 
 def distinct(configs: Sequence[Any], identities: Sequence[str]) -> list[Any]:

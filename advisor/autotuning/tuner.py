@@ -8,7 +8,10 @@ A decided call reads its key with a generated function and looks it up in one di
 from __future__ import annotations
 
 import contextlib
+import os
+import sys
 import threading
+import weakref
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from typing import Any
 
@@ -17,6 +20,10 @@ from advisor.autotuning.decisions import keys
 from advisor.autotuning.decisions.decision import Decision
 from advisor.autotuning.tunable import Tunable, new_serial
 from advisor.system.errors import UsageError
+from advisor.system.settings import read_settings
+
+TORCH_READS = "torch._higher_order_ops.triton_kernel_wrap"
+"""The module in which torch.compile reads the configurations of a kernel (torch 2.6 to 2.13)."""
 
 
 class Decided(dict):
@@ -83,6 +90,7 @@ class Tuner(Tunable):
         self.configs_timings: dict[Any, Any] = {}
         self._buckets = keys.bucket_functions(self.options.key_buckets, self.keys)
         self._lock = threading.RLock()
+        _all.add(self)
         self._launched: tuple | None = None  # the arguments of the launch that is on
         self._always: frozenset[str] | None = None  # arguments that had a dtype in every call
         self._sometimes: frozenset[str] = frozenset()
@@ -278,13 +286,33 @@ class Tuner(Tunable):
 
     @property
     def configs(self) -> list[Any]:
-        """The configurations, as triton.autotune has them: another list takes effect at the next call."""
+        """The configurations, as triton.autotune has them: another list takes effect at the next call.
+
+        torch.compile, which tries all that it sees, sees the one that would be chosen, or the first few where the mode measures.
+        """
+        if sys._getframe(1).f_globals.get("__name__") == TORCH_READS and len(self._configs) > 1:
+            return self._for_torch()
         return self._configs
 
     @configs.setter
     def configs(self, value: list[Any]) -> None:
         self._configs, self._alone = value, len(value) == 1
         self._read_anew()
+
+    def _for_torch(self) -> list[Any]:
+        """What is decided, then the default and the others as they are given: one of them, or `top_k` where the mode measures.
+
+        torch.compile asks without a call: sizes are not known, so that nothing can be ranked.
+        """
+        mode = read_settings().mode or self.options.mode
+        if mode == "exhaustive":
+            return self._configs
+        decided = [] if mode == "off" else [each.config for each in self.decisions.values()]
+        default = [self.options.default] if self.options.default is not None and mode != "measure" else []
+        if mode in ("cached", "predict") and not decided:
+            remedy = "call the kernel, or advisor.warmup, before it compiles"
+            self.say_once("torch", f"{self.base_fn.__name__}: torch.compile gets a configuration that nothing speaks for: {remedy}")
+        return list(dict.fromkeys([*decided, *default, *self._configs]))[: self.options.top_k if mode == "measure" else 1]
 
     @property  # type: ignore[override]
     def keys(self) -> Sequence[str]:
@@ -326,11 +354,25 @@ class Tuner(Tunable):
         self.__dict__.update(state)
         self.serial = new_serial()
         self._lock = threading.RLock()
+        _all.add(self)
         self._launched = None
         self._always, self._sometimes = None, frozenset()
         self._hot = (self._reader(frozenset(), None), {})
         self.cache = decided
 
+
+_all: weakref.WeakSet[Tuner] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    """In a child there is no thread but this one: what another was deciding when the process forked is decided by nobody here."""
+    for tuner in _all:
+        if not tuner._lock._is_owned():  # type: ignore[attr-defined]
+            tuner._lock, tuner._nargs, tuner._launched = threading.RLock(), None, None
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 _RUN = Tuner.run
 """What `kernel[grid]` does by itself, faster; where `run` is another, it is that one's."""

@@ -32,13 +32,13 @@ def hang_limit_s(limit_s: float) -> float:
     return max(HANG_FACTOR * limit_s, HANG_LEAST_S)
 
 
-def wait(limit_s: float | None, event: Callable[[], Any] | None, what: str) -> None:
+def wait(limit_s: float | None, event: Callable[[], Any] | None, what: Callable[[], str]) -> None:
     """Waits until everything that was launched has ended.
 
     Args:
         limit_s: The limit of one run; None: there is none, and a kernel that never ends blocks the process.
         event: Makes an event that can be recorded and asked; None: the device has none, and is waited for.
-        what: Kernel and configuration, for the error.
+        what: Gives kernel and configuration, for the error.
 
     Raises:
         NeverEndsError: It has not ended after `hang_limit_s`.
@@ -56,7 +56,7 @@ def wait(limit_s: float | None, event: Callable[[], Any] | None, what: str) -> N
         if time.monotonic() > until:
             _hung.append(behind)
             raise NeverEndsError(
-                f"{what}: a run has not ended, and is given up",
+                f"{what()}: a run has not ended, and is given up",
                 f"no end after {hang_limit_s(limit_s):g} s",
                 f"an end within {HANG_FACTOR:g} times time_limit_s={limit_s:g} (raise it), and {HANG_LEAST_S:g} s at least",
                 "a running kernel cannot be stopped: the GPU stays blocked for this process, which may end on SIGKILL only, and what it "

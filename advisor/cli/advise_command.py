@@ -8,6 +8,8 @@ TARGET is one of
   a record            that `advisor record` wrote
   a cache             of Triton (a folder such as ~/.triton/cache, or an entry of it) or of @advisor.autotune (`cache`: the one of this
                       machine; its file; an export of `advisor cache export`); CACHE::KERNEL is one kernel of it
+  a trace             of torch's profiler (.json, .json.gz): what its operators took beside their predictions, and the gaps; best with
+                      record_shapes=True
 
 Writes DIR/report.html and DIR/result.json; with several GPUs, a folder below DIR for each, and a table of them side by side at the end,
 which DIR/side-by-side.html has too (--format json prints one list of their results).
@@ -47,9 +49,9 @@ from advisor.cli.advise_reports import (
     write,
 )
 from advisor.cli.options import add_kernel_arguments, given_for_a_kernel, launch_options
-from advisor.cli.progress import progress_bar
 from advisor.gpus.hardware import load_gpu, match_device_name
 from advisor.system.errors import AdvisorError, NothingMatchedError, UsageError, printable
+from advisor.system.progress import progress_bar
 from advisor.system.worker_processes import end_with_parent, hear_interrupts, starting_workers
 
 if TYPE_CHECKING:
@@ -107,7 +109,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="where one configuration of a kernel is known: how long its warps, stages and blocks are varied, compiled and predicted, all "
         "launches together (default: 20, or ADVISOR_TRY_FOR; 0: not at all)",
     )
-    options.add_untrusted_argument(parser)
+    options.add_compiling_arguments(parser)
     parser.add_argument("--weights", metavar="FILE", help="weights that `advisor train` wrote (default: those shipped)")
     parser.add_argument(
         "-o",
@@ -157,11 +159,14 @@ def _documents(arguments: argparse.Namespace) -> list[str]:
     from advisor.advising.targets.kinds import is_triton_cache
     from advisor.advising.targets.resolve import is_folder
     from advisor.autotuning.decisions.exchange import cache_file
+    from advisor.steps.trace import is_trace
 
     arguments.output = str(arguments.output or Path("advisor-out") / _folder_name(arguments))
     cache = cache_file(arguments.target)
     if cache is not None:
         documents = _tuned(arguments, *cache)
+    elif is_trace(arguments.target):
+        documents = [_traced(arguments)]
     elif is_folder(Path(arguments.target)) and not is_triton_cache(arguments.target):
         documents = _folder_of_tables(arguments)
     elif len(arguments.gpu) > 1:
@@ -175,6 +180,29 @@ def _documents(arguments: argparse.Namespace) -> list[str]:
         documents = [_for_gpu(arguments, next(iter(arguments.gpu), None), Path(arguments.output))[0]]
         tell_of_others(Path(arguments.output), SIDE_BY_SIDE)
     return documents
+
+
+def _traced(arguments: argparse.Namespace) -> str:
+    """Write and print what a trace measured, beside what is predicted; its JSON document."""
+    from advisor.cli.model_command import as_json, write_steps
+    from advisor.learned import load_predictor
+    from advisor.rendering.steps.text import step_text
+    from advisor.steps.trace import read_trace
+    from advisor.steps.traced_step import traced_step
+
+    trace = read_trace(arguments.target)
+    found = match_device_name(trace.gpu)
+    named = [load_gpu(name) for name in arguments.gpu] or ([found] if found else [])
+    if len(named) != 1:
+        raise UsageError(f"{arguments.target}: which GPU it ran on", trace.gpu or None, "one of `advisor gpus`", "give one --gpu")
+    predictor = load_predictor(Path(arguments.weights) if arguments.weights else None)
+    name = Path(arguments.target).name
+    result = traced_step(trace, named[0], predictor, name, shlex.join(["advisor", "advise", arguments.target, "--gpu", named[0].name]))
+    write_steps([result], Path(arguments.output), "report.html", "result.json")
+    if arguments.format != "json":
+        print(step_text(result))
+        print(f"report: {Path(arguments.output) / 'report.html'}")
+    return as_json([result])
 
 
 def _folder_name(arguments: argparse.Namespace) -> str:
@@ -319,7 +347,7 @@ def _compiled(arguments: argparse.Namespace, name: str | None, output: Path) -> 
     for warning in result.warnings:
         options.warn(warning)
     document = shown(result, arguments.format, str(write(result, output)), verbose=arguments.verbose)
-    if arguments.format != "json" and (not result.verdict.current_us or len({launch.kernel for launch in result.launches}) > 1):
+    if arguments.format == "md" or (arguments.format == "text" and len({launch.kernel for launch in result.launches}) > 1):
         show_commands(result, indent="    " if arguments.format == "md" else "")
     return document, result
 

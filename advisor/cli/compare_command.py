@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 HELP = "two results or revisions: verdicts, a pull-request comment, an exit code"
 
-FORMATS = ("text", "md", "json", "sarif")
+FORMATS = ("text", "md", "json", "sarif", "github")
 NOT_COMPARABLE = 4
 NOTHING_CHANGED = 5
 
@@ -66,7 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="a record of `advisor record`: changed kernels are compared on what they were launched with",
     )
-    parser.add_argument("--format", choices=FORMATS, default="text", help="what to print")
+    parser.add_argument("--format", choices=FORMATS, default="text", help="what to print (github: annotations for a workflow)")
     parser.add_argument("-o", "--output", metavar="DIR", help="also write comment.md, summary.md, comparison.html, .json and .sarif there")
     parser.add_argument("--render", metavar="FILE", help="show a comparison.json that was written before, and compare nothing")
     parser.add_argument("--no-compile", action="store_true", help="leave compiled resources out")
@@ -77,6 +77,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="exit with 4 where this machine cannot hold a stranger's kernel while it is compiled (`advisor doctor`)",
     )
     sandbox.add_argument("--trust-source", action="store_true", help="compile revisions also where it cannot")
+    parser.add_argument(
+        "--compile-limit",
+        metavar="S[,ALL]",
+        help="seconds of one compilation, and of all together with what is predicted of tables (default: 15,60)",
+    )
     parser.add_argument("--repository", metavar="DIR", default=".", help="where the git repository lies (default: here)")
     parser.add_argument("--weights", metavar="FILE", help="weights that `advisor train` wrote (default: those shipped)")
     options.add_model_arguments(parser)
@@ -138,6 +143,7 @@ def _compare(arguments: argparse.Namespace) -> ComparisonResult:
     from advisor.learned import load_predictor
 
     predictor = load_predictor(Path(arguments.weights) if arguments.weights else None)
+    options.limit_compilations(arguments)
     wanted = Options(
         gpus=tuple(options.gpu_names(arguments.gpu)),
         fail_on=arguments.fail_on,
@@ -228,6 +234,10 @@ def _print(result: ComparisonResult, style: str) -> None:
         from advisor.rendering.comparison_sarif import to_sarif
 
         sys.stdout.write(to_sarif(result))
+    elif style == "github":
+        from advisor.rendering.comparison_sarif import to_annotations
+
+        sys.stdout.write(to_annotations(result))
     else:
         from advisor.rendering.comparison_text import to_text
 

@@ -10,8 +10,11 @@ matrices and layouts of heads, models of layers, each GPU, and the newest versio
 or --test-gpu, runs one of them. --given 50,300 judges the GPU after so many of its own rows, too. Layers are judged by fewer rows and trees
 than serve; folders of the stacks' tuned tables say which of them ran.
 
-A folder with launches.jsonl holds measured launches of kernels of published packages: the package's releases are fetched with pip and parsed,
-never run, and each launch is compiled. The constants shipped are judged; with --leave-out gpu, those fitted without the GPU judged.
+A folder of measured steps is judged with constants fitted without the GPU, and with served points and all-reduces of a folder `silicon`
+beside it; its --card FILE is a text in which the table is replaced.
+
+A folder with launches.jsonl holds measured launches of kernels of published packages: the package's releases are fetched with pip and
+parsed, never run, and each launch is compiled. The constants shipped are judged; with --leave-out gpu, those fitted without the GPU judged.
 
 examples:
   advisor evaluate tests/data/rows.csv
@@ -21,6 +24,7 @@ examples:
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import sys
@@ -28,8 +32,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from advisor.cli.options import check_writable, positive_integers
-from advisor.system.errors import UsageError
+from advisor.cli.options import check_writable, positive_integers, write_text
+from advisor.system.errors import InputError, UsageError
 
 HELP = "errors, coverage, ranking and diagnosis quality on measured rows"
 
@@ -89,17 +93,23 @@ def run(arguments: argparse.Namespace) -> int:
     if any(map(is_steps_folder, arguments.data)):
         return _evaluate_steps(arguments, progress)
     if all(map(is_layout, arguments.data)):
-        gpus = [load_gpu(name).name for name in arguments.test_gpu]
-        figures = judge(arguments.data, gpus if gpus or arguments.leave_out == "gpu" else None, progress)
+        if arguments.weights or arguments.card or arguments.leave_out not in (None, "gpu"):
+            raise UsageError(
+                "launches of published kernels are judged by the constants shipped, or with GPUs left out", None, "--leave-out gpu"
+            )
+        named = [load_gpu(name).name for name in arguments.test_gpu]
+        figures = judge(arguments.data, named if named or arguments.leave_out == "gpu" else None, progress)
         print(json.dumps(figures, indent=2)) if arguments.format == "json" else show_splits({"launches of published kernels": figures})
         return 0
     layouts = [path for path in arguments.data if silicon_training.is_layout(path)]
     if layouts:
         if len(layouts) < len(arguments.data):
             raise UsageError("measured operators of whole stacks are judged by themselves", " ".join(arguments.data), " ".join(layouts))
-        gpus = [load_gpu(name).name for name in arguments.test_gpu]
-        asked = {"nk": ("shape",), None: ("gpu",) if gpus else silicon_training.SPLITS}.get(arguments.leave_out, (arguments.leave_out,))
-        splits = silicon_training.judge(layouts, gpus or None, asked, progress, arguments.given)
+        chosen_gpus = [load_gpu(name).name for name in arguments.test_gpu] or None
+        asked = {"nk": ("shape",), None: ("gpu",) if chosen_gpus else silicon_training.SPLITS}.get(
+            arguments.leave_out, (arguments.leave_out,)
+        )
+        splits = silicon_training.judge(layouts, chosen_gpus, asked, progress, arguments.given)
         print(json.dumps(_finite(splits), indent=2)) if arguments.format == "json" else show_splits(splits)
         return 0
     if arguments.given:
@@ -152,38 +162,92 @@ def _evaluate_steps(arguments: argparse.Namespace, progress: Callable[[str], Non
     from advisor.learned import load_predictor
     from advisor.training.whole_steps.evaluation import evaluate_steps
 
-    if len(arguments.data) > 1 or arguments.leave_out or arguments.test_gpu or arguments.card or arguments.baselines:
+    if len(arguments.data) > 1 or arguments.leave_out or arguments.test_gpu or arguments.baselines:
         raise UsageError(
             "a folder of measured steps is judged alone",
             " ".join(arguments.data),
-            "the folder, and --weights or --format",
+            "the folder, and --weights, --card or --format",
             "run it by itself",
         )
+    before, after = _around_table(Path(arguments.card)) if arguments.card else ("", "")
     figures = evaluate_steps(arguments.data[0], load_predictor(arguments.weights), progress)
+    table = steps_table(figures)
+    if arguments.card:
+        write_text(Path(arguments.card), before + "\n".join([CARD_MARK, "", *table, ""]) + after)
     if arguments.format == "json":
         print(json.dumps(_finite(figures), indent=2, default=_plain, allow_nan=False))
     else:
+        print("\n".join(table) + "\n")
         show_steps(figures)
     return 0
 
 
+def _around_table(path: Path) -> tuple[str, str]:
+    """A text before the mark of its table of steps, and after the table.
+
+    Raises:
+        InputError: It has no place for one.
+    """
+    before, mark, after = path.read_text(encoding="utf-8").partition(CARD_MARK)
+    if not mark:
+        raise InputError(f"{path}: no place for the table", None, f"a line {CARD_MARK}, with the table below it", "add one")
+    rest = itertools.dropwhile(lambda line: line.startswith("|"), after.lstrip("\n").splitlines(keepends=True))
+    return before, "".join(rest)
+
+
+CARD_MARK = "<!-- advisor evaluate STEPS --card -->"
+GOALS = {
+    "serving total": (4, 6),
+    "serving prefill": (4, 7),
+    "serving decode": (4, 7),
+    "fp32 inference": (4, 5),
+    "fp32 training": (4, 4),
+    "torch.compile": (None, 7),
+    "four GPUs": (None, 4),
+    "served point": (15, 20),
+}
+"""Errors in percent to reach on GPUs whose operators the weights know, and on others; of served points the median."""
+
+
+def steps_table(figures: dict[str, Any]) -> list[str]:
+    """The errors of whole steps in percent as a Markdown table, a line each: GPUs seen and left out, what is to be reached, and others'."""
+    from advisor.gpus.hardware import load_gpu
+
+    suites, lines = figures["suites"], []
+    for name, goal in GOALS.items():
+        key = "median_percent" if name == "served point" else "mape_percent"
+        whole = suites.get(f"{name}, others")
+        parts = [suites.get(f"{name}, GPUs {which}") for which in ("seen", "left out")]
+        cells = [f"{part[key]:.1f} ({part['cases']})" if part else "–" for part in parts]
+        cells += [" / ".join("–" if each is None else f"{each}" for each in goal), f"{whole['coverage_percent']:.0f} %" if whole else "–"]
+        peers = whole["peers_mape_percent"] if whole else {}
+        cells += [f"{peers[peer]:.1f}" if peer in peers else "–" for peer in ("pipeweave", "neusight")]
+        lines.append(f"| {name}{', median' if key == 'median_percent' else ''} | {' | '.join(cells)} |")
+    for link in ("NVLink", "PCIe"):
+        mine = [each for gpu, each in figures["all_reduce"].items() if (load_gpu(gpu).fabric_bytes_per_s is None) == (link == "PCIe")]
+        if mine:
+            cells = [f"{sum(each[which] for each in mine) / len(mine):.1f} ({len(mine)} GPUs)" for which in ("seen", "left out")]
+            lines.append(f"| all-reduce, {link} | {' | '.join(cells)} | 5 / 10 | – | – | – |")
+    heads = ("steps", "GPUs seen (cases)", "GPUs left out", "goal", "in 80 %", "PipeWeave", "NeuSight")
+    return [f"| {' | '.join(heads)} |", "| " + " | ".join("---" for _ in heads) + " |", *lines]
+
+
 def show_steps(figures: dict[str, Any]) -> None:
-    """The table of whole steps, ours beside the published predictors."""
+    """Every suite of whole steps, ours beside the published predictors, and every case."""
     print("mean absolute errors of the measured latency, percent; constants of every GPU are fitted without it")
     print(f"throttled boards: {', '.join(figures['throttled'])} (nothing is fitted to them)\n")
     peers = list(dict.fromkeys(name for f in figures["suites"].values() for name in f["peers_mape_percent"]))
     heads = "".join(f"{head:>10}" for head in ("cases", "ours", "median", "bias", "in 80 %", *peers))
-    print(f"{'steps':<36}{heads}")
+    print(f"{'steps':<48}{heads}")
     for name, f in figures["suites"].items():
         ours = f"{f['cases']:>10}" + "".join(
             f"{f[key]:>10.1f}" for key in ("mape_percent", "median_percent", "bias_percent", "coverage_percent")
         )
         found = f["peers_mape_percent"]
-        print(f"{name:<36}{ours}" + "".join(f"{found[peer]:>10.1f}" if peer in found else f"{'–':>10}" for peer in peers))
+        print(f"{name:<48}{ours}" + "".join(f"{found[peer]:>10.1f}" if peer in found else f"{'–':>10}" for peer in peers))
     print()
     for each in figures["cases"]:
         off = 100 * (each["predicted_ms"] / each["measured_ms"] - 1)
-        found = f"{each['measured_ms']:>12.2f} ms measured{each['predicted_ms']:>12.2f} predicted{off:>8.1f} %"
         found = f"{each['measured_ms']:>12.2f} ms measured{each['predicted_ms']:>12.2f} predicted{off:>8.1f} %"
         print(f"{each['suite']:<18}{each['run']:<52}{found}")
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from advisor.gpus.hardware import GpuSpec, gpus_with_words_of, load_gpu, match_device_name
 from advisor.result.schema import LAUNCH_OPTIONS
 from advisor.system.errors import NoRoomError, UsageError, printable
+from advisor.system.settings import check_compile_limit
 from advisor.system.writing import replacing
 
 if TYPE_CHECKING:
@@ -225,25 +226,43 @@ def note(message: str) -> None:
     print(f"advisor: {message}", file=sys.stderr)
 
 
-def add_untrusted_argument(parser: argparse.ArgumentParser) -> None:
-    """`--untrusted`, which `require_room` reads."""
+def add_compiling_arguments(parser: argparse.ArgumentParser) -> None:
+    """`--compile-limit` and `--untrusted`, which `require_room` reads."""
+    parser.add_argument(
+        "--compile-limit",
+        metavar="S[,ALL]",
+        help="seconds that one compilation may take (120), and all of them together; what is not compiled by then timed out",
+    )
     parser.add_argument(
         "--untrusted", action="store_true", help="a stranger's kernel: refuse to compile it where nothing holds it (`advisor doctor`)"
     )
 
 
 def require_room(arguments: argparse.Namespace) -> None:
-    """Raises where what is to be compiled is a stranger's and this machine has no room for it.
+    """Sets how long compilations may take, and raises where what is to be compiled is a stranger's and this machine has no room for it.
 
     Raises:
         NoRoomError: A wall does not stand.
+        UsageError: The limit is none.
     """
+    limit_compilations(arguments)
     if not arguments.untrusted:
         return
     from advisor.compiled.compiler.pool import room_lacks
 
     if lacks := room_lacks():
         raise NoRoomError("--untrusted: this machine cannot hold a stranger's kernel", lacks, None, "see `advisor doctor`")
+
+
+def limit_compilations(arguments: argparse.Namespace) -> None:
+    """Sets how long compilations may take.
+
+    Raises:
+        UsageError: The limit is none.
+    """
+    if arguments.compile_limit:
+        check_compile_limit(arguments.compile_limit, "--compile-limit")
+        os.environ["ADVISOR_COMPILE_LIMIT"] = arguments.compile_limit
 
 
 def warn(message: str) -> None:
@@ -282,7 +301,9 @@ def add_kernel_arguments(parser: argparse.ArgumentParser) -> None:
     """Constants, arguments, types, grid and launch options of a kernel."""
     group = parser.add_argument_group("a kernel in a file")
     group.add_argument("--constexpr", action="append", default=[], metavar="NAME=VALUE", help="a tl.constexpr argument")
-    group.add_argument("--arg", action="append", default=[], metavar="NAME=VALUE", help="value of a numeric argument")
+    group.add_argument(
+        "--arg", action="append", default=[], metavar="NAME=VALUE", help="value of a number, or of a tuple: 'strides=(4096,1)'"
+    )
     group.add_argument("--content", action="append", default=[], metavar="NAME=VALUE", help="what an index tensor holds everywhere")
     group.add_argument("--signature", metavar="TYPES", help='"*fp16,*fp16,i32" in order, or "x_ptr=*fp16,n=i32"')
     group.add_argument("--element", metavar="TYPE", help="type behind pointers whose type is not given (fp16)")
@@ -290,7 +311,12 @@ def add_kernel_arguments(parser: argparse.ArgumentParser) -> None:
     for name in LAUNCH_OPTIONS:
         group.add_argument("--" + name.replace("_", "-"), type=positive_integer, metavar="N")
     group.add_argument("--op", metavar="NAME", help="operator of a kernel that its file describes (KERNELS)")
-    group.add_argument("--toml", metavar="FILE", help="the same in a file: signature, constexprs, arguments, grid, num_warps, configs, …")
+    group.add_argument(
+        "--toml",
+        metavar="FILE",
+        help="the same in a file: signature, constexprs, arguments, grid, num_warps, configs, …, and what only a file says: [contents] of "
+        "index tensors, [sizes] in elements and [shapes] of tensors (x_ptr = [65536, 4096])",
+    )
 
 
 def launch_options(arguments: argparse.Namespace) -> LaunchOptions:

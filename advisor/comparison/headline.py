@@ -107,6 +107,7 @@ def _worst(subjects: Sequence[Subject]) -> dict[str, list[str]]:
     gpus = {row.gpu for subject in subjects for row in subject.measured} | {row.gpu for subject in subjects for row in subject.static}
     for subject in subjects:
         name = f"{subject.title} " if len(subjects) > 1 else ""
+        of_kernel = bool(subject.resources) and all(row.label.startswith("grid ") for row in subject.static)
         alike: dict[tuple[str, str, str], list[str]] = {}
         for row in sorted(subject.static, key=lambda row: -abs(row.change or 0.0)):
             change = words.change_text(row.change)
@@ -118,7 +119,8 @@ def _worst(subjects: Sequence[Subject]) -> dict[str, list[str]]:
         for (word, gpu, why), labels in alike.items():
             on = f" on {gpu}" if len(gpus) > 1 else ""
             if word in found:
-                found[word].append(f"{name}{words.labels_text(labels)}{on}" + (f" ({_short(why)})" if why else ""))
+                what = _short_name(subject) if of_kernel else f"{name}{words.labels_text(labels)}"
+                found[word].append(f"{what}{on}" + (f" ({_short(why)})" if why else ""))
     worst = {word: each for word, each in found.items() if each and word != "predicted slower"}
     return worst or {word: each for word, each in found.items() if each}
 

@@ -63,6 +63,7 @@ class KernelAnalysis:
     gap_parts: tuple[GapPart, ...]
     unknowns: tuple[str, ...]
     guessed: frozenset[str]  # why it is not known how far the bound is away: guesses stand for it, in the prediction and in the bound
+    doubt_us: tuple[float, float] | None = None  # the least and the most where accesses may go to fewer bytes or to more
 
 
 CONSIDERABLE = 1.1
@@ -82,14 +83,15 @@ def kernel_analysis(inspection: Inspection, gpu: GpuSpec, cache: str = "warm", f
     needed = work_of(inspection.demand, gpu)
     asked, chain = _demand(inspection, gpu, facts, cache)
     least, config = bound(needed, gpu, cache), config_bound(needed, _certain(asked, inspection, gpu), gpu, cache)
-    likely_us = max(float(bound(likely_work_of(inspection.demand, gpu), gpu, cache).us.reshape(-1)[0]), float(least.us.reshape(-1)[0]))
+    likely = likely_work_of(inspection.demand, gpu)
+    likely_us = max(float(bound(likely, gpu, cache).us.reshape(-1)[0]), float(least.us.reshape(-1)[0]))
     plan = schedule(asked, gpu)
     us = float(np.atleast_1d(latency_us(asked, gpu))[0])
     bound_us = float(least.us.reshape(-1)[0])
     predicted = _predicted(us, asked, gpu, bound_us) if math.isfinite(us) else None
     parts: tuple[GapPart, ...] = ()
     if predicted is not None:
-        split = gap(asked, gpu, least.us)
+        split = gap(asked, gpu, least.us, least_amounts(likely, gpu, cache)["dram"])
         if likely_us > CONSIDERABLE * bound_us:
             uncertain = np.minimum(likely_us - bound_us, split["efficiency"])
             split = {UNCERTAIN: uncertain, **split, "efficiency": split["efficiency"] - uncertain}
@@ -126,7 +128,8 @@ def kernel_analysis(inspection: Inspection, gpu: GpuSpec, cache: str = "warm", f
         config_binding_pipeline=max(times, key=lambda each: each.time_us).pipeline,
         gap_parts=parts,
         unknowns=inspection.assumptions,
-        guessed=_guessed(inspection, gpu, cache, likely_us),
+        guessed=_guessed(inspection, gpu, cache),
+        doubt_us=_doubt_us(inspection, gpu, facts, cache),
     )
 
 
@@ -138,15 +141,27 @@ def _predicted(us: float, asked: Demand, gpu: GpuSpec, floor_us: float) -> Laten
     return Latency(us=us, origin="predicted", source=SOURCE, low_us=max(low, min(floor_us, us)), high_us=high, coverage=0.8)
 
 
-def _guessed(inspection: Inspection, gpu: GpuSpec, cache: str, likely_us: float) -> frozenset[str]:
+def _doubt_us(inspection: Inspection, gpu: GpuSpec, facts: CodeFacts, cache: str) -> tuple[float, float] | None:
+    """The latencies if accesses of which it is not known where they go went to one program's bytes alone, and to other bytes each time;
+    None: it is known of all, or there is no grid, and hence no traffic to be in doubt of."""
+    if inspection.launch.grid is None or not guessed_places(inspection.demand):
+        return None
+    most = if_distinct(inspection.demand, inputs_of(inspection.launch, inspection.guess))
+    ends = [replace(inspection, demand=demand, likely=None) for demand in (inspection.least or inspection.demand, most)]
+    low, high = (float(latency_us(_demand(end, gpu, facts, cache)[0], gpu).reshape(-1)[0]) for end in ends)
+    return low, high
+
+
+def _guessed(inspection: Inspection, gpu: GpuSpec, cache: str) -> frozenset[str]:
     """Of what is not known, that on which it hangs how far the bound is away; where accesses go only if that may add considerable time,
     or where it is not known how often they are made."""
-    demand = inspection.demand
+    demand = inspection.least or inspection.demand
     trips, places = guessed_trips(demand), guessed_places(demand)
     if trips or not places:
         return trips | places
-    most = bound(likely_work_of(if_distinct(demand, inputs_of(inspection.launch, inspection.guess)), gpu), gpu, cache)
-    return places if float(most.us.reshape(-1)[0]) > CONSIDERABLE * likely_us else frozenset()
+    most = if_distinct(demand, inputs_of(inspection.launch, inspection.guess))
+    least_us, most_us = (float(bound(likely_work_of(each, gpu), gpu, cache).us.reshape(-1)[0]) for each in (demand, most))
+    return places if most_us > CONSIDERABLE * least_us else frozenset()
 
 
 def _column(value: float) -> np.ndarray:
@@ -429,7 +444,7 @@ def _wave_loads(inspection: Inspection, slots: float, working: float) -> float:
     start = (demand.programs // 2) // count * count
     chosen = np.arange(start, min(start + count, demand.programs), dtype=np.int64)
     chosen = chosen[:: max(1, len(chosen) // 512)]
-    inputs = inputs_of(inspection.launch, inspection.guess)
+    inputs = inspection.likely or inputs_of(inspection.launch, inspection.guess)
     one = inspection.counted.demand(inspection.compiled.ttir, demand.grid, inputs, own_files(inspection.compiled), chosen)
     reads = likely_footprints(tuple(a for a in one.accesses if a.kind == "load"), inputs, len(chosen))
     return min(demand.requested_load_bytes, waves * sum(reads.values()))

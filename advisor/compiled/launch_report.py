@@ -23,7 +23,7 @@ from advisor.compiled.launches.triton_cache import CachedKernel, cached_kernels,
 from advisor.compiled.source_lines import source_lines
 from advisor.gpus.hardware import GpuSpec
 from advisor.python_source.source import SourceFile, read_source
-from advisor.result.schema import Configuration, Family, Finding, Latency, LaunchReport, Problem, nearest_to_peak
+from advisor.result.schema import Configuration, Family, Finding, GapPart, Latency, LaunchReport, Problem, nearest_to_peak
 from advisor.rows.launches import is_launch_record
 from advisor.system.errors import AdvisorError, InputError, UsageError
 
@@ -89,25 +89,30 @@ def targets_from(text: str, asked: LaunchOptions | None = None, gpu: GpuSpec | N
     if asked != LaunchOptions():
         raise UsageError("options of a launch are for a kernel in a file", text, "FILE.py::KERNEL", "leave them out: a record has them all")
     if is_launch_record(text):
-        return [
-            KernelTarget(id=each.id, launch=each.launch, space=each.space, chosen=each.chosen, source=each.source)
-            if each.id != r.id
-            else KernelTarget(
-                id=each.id,
-                launch=each.launch,
-                space=each.space,
-                chosen=each.chosen,
-                source=_recorded(r, each.source),
-                count=r.count,
-                measured_us=r.time_us,
-                device=r.device,
-            )
-            for r, space in with_spaces(record_target(text), gpu)
-            for each in space
-        ]
+        return targets_recorded(record_target(text), gpu)
     raise UsageError(
         "not a kernel", text, "FILE.py::KERNEL, a file TorchInductor generated, a record of `advisor record`, or a cache of Triton"
     )
+
+
+def targets_recorded(recorded: Sequence[RecordedKernel], gpu: GpuSpec | None = None) -> list[KernelTarget]:
+    """Launches of a record as targets, each with the configurations that it was one of."""
+    return [
+        KernelTarget(id=each.id, launch=each.launch, space=each.space, chosen=each.chosen, source=each.source)
+        if each.id != r.id
+        else KernelTarget(
+            id=each.id,
+            launch=each.launch,
+            space=each.space,
+            chosen=each.chosen,
+            source=_recorded(r, each.source),
+            count=r.count,
+            measured_us=r.time_us,
+            device=r.device,
+        )
+        for r, space in with_spaces(recorded, gpu)
+        for each in space
+    ]
 
 
 def _of_kernel(source: SourceFile, kernel: str, asked: LaunchOptions, gpu: GpuSpec | None) -> list[KernelTarget]:
@@ -307,6 +312,11 @@ def launch_report(
     if target.measured_us is not None:
         measured = Latency(us=target.measured_us, origin="measured", source=f"recorded on {target.device or 'an unnamed GPU'}")
     current = measured or analysis.predicted
+    gap = analysis.gap_parts
+    if measured is not None:
+        rest = measured.us - (analysis.predicted.us if analysis.predicted is not None else analysis.bound.us)
+        note = f"measured {'slower' if rest >= 0 else 'faster'} than predicted" if analysis.predicted else "nothing is predicted of it"
+        gap = (*gap, GapPart(cause="unexplained", us=rest, origin="measured", note=note))
     faults: tuple[str, ...] = ()
     if measured is not None and measured.us < analysis.config_bound.us:
         faults = (
@@ -336,7 +346,7 @@ def launch_report(
         share_of_peak=share,
         headroom=None,
         p_speedup_10pct=None,
-        gap=analysis.gap_parts,
+        gap=gap,
         findings=findings,
         passed_rules=passed,
         recommendation=None,

@@ -36,6 +36,12 @@ ADVICE: dict[str, str] = {
     "k-loop-shorter-than-pipeline": "Shorten the software pipeline",
     "clamped-block-k": "Write the BLOCK_SIZE_K that runs",
     "entry-far-from-m": "Add entries for the sizes that have none",
+    "index-arithmetic": "Do less arithmetic on indices and masks",
+    "packable-loads": "Load what lies side by side as words",
+    "scalar-loads": "Load scalars once",
+    "single-stage-loop": "Load ahead, with more stages",
+    "block-exceeds-registers": "Split the block",
+    "small-programs": "Give each program more to do",
 }
 """What to do about a rule, in the imperative."""
 
@@ -133,7 +139,8 @@ def _best(cures: list[_Cure], launches: Sequence[LaunchReport]) -> list[_Cure]:
 
 def _gain(launch: LaunchReport) -> _Gain | None:
     """The saving of a launch's recommendation, or its cost; None where there is none, or it is not known."""
-    current, recommendation = launch.measured or launch.predicted, launch.recommendation
+    recommendation = launch.recommendation
+    current = launch.before(recommendation.latency if recommendation is not None else None)
     if current is None or _faulty(launch) or recommendation is None or recommendation.configuration == launch.configuration:
         return None
     if not 0 < recommendation.speedup < math.inf:
@@ -176,7 +183,8 @@ def _change(gains: list[_Gain]) -> Action:
 
 def _origins(launch: LaunchReport) -> set[Origin]:
     """The origins of the two figures that a gain is the difference of."""
-    both = (launch.measured or launch.predicted, launch.recommendation.latency if launch.recommendation is not None else None)
+    then = launch.recommendation.latency if launch.recommendation is not None else None
+    both = (launch.before(then), then)
     return {latency.origin for latency in both if latency is not None}
 
 
@@ -189,6 +197,7 @@ def _measured_against_predicted(gains: list[_Gain]) -> str:
         (gain, now, gain.launch.predicted, then.latency)
         for gain in gains
         if (now := gain.launch.measured) is not None
+        and not gain.launch.contradicted
         and (then := gain.launch.recommendation) is not None
         and then.latency.origin == "predicted"
         and gain.launch.predicted is not None

@@ -3,6 +3,7 @@ far outside the analytical model answers; `Prediction.learned` and `Prediction.s
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -37,7 +38,7 @@ class LearnedPredictor:
         self.weights = weights
         self.name = f"learned model (weights {weights.digest()})"
         self._analytical = AnalyticalPredictor()
-        self._last: tuple[ProblemBatch, Machine, Launch, Estimate] | None = None
+        self._recent: deque[tuple[ProblemBatch, Machine, Launch, Estimate]] = deque(maxlen=4)
 
     def predict(self, problem: ProblemBatch, configuration: ConfigurationBatch | None, gpu: GpuSpec) -> Prediction:
         """Latencies; `configuration` None: as the serving stack would launch it."""
@@ -101,11 +102,14 @@ class LearnedPredictor:
         return Prediction(us=us, low_us=low, high_us=high, learned=learned.learned & (far <= DOMAIN_MARGIN), share=share)
 
     def _best_launch(self, moe: MoeModel, problem: ProblemBatch, known: Machine) -> tuple[Launch, Estimate]:
-        """The winners' launch and its latency; remembered for the batch just asked about, because `p_speedup` follows `ceiling`."""
-        if self._last is None or self._last[0] is not problem or self._last[1] != known:
-            launch = moe.core.best_launch(problem, known)
-            self._last = (problem, known, launch, moe.core.estimate(launch, BEST))
-        return self._last[2:]
+        """The winners' launch and its latency; remembered for the batches just asked about, because `p_speedup` follows `ceiling`."""
+        for asked, gpu, launch, estimate in self._recent:
+            if asked is problem and gpu == known:
+                return launch, estimate
+        launch = moe.core.best_launch(problem, known)
+        estimate = moe.core.estimate(launch, BEST)
+        self._recent.append((problem, known, launch, estimate))
+        return launch, estimate
 
     def scores(self, problems: ProblemBatch | Sequence[ProblemBatch], configuration: ConfigurationBatch, gpu: GpuSpec) -> Array:
         """The order of configurations; a cold cache is ranked as a warm one: only that was measured.

@@ -9,7 +9,7 @@ time, which is how the gap is split (see `gap`).
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -102,7 +102,7 @@ def _wave_us(demand: Demand, gpu: GpuSpec, ctas: Array, relax: Collection[str]) 
         times.append(port)
     dram_bytes = np.minimum(demand.dram_bytes, demand.compulsory_bytes) if "traffic" in relax else demand.dram_bytes
     written_share = demand.ctas * demand.cta_store_bytes / np.maximum(demand.compulsory_bytes, 1)
-    share = demand.phases.dram_share if demand.phases is not None else 1.0
+    share = demand.phases.dram_share if demand.phases is not None else np.ones(1)
     times.append(ctas * dram.sustained_us(dram_bytes, written_share, gpu) / (demand.ctas * share))
     if "latency" in relax:
         return _overlap(times)
@@ -194,8 +194,11 @@ def latency_us(demand: Demand, gpu: GpuSpec, relax: Collection[str] = ()) -> Arr
     return np.where(plan.resident > 0, total, np.inf)
 
 
-def gap(demand: Demand, gpu: GpuSpec, bound_us: Array) -> dict[str, Array]:
+def gap(demand: Demand, gpu: GpuSpec, bound_us: Array, least_dram_bytes: Array | None = None) -> dict[str, Array]:
     """Split predicted latency minus bound into causes, by relaxing them one after another (so that the parts add up).
+
+    With `least_dram_bytes`, those that the bound counts, all that DRAM moves beyond them is traffic: what is read again, and what the L2
+    may have kept and likely has not. Else it would be left to `efficiency`, as if DRAM were slow.
 
     Returns:
         Per cause of `CAUSES`, and `efficiency` (what remains: pipelines below their peak), the microseconds, [n].
@@ -205,6 +208,8 @@ def gap(demand: Demand, gpu: GpuSpec, bound_us: Array) -> dict[str, Array]:
     before = latency_us(demand, gpu)
     for cause in CAUSES:
         relaxed.append(cause)
+        if cause == "traffic" and least_dram_bytes is not None:
+            demand = replace(demand, dram_bytes=np.minimum(demand.dram_bytes, least_dram_bytes))
         after = np.minimum(latency_us(demand, gpu, relaxed), before)
         parts[cause] = np.subtract(before, after, out=np.zeros_like(before), where=np.isfinite(before))
         before = after

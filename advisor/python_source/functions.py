@@ -263,6 +263,8 @@ class FunctionReader(FileReader):
         if node.attr == "__version__" and name == "triton.__version__":
             return target_questions.triton_version()
         asked = self.origin(node.value.func) if isinstance(node.value, ast.Call) else ""
+        if asked in ("torch.finfo", "torch.iinfo") and isinstance(node.value, ast.Call) and len(node.value.args) == 1:
+            return target_questions.limit_of_type(self.origin(node.value.args[0]).removeprefix("torch."), node.attr)
         if node.attr in ("major", "minor") and asked == "torch.cuda.get_device_properties":
             return target_questions.capability(self.surroundings.backend, self.surroundings.arch)[node.attr == "minor"]
         if node.attr == "multi_processor_count" and self.surroundings.num_sms is not None:  # torch.cuda.get_device_properties(...)

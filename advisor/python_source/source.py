@@ -553,4 +553,25 @@ def parse_source(text: str, path: str | Path) -> SourceFile:
         command = isinstance(error, SyntaxError) and (error.text or "").lstrip().startswith(("%", "!"))
         remedy = "take out the notebook's commands, the lines that begin with % or !" if command else None
         raise InputError(f"{path}{where}: is not Python", getattr(error, "msg", None) or str(error), "Python source", remedy) from None
-    return SourceFile(path=Path(path), text=text, tree=tree)
+    return SourceFile(path=Path(path), text=text, tree=_decorated(tree))
+
+
+_APPLIED = frozenset({"triton.jit", "triton.autotune", "triton.heuristics"})
+
+
+def _decorated(tree: ast.Module) -> ast.Module:
+    """A file in which what it applies to its functions, `kernel = triton.jit(kernel)`, stands above them: the same, as Python reads it."""
+    functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
+    kept = []
+    for node in tree.body:
+        names = [each.id for each in node.targets if isinstance(each, ast.Name)] if isinstance(node, ast.Assign) else []
+        call = node.value if isinstance(node, ast.Assign) else None
+        function = functions.get(names[0]) if len(names) == 1 else None
+        if function is None or not isinstance(call, ast.Call) or call.keywords or [dotted(each) for each in call.args] != names:
+            kept.append(node)
+        elif dotted(call.func.func if isinstance(call.func, ast.Call) else call.func) in _APPLIED:
+            function.decorator_list.insert(0, ast.copy_location(call.func, function))
+        else:
+            kept.append(node)
+    tree.body = kept
+    return tree

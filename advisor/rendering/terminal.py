@@ -167,7 +167,7 @@ def _launch_lines(launch: LaunchReport, label: str, sources: Sequence[SourceText
         line.append("   ")
         share = figures.share_of_ceiling(launch)
         line.append("ranked first of its configurations" if figures.unset(launch) else "" if share is None else _of_ceiling(share))
-    if peak := figures.peak_text(launch):
+    if not unsized and (peak := figures.peak_text(launch)):
         line.append(f"   {peak}")
     line.rstrip()
     out = [line]
@@ -177,7 +177,8 @@ def _launch_lines(launch: LaunchReport, label: str, sources: Sequence[SourceText
     out += [Text(f"  x fault: {figures.clean(fault)}", style="bold red") for fault in launch.faults]
     indent = 4 if label else 2
     out += [_finding(item, indent=indent) for item in figures.ordered_findings(launch.findings)[:findings]]
-    out += [Text(f"{' ' * indent}· {text}", style="dim") for text in figures.heaviest_lines(launch, sources)]
+    heaviest = [] if unsized else figures.heaviest_lines(launch, sources)
+    out += [Text(f"{' ' * indent}· {text}", style="dim") for text in heaviest]
     advice = launch.recommendation
     if advice is not None:
         line = Text(" " * indent + "> ")

@@ -133,6 +133,18 @@ class Latency:
     coverage: float | None = None
 
 
+CONTRADICTION = 2.0
+"""From so many times the upper end of a prediction's interval on, a measurement and the prediction contradict each other."""
+
+
+def contradicts(measured: Latency | None, predicted: Latency | None) -> bool:
+    """Whether a latency was measured that the prediction cannot explain: the host's launches were timed, the clock was held down, another
+    kernel ran, or the model is wrong. No configuration is credited with the difference."""
+    if measured is None or predicted is None:
+        return False
+    return measured.us > CONTRADICTION * max(predicted.us, predicted.high_us or 0.0)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineTime:
     """Work of one launch on one pipeline, and the microseconds it takes at the pipeline's full throughput.
@@ -301,6 +313,17 @@ class LaunchReport:
     peak_pipeline: str | None = None  # the one that the launch drives nearest to its peak
     share_of_peak: float | None = None  # of its throughput, on the average over the latency now; measured above 1: a fault
     decision: str | None = None  # launches of one decision change together (w13 and w2 of a layer, of one entry or two); None: alone
+
+    @property
+    def contradicted(self) -> bool:
+        """Whether its measurement contradicts its prediction."""
+        return contradicts(self.measured, self.predicted)
+
+    def before(self, then: Latency | None) -> Latency | None:
+        """The latency that a saving is reckoned from: measured, else predicted; where those contradict each other, as `then` is."""
+        if self.contradicted and (then is None or then.origin == "predicted"):
+            return self.predicted
+        return self.measured or self.predicted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

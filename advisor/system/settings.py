@@ -3,6 +3,7 @@
 ADVISOR_AUTOTUNE      mode of every `@advisor.autotune`, over what the decorator says: measure, predict, cached, exhaustive, off
 ADVISOR_CACHE_DIR     folder of the tuning cache, and of compiled kernels in `compiled/` (default: triton-advisor in $XDG_CACHE_HOME, or
                       in %LOCALAPPDATA% on Windows, or in ~/.cache)
+ADVISOR_COMPILE_LIMIT seconds that one compilation may take, and all of a command together: "120" (the default), "60,600"
 XDG_CONFIG_HOME       its triton-advisor/weights.npz (default: in ~/.config) is read in place of the shipped weights, as are %APPDATA%'s
 ADVISOR_DEBUG         where it is set, an internal failure shows its traceback
 ADVISOR_TRY_FOR       seconds for which other configurations of a kernel are tried where `--try-for` does not say (default: 20; 0: none)
@@ -19,6 +20,7 @@ ADVISOR_RECORD_CONTENTS       names of the tensors whose contents are recorded t
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import sys
@@ -30,6 +32,8 @@ from typing import Literal, cast, get_args
 from advisor.system.errors import UsageError
 
 Mode = Literal["measure", "predict", "cached", "exhaustive", "off"]
+COMPILE_LIMIT_S = 120.0
+"""Of one compilation. Huge tiles take minutes, and say nothing until then."""
 MODES: tuple[str, ...] = get_args(Mode)
 
 
@@ -44,6 +48,7 @@ class Settings:
     table_folders: tuple[Path, ...]
     debug: bool
     try_for: str
+    compile_limit: str = ""
 
     @property
     def try_s(self) -> float:
@@ -55,6 +60,15 @@ class Settings:
         if not re.fullmatch(r"\d{1,7}(\.\d+)?", self.try_for):
             raise UsageError("ADVISOR_TRY_FOR: not a number of seconds", self.try_for, "0 or more", "correct or unset it")
         return float(self.try_for)
+
+    @property
+    def compile_limits_s(self) -> tuple[float, float]:
+        """Seconds that one compilation may take, and all of a command together.
+
+        Raises:
+            UsageError: ADVISOR_COMPILE_LIMIT is not one or two positive numbers.
+        """
+        return check_compile_limit(self.compile_limit, "ADVISOR_COMPILE_LIMIT") if self.compile_limit else (COMPILE_LIMIT_S, math.inf)
 
     @property
     def mode(self) -> Mode | None:
@@ -79,7 +93,23 @@ def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
         table_folders=tuple(Path(name) for name in tables if name),
         debug=bool(environment.get("ADVISOR_DEBUG")),
         try_for=environment.get("ADVISOR_TRY_FOR", "").strip() or "20",
+        compile_limit=environment.get("ADVISOR_COMPILE_LIMIT", "").strip(),
     )
+
+
+def check_compile_limit(text: str, where: str) -> tuple[float, float]:
+    """The seconds in `60` or `60,600`: of one compilation, and of all together.
+
+    Raises:
+        UsageError: It is something else.
+    """
+    try:
+        found = [float(part) for part in text.split(",")]
+    except ValueError:
+        found = []
+    if not 1 <= len(found) <= 2 or not all(seconds > 0 for seconds in found):
+        raise UsageError(f"{where}: no limits in seconds", text, "of one compilation, or of one and of all together, as in 60,600")
+    return found[0], found[1] if len(found) > 1 else math.inf
 
 
 def check_mode(mode: str, where: str) -> Mode:

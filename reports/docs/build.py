@@ -57,7 +57,7 @@ def html_of(text: str, page: Path) -> str:
 def _in_site(target: str, page: Path) -> str:
     path, sharp, section = target.partition("#")
     file = (page.parent / path).resolve()
-    if file == FRONT or file.parent == DOCS:
+    if file == FRONT or (file.parent == DOCS and file.suffix in (".md", ".png")):
         return (address(file) if file.suffix == ".md" else file.name) + sharp + section
     return REPOSITORY + file.relative_to(ROOT).as_posix() + sharp + section
 

@@ -225,7 +225,7 @@ def test_what_compiles_no_longer_with_the_same_guesses_fails(tmp_path, predictor
     (row,) = found.subjects[0].resources
     assert row.base is not None and row.head is None
     assert found.gate.failed is fails
-    told = "the base compiles with the same guesses (TWICE = False, BLOCK = 64, x_ptr: *bf16)"
+    told = "the base compiles with the same guesses (TWICE = False, n = 4096, BLOCK = 1024, x_ptr: *bf16)"
     assert (told in row.reason) is fails and (told in found.gate.sentence) is fails
     assert not fails or "--constexpr" not in row.reason, "no option of compare"
     assert not compare_files(*reversed(sides), Options(gpus=("H200",)), predictor, Settings()).gate.failed
@@ -245,7 +245,8 @@ def test_what_only_other_types_have_does_not_fail(tmp_path, predictor):
 def tuned(*warps):
     configurations = tuple(Configuration(parameters={"BLOCK_SIZE": 512}, num_warps=count) for count in warps)
     named = tuple(each.label() for each in configurations)
-    return SimpleNamespace(configurations=configurations, named=named, function=SimpleNamespace(autotune=object()))
+    node = parse_source("def k(x):\n    pass\n", "k.py").tree.body[0]
+    return SimpleNamespace(configurations=configurations, named=named, function=SimpleNamespace(autotune=object(), node=node))
 
 
 @pytest.mark.parametrize(

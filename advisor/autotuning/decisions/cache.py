@@ -17,7 +17,7 @@ import sqlite3
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -31,6 +31,8 @@ FILE_NAME = "autotune.sqlite3"
 CLAIMED = "claimed"
 FOR_CONSTANTS = " for "
 """In a problem's source, before the constants that its calls pass and its key does not hold (`source.passed_constants`)."""
+DAMAGE = ("malformed", "not a database", "no such table", "no such column")
+"""In SQLite's words for a file that is of no use."""
 _PROBLEM_COLUMNS = ("kernel", "source", "triton", "gpu", "key", "family", "problem")
 log = logging.getLogger("advisor.autotune")
 T = TypeVar("T")
@@ -88,6 +90,8 @@ class Cache:
         self._connection: sqlite3.Connection | None = None
         self._pid = -1
         self._owner = ""
+        self._inode = 0
+        self._watched: dict[tuple[str, str], tuple[Any, float]] = {}  # claims of others: owner and lease, and since when
         self._lock = threading.RLock()
         with _fork:
             _all.add(self)
@@ -148,41 +152,64 @@ class Cache:
         self._do(lambda connection: connection.executemany("DELETE FROM decisions WHERE problem = ? AND list = ?", named))
 
     def claim(self, problem: str, config: str, allowed_s: float = 0.0) -> bool:
-        """Whether this process is to measure the configuration now: nobody has, and nobody alive does.
+        """Whether this process is to measure the configuration now: `claim_some` of one."""
+        return bool(self.claim_some(problem, [config], 1, allowed_s))
+
+    def claim_some(self, problem: str, configs: Sequence[str], most: int, allowed_s: float = 0.0) -> list[str]:
+        """The first configurations that this process is to measure now: nobody has, and nobody alive does.
 
         Args:
             problem: Name of the problem.
-            config: The configuration.
+            configs: The configurations.
+            most: How many to claim.
             allowed_s: What one run may take: what was left out for taking no longer than that is measured again.
         """
-        now = time.time()
 
-        def action(connection: sqlite3.Connection) -> bool:
+        def action(connection: sqlite3.Connection) -> list[str]:
+            claimed: list[str] = []
             with transaction(connection):
-                query = "SELECT state, owner, lease, attempts, took_s FROM timings WHERE problem = ? AND config = ?"
-                found = connection.execute(query, (problem, config)).fetchone()
-                if found is None or (found[-1] is not None and found[-1] <= allowed_s):
-                    connection.execute(
-                        "INSERT OR REPLACE INTO timings (problem, config, state, owner, lease, attempts, at) VALUES (?,?,?,?,?,1,?)",
-                        (problem, config, CLAIMED, self._owner, now + LEASE_S, now),
-                    )
-                    return True
-                state, owner, lease, attempts, _ = found
-                if state != CLAIMED or not may_take_over(owner, lease, now):
-                    return False
-                if attempts >= ATTEMPTS:
-                    connection.execute(
-                        "UPDATE timings SET state = 'crash', reason = ?, at = ? WHERE problem = ? AND config = ?",
-                        (f"{attempts} processes ended while they measured it", now, problem, config),
-                    )
-                    return False
-                connection.execute(
-                    "UPDATE timings SET owner = ?, lease = ?, attempts = attempts + 1, at = ? WHERE problem = ? AND config = ?",
-                    (self._owner, now + LEASE_S, now, problem, config),
-                )
-                return True
+                for config in configs:
+                    if len(claimed) == most:
+                        break
+                    if self._claimed(connection, problem, config, allowed_s):
+                        claimed.append(config)
+            return claimed
 
         return self._do(action)
+
+    def _claimed(self, connection: sqlite3.Connection, problem: str, config: str, allowed_s: float) -> bool:
+        now = time.time()
+        query = "SELECT state, owner, lease, attempts, took_s FROM timings WHERE problem = ? AND config = ?"
+        found = connection.execute(query, (problem, config)).fetchone()
+        if found is None or (found[-1] is not None and found[-1] <= allowed_s):
+            connection.execute(
+                "INSERT OR REPLACE INTO timings (problem, config, state, owner, lease, attempts, at) VALUES (?,?,?,?,?,1,?)",
+                (problem, config, CLAIMED, self._owner, now + LEASE_S, now),
+            )
+            return True
+        state, owner, lease, attempts, _ = found
+        if state != CLAIMED or not (may_take_over(owner, lease, now) or self._stands_still(problem, config, owner, lease)):
+            return False
+        if attempts >= ATTEMPTS:
+            connection.execute(
+                "UPDATE timings SET state = 'crash', reason = ?, at = ? WHERE problem = ? AND config = ?",
+                (f"{attempts} processes ended while they measured it", now, problem, config),
+            )
+            return False
+        connection.execute(
+            "UPDATE timings SET owner = ?, lease = ?, attempts = attempts + 1, at = ? WHERE problem = ? AND config = ?",
+            (self._owner, now + LEASE_S, now, problem, config),
+        )
+        return True
+
+    def _stands_still(self, problem: str, config: str, owner: str, lease: float) -> bool:
+        """Whether a lease has not been extended for as long as one stands, by this process's clock: its own clock may be another."""
+        now = time.monotonic()
+        seen, since = self._watched.get((problem, config), (None, now))
+        if seen != (owner, lease):
+            self._watched[problem, config] = (owner, lease), now
+            return False
+        return now - since > LEASE_S
 
     def extend(self, problem: str) -> None:
         """Extends the leases this process holds on the problem's configurations."""
@@ -272,7 +299,10 @@ class Cache:
 
     def _open(self) -> sqlite3.Connection:
         if self._connection is not None and self._pid == os.getpid():
-            return self._connection
+            if self.in_memory or self._inode_now() == self._inode:
+                return self._connection
+            log.warning("the tuning cache %s was removed or replaced while it was open; new results go into a new one", self.path)
+            self._connection.close()  # SQLite leaves alone what another process has put in its place
         self._pid, self._owner = os.getpid(), owner_name()
         if self.path is None or self.in_memory:
             self._connection = in_memory()
@@ -280,6 +310,7 @@ class Cache:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._connection = patiently(self.path)
+            self._inode = self._inode_now()
         except (OSError, sqlite3.Error) as error:
             self._fall_back(f"{self.path} cannot be used ({getattr(error, 'strerror', None) or error})")
         assert self._connection is not None
@@ -291,8 +322,17 @@ class Cache:
         memory = in_memory()
         kept = copied_to(self.path, memory) if self.path is not None else False
         what = "it is read, and new results stay in memory" if kept else "tuning goes on in memory"
-        log.warning("the tuning cache %s: %s (`advisor cache prune --damaged` removes a damaged file)", why, what)
+        damaged = any(words in why for words in DAMAGE)
+        remedy = "`advisor cache prune --damaged` removes it" if damaged else "ADVISOR_CACHE_DIR names another folder"
+        log.warning("the tuning cache %s: %s; %s", why, what, remedy)
         self._connection = memory
+
+    def _inode_now(self) -> int:
+        """Number of the file that the path names now; 0 where there is none."""
+        try:
+            return os.stat(self.path).st_ino if self.path is not None else 0  # noqa: PTH116 - at every action: half the time
+        except OSError:
+            return 0
 
 
 def _row(config: str, state: str, us: Any, low: Any, high: Any, predicted: Any, reason: str, at: float, took: Any) -> Row:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import logging
 import re
 import sqlite3
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -11,6 +14,9 @@ from typing import Any
 VERSION = 2
 BUSY_S = 30.0
 """How long a write waits for the writes of other processes (each takes well below a millisecond)."""
+PROBE_AFTER_S = 0.5
+"""How long opening waits before it asks whether the file system has locks at all: without, SQLite says "locked" for ever."""
+log = logging.getLogger("advisor.autotune")
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS problems (
@@ -47,18 +53,38 @@ def _take_from_reasons(connection: sqlite3.Connection) -> None:
 
 def patiently(path: Path) -> sqlite3.Connection:
     """Opens the file; SQLite's own patience does not cover the switch to WAL, which several new processes may make at once."""
-    until = time.monotonic() + BUSY_S
+    started, said = time.monotonic(), False
     while True:
         try:
             return _file(path)
         except sqlite3.OperationalError as error:
-            if "locked" not in str(error) or time.monotonic() > until:
+            waited = time.monotonic() - started
+            if "locked" not in str(error) or waited > BUSY_S:
                 raise
+            if waited > PROBE_AFTER_S and not said:
+                if not has_locks(path.parent):
+                    raise sqlite3.OperationalError("its file system has no locks") from None
+                log.warning("the tuning cache %s is locked by another process; waiting for it, at most %g s", path, BUSY_S)
+                said = True
             time.sleep(0.01)
 
 
+def has_locks(folder: Path) -> bool:
+    """Whether files in a folder can be locked; True where that cannot be found out."""
+    try:
+        import fcntl
+
+        with tempfile.TemporaryFile(dir=folder) as probe:
+            fcntl.lockf(probe, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except ImportError:  # Windows, where every file system has them
+        return True
+    except OSError as error:
+        return error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL)
+    return True
+
+
 def _file(path: Path) -> sqlite3.Connection:
-    connection = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
+    connection = sqlite3.connect(path, timeout=PROBE_AFTER_S, isolation_level=None, check_same_thread=False)
     try:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = NORMAL")
@@ -75,6 +101,7 @@ def _file(path: Path) -> sqlite3.Connection:
                 connection.execute(f"PRAGMA user_version = {VERSION}")
         # Finds out now, and not in the middle of tuning, whether the file can be written.
         connection.execute("UPDATE problems SET used = used WHERE id = ''")
+        connection.execute(f"PRAGMA busy_timeout = {1000 * BUSY_S:.0f}")
         return connection
     except BaseException:
         connection.close()

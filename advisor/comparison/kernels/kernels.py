@@ -69,6 +69,7 @@ def kernel_subjects(
     left: Collection[str] = (),
     launchers: Sequence[Sequence[tuple[str, SourceFile]]] = ((), ()),
     importing: Mapping[str, str] | None = None,
+    renamed_only: list[str] | None = None,
 ) -> list[Subject]:
     """One subject per kernel of the file that differs between the versions.
 
@@ -86,15 +87,17 @@ def kernel_subjects(
         left: Kernels of the base that lie in another file of the head, where they are compared.
         launchers: Of base and head, other files that launch kernels of the file, each with its path.
         importing: Unchanged files that import what changed, each with the file that it changed with.
+        renamed_only: Takes a text for every kernel that is the same under another name, or in another file.
     """
     origins = origins or {}
-    backends = {BACKENDS[gpu.vendor] for gpu in gpus}
-    backend = backends.pop() if len(backends) == 1 else None  # with GPUs of both, branches for one of them stay undecided
-    elsewhere = [launches_elsewhere((where, source.on(backend)) for where, source in each) for each in launchers]
-    sides = [versions(source.on(backend), elsewhere[side]) if source is not None else {} for side, source in enumerate((base, head))]
+    # With GPUs of several kinds, branches for one of them stay undecided.
+    backends, arches = {BACKENDS[gpu.vendor] for gpu in gpus}, {gpu.triton_target[1] for gpu in gpus}
+    target = (backends.pop() if len(backends) == 1 else None, arches.pop() if len(arches) == 1 else None)
+    elsewhere = [launches_elsewhere((where, source.on(*target)) for where, source in each) for each in launchers]
+    sides = [versions(source.on(*target), elsewhere[side]) if source is not None else {} for side, source in enumerate((base, head))]
     sides[0] = {name: version for name, version in sides[0].items() if name not in left}
     files = {file: source for file, source, _ in origins.values()}
-    moved = {file: versions(source.on(backend), elsewhere[0]) for file, source in files.items()}
+    moved = {file: versions(source.on(*target), elsewhere[0]) for file, source in files.items()}
     came = {name: moved[file][known] for name, (file, _, known) in origins.items() if known in moved[file]}
     sides[0] |= came
     former = _former_names(sides[0], sides[1], base, head) | {name: origins[name][2] for name in came if origins[name][2] != name}
@@ -108,6 +111,9 @@ def kernel_subjects(
         if old is not None and new is not None:
             changed = changed_launches((old.function, old.launching), (new.function, new.launching))
             if same and not changed:
+                former_place = f"{origins[name][0] if name in origins else path}::{called[-1]}"
+                if renamed_only is not None and former_place != f"{path}::{name}":
+                    renamed_only.append(f"{former_place} → {path}::{name}")
                 continue
             if changed:  # others, a benchmark, say, are not what is compared
                 old = replace(old, launching=tuple(each.old for each in changed))
@@ -224,7 +230,8 @@ def _subject(
     )
     notes += judged.notes
     rows += judged.predicted
-    if unpredicted and not rows and old is not None and new is not None and gpus:
+    described = old is not None or shown.entry or said != KernelSettings()
+    if unpredicted and described and new is not None and gpus and not (rows or judged.rows or judged.notes):
         notes.append(unpredicted)
     failures = judged.failures
     if first is None and new is not None:
@@ -252,7 +259,7 @@ def _subject(
         resources=judged.rows,
         configurations=(len(old.configurations) if old is not None else 0, len(new.configurations) if new is not None else 0),
         line=new.function.node.lineno if new is not None else None,
-        hint=_described(path, name, _sizes_to_give(judged.sizes)) if judged.sizes else "",
+        hint=_setting(path, name, _sizes_to_give(judged.sizes)) if judged.sizes else "",
         notes=tuple(notes),
         failures=(*undefined, *failures),
         new_issues=issues,
@@ -326,9 +333,14 @@ EXAMPLES = {
 
 
 def _described(path: str, name: str, says: str) -> str:
-    """What to do about a kernel of which advisor.toml says nothing: a line to paste above the first of its tables."""
+    """What to do about a kernel of which advisor.toml says nothing."""
+    return f"put at the top of advisor.toml (that of the base counts, where it has one), with your own sizes: {_setting(path, name, says)}"
+
+
+def _setting(path: str, name: str, says: str) -> str:
+    """A line to paste above the first table of advisor.toml."""
     key = json.dumps(f"{path}::{name}", ensure_ascii=False).replace("`", "\\u0060")  # which would begin code in Markdown
-    return f"put at the top of advisor.toml (that of the base counts, where it has one), with your own sizes: kernels.{key} = {{{says}}}"
+    return f"kernels.{key} = {{{says}}}"
 
 
 def problems_of(version: KernelVersion, said: KernelSettings, name: str, launched: Sequence[Problem] = (), path: str = "") -> list[Problem]:

@@ -14,7 +14,7 @@ from typing import Any
 
 from advisor.comparison.kernels.kernel_rows import DEFAULT_STAGES, sizes_by_argument
 from advisor.comparison.kernels.kernel_version import KernelVersion
-from advisor.comparison.kernels.typical_sizes import typical_size
+from advisor.comparison.kernels.typical_sizes import BLOCK, OF_BLOCK, typical_size
 from advisor.comparison.settings import KernelSettings
 from advisor.compiled.compiler.kernel import OPTION_NAMES
 from advisor.compiled.guesses.inference import Guess, guesses
@@ -32,6 +32,8 @@ from advisor.system.errors import AdvisorError
 
 ELEMENT_BYTES = 2
 """Of tensors of which nothing is said: bf16."""
+POINTERS = ("*", "tensordesc")
+"""Begin the types of arguments that are tensors."""
 WARPS_OF_A_ROW = ((32_768, 32), (8_192, 16), (0, 8))
 """Warps for a block that is at least so long, where a launch passes some and how many is not known (`calculate_settings` of Unsloth and
 Liger-Kernel)."""
@@ -79,26 +81,28 @@ def both_launches(
         AdvisorError: What is given does not fit the kernel.
     """
     given = {**(_recorded_sizes(recorded) if recorded is not None else {}), **said.args, **(flags or {})}
-    found = [
-        _made(version, configuration, {**given, **sizes_by_argument(version.function, problem, said)}, gpu, element) if version else None
-        for version, configuration in zip(versions, configurations, strict=True)
-    ]
-    sizes: dict[str, int] = {}
-    pointers: set[str] = set()
-    for version, launch in zip(versions, found, strict=True):
-        if version is not None and launch is not None:
-            signature = next(guesses(launch.source, launch.source.kernel(launch.kernel), launch.given)).signature
-            pointers |= {name for name, kind in signature.items() if kind.startswith("*")}
-            sizes |= {name: size for name, size in _unknown_sizes(version, launch) if name not in given}
-    sizes = {name: size for name, size in sizes.items() if name not in pointers}
-    if sizes:
-        given = {**sizes, **given}
-        found = [
+
+    def made() -> list[KernelLaunch | None]:
+        return [
             _made(version, configuration, {**given, **sizes_by_argument(version.function, problem, said)}, gpu, element)
             if version
             else None
             for version, configuration in zip(versions, configurations, strict=True)
         ]
+
+    found = made()
+    sizes: dict[str, int] = {}
+    for blocks in (False, True):  # those of blocks last: a launcher computes most of them from other sizes
+        pointers: set[str] = set()
+        fresh: dict[str, int] = {}
+        for version, launch in zip(versions, found, strict=True):
+            if version is not None and launch is not None:
+                signature = next(guesses(launch.source, launch.source.kernel(launch.kernel), launch.given)).signature
+                pointers |= {name for name, kind in signature.items() if kind.startswith("*")}
+                fresh |= {name: size for name, size in _unknown_sizes(version, launch, blocks) if name not in given}
+        if fresh := {name: size for name, size in fresh.items() if name not in pointers}:
+            sizes, given = {**sizes, **fresh}, {**given, **fresh}
+            found = made()
     for side, version in enumerate(versions):
         launch, other = found[side], found[1 - side]
         if version is not None and launch is not None:
@@ -114,7 +118,7 @@ def sizes_to_give(version: KernelVersion, said: KernelSettings) -> Mapping[str, 
     gpu = load_gpu("H100")
     with contextlib.suppress(AdvisorError):
         launch = _made(version, next(iter(version.configurations), None), said.args, gpu, "bf16")
-        return dict(_unknown_sizes(version, launch))
+        return dict(_unknown_sizes(version, launch, blocks=False))
     return {}
 
 
@@ -148,14 +152,17 @@ def _made(
     )
 
 
-def _unknown_sizes(version: KernelVersion, launch: KernelLaunch) -> Iterator[tuple[str, int]]:
-    """Typical sizes of a launch of which nothing is known."""
+def _unknown_sizes(version: KernelVersion, launch: KernelLaunch, blocks: bool) -> Iterator[tuple[str, int]]:
+    """Typical sizes of a launch of which nothing is known; `blocks`: of its one block instead."""
     guess = next(guesses(launch.source, launch.source.kernel(launch.kernel), launch.given))
     names = [each.name for each in version.function.parameters]
     unsaid = {name for name, kind in guess.signature.items() if kind in INTEGERS and name not in launch.given.scalars}
     unsaid |= {name for name in guess.invented if type(guess.constexprs.get(name)) is int}
-    for name in unsaid:
-        size = typical_size(name, version.function.name, names) if not STRIDE_NAME.search(name) else None
+    for name in (each for each in names if each in unsaid):
+        small = type(value := guess.constexprs.get(name)) is int and value < OF_BLOCK
+        if blocks and small and BLOCK.fullmatch(name) and sum(each.startswith("BLOCK") for each in names) == 1:
+            yield name, OF_BLOCK
+        size = typical_size(name, version.function.name, names) if not blocks and not STRIDE_NAME.search(name) else None
         if size is not None:
             yield name, size
 
@@ -188,6 +195,7 @@ def _shared(version: KernelVersion, launch: KernelLaunch, other: KernelLaunch | 
         constexprs={**{name: value for name, value in values.items() if name in constants}, **given.constexprs},
         scalars={**{name: value for name, value in values.items() if name not in constants}, **given.scalars},
         options={**options, **given.options},
+        multiples=given.multiples | (theirs.multiples & open_),
     )
     return replace(launch, given=merged)
 
@@ -244,17 +252,19 @@ def _sized(version: KernelVersion, launch: KernelLaunch, sizes: Mapping[str, int
 
 
 def with_guess(launch: KernelLaunch, guess: Guess, names: Collection[str]) -> KernelLaunch:
-    """A launch with what was guessed of the other side's, of the parameters `names`: nothing is guessed twice."""
+    """A launch with what was guessed of the other side's, of the parameters `names`: nothing is guessed twice. Numbers are inferred alike;
+    were they given, nothing would be taken of which strides are multiples of 16."""
     given = launch.given
     open_ = set(names) - {*given.constexprs, *given.scalars}
     types = {
-        name: kind for name, kind in guess.signature.items() if name in open_ and name not in given.types and kind not in ("constexpr", "")
+        name: kind for name, kind in guess.signature.items() if name in open_ and name not in given.types and kind.startswith(POINTERS)
     }
     constants = {name: value for name, value in guess.constexprs.items() if name in open_ and name not in types}
     merged = replace(given, types={**types, **given.types}, constexprs={**constants, **given.constexprs})
     return replace(launch, given=merged)
 
 
-def default_options(gpu: GpuSpec) -> dict[str, int]:
-    """Options of a launch that names none (Triton 3.6 and 3.9)."""
-    return {"num_warps": 4, "num_stages": DEFAULT_STAGES[gpu.vendor]}
+def closest(tuned: Sequence[Configuration], launch: KernelLaunch, gpu: GpuSpec) -> Configuration:
+    """Of configurations, the first that has most in common with a launch."""
+    passed = {"num_warps": 4, "num_stages": DEFAULT_STAGES[gpu.vendor], **launch.given.constexprs, **launch.given.options}
+    return max(tuned, key=lambda each: sum(passed.get(name) == value for name, value in each.flat().items()))

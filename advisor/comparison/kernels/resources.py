@@ -11,14 +11,30 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from advisor.advising.of_compiled import compiled_report
 from advisor.comparison.kernels.guards import Touched, of_stores, touched
+from advisor.comparison.kernels.kernel_digest import own_tree
 from advisor.comparison.kernels.kernel_version import KernelVersion
+from advisor.comparison.kernels.one_launch import both_launches, closest, with_guess
 from advisor.comparison.settings import KernelSettings
 from advisor.comparison.static import static_row
+from advisor.compiled.analysis import kernel_analysis
+from advisor.compiled.compiler.compile import version as triton_version
+from advisor.compiled.compiler.errors import CompileError, IrError
+from advisor.compiled.compiler.kernel import CompiledKernel, Target
+from advisor.compiled.compiler.pool import Pool, borrowed
+from advisor.compiled.demand.assembly import read_facts
+from advisor.compiled.demand.counted import Counted
+from advisor.compiled.guesses.assumptions import shown_value
+from advisor.compiled.guesses.guess_errors import certain_of_guesses
+from advisor.compiled.guesses.inference import Guess, guesses
+from advisor.compiled.launch_report import KernelTarget
+from advisor.compiled.launches.described import described_launch
+from advisor.compiled.launches.launch import Inspection, KernelLaunch, author_file, compile_launch, inputs_of, own_files
 from advisor.gpus.hardware import GpuSpec
 from advisor.pipelines import occupancy
 from advisor.python_source.described import call_function, kernel_problem
@@ -29,20 +45,16 @@ from advisor.result.comparison_schema import Failure, ResourceRow, Resources, St
 from advisor.result.schema import LAUNCH_OPTIONS, Configuration, Problem
 from advisor.rows.launches import RecordedLaunch
 from advisor.system.errors import AdvisorError
-
-if TYPE_CHECKING:
-    from advisor.compiled.compiler.kernel import CompiledKernel
-    from advisor.compiled.compiler.pool import Pool
-    from advisor.compiled.guesses.inference import Guess
-    from advisor.compiled.launches.launch import Inspection, KernelLaunch
+from advisor.system.settings import read_settings
 
 LARGEST_COMPILATIONS = 40
 """Per comparison: each takes a second or two."""
 KEPT_COMPILATIONS = 12
 """Of these, for kernels that are still to come, where one kernel runs with more than one configuration on a GPU."""
 BUDGET_S = 60.0
-"""Of all compilations of a comparison together: a pull request waits for it."""
-LONGEST_S = 20.0
+"""Of all compilations and predicted tables of a comparison together: a pull request waits for it."""
+SPENT = "the time that a comparison takes for that, which --compile-limit sets, is used up"
+LONGEST_S = 15.0
 """Of one of them: most end within two."""
 MOST_CONFIGURATIONS = 3
 """Of a kernel on a GPU: those of the first, the last and the middle one of its problems, where they differ."""
@@ -58,10 +70,12 @@ UNFINISHED = frozenset({"timeout", "crash"})
 OF_VALUES = ("CompileTimeAssertionFailure", "PTXASError")
 """What says of guessed constants that they are other ones, and of one of several configurations that an autotuner passes over it
 (`Autotuner._bench`, Triton 3.9)."""
+UNSEEN = "As it is launched here the compiler leaves out what changed"
 MOST_SHOWN = 4
 """Guesses that a reason names."""
 _STORES = re.compile(r"tt\.(?:store|atomic|descriptor_store|descriptor_reduce|experimental_descriptor_store)")
 _REMARKS = re.compile(r"//.*|/\*.*?\*/|^\s*\.(?:loc|file)\b.*|^\s*;.*", re.MULTILINE)
+_REFUSED = re.compile(r"line (\d+) from `def (\w+)`")
 _PLACES = re.compile(r'loc\("([^"]*)":(\d+):\d+\)')
 
 
@@ -117,7 +131,8 @@ class Attempt:
         constants = dict(self.guess.constexprs) if self.guess is not None else dict(given.constexprs)
         names = {each.name for each in self.launch.source.kernel(self.launch.kernel).parameters if each.is_constexpr}
         told = {name: value for name, value in constants.items() if name in names and name not in invented and "stride" not in name}
-        return {**told, **(self.guess.options if self.guess is not None else given.options)}
+        options = self.guess.options if self.guess is not None else given.options
+        return {**told, **{name: value for name, value in options.items() if (name, value) != ("num_ctas", 1)}}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,21 +146,39 @@ class Judged:
     sizes: Mapping[str, int] = field(default_factory=dict)  # typical ones that it was judged at
 
 
+def limits_s() -> tuple[float, float]:
+    """Seconds that one compilation may take, and all of a comparison together; `--compile-limit` says others."""
+    settings = read_settings()
+    return settings.compile_limits_s if settings.compile_limit else (LONGEST_S, BUDGET_S)
+
+
 @dataclass(kw_only=True)
 class Compiling:
-    """Whether to compile, how many compilations are left, and until when (`time.monotonic`)."""
+    """Whether to compile, how many compilations are left, and until when (`time.monotonic`). A context manager: within it all kernels share
+    the processes that compile."""
 
     wanted: bool = True
     left: int = LARGEST_COMPILATIONS
-    until: float = field(default_factory=lambda: time.monotonic() + BUDGET_S)
+    until: float = field(default_factory=lambda: time.monotonic() + limits_s()[1])
+    shared: Pool | None = field(default=None, repr=False)
+
+    def __enter__(self) -> Compiling:
+        self.shared = Pool(2, limits_s()[0], self.until - time.monotonic())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.shared is not None:
+            self.shared.close()
 
     def spent(self, needed: int) -> str:
         """What of the budget is used up, in words; "": there is enough left."""
         if self.left < needed:
             return f"the {LARGEST_COMPILATIONS} compilations of one comparison are used up"
-        if time.monotonic() > self.until:
-            return f"the {BUDGET_S:g} s of one comparison's compilations are used up"
-        return ""
+        return self.late()
+
+    def late(self) -> str:
+        """That the time of a comparison is used up, in words; "": it is not."""
+        return SPENT if time.monotonic() > self.until else ""
 
 
 def judged(
@@ -171,12 +204,8 @@ def judged(
     if not compiling.wanted or ((old is None or new is None) and not best):
         return Judged()  # on one side only, and with nothing to say what it is launched with: no figure would mean anything
     try:
-        from advisor.compiled.compiler.compile import version
-        from advisor.compiled.compiler.kernel import Target
-        from advisor.compiled.compiler.pool import Pool
-
-        version()
-    except (ImportError, AdvisorError) as error:
+        triton_version()
+    except AdvisorError as error:
         return Judged(notes=(f"Not compiled: {error}",))
     former, configuration = alike_configurations(old, new)
     unknown = Run(configuration=configuration, problem=problem, element=element, former=former, recorded=recorded)
@@ -201,13 +230,15 @@ def judged(
     rows: list[ResourceRow] = []
     predicted: list[StaticRow] = []
     sizes: dict[str, int] = {}
+    lines: dict[str, int | None] = {}
     refusals: dict[str, list[str]] = {}  # the GPUs for which a head is certainly refused, by why: most errors are every target's
-    with Pool(2, timeout_s=max(1.0, min(LONGEST_S, compiling.until - time.monotonic()))) as workers, ThreadPoolExecutor(2) as threads:
+    with borrowed(compiling.shared) as workers, ThreadPoolExecutor(2) as threads:
         asked = [threads.submit(_compile, old, new, run, group[0], said or KernelSettings(), workers, compiling) for run, group in wanted]
         for (run, group), future in zip(wanted, asked, strict=True):
             base, head, told = future.result()
             devices = ", ".join(gpu.name for gpu in group)
-            reason = "; ".join(f"{word}: {each.refused}" for word, each in (("base", base), ("head", head)) if each.refused)
+            unseen = next((note for note in told if note.startswith(UNSEEN)), "")
+            reason = unseen or "; ".join(f"{word}: {each.refused}" for word, each in (("base", base), ("head", head)) if each.refused)
             if base.resources is None and head.resources is None:
                 notes.append(f"Not compiled for {group[0].name}: {reason}")
                 continue
@@ -215,12 +246,15 @@ def judged(
             if base.resources is not None and (head.alike or head.kind in certain):
                 why = str(head.refused).replace(f" for {Target.of(group[0]).name}", "", 1)
                 refusals.setdefault(why, []).extend(gpu.name for gpu in group)
+                lines[why] = refused_line(new, head.refused)
             label = _label(run, base, head)
             if run.former is not None and new is not None and len(new.configurations) > 1 and _fits_nowhere(head.resources):
                 over = run.configuration.label() if run.configuration is not None else label
                 notes.append(f"Autotuning passes over {over} on {devices}: as compiled, no CTA fits an SM.")
                 continue
-            notes += told
+            notes += [note for note in told if note != unseen]
+            found = [_predicted(name, base, head, gpu, notes, bool(unseen)) for gpu in (group if predicting else ())]
+            predicted += [row for row, _ in filter(None, found)]
             rows.append(
                 ResourceRow(
                     kernel=name,
@@ -230,15 +264,27 @@ def judged(
                     head=head.resources,
                     reason=reason,
                     unfinished=bool({base.kind, head.kind} & UNFINISHED),
+                    line=refused_line(new, head.refused),
+                    work=next((work for _, work in filter(None, found)), 1.0),
                 )
             )
             sizes |= {**base.sizes, **head.sizes}
-            for gpu in group if predicting else ():
-                predicted += _predicted(name, base, head, gpu, notes)
     if left_out > 0 and rows:
         notes.append("Compiled with some of the configurations that its problems are predicted to run with, not with all.")
-    failures = (Failure(condition="failed", what=f"on {', '.join(dict.fromkeys(names))}", reason=why) for why, names in refusals.items())
+    failures = (
+        Failure(condition="failed", what=f"on {', '.join(dict.fromkeys(names))}", reason=why, line=lines[why])
+        for why, names in refusals.items()
+    )
     return Judged(rows=tuple(rows), notes=tuple(dict.fromkeys(notes)), failures=tuple(failures), predicted=tuple(predicted), sizes=sizes)
+
+
+def refused_line(version: KernelVersion | None, error: AdvisorError | None) -> int | None:
+    """The line of a version's file at which the compiler refuses it; None: it does not, or elsewhere."""
+    found = _REFUSED.search(str(getattr(error, "got", "")))
+    if version is None or found is None:
+        return None
+    nodes = version.source.definitions.get(found[2], ())
+    return nodes[-1].lineno + int(found[1]) - 1 if nodes else None
 
 
 def alike_configurations(old: KernelVersion | None, new: KernelVersion | None) -> tuple[Configuration | None, Configuration | None]:
@@ -263,10 +309,7 @@ def alike_configurations(old: KernelVersion | None, new: KernelVersion | None) -
 
 
 def _same_body(old: KernelVersion, new: KernelVersion) -> bool:
-    from advisor.comparison.kernels.kernel_digest import own_tree
-
-    nodes = [getattr(version.function, "node", None) for version in (old, new)]
-    return None in nodes or own_tree(nodes[0]) == own_tree(nodes[1])
+    return own_tree(old.function.node) == own_tree(new.function.node)
 
 
 def _distinct(runs: Sequence[Run]) -> list[Run]:
@@ -281,21 +324,15 @@ def _distinct(runs: Sequence[Run]) -> list[Run]:
 
 def _label(run: Run, base: Attempt, head: Attempt) -> str:
     """With what either side was compiled: its configuration, or else what its launch passes; and what of that is a guess."""
-    from advisor.compiled.guesses.assumptions import shown_value
-
     guesses = [each.guess for each in (base, head) if each.guess is not None]
     invented = dict.fromkeys(name for each in guesses for name in each.invented if name in each.constexprs)
     sides = [{name: value for name, value in each.launched.items() if name not in invented} for each in (base, head)]
-    if run.configuration is not None:
-        sides = [
-            {**(side if run.problem is None else {}), **each.flat()}
-            for side, each in zip(sides, (run.former or run.configuration, run.configuration), strict=True)
-        ]
-        names = dict.fromkeys([*sides[0], *sides[1]])
-        first = {*run.configuration.flat(), *(run.former or run.configuration).flat()}
-        texts = [_sided(name, sides) for name in sorted(names, key=lambda name: name not in first)]
-    else:
-        texts = [_sided(name, sides) for name in dict.fromkeys([*sides[0], *sides[1]])]
+    if run.configuration is not None and (run.problem is not None or not any(sides)):
+        sides = [each.flat() for each in (run.former or run.configuration, run.configuration)]
+    sizes = {**base.sizes, **head.sizes}
+    names = dict.fromkeys([*sides[0], *sides[1]])
+    texts = [_sided(name, sides) for name in names if name not in sizes]
+    typical = [_sided(name, sides) for name in names if name in sizes]
     shown = [
         f"{name}={' → '.join(dict.fromkeys(shown_value(each.constexprs[name]) for each in guesses if name in each.constexprs))}"
         for name in list(invented)[:MOST_SHOWN]
@@ -303,13 +340,12 @@ def _label(run: Run, base: Attempt, head: Attempt) -> str:
     if len(invented) > MOST_SHOWN:
         shown.append(f"{len(invented) - MOST_SHOWN} more")
     guessed = f"{' '.join(shown)} (guessed)" if shown else ""
-    return ", ".join(filter(None, (" ".join(texts), guessed))) or "no constants"
+    assumed = f"{' '.join(typical)} (typical)" if typical else ""
+    return ", ".join(filter(None, (" ".join(texts), assumed, guessed))) or "no constants"
 
 
 def _sided(name: str, sides: Sequence[Mapping[str, Any]]) -> str:
     """A constant as it is on both sides, where both have it."""
-    from advisor.compiled.guesses.assumptions import shown_value
-
     return f"{name}={' → '.join(dict.fromkeys(shown_value(side[name]) for side in sides if name in side))}"
 
 
@@ -330,7 +366,6 @@ def _compile(
 
     Where they differ, and the code is the same or nothing is stored, once more with the flags that the changed lines stand under.
     """
-    workers.timeout_s = max(1.0, min(LONGEST_S, compiling.until - time.monotonic()))
     base, head = _pair(old, new, run, gpu, said, workers, {})
     if old is None or new is None or base.compiled is None or head.compiled is None:
         return base, head, []
@@ -349,7 +384,7 @@ def _compile(
             notes.append(f"With {other}, under which the changed lines stand, it was not compiled: {pair[1].refused or pair[0].refused}")
     if _code(base) == _code(head) and change.lines and not _seen(head, change):
         lines = ", ".join(map(str, sorted(change.lines)[:MOST_SHOWN]))
-        notes.append(f"As it is launched here the compiler leaves out what changed (line {lines}), so that nothing is said of it.")
+        notes.append(f"{UNSEEN} (line {lines}): nothing is said of it.")
     return base, head, notes
 
 
@@ -363,8 +398,9 @@ def _pair(
     flags: Mapping[str, Any],
 ) -> tuple[Attempt, Attempt]:
     """Both versions, compiled with the same: what is guessed of the head counts for the base, and where that fails, the reverse."""
-    versions, configurations = (old, new), (run.former or run.configuration, run.configuration)
+    versions = (old, new)
     try:
+        configurations = _configurations(versions, run, gpu, said, flags)
         launches = _launches(versions, configurations, run, gpu, said, flags)
     except AdvisorError as error:
         refused = Attempt(refused=error)
@@ -385,14 +421,29 @@ def _pair(
     return base, _refused_alike(base, launches[1], head, new, gpu, workers)
 
 
+def _configurations(
+    versions: Sequence[KernelVersion | None], run: Run, gpu: GpuSpec, said: KernelSettings, flags: Mapping[str, Any]
+) -> tuple[Configuration | None, Configuration | None]:
+    """What either side is compiled with: where only one of them is tuned, of its configurations the nearest to the other's launch."""
+    listed = [bool(version is not None and version.configurations) for version in versions]
+    if run.problem is not None or None in versions or listed[0] == listed[1]:
+        return run.former or run.configuration, run.configuration
+    alone = tuple(None if has else version for has, version in zip(listed, versions, strict=True))
+    launch = next(
+        each.launch for each in both_launches(alone, (None, None), gpu, run.element, None, said, run.recorded, flags) if each is not None
+    )
+    found = [
+        closest(version.configurations, launch, gpu) if version is not None and has else None
+        for has, version in zip(listed, versions, strict=True)
+    ]
+    return found[0], found[1]
+
+
 def _refused_alike(base: Attempt, launch: Attempt, head: Attempt, new: KernelVersion, gpu: GpuSpec, workers: Pool) -> Attempt:
     """The attempt at a head that was refused, once more with what was guessed of a base that compiles.
 
     Where the two are not inferred to take the same arguments of the same types, what the one was given says nothing of the other.
     """
-    from advisor.compiled.compiler.errors import CompileError
-    from advisor.compiled.guesses.inference import guesses
-
     assert base.launch is not None and base.guess is not None and launch.launch is not None
     inferred = []
     for each in (base.launch, launch.launch):
@@ -405,13 +456,11 @@ def _refused_alike(base: Attempt, launch: Attempt, head: Attempt, new: KernelVer
     odd = again.kind != "failed" or any(text in str(getattr(error, "got", "")) for text in OF_VALUES)
     if odd or inferred[0] != inferred[1] or not isinstance(error, CompileError):
         return head
-    remedy = f"the base compiles with the same {_named(base.guess)}"
+    remedy = f"the base compiles with the same {_named(base.guess, base.sizes)}"
     return replace(head, refused=CompileError(error.what, error.got, None, remedy, error.kind), alike=True)
 
 
 def _guessed_as(launch: Attempt, other: Attempt, version: KernelVersion) -> Attempt:
-    from advisor.comparison.kernels.one_launch import with_guess
-
     if launch.launch is None or other.guess is None or launch.described:
         return launch
     names = [each.name for each in version.function.parameters]
@@ -427,9 +476,6 @@ def _launches(
     flags: Mapping[str, Any],
 ) -> list[Attempt]:
     """What is to be compiled of either side: what its file describes, or else the one launch of both."""
-    from advisor.comparison.kernels.one_launch import both_launches
-    from advisor.compiled.launches.described import described_launch
-
     found: list[Attempt | None] = []
     for version, configuration in zip(versions, configurations, strict=True):
         described: Mapping[str, Any] | None = None
@@ -464,9 +510,6 @@ def _with_precision(attempt: Attempt, version: KernelVersion | None, element: st
 
 
 def _attempt(attempt: Attempt, gpu: GpuSpec, workers: Pool) -> Attempt:
-    from advisor.compiled.compiler.kernel import Target
-    from advisor.compiled.launches.launch import compile_launch
-
     assert attempt.launch is not None
     try:
         compiled, guess, _ = compile_launch(attempt.launch, Target.of(gpu), workers)
@@ -487,8 +530,6 @@ def _code(attempt: Attempt) -> str:
 
 def _seen(head: Attempt, change: Touched) -> bool:
     """Whether the compiler's code has something of a line of the head that changed."""
-    from advisor.compiled.launches.launch import author_file
-
     if head.compiled is None or head.launch is None:
         return False
     own = str(head.launch.source.path)
@@ -496,15 +537,9 @@ def _seen(head: Attempt, change: Touched) -> bool:
     return any((own, line) in places for line in change.lines)
 
 
-def _predicted(name: str, base: Attempt, head: Attempt, gpu: GpuSpec, notes: list[str]) -> list[StaticRow]:
-    """What both versions are predicted to take for the launch they were compiled for; none where one cannot be counted."""
-    from advisor.advising.of_compiled import compiled_report
-    from advisor.compiled.analysis import kernel_analysis
-    from advisor.compiled.compiler.errors import IrError
-    from advisor.compiled.demand.counted import Counted
-    from advisor.compiled.guesses.guess_errors import certain_of_guesses
-    from advisor.compiled.launch_report import KernelTarget
-    from advisor.compiled.launches.launch import Inspection, inputs_of, own_files
+def _predicted(name: str, base: Attempt, head: Attempt, gpu: GpuSpec, notes: list[str], unseen: bool) -> tuple[StaticRow, float] | None:
+    """What both versions are predicted to take for the launch they were compiled for, and how much of it a program of the head does, to one
+    of the base; None: one cannot be counted. `unseen`: what changed is not in the code."""
 
     def inspected(attempt: Attempt, grid: Sequence[int]) -> Inspection:
         assert attempt.launch is not None and attempt.compiled is not None and attempt.guess is not None
@@ -515,14 +550,14 @@ def _predicted(name: str, base: Attempt, head: Attempt, gpu: GpuSpec, notes: lis
 
     sides = [each if each.compiled is not None else None for each in (base, head)]
     if None in sides:
-        return []
+        return None
     try:
         grids = [each.launch.grid if each.launch is not None else None for each in (base, head)]
         lead = 1 if grids[1] is not None or grids[0] is None else 0
-        programs = grids[lead] or (WITHOUT_GRID * gpu.num_sms,)
+        programs: tuple[int, ...] = grids[lead] or (WITHOUT_GRID * gpu.num_sms,)
         pair: list[Inspection | None] = [None, None]
         pair[lead] = first = inspected((base, head)[lead], programs)
-        other = grids[1 - lead] or programs
+        other: Sequence[int] = grids[1 - lead] or programs
         pair[1 - lead] = second = inspected((base, head)[1 - lead], other)
         if grids[1 - lead] is None:  # what a launch stores is the same, whatever its blocks: as many programs as that takes
             amounts = [each.demand.requested_store_bytes + each.demand.atomic_bytes for each in (first, second)]
@@ -535,22 +570,23 @@ def _predicted(name: str, base: Attempt, head: Attempt, gpu: GpuSpec, notes: lis
             reports.append(compiled_report(target, kernel_analysis(inspection, gpu), gpu))
     except (IrError, ArithmeticError, ValueError, KeyError, IndexError) as error:
         notes.append(f"Not predicted on {gpu.name}: {error}")
-        return []
+        return None
     sizes = {**base.sizes, **head.sizes}
     grid = " → ".join(dict.fromkeys("x".join(map(str, each.launch.grid or ())) for each in pair if each is not None))
-    typical = " ".join(
-        f"{key}={value}" for key, value in sizes.items() if key in head.launch.given.scalars or key in head.launch.given.constexprs
-    )  # type: ignore[union-attr]
+    typical = " ".join(f"{key}={value}" for key, value in sizes.items())
     label = f"grid {grid}" + (f", typical {typical}" if typical else "")
     row = static_row(f"{gpu.name}-{name}", label, gpu.name, [reports[0]], [reports[1]])
-    return [replace(row, kernel=name)]
+    if row.verdict == "predicted-unchanged" and (unseen or _code(base) != _code(head)):
+        why = "what changed is not in the compiled code" if unseen else "the code differs by less than such a prediction can tell"
+        row = replace(row, verdict="within-doubt", reason=why)
+    counts = [each.demand.programs for each in pair if each is not None]
+    return replace(row, kernel=name), counts[0] / counts[1] if all(counts) else 1.0
 
 
-def _named(guess: Guess) -> str:
-    """What was guessed, constants first."""
-    from advisor.compiled.guesses.assumptions import shown_value
-
+def _named(guess: Guess, sizes: Mapping[str, int]) -> str:
+    """What was guessed, constants first, and sizes taken for typical."""
     known = [f"{name} = {shown_value(guess.constexprs[name])}" for name in guess.invented if name in guess.constexprs]
+    known += [f"{name} = {size}" for name, size in sizes.items()]
     known += [f"{name}: {guess.signature[name]}" for name in guess.signature if name in guess.guessed]
     more = f" and {len(known) - MOST_SHOWN} more" if len(known) > MOST_SHOWN else ""
     return f"guesses ({', '.join(known[:MOST_SHOWN])}{more})" if known else "arguments"
@@ -558,8 +594,6 @@ def _named(guess: Guess) -> str:
 
 def _held(compiled: CompiledKernel, gpu: GpuSpec) -> Resources:
     """What a CTA of a compiled kernel holds."""
-    from advisor.compiled.demand.assembly import read_facts
-
     mix: dict[str, int] = {}
     try:
         mix = {str(kind): int(count) for kind, count in read_facts(compiled).mix.items()}

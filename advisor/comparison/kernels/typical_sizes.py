@@ -13,6 +13,10 @@ ROW = re.compile(
 OF_VOCABULARY = 128_256
 """Tokens of Llama 3 (its model card)."""
 
+BLOCK = re.compile(r"x?block(_?size)?(_x)?", re.IGNORECASE)
+"""A kernel's one block, and `OF_BLOCK` its elements, as tutorials and libraries launch kernels along one dimension."""
+OF_BLOCK = 1_024
+
 _SIZES = tuple(
     (re.compile(pattern, re.IGNORECASE), size)
     for pattern, size in (

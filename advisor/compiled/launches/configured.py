@@ -20,20 +20,24 @@ UNTOLD = object()
 
 
 def with_configuration(launch: KernelLaunch, constants: Mapping[str, Any], options: Mapping[str, Any]) -> KernelLaunch:
-    """A launch of which all types are given, with other constants and options, and what heuristics make of them; its grid as it was."""
+    """A launch of which all types are given, with other constants and options, and what heuristics make of them; its grid as it was.
+
+    What heuristics do not give of the launch as it is, somebody has said, and it stays.
+    """
     given, function = launch.given, launch.source.kernel(launch.kernel)
     numbers = {n: v for n, v in constants.items() if given.types.get(n) not in (None, "constexpr")}
     scalars = {**given.scalars, **numbers}
     settled = {**given.constexprs, **{n: v for n, v in constants.items() if n not in numbers}}
-    options = {**{n: v for n, v in given.options.items() if n not in options}, **options}
+    options = {**given.options, **options}
     passed = {name: UNTOLD for name, kind in given.types.items() if kind != "constexpr"}
+    before, _ = heuristic_values(launch.source, function, {**passed, **given.options, **given.scalars, **given.constexprs})
     ruled, _ = heuristic_values(launch.source, function, {**passed, **options, **scalars, **settled})
-    settled |= {n: v for n, v in ruled.items() if given.types.get(n) == "constexpr"}
+    settled |= {n: v for n, v in ruled.items() if given.types.get(n) == "constexpr" and before.get(n) == given.constexprs.get(n, v)}
     options |= {n: v for n, v in ruled.items() if n in OPTION_NAMES}
     return replace(launch, given=replace(given, constexprs=settled, options=options, scalars=scalars))
 
 
-def pinned(found: Inspection, tunable: frozenset[str]) -> KernelLaunch:
+def pinned(found: Inspection) -> KernelLaunch:
     """The launch that was compiled, with all given that was guessed of it, so that another configuration of it differs in nothing else."""
     launch, guess = found.launch, found.guess
     given = replace(
@@ -44,7 +48,7 @@ def pinned(found: Inspection, tunable: frozenset[str]) -> KernelLaunch:
         multiples=frozenset(),
     )
     divisible = request_for(launch, guess, found.compiled.target).divisible
-    return replace(launch, given=given, divisible=divisible, tunable=tunable)
+    return replace(launch, given=given, divisible=divisible)
 
 
 def own_types(launch: KernelLaunch, constants: Mapping[str, Any]) -> KernelLaunch:

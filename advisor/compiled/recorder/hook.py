@@ -1,7 +1,7 @@
 """Runs inside the recorded program: writes every Triton launch to a JSON Lines file. Needs the standard library only.
 
-It looks at the arguments and changes nothing: the launch runs first, whatever goes wrong afterwards stays in here, and each line is
-written whole by one `write`, so that a crash of the program loses nothing that came before.
+It looks at the arguments and changes nothing: a launch is written down before it runs, whatever goes wrong with that stays in here, and
+each line is written whole by one `write`, so that a crash of the program loses nothing that came before, nor the launch that it is of.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import hashlib
 import importlib.machinery
 import inspect
 import json
+import linecache
 import os
 import sys
 import threading
@@ -90,21 +91,27 @@ class Recorder:
         self.write({"format": FORMAT, "process": self.process, "versions": versions, "argv": list(getattr(sys, "argv", []))[:20]})
 
     def source(self, function: Any) -> str | None:
-        """Hash of the file a kernel stands in; its text is written the first time."""
+        """Hash of the file, or the notebook's cell, a kernel stands in; its text is written the first time."""
         path = inspect.getsourcefile(function)
-        if path is None or not os.path.isfile(path):  # noqa: PTH113 - as little as possible is imported here
+        if path is None:
             return None
         if path in self.sources:
             return self.sources[path]
-        with open(path, encoding="utf-8", errors="surrogateescape") as stream:  # noqa: PTH123
-            text = stream.read(MAX_SOURCE_BYTES)
+        if os.path.isfile(path):  # noqa: PTH113 - as little as possible is imported here
+            with open(path, encoding="utf-8", errors="surrogateescape") as stream:  # noqa: PTH123
+                text = stream.read(MAX_SOURCE_BYTES)
+        elif text := "".join(linecache.getlines(path)):  # what a cell uses may be imported in another
+            modules = {name: value.__name__ for name, value in function.__globals__.items() if inspect.ismodule(value)}
+            text = text.rstrip() + "\n" + "".join(f"import {module} as {name}\n" for name, module in modules.items())
+        else:
+            return None
         digest = hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
         self.sources[path] = digest
         self.write({"source": digest, "path": path, "text": text})
         return digest
 
-    def record(self, kernel: Any, arguments: tuple, grid: Any, keywords: dict[str, Any], timer: Any) -> None:
-        """Write down one launch, or count it where it was there before."""
+    def record(self, kernel: Any, arguments: tuple, grid: Any, keywords: dict[str, Any]) -> dict[str, Any] | None:
+        """Write down one launch, or count it where it was there before: then what is kept of it, which takes a few times."""
         function = getattr(kernel, "fn", kernel)
         signature = inspect.signature(function)
         own = {k: v for k, v in keywords.items() if k in signature.parameters}
@@ -132,15 +139,14 @@ class Recorder:
                     if not self.full:
                         self.full = True
                         self.write({"problem": f"there are more than {MAX_DISTINCT:,} distinct launches: those after them are missing"})
-                    return
+                    return None
                 self.launches[key] = {"count": 1, "timers": []}
                 self.write({"launch": key, "process": self.process, **launch})
-                return  # the first one compiles: its time is not the kernel's
+                return None  # the first one compiles: its time is not the kernel's
             known["count"] += 1
-            if timer is not None and len(known["timers"]) < TIMED:
-                known["timers"].append(timer)
             if known["count"].bit_count() == 1:  # a program that a signal ends is counted half at least
                 self.write({"count_of": key, "process": self.process, "count": known["count"]})
+            return known
 
     def helpers(self, function: Any) -> list[str]:
         """Hashes of the other files that hold kernels this one may call."""
@@ -399,21 +405,23 @@ def wrap_run(recorder: Recorder, original: Any) -> Any:
     """`JITFunction.run` or `InterpretedFunction.run` with a look at what was launched."""
 
     def run(self: Any, *arguments: Any, grid: Any, warmup: bool, **keywords: Any) -> Any:
-        kept = dict(keywords)
+        known = None
+        if not warmup:
+            try:
+                known = recorder.record(self, arguments, grid, dict(keywords))
+            except Exception as error:
+                recorder.complain(error)
         timer = None if warmup else timer_pair()
         if timer is not None:
             timer[0].record()
         result = original(self, *arguments, grid=grid, warmup=warmup, **keywords)
-        if not warmup:
-            try:
-                if timer is not None:
-                    # Where the GPU had come to the first event before the kernel was enqueued, it then waited for the launch from Python.
-                    waited = timer[0].query()
-                    timer[1].record()
-                    timer = (*timer, waited)
-                recorder.record(self, arguments, grid, kept, timer)
-            except Exception as error:
-                recorder.complain(error)
+        if timer is not None and known is not None and len(known["timers"]) < TIMED:
+            with contextlib.suppress(Exception):
+                # Where the GPU had come to the first event before the kernel was enqueued, it then waited for the launch from Python.
+                waited = timer[0].query()
+                timer[1].record()
+                with recorder.lock:
+                    known["timers"].append((*timer, waited))
         return result
 
     run.__name__, run.__doc__ = original.__name__, original.__doc__

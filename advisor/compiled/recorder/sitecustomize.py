@@ -1,4 +1,4 @@
-"""Put on PYTHONPATH by `advisor record`: starts the recorder, then whatever sitecustomize the program had."""
+"""Put on PYTHONPATH by `advisor record` and `advisor run`: starts what they ask for, then whatever sitecustomize the program had."""
 
 # mypy: ignore-errors
 
@@ -22,6 +22,28 @@ def _start() -> None:
         print(f"advisor: warning: launches are not recorded ({type(error).__name__}: {error})", file=sys.stderr)
 
 
+class _AfterTriton:
+    """Puts our tuner in the place of Triton's as soon as a program imports Triton."""
+
+    def find_spec(self, name, path=None, target=None):
+        if name != "triton":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec("triton")
+        if spec is not None and spec.loader is not None:
+            load = spec.loader.exec_module
+
+            def exec_module(module):
+                load(module)
+                try:
+                    importlib.import_module("advisor.autotuning.installing").install_and_report()
+                except Exception as error:
+                    print(f"advisor: warning: triton.autotune stays as it is ({type(error).__name__}: {error})", file=sys.stderr)
+
+            spec.loader.exec_module = exec_module
+        return spec
+
+
 def _chain() -> None:
     """The next sitecustomize on the path."""
     for folder in sys.path:
@@ -35,4 +57,6 @@ def _chain() -> None:
 
 
 _start()
+if os.environ.get("ADVISOR_AUTOTUNE_INSTALL", "") not in ("", "0"):
+    sys.meta_path.insert(0, _AfterTriton())
 _chain()

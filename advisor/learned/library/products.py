@@ -87,7 +87,7 @@ def _tile_us(
 ) -> tuple[Array, Array]:
     """Microseconds [n] of the busiest SM with tiles of this shape and the best split of K, and that split."""
     rows, columns = tile
-    # of the tile that keeps the matrix units busy: wgmma and tcgen05 read it from shared memory, 64 bytes a clock (H100 128, H20 32, B200 256)
+    # of the tile that keeps the matrix units busy: wgmma and tcgen05 read it from shared memory (H100 128, H20 32, B200 256)
     side = gpu.rate * size / 64 if gpu.warp_groups else 96
     share = 0.95 * min(1.0, np.sqrt(rows * columns) / side) ** 0.7
     best, chosen = np.full(m.shape, np.inf), np.ones(m.shape)

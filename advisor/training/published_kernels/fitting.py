@@ -32,9 +32,9 @@ PRIOR: Mapping[str, tuple[float, float]] = {
     "dram 9.0": (0.01, 0.1),
     "dram 10.0": (-0.17, 0.1),
 }
-"""What a constant is without measurements, and its standard deviation: assumed, but for what DRAM sustains. That is what published copies and
-reads have, relative to the 0.94 of `pipelines.dram`: BabelStream Dot 1.75 TB/s on an A100, 3.18 on an H100 (Azure, AI-benchmarking-guide),
-bandwidthTest 6.0 on a B200 (newmind.ai, journal 18), over 1 less the turns of reads and writes."""
+"""What a constant is without measurements, and its standard deviation: assumed, but for what DRAM sustains. That is what published copies
+and reads have, relative to the 0.94 of `pipelines.dram`: BabelStream Dot 1.75 TB/s on an A100, 3.18 on an H100 (Azure,
+AI-benchmarking-guide), bandwidthTest 6.0 on a B200 (newmind.ai, journal 18), over 1 less the turns of reads and writes."""
 OWN = {"dram": (0.0, 0.1), "start": (0.0, 0.1)}
 """The same of a compute capability's own part."""
 SHARPNESS = 0.05
@@ -42,12 +42,12 @@ SHARPNESS = 0.05
 FOLDS = 5
 """Of kernels left out, for the errors on GPUs that are known."""
 LEAST = 8
-"""Errors below which a regime has too few for quantiles of its own, and takes those of another; twice those of another vendor."""
+"""Errors below which a regime has too few for quantiles of its own, and takes those of another; three times those of another vendor."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rows:
-    """Launches of one GPU with one cache state, stacked: demand, measured microseconds [n], and their places among all."""
+    """Launches of one GPU with one cache state, stacked: demand, measured latency and bound in microseconds [n]."""
 
     gpu: GpuSpec
     cache: str
@@ -55,6 +55,7 @@ class Rows:
     chains: tuple[Any, ...]
     demand: Demand
     us: Array
+    bound_us: Array
 
     def take(self, chosen: Sequence[int]) -> Rows:
         """Some of the rows."""
@@ -64,6 +65,7 @@ class Rows:
             chains=tuple(self.chains[i] for i in chosen),
             demand=_columns([self.demand], chosen),
             us=self.us[list(chosen)],
+            bound_us=self.bound_us[list(chosen)],
         )
 
     def predicted_us(self, constants: Constants) -> Array:
@@ -102,6 +104,7 @@ def stacked(measured: Iterable[Measured]) -> list[Rows]:
             chains=tuple(each.analysis.chain for each in group),
             demand=_columns([each.analysis.asked for each in group]),
             us=np.array([each.us for each in group]),
+            bound_us=np.array([each.analysis.bound.us for each in group]),
         )
         for (_, cache), group in groups.items()
     ]
@@ -163,8 +166,8 @@ def calibrated(rows: Sequence[Rows]) -> Constants:
     for name, (vendor, length, known) in regimes.items():
         wider = (name, f"{vendor}, long, {known}", f"{vendor}, {length}, new", f"nvidia, {length}, new", f"nvidia, long, {known}")
         key = next((key for key in wider if len(errors.get(key, ())) >= LEAST), None)
-        low, high = np.quantile(errors[key] if key else sum(errors.values(), []), (0.1, 0.9)).tolist()
-        foreign = 1.0 if key and key.startswith(vendor) else 2.0  # of a vendor of which too little was measured
+        low, high = np.quantile(errors[key] if key else [*itertools.chain(*errors.values())], (0.1, 0.9)).tolist()
+        foreign = 1.0 if key and key.startswith(vendor) else 3.0  # of a vendor of which too little was measured
         found[name] = (foreign * min(low, -0.03), foreign * max(high, 0.03))
     return replace(fit(rows), errors=found)
 
@@ -175,7 +178,7 @@ def train(paths: Iterable[Path | str], exclude_gpus: Sequence[str], progress: Ca
     progress(f"fitting {sum(len(part.us) for part in rows)} launches")
     constants = calibrated(rows)
     return {
-        "source": "fitted to launches published by Liger-Kernel (linkedin/Liger-Kernel, benchmark/data; BSD-2-Clause, Copyright 2024 LinkedIn)",
+        "source": "fitted to launches published by Liger-Kernel (linkedin/Liger-Kernel, benchmark/data; BSD-2-Clause, (c) LinkedIn)",
         "gpus": sorted({part.gpu.name for part in rows}),
         "values": {name: round(value, 4) for name, value in constants.values.items()},
         "errors": {name: [round(end, 4) for end in ends] for name, ends in constants.errors.items()},

@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from advisor.compiled.phases import LONG_US, Constants, shipped
+from advisor.compiled.phases import LONG_US, shipped
+from advisor.system.errors import NothingMatchedError
+from advisor.training.library_kernels.judging import summed
 from advisor.training.published_kernels.fitting import Rows, calibrated, stacked
-from advisor.training.published_kernels.launches import Measured, read
+from advisor.training.published_kernels.launches import read
 
 
 def judge(
@@ -24,44 +26,37 @@ def judge(
         paths: Folders of measured launches.
         leave_out: GPUs to leave out one by one, all that were measured where it is empty; None: the constants shipped are judged.
         progress: Told what is being done.
+
+    Raises:
+        NothingMatchedError: Nothing was measured on these GPUs.
     """
-    measured = read(paths, (), progress)
-    rows = stacked(measured)
-    judged = []
+    rows = stacked(read(paths, (), progress))
+    judged: list[tuple[Rows, np.ndarray, np.ndarray]] = []
     for part in rows:
-        if leave_out is None:
-            judged.append(_judged(part, shipped(), measured))
-        elif not leave_out or part.gpu.name in leave_out:
+        if leave_out and part.gpu.name not in leave_out:
+            continue
+        constants = shipped()
+        if leave_out is not None:
             progress(f"{part.gpu.name} left out")
-            judged.append(_judged(part, calibrated([other for other in rows if other.gpu.name != part.gpu.name]), measured))
-    columns = [np.concatenate(column) for column in zip(*judged, strict=True)]
-    error, inside, below, long, gpus = columns
-    nvidia = np.array(["MI" not in name for name in gpus])
-    groups = {name: gpus == name for name in dict.fromkeys(gpus.tolist())} | {"NVIDIA": nvidia, "all": np.ones(len(gpus), bool)}
-    return {
-        f"{name}, {'from' if far else 'below'} {LONG_US:g} us": _figures(error[chosen], inside[chosen], below[chosen])
-        for name, group in groups.items()
-        for far in (True, False)
-        if (chosen := group & (long == far)).any()
-    }
-
-
-def _judged(part: Rows, constants: Constants, measured: Sequence[Measured]) -> tuple[Any, ...]:
-    """Columns: log(predicted / measured), whether the interval holds it, whether it is below the bound, whether it is long, the GPU."""
-    us = part.predicted_us(constants)
-    ends = [constants.interval(float(each), part.gpu) for each in us]
-    bounds = np.array([each.analysis.bound.us for each in measured if each.gpu.name == part.gpu.name and each.analysis.cache == part.cache])
-    inside = [low <= taken <= high for (low, high), taken in zip(ends, part.us, strict=True)]
-    return np.log(us / part.us), np.array(inside), part.us < bounds, part.us >= LONG_US, np.full(len(us), part.gpu.name)
-
-
-def _figures(error: Any, inside: Any, below: Any) -> dict[str, Any]:
-    off = 100 * np.abs(np.expm1(error))
-    return {
-        "rows": len(error),
-        "mape_percent": float(off.mean()),
-        "median_percent": float(np.median(off)),
-        "bias_percent": float(100 * error.mean()),
-        "coverage_percent": float(100 * inside.mean()),
-        "bound_violations": int(below.sum()),
-    }
+            constants = calibrated([other for other in rows if other.gpu.name != part.gpu.name])
+        us = part.predicted_us(constants)
+        ends = [constants.interval(float(each), part.gpu) for each in us]
+        inside = np.array([low <= taken <= high for (low, high), taken in zip(ends, part.us, strict=True)])
+        judged.append((part, np.log(us / part.us), inside))
+    if not judged:
+        raise NothingMatchedError(
+            "nothing was measured on these GPUs", ", ".join(leave_out or ()), ", ".join(part.gpu.name for part in rows)
+        )
+    groups = {part.gpu.name: {part.gpu.name} for part in rows}
+    groups |= {"NVIDIA": {part.gpu.name for part in rows if part.gpu.vendor == "nvidia"}, "all": set(groups)}
+    found = {}
+    for name, gpus in groups.items():
+        for far in (True, False):
+            columns = []
+            for part, error, inside in judged:
+                chosen = (part.us >= LONG_US) == far if part.gpu.name in gpus else np.zeros(len(part.us), bool)
+                columns.append((error[chosen], inside[chosen], (part.us < part.bound_us)[chosen]))
+            together = [np.concatenate(column) for column in zip(*columns, strict=True)]
+            if together[0].size:
+                found[f"{name}, {'from' if far else 'below'} {LONG_US:g} us"] = summed(*together)
+    return found

@@ -1,0 +1,153 @@
+"""`install()`: from then on libraries whose decorators are not ours are tuned by us, until `uninstall()`.
+
+`triton.autotune` makes a `triton.runtime.Autotuner`, and libraries derive their own from that class: a `Tuner` takes its place, and
+whatever they override is kept. A class with a policy of its own (its `run` never asks Triton's) keeps Triton's class beneath it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import sys
+import types
+import weakref
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import triton
+from triton.runtime import autotuner
+
+from advisor.autotuning.tuner import Tuner
+from advisor.system.counting import several
+
+CENSUS = "ADVISOR_AUTOTUNE_CENSUS"
+"""Environment variable: the file to which every process appends what became of its tuners, a JSON object a line."""
+
+OWN_POLICY = "a policy of its own"
+EARLIER = "of a class or a decorator from before install()"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fate:
+    """What became of one tuner of a program: taken, kept (as its library has it) or left; `why` where it was not taken.
+
+    `how`, `measurements` and `seconds` are of its last decision; None and 0 where it was never called.
+    """
+
+    kernel: str
+    of_class: str
+    fate: str
+    why: str = ""
+    how: str | None = None
+    measurements: int = 0
+    seconds: float = 0.0
+
+
+_TRITONS = autotuner.Autotuner
+_init = _TRITONS.__init__
+_before: dict[tuple[types.ModuleType, str], Any] = {}
+_made: list[weakref.ref[Any]] = []
+
+
+class _InPlaceOfTritons(type):
+    """Makes `isinstance(kernel, Autotuner)` hold for Triton's own too, and leaves classes with a policy of their own to Triton."""
+
+    def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **more: Any) -> type:
+        run = namespace.get("run")
+        code = getattr(getattr(run, "__wrapped__", run), "__code__", None)
+        if code is not None and "super" not in code.co_names and any(isinstance(base, _InPlaceOfTritons) for base in bases):
+            left = tuple(_TRITONS if base is Taken else base for base in bases)
+            return types.new_class(name, left, more, lambda own: own.update(namespace))
+        return super().__new__(mcs, name, bases, namespace, **more)
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return isinstance(instance, _TRITONS) if cls is Taken else super().__instancecheck__(instance)
+
+    def __subclasscheck__(cls, other: type) -> bool:
+        return issubclass(other, _TRITONS) if cls is Taken else super().__subclasscheck__(other)
+
+
+class Taken(Tuner, metaclass=_InPlaceOfTritons):
+    """A `Tuner` with the constructor of `triton.runtime.Autotuner`; timings are kept though the decorator says nothing of it."""
+
+    def __init__(self, *args: Any, cache_results: bool | None = None, **kwargs: Any) -> None:
+        super().__init__(*args, cache_results=cache_results or None, **kwargs)
+
+
+def install() -> None:
+    """Puts our tuner in the place of Triton's, for every decorator and class that comes after; a second call changes nothing."""
+    if _before:
+        return
+    for module in (triton, triton.runtime, autotuner):
+        if hasattr(module, "Autotuner"):
+            _before[module, "Autotuner"] = module.Autotuner
+            module.Autotuner = Taken
+
+    def counted(self: Any, *args: Any, **kwargs: Any) -> None:
+        _init(self, *args, **kwargs)
+        _made.append(weakref.ref(self))
+
+    _TRITONS.__init__ = counted
+
+
+def uninstall() -> None:
+    """Restores Triton's; kernels that were decorated meanwhile stay as they are."""
+    for (module, name), value in _before.items():
+        setattr(module, name, value)
+    _before.clear()
+    _TRITONS.__init__ = _init
+
+
+def fates() -> list[Fate]:
+    """What became of every tuner that was made since `install()` and is still there."""
+    return [_fate(tuner) for tuner in (made() for made in _made) if tuner is not None]
+
+
+def _fate(tuner: Any) -> Fate:
+    kind = type(tuner)
+    kernel, of_class = getattr(tuner.base_fn, "__name__", "?"), f"{kind.__module__}.{kind.__qualname__}"
+    if not isinstance(tuner, Tuner):
+        own = kind is not _TRITONS and any("run" in vars(each) for each in kind.__mro__[: kind.__mro__.index(_TRITONS)])
+        return Fate(kernel=kernel, of_class=of_class, fate="kept" if own else "left", why=OWN_POLICY if own else EARLIER)
+    decision = tuner.decision
+    if decision is None:
+        return Fate(kernel=kernel, of_class=of_class, fate="taken")
+    seconds = decision.duration_s or 0.0
+    return Fate(kernel=kernel, of_class=of_class, fate="taken", how=decision.how, measurements=decision.measurements, seconds=seconds)
+
+
+def in_words(found: Sequence[Fate]) -> str:
+    """The fates of all tuners of a program in one line."""
+    if not found:
+        return "no tuner was made: the program decorates no kernel with triton.autotune, or imports no Triton"
+    taken = [each for each in found if each.fate == "taken"]
+    text = f"{several(len(found), 'tuner')}: {len(taken)} taken"
+    for fate in ("kept", "left"):
+        mine = [each for each in found if each.fate == fate]
+        if mine:
+            classes = sorted({each.of_class for each in mine})
+            text += f", {len(mine)} {fate} ({', '.join(classes)}: {mine[0].why})"
+    called = [each for each in taken if each.how is not None]
+    hows = {how: sum(each.how == how for each in called) for how in dict.fromkeys(each.how for each in called)}
+    text += f"; {several(len(called), 'kernel')} decided"
+    if called:
+        text += f" ({', '.join(f'{count} {how}' for how, count in hows.items())})"
+        text += f", {several(sum(each.measurements for each in called), 'measurement')} in {sum(each.seconds for each in called):.1f} s"
+    return text
+
+
+def install_and_report() -> None:
+    """For programs under `advisor run`: installs, and writes the fates down when the program ends."""
+    install()
+    if path := os.environ.get(CENSUS):
+        atexit.register(_write, path)
+
+
+def _write(path: str) -> None:
+    try:
+        with open(path, "a", encoding="utf-8") as stream:  # noqa: PTH123 - one write, so that processes do not mix their lines
+            stream.write("".join(json.dumps(asdict(each)) + "\n" for each in fates()))
+    except OSError as error:
+        print(f"advisor: warning: what was tuned is not told ({error})", file=sys.stderr)

@@ -1,0 +1,51 @@
+"""Run a program with its kernels tuned by the advisor, though it decorates them with triton.autotune.
+
+Every `triton.autotune` of the program and its libraries works as `advisor.autotune`: timings are kept between processes, and where the
+kernel's family is known only the configurations that are ranked best are measured. A library with a policy of its own keeps it.
+ADVISOR_AUTOTUNE chooses the mode (measure, predict, cached, exhaustive, off). Child processes of the program are tuned too.
+The exit code is the program's own; 128 and the signal's number where a signal ended it.
+
+examples:
+  advisor run -- python serve.py
+  advisor run --report tuned -- python -m pytest tests
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+from advisor.system.programs import program_of, run_with
+
+HELP = "run a program, its kernels tuned by the advisor in place of triton.autotune"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of `advisor run`."""
+    parser.add_argument("--report", metavar="FOLDER", help="also write a report on what the tuning cache then holds")
+    parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="the program and its arguments")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the program with our tuner in Triton's place; its exit code is returned."""
+    from advisor.autotuning.installing import CENSUS, Fate, in_words
+
+    command = program_of(arguments.command, "advisor run -- python serve.py")
+    with tempfile.TemporaryDirectory() as folder:
+        census = Path(folder) / "census"
+        census.touch()
+        code = run_with(command, {"ADVISOR_AUTOTUNE_INSTALL": "1", CENSUS: str(census)}, "interrupted")
+        found = [Fate(**json.loads(line)) for line in census.read_text(encoding="utf-8").splitlines()]
+    print(f"advisor: {in_words(found)}", file=sys.stderr)
+    if arguments.report is not None:
+        from advisor.autotuning.decisions.cache import FILE_NAME
+        from advisor.cli import main
+        from advisor.system.settings import read_settings
+
+        written = main(["advise", os.fspath(read_settings().cache_dir / FILE_NAME), "--output", os.fspath(arguments.report)])
+        return code or written
+    return code

@@ -1,0 +1,193 @@
+"""What other threads, other machines' clocks, file systems and users do to a tuner and its cache."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import signal
+import sqlite3
+import threading
+import time
+
+import pytest
+
+from advisor.autotuning.decisions import cache as caches
+from advisor.autotuning.decisions import cache_file
+from advisor.autotuning.decisions.cache import Cache, ProblemKey, Row
+
+from .kernels import call, configs, scale, tuned
+
+KEY = ProblemKey(kernel="k", source="s", triton="3.9.0", gpu="NVIDIA H200", key="(1,)")
+
+
+def test_a_child_of_a_fork_decides_though_another_thread_was_deciding():
+    inside, on = threading.Event(), threading.Event()
+
+    def latency(launch):
+        if launch["n"] == 1:
+            inside.set()
+            on.wait(20)
+        return launch["BLOCK"]
+
+    kernel, _ = tuned(latency, space=configs(16, 32))
+    thread = threading.Thread(target=call, args=(kernel, 1))
+    thread.start()
+    assert inside.wait(10)
+    child = os.fork()
+    if child == 0:
+        signal.alarm(10)
+        os._exit(call(kernel, 2) != 16)
+    on.set()
+    thread.join()
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def test_a_lease_in_the_future_lapses_by_the_clock_of_whoever_waits(fresh_cache, monkeypatch, caplog):
+    from advisor.autotuning import measuring
+
+    monkeypatch.setattr(caches, "LEASE_S", 0.1)
+    monkeypatch.setattr(measuring, "SAY_AFTER_S", 0.02)
+    kernel, bench = tuned({16: 1.0, 32: 2.0})
+    real = Cache.claim_some
+    skewed = []
+
+    def claim_some(self, problem, names, most, allowed_s=0.0):
+        if not skewed:  # another node, whose clock is an hour ahead, claimed both and died
+            skewed.append(real(self, problem, names, 2, allowed_s))
+            self._do(lambda connection: connection.execute("UPDATE timings SET owner = 'elsewhere|1|1', lease = ?", (time.time() + 3600,)))
+        return real(self, problem, names, most, allowed_s)
+
+    monkeypatch.setattr(Cache, "claim_some", claim_some)
+    started = time.monotonic()
+    assert call(kernel) == 16 and len(bench.measured) == 2
+    assert time.monotonic() - started < 10
+    assert caplog.text.count("waiting for another process") == 1
+
+
+def test_a_claim_that_is_extended_is_not_taken_over_however_far_ahead_its_clock(fresh_cache, monkeypatch):
+    cache = Cache(fresh_cache)
+    monkeypatch.setattr(caches, "LEASE_S", 0.1)
+    cache.claim("p", "c")
+    for second in range(4):
+        ahead = time.time() + 3600 + second
+        cache._do(lambda connection, ahead=ahead: connection.execute("UPDATE timings SET owner = 'elsewhere|1|1', lease = ?", (ahead,)))
+        assert not cache.claim("p", "c")
+        time.sleep(0.06)
+
+
+def test_a_file_system_without_locks_is_noticed_soon(fresh_cache, monkeypatch, caplog):
+    fcntl = pytest.importorskip("fcntl")
+
+    def refused(*_):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    def locked(path):  # as SQLite words it there
+        raise sqlite3.OperationalError("database is locked")
+
+    monkeypatch.setattr(fcntl, "lockf", refused)
+    monkeypatch.setattr(cache_file, "_file", locked)
+    monkeypatch.setattr(cache_file, "PROBE_AFTER_S", 0.05)
+    started = time.monotonic()
+    Cache(fresh_cache).add_problem(KEY)
+    assert time.monotonic() - started < 1
+    assert "has no locks" in caplog.text and "ADVISOR_CACHE_DIR" in caplog.text and "prune" not in caplog.text
+
+
+def test_the_first_try_to_open_a_locked_file_is_short(fresh_cache):
+    """SQLite's own patience must not hide for half a minute that there are no locks."""
+    Cache(fresh_cache).add_problem(KEY)
+    connection = sqlite3.connect(fresh_cache / caches.FILE_NAME, isolation_level=None)
+    connection.execute("BEGIN EXCLUSIVE")
+    started = time.monotonic()
+    with pytest.raises(sqlite3.OperationalError, match="locked"):
+        cache_file._file(fresh_cache / caches.FILE_NAME)
+    assert time.monotonic() - started < 5
+    connection.close()
+
+
+@pytest.mark.parametrize(
+    ("error", "prune"),
+    [
+        (sqlite3.OperationalError("database or disk is full"), False),
+        (sqlite3.OperationalError("database is locked"), False),
+        (sqlite3.DatabaseError("written by a later version: 9, this one knows 2"), False),
+        (sqlite3.DatabaseError("database disk image is malformed"), True),
+        (sqlite3.DatabaseError("file is not a database"), True),
+    ],
+)
+def test_pruning_is_advised_where_it_helps(error, prune, fresh_cache, caplog):
+    cache = Cache(fresh_cache)
+    cache.add_problem(KEY)
+
+    def fails(connection):
+        if not cache.in_memory:
+            raise error
+
+    cache._do(fails)
+    assert ("prune --damaged" in caplog.text) == prune
+    assert ("ADVISOR_CACHE_DIR" in caplog.text) == (not prune)
+
+
+def test_a_removed_folder_is_noticed_and_made_again(fresh_cache, caplog):
+    cache = Cache(fresh_cache)
+    cache.add_problem(KEY)
+    shutil.rmtree(fresh_cache)
+    cache.add_problem(KEY)
+    cache.record(KEY.id, Row(config="{}", state="measured", us=1.0))
+    assert caplog.text.count("was removed or replaced") == 1
+    assert Cache(fresh_cache).rows(KEY.id)["{}"].us == 1.0
+
+
+def test_many_quick_configurations_are_written_together(fresh_cache, monkeypatch):
+    """Two hundred configurations that take no time share a few transactions; none is lost."""
+    written = []
+    real = Cache.record_all
+    monkeypatch.setattr(
+        Cache, "record_all", lambda self, problem, rows, **more: (written.append(len(rows)), real(self, problem, rows, **more))[1]
+    )
+    kernel, _ = tuned({block: float(block) for block in range(1, 201)}, compile_ahead=False)
+    assert call(kernel) == 1
+    assert sum(written) == 200 and len(written) < 20
+
+
+def test_a_slow_configuration_is_written_down_at_once(fresh_cache, monkeypatch):
+    from advisor.autotuning import measuring
+
+    monkeypatch.setattr(measuring, "QUICK_S", 0.0)
+    seen = []
+
+    def latency(launch):
+        problem = caches.default_cache().problems()[0]
+        seen.append(len(caches.default_cache().rows(problem.id)))
+        return float(launch["BLOCK"])
+
+    call(tuned(latency, space=configs(16, 32, 64))[0])
+    assert seen == [0, 1, 2]
+
+
+def test_triton_is_hashed_only_for_a_file_that_is_there(fresh_cache, monkeypatch):
+    """Its hash takes a quarter of a second of the first decision of every process."""
+    from triton.runtime import cache as triton_cache
+
+    hashed = []
+    monkeypatch.setattr(triton_cache, "triton_key", lambda: hashed.append(1) or "key")
+    import triton
+
+    from advisor.autotuning import internals
+
+    kernel = triton.jit(scale)
+    assert internals.triton_timings_file(kernel, (1,), configs(16)) is None and not hashed
+
+
+def test_no_family_is_looked_for_without_a_hint():
+    """The models are imported for a hint only: a tenth of a second of the first decision of a process."""
+    import subprocess
+    import sys
+
+    code = (
+        "import sys; from advisor.autotuning.recognise import recognise\n"
+        "class F:\n    fn = staticmethod(lambda x: x)\n"
+        "recognise(F, {}, None, None); sys.exit('advisor.pipelines.batch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
