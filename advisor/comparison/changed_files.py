@@ -76,7 +76,8 @@ class ChangedFiles:
         base, head = (self._bytes(tree, entry) for tree, entry in ((self.base, change.base), (self.head, change.head)))
         former = change.base.path if change.base is not None else None
         request = table_request(self.request, self.settings, change.path, former)
-        return [
+        spent = self.compiling.late()
+        found = [
             table_subject(
                 change.path,
                 change.word,
@@ -86,8 +87,10 @@ class ChangedFiles:
                 gpus=self.gpus,
                 predictor=self.predictor,
                 fallback=self._fallback(change),
+                predict=not spent,
             )
         ]
+        return [replace(each, notes=(*each.notes, f"Audited, and not predicted: {spent}.")) for each in found] if spent else found
 
     @cached_property
     def _entries(self) -> tuple[dict[str, Entry], dict[str, Entry]]:
