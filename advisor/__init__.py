@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from advisor.autotuning.decorator import autotune as autotune
     from advisor.autotuning.decorator import best_config as best_config
     from advisor.autotuning.decorator import warmup as warmup
+    from advisor.autotuning.installing import install as install
+    from advisor.autotuning.installing import uninstall as uninstall
     from advisor.comparison.sides import compare as compare
     from advisor.gpus.hardware import list_gpus as list_gpus
     from advisor.gpus.hardware import load_gpu as load_gpu
@@ -35,11 +37,13 @@ _HOMES = {
     "autotune": "autotuning.decorator",
     "best_config": "autotuning.decorator",
     "compare": "comparison.sides",
+    "install": "autotuning.installing",
     "list_gpus": "gpus.hardware",
     "load_gpu": "gpus.hardware",
     "load_predictor": "learned",
     "record": "advising.live",
     "tune": "tuning.public",
+    "uninstall": "autotuning.installing",
     "warmup": "autotuning.decorator",
 }
 

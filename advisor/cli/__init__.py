@@ -32,6 +32,7 @@ COMMANDS = (
     "evaluate",
     "inspect",
     "record",
+    "run",
     "measure",
     "tune",
     "compare",

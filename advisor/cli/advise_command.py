@@ -47,7 +47,7 @@ from advisor.cli.advise_reports import (
     write,
 )
 from advisor.cli.kernel_options import add_kernel_arguments, given_for_a_kernel, launch_options
-from advisor.cli.progress import progress_bar
+from advisor.rendering.progress import progress_bar
 from advisor.gpus.hardware import load_gpu, match_device_name
 from advisor.system.errors import AdvisorError, NothingMatchedError, UsageError, printable
 from advisor.system.worker_processes import end_with_parent, hear_interrupts, starting_workers

@@ -33,7 +33,7 @@ from advisor.cli.options import (
     token_counts,
     warn,
 )
-from advisor.cli.progress import StatusLine
+from advisor.rendering.progress import StatusLine
 from advisor.gpus.hardware import load_gpu, match_device_name
 from advisor.system.errors import NothingMatchedError, UsageError
 from advisor.system.temporary import temporary_folder

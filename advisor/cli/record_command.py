@@ -10,17 +10,13 @@ examples:
 from __future__ import annotations
 
 import argparse
-import os
-import shutil
-import signal
-import subprocess
 import sys
 from pathlib import Path
 
 from advisor.cli.options import file_output
+from advisor.compiled.recorder import hook
+from advisor.system.programs import command_of, run_hooked
 from advisor.system.counting import agree, several
-from advisor.system.errors import UsageError
-from advisor.system.worker_processes import sigterm_as_interrupt
 from advisor.system.writing import unwritable
 
 SHOWN = 10
@@ -49,30 +45,15 @@ def run(arguments: argparse.Namespace) -> int:
     """Run the program with the recorder on its path; its exit code is returned."""
     from advisor.rows.launches import FORMAT, read_launches
 
-    command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
-    if not command:
-        raise UsageError("record needs a program to run", None, "advisor record -o LAUNCHES.jsonl -- python train.py")
-    if shutil.which(command[0]) is None:
-        raise UsageError("no such program", command[0], None, "check the path")
+    command = command_of(arguments.command, "advisor record -o LAUNCHES.jsonl -- python train.py")
     output = Path(arguments.output).absolute()
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
         output.write_text(f'{{"format": "{FORMAT}"}}\n', encoding="utf-8")
     except OSError as error:
         raise unwritable(output, error, "name another file with -o") from None
-    hook = Path(__file__).parent.parent / "compiled" / "recorder"
-    environment = dict(os.environ)
-    environment["ADVISOR_RECORD"] = str(output)
-    environment["ADVISOR_RECORD_CONTENTS"] = ",".join(arguments.contents)
-    environment["PYTHONPATH"] = os.pathsep.join(p for p in (str(hook), environment.get("PYTHONPATH", "")) if p)
-    process = subprocess.Popen(command, env=environment)
-    try:
-        with sigterm_as_interrupt():  # or the program would go on by itself
-            code = process.wait()
-    except KeyboardInterrupt:
-        process.send_signal(signal.SIGINT)
-        process.wait()
-        raise KeyboardInterrupt(f"interrupted; what was launched until then is in {arguments.output}") from None
+    variables = {"ADVISOR_RECORD": str(output), "ADVISOR_RECORD_CONTENTS": ",".join(arguments.contents)}
+    code = run_hooked(command, Path(hook.__file__).parent, variables, f"interrupted; what was launched until then is in {arguments.output}")
     records = read_launches(output)
     kernels = {launch.kernel for launch in records.launches}
     times = sum(launch.count for launch in records.launches)
@@ -85,4 +66,4 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"advisor: warning: {problem}", file=sys.stderr)
     if len(problems) > SHOWN:
         print(f"advisor: warning: {len(problems) - SHOWN} more like these are in the record", file=sys.stderr)
-    return code if code >= 0 else 128 - code
+    return code

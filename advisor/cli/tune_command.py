@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 from advisor.cli import options
 from advisor.cli.measure_command import _sizes, duration_s
-from advisor.cli.progress import StatusLine
+from advisor.rendering.progress import StatusLine
 from advisor.system.errors import InputError, UsageError
 
 if TYPE_CHECKING:

@@ -12,6 +12,8 @@ What runs in other interpreters imports nothing of ours, and reads its own:
 ADVISOR_COMPILE_MEMORY_BYTES  address space of a compiling worker (`compiled/compiler/worker.py`, which reads ADVISOR_DEBUG too)
 ADVISOR_TRITON_PYTHON         the Python whose triton compiles, which runs `triton_install.py` to say what it has (default: this one)
 ADVISOR_RECORD                file that launches are recorded in (`compiled/recorder/`)
+ADVISOR_AUTOTUNE_INSTALL      where it is set, a program that `advisor run` starts has `advisor.install()` called (`compiled/recorder/`)
+ADVISOR_RUN_LOG               file that it tells what became of its tuners
 ADVISOR_RECORD_CONTENTS       names of the tensors whose contents are recorded too, separated by commas
 """
 

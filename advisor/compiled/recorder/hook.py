@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import errno
+import functools
 import hashlib
 import importlib.machinery
 import inspect
@@ -17,6 +18,7 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 FORMAT = "triton-advisor launches 1"
@@ -224,12 +226,12 @@ def process_name() -> str:
     return f"{os.getpid()}-{time.time_ns()}"
 
 
-def ends(recorder: Recorder, original: Any) -> Any:
+def ends(finish: Callable[[], None], original: Any) -> Any:
     """`os._exit` and `os.exec…`, at which Python calls nothing that was registered; a watchdog must not wait for the GPU there."""
 
     def end(*arguments: Any, **keywords: Any) -> Any:
         with contextlib.suppress(Exception):
-            recorder.finish(wait=False)
+            finish()
         return original(*arguments, **keywords)
 
     end.__name__, end.__doc__ = original.__name__, original.__doc__
@@ -442,23 +444,23 @@ PATCHES = {
 
 
 class Finder:
-    """Lets the ordinary finders load the modules, and patches them once they are there."""
+    """Lets the ordinary finders load modules, and calls what is to be done with each once it is there."""
 
-    def __init__(self, recorder: Recorder) -> None:
-        self.recorder = recorder
+    def __init__(self, then: dict[str, Callable[[Any], None]]) -> None:
+        self.then = then
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        if name not in PATCHES:
+        if name not in self.then:
             return None
         spec = importlib.machinery.PathFinder.find_spec(name, path, target)
         if spec is None or spec.loader is None:
             return None
-        loader, recorder = spec.loader, self.recorder
+        loader, then = spec.loader, self.then[name]
         execute = loader.exec_module
 
         def exec_module(module: Any) -> None:
             execute(module)
-            patch(recorder, name, module)
+            then(module)
 
         loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec
@@ -478,12 +480,33 @@ def patch(recorder: Recorder, name: str, module: Any) -> None:
 def install() -> None:
     """Start recording in this process."""
     recorder = Recorder(os.environ["ADVISOR_RECORD"], os.environ.get("ADVISOR_RECORD_CONTENTS", ""))
-    sys.meta_path.insert(0, Finder(recorder))  # type: ignore[arg-type]
+    sys.meta_path.insert(0, Finder({name: functools.partial(patch, recorder, name) for name in PATCHES}))  # type: ignore[arg-type]
     for name in PATCHES:
         if name in sys.modules:
             patch(recorder, name, sys.modules[name])
     atexit.register(recorder.finish)
     for name in ("_exit", "execv", "execve"):
-        setattr(os, name, ends(recorder, getattr(os, name)))
+        setattr(os, name, ends(functools.partial(recorder.finish, wait=False), getattr(os, name)))
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=recorder.forked)
+
+
+def install_tuner() -> None:
+    """Have `advisor.install()` called as soon as this process has loaded Triton, and what it did written down when the process ends."""
+    path = os.environ.get("ADVISOR_RUN_LOG")
+
+    def take_over(_: Any) -> None:
+        try:
+            import advisor
+
+            advisor.install()
+        except Exception as error:  # ours is not installed for this Python, or Triton is too old: the program runs as it would
+            print(f"advisor: warning: Triton's tuners are left as they are ({type(error).__name__}: {error})", file=sys.stderr)
+            return
+        if path:
+            tell = functools.partial(sys.modules[advisor.install.__module__].tell, path)
+            atexit.register(tell)
+            for name in ("_exit", "execv", "execve"):
+                setattr(os, name, ends(tell, getattr(os, name)))
+
+    sys.meta_path.insert(0, Finder({"triton": take_over}))  # type: ignore[arg-type]

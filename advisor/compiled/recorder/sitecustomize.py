@@ -1,4 +1,4 @@
-"""Put on PYTHONPATH by `advisor record`: starts the recorder, then whatever sitecustomize the program had."""
+"""Put on PYTHONPATH by `advisor record` and `advisor run`: starts what they ask for, then whatever sitecustomize the program had."""
 
 # mypy: ignore-errors
 
@@ -10,16 +10,19 @@ _here = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - not
 
 
 def _start() -> None:
-    if not os.environ.get("ADVISOR_RECORD"):
+    wanted = {"install": "ADVISOR_RECORD", "install_tuner": "ADVISOR_AUTOTUNE_INSTALL"}
+    if not any(os.environ.get(name) for name in wanted.values()):
         return
     try:
         spec = importlib.util.spec_from_file_location("_advisor_recorder", os.path.join(_here, "hook.py"))  # noqa: PTH118
         module = importlib.util.module_from_spec(spec)
         sys.modules["_advisor_recorder"] = module
         spec.loader.exec_module(module)
-        module.install()
+        for function, name in wanted.items():
+            if os.environ.get(name):
+                getattr(module, function)()
     except Exception as error:
-        print(f"advisor: warning: launches are not recorded ({type(error).__name__}: {error})", file=sys.stderr)
+        print(f"advisor: warning: the program runs without advisor's hooks ({type(error).__name__}: {error})", file=sys.stderr)
 
 
 def _chain() -> None:
