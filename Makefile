@@ -17,7 +17,7 @@ advise: $(VENV)/.base
 
 test: $(VENV)/.test
 	tests/setup/system-packages
-	$(BIN)/python -m pytest -n $(WORKERS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -41,7 +41,8 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.base: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	@echo "installing triton-advisor and what it needs into $(VENV): a minute or two, once"
+	$(BIN)/python -m pip install --disable-pip-version-check -e .
 	touch $@
 
 $(VENV)/.test: pyproject.toml tests/setup/constraints.txt tests/setup/triton.txt | $(BIN)/python

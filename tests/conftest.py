@@ -12,9 +12,14 @@ import signal
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+if TYPE_CHECKING:
+    from advisor.learned.estimator import LearnedPredictor
+    from advisor.learned.weights import Weights
 
 ROOT = Path(__file__).resolve().parent.parent
 # Workers side by side have a core each: two fits whose OpenMP threads wait for each other on all cores take many times as long.
@@ -26,6 +31,7 @@ if "PYTEST_XDIST_WORKER" not in os.environ:
     own_cache = tempfile.mkdtemp(prefix="advisor-tests-")
     atexit.register(shutil.rmtree, own_cache, ignore_errors=True)
     os.environ["ADVISOR_CACHE_DIR"] = own_cache
+    os.environ["XDG_CONFIG_HOME"] = own_cache  # nor weights of the user's
     if not os.environ.get("ADVISOR_TESTS_COLD"):
         kept = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "triton-advisor-tests" / "compiled"
         with contextlib.suppress(OSError):  # a home that cannot be written to: this run compiles for itself
@@ -34,6 +40,8 @@ if "PYTEST_XDIST_WORKER" not in os.environ:
 # Python leaves an interrupt ignored where it starts with it ignored (nohup, a shell's background); tests of Ctrl-C send some.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+# Trying configurations fills the time that it is given; tests of it give some.
+os.environ["ADVISOR_TRY_FOR"] = "0"
 IN_CI = os.environ.get("CI", "").lower() in ("1", "true", "yes")
 # How long inputs take to make says how busy the machine is (the tables of Unicode are built with the first text), nothing of the code.
 settings.register_profile("advisor", derandomize=IN_CI, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -92,6 +100,34 @@ def chromium() -> str:
             return path
     missing("no Chromium on the PATH")
     raise AssertionError("unreachable")
+
+
+@pytest.fixture(scope="session")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder with the measurements of a synthetic world (`tests.learned.samples`)."""
+    from tests.learned import samples
+
+    return samples.write(tmp_path_factory.mktemp("world"))
+
+
+@pytest.fixture(scope="session")
+def weights(world: Path) -> Weights:
+    """Weights trained on all of that world, of fewer trees than those that ship."""
+    pytest.importorskip("sklearn")
+    from advisor.training import moe_training
+    from advisor.training.training import train
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(moe_training, "GROWTH", moe_training.GROWTH | {"max_iter": 130, "learning_rate": 0.14})
+        return train([world])
+
+
+@pytest.fixture(scope="session")
+def predictor(weights: Weights) -> LearnedPredictor:
+    """The predictor of these weights."""
+    from advisor.learned.estimator import LearnedPredictor
+
+    return LearnedPredictor(weights)
 
 
 @pytest.fixture

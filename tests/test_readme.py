@@ -1,4 +1,4 @@
-"""What the README prints works as printed."""
+"""What the README and the pages of the documentation print works as printed, and their site holds together."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ from advisor.cli import COMMANDS, main
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"```(\w+)\n(.*?)```", README, flags=re.DOTALL)
+DOCS = {path.name: path.read_text(encoding="utf-8") for path in sorted((ROOT / "reports" / "docs").glob("*.md"))}
+EVERYTHING = "\n".join([README, *DOCS.values()])
+BLOCKS = re.findall(r"```(\w+)\n(.*?)```", EVERYTHING, flags=re.DOTALL)
 LINES = [line for language, block in BLOCKS if language == "console" for line in block.splitlines() if line.strip()]
-COMMAND_LINES = [line for line in LINES if line.startswith("advisor ")]
+COMMAND_LINES = list(dict.fromkeys(line for line in LINES if line.startswith("advisor ")))
 
 
 def test_every_line_is_one_we_can_check():
@@ -38,7 +40,7 @@ def test_commands_run_as_printed(line, tmp_path, monkeypatch, capsys):
 
 
 def test_what_is_shown_is_what_comes_out(tmp_path, monkeypatch, capsys):
-    shown = re.findall(r"```console\n(advisor .*)\n```\n\n```text\n(.*?)```", README, flags=re.DOTALL)
+    shown = re.findall(r"```console\n(advisor .*)\n```\n\n```text\n(.*?)```", EVERYTHING, flags=re.DOTALL)
     assert shown
     (tmp_path / "reports").symlink_to(ROOT / "reports")
     monkeypatch.chdir(tmp_path)
@@ -47,9 +49,57 @@ def test_what_is_shown_is_what_comes_out(tmp_path, monkeypatch, capsys):
         assert capsys.readouterr().out == text
 
 
-def test_links_lead_to_a_section():
-    sections = {re.sub(r"[^a-z0-9 _-]", "", title.lower()).replace(" ", "-") for title in re.findall(r"^##+ (.*)$", README, re.MULTILINE)}
-    assert set(re.findall(r"\]\(#([^)]*)\)", README)) <= sections
+def test_the_readme_is_short_and_says_how_to_install_first():
+    assert len(README.splitlines()) < 150
+    assert re.findall(r"^## (.*)$", README, re.MULTILINE)[0] == "Install"
+    assert (ROOT / "reports/docs/page.png").stat().st_size <= 200_000
+
+
+def test_the_accuracy_it_states_is_the_model_cards():
+    card = (ROOT / "ceilings/MODEL_CARD.md").read_text(encoding="utf-8")
+    row = card.partition("### GPUs left out")[2].partition("| known configuration |")[2].splitlines()[0]
+    error, median, _, held = re.findall(r"([\d.-]+) %", row)[:4]
+    stated = " ".join(README.partition("## How accurate")[2].partition("##")[0].split())
+    assert f"within {float(error):.1f} % on average (median {float(median):.1f} %)" in stated
+    assert f"holds {held} % of the measurements" in stated
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("site")
+    return folder, runpy.run_path(str(ROOT / "reports/docs/build.py"))["build"](folder)
+
+
+def test_every_page_is_in_the_site_and_the_readme_leads_to_it(site):
+    folder, pages = site
+    assert {page.name for page in pages} == {"index.html", *(Path(name).with_suffix(".html").name for name in DOCS)}
+    front = (folder / "index.html").read_text(encoding="utf-8")
+    assert {page.name for page in pages} <= set(re.findall(r'href="([\w-]+\.html)', front.partition("<main>")[2])) | {"index.html"}
+
+
+def test_links_of_the_site_lead_somewhere(site):
+    """Between pages, to a section, to a file of the site, or to a file of the repository."""
+    folder, pages = site
+    texts = {page.name: page.read_text(encoding="utf-8") for page in pages}
+    repository = "https://github.com/triton-advisor/triton-advisor/blob/main/"
+    assert [(name, link) for name in texts for link in broken_links(texts[name], name, texts, folder, repository)] == []
+    planted = '<a href="#nowhere"><a href="tables.html#nowhere"><img src="none.png"><a href="' + repository + 'none.py">'
+    assert len(broken_links(planted, "tables.html", texts, folder, repository)) == 4
+
+
+def broken_links(text, page, texts, folder, repository):
+    found = []
+    for link in re.findall(r'(?:href|src)="([^"]+)"', text):
+        target, _, section = link.partition("#")
+        if target.startswith(repository):
+            there = (ROOT / target.removeprefix(repository)).exists()
+        elif re.match(r"\w+:", target):
+            continue
+        else:
+            there = not target or (folder / target).exists()
+        if not there or (section and f' id="{section}"' not in texts[target or page]):
+            found.append(link)
+    return found
 
 
 @pytest.mark.parametrize("block", [block for language, block in BLOCKS if language == "python"])
@@ -63,8 +113,8 @@ def test_python_runs_as_printed(block, tmp_path, monkeypatch):
 def test_every_command_is_mentioned():
     from advisor.cli import _module
 
-    missing = [command for command in COMMANDS if _module(command) and f"advisor {command}" not in README]
-    assert not missing, f"README.md does not mention {missing}"
+    missing = [command for command in COMMANDS if _module(command) and f"advisor {command}" not in EVERYTHING]
+    assert not missing, f"neither README.md nor reports/docs mentions {missing}"
 
 
 def test_make_targets_of_the_contract_are_there():

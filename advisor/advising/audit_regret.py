@@ -91,7 +91,7 @@ def _predicted_for(target: Target | None) -> PredictedFor | None:
 
 
 def _target(table: Table) -> Target | None:
-    request = Request(assume=True)
+    request = Request(assume=True, distribution="random")
     try:
         return fused_moe_table(table, request) if table.name.kind == "fused_moe" else gemm_table(table, request)
     except AdvisorError:

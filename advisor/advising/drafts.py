@@ -11,7 +11,7 @@ from advisor.advising.choice import Choice
 from advisor.advising.targets import PlannedLaunch, Target
 from advisor.learned.base import Prediction, Predictor
 from advisor.pipelines import Analysis, ConfigurationBatch, ProblemBatch, configuration_batch, problem_batch
-from advisor.result.schema import Configuration, Latency, MeasuredRounds
+from advisor.result.schema import Configuration, Latency, MeasuredRounds, contradicts
 from advisor.tables.audit import refusal
 from advisor.tables.launchability import refused_ctas
 
@@ -52,6 +52,13 @@ class Draft:
     def now_us(self) -> float:
         """Microseconds as measured, else as predicted; inf where it cannot launch."""
         return self.measured.latency.us if self.measured is not None else self.predicted_us
+
+    @property
+    def contradicted(self) -> bool:
+        """Whether the measurement contradicts the prediction."""
+        high = float(self.predicted.high_us[0])
+        predicted = Latency(us=self.predicted_us, origin="predicted", source="", high_us=high)
+        return self.measured is not None and contradicts(self.measured.latency, predicted)
 
     @property
     def reached(self) -> list[tuple[Configuration, Latency]]:
@@ -111,5 +118,5 @@ def probability(draft: Draft, target: Target, predictor: Predictor) -> float:
     if draft.measured is not None and launch.configuration is None and launch.problem.family == "fused_moe":
         # What was measured is the stack's own choice, not `current`, which is then what is recommended.
         configuration, predicted = None, predictor.predict(draft.batch, None, target.gpu)
-    latency = np.array([draft.measured.latency.us]) if draft.measured is not None else None
+    latency = np.array([draft.measured.latency.us]) if draft.measured is not None and not draft.contradicted else None
     return float(predictor.p_speedup(draft.batch, target.gpu, latency, predicted, draft.ceiling, configuration)[0])

@@ -121,7 +121,8 @@ def _decided(group: Sequence[LaunchReport], *, new: bool) -> tuple[bool, str]:
     """Whether what is recommended for launches that are decided together goes into their table, and why (not); `new`: there is none."""
     if all(report.recommendation is None for report in group):
         return False, "nothing is predicted to be faster by enough"
-    now = sum(latency.us if (latency := report.measured or report.predicted) else math.inf for report in group)
+    befores = [report.before(report.recommendation.latency if report.recommendation else None) for report in group]
+    now = sum(latency.us if latency else math.inf for latency in befores)
     then = [report.recommendation.latency if report.recommendation else report.measured or report.predicted for report in group]
     high = sum(math.inf if latency is None else latency.high_us or latency.us for latency in then)
     if math.isinf(now):

@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from advisor.advising.trials import Regrid
 from advisor.compiled.recorder.hook import Recorder
 from advisor.gpus.hardware import load_gpu
 from advisor.result.schema import Result
@@ -48,15 +49,17 @@ class Recording:
             jitted = jitted.fn
         for number, configuration in enumerate(configurations):
             self._recorder.tuning.depth = int(number > 0)  # the others are trials
-            self._recorder.record(jitted, tuple(args), grid, {**keywords, **configuration}, None)
+            self._recorder.record(jitted, tuple(args), grid, {**keywords, **configuration})
         self._recorder.tuning.depth = 0
 
-    def advise(self, *, gpu: str, cache: str = "warm") -> Result:
+    def advise(self, *, gpu: str, cache: str = "warm", try_for: float | None = None, regrid: Regrid | None = None) -> Result:
         """The report on all launches, each once.
 
         Args:
             gpu: Any name that `advisor gpus` knows.
             cache: What the L2 holds when a launch starts: warm or cold.
+            try_for: Seconds for which other configurations are tried where one is known; None: as the settings say.
+            regrid: The grid of the one launch with other constants, where a function gives it.
 
         Raises:
             AdvisorError: Nothing was launched, or a kernel cannot be compiled.
@@ -64,7 +67,7 @@ class Recording:
         from advisor.advising.of_compiled import advise_compiled
         from advisor.compiled.launches.launch_options import LaunchOptions
 
-        found = advise_compiled(str(self.path), load_gpu(gpu), cache=cache, command="", asked=LaunchOptions())
+        found = advise_compiled(str(self.path), load_gpu(gpu), cache=cache, command="", asked=LaunchOptions(), try_s=try_for, regrid=regrid)
         return replace(found, target=", ".join(dict.fromkeys(launch.kernel for launch in found.launches)) or "live kernel")
 
     def __del__(self) -> None:
@@ -73,7 +76,9 @@ class Recording:
             shutil.rmtree(self._folder, ignore_errors=True)
 
 
-def advise_call(kernel: Any, *, gpu: str | None, grid: Any, args: Sequence[Any], cache: str, keywords: Mapping[str, Any]) -> Result:
+def advise_call(
+    kernel: Any, *, gpu: str | None, grid: Any, args: Sequence[Any], cache: str, keywords: Mapping[str, Any], try_for: float | None = None
+) -> Result:
     """The report on `kernel[grid](*args, **keywords)`, which is not run.
 
     Raises:
@@ -93,7 +98,12 @@ def advise_call(kernel: Any, *, gpu: str | None, grid: Any, args: Sequence[Any],
         raise UsageError(
             f"advise({name}): the call cannot be read", str(error), "the arguments of a launch", "correct args and keywords"
         ) from None
-    return recording.advise(gpu=gpu, cache=cache)
+
+    def regrid(values: Mapping[str, int]) -> tuple[int, ...]:
+        named = dict(zip(inspect.signature(_function(kernel)).parameters, args, strict=False))
+        return tuple(grid({**named, **keywords, **values}))
+
+    return recording.advise(gpu=gpu, cache=cache, try_for=try_for, regrid=regrid if callable(grid) else None)
 
 
 @contextmanager

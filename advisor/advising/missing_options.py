@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from advisor.compiled.demand.undecided import ARGUMENT
+from advisor.compiled.demand.undecided import ARGUMENT, guessed_places
 from advisor.compiled.guesses.parameter_guesses import BLOCK_NAMES
 from advisor.compiled.ir.contents import not_given, what_holds
 from advisor.compiled.launches.launch import Inspection
@@ -28,7 +28,8 @@ def missing_options(inspection: Inspection) -> tuple[str, ...]:
     no such launch.
     """
     launch, guess = inspection.launch, inspection.guess
-    values = [reason.removeprefix(ARGUMENT) for reason in inspection.demand.unknown if reason.startswith(ARGUMENT)]
+    reasons = {*inspection.demand.unknown, *(guessed_places(inspection.demand) if launch.grid is not None else ())}
+    values = {reason.removeprefix(ARGUMENT).partition(".")[0] for reason in reasons if reason.startswith(ARGUMENT)}
     found = [f"--arg {name}=…" for name in sorted(values) if name not in launch.given.multiples]
     # A block follows from the sizes, or is tuned; any other whole number that had to be guessed is a size, or says what is computed,
     # but for those whose guess is as good as being told.
@@ -44,6 +45,16 @@ def missing_options(inspection: Inspection) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
+def options_besides(inspection: Inspection) -> tuple[str, ...]:
+    """The options for what was guessed besides: types of elements, of index tensors, block sizes. A command asks for them too."""
+    guess, given = inspection.guess, inspection.launch.given
+    plain = [name for name in guess.guessed if guess.signature[name] == f"*{given.element}"]
+    found = ["--element …"] if plain and not given.element_given else []
+    typed = ",".join(f"{name}=…" for name in sorted(guess.guessed) if name not in plain)
+    found += [f"--signature '{typed}'"] if typed else []
+    return (*found, *(f"--constexpr {name}=…" for name in guess.invented if BLOCK_NAMES.search(name) and name not in guess.settled))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lacking:
     """A kernel of which something is not said.
@@ -51,11 +62,13 @@ class Lacking:
     Attributes:
         kernel: Its name.
         options: Those that are missing, as they are written.
+        besides: Those that a command asks for too.
         parameters: Names of its arguments.
     """
 
     kernel: str
     options: tuple[str, ...]
+    besides: tuple[str, ...] = ()
     parameters: frozenset[str]
 
 
@@ -85,7 +98,7 @@ def say_missing(
         detail = (
             "The work was counted with a guess (see what is not known), and may be quite another."
             if sized
-            else ("The times here are those of one program, and say nothing of the launch, nor of which configuration is best.")
+            else "Only then can a latency be told, and which configuration is best. A grid is 8192, or 64,8, or cdiv(n, BLOCK)."
         )
     commands = [_command(kernel, target, command, alone) for kernel in kernels] if command else []
     return (Action(title=title, detail=detail, saving_us=0.0, origin="predicted", launches=ids, snippet="\n".join(commands) or None),)
@@ -110,7 +123,10 @@ def say_contents(deciding: Mapping[str, Mapping[str, frozenset[str]]], *, record
     how = (
         f"Record the launch again with `{command}`"
         if recorded
-        else (f"List it under [contents] of a TOML file (--toml FILE), or record the launch with `{command}`")
+        else (
+            f"List it under [contents] of a TOML file (--toml FILE), or record the launch with `{command}`; where it chooses rows of a "
+            "tensor, how large that is can be said there, by [shapes] or [sizes]"
+        )
     )
     ids = tuple(launch for kernel, launches in deciding.items() if kernel in held for launch in launches)
     return (
@@ -137,4 +153,4 @@ def _command(lacking: Lacking, target: str, command: str, alone: bool) -> str:
             else:
                 kept.append(f"{target}::{lacking.kernel}" if word == target else word)
         words = kept
-    return " ".join([shlex.join(words), *lacking.options])
+    return " ".join([shlex.join(words), *lacking.besides, *lacking.options])

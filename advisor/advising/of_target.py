@@ -14,6 +14,7 @@ from advisor.advising.doubtful_ceiling import ceiling_doubts
 from advisor.advising.drafts import Draft, Measured, draft_of, probability
 from advisor.advising.exports import recommended_exports, triton_config
 from advisor.advising.launch_facts import gpu_figures, occupancy, pipeline_times
+from advisor.advising.layers import layer_reports, weighed
 from advisor.advising.measured_choice import as_measured, fastest_measured
 from advisor.advising.targets import PlannedLaunch, Target
 from advisor.advising.verdict import verdict
@@ -25,7 +26,7 @@ from advisor.learned.base import ANALYTICAL, EXTRAPOLATED, Prediction, Predictor
 from advisor.learned.caveats import exact_products, held_by_power, unmeasured_vendor
 from advisor.learned.tunable_ceiling import tunable_ceiling
 from advisor.pipelines import problem_batch
-from advisor.result.schema import Configuration, Finding, Latency, LaunchReport, Recommendation, Result
+from advisor.result.schema import Configuration, Finding, Latency, LaunchReport, Recommendation, Result, nearest_to_peak
 from advisor.system.errors import NothingMatchedError
 from advisor.tables.audit import audit_table
 from advisor.tables.down_tables import SHARED
@@ -55,6 +56,7 @@ def advise_target(
     if not target.launches:
         raise NothingMatchedError(f"{target.title}: no launches to look at", None, None, "check --tokens and the table's entries")
     launches = launch_reports(target, predictor, measured=measured, progress=progress)
+    layers = layer_reports(target, launches, predictor, measured or {})
     unknowns = target.unknowns + warm_cache(launches) + _unknowns(launches, predictor) + unmeasured_vendor([target.gpu])
     unknowns += ceiling_doubts(launches, measured or {})
     unknowns += exact_products([launch.problem for launch in target.launches], target.gpu) + held_by_power(launches, target.gpu)
@@ -67,8 +69,9 @@ def advise_target(
         gpu_figures=gpu_figures(target.gpu),
         model=target.model,
         verdict=verdict(launches, unknowns),
-        actions=actions(launches),
+        actions=weighed(actions(launches), layers),
         launches=launches,
+        layers=layers,
         table_findings=_table_findings(target),
         exports=recommended_exports(target, launches),
         warnings=target.warnings,
@@ -211,6 +214,8 @@ def _report(
             # What was measured is reached: the ceiling is no higher than that, whatever was predicted. (Below the bound it is a fault.)
             ceiling, ceiling_configuration = latency, configuration
     now = draft.now_us if measured is not None or predicted is not None else None
+    then = offered.latencies[launch.id] if offered is not None else None
+    before = draft.predicted_us if draft.contradicted and (then is None or then.origin == "predicted") else now
     p_speedup = probability(draft, target, predictor) if now is not None else 1.0
     if now is not None and measured is not None and any(now >= 1.1 * latency.us for _, latency in draft.reached):
         p_speedup = 1.0  # it was measured
@@ -235,9 +240,11 @@ def _report(
                 ranked=ranked,
                 refused=draft.refused,
                 recommended=ranked if offered is not None and offered.configuration != launch.configuration else None,
+                offered=offered.configuration if offered is not None else None,
             )
         )
     )
+    nearest, share = nearest_to_peak(times, now)
     return LaunchReport(
         id=launch.id,
         kernel=launch.kernel,
@@ -259,12 +266,14 @@ def _report(
         measured_rounds=measured.rounds if measured else None,
         occupancy=occupancy(analysis, gpu),
         efficiency=draft.bound_us / now if now else None,
-        headroom=now / ceiling.us - 1 if now else None,
+        peak_pipeline=nearest,
+        share_of_peak=share,
+        headroom=before / ceiling.us - 1 if before else None,
         p_speedup_10pct=p_speedup,
         gap=diagnosis.gap,
         findings=diagnosis.findings,
         passed_rules=diagnosis.passed,
-        recommendation=_recommendation(launch, offered, now, p_speedup, ceiling, target) if offered is not None else None,
+        recommendation=_recommendation(launch, offered, before, p_speedup, ceiling, target) if offered is not None else None,
         faults=diagnosis.faults,
         library=predictor.library_reference(draft.batch, gpu),
         decision=launch.sort or launch.share,

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from advisor.advising.targets import Request
+from advisor.advising.targets import Request, routing_given
 from advisor.advising.targets.kinds import cached_gpu, is_code
 from advisor.gpus.hardware import load_gpu
 from advisor.result.schema import LAUNCH_OPTIONS, Result
@@ -39,6 +39,7 @@ def advise(
     cache: str = "warm",
     measured: str | os.PathLike[str] | None = None,
     weights: str | os.PathLike[str] | None = None,
+    try_for: float | None = None,
     **launch: Any,
 ) -> Result:
     """How fast each launch of a target could be, what holds it back, and what to run instead. Needs no GPU and runs nothing.
@@ -56,10 +57,12 @@ def advise(
         tensor_parallel: GPUs that each expert is split over.
         expert_parallel: GPUs that the experts are spread over.
         dtype: Operand type, in place of the table's: bf16, fp16, fp32, tf32, fp8 or int8.
-        routing: Token slots per expert, or a file of them; None: uniform.
+        routing: "random" (what None stands for), "balanced" or "power_law:A"; or token slots per expert, or a file of them.
         cache: What the L2 holds when a launch starts: warm or cold.
         measured: A file of measured latencies: rows, or a profile.
         weights: A file that `advisor train` wrote; None: the weights shipped.
+        try_for: Seconds for which other configurations of a kernel are compiled and predicted where one is known; None: 20, or what
+            ADVISOR_TRY_FOR says.
         launch: Of a kernel in a file, as for the command: `arguments`, `constexprs` and `contents` (values by name), `grid` (such as
             "cdiv(n, BLOCK)"), `signature`, `element`, `op`, and `num_warps`, `num_stages`, `num_ctas`, `maxnreg`.
 
@@ -73,7 +76,7 @@ def advise(
 
     if live.is_kernel(target):
         keywords = {name: value for name, value in launch.items() if name != "grid"}
-        return live.advise_call(target, gpu=gpu, grid=launch.get("grid"), args=args, cache=cache, keywords=keywords)
+        return live.advise_call(target, gpu=gpu, grid=launch.get("grid"), args=args, cache=cache, keywords=keywords, try_for=try_for)
     text = os.fspath(target)
     if unknown := [name for name in launch if name not in OF_A_LAUNCH]:
         raise UsageError("advise() has no such keyword", ", ".join(unknown), "one of " + ", ".join(OF_A_LAUNCH))
@@ -86,14 +89,14 @@ def advise(
         expert_parallel=expert_parallel,
         tokens=tokens,
         dtype=dtype,
-        routing=routing,
+        routing="random" if routing is None else routing,
         cache=cache,
         sizes=sizes and {name: int(value) for name, value in sizes.items()},
         assume=not (model or (hidden_size and top_k)),
     )
     command = _command(text, request, {"routing": routing, "measured": measured, "weights": weights, **launch})
     if is_code(text):
-        return _advise_code(text, request, command, launch, measured=measured, weights=weights)
+        return _advise_code(text, request, command, launch, try_for, measured=measured, weights=weights)
     if launch:
         raise UsageError(f"{', '.join(launch)} is for a kernel in a file", text, "FILE.py::KERNEL", "give sizes or tokens instead")
     if Path(text).is_dir():
@@ -113,20 +116,16 @@ def advise(
 
 
 def request_from(*, tokens: int | Iterable[int] | None, routing: Sequence[int] | str | os.PathLike[str] | None, **asked: Any) -> Request:
-    """A `Request` from what a caller gives: one token count or several, sorted; a routing as counts or as the file that holds them.
+    """A `Request` from what a caller gives: one token count or several, sorted; a routing by name, as counts or in a file.
 
     Raises:
         UsageError, InputError: See `Request` and `read_routing`.
     """
-    if isinstance(routing, (str, os.PathLike)):
-        from advisor.tables.routing import read_routing
-
-        routing = read_routing(routing)
     counts = None if tokens is None else (tokens,) if isinstance(tokens, int) else tuple(sorted(set(tokens)))
-    return Request(tokens=counts, routing=None if routing is None else tuple(routing), **asked)
+    return Request(tokens=counts, **routing_given(routing), **asked)
 
 
-def _advise_code(text: str, request: Request, command: str, launch: Mapping[str, Any], **unfit: Any) -> Result:
+def _advise_code(text: str, request: Request, command: str, launch: Mapping[str, Any], try_for: float | None, **unfit: Any) -> Result:
     """The report of a kernel in source, a record of launches or a cache of Triton."""
     from advisor.advising.of_compiled import advise_compiled
     from advisor.compiled.launches.launch_options import LaunchOptions
@@ -147,7 +146,7 @@ def _advise_code(text: str, request: Request, command: str, launch: Mapping[str,
         dtype=request.dtype,
         routing=request.routing,
     )
-    result = advise_compiled(text, found[0], cache=request.cache, command=command, asked=asked)
+    result = advise_compiled(text, found[0], cache=request.cache, command=command, asked=asked, try_s=try_for)
     return replace(result, warnings=(*result.warnings, found[1])) if found[1] else result
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
 
 from advisor.learned.base import ANALYTICAL, EXTRAPOLATED
 from advisor.rendering.figures import microseconds, share_text
-from advisor.result.schema import UNCERTAIN, LaunchReport, Origin, Verdict
+from advisor.result.schema import PIPELINES, UNCERTAIN, LaunchReport, Origin, PipelineTime, Verdict, nearest_to_peak
 
 GAIN, LIKELY = 1.1, 0.5
 """A launch counts as gaining where its recommendation is that much faster, and that (`p_speedup_10pct`) is at least as likely as not."""
@@ -61,9 +62,13 @@ def verdict(
     ceilings = [report.ceiling.us for report, _ in able if report.ceiling]
     ceiling = sum(ceilings) if len(ceilings) == len(able) else 0.0
     # What has no ceiling is at no share of one; nor is what runs with a configuration that nobody knows.
-    rated = [(report, now) for report, now in able if report.ceiling and (report.configuration or report.measured)]
+    rated = [
+        (report, before.us)
+        for report, _ in able
+        if report.ceiling and (report.configuration or report.measured) and (before := report.before(None))
+    ]
     reached = sum(report.ceiling.us for report, _ in rated if report.ceiling)
-    percent = 100 * reached / sum(now for _, now in rated) if rated else 0.0
+    percent = 100 * (reached / sum(now for _, now in rated)) if rated else 0.0
     bound = sum(report.bound.us for report, _ in able)
     # Of the bounds, for it is named as what their sum is made of: a slow launch does not change which pipeline that is.
     share: dict[str, float] = defaultdict(float)
@@ -153,6 +158,14 @@ def _sentence(
         sentence += f"; {guess}" if guess else ""
     if stuck:
         sentence += f"; {stuck} cannot launch at all"
+    if against := [report for report in able if report.contradicted]:
+        most = max(against, key=lambda report: report.measured.us / report.predicted.us)  # type: ignore[union-attr]
+        assert most.measured is not None and most.predicted is not None
+        which = "the measurement" if one else f"{len(against)} of the measurements"
+        sentence += (
+            f"; {which} contradict{'s' if one or len(against) == 1 else ''} what is predicted ({microseconds(most.measured.us)} µs against "
+        )
+        sentence += f"{microseconds(most.predicted.us)}), and no configuration is credited with the difference"
     if wrong:
         sentence += f"; {wrong} measured below the bound, a fault, left out of this"
     return sentence + "."
@@ -190,10 +203,25 @@ def _to_the_bound(able: list[LaunchReport], us: float, bound_us: float, guess: s
         return f"; how far that is from the bound is not known, for {guess}"
     uncertain = sum(part.us for report in able for part in report.gap if part.cause == UNCERTAIN)
     if not uncertain:
-        return f", {us / bound_us:.2f} times the bound"
+        return f", {us / bound_us:.2f} times the bound{_of_peak(able, us)}"
     certain = f"{microseconds(bound_us)} µs are certain"
     whose = "its" if len(able) == 1 else "their"
     return f", {us / (bound_us + uncertain):.2f} times the least {whose} likely work takes, of which {certain}"
+
+
+def _of_peak(able: list[LaunchReport], us: float) -> str:
+    """`, with dram at 82 % of its peak`, of all launches together, which take `us`."""
+    name, share = nearest_to_peak(_together(able), us)
+    return f", with {name} at {share_text(share)} of its peak" if share is not None and share < 1.005 else ""
+
+
+def _together(able: list[LaunchReport]) -> Iterator[PipelineTime]:
+    """The pipelines of launches one after another, whatever rates those have that run at several."""
+    for name in PIPELINES:
+        parts = [part for report in able for part in report.pipelines if part.pipeline == name and part.throughput_per_s > 0]
+        if parts:
+            rate = parts[0].throughput_per_s
+            yield replace(parts[0], demand=sum(part.demand * rate / part.throughput_per_s for part in parts))
 
 
 def _origin(able: list[LaunchReport]) -> Origin:
@@ -206,10 +234,12 @@ def _origin(able: list[LaunchReport]) -> Origin:
 
 def _origins(able: list[LaunchReport]) -> str:
     """The origins of the sum: `measured`, or `1 measured, the rest predicted`."""
-    known = [report.measured.origin for report in able if report.measured]
+    known = [report.measured.origin for report in able if report.measured and not (report.contradicted and report.ceiling)]
     parts = {word: known.count(word) for word in ("measured", "simulated") if word in known}
-    if not known or (len(known) == len(able) and len(parts) == 1):
-        return _origin(able)
+    if not known:
+        return "predicted"
+    if len(known) == len(able) and len(parts) == 1:
+        return known[0]
     listed = [f"{count} {word}" for word, count in parts.items()]
     return ", ".join([*listed, "the rest predicted"] if len(known) < len(able) else listed)
 

@@ -1,130 +1,162 @@
-"""Taking the place of `triton.autotune`, and of the class behind it, in programs whose decorators are not ours to change.
+"""`install()`: from then on libraries whose decorators are not ours are tuned by us, until `uninstall()`.
 
-`triton.runtime.Autotuner` is replaced by a subclass of `Tuner`: Triton's own decorator makes that then, and what libraries derive from
-it keeps all that it overrides. A class whose `run` never comes back to its base chooses by a policy of its own, and stays Triton's.
+`triton.autotune` makes a `triton.runtime.Autotuner`, and libraries derive their own from that class: a `Tuner` takes its place, and
+whatever they override is kept. A class with a policy of its own (its `run` never asks Triton's) keeps Triton's class beneath it.
 """
 
 from __future__ import annotations
 
 import abc
-import contextlib
+import atexit
 import functools
 import json
 import os
+import sys
+import types
 import weakref
-from collections import Counter
-from collections.abc import Mapping
-from types import CodeType
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import triton
 from triton.runtime import autotuner
-from triton.runtime.autotuner import Autotuner as Theirs
 
-from advisor.autotuning.decorator import autotune
 from advisor.autotuning.tuner import Tuner
+from advisor.system.counting import several
 
-_replaced: list[tuple[Any, str, Any, Any]] = []  # owner, name, Triton's, ours
-_seen: weakref.WeakKeyDictionary[Any, tuple[str, str]] = weakref.WeakKeyDictionary()  # tuner → what became of it, and where from or why
-_inherited: Counter[tuple[str, str]] = Counter()  # of the process that this one was forked from, which counts it itself
+CENSUS = "ADVISOR_AUTOTUNE_CENSUS"
+"""Environment variable: the file to which every process appends what became of its tuners, a JSON object a line."""
+
+OWN_POLICY = "a policy of its own"
+EARLIER = "of a class or a decorator from before install()"
 
 
-def install() -> None:
-    """Has `triton.autotune`, and the classes derived from Triton's tuner from now on, choose as `advisor.autotune` does.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fate:
+    """What became of one tuner of a program: taken, kept (as its library has it) or left; `why` where it was not taken.
 
-    To be called before the libraries are imported whose kernels it is for; ADVISOR_AUTOTUNE names the mode. A second call does nothing.
+    `how` is of its last decision, `measurements` and `seconds` of all; None and 0 where it was never called.
     """
-    if _replaced:
-        return
-    places: list[tuple[Any, str, Any]] = [(Theirs, "__init__", _counting)]
-    for module in (autotuner, triton.runtime, triton):
-        places += [(module, "Autotuner", Installed), (module, "autotune", autotune)]
-    for owner, name, ours in places:
-        if hasattr(owner, name):  # `triton` itself has no Autotuner
-            _replaced.append((owner, name, getattr(owner, name), ours))
-            setattr(owner, name, ours)
+
+    kernel: str
+    of_class: str
+    fate: str
+    why: str = ""
+    how: str | None = None
+    measurements: int = 0
+    seconds: float = 0.0
 
 
-def uninstall() -> None:
-    """Puts back what `install` replaced, but for what somebody else has replaced since; kernels decorated meanwhile stay as they are."""
-    while _replaced:
-        owner, name, before, ours = _replaced.pop()
-        if getattr(owner, name) is ours:
-            setattr(owner, name, before)
+_TRITONS = autotuner.Autotuner
+_init = _TRITONS.__init__
+_before: dict[tuple[types.ModuleType, str], Any] = {}
+_made: list[weakref.ref[Any]] = []
 
 
-def is_own_policy(namespace: Mapping[str, Any]) -> bool:
-    """Whether a class's body holds a `run` that launches without its base's: neither `super` nor the base is named in it."""
-    code = getattr(namespace.get("run"), "__code__", None)
-    return isinstance(code, CodeType) and not _named(code) & {"super", "Autotuner"}
+class _InPlaceOfTritons(abc.ABCMeta):  # a library may derive from an abstract class besides
+    """Makes `isinstance(kernel, Autotuner)` hold for Triton's own too, and leaves classes with a policy of their own to Triton."""
 
-
-def _named(code: CodeType) -> set[str]:
-    return {*code.co_names}.union(*(_named(each) for each in code.co_consts if isinstance(each, CodeType)))
-
-
-class _Kind(abc.ABCMeta):  # so that a class may derive from an abstract one besides
-    """Whatever is one of Triton's class is one of the class in its place; who has a policy of their own derive from Triton's."""
-
-    def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **more: Any) -> Any:
-        if is_own_policy(namespace) and Installed in bases:
-            return type(name, tuple(Theirs if base is Installed else base for base in bases), namespace, **more)
+    def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **more: Any) -> type:
+        run = namespace.get("run")
+        code = getattr(getattr(run, "__wrapped__", run), "__code__", None)
+        if (
+            code is not None
+            and not {"super", "Autotuner"} & {*code.co_names}
+            and any(isinstance(base, _InPlaceOfTritons) for base in bases)
+        ):
+            left = tuple(_TRITONS if base is Taken else base for base in bases)
+            return types.new_class(name, left, more, lambda own: own.update(namespace))
         return super().__new__(mcs, name, bases, namespace, **more)
 
     def __instancecheck__(cls, instance: Any) -> bool:
-        return isinstance(instance, Theirs) if cls is Installed else super().__instancecheck__(instance)
+        return isinstance(instance, _TRITONS) if cls is Taken else super().__instancecheck__(instance)
 
-    def __subclasscheck__(cls, subclass: type) -> bool:
-        return issubclass(subclass, Theirs) if cls is Installed else super().__subclasscheck__(subclass)
-
-
-class Installed(Tuner, metaclass=_Kind):
-    """`triton.runtime.Autotuner`, where it is installed."""
-
-    @functools.wraps(Theirs.__init__)  # the signature is Triton's, which torch.compile reads
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+    def __subclasscheck__(cls, other: type) -> bool:
+        return issubclass(other, _TRITONS) if cls is Taken else super().__subclasscheck__(other)
 
 
-_their_init = Theirs.__init__
+class Taken(Tuner, metaclass=_InPlaceOfTritons):
+    """A `Tuner` with the constructor of `triton.runtime.Autotuner`; timings are kept though the decorator says nothing of it."""
+
+    def __init__(self, *args: Any, cache_results: bool | None = None, **kwargs: Any) -> None:
+        super().__init__(*args, cache_results=cache_results or None, **kwargs)
 
 
-@functools.wraps(_their_init)
-def _counting(self: Any, *args: Any, **kwargs: Any) -> None:
-    """`Autotuner.__init__`, which every tuner comes by, and what becomes of it."""
-    _their_init(self, *args, **kwargs)
-    chooses = next(kind for kind in type(self).__mro__ if "run" in vars(kind))
-    if is_own_policy(vars(chooses)) and chooses not in (Theirs, Tuner):
-        _seen[self] = ("kept", f"{chooses.__name__} has a policy of its own")
-    elif isinstance(self, Tuner):
-        _seen[self] = ("taken", str(getattr(self.base_fn, "__module__", "")).partition(".")[0])
-    else:
-        _seen[self] = ("left", f"{type(self).__name__} was there before install()")
+def install() -> None:
+    """Puts our tuner in the place of Triton's, for every decorator and class that comes after; a second call changes nothing.
+
+    Under `advisor run`, what became of the program's tuners is written down when it ends.
+    """
+    if _before:
+        return
+    if (path := os.environ.get(CENSUS)) and not _made:
+        atexit.register(_write, path)
+    for module in (triton, triton.runtime, autotuner):
+        if hasattr(module, "Autotuner"):
+            _before[module, "Autotuner"] = module.Autotuner
+            module.Autotuner = Taken
+
+    @functools.wraps(_init)  # torch.compile reads its signature
+    def counted(self: Any, *args: Any, **kwargs: Any) -> None:
+        _init(self, *args, **kwargs)
+        _made.append(weakref.ref(self))
+
+    _TRITONS.__init__ = counted
 
 
-def summary() -> Counter[tuple[str, str]]:
-    """What this process did: how many tuners were taken (of which package), kept or left (why); keys decided (how), and their seconds."""
-    found: Counter[tuple[str, str]] = Counter(_seen.values())
-    for tuner in list(_seen):
-        for decision in getattr(tuner, "decisions", {}).values():
-            found["decided", decision.how] += 1
-            found["seconds", decision.how] += decision.duration_s or 0.0  # type: ignore[assignment]
-    return found - _inherited
+def uninstall() -> None:
+    """Restores Triton's; kernels that were decorated meanwhile stay as they are."""
+    for (module, name), value in _before.items():
+        setattr(module, name, value)
+    _before.clear()
+    _TRITONS.__init__ = _init
 
 
-def tell(path: str) -> None:
-    """Appends the summary to a file, as one line."""
-    line = json.dumps([[*name, count] for name, count in summary().items()]) + "\n"
-    with contextlib.suppress(OSError), open(path, "a", encoding="utf-8") as stream:  # noqa: PTH123 - the program is ending
-        stream.write(line)
+def fates() -> list[Fate]:
+    """What became of every tuner that was made since `install()` and is still there."""
+    return [_fate(tuner) for tuner in (made() for made in _made) if tuner is not None]
 
 
-def _forked() -> None:
-    _inherited.clear()
-    _inherited.update(summary())
+def _fate(tuner: Any) -> Fate:
+    kind = type(tuner)
+    kernel, of_class = getattr(tuner.base_fn, "__name__", "?"), f"{kind.__module__}.{kind.__qualname__}"
+    if not isinstance(tuner, Tuner):
+        own = kind is not _TRITONS and any("run" in vars(each) for each in kind.__mro__[: kind.__mro__.index(_TRITONS)])
+        return Fate(kernel=kernel, of_class=of_class, fate="kept" if own else "left", why=OWN_POLICY if own else EARLIER)
+    made = [*tuner.decisions.values()]
+    return Fate(
+        kernel=kernel,
+        of_class=of_class,
+        fate="taken",
+        how=tuner.decision.how if tuner.decision else None,
+        measurements=sum(each.measurements for each in made),
+        seconds=sum(each.duration_s or 0.0 for each in made),
+    )
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forked)
+def in_words(found: Sequence[Fate]) -> str:
+    """The fates of all tuners of a program in one line."""
+    if not found:
+        return "no tuner was made: the program decorates no kernel with triton.autotune, or imports no Triton"
+    taken = [each for each in found if each.fate == "taken"]
+    text = f"{several(len(found), 'tuner')}: {len(taken)} taken"
+    for fate in ("kept", "left"):
+        mine = [each for each in found if each.fate == fate]
+        if mine:
+            classes = sorted({each.of_class for each in mine})
+            text += f", {len(mine)} {fate} ({', '.join(classes)}: {mine[0].why})"
+    called = [each for each in taken if each.how is not None]
+    hows = {how: sum(each.how == how for each in called) for how in dict.fromkeys(each.how for each in called)}
+    text += f"; {several(len(called), 'kernel')} decided"
+    if called:
+        text += f" ({', '.join(f'{count} {how}' for how, count in hows.items())})"
+        text += f", {several(sum(each.measurements for each in called), 'measurement')} in {sum(each.seconds for each in called):.1f} s"
+    return text
 
-__all__ = ["Installed", "install", "is_own_policy", "summary", "tell", "uninstall"]
+
+def _write(path: str) -> None:
+    try:
+        with open(path, "a", encoding="utf-8") as stream:  # noqa: PTH123 - one write, so that processes do not mix their lines
+            stream.write("".join(json.dumps(asdict(each)) + "\n" for each in fates()))
+    except OSError as error:
+        print(f"advisor: warning: what was tuned is not told ({error})", file=sys.stderr)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
@@ -21,6 +22,10 @@ from advisor.autotuning.decisions import keys
 from advisor.autotuning.decisions.decision import Decision
 from advisor.autotuning.tunable import Tunable, new_serial
 from advisor.system.errors import UsageError
+from advisor.system.settings import read_settings
+
+TORCH_READS = "torch._higher_order_ops.triton_kernel_wrap"
+"""The module in which torch.compile reads the configurations of a kernel (torch 2.6 to 2.13)."""
 
 
 class Decided(dict):
@@ -299,13 +304,33 @@ class Tuner(Tunable):
 
     @property
     def configs(self) -> list[Any]:
-        """The configurations, as triton.autotune has them: another list takes effect at the next call."""
+        """The configurations, as triton.autotune has them: another list takes effect at the next call.
+
+        torch.compile, which tries all that it sees, sees the one that would be chosen, or the first few where the mode measures.
+        """
+        if sys._getframe(1).f_globals.get("__name__") == TORCH_READS and len(self._configs) > 1:
+            return self._for_torch()
         return self._configs
 
     @configs.setter
     def configs(self, value: list[Any]) -> None:
         self._configs, self._alone = value, len(value) == 1
         self._read_anew()
+
+    def _for_torch(self) -> list[Any]:
+        """What is decided, then the default and the others as they are given: one of them, or `top_k` where the mode measures.
+
+        torch.compile asks without a call: sizes are not known, so that nothing can be ranked.
+        """
+        mode = read_settings().mode or self.options.mode
+        if mode == "exhaustive":
+            return self._configs
+        decided = [] if mode == "off" else [each.config for each in self.decisions.values()]
+        default = [self.options.default] if self.options.default is not None and mode != "measure" else []
+        if mode in ("cached", "predict") and not decided:
+            remedy = "call the kernel, or advisor.warmup, before it compiles"
+            self.say_once("torch", f"{self.base_fn.__name__}: torch.compile gets a configuration that nothing speaks for: {remedy}")
+        return list(dict.fromkeys([*decided, *default, *self._configs]))[: self.options.top_k if mode == "measure" else 1]
 
     @property  # type: ignore[override]
     def keys(self) -> Sequence[str]:

@@ -30,6 +30,7 @@ COMMANDS = (
     "rank",
     "train",
     "evaluate",
+    "calibrate",
     "inspect",
     "record",
     "run",
@@ -59,7 +60,7 @@ PACKAGES = {
     "pyarrow": "pyarrow",
 }
 """What pip calls the packages that are imported, by their modules' names."""
-SAYING = ("measure", "train")
+SAYING = ("measure", "train", "calibrate")
 """Commands without `--format` that print nothing but what a person reads."""
 PLACES = {"DIR": "a folder"} | dict.fromkeys(("FILE", "OUT.csv", "ROWS.csv", "LAUNCHES.jsonl", "WEIGHTS"), "a file")
 """What options take whose values are names of files and folders, as help calls it."""

@@ -8,6 +8,8 @@ TARGET is one of
   a record            that `advisor record` wrote
   a cache             of Triton (a folder such as ~/.triton/cache, or an entry of it) or of @advisor.autotune (`cache`: the one of this
                       machine; its file; an export of `advisor cache export`); CACHE::KERNEL is one kernel of it
+  a trace             of torch's profiler (.json, .json.gz): what its operators took beside their predictions, and the gaps; best with
+                      record_shapes=True
 
 Writes DIR/report.html and DIR/result.json; with several GPUs, a folder below DIR for each, and a table of them side by side at the end,
 which DIR/side-by-side.html has too (--format json prints one list of their results).
@@ -46,10 +48,10 @@ from advisor.cli.advise_reports import (
     tell_of_others,
     write,
 )
-from advisor.cli.kernel_options import add_kernel_arguments, given_for_a_kernel, launch_options
-from advisor.rendering.progress import progress_bar
+from advisor.cli.options import add_kernel_arguments, given_for_a_kernel, launch_options
 from advisor.gpus.hardware import load_gpu, match_device_name
 from advisor.system.errors import AdvisorError, NothingMatchedError, UsageError, printable
+from advisor.system.progress import progress_bar
 from advisor.system.worker_processes import end_with_parent, hear_interrupts, starting_workers
 
 if TYPE_CHECKING:
@@ -75,7 +77,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="GPU, by any name `advisor gpus` knows, or a TOML file that describes one; repeat it, or separate with commas",
     )
-    options.add_model_arguments(parser)
+    options.add_model_arguments(parser, "; several, separated by commas, have a report each")
     add_kernel_arguments(parser)
     parser.add_argument("--tokens", type=options.positive_integers, nargs="+", metavar="M", help="token counts (default: the table's)")
     options.add_sizes_argument(parser, "sizes of a bundled kernel's problem")
@@ -87,8 +89,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--routing",
-        metavar="FILE",
-        help="token slots per expert (JSON list, or one number per line), scaled to those of each launch; default uniform",
+        metavar="NAME",
+        help="which experts the tokens choose: random (the default), balanced, power_law:A, or a file of token slots per expert (JSON "
+        "list, or one number per line), scaled to those of each launch",
     )
     parser.add_argument(
         "--cache", choices=("cold", "warm"), help="what the L2 holds at launch (default: warm; for a tuning cache as the timings suggest)"
@@ -99,7 +102,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="measured latencies to compare with: rows (CSV), or a profile of Nsight Compute (ncu --csv) or torch's "
         "profiler, whose kernels are matched by name, threads and CTAs",
     )
-    options.add_untrusted_argument(parser)
+    parser.add_argument(
+        "--try-for",
+        type=options.amount_of_time,
+        metavar="SECONDS",
+        help="where one configuration of a kernel is known: how long its warps, stages and blocks are varied, compiled and predicted, all "
+        "launches together (default: 20, or ADVISOR_TRY_FOR; 0: not at all)",
+    )
+    options.add_compiling_arguments(parser)
     parser.add_argument("--weights", metavar="FILE", help="weights that `advisor train` wrote (default: those shipped)")
     parser.add_argument(
         "-o",
@@ -125,19 +135,38 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Advise, for every GPU asked for."""
-    from advisor.advising.targets.kinds import is_triton_cache
-    from advisor.advising.targets.resolve import is_folder
-    from advisor.autotuning.decisions.exchange import cache_file
-
+    """Advise, for every model and GPU asked for."""
     options.require_room(arguments)
     if not arguments.target.strip():  # else it would be this folder
         raise UsageError("no target is named", repr(arguments.target), "a file, a folder, or a kernel", "see `advisor advise --help`")
     arguments.gpu = options.gpu_names(arguments.gpu)
-    arguments.output = arguments.output or str(Path("advisor-out") / _folder_name(arguments))
+    models = [name.strip() for name in (arguments.model or "").split(",") if name.strip()] or [arguments.model]
+    if len(models) > 1:  # a misspelt one is told before the first report is written
+        from advisor.tables.models import find_model
+
+        models = [find_model(str(name)).name for name in models]
+    documents = []
+    for model in models:
+        output = Path(arguments.output) / str(model) if arguments.output and len(models) > 1 else arguments.output
+        documents += _documents(argparse.Namespace(**{**vars(arguments), "model": model, "output": output}))
+    if arguments.format == "json":
+        sys.stdout.write(documents[0] if len(documents) == 1 else "[\n" + ",\n".join(document.rstrip() for document in documents) + "\n]\n")
+    return 0
+
+
+def _documents(arguments: argparse.Namespace) -> list[str]:
+    """Advise for one model, or none, and every GPU; the JSON documents, where they are asked for."""
+    from advisor.advising.targets.kinds import is_triton_cache
+    from advisor.advising.targets.resolve import is_folder
+    from advisor.autotuning.decisions.exchange import cache_file
+    from advisor.steps.trace import is_trace
+
+    arguments.output = str(arguments.output or Path("advisor-out") / _folder_name(arguments))
     cache = cache_file(arguments.target)
     if cache is not None:
         documents = _tuned(arguments, *cache)
+    elif is_trace(arguments.target):
+        documents = [_traced(arguments)]
     elif is_folder(Path(arguments.target)) and not is_triton_cache(arguments.target):
         documents = _folder_of_tables(arguments)
     elif len(arguments.gpu) > 1:
@@ -150,9 +179,30 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         documents = [_for_gpu(arguments, next(iter(arguments.gpu), None), Path(arguments.output))[0]]
         tell_of_others(Path(arguments.output), SIDE_BY_SIDE)
-    if arguments.format == "json":
-        sys.stdout.write(documents[0] if len(documents) == 1 else "[\n" + ",\n".join(document.rstrip() for document in documents) + "\n]\n")
-    return 0
+    return documents
+
+
+def _traced(arguments: argparse.Namespace) -> str:
+    """Write and print what a trace measured, beside what is predicted; its JSON document."""
+    from advisor.cli.model_command import as_json, write_steps
+    from advisor.learned import load_predictor
+    from advisor.rendering.steps.text import step_text
+    from advisor.steps.trace import read_trace
+    from advisor.steps.traced_step import traced_step
+
+    trace = read_trace(arguments.target)
+    found = match_device_name(trace.gpu)
+    named = [load_gpu(name) for name in arguments.gpu] or ([found] if found else [])
+    if len(named) != 1:
+        raise UsageError(f"{arguments.target}: which GPU it ran on", trace.gpu or None, "one of `advisor gpus`", "give one --gpu")
+    predictor = load_predictor(Path(arguments.weights) if arguments.weights else None)
+    name = Path(arguments.target).name
+    result = traced_step(trace, named[0], predictor, name, shlex.join(["advisor", "advise", arguments.target, "--gpu", named[0].name]))
+    write_steps([result], Path(arguments.output), "report.html", "result.json")
+    if arguments.format != "json":
+        print(step_text(result))
+        print(f"report: {Path(arguments.output) / 'report.html'}")
+    return as_json([result])
 
 
 def _folder_name(arguments: argparse.Namespace) -> str:
@@ -165,8 +215,7 @@ def _folder_name(arguments: argparse.Namespace) -> str:
 
 def _request(arguments: argparse.Namespace, gpu: str | None) -> Request:
     """The options besides the target, for one GPU."""
-    from advisor.advising.targets import Request
-    from advisor.tables.routing import read_routing
+    from advisor.advising.targets import Request, routing_given
 
     return Request(
         gpu=gpu,
@@ -177,7 +226,7 @@ def _request(arguments: argparse.Namespace, gpu: str | None) -> Request:
         expert_parallel=arguments.expert_parallel,
         tokens=options.token_counts(arguments.tokens, [arguments.sizes or {}]),
         dtype=arguments.dtype,
-        routing=read_routing(arguments.routing) if arguments.routing else None,
+        **routing_given(arguments.routing or "random"),
         cache=arguments.cache or "warm",
         sizes=arguments.sizes,
         stack=arguments.stack,
@@ -282,14 +331,39 @@ def _compiled(arguments: argparse.Namespace, name: str | None, output: Path) -> 
     command = shlex.join(["advisor", *sys.argv[1:]])
     with progress_bar("compiling") as advance:
         result = advise_compiled(
-            arguments.target, gpu, cache=arguments.cache or "warm", command=command, asked=launch_options(arguments), progress=advance
+            arguments.target,
+            gpu,
+            cache=arguments.cache or "warm",
+            command=command,
+            asked=launch_options(arguments),
+            progress=advance,
+            try_s=arguments.try_for,
         )
+    if answered := _answered(result):
+        from advisor.cli import build_parser
+
+        sys.argv = shlex.split(answered)
+        return _compiled(build_parser("advise").parse_args(sys.argv[1:]), name, output)
     for warning in result.warnings:
         options.warn(warning)
     document = shown(result, arguments.format, str(write(result, output)), verbose=arguments.verbose)
-    if arguments.format != "json" and len({launch.kernel for launch in result.launches}) > 1:
+    if arguments.format == "md" or (arguments.format == "text" and len({launch.kernel for launch in result.launches}) > 1):
         show_commands(result, indent="    " if arguments.format == "md" else "")
     return document, result
+
+
+def _answered(result: Result) -> str | None:
+    """The command that a report on one program asks for, completed by someone at the terminal; None where nothing is asked or answered."""
+    asked = next((action.snippet for action in result.actions if action.rule is None and action.snippet), None)
+    if result.verdict.current_us or asked is None or "\n" in asked or not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return None
+    print(f"{result.verdict.sentence} {result.actions[0].title}", file=sys.stderr)
+    for option in re.findall(r"(--\S+ \S*)…", asked):
+        print(f"{option} ", end="", file=sys.stderr, flush=True)
+        if not (answer := sys.stdin.readline().strip()):
+            return None
+        asked = asked.replace(f"{option}…", f"{option}{shlex.quote(answer)}", 1)
+    return asked
 
 
 def _tuned(arguments: argparse.Namespace, file: Path, kernel: str | None) -> list[str]:

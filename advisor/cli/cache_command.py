@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     bring = actions.add_parser("import", help="read exports and the caches of other tuners")
     bring.add_argument("paths", metavar="PATH", nargs="+", help="files, or folders of them")
     prune = actions.add_parser("prune", help="forget")
-    prune.add_argument("--older-than", metavar="DAYS", type=options.days, help="not used for so many days")
+    prune.add_argument("--older-than", metavar="DAYS", type=options.amount_of_time, help="not used for so many days")
     prune.add_argument("--all", action="store_true", help="everything")
     prune.add_argument("--damaged", action="store_true", help="remove the file if it is damaged")
     prune.add_argument("--dry-run", action="store_true", help="say what would be forgotten")

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 HELP = "two results or revisions: verdicts, a pull-request comment, an exit code"
 
-FORMATS = ("text", "md", "json", "sarif")
+FORMATS = ("text", "md", "json", "sarif", "github")
 NOT_COMPARABLE = 4
 NOTHING_CHANGED = 5
 
@@ -66,7 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="a record of `advisor record`: changed kernels are compared on what they were launched with",
     )
-    parser.add_argument("--format", choices=FORMATS, default="text", help="what to print")
+    parser.add_argument("--format", choices=FORMATS, default="text", help="what to print (github: annotations for a workflow)")
     parser.add_argument("-o", "--output", metavar="DIR", help="also write comment.md, summary.md, comparison.html, .json and .sarif there")
     parser.add_argument("--render", metavar="FILE", help="show a comparison.json that was written before, and compare nothing")
     parser.add_argument("--no-compile", action="store_true", help="leave compiled resources out")
@@ -151,6 +151,7 @@ def _compare(arguments: argparse.Namespace) -> ComparisonResult:
             tensor_parallel=arguments.tensor_parallel,
             expert_parallel=arguments.expert_parallel,
             assume=True,
+            distribution="random",
         ),
     )
     if arguments.update and not arguments.baseline:
@@ -227,6 +228,10 @@ def _print(result: ComparisonResult, style: str) -> None:
         from advisor.rendering.comparison_sarif import to_sarif
 
         sys.stdout.write(to_sarif(result))
+    elif style == "github":
+        from advisor.rendering.comparison_sarif import to_annotations
+
+        sys.stdout.write(to_annotations(result))
     else:
         from advisor.rendering.comparison_text import to_text
 

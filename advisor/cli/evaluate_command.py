@@ -6,7 +6,15 @@ weights are judged as they are, and rows they were trained on are told apart. Th
 out: --leave-out and --test-gpu train anew on the other rows; --card runs all such splits and writes the model card.
 
 Folders of aiconfigurator's or AITER's measured operators (`advisor train --help`) are always judged on groups left out: one in five weight
-matrices and layouts of heads, then each GPU; --leave-out shape or gpu, or --test-gpu, runs one of the two.
+matrices and layouts of heads, models of layers, each GPU, and the newest versions of the stacks; --leave-out shape, model, gpu or version,
+or --test-gpu, runs one of them. --given 50,300 judges the GPU after so many of its own rows, too. Layers are judged by fewer rows and trees
+than serve; folders of the stacks' tuned tables say which of them ran.
+
+A folder of measured steps is judged with constants fitted without the GPU, and with served points and all-reduces of a folder `silicon`
+beside it; its --card FILE is a text in which the table is replaced.
+
+A folder with launches.jsonl holds measured launches of kernels of published packages: the package's releases are fetched with pip and
+parsed, never run, and each launch is compiled. The constants shipped are judged; with --leave-out gpu, those fitted without the GPU judged.
 
 examples:
   advisor evaluate tests/data/rows.csv
@@ -16,6 +24,7 @@ examples:
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import sys
@@ -23,8 +32,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from advisor.cli.options import check_writable
-from advisor.system.errors import UsageError
+from advisor.cli.options import check_writable, positive_integers, write_text
+from advisor.system.errors import InputError, UsageError
 
 HELP = "errors, coverage, ranking and diagnosis quality on measured rows"
 
@@ -35,9 +44,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--weights", metavar="FILE", help="weights that `advisor train` wrote (default: those shipped)")
     parser.add_argument(
         "--leave-out",
-        choices=("model", "gpu", "sweep", "shape", "nk"),
+        choices=("model", "gpu", "sweep", "shape", "nk", "version"),
         help="train anew with each group left out: models (of fused MoE), GPUs, the sweeps of one GPU (its launches as "
-        "served kept), or for library kernels whole shapes, or all of a weight matrix (N, K) or row length",
+        "served kept), or for library kernels whole shapes, or all of a weight matrix (N, K) or row length; of measured operators also the "
+        "newest version of each stack",
     )
     parser.add_argument(
         "--test-gpu",
@@ -45,6 +55,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="NAME",
         help="train anew without this GPU and judge on it (may be repeated: all are left out together)",
+    )
+    parser.add_argument(
+        "--given",
+        type=positive_integers,
+        default=[],
+        metavar="N,…",
+        help="of folders of measured operators: correct the model by so many rows of the GPU left out, as `advisor calibrate` does",
     )
     parser.add_argument(
         "--baselines",
@@ -61,7 +78,8 @@ def run(arguments: argparse.Namespace) -> int:
     from advisor.learned import weights
     from advisor.training import evaluate as evaluation
     from advisor.training import silicon_training
-    from advisor.training.library_kernels import judging
+    from advisor.training.published_kernels.judging import judge
+    from advisor.training.published_kernels.launches import is_layout
     from advisor.training.whole_steps.cases import is_steps_folder
 
     said = set()
@@ -74,15 +92,30 @@ def run(arguments: argparse.Namespace) -> int:
 
     if any(map(is_steps_folder, arguments.data)):
         return _evaluate_steps(arguments, progress)
+    if all(map(is_layout, arguments.data)):
+        if arguments.weights or arguments.card or arguments.leave_out not in (None, "gpu"):
+            raise UsageError(
+                "launches of published kernels are judged by the constants shipped, or with GPUs left out", None, "--leave-out gpu"
+            )
+        gpus = [load_gpu(name).name for name in arguments.test_gpu]
+        figures = judge(arguments.data, gpus if gpus or arguments.leave_out == "gpu" else None, progress)
+        print(json.dumps(figures, indent=2)) if arguments.format == "json" else show_splits({"launches of published kernels": figures})
+        return 0
     layouts = [path for path in arguments.data if silicon_training.is_layout(path)]
     if layouts:
         if len(layouts) < len(arguments.data):
             raise UsageError("measured operators of whole stacks are judged by themselves", " ".join(arguments.data), " ".join(layouts))
-        asked = {"shape": ("shape",), "nk": ("shape",), "gpu": ("gpu",)}.get(arguments.leave_out or "", ("shape", "gpu"))
-        gpus = [load_gpu(name).name for name in arguments.test_gpu] or None
-        splits = judging.judge(layouts, gpus, ("gpu",) if gpus else asked, progress)
+        chosen_gpus = [load_gpu(name).name for name in arguments.test_gpu] or None
+        asked = {"nk": ("shape",), None: ("gpu",) if chosen_gpus else silicon_training.SPLITS}.get(
+            arguments.leave_out, (arguments.leave_out,)
+        )
+        splits = silicon_training.judge(layouts, chosen_gpus, asked, progress, arguments.given)
         print(json.dumps(_finite(splits), indent=2)) if arguments.format == "json" else show_splits(splits)
         return 0
+    if arguments.given:
+        raise UsageError(
+            "--given is of folders of measured operators", " ".join(arguments.data), "folders of aiconfigurator's", "leave it out"
+        )
     workers = os.cpu_count() or 1
     chosen = [
         name
@@ -129,38 +162,92 @@ def _evaluate_steps(arguments: argparse.Namespace, progress: Callable[[str], Non
     from advisor.learned import load_predictor
     from advisor.training.whole_steps.evaluation import evaluate_steps
 
-    if len(arguments.data) > 1 or arguments.leave_out or arguments.test_gpu or arguments.card or arguments.baselines:
+    if len(arguments.data) > 1 or arguments.leave_out or arguments.test_gpu or arguments.baselines:
         raise UsageError(
             "a folder of measured steps is judged alone",
             " ".join(arguments.data),
-            "the folder, and --weights or --format",
+            "the folder, and --weights, --card or --format",
             "run it by itself",
         )
+    before, after = _around_table(Path(arguments.card)) if arguments.card else ("", "")
     figures = evaluate_steps(arguments.data[0], load_predictor(arguments.weights), progress)
+    table = steps_table(figures)
+    if arguments.card:
+        write_text(Path(arguments.card), before + "\n".join([CARD_MARK, "", *table, ""]) + after)
     if arguments.format == "json":
         print(json.dumps(_finite(figures), indent=2, default=_plain, allow_nan=False))
     else:
+        print("\n".join(table) + "\n")
         show_steps(figures)
     return 0
 
 
+def _around_table(path: Path) -> tuple[str, str]:
+    """A text before the mark of its table of steps, and after the table.
+
+    Raises:
+        InputError: It has no place for one.
+    """
+    before, mark, after = path.read_text(encoding="utf-8").partition(CARD_MARK)
+    if not mark:
+        raise InputError(f"{path}: no place for the table", None, f"a line {CARD_MARK}, with the table below it", "add one")
+    rest = itertools.dropwhile(lambda line: line.startswith("|"), after.lstrip("\n").splitlines(keepends=True))
+    return before, "".join(rest)
+
+
+CARD_MARK = "<!-- advisor evaluate STEPS --card -->"
+GOALS = {
+    "serving total": (4, 6),
+    "serving prefill": (4, 7),
+    "serving decode": (4, 7),
+    "fp32 inference": (4, 5),
+    "fp32 training": (4, 4),
+    "torch.compile": (None, 7),
+    "four GPUs": (None, 4),
+    "served point": (15, 20),
+}
+"""Errors in percent to reach on GPUs whose operators the weights know, and on others; of served points the median."""
+
+
+def steps_table(figures: dict[str, Any]) -> list[str]:
+    """The errors of whole steps in percent as a Markdown table, a line each: GPUs seen and left out, what is to be reached, and others'."""
+    from advisor.gpus.hardware import load_gpu
+
+    suites, lines = figures["suites"], []
+    for name, goal in GOALS.items():
+        key = "median_percent" if name == "served point" else "mape_percent"
+        whole = suites.get(f"{name}, others")
+        parts = [suites.get(f"{name}, GPUs {which}") for which in ("seen", "left out")]
+        cells = [f"{part[key]:.1f} ({part['cases']})" if part else "–" for part in parts]
+        cells += [" / ".join("–" if each is None else f"{each}" for each in goal), f"{whole['coverage_percent']:.0f} %" if whole else "–"]
+        peers = whole["peers_mape_percent"] if whole else {}
+        cells += [f"{peers[peer]:.1f}" if peer in peers else "–" for peer in ("pipeweave", "neusight")]
+        lines.append(f"| {name}{', median' if key == 'median_percent' else ''} | {' | '.join(cells)} |")
+    for link in ("NVLink", "PCIe"):
+        mine = [each for gpu, each in figures["all_reduce"].items() if (load_gpu(gpu).fabric_bytes_per_s is None) == (link == "PCIe")]
+        if mine:
+            cells = [f"{sum(each[which] for each in mine) / len(mine):.1f} ({len(mine)} GPUs)" for which in ("seen", "left out")]
+            lines.append(f"| all-reduce, {link} | {' | '.join(cells)} | 5 / 10 | – | – | – |")
+    heads = ("steps", "GPUs seen (cases)", "GPUs left out", "goal", "in 80 %", "PipeWeave", "NeuSight")
+    return [f"| {' | '.join(heads)} |", "| " + " | ".join("---" for _ in heads) + " |", *lines]
+
+
 def show_steps(figures: dict[str, Any]) -> None:
-    """The table of whole steps, ours beside the published predictors."""
+    """Every suite of whole steps, ours beside the published predictors, and every case."""
     print("mean absolute errors of the measured latency, percent; constants of every GPU are fitted without it")
     print(f"throttled boards: {', '.join(figures['throttled'])} (nothing is fitted to them)\n")
     peers = list(dict.fromkeys(name for f in figures["suites"].values() for name in f["peers_mape_percent"]))
     heads = "".join(f"{head:>10}" for head in ("cases", "ours", "median", "bias", "in 80 %", *peers))
-    print(f"{'steps':<36}{heads}")
+    print(f"{'steps':<48}{heads}")
     for name, f in figures["suites"].items():
         ours = f"{f['cases']:>10}" + "".join(
             f"{f[key]:>10.1f}" for key in ("mape_percent", "median_percent", "bias_percent", "coverage_percent")
         )
         found = f["peers_mape_percent"]
-        print(f"{name:<36}{ours}" + "".join(f"{found[peer]:>10.1f}" if peer in found else f"{'–':>10}" for peer in peers))
+        print(f"{name:<48}{ours}" + "".join(f"{found[peer]:>10.1f}" if peer in found else f"{'–':>10}" for peer in peers))
     print()
     for each in figures["cases"]:
         off = 100 * (each["predicted_ms"] / each["measured_ms"] - 1)
-        found = f"{each['measured_ms']:>12.2f} ms measured{each['predicted_ms']:>12.2f} predicted{off:>8.1f} %"
         found = f"{each['measured_ms']:>12.2f} ms measured{each['predicted_ms']:>12.2f} predicted{off:>8.1f} %"
         print(f"{each['suite']:<18}{each['run']:<52}{found}")
 
@@ -228,18 +315,18 @@ def show_splits(splits: dict[str, Any]) -> None:
         print(f"{split:<40}{'rows':>8}{'MAPE %':>9}{'median %':>10}{'bias %':>8}{'in 80 % interval':>18}{'below bound':>13}")
         for kind, f in kinds.items():
             print(f"{kind:<40}{_errors(f)}{f['bound_violations']:>12}")
-            for group in ("per_gpu", "per_type", "per_implementation"):
-                for name, g in f[group].items() if len(f[group]) > 1 else ():
-                    print(f"  {name:<38}{_errors(g)}{g['bound_violations']:>12}")
+            for name, g in [each for group in GROUPS if len(f.get(group, ())) > 1 for each in f[group].items()]:
+                print(f"  {name:<38}{_errors(g)}{g['bound_violations']:>12}")
         print()
 
 
+GROUPS = ("per_gpu", "per_type", "per_implementation", "per_ranks")
 TITLES = {"served": "as served", "exact": "known configuration", "best": "best of a sweep (the ceiling)"}
 
 
 def _errors(f: dict[str, Any]) -> str:
     cells = f"{f['rows']:>8}{f['mape_percent']:>9.2f}{f['median_percent']:>10.2f}{f['bias_percent']:>8.2f}"
-    return cells + (f"{f['coverage_percent']:>17.1f} " if "coverage_percent" in f else "")
+    return cells + (f"{f['coverage_percent']:>17.1f} " if "coverage_percent" in f else " " * 18)
 
 
 def _lines(total: dict[str, Any], per_gpu: dict[str, Any]) -> None:

@@ -14,11 +14,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import sys
 from typing import TYPE_CHECKING
 
 from advisor.cli import options
-from advisor.cli.kernel_options import add_kernel_arguments, launch_options
+from advisor.cli.options import add_kernel_arguments, launch_options
 from advisor.gpus.hardware import GpuSpec, load_gpu
 from advisor.system.errors import AdvisorError, InputError, UsageError
 
@@ -39,12 +40,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--routing", metavar="FILE", help="its token slots per expert; default uniform")
     add_kernel_arguments(parser)
     parser.add_argument("--cache", choices=("cold", "warm"), default="warm", help="what the L2 holds when the kernel starts")
-    options.add_untrusted_argument(parser)
+    options.add_compiling_arguments(parser)
     parser.add_argument("--format", choices=("text", "json"), default="text")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Compile, count, show."""
+    from advisor.advising.missing_options import missing_options, options_besides
     from advisor.advising.targets.resolve import bundled_kernel
     from advisor.compiled.launches.launch import inspect_launch
     from advisor.compiled.launches.launch_options import one_launch
@@ -63,7 +65,10 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError("inspect needs to know what to compile for", None, "--target sm_90 or --gpu NAME")
     gpu = gpu or gpu_of(target)
     launch = one_launch(source, kernel, launch_options(arguments), gpu)
-    print(_shown(inspect_launch(launch, target), gpu, arguments))
+    inspection = inspect_launch(launch, target)
+    print(_shown(inspection, gpu, arguments))
+    if arguments.format == "text" and (lacking := missing_options(inspection)):
+        print(f"  To say it: {' '.join([shlex.join(['advisor', *sys.argv[1:]]), *options_besides(inspection), *lacking])}")
     return 0
 
 

@@ -33,9 +33,9 @@ from advisor.cli.options import (
     token_counts,
     warn,
 )
-from advisor.rendering.progress import StatusLine
 from advisor.gpus.hardware import load_gpu, match_device_name
 from advisor.system.errors import NothingMatchedError, UsageError
+from advisor.system.progress import StatusLine
 from advisor.system.temporary import temporary_folder
 
 if TYPE_CHECKING:

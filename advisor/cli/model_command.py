@@ -15,6 +15,7 @@ import argparse
 import dataclasses
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -64,8 +65,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Predict and print."""
     from advisor.gpus.hardware import load_gpu
     from advisor.learned import load_predictor
-    from advisor.rendering.steps.page import step_page
     from advisor.rendering.steps.text import step_text
+    from advisor.steps.collectives import ENGINES
     from advisor.steps.model_config import load_architecture
     from advisor.steps.step import StepRequest, predict_step
     from advisor.steps.trace import read_trace, with_measured
@@ -75,6 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
     model = load_architecture(arguments.model)
     split = Split(tensor=arguments.tp, pipeline=arguments.pp, experts=arguments.ep)
     gpus = [load_gpu(name) for name in options.gpu_names(arguments.gpu)]
+    halved = model.dtype == "fp32" and arguments.engine in ENGINES  # the engines load such weights in 16 bits
     predictor = load_predictor(arguments.weights)
     command = "advisor " + " ".join(sys.argv[1:])
     results = [
@@ -84,7 +86,7 @@ def run(arguments: argparse.Namespace) -> int:
                 load=load,
                 split=split,
                 engine=arguments.engine,
-                dtype=arguments.dtype,
+                dtype=arguments.dtype or ("bf16" if halved else None),
                 eager=True if arguments.eager else None,
                 training=arguments.train,
                 replicas=arguments.dp,
@@ -100,23 +102,29 @@ def run(arguments: argparse.Namespace) -> int:
         if len(results) > 1:
             raise UsageError("--measured is of one step", f"{len(results)} steps", "one GPU and one batch", "name one of each")
         results = [with_measured(results[0], read_trace(arguments.measured))]
-    found = [_document(result) for result in results]
-    document = json.dumps(found[0] if len(found) == 1 else found, indent=2, ensure_ascii=False)
     if arguments.output:
-        place = Path(arguments.output)
-        options.write_text(place / "model.html", step_page(results, __version__))
-        options.write_text(place / "model.json", document)
+        write_steps(results, Path(arguments.output), "model.html", "model.json")
     if arguments.format == "json":
-        print(document)
+        print(as_json(results))
     else:
         print("\n\n".join(step_text(result) for result in results))
     return 0
 
 
-def _document(result: StepResult) -> dict[str, object]:
+def write_steps(results: Sequence[StepResult], folder: Path, page: str, document: str) -> None:
+    """Write the page and the JSON document of steps."""
+    from advisor.rendering.steps.page import step_page
+
+    options.write_text(folder / page, step_page(results, __version__))
+    options.write_text(folder / document, as_json(results))
+
+
+def as_json(results: Sequence[StepResult]) -> str:
+    """One step as an object, several as a list."""
     from advisor.result.step import STEP_SCHEMA_VERSION
 
-    return {"schema_version": STEP_SCHEMA_VERSION, **dataclasses.asdict(result)}
+    found = [{"schema_version": STEP_SCHEMA_VERSION, **dataclasses.asdict(result)} for result in results]
+    return json.dumps(found[0] if len(found) == 1 else found, indent=2, ensure_ascii=False)
 
 
 def _loads(arguments: argparse.Namespace) -> list[Load]:

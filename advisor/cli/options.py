@@ -9,11 +9,16 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
-from advisor.gpus.hardware import GpuSpec, load_gpu
+from advisor.gpus.hardware import GpuSpec, gpus_with_words_of, load_gpu, match_device_name
+from advisor.result.schema import LAUNCH_OPTIONS
 from advisor.system.errors import NoRoomError, UsageError, printable
+from advisor.system.settings import check_compile_limit
 from advisor.system.writing import replacing
+
+if TYPE_CHECKING:
+    from advisor.compiled.launches.launch_options import LaunchOptions
 
 FORMATS = ("text", "json", "md")
 LARGEST_SIZE = 2**31 - 1
@@ -41,14 +46,14 @@ def _positive(text: str, expected: str) -> int:
     return value
 
 
-def days(text: str) -> float:
-    """A number of days, zero or more."""
+def amount_of_time(text: str) -> float:
+    """A number of days, or of seconds, zero or more."""
     try:
         value = float(text)
     except ValueError:
         value = math.nan
     if not (math.isfinite(value) and value >= 0):
-        raise argparse.ArgumentTypeError(f"must be a number of days, 0 or more, as in 30 or 0.5 (got {text!r})")
+        raise argparse.ArgumentTypeError(f"must be a number, 0 or more, as in 30 or 0.5 (got {text!r})")
     return value
 
 
@@ -106,9 +111,9 @@ def operand_type(text: str) -> str:
     return name
 
 
-def add_model_arguments(parser: argparse.ArgumentParser) -> None:
-    """`--model`, `--hidden-size`, `--top-k`, `--tensor-parallel`, `--expert-parallel`."""
-    parser.add_argument("--model", metavar="NAME", help="model the table belongs to, e.g. Qwen3-30B-A3B")
+def add_model_arguments(parser: argparse.ArgumentParser, more: str = "") -> None:
+    """`--model`, of which there may be `more` to say, `--hidden-size`, `--top-k`, `--tensor-parallel`, `--expert-parallel`."""
+    parser.add_argument("--model", metavar="NAME", help=f"model the table belongs to, e.g. Qwen3-30B-A3B{more}")
     parser.add_argument("--hidden-size", type=positive_integer, metavar="H", help="hidden size (the K of w13)")
     parser.add_argument("--top-k", type=positive_integer, metavar="K", help="experts per token")
     parser.add_argument("--tensor-parallel", type=positive_integer, metavar="P", help="GPUs each expert is split over")
@@ -138,7 +143,7 @@ def token_counts(groups: list[list[int]] | None, sizes: Sequence[Mapping[str, in
 
 
 def gpu_names(groups: Sequence[str]) -> list[str]:
-    """The names of `--gpu A --gpu B,C`, each once; the path of a TOML file may have commas.
+    """The names of `--gpu A --gpu B,C`, each once; the path of a TOML file may have commas. What a near name is taken for is said.
 
     Raises:
         UsageError: One names nothing.
@@ -149,6 +154,9 @@ def gpu_names(groups: Sequence[str]) -> list[str]:
         if not any(parts):
             raise UsageError("--gpu names no GPU", repr(group), "a name that `advisor gpus` lists", "leave the option out, or name one")
         names |= dict.fromkeys(filter(None, parts))
+    for name in names:
+        if match_device_name(name) is None and len(meant := gpus_with_words_of(name)) == 1:
+            note(f"--gpu {name}: taken for {meant[0].name} ({meant[0].device_names[0]})")
     return list(names)
 
 
@@ -218,19 +226,28 @@ def note(message: str) -> None:
     print(f"advisor: {message}", file=sys.stderr)
 
 
-def add_untrusted_argument(parser: argparse.ArgumentParser) -> None:
-    """`--untrusted`, which `require_room` reads."""
+def add_compiling_arguments(parser: argparse.ArgumentParser) -> None:
+    """`--compile-limit` and `--untrusted`, which `require_room` reads."""
+    parser.add_argument(
+        "--compile-limit",
+        metavar="S[,ALL]",
+        help="seconds that one compilation may take (120), and all of them together; what is not compiled by then timed out",
+    )
     parser.add_argument(
         "--untrusted", action="store_true", help="a stranger's kernel: refuse to compile it where nothing holds it (`advisor doctor`)"
     )
 
 
 def require_room(arguments: argparse.Namespace) -> None:
-    """Raises where what is to be compiled is a stranger's and this machine has no room for it.
+    """Sets how long compilations may take, and raises where what is to be compiled is a stranger's and this machine has no room for it.
 
     Raises:
         NoRoomError: A wall does not stand.
+        UsageError: The limit is none.
     """
+    if arguments.compile_limit:
+        check_compile_limit(arguments.compile_limit, "--compile-limit")
+        os.environ["ADVISOR_COMPILE_LIMIT"] = arguments.compile_limit
     if not arguments.untrusted:
         return
     from advisor.compiled.compiler.pool import room_lacks
@@ -269,3 +286,69 @@ def existing_file(path: str) -> Path:
     if not found.exists():
         raise UsageError(f"{path}: no such file", None, None, "check the path")
     return found
+
+
+def add_kernel_arguments(parser: argparse.ArgumentParser) -> None:
+    """Constants, arguments, types, grid and launch options of a kernel."""
+    group = parser.add_argument_group("a kernel in a file")
+    group.add_argument("--constexpr", action="append", default=[], metavar="NAME=VALUE", help="a tl.constexpr argument")
+    group.add_argument(
+        "--arg", action="append", default=[], metavar="NAME=VALUE", help="value of a number, or of a tuple: 'strides=(4096,1)'"
+    )
+    group.add_argument("--content", action="append", default=[], metavar="NAME=VALUE", help="what an index tensor holds everywhere")
+    group.add_argument("--signature", metavar="TYPES", help='"*fp16,*fp16,i32" in order, or "x_ptr=*fp16,n=i32"')
+    group.add_argument("--element", metavar="TYPE", help="type behind pointers whose type is not given (fp16)")
+    group.add_argument("--grid", metavar="X[,Y[,Z]]", help="programs; an expression over arguments: 'cdiv(M, BLOCK_M),8'")
+    for name in LAUNCH_OPTIONS:
+        group.add_argument("--" + name.replace("_", "-"), type=positive_integer, metavar="N")
+    group.add_argument("--op", metavar="NAME", help="operator of a kernel that its file describes (KERNELS)")
+    group.add_argument(
+        "--toml",
+        metavar="FILE",
+        help="the same in a file: signature, constexprs, arguments, grid, num_warps, configs, …, and what only a file says: [contents] of "
+        "index tensors, [sizes] in elements and [shapes] of tensors (x_ptr = [65536, 4096])",
+    )
+
+
+def launch_options(arguments: argparse.Namespace) -> LaunchOptions:
+    """The options of a kernel's launch.
+
+    Raises:
+        UsageError, InputError: It is malformed.
+    """
+    from advisor.compiled.launches import written_values
+    from advisor.compiled.launches.launch_options import LaunchOptions
+    from advisor.tables.routing import read_routing
+
+    given = {name: getattr(arguments, name) for name in LAUNCH_OPTIONS}
+    routing = getattr(arguments, "routing", None)
+    return LaunchOptions(
+        signature=arguments.signature,
+        constexprs=written_values.assignments(arguments.constexpr, "--constexpr"),
+        arguments=written_values.numbers(arguments.arg, "--arg"),
+        contents=written_values.numbers(arguments.content, "--content"),
+        options={k: v for k, v in given.items() if v is not None},
+        grid=arguments.grid,
+        element=written_values.type_name(arguments.element) if arguments.element else None,
+        toml=written_values.read_toml(arguments.toml) if arguments.toml else {},
+        sizes=arguments.sizes or {},
+        op=arguments.op,
+        dtype=arguments.dtype,
+        routing=read_routing(routing) if routing else None,
+    )
+
+
+def given_for_a_kernel(arguments: argparse.Namespace) -> tuple[str, ...]:
+    """Options given that only a kernel in a file has, as they are written."""
+    named = [
+        ("constexpr", "--constexpr"),
+        ("arg", "--arg"),
+        ("content", "--content"),
+        ("signature", "--signature"),
+        ("element", "--element"),
+        ("grid", "--grid"),
+        ("op", "--op"),
+        ("toml", "--toml"),
+    ]
+    named += [(name, "--" + name.replace("_", "-")) for name in LAUNCH_OPTIONS]
+    return tuple(option for name, option in named if getattr(arguments, name))

@@ -14,9 +14,8 @@ import sys
 from pathlib import Path
 
 from advisor.cli.options import file_output
-from advisor.compiled.recorder import hook
-from advisor.system.programs import command_of, run_hooked
 from advisor.system.counting import agree, several
+from advisor.system.programs import program_of, run_with
 from advisor.system.writing import unwritable
 
 SHOWN = 10
@@ -45,7 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Run the program with the recorder on its path; its exit code is returned."""
     from advisor.rows.launches import FORMAT, read_launches
 
-    command = command_of(arguments.command, "advisor record -o LAUNCHES.jsonl -- python train.py")
+    command = program_of(arguments.command, "advisor record -o LAUNCHES.jsonl -- python train.py")
     output = Path(arguments.output).absolute()
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
@@ -53,7 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
     except OSError as error:
         raise unwritable(output, error, "name another file with -o") from None
     variables = {"ADVISOR_RECORD": str(output), "ADVISOR_RECORD_CONTENTS": ",".join(arguments.contents)}
-    code = run_hooked(command, Path(hook.__file__).parent, variables, f"interrupted; what was launched until then is in {arguments.output}")
+    code = run_with(command, variables, f"interrupted; what was launched until then is in {arguments.output}")
     records = read_launches(output)
     kernels = {launch.kernel for launch in records.launches}
     times = sum(launch.count for launch in records.launches)

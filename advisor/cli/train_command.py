@@ -8,6 +8,9 @@ Folders of measured operators as aiconfigurator publishes them (<gpu>/<operator>
 tuned tables give the weights of library kernels, silicon.npz of those shipped. Rows below the bound, or 2.5 times off their neighbours, are
 left out and counted on stderr.
 
+A folder with launches.jsonl (kernels of published packages, fetched with pip and parsed) gives ceilings/kernels.json, the constants of
+compiled kernels without matrix products.
+
 examples:
   advisor train rows.csv -o mine.npz
   advisor train rows.csv -o mine.npz --exclude-gpu H20
@@ -62,6 +65,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Train and write."""
     from advisor.learned import weights
+    from advisor.training.published_kernels import fitting
+    from advisor.training.published_kernels.launches import is_layout
     from advisor.training.training import train
 
     check_writable(arguments.output)
@@ -71,12 +76,16 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.card:
         check_writable(arguments.card)
     excluded = [load_gpu(name).name for name in arguments.exclude_gpu]
-    fitted = train(
-        arguments.data,
-        exclude_gpus=excluded,
-        exclude_models=arguments.exclude_model,
-        progress=lambda text: print(f"advisor: {text}", file=sys.stderr, flush=True),
-    )
+
+    def progress(text: str) -> None:
+        print(f"advisor: {text}", file=sys.stderr, flush=True)
+
+    if all(map(is_layout, arguments.data)):
+        constants = fitting.train(arguments.data, excluded, progress)
+        write_text(Path(arguments.output), json.dumps(constants, indent=1) + "\n")
+        print(f"{arguments.output}: constants of compiled kernels, fitted to launches on {', '.join(constants['gpus'])}")
+        return 0
+    fitted = train(arguments.data, exclude_gpus=excluded, exclude_models=arguments.exclude_model, progress=progress)
     weights.save(fitted, arguments.output)
     if arguments.card:
         from advisor.training.evaluate import write_card

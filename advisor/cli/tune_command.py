@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING
 
 from advisor.cli import options
 from advisor.cli.measure_command import _sizes, duration_s
-from advisor.rendering.progress import StatusLine
 from advisor.system.errors import InputError, UsageError
+from advisor.system.progress import StatusLine
 
 if TYPE_CHECKING:
     from advisor.tuning import Order, Row, Tuned

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import cast
 
 from advisor import __version__
 from advisor.advising.targets import Request
@@ -14,7 +15,7 @@ from advisor.comparison.headline import counts, headline, means
 from advisor.comparison.settings import Settings
 from advisor.gpus.hardware import GpuSpec, load_gpu
 from advisor.learned.base import Predictor
-from advisor.result.comparison_schema import Compared, ComparisonResult, Subject
+from advisor.result.comparison_schema import Compared, ComparisonResult, ResourceRow, Subject
 
 DEFAULT_GPUS = ("H100", "H200")
 
@@ -65,6 +66,7 @@ def assemble(
     warnings: Sequence[str] = (),
     skipped: Sequence[str] = (),
     unjudged: int = 0,
+    renamed: Sequence[str] = (),
 ) -> ComparisonResult:
     """The result of the subjects: counts, headline and gate."""
     subjects = _told_apart(subjects)
@@ -72,15 +74,14 @@ def assemble(
     conditions = gates.conditions(wanted if wanted is not None else gates.DEFAULT)
     measured, static = counts(subjects)
     measured_mean, static_mean = means(subjects)
-    shown = dict.fromkeys(
-        gpu for subject in subjects for gpu in (*(row.gpu for row in subject.measured), *(row.gpu for row in subject.static))
-    )
+    groups = [rows for subject in subjects for rows in (subject.measured, subject.static, subject.resources)]
+    shown = dict.fromkeys(gpu for rows in groups for row in cast(Sequence[ResourceRow], rows) for gpu in row.gpu.split(", "))
     return ComparisonResult(
         tool_version=__version__,
         command=options.command,
         base=base,
         head=head,
-        gpus=tuple(shown) or tuple(gpu.name for gpu in gpus),
+        gpus=tuple(sorted(shown, key=[*(gpu.name for gpu in gpus), *shown].index)) or tuple(gpu.name for gpu in gpus),
         predictor="; ".join(_sources(subjects)) or predictor.name,
         headline=headline(subjects, measured, static),
         measured_counts=measured,
@@ -92,6 +93,7 @@ def assemble(
         warnings=tuple(warnings),
         room=options.room,
         skipped=tuple(skipped),
+        renamed=tuple(renamed),
     )
 
 

@@ -56,6 +56,7 @@ class ChangedFiles:
     moved: MovedKernels = field(default_factory=MovedKernels)
     launched: LaunchedElsewhere = field(default_factory=LaunchedElsewhere)
     importing: Mapping[str, str] = field(default_factory=dict)  # unchanged files that import a changed one, each with that
+    renamed: list[str] = field(default_factory=list)  # kernels that are the same under another name or in another file, as they are found
 
     def reached(self, change: FileChange, by: str) -> list[Subject]:
         """What there is to say of an unchanged file that imports from a changed one, `by`."""
@@ -166,6 +167,7 @@ class ChangedFiles:
                 left=left,
                 launchers=launchers,
                 importing=self.importing,
+                renamed_only=self.renamed,
             )
             found = [self._still_launched(each, after, change.head) for each in found]
             left_out = before.left_out or after.left_out
@@ -245,7 +247,14 @@ def _without_folder(subject: Subject, folder: str) -> Subject:
             text = text.replace(f"{folder}/{side}/", "")
         return text
 
+    def cleaned(finding: Finding) -> Finding:
+        return replace(finding, source_file=clean(finding.source_file)) if finding.source_file is not None else finding
+
     rows = tuple(replace(row, reason=clean(row.reason)) for row in subject.resources)
+    static = tuple(
+        replace(row, new_findings=tuple(map(cleaned, row.new_findings)), cured_findings=tuple(map(cleaned, row.cured_findings)))
+        for row in subject.static
+    )
     failures = tuple(replace(each, reason=clean(each.reason)) for each in subject.failures)
     issues = tuple(replace(each, evidence=clean(each.evidence)) for each in subject.new_issues)
-    return replace(subject, notes=tuple(map(clean, subject.notes)), resources=rows, failures=failures, new_issues=issues)
+    return replace(subject, notes=tuple(map(clean, subject.notes)), static=static, resources=rows, failures=failures, new_issues=issues)

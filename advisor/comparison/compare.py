@@ -34,6 +34,11 @@ def compare_trees(base: Tree, head: Tree, options: Options, predictor: Predictor
     What gates and which GPUs matter is the base's word, so that a change cannot excuse itself; where the base has no
     advisor.toml, the head's is taken, and the result says so.
     """
+    with Compiling(wanted=options.compiling) as compiling:  # its budget runs from here
+        return _compared(base, head, options, predictor, compiling)
+
+
+def _compared(base: Tree, head: Tree, options: Options, predictor: Predictor, compiling: Compiling) -> ComparisonResult:
     relevant = [change for change in moved_tables(changes(base, head)) if PurePosixPath(change.path).suffix in (".json", ".py", ".csv")]
     relevant = sized(relevant, base, head)
     base.fetch([change.base for change in relevant if change.base is not None])
@@ -54,7 +59,7 @@ def compare_trees(base: Tree, head: Tree, options: Options, predictor: Predictor
         settings=settings,
         gpus=gpus,
         predictor=predictor,
-        compiling=Compiling(wanted=options.compiling),
+        compiling=compiling,
         moved=moved,
         launched=launched,
         importing={change.path: by for change, by in importing.changes.items()},
@@ -107,6 +112,7 @@ def compare_trees(base: Tree, head: Tree, options: Options, predictor: Predictor
         warnings=warnings,
         skipped=skipped,
         unjudged=unjudged,
+        renamed=files.renamed,
     )
 
 

@@ -51,7 +51,7 @@ def gate(subjects: Sequence[Subject], wanted: tuple[str, ...], *, unjudged: int 
     elif not triggered and not comparable(subjects):
         sentence = "Nothing could be compared: no row has two sides that can be."
     elif not triggered:
-        sentence = f"Passed: it fails on {listed}." if wanted else "Nothing gates (--fail-on none)."
+        sentence = f"Passed: nothing that gates ({listed})." if wanted else "Nothing gates (--fail-on none)."
     else:
         shown = "; ".join(triggered[:SHOWN]) + (f"; and {len(triggered) - SHOWN} more" if len(triggered) > SHOWN else "")
         sentence = f"Not passed: {shown}."

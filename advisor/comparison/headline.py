@@ -40,23 +40,64 @@ def _mean(changes: Sequence[float]) -> float | None:
 
 
 def headline(subjects: Sequence[Subject], measured: dict[str, int], static: dict[str, int]) -> str:
-    """A sentence, and one that names what is worst in it: what is certain to fail and kernels that no longer compile first, of which no
-    other verdict means much; then measured verdicts where something was run, else predictions, and that they are that."""
-    rest = _verdicts(subjects, measured, static)
-    lost = [subject for subject in subjects if _no_longer_compiles(subject) and not subject.failures]
-    which = "kernel no longer compiles" if len(lost) == 1 else "kernels no longer compile"
-    if lost:
-        launches = f"{'its' if len(lost) == 1 else 'their'} launches ({_several([subject.title for subject in lost])})"
-        rest = f"{len(lost)} {which} with what is known of {launches}; {rest}"
+    """A sentence that begins with what is certain and large: what is to fail, what no longer compiles or does again, spills, and the
+    configurations that are tuned over; then measured verdicts where something was run, else predictions, and that they are that; and what
+    is worst is named."""
     certain = [
         f"{' '.join(filter(None, (subject.title, failure.what)))} ({_short(failure.reason)})"
         for subject in subjects
         for failure in subject.failures
     ]
-    if certain:
-        rest = f"Certain to fail: {_several(certain)}; {rest}"
+    first = [f"Certain to fail: {_several(certain)}"] if certain else []
+    lost = [subject for subject in subjects if _refused(subject, "head") and not subject.failures]
+    if lost:
+        launches = f"{'its' if len(lost) == 1 else 'their'} launches ({_several([subject.title for subject in lost])})"
+        first.append(f"{_counted(len(lost), 'kernel')} no longer compile{'s' * (len(lost) == 1)} with what is known of {launches}")
+    again = [subject.title for subject in subjects if _refused(subject, "base")]
+    if again:
+        first.append(f"{_counted(len(again), 'kernel')} compile{'s' * (len(again) == 1)} again ({_several(again)})")
+    for word, grown in (("New or more spills", True), ("Spills gone or fewer", False)):
+        if spills := [text for subject in subjects if (text := _spills(subject, grown))]:
+            first.append(f"{word}: {_several(spills)}")
+    if tuned := [
+        f"{_short_name(subject)} ({_configurations(subject)})"
+        for subject in subjects
+        if subject.kind == "kernel" and (subject.configurations_added or subject.configurations_removed)
+    ]:
+        first.append(f"Other configurations to tune over: {_several(tuned)}")
     named = "; ".join(f"{word}: {_several(worst)}" for word, worst in _worst(subjects).items())
-    return f"{rest}. {named[:1].upper()}{named[1:]}" if named else rest
+    text = "; ".join([*first, _verdicts(subjects, measured, static)])
+    return f"{text}. {named[:1].upper()}{named[1:]}" if named else text
+
+
+def _counted(count: int, word: str) -> str:
+    return f"{count} {word}{'s' * (count != 1)}"
+
+
+def _short_name(subject: Subject) -> str:
+    return subject.title.rpartition("::")[2]
+
+
+def _configurations(subject: Subject) -> str:
+    """`18 → 90`, or what came and went where both do not say how many there are."""
+    came, went = len(subject.configurations_added), len(subject.configurations_removed)
+    before, after = subject.configurations
+    return f"{before} → {after}" if before != after else f"{went} replaced" if came == went else f"{came} more, {went} fewer"
+
+
+def _spills(subject: Subject, grown: bool) -> str:
+    """The largest change of spills one way: `attn_fwd on H100 0 → 6,232 B`."""
+    known = [
+        (row.head.spill_bytes - row.base.spill_bytes, row)
+        for row in subject.resources
+        if row.base is not None and row.head is not None and row.base.spill_bytes is not None and row.head.spill_bytes is not None
+    ]
+    worst = max((each for each in known if (each[0] > 0 if grown else each[0] < 0)), key=lambda each: abs(each[0]), default=None)
+    if worst is None:
+        return ""
+    row = worst[1]
+    assert row.base is not None and row.head is not None
+    return f"{row.kernel} on {row.gpu} {row.base.spill_bytes:,} → {row.head.spill_bytes:,} B per thread"
 
 
 def _worst(subjects: Sequence[Subject]) -> dict[str, list[str]]:
@@ -66,6 +107,7 @@ def _worst(subjects: Sequence[Subject]) -> dict[str, list[str]]:
     gpus = {row.gpu for subject in subjects for row in subject.measured} | {row.gpu for subject in subjects for row in subject.static}
     for subject in subjects:
         name = f"{subject.title} " if len(subjects) > 1 else ""
+        of_kernel = bool(subject.resources) and all(row.label.startswith("grid ") for row in subject.static)
         alike: dict[tuple[str, str, str], list[str]] = {}
         for row in sorted(subject.static, key=lambda row: -abs(row.change or 0.0)):
             change = words.change_text(row.change)
@@ -77,7 +119,8 @@ def _worst(subjects: Sequence[Subject]) -> dict[str, list[str]]:
         for (word, gpu, why), labels in alike.items():
             on = f" on {gpu}" if len(gpus) > 1 else ""
             if word in found:
-                found[word].append(f"{name}{words.labels_text(labels)}{on}" + (f" ({_short(why)})" if why else ""))
+                what = _short_name(subject) if of_kernel else f"{name}{words.labels_text(labels)}"
+                found[word].append(f"{what}{on}" + (f" ({_short(why)})" if why else ""))
     worst = {word: each for word, each in found.items() if each and word != "predicted slower"}
     return worst or {word: each for word, each in found.items() if each}
 
@@ -91,9 +134,12 @@ def _short(reason: str) -> str:
     return reason if len(reason) <= LONGEST_REASON else reason[: LONGEST_REASON - 1].rstrip() + "…"
 
 
-def _no_longer_compiles(subject: Subject) -> bool:
-    """Whether the head of a kernel was refused where its base was compiled with the same; a kernel that was removed gives no reason."""
-    return any(row.base is not None and row.head is None and row.reason for row in subject.resources)
+def _refused(subject: Subject, side: str) -> bool:
+    """Whether one side of a kernel was refused where the other was compiled with the same; one that was removed gives no reason."""
+    other = {"head": "base", "base": "head"}[side]
+    return any(
+        getattr(row, side) is None and getattr(row, other) is not None and row.reason and not row.unfinished for row in subject.resources
+    )
 
 
 def _verdicts(subjects: Sequence[Subject], measured: dict[str, int], static: dict[str, int]) -> str:

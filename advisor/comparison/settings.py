@@ -11,6 +11,10 @@ problems = [{M = 64, N = 4096, K = 4096, dtype = "bf16"}, {M = 4096, N = 4096, K
 configuration = {BLOCK_M = "BLOCK_SIZE_M"}      # the kernel's names -> the family's, where they differ
 sizes = {M = "m", N = "n", K = "a_ptr.shape[1]"}  # of launches, by the kernel's arguments; dtype = "a_ptr" of recorded ones
 
+[kernels."kernels/own.py::my_kernel"]           # of no family: one launch, as `advisor advise` takes it
+args = {n_rows = 8192, n_cols = 4096}
+grid = "n_rows"                                 # where it does not follow from how the file launches the kernel
+
 [tables."*/E=128,*.json"]                       # a pattern of the whole path, as the shell's; the first that matches counts
 model = "Qwen3-30B-A3B"                         # or hidden_size and top_k
 tokens = [1, 64, 4096]                          # token counts to compare, in place of the table's own
@@ -36,7 +40,7 @@ from advisor.tables.names import SIZE_LIMIT
 FILE_NAME = "advisor.toml"
 LARGEST_BYTES = 256 * 1024
 TOP = ("gpus", "fail_on", "launches", "kernels", "tables")
-KERNEL = ("family", "op", "problems", "configuration", "sizes", "dtype")
+KERNEL = ("family", "op", "problems", "configuration", "sizes", "dtype", "args", "grid")
 TABLE = ("model", "hidden_size", "top_k", "tensor_parallel", "expert_parallel", "tokens")
 _BLOCK_SHAPE = re.compile(r"block_shape=\[(?!\[\])")  # not where it is written as `[[]` already
 PROBLEM_OPTIONS = ("op", "dtype", "weight_dtype", "output_dtype", "cache")
@@ -48,7 +52,7 @@ class KernelSettings:
 
     `configuration` maps the kernel's parameter names to the family's; `sizes` maps the family's sizes to expressions over the arguments
     of a launch: of recorded ones they say the problem, whose element type is that of the argument `dtype`, and in source what launches pass
-    for a problem.
+    for a problem. `args` are values of arguments and constants, and `grid` its programs, of a kernel that is judged at one launch.
     """
 
     family: str | None = None
@@ -57,6 +61,8 @@ class KernelSettings:
     configuration: Mapping[str, str] = field(default_factory=dict)
     sizes: Mapping[str, str] = field(default_factory=dict)
     dtype: str | None = None
+    args: Mapping[str, Any] = field(default_factory=dict)
+    grid: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,6 +143,10 @@ def _kernel(values: dict[str, Any], where: str) -> KernelSettings:
     problems = values.get("problems", [])
     if not isinstance(problems, list) or not all(isinstance(each, dict) for each in problems):
         raise InputError(f"{where}: problems", problems, "a list of {size = integer, dtype = text}")
+    arguments = _table(values.get("args", {}), f"{where}: args")
+    for name, value in arguments.items():
+        if not isinstance(value, bool | int | float | str):
+            raise InputError(f"{where}: args: {name}", value, "a number, a text, true or false")
     return KernelSettings(
         family=family,
         op=values.get("op"),
@@ -144,6 +154,8 @@ def _kernel(values: dict[str, Any], where: str) -> KernelSettings:
         configuration={str(k): str(v) for k, v in names.items()},
         sizes={str(k): str(v) for k, v in sizes.items()},
         dtype=str(values["dtype"]) if "dtype" in values else None,
+        args=arguments,
+        grid=",".join(map(str, grid)) if isinstance(grid := values.get("grid"), list) else str(grid) if grid is not None else None,
     )
 
 

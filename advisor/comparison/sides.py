@@ -68,6 +68,7 @@ def compare(
             tensor_parallel=tensor_parallel,
             expert_parallel=expert_parallel,
             assume=True,
+            distribution="random",
         ),
     )
     is_range = ".." in os.fspath(base) and os.fspath(head) == "HEAD"

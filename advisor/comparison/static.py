@@ -17,6 +17,8 @@ PREDICTED_TAU = 0.05
 of their error. On the published sweeps (default against nearly best configurations, analytical model,
 `tests/bench/test_predicted_changes.py`): of the changes that measured at least 10 % faster 82 % are called improved and none
 regressed; of those that measured 2 to 10 % faster 2 % are called regressed, of those within 2 % 9 %. Hence it gates only on request."""
+SHARED_ERROR = 0.7
+"""Of a prediction's error, what two configurations of one problem do not share, at most."""
 
 Group = Sequence[LaunchReport]
 """The launches that share one configuration: their times add up."""
@@ -147,11 +149,25 @@ def judge(
     change = head.predicted.us / against.predicted.us - 1
     if not math.isfinite(change):
         return "not comparable", "a prediction is not a number", None
+    doubt = doubt_of(against.predicted, head.predicted)
+    if PREDICTED_TAU <= abs(math.log1p(change)) < doubt:
+        return "within-doubt", f"within ±{100 * math.expm1(doubt):.0f} %, the doubt of such a prediction", change
     if change >= PREDICTED_TAU:
         return "predicted-regressed", f"the predictions differ by {100 * PREDICTED_TAU:.0f} % or more", change
     if change <= 1 / (1 + PREDICTED_TAU) - 1:
         return "predicted-improved", f"the predictions differ by {100 * PREDICTED_TAU:.0f} % or more", change
     return "predicted-unchanged", f"the predictions differ by less than {100 * PREDICTED_TAU:.0f} %", change
+
+
+def doubt_of(*latencies: Latency) -> float:
+    """By how much (a logarithm) two predictions of one problem have to differ to tell which is less: `SHARED_ERROR` of what the
+    wider interval allows.
+
+    Of the published sweeps pairs of configurations are predicted to 2 % (80 %, in what was learned); further out intervals are wider, and
+    most of what they allow is the problem's and common to both.
+    """
+    widths = [math.log(each.high_us / each.low_us) / 2 for each in latencies if each.low_us and each.high_us]
+    return SHARED_ERROR * max(widths, default=0.0)
 
 
 def _refusal(group: Group) -> str:

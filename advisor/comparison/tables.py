@@ -33,6 +33,7 @@ from advisor.tables.tables import Table, clamp
 LARGEST_TOKEN_COUNTS = 64
 """Token counts compared per table; the rest is said to be left out."""
 
+_KEY = re.compile(rb'"(\d{1,9})"\s*:')
 _STACK_FOLDER = re.compile(r"triton_[0-9A-Za-z_]{1,32}|vllm|sglang")
 
 
@@ -149,6 +150,8 @@ def table_subject(
                 found, said = [], [f"No prediction on {gpu.name}: {error}"]
             rows += found
             notes += [each for each in said if each not in notes]
+        lines = _entry_lines(head or b"")
+        rows = [replace(row, line=lines.get(row.id.removeprefix("M"))) for row in rows]
         return Subject(
             kind="table",
             title=PurePosixPath(path).name,
@@ -166,6 +169,11 @@ def table_subject(
                 told=(row.id.removeprefix("M") for row in rows if row.verdict in ("failed", "cannot-launch", "never-launches")),
             ),
         )
+
+
+def _entry_lines(data: bytes) -> dict[str, int]:
+    """The line of each entry of a table, by its key."""
+    return {found[1].decode(): data.count(b"\n", 0, found.start()) + 1 for found in _KEY.finditer(data)}
 
 
 def _is_unasked(version: _Version | None) -> bool:

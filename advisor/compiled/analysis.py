@@ -7,12 +7,14 @@ another kernel for the same problem could do less. That is said wherever it is s
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 import numpy as np
 
+from advisor.compiled import phases
 from advisor.compiled.demand.assembly import CodeFacts, read_facts
 from advisor.compiled.demand.beside_products import scales_blocks, unpacked_type
 from advisor.compiled.demand.costs import PRODUCTS, input_type
@@ -49,6 +51,7 @@ class KernelAnalysis:
     facts: CodeFacts
     work: Work = field(repr=False)
     asked: Demand = field(repr=False)
+    chain: phases.Chain
     pipelines: tuple[PipelineTime, ...]
     occupancy: Occupancy
     bound: Latency
@@ -60,10 +63,14 @@ class KernelAnalysis:
     gap_parts: tuple[GapPart, ...]
     unknowns: tuple[str, ...]
     guessed: frozenset[str]  # why it is not known how far the bound is away: guesses stand for it, in the prediction and in the bound
+    doubt_us: tuple[float, float] | None = None  # the least and the most where accesses may go to fewer bytes or to more
 
 
 CONSIDERABLE = 1.1
 """Where the bound of the likely work is so many times that of what is certain, it is said."""
+
+MOST_SCALARS = 3
+"""Scalars that are taken to be loaded one after another; more are addressed by arguments, and come together."""
 
 FLOP_PER_EXPONENTIAL = 4 * 512
 """From one exponential for as many FLOP of products on, a kernel is taken for one whose products wait for them: attention with heads of up
@@ -74,16 +81,17 @@ def kernel_analysis(inspection: Inspection, gpu: GpuSpec, cache: str = "warm", f
     """Bounds, schedule, latency and occupancy of one inspected launch on `gpu`."""
     facts = facts or read_facts(inspection.compiled)
     needed = work_of(inspection.demand, gpu)
-    asked = _demand(inspection, gpu, facts, cache)
+    asked, chain = _demand(inspection, gpu, facts, cache)
     least, config = bound(needed, gpu, cache), config_bound(needed, _certain(asked, inspection, gpu), gpu, cache)
-    likely_us = max(float(bound(likely_work_of(inspection.demand, gpu), gpu, cache).us.reshape(-1)[0]), float(least.us.reshape(-1)[0]))
+    likely = likely_work_of(inspection.demand, gpu)
+    likely_us = max(float(bound(likely, gpu, cache).us.reshape(-1)[0]), float(least.us.reshape(-1)[0]))
     plan = schedule(asked, gpu)
     us = float(np.atleast_1d(latency_us(asked, gpu))[0])
     bound_us = float(least.us.reshape(-1)[0])
-    predicted = Latency(us=us, origin="predicted", source=SOURCE) if math.isfinite(us) else None
+    predicted = _predicted(us, asked, gpu, bound_us) if math.isfinite(us) else None
     parts: tuple[GapPart, ...] = ()
     if predicted is not None:
-        split = gap(asked, gpu, least.us)
+        split = gap(asked, gpu, least.us, least_amounts(likely, gpu, cache)["dram"])
         if likely_us > CONSIDERABLE * bound_us:
             uncertain = np.minimum(likely_us - bound_us, split["efficiency"])
             split = {UNCERTAIN: uncertain, **split, "efficiency": split["efficiency"] - uncertain}
@@ -97,6 +105,7 @@ def kernel_analysis(inspection: Inspection, gpu: GpuSpec, cache: str = "warm", f
         facts=facts,
         work=needed,
         asked=asked,
+        chain=chain,
         pipelines=times,
         occupancy=Occupancy(
             ctas=round(float(asked.launched_ctas[0])),
@@ -119,19 +128,40 @@ def kernel_analysis(inspection: Inspection, gpu: GpuSpec, cache: str = "warm", f
         config_binding_pipeline=max(times, key=lambda each: each.time_us).pipeline,
         gap_parts=parts,
         unknowns=inspection.assumptions,
-        guessed=_guessed(inspection, gpu, cache, likely_us),
+        guessed=_guessed(inspection, gpu, cache),
+        doubt_us=_doubt_us(inspection, gpu, facts, cache),
     )
 
 
-def _guessed(inspection: Inspection, gpu: GpuSpec, cache: str, likely_us: float) -> frozenset[str]:
+def _predicted(us: float, asked: Demand, gpu: GpuSpec, floor_us: float) -> Latency:
+    """The latency; with an interval where launches like it were measured."""
+    if asked.phases is None:
+        return Latency(us=us, origin="predicted", source=SOURCE)
+    low, high = phases.shipped().interval(us, gpu)
+    return Latency(us=us, origin="predicted", source=SOURCE, low_us=max(low, min(floor_us, us)), high_us=high, coverage=0.8)
+
+
+def _doubt_us(inspection: Inspection, gpu: GpuSpec, facts: CodeFacts, cache: str) -> tuple[float, float] | None:
+    """The latencies if accesses of which it is not known where they go went to one program's bytes alone, and to other bytes each time;
+    None: it is known of all, or there is no grid, and hence no traffic to be in doubt of."""
+    if inspection.launch.grid is None or not guessed_places(inspection.demand):
+        return None
+    most = if_distinct(inspection.demand, inputs_of(inspection.launch, inspection.guess))
+    ends = [replace(inspection, demand=demand, likely=None) for demand in (inspection.least or inspection.demand, most)]
+    low, high = (float(latency_us(_demand(end, gpu, facts, cache)[0], gpu).reshape(-1)[0]) for end in ends)
+    return low, high
+
+
+def _guessed(inspection: Inspection, gpu: GpuSpec, cache: str) -> frozenset[str]:
     """Of what is not known, that on which it hangs how far the bound is away; where accesses go only if that may add considerable time,
     or where it is not known how often they are made."""
-    demand = inspection.demand
+    demand = inspection.least or inspection.demand
     trips, places = guessed_trips(demand), guessed_places(demand)
     if trips or not places:
         return trips | places
-    most = bound(likely_work_of(if_distinct(demand, inputs_of(inspection.launch, inspection.guess)), gpu), gpu, cache)
-    return places if float(most.us.reshape(-1)[0]) > CONSIDERABLE * likely_us else frozenset()
+    most = if_distinct(demand, inputs_of(inspection.launch, inspection.guess))
+    least_us, most_us = (float(bound(likely_work_of(each, gpu), gpu, cache).us.reshape(-1)[0]) for each in (demand, most))
+    return places if most_us > CONSIDERABLE * least_us else frozenset()
 
 
 def _column(value: float) -> np.ndarray:
@@ -227,7 +257,7 @@ def _work(demand: KernelDemand, counted: KernelDemand | CertainDemand, passing: 
     )
 
 
-def _demand(inspection: Inspection, gpu: GpuSpec, facts: CodeFacts, cache: str) -> Demand:
+def _demand(inspection: Inspection, gpu: GpuSpec, facts: CodeFacts, cache: str) -> tuple[Demand, phases.Chain]:
     demand, compiled = inspection.demand, inspection.compiled
     rows, cluster = demand.per_program, compiled.num_ctas
     working, ctas, largest = _ctas(rows, demand.scale, cluster)
@@ -248,6 +278,11 @@ def _demand(inspection: Inspection, gpu: GpuSpec, facts: CodeFacts, cache: str) 
     again = max(_wave_loads(inspection, slots / cluster, ctas / cluster) - sum(demand.likely_read_footprints.values()), 0.0)
     missed = again * float(residency.re_read_fraction(compulsory - in_place, gpu.l2_bytes)[0])
     extra = machine_work(compiled, demand, facts, gpu, ctas, slots / gpu.num_sms)
+    rounds, reductions, repeated = _of_one_program(inspection, gpu, min(slots, ctas), cluster)
+    missed += repeated + extra.spill_l2_bytes * float(residency.second_pass_fraction(_column(extra.spilled_at_once), gpu)[0])
+    dram = residency.likely_dram_bytes(compulsory + demand.likely_unused_bytes, gpu, cache, in_place)
+    nearest = float(np.clip(dram / np.maximum(compulsory, 1), 0, 1)[0])
+    chain = phases.Chain(rounds=rounds, reductions=reductions, from_dram=nearest)
     scattered = sum(a.unused_bytes for a in demand.accesses if a.kind == "load")
     issue = (fma / 1.5 + demand.xu_op + demand.alu_op) / gpu.warp_size + extra.access_instructions + tensor / instruction_flop
     per_cta = {
@@ -265,14 +300,14 @@ def _demand(inspection: Inspection, gpu: GpuSpec, facts: CodeFacts, cache: str) 
     elif kind is not None and not scales_blocks(compiled):
         rate = min(rate, gpu.plain_dot_share(kind))  # another kernel might give all blocks the scale 1
     trips = rows["trips"][working].mean() if working.size else 0.0
-    return Demand(
+    asked = Demand(
         per_cta={name: _column(amount / ctas) for name, amount in per_cta.items()},
         ctas=_column(ctas),
         launched_ctas=_column(max(demand.programs, 1) * cluster),
         cta_load_bytes=_column((requested + scattered) / ctas),
         cta_store_bytes=_column(stored / ctas),
         l2_bytes=_column(requested + stored + extra.sector_bytes + extra.spill_l2_bytes),
-        dram_bytes=residency.likely_dram_bytes(compulsory + demand.likely_unused_bytes, gpu, cache, in_place) + missed,
+        dram_bytes=dram + missed,
         compulsory_bytes=compulsory,
         useful_fraction=_column(_useful_fraction(demand)),
         k_iterations=_column(max(trips, 1.0)),
@@ -283,7 +318,40 @@ def _demand(inspection: Inspection, gpu: GpuSpec, facts: CodeFacts, cache: str) 
         useful=_useful(demand, gpu, per_cta, instruction_flop),
         largest_cta_ratio=largest,
         in_turn=0 < tensor < demand.xu_op * FLOP_PER_EXPONENTIAL,
+        phases=None if demand.total_tensor_flop else phases.shipped().phases(chain, gpu, cache),
     )
+    return asked, chain
+
+
+def _of_one_program(inspection: Inspection, gpu: GpuSpec, in_flight: float, cluster: int) -> tuple[float, int, float]:
+    """Of a program in the middle, the loads that wait for each other and the reductions; and the bytes that come from DRAM again, of what
+    all programs read that they read before.
+
+    Args:
+        inspection: The launch.
+        gpu: The GPU.
+        in_flight: CTAs at work at a time.
+        cluster: CTAs of a program.
+    """
+    demand, resources = inspection.demand, inspection.compiled.resources
+    inputs = inputs_of(inspection.launch, inspection.guess)
+    middle = np.array([demand.programs // 2], dtype=np.int64)
+    one = inspection.counted.demand(inspection.compiled.ttir, demand.grid, inputs, own_files(inspection.compiled), middle)
+    loads = [access for access in one.accesses if access.kind == "load"]
+    tiles: dict[int | None, float] = {}
+    for access in loads:
+        if access.lanes > 1:
+            tiles[access.loop] = max(tiles.get(access.loop, 0.0), access.executions if access.in_loop else 1.0)
+    scalars = sum(access.lanes == 1 and not access.in_loop for access in loads)
+    reductions = len(re.findall(r'"tt\.(?:reduce|scan)"', inspection.compiled.ttir))
+    rounds = max(sum(tiles.values()) + min(scalars, MOST_SCALARS), 1.0)
+    read = sum(likely_footprints(loads, inputs, 1).values())
+    again = max(one.requested_load_bytes - read, 0.0) * demand.programs
+    per_sm = math.ceil(in_flight / gpu.num_sms) / cluster
+    room = max(gpu.smem_bytes_per_sm - per_sm * cluster * resources.shared_memory_bytes, 1.0)
+    kept = min(max((0.5 - per_sm * read / room) / 0.25, 0.0), 1.0)  # by the L1: all up to a quarter of it, nothing from half of it on
+    held = in_flight / cluster * sum(one.likely_footprint_bytes.values())
+    return rounds, reductions, again * (1 - kept) * float(residency.second_pass_fraction(_column(held), gpu)[0])
 
 
 def _useful_fraction(demand: KernelDemand) -> float:
@@ -376,7 +444,7 @@ def _wave_loads(inspection: Inspection, slots: float, working: float) -> float:
     start = (demand.programs // 2) // count * count
     chosen = np.arange(start, min(start + count, demand.programs), dtype=np.int64)
     chosen = chosen[:: max(1, len(chosen) // 512)]
-    inputs = inputs_of(inspection.launch, inspection.guess)
+    inputs = inspection.likely or inputs_of(inspection.launch, inspection.guess)
     one = inspection.counted.demand(inspection.compiled.ttir, demand.grid, inputs, own_files(inspection.compiled), chosen)
     reads = likely_footprints(tuple(a for a in one.accesses if a.kind == "load"), inputs, len(chosen))
     return min(demand.requested_load_bytes, waves * sum(reads.values()))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from advisor.compiled.analysis import KernelAnalysis, kernel_analysis
 from advisor.compiled.compiler.kernel import AMD_OPTIONS, OPTION_NAMES, Target
-from advisor.compiled.compiler.pool import Pool
+from advisor.compiled.compiler.pool import Pool, borrowed
 from advisor.compiled.demand.costs import input_type
 from advisor.compiled.demand.counted import Counted
 from advisor.compiled.guesses.inference import UNKNOWN_STAGES
@@ -23,7 +23,7 @@ from advisor.compiled.launches.triton_cache import CachedKernel, cached_kernels,
 from advisor.compiled.source_lines import source_lines
 from advisor.gpus.hardware import GpuSpec
 from advisor.python_source.source import SourceFile, read_source
-from advisor.result.schema import Configuration, Family, Finding, Latency, LaunchReport, Problem
+from advisor.result.schema import Configuration, Family, Finding, GapPart, Latency, LaunchReport, Problem, nearest_to_peak
 from advisor.rows.launches import is_launch_record
 from advisor.system.errors import AdvisorError, InputError, UsageError
 
@@ -186,7 +186,13 @@ def _compiled_for(target: KernelTarget) -> str | None:
 
 
 def analyse_targets(
-    targets: Sequence[KernelTarget], gpu: GpuSpec, cache: str = "warm", progress: Callable[[int, int], None] | None = None
+    targets: Sequence[KernelTarget],
+    gpu: GpuSpec,
+    cache: str = "warm",
+    progress: Callable[[int, int], None] | None = None,
+    *,
+    workers: Pool | None = None,
+    counted: Counted | None = None,
 ) -> list[tuple[KernelTarget, KernelAnalysis | Unreadable]]:
     """Compile and count every target for one GPU, as many at a time as the pool has workers; failures are values, the order is kept.
 
@@ -195,11 +201,13 @@ def analyse_targets(
         gpu: GPU to compile for.
         cache: What the L2 holds at launch, cold or warm.
         progress: Called with (done, total) targets, from the calling thread.
+        workers: What compiles; None: a pool that ends with this.
+        counted: What was counted of others.
     """
     found: dict[int, KernelAnalysis | Unreadable] = {}
-    counted = Counted()
-    with Pool() as workers, ThreadPoolExecutor(max_workers=workers.size) as threads:
-        waiting = {threads.submit(_analyse, target, gpu, cache, workers, counted): i for i, target in enumerate(targets)}
+    counted = counted or Counted()
+    with borrowed(workers) as pool, ThreadPoolExecutor(max_workers=pool.size) as threads:
+        waiting = {threads.submit(_analyse, target, gpu, cache, pool, counted): i for i, target in enumerate(targets)}
         try:
             for done, future in enumerate(as_completed(waiting), start=1):
                 found[waiting[future]] = future.result()
@@ -299,12 +307,18 @@ def launch_report(
     if target.measured_us is not None:
         measured = Latency(us=target.measured_us, origin="measured", source=f"recorded on {target.device or 'an unnamed GPU'}")
     current = measured or analysis.predicted
+    gap = analysis.gap_parts
+    if measured is not None:
+        rest = measured.us - (analysis.predicted.us if analysis.predicted is not None else analysis.bound.us)
+        note = f"measured {'slower' if rest >= 0 else 'faster'} than predicted" if analysis.predicted else "nothing is predicted of it"
+        gap = (*gap, GapPart(cause="unexplained", us=rest, origin="measured", note=note))
     faults: tuple[str, ...] = ()
     if measured is not None and measured.us < analysis.config_bound.us:
         faults = (
             f"measured {measured.us:.3g} us is below the bound {analysis.config_bound.us:.3g} us: "
             "a fault of the model or of the measurement",
         )
+    nearest, share = nearest_to_peak(analysis.pipelines, current.us if current else None)
     return LaunchReport(
         id=target.id,
         kernel=analysis.inspection.compiled.name,
@@ -323,9 +337,11 @@ def launch_report(
         measured_rounds=None,
         occupancy=analysis.occupancy,
         efficiency=analysis.bound.us / current.us if current else None,
+        peak_pipeline=nearest,
+        share_of_peak=share,
         headroom=None,
         p_speedup_10pct=None,
-        gap=analysis.gap_parts,
+        gap=gap,
         findings=findings,
         passed_rules=passed,
         recommendation=None,

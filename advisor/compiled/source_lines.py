@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from advisor.compiled.analysis import KernelAnalysis
+from advisor.compiled.demand.counts import KernelDemand
 from advisor.compiled.launches.launch import Inspection, author_file
 from advisor.pipelines.bound import throughput_per_us
 from advisor.python_source.source import MAX_FILE_BYTES, SourceFile
@@ -43,11 +44,12 @@ def source_lines(analysis: KernelAnalysis) -> tuple[SourceLine, ...]:
         add(each.file, each.line, "fma", each.fp64_flop * gpu.fma_flop_per_clock_per_sm["fp32"] / fp64)
     for access in inspection.demand.accesses:
         add(access.file, access.line, "l2", access.issued_bytes if access.kind == "atomic" else access.requested_bytes)
-    memory = next((part for part in analysis.pipelines if part.pipeline == "dram"), None)
-    moved = sum(access.requested_bytes for access in inspection.demand.accesses)
-    for access in inspection.demand.accesses if memory is not None and moved else ():  # what the launch moves, as the lines ask for it
-        add(access.file, access.line, "dram", memory.demand * access.requested_bytes / moved if memory else 0.0)
-    waits = _exposed(analysis)
+    memory = next((part.demand for part in analysis.pipelines if part.pipeline == "dram"), 0.0)
+    distinct = _distinct_bytes(inspection.demand)
+    whole = sum(distinct) or 1.0
+    for access, own in zip(inspection.demand.accesses, distinct, strict=True):
+        add(access.file, access.line, "dram", memory * own / whole)
+    waits = exposed_us(analysis)
     return tuple(
         SourceLine(
             file=file,
@@ -60,7 +62,23 @@ def source_lines(analysis: KernelAnalysis) -> tuple[SourceLine, ...]:
     )
 
 
-def _exposed(analysis: KernelAnalysis) -> Mapping[tuple[str, int], float]:
+def _distinct_bytes(demand: KernelDemand) -> list[float]:
+    """Of each access, its part of the distinct bytes of its argument, which accesses of one kind share as they ask for them: what all
+    programs load again, such as the weights of a norm, DRAM moves once."""
+    asked: dict[tuple[str, bool], float] = {}
+    for access in demand.accesses:
+        key = (access.name, access.kind == "load")
+        asked[key] = asked.get(key, 0.0) + access.requested_bytes
+    found = []
+    for access in demand.accesses:
+        loads = access.kind == "load"
+        footprints = demand.likely_read_footprints if loads else demand.likely_written_footprints
+        whole = asked[access.name, loads]
+        found.append(access.requested_bytes * min(footprints.get(access.name, whole) / whole, 1.0) if whole else 0.0)
+    return found
+
+
+def exposed_us(analysis: KernelAnalysis) -> Mapping[tuple[str, int], float]:
     """The latency that the prediction leaves exposed, on the loads that are waited for: those in loops, or all where no loop loads."""
     hidden = sum(part.us for part in analysis.gap_parts if part.cause == "latency")
     compiled = analysis.inspection.compiled

@@ -133,7 +133,8 @@ def _best(cures: list[_Cure], launches: Sequence[LaunchReport]) -> list[_Cure]:
 
 def _gain(launch: LaunchReport) -> _Gain | None:
     """The saving of a launch's recommendation, or its cost; None where there is none, or it is not known."""
-    current, recommendation = launch.measured or launch.predicted, launch.recommendation
+    recommendation = launch.recommendation
+    current = launch.before(recommendation.latency if recommendation is not None else None)
     if current is None or _faulty(launch) or recommendation is None or recommendation.configuration == launch.configuration:
         return None
     if not 0 < recommendation.speedup < math.inf:
@@ -176,7 +177,8 @@ def _change(gains: list[_Gain]) -> Action:
 
 def _origins(launch: LaunchReport) -> set[Origin]:
     """The origins of the two figures that a gain is the difference of."""
-    both = (launch.measured or launch.predicted, launch.recommendation.latency if launch.recommendation is not None else None)
+    then = launch.recommendation.latency if launch.recommendation is not None else None
+    both = (launch.before(then), then)
     return {latency.origin for latency in both if latency is not None}
 
 
@@ -189,6 +191,7 @@ def _measured_against_predicted(gains: list[_Gain]) -> str:
         (gain, now, gain.launch.predicted, then.latency)
         for gain in gains
         if (now := gain.launch.measured) is not None
+        and not gain.launch.contradicted
         and (then := gain.launch.recommendation) is not None
         and then.latency.origin == "predicted"
         and gain.launch.predicted is not None

@@ -19,6 +19,7 @@ from advisor.diagnosis.neighbours import Change, Limits, Neighbourhood, change, 
 from advisor.diagnosis.pricing import Pricing, now_us
 from advisor.gpus.hardware import GpuSpec
 from advisor.pipelines import Analysis, Bound, Demand, Schedule
+from advisor.pipelines.bound import throughput_per_us
 from advisor.result.schema import Configuration, Origin, Problem
 
 Need = Literal["configuration", "runs", "tiles", "experts", "measured", "entry", "entry_m", "dot"]
@@ -59,7 +60,8 @@ class LaunchContext:
         analytical_us: Latency of the analytical model, before any scaling; inf where it cannot launch.
         pricing: What prices changed configurations, for this launch and those that share its configuration; None: the analytical
             model, scaled, for this launch alone.
-        recommended: The configuration that is recommended instead, if one is.
+        recommended: What is predicted with the configuration that is recommended instead, if one is.
+        offered: That configuration.
         ranked: The configuration that the order of the space has first, recommended or not; None: there is no such order.
         refused: Why the launch raises an error although the configuration fits; empty where it does not.
         source_file: Where the kernel is, if known.
@@ -83,6 +85,7 @@ class LaunchContext:
     analytical_us: float | None
     pricing: Pricing | None = None
     recommended: Change | None = None
+    offered: Configuration | None = None
     ranked: Change | None = None
     refused: str = ""
     source_file: str | None = None
@@ -165,7 +168,8 @@ class LaunchContext:
     def divided(self) -> dict[str, float]:
         """Microseconds above the bound by the analytical model, by cause, unscaled; computed once, for most rules ask."""
         if self._memory.divided is None:
-            parts = {cause: first(us) for cause, us in pipelines.gap(self.asked, self.gpu, self.bound.us).items()}
+            least = self.bound.times_us["dram"] * throughput_per_us(self.gpu, None)["dram"]
+            parts = {cause: first(us) for cause, us in pipelines.gap(self.asked, self.gpu, self.bound.us, least).items()}
             self._memory.divided = {cause: max(us, 0.0) for cause, us in parts.items() if math.isfinite(us)}
         return self._memory.divided
 
@@ -296,6 +300,7 @@ def context(
     stack: str | None = None,
     pricing: Pricing | None = None,
     recommended: Change | None = None,
+    offered: Configuration | None = None,
     ranked: Change | None = None,
     refused: str = "",
     source_file: str | None = None,
@@ -317,7 +322,8 @@ def context(
         entry_m: Token count the entry stands under.
         stack: "vllm" or "sglang".
         pricing: What prices changed configurations; the analytical model where it is None.
-        recommended: What is recommended in place of the configuration.
+        recommended: What is recommended in place of the configuration: what is then predicted.
+        offered: The configuration that is recommended.
         ranked: What the order of the space has first.
         refused: Why the launch raises an error although the configuration fits.
         source_file: Where the kernel is.
@@ -353,6 +359,7 @@ def context(
         analytical_us=analytical_us,
         pricing=pricing,
         recommended=recommended,
+        offered=offered,
         ranked=ranked,
         refused=refused,
         source_file=source_file,

@@ -14,7 +14,7 @@ NOTES: dict[str, str] = {
     "tail-wave": "SMs that idle while the last CTAs finish, or that get no CTA at all",
     "occupancy": "too few resident CTAs per SM to hide each other's loads",
     "latency": "loads that the software pipeline cannot hide",
-    "traffic": "operands read more than once, from the L2 or from DRAM",
+    "traffic": "bytes beyond those of the bound: read more than once, from the L2 or from DRAM, or not found in the L2 where they might be",
     "launch": "the launch beyond what it takes at least, starting its CTAs, and filling the pipeline after it",
     "power": "a clock held down by the board's power limit",
     "efficiency": "pipelines that sustain less than their peak",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Protocol
 
-from advisor.diagnosis.context import LaunchContext, Need
+from advisor.diagnosis.context import LaunchContext, Need, parameter_of
 from advisor.diagnosis.neighbours import Change
 from advisor.result.schema import Finding, Severity
 
@@ -83,12 +83,26 @@ def cured(
     if better is None or not context.matters(saving, better):
         return None
     return found(
-        rule, context, severity_of(context, saving), title, evidence=evidence, remedy=remedy_of(better), saving_us=saving, better=better
+        rule,
+        context,
+        severity_of(context, saving),
+        title,
+        evidence=evidence,
+        remedy=remedy_of(better, context),
+        saving_us=saving,
+        better=better,
     )
 
 
-def remedy_of(better: Change) -> str:
-    """`BLOCK_SIZE_N=64: 12.3 µs predicted`, and what that does to the others that run with it."""
+def remedy_of(better: Change, context: LaunchContext) -> str:
+    """`BLOCK_SIZE_N=64: 12.3 µs predicted`, and what that does to the others that run with it.
+
+    Where a configuration is recommended, the remedy is that one, and says so where the change is part of it: nobody can take both.
+    """
+    if (advice := context.recommended) is not None and context.offered is not None and better.parameters:
+        part = all(parameter_of(context.offered, name, 0) == value for name, value in better.parameters.items())
+        how = f", of which {better.text()} is a part" if part else ", predicted faster than what cures this alone"
+        return f"{advice.text()}{how}: {promised(advice)}"
     others = [
         f"{name}, which runs with it too, takes {microseconds(abs(us))} {'longer' if us > 0 else 'less'}"
         for name, us in better.slower_us.items()

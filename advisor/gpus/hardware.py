@@ -1,8 +1,8 @@
-"""The GPUs the advisor knows: one TOML file per GPU in `ceilings/`, read into a `GpuSpec`.
+"""The GPUs the advisor knows: one TOML file per GPU in `ceilings/`, and rows of `cards.toml`, each read into a `GpuSpec`.
 
 Every figure is *specified* (a datasheet, a white paper or a derivation that the file's `[sources]` spells out). Rates are
 peak rates: the bound needs figures that no kernel can exceed, so where a source leaves a choice the files take the
-optimistic one. A GPU is found by its exact name, normalised for case and separators, never by a part of it: H20 and H200,
+optimistic one. A GPU is found by its exact name, normalised for case and separators, never by a part of a word: H20 and H200,
 A10 and A100, L4, L40 and L40S differ by more than a suffix.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields, replace
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,9 @@ from advisor.system.reading import parse_toml, read_bytes
 from advisor.system.resources import folder
 
 MAX_FILE_BYTES = 1_000_000
+
+CARDS = "cards.toml"
+"""The file of `ceilings/` whose rows are GPUs."""
 
 FP16_ACCUMULATOR = " into fp16"
 """What follows an input type of the matrix units where their products are summed in fp16."""
@@ -184,7 +187,7 @@ class GpuSpec:
 
 def load_gpu(name_or_path: str | Path) -> GpuSpec:
     """The GPU of that short name, device name (any case; blanks, `_` or `-`, none needed before or after a number;
-    `NVIDIA`, `Tesla` and `GeForce` may be left out; the number alone where one GPU has it, as `4090`) or TOML file.
+    `NVIDIA`, `Tesla` and `GeForce` may be left out; the number alone, as `4090`), TOML file, or the one GPU that has every word of it.
 
     Raises:
         UnknownGpuError: No GPU has that name; the message lists the closest.
@@ -203,8 +206,8 @@ def load_gpu(name_or_path: str | Path) -> GpuSpec:
     if is_file:
         return _read(Path(text), own=True)
     remedy = "list all with `advisor gpus`, or describe another in a file and pass it with `--gpu my.toml`"
-    meant = _with_words_of(text)
-    if len(meant) == 1 and _is_number(text):
+    meant = gpus_with_words_of(text)
+    if len(meant) == 1:
         return meant[0]
     if len(meant) > 1:
         which = ", ".join(f"{gpu.name} ({gpu.device_names[0]})" for gpu in meant)
@@ -214,7 +217,7 @@ def load_gpu(name_or_path: str | Path) -> GpuSpec:
 
 def list_gpus() -> tuple[GpuSpec, ...]:
     """Every GPU of `ceilings/`, by name."""
-    return tuple(sorted((_bundled(path) for path in _files()), key=lambda gpu: gpu.name.lower()))
+    return tuple(sorted((gpu for path in _files() for gpu in _bundled(path)), key=lambda gpu: gpu.name.lower()))
 
 
 @lru_cache(maxsize=4096)
@@ -224,12 +227,11 @@ def match_device_name(text: str) -> GpuSpec | None:
     if not key:
         return None
     direct = folder("ceilings") / f"{_separated(text).replace('_', '-')}.toml"
-    if direct in _files() and key in _keys(_bundled(direct)):
-        return _bundled(direct)
-    for path in _files():
+    for path in (*(path for path in _files() if path == direct), *_files()):
         # Parsing every file would take tens of milliseconds; a file that has the name contains its letters.
-        if key in _normalised_text(path) and key in _keys(_bundled(path)):
-            return _bundled(path)
+        for gpu in _bundled(path) if path == direct or key in _normalised_text(path) else ():
+            if key in _keys(gpu):
+                return gpu
     return None
 
 
@@ -252,19 +254,19 @@ def _keys(gpu: GpuSpec) -> frozenset[str]:
     return frozenset(normalise(name) for name in (gpu.name, *gpu.device_names))
 
 
-def _with_words_of(text: str) -> list[GpuSpec]:
+def gpus_with_words_of(text: str) -> list[GpuSpec]:
     """The GPUs of which one name has every word of `text`, where it names the chip and more: both SXM parts for `A100-SXM`.
 
-    A number alone names the chip where it is a word of its own, as in `RTX 4090`: `100` stands in many a name, and is said of none.
+    A number alone names the chip where it is a word of its own, and `RTX 4090` rather than its variants: `100` stands in many a name, and
+    is said of none.
     """
     words = set(_separated(text).split("_"))
-    if len(words) < 2 and not _is_number(text):
+    is_number = text.strip().isdecimal()
+    if len(words) < 2 and not is_number:
         return []
+    if is_number and (gpu := match_device_name(f"RTX {text}")):
+        return [gpu]
     return [gpu for gpu in list_gpus() if any(words < set(_separated(name).split("_")) for name in gpu.device_names)]
-
-
-def _is_number(text: str) -> bool:
-    return text.strip().isdecimal()
 
 
 def _closest(text: str) -> list[str]:
@@ -285,16 +287,32 @@ def _normalised_text(path: Path) -> str:
 
 
 @cache
-def _bundled(path: Path) -> GpuSpec:
-    return _read(path, own=False)
+def _bundled(path: Path) -> tuple[GpuSpec, ...]:
+    if path.name != CARDS:
+        return (_read(path, own=False),)
+    return tuple(_card(family, row) for family in _parsed(path)["families"] for row in family["cards"])
+
+
+def _card(family: dict[str, Any], row: list[Any]) -> GpuSpec:
+    """A card of a family: its row's figures, the rest as of the GPU it is `like`, whose L2 bandwidth is scaled by the SMs."""
+    like = _bundled(folder("ceilings") / f"{_separated(family['like']).replace('_', '-')}.toml")[0]
+    own = dict(zip(family["columns"], row, strict=True))
+    own["device_names"] = tuple(own["device_names"])
+    own["l2_bytes_per_s"] = like.l2_bytes_per_s * own["num_sms"] / like.num_sms
+    scaled = f"derived: {like.name}'s {like.l2_bytes_per_s / 1e9:.0f} GB/s scaled by SMs ({own['num_sms']} / {like.num_sms})"
+    inherited = {key: f"as {like.name}: {text}" for key, text in like.sources.items()}
+    return replace(like, **own, sources={**inherited, **family["sources"], "l2_bytes_per_s": scaled})
 
 
 def _read(path: Path, *, own: bool) -> GpuSpec:
     """Reads one file; `own` files may leave out the sources."""
-    data = parse_toml(
+    return _from_dict(_parsed(path), str(path), own=own)
+
+
+def _parsed(path: Path) -> dict[str, Any]:
+    return parse_toml(
         read_bytes(path, str(path), "a GPU description", MAX_FILE_BYTES), str(path), "mend it, or start from a file of ceilings/"
     )
-    return _from_dict(data, str(path), own=own)
 
 
 def _from_dict(data: dict[str, Any], origin: str, *, own: bool) -> GpuSpec:

@@ -9,14 +9,14 @@ from advisor.learned.base import Prediction, Predictor
 
 
 def load_predictor(weights: str | Path | None = None) -> Predictor:
-    """The predictor to use: the weights given, else those shipped, else the analytical model.
+    """The predictor to use: the weights given, else the user's own, else those shipped, else the analytical model.
 
     Raises:
         InputError: The weights cannot be read.
     """
-    from advisor.learned.weights import shipped
+    from advisor.learned.weights import in_use
 
-    path = Path(weights) if weights else shipped()
+    path = Path(weights) if weights else in_use()
     if path is None:
         from advisor.learned.analytical import AnalyticalPredictor
 
@@ -27,10 +27,11 @@ def load_predictor(weights: str | Path | None = None) -> Predictor:
 @lru_cache(maxsize=2)
 def _loaded(path: str, changed: int) -> Predictor:
     from advisor.learned.estimator import LearnedPredictor
+    from advisor.learned.own_predictor import predictor_of
     from advisor.learned.weights import load
 
     del changed  # part of the key: a file that changed is read again
-    return LearnedPredictor(load(path))
+    return predictor_of(LearnedPredictor(load(path)))
 
 
 __all__ = ["Prediction", "Predictor", "load_predictor"]

@@ -3,6 +3,7 @@ far outside the analytical model answers; `Prediction.learned` and `Prediction.s
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -37,7 +38,7 @@ class LearnedPredictor:
         self.weights = weights
         self.name = f"learned model (weights {weights.digest()})"
         self._analytical = AnalyticalPredictor()
-        self._last: tuple[ProblemBatch, Machine, Launch, Estimate] | None = None
+        self._recent: deque[tuple[ProblemBatch, Machine, Launch, Estimate]] = deque(maxlen=4)
 
     def predict(self, problem: ProblemBatch, configuration: ConfigurationBatch | None, gpu: GpuSpec) -> Prediction:
         """Latencies; `configuration` None: as the serving stack would launch it."""
@@ -101,11 +102,14 @@ class LearnedPredictor:
         return Prediction(us=us, low_us=low, high_us=high, learned=learned.learned & (far <= DOMAIN_MARGIN), share=share)
 
     def _best_launch(self, moe: MoeModel, problem: ProblemBatch, known: Machine) -> tuple[Launch, Estimate]:
-        """The winners' launch and its latency; remembered for the batch just asked about, because `p_speedup` follows `ceiling`."""
-        if self._last is None or self._last[0] is not problem or self._last[1] != known:
-            launch = moe.core.best_launch(problem, known)
-            self._last = (problem, known, launch, moe.core.estimate(launch, BEST))
-        return self._last[2:]
+        """The winners' launch and its latency; remembered for the batches just asked about, because `p_speedup` follows `ceiling`."""
+        for asked, gpu, launch, estimate in self._recent:
+            if asked is problem and gpu == known:
+                return launch, estimate
+        launch = moe.core.best_launch(problem, known)
+        estimate = moe.core.estimate(launch, BEST)
+        self._recent.append((problem, known, launch, estimate))
+        return launch, estimate
 
     def scores(self, problems: ProblemBatch | Sequence[ProblemBatch], configuration: ConfigurationBatch, gpu: GpuSpec) -> Array:
         """The order of configurations; a cold cache is ranked as a warm one: only that was measured.
@@ -150,7 +154,7 @@ class LearnedPredictor:
         configuration: ConfigurationBatch | None,
         at_least: float,
     ) -> Array:
-        plain = _p_of_intervals(latency_us, prediction, ceiling, at_least)
+        plain = p_of_intervals(latency_us, prediction, ceiling, at_least)
         moe = self._moe(problem)
         if moe is None or not moe.core.winners.size:
             return np.where(prediction.learned & (problem.family != "fused_moe"), np.nan, plain)
@@ -240,7 +244,7 @@ def _launchable(
     asked = pipelines.demand(problem, configuration, gpu)
     least = pipelines.config_bound(pipelines.work(problem, gpu), asked, gpu, problem.cache).us
     launches = np.broadcast_to(pipelines.schedule(asked, gpu).resident > 0, found[0].shape)
-    us, low, high = (np.where(launches, a, np.inf) for a in _at_least(_slowed(found, sustained_us(asked, gpu)), least))
+    us, low, high = (np.where(launches, a, np.inf) for a in at_least_us(_slowed(found, sustained_us(asked, gpu)), least))
     return Prediction(us=us, low_us=low, high_us=high, learned=launches)
 
 
@@ -259,10 +263,10 @@ def _slowed(found: tuple[Array, Array, Array], least: Array) -> tuple[Array, Arr
 
 def _above(found: tuple[Array, Array, Array], problem: ProblemBatch, gpu: GpuSpec) -> tuple[Array, Array, Array]:
     """A prediction and its interval, none of them below the bound: no launch is, and errors of what was learned do not know it."""
-    return _at_least(found, pipelines.bound(pipelines.work(problem, gpu), gpu, problem.cache).us)
+    return at_least_us(found, pipelines.bound(pipelines.work(problem, gpu), gpu, problem.cache).us)
 
 
-def _at_least(found: tuple[Array, Array, Array], least: Array) -> tuple[Array, Array, Array]:
+def at_least_us(found: tuple[Array, Array, Array], least: Array) -> tuple[Array, Array, Array]:
     """A prediction and its interval, none of them below `least`; one that is raised keeps its distance to the upper end."""
     us, low, high = found
     with np.errstate(invalid="ignore"):  # inf / inf
@@ -271,7 +275,7 @@ def _at_least(found: tuple[Array, Array, Array], least: Array) -> tuple[Array, A
     return raised, np.maximum(low, least), raised * above
 
 
-def _p_of_intervals(latency_us: Array | None, prediction: Prediction, ceiling: Prediction, at_least: float) -> Array:
+def p_of_intervals(latency_us: Array | None, prediction: Prediction, ceiling: Prediction, at_least: float) -> Array:
     """P(now / ceiling >= at_least), both normal in log latency with the widths of their own intervals: learned ones are narrow, analytical
     ones wide, and where the two meet both count."""
     now, spread = prediction.us if latency_us is None else latency_us, _sigma(ceiling)

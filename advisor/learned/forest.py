@@ -55,6 +55,8 @@ class Forest:
     def __call__(self, features: Array) -> Array:
         """Sums, [n]."""
         rows = features.shape[0]
+        if rows == 1:
+            return self._of_one(features[0].astype(np.float32))
         codes = np.empty((len(self.edges), rows), dtype=np.uint8)
         for i, edges in enumerate(self.edges):
             codes[i] = np.searchsorted(edges, features[:, i].astype(np.float32), side="left") if edges.size else 0
@@ -66,13 +68,21 @@ class Forest:
                 trees = slice(first, first + _TREES_PER_BLOCK)
                 feature, code, ruled_out = self.feature[trees], self.code[trees], self.ruled_out[trees]
                 gone = np.zeros((feature.shape[0], block.shape[1]), dtype=np.uint16)
-                mask = np.empty_like(gone)
+                mask, fails, exceeded = np.empty_like(gone), np.empty(gone.shape, dtype=bool), np.empty(gone.shape, dtype=np.uint8)
                 for node in range(feature.shape[1]):
-                    np.multiply(block[feature[:, node]] > code[:, node, None], ruled_out[:, node, None], out=mask)
+                    np.take(block, feature[:, node], axis=0, out=exceeded, mode="clip")  # any other mode makes a copy
+                    np.greater(exceeded, code[:, node, None], out=fails)
+                    np.multiply(fails, ruled_out[:, node, None], out=mask)
                     np.bitwise_or(gone, mask, out=gone)
                 place = np.take(_FIRST_FREE, gone) + (np.arange(feature.shape[0]) * width)[:, None]
                 out[begin : begin + _ROWS_PER_BLOCK] += np.take(self.leaf[trees].ravel(), place).sum(axis=0)
         return out
+
+    def _of_one(self, row: NDArray[np.float32]) -> Array:
+        """The sum for one row [f], [1]: of all nodes at once, for which no loop over them is worth its while."""
+        codes = np.array([edges.searchsorted(value) for edges, value in zip(self.edges, row, strict=True)])
+        gone = np.bitwise_or.reduce(np.where(codes[self.feature] > self.code, self.ruled_out, np.uint16(0)), axis=1)
+        return self.base + self.leaf[np.arange(gone.size), _FIRST_FREE[gone]].sum(keepdims=True)
 
     def arrays(self, prefix: str) -> dict[str, NDArray[Any]]:
         """The forest as named arrays, to be stored."""

@@ -18,14 +18,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.learned import own_rows
 from advisor.learned.library import direct, kernels
 from advisor.learned.library.direct import DirectModel
 from advisor.learned.library.kernels import LibraryModel
 from advisor.learned.moe import model as moe
 from advisor.learned.moe.model import MoeModel
+from advisor.learned.own_rows import OwnRows
 from advisor.system.errors import InputError
 from advisor.system.reading import read_bytes
 from advisor.system.resources import folder
+from advisor.system.settings import read_settings
 from advisor.system.writing import replacing
 
 # 2: gemm has a fitted physics; 3: split L2s, launch in clocks, forests of sweeps; 4: physics of the order; 5: listwise forests;
@@ -35,7 +38,10 @@ SHIPPED = "learned.npz"
 SILICON = "silicon.npz"
 """What was learned of whole layers and of library kernels (`training.silicon_training`); shipped beside the other."""
 
-SILICON_PREFIXES = ("library/", "moe_layer/")
+SILICON_PREFIXES = ("library/", "moe_layer/", own_rows.PREFIX)
+OWN = "weights.npz"
+"""The user's own, in the folder of settings: what `advisor calibrate` wrote there."""
+
 SIZE_LIMIT_BYTES = 64_000_000
 UNPACKED_LIMIT_BYTES = 256_000_000
 
@@ -53,6 +59,11 @@ class Weights:
     def library(self) -> dict[str, LibraryModel]:
         """Models of measured library kernels, by kind."""
         return kernels.load_all(self.silicon)
+
+    @cached_property
+    def own(self) -> dict[tuple[str, str], OwnRows]:
+        """Rows that `advisor calibrate` was given, by GPU and kind of launch."""
+        return own_rows.load_all(self.silicon)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Everything as named arrays; "meta" is JSON text."""
@@ -159,6 +170,17 @@ def _beside(path: Path) -> dict[str, NDArray[Any]]:
         return {}
     with np.load(other, allow_pickle=False) as archive:
         return _silicon({key: archive[key] for key in archive.files})
+
+
+def own_folder() -> Path:
+    """The user's configuration folder."""
+    return read_settings().config_dir
+
+
+def in_use() -> Path | None:
+    """The weights in the user's configuration folder, else those that come with the advisor."""
+    own = own_folder() / OWN
+    return own if own.is_file() else shipped()
 
 
 def shipped() -> Path | None:

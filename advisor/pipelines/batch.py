@@ -50,7 +50,8 @@ class ProblemBatch:
     """Problems of one family, operator and set of types; `sizes` are columns.
 
     `expert_rows` and `expert_count` ([g] or [n, g], fused_moe only) hold the routing: `expert_count` experts with
-    `expert_rows` token slots each. None means uniform (see `routing.uniform`). `stack`, `stack_version` and `implementation` say whose
+    `expert_rows` token slots each, on average over draws where the routing is random; 99 % of draws use `least_used` experts [n] at least.
+    None means uniform (see `routing.uniform`). `stack`, `stack_version` and `implementation` say whose
     kernel a launch without a configuration is.
     """
 
@@ -64,6 +65,7 @@ class ProblemBatch:
     cache: str = "warm"
     expert_rows: Array | None = None
     expert_count: Array | None = None
+    least_used: Array | None = None
     stack: str | None = None
     stack_version: str | None = None
     implementation: str | None = None
@@ -119,7 +121,8 @@ class ProblemBatch:
         if rows is not None and rows.ndim == 2 and rows.shape[0] > 1:
             rows, count = rows[index], (count[index] if count is not None else None)
         sizes = {name: column[index] if column.size > 1 else column for name, column in self.sizes.items()}
-        return replace(self, sizes=sizes, expert_rows=rows, expert_count=count)
+        least = self.least_used[index] if self.least_used is not None and self.least_used.size > 1 else self.least_used
+        return replace(self, sizes=sizes, expert_rows=rows, expert_count=count, least_used=least)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,9 +160,10 @@ def problem_batch(problems: Sequence[Problem]) -> ProblemBatch:
     shared = ("family", "op", "dtype", "weight_dtype", "output_dtype", "block_shape", "cache")
     if any(getattr(p, name) != getattr(first, name) for p in problems for name in shared):
         raise UsageError("problems of one batch must share " + ", ".join(shared), f"{len(problems)} problems that do not")
-    rows = count = None
-    if first.family == "fused_moe" and any(p.routing is not None for p in problems):
+    rows = count = least = None
+    if first.family == "fused_moe" and any(p.routing is not None or p.distribution is not None for p in problems):
         rows, count = routing.stack([routing.of_problem(p) for p in problems])
+        least = np.array([routing.least_used(p) for p in problems])
     sizes = {name: column([p.sizes[name] for p in problems]) for name in first.sizes}
     return ProblemBatch(
         family=first.family,
@@ -172,6 +176,7 @@ def problem_batch(problems: Sequence[Problem]) -> ProblemBatch:
         cache=first.cache,
         expert_rows=rows,
         expert_count=count,
+        least_used=least,
     )
 
 

@@ -64,3 +64,14 @@ def re_read_fraction(reuse_footprint_bytes: Array, l2_bytes: float) -> Array:
     between: the shape of an LRU cache under a mix of streams.
     """
     return np.clip((reuse_footprint_bytes / l2_bytes - 0.5) / 1.0, 0.0, 1.0)
+
+
+def second_pass_fraction(in_flight_bytes: Array, gpu: GpuSpec) -> Array:
+    """Share of what CTAs read again, or spill, that the L2 has lost meanwhile, where the CTAs in flight hold so many bytes.
+
+    0 up to three quarters of the L2 (of half of it where it has two partitions), 1 from 1.35 times that on: cross entropy over rows of
+    131 kB on an A100 still finds them (14 MB in flight, 40 MB of L2), of 262 kB no more (28 MB); sparsemax on an RTX 3090 (6 MB) never
+    does, with 8 to 31 MB in flight (launches published by Liger-Kernel).
+    """
+    room = gpu.l2_bytes * (0.5 if gpu.compute_capability in SPLIT_L2 else 1.0)
+    return np.clip((in_flight_bytes / room - 0.75) / 0.6, 0.0, 1.0)

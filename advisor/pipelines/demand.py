@@ -89,6 +89,21 @@ def least_special(gpu: GpuSpec, special: Array, flop: Array, dtype: str = "fp32"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Phases:
+    """What passes one thing after another in a launch without matrix products, columns [n].
+
+    Attributes:
+        start_us: From the launch, or the event before it, until the work is under way; None: as of any launch.
+        serial_us: What a CTA takes that has all pipelines to itself.
+        dram_share: What DRAM sustains, relative to `dram.sustained_us`.
+    """
+
+    start_us: Array | None
+    serial_us: Array
+    dram_share: Array
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Demand:
     """Work that one configuration does for a problem, columns [n]; padding, masked lanes and re-reads included.
 
@@ -111,6 +126,7 @@ class Demand:
         in_turn: Whether a CTA's tensor pipeline waits for its others in every trip, and they for it (block-scaled products, attention).
         parts: In how many parts the results are stored, where the depth is divided among CTAs.
         then: The launch that adds up those of more than one part, once this one has ended.
+        phases: Of compiled code without matrix products.
     """
 
     per_cta: Mapping[str, Array]
@@ -134,6 +150,7 @@ class Demand:
     parts: Array | None = None
     then: Demand | None = None
     useful: Mapping[str, Array] | None = None
+    phases: Phases | None = None
 
     def useful_share(self, pipeline: str) -> Array:
         """Share [n] of an SM pipeline's demand that is not padding, 0 to 1."""

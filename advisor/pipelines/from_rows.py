@@ -115,7 +115,7 @@ def batches(rows: Rows, find_gpu: Callable[[str], GpuSpec], gpu: str | None = No
             if "B" in sizes:
                 sizes["B"] = np.maximum(sizes["B"], 1)
             where = f"{rows.path}: row {chosen[0] + 1}"
-            expert_rows, expert_count = _routings(rows, chosen, sizes) if routed[chosen[0]] else (None, None)
+            expert_rows, expert_count, least = _routings(rows, chosen, sizes) if routed[chosen[0]] else (None, None, None)
             problem = ProblemBatch(
                 family=family,
                 op=op,
@@ -127,6 +127,7 @@ def batches(rows: Rows, find_gpu: Callable[[str], GpuSpec], gpu: str | None = No
                 cache=cache,
                 expert_rows=expert_rows,
                 expert_count=expert_count,
+                least_used=least,
                 **{name: named.get(name, "").strip() or None for name in WHOSE_COLUMNS},
             )
             configuration = None
@@ -169,19 +170,27 @@ def _alike(members: NDArray[np.int64], configured: NDArray[np.int64], routed: ND
             yield own[start : start + ROUTINGS_PER_BATCH]
 
 
-def _routings(rows: Rows, chosen: NDArray[np.int64], sizes: dict[str, Array]) -> tuple[Array, Array]:
-    """The column `routing`, a name or loads scaled to the token slots of every row: rows and count of shape [n, g]."""
+def _routings(rows: Rows, chosen: NDArray[np.int64], sizes: dict[str, Array]) -> tuple[Array, Array, Array]:
+    """The column `routing`, a name or loads scaled to the token slots of every row: rows and count of shape [n, g], and the experts that
+    99 % of draws use at least, [n]."""
     slots = sizes["M"] * sizes["topk"]
-    out = []
-    for row, experts, topk, total in zip(chosen.tolist(), sizes["E"].tolist(), sizes["topk"].tolist(), slots.tolist(), strict=True):
+    out, named = [], np.full(chosen.size, np.nan)
+    columns = (chosen.tolist(), sizes["E"].tolist(), sizes["topk"].tolist(), slots.tolist())
+    for i, (row, experts, topk, total) in enumerate(zip(*columns, strict=True)):
         what = f"{rows.path}: row {row + 1}: routing"
         if rows.text["routing"][row].strip()[:1].isalpha():
-            out.append(token_draws.groups(total / topk, experts, topk, token_draws.exponent(rows.text["routing"][row], what)))
+            named[i] = token_draws.exponent(rows.text["routing"][row], what)
+            out.append(token_draws.groups(total / topk, experts, topk, named[i]))
             continue
         loads = _loads(rows.text["routing"][row], what)
         loads = check_routing(loads, int(experts), what, "correct the cell")
         out.append(routing.histogram(loads, int(total)))
-    return routing.stack(out)
+    found, count = routing.stack(out)
+    least, drawn = count.sum(axis=1), np.isfinite(named)
+    if drawn.any():
+        of = (sizes[name][drawn] for name in ("M", "E", "topk"))
+        least[drawn] = token_draws.loads(*of, np.ones(int(drawn.sum())), named[drawn]).least_used
+    return found, count, least
 
 
 def _loads(text: str, what: str) -> tuple[int, ...]:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from advisor.pipelines import token_draws
 from advisor.pipelines.columns import Array, column
 from advisor.result.schema import Problem
 from advisor.system.errors import UsageError
@@ -59,12 +60,24 @@ def histogram(slots_per_expert: Sequence[int], slots: int) -> tuple[Array, Array
 def of_problem(problem: Problem) -> tuple[Array, Array]:
     """The routing of one problem, [g] each."""
     sizes = problem.sizes
+    if problem.distribution is not None:
+        return token_draws.groups(sizes["M"], sizes["E"], sizes["topk"], token_draws.exponent(problem.distribution))
     if problem.routing is None:
         rows, count = uniform(column(sizes["M"]), column(sizes["E"]), column(sizes["topk"]))
         return rows[0], count[0]
     if len(problem.routing) != sizes["E"]:
         raise UsageError("a routing needs one load per expert", f"{len(problem.routing)} loads", f"E = {sizes['E']}")
     return histogram(problem.routing, sizes["M"] * sizes["topk"])
+
+
+def least_used(problem: Problem) -> float:
+    """Experts that 99 % of the draws of a problem's routing use at least."""
+    sizes = problem.sizes
+    if problem.distribution is None:
+        return float(of_problem(problem)[1].sum())
+    one = [np.array([float(sizes[name])]) for name in ("M", "E", "topk")]
+    found = token_draws.loads(*one, np.ones(1), np.array([token_draws.exponent(problem.distribution)]))
+    return float(found.least_used[0])
 
 
 def stack(routings: Sequence[tuple[Array, Array]]) -> tuple[Array, Array]:

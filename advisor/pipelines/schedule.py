@@ -9,7 +9,7 @@ time, which is how the gap is split (see `gap`).
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -102,7 +102,8 @@ def _wave_us(demand: Demand, gpu: GpuSpec, ctas: Array, relax: Collection[str]) 
         times.append(port)
     dram_bytes = np.minimum(demand.dram_bytes, demand.compulsory_bytes) if "traffic" in relax else demand.dram_bytes
     written_share = demand.ctas * demand.cta_store_bytes / np.maximum(demand.compulsory_bytes, 1)
-    times.append(ctas * dram.sustained_us(dram_bytes, written_share, gpu) / demand.ctas)
+    share = demand.phases.dram_share if demand.phases is not None else 1.0
+    times.append(ctas * dram.sustained_us(dram_bytes, written_share, gpu) / (demand.ctas * share))
     if "latency" in relax:
         return _overlap(times)
     if demand.in_turn and rates["tensor"]:  # the next product waits for what is made of the last one
@@ -111,10 +112,12 @@ def _wave_us(demand: Demand, gpu: GpuSpec, ctas: Array, relax: Collection[str]) 
     from_dram = np.clip(demand.dram_bytes / np.maximum(demand.compulsory_bytes, 1), 0, 1)
     latency = L2_LATENCY_US + (DRAM_LATENCY_US - L2_LATENCY_US) * from_dram
     depth = np.maximum(demand.num_stages - 1, 1)
-    loop = demand.k_iterations * latency / depth
+    loop = demand.k_iterations * latency / depth if demand.phases is None else demand.phases.serial_us
     if "occupancy" in relax:  # as many CTAs as warps allow would hide each other's latency
         resident = np.maximum(resident_ctas(gpu, demand.resources)[0], 1)
         loop = loop * resident / np.maximum(np.floor(gpu.max_warps_per_sm / demand.resources.num_warps), resident)
+    if demand.phases is not None:  # CTAs that start together load together and compute together
+        return np.hypot(_overlap(times), loop)
     return _overlap([*times, loop])
 
 
@@ -173,8 +176,11 @@ def latency_us(demand: Demand, gpu: GpuSpec, relax: Collection[str] = ()) -> Arr
         smooth = demand.ctas / slots * wave
         blend = 1 / (1 + full_waves)
         total = np.where(full_waves >= 1, blend * total + (1 - blend) * np.maximum(smooth, total * 0.5), total)
+    start: Array | float
     if "launch" in relax:  # what is left is the launch as the bound has it
         start = least_launch_us(gpu)
+    elif demand.phases is not None and demand.phases.start_us is not None:
+        start = demand.phases.start_us
     else:
         start = gpu.launch_latency_us + DRAM_LATENCY_US + L2_LATENCY_US
     total = total * spill_factor(demand, gpu)
@@ -188,8 +194,11 @@ def latency_us(demand: Demand, gpu: GpuSpec, relax: Collection[str] = ()) -> Arr
     return np.where(plan.resident > 0, total, np.inf)
 
 
-def gap(demand: Demand, gpu: GpuSpec, bound_us: Array) -> dict[str, Array]:
+def gap(demand: Demand, gpu: GpuSpec, bound_us: Array, least_dram_bytes: Array | None = None) -> dict[str, Array]:
     """Split predicted latency minus bound into causes, by relaxing them one after another (so that the parts add up).
+
+    With `least_dram_bytes`, those that the bound counts, all that DRAM moves beyond them is traffic: what is read again, and what the L2
+    may have kept and likely has not. Else it would be left to `efficiency`, as if DRAM were slow.
 
     Returns:
         Per cause of `CAUSES`, and `efficiency` (what remains: pipelines below their peak), the microseconds, [n].
@@ -199,6 +208,8 @@ def gap(demand: Demand, gpu: GpuSpec, bound_us: Array) -> dict[str, Array]:
     before = latency_us(demand, gpu)
     for cause in CAUSES:
         relaxed.append(cause)
+        if cause == "traffic" and least_dram_bytes is not None:
+            demand = replace(demand, dram_bytes=np.minimum(demand.dram_bytes, least_dram_bytes))
         after = np.minimum(latency_us(demand, gpu, relaxed), before)
         parts[cause] = np.subtract(before, after, out=np.zeros_like(before), where=np.isfinite(before))
         before = after

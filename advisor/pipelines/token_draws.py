@@ -152,9 +152,11 @@ def _random(tokens: Array, experts: Array, topk: Array, ranks: Array) -> Array:
     mean = tokens * p
     deviation = np.sqrt(mean * (1 - p))
     idle = (1 - p) ** tokens
+    both = np.maximum((experts - topk) * (experts - topk - 1), 0) / np.maximum(experts * (experts - 1), 1)  # a token takes neither of two
+    scatter = held * idle * (1 - idle) + held * (held - 1) * (both**tokens - idle**2)
     out = np.zeros((tokens.size, 4 + len(BLOCKS)))
     out[:, 0], out[:, 1] = mean * held, held * (1 - idle)
-    out[:, 2] = np.maximum(out[:, 1] - LOW_SIGMAS * np.sqrt(held * idle * (1 - idle)), np.minimum(1.0, out[:, 0]))
+    out[:, 2] = np.maximum(out[:, 1] - LOW_SIGMAS * np.sqrt(np.maximum(scatter, 0)), np.minimum(1.0, out[:, 0]))
     out[:, 3] = np.minimum(np.maximum(mean + deviation * np.sqrt(2 * np.log(np.maximum(held, 1))), 1), tokens)
     few, normal = mean <= _EXACT, _normal()
     for chosen, rows, weight in (

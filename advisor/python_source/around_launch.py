@@ -51,6 +51,7 @@ class AroundLaunch:
         self.assigned = {name: value for name, value in function_names.assigned(function, call).items() if name not in inner}
         self.inner = function_names.inner_functions(function)
         self.own = function_names.own_names(scopes, source.alternatives)
+        self.local = frozenset(function_names.own_names(scopes)) - {p.name for p in kernel.parameters}
         self.changed = changed_names(scopes[0]) if scopes else set()
         self.unread: list[ast.expr] = []  # `**options` of which it is not known what they are
         self.passed = self._passed()
@@ -241,6 +242,7 @@ class AroundLaunch:
         for parameter, node in self.passed.items():
             if isinstance(node, ast.Name) and parameter in values:
                 made.names[node.id] = values[parameter]
+        made.names |= {name: value for name, value in values.items() if name in self.local}  # given by their names there
         self.allowance.take(len(made.names))  # as many as it takes to make the reader
         return made
 

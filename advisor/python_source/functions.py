@@ -156,6 +156,8 @@ class FunctionReader(FileReader):
             return self.visit(statement.value) if statement.value is not None else None
         if isinstance(statement, ast.If):
             return self._body(statement.body if self._true(statement.test) else statement.orelse)
+        if isinstance(statement, ast.Try):  # what is caught does not happen, as far as is known
+            return self._body([*statement.body, *statement.orelse, *statement.finalbody])
         if isinstance(statement, (ast.While, ast.For)):
             return self._loop(statement)
         if isinstance(statement, (ast.Break, ast.Continue)):
@@ -261,6 +263,8 @@ class FunctionReader(FileReader):
         if node.attr == "__version__" and name == "triton.__version__":
             return target_questions.triton_version()
         asked = self.origin(node.value.func) if isinstance(node.value, ast.Call) else ""
+        if asked in ("torch.finfo", "torch.iinfo") and isinstance(node.value, ast.Call) and len(node.value.args) == 1:
+            return target_questions.limit_of_type(self.origin(node.value.args[0]).removeprefix("torch."), node.attr)
         if node.attr in ("major", "minor") and asked == "torch.cuda.get_device_properties":
             return target_questions.capability(self.surroundings.backend, self.surroundings.arch)[node.attr == "minor"]
         if node.attr == "multi_processor_count" and self.surroundings.num_sms is not None:  # torch.cuda.get_device_properties(...)

@@ -75,20 +75,27 @@ INDUCTOR_NAMES = {"libdevice": "triton.language.extra import libdevice", "math":
 """What TorchInductor's generated kernels take from torch that is triton's own."""
 
 
-def triton_statement(source: SourceFile, name: str) -> str | None:
-    """How a generated module imports a name that is triton's, or of the standard module math; None where it is neither."""
-    items = source.imports_of(name)
+def triton_statement(source: SourceFile, name: str, items: Sequence[Import] | None = None, alias: str = "") -> str | None:
+    """How a generated module imports a name that is triton's, or of the standard module math; None where it is neither.
+
+    Args:
+        source: The file that imports it.
+        name: What the file calls it.
+        items: Its imports, where they are not those of the module.
+        alias: What the generated module calls it; empty: the same.
+    """
+    items, alias = source.imports_of(name) if items is None else items, alias or name
     if any(item.is_triton for item in items):
-        return _triton_import(source, name)
+        return _triton_import([replace(item, alias=alias) for item in items if item.is_triton])
     for item in items:
         if item.module in INDUCTOR_HELPERS and item.name in INDUCTOR_NAMES:
-            return f"from {INDUCTOR_NAMES[item.name]} as {name}"
+            return f"from {INDUCTOR_NAMES[item.name]} as {alias}"
         if item.name in HANDED_ON and _hands_on(source, item):
-            return f"import {HANDED_ON[item.name]} as {name}"
+            return f"import {HANDED_ON[item.name]} as {alias}"
         if item.module == "math" and item.level == 0:  # the standard one: numbers, and functions of numbers alone
-            return f"from math import {item.name} as {name}" if item.name else f"import math as {name}"
+            return f"from math import {item.name} as {alias}" if item.name else f"import math as {alias}"
     if name in ("tl", "triton") and not items and name not in source.assignments:
-        return f"import {HANDED_ON[name]} as {name}"  # imported by the function that the kernel is written in
+        return f"import {HANDED_ON[name]} as {alias}"  # imported by the function that the kernel is written in
     return None
 
 
@@ -118,9 +125,9 @@ def _names_module(source: SourceFile, value: ast.expr, leaf: str) -> bool:
     return bool(parts) and parts[-1] == leaf and (root == "triton" or root in source.triton_roots)
 
 
-def _triton_import(source: SourceFile, name: str) -> str:
+def _triton_import(items: Sequence[Import]) -> str:
     """The imports of a name, alternatives in order, and last where Triton keeps mathematical functions today."""
-    items = [i for i in source.imports[name] if i.is_triton]
+    name = items[0].alias
     moved = [
         Import(alias=name, module="triton.language.extra.libdevice", name=i.name)
         for i in items

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -13,6 +14,7 @@ from advisor.python_source.imported import handed_on, imported_file, imported_ke
 from advisor.python_source.imports import Import, imports_in
 from advisor.python_source.launch_forms import grid_of
 from advisor.python_source.launch_site import FoundLaunch, LaunchSite
+from advisor.python_source.literals import dotted
 from advisor.python_source.source import SourceFile
 
 LaunchCalls = Sequence[tuple[SourceFile, Sequence[Scope], ast.Call]]
@@ -98,7 +100,8 @@ def needed_for_grid(
     num_sms: int | None = None,
     element_bytes: int | None = None,
 ) -> tuple[int, tuple[str, ...]] | None:
-    """The line of the first launch whose grid follows once more arguments are known, and which these are; None: there is none.
+    """The line of the first launch whose grid follows once more arguments are known, and which these are, with names of the function
+    around the launch where it does not follow without (`B, T, H = q.shape`); None: there is none.
 
     Args:
         source, kernel, values, defaults, options, num_sms, element_bytes: As for `grid_from_launches`.
@@ -108,8 +111,13 @@ def needed_for_grid(
         site = LaunchSite(source, source.kernel(kernel), scopes, call, num_sms, element_bytes)
         needed = tuple(unknown)
         if not site.tells_grid({**values, **dict.fromkeys(needed, PROBE)}, defaults, options):
-            continue
-        for name in unknown:
+            # Arguments are left out first, then what is assigned last, for it follows from other names; the extents of tensors remain.
+            made = {name: -node.lineno for name, node in site.around.assigned.items()} | dict.fromkeys(site.around.shapes.unpacked, 1)
+            order = {name: (made.get(name, -math.inf), name) for name in site.around.local - {*values, *unknown, dotted(grid_of(call))}}
+            needed = (*sorted(order, key=order.__getitem__), *needed)
+            if not site.tells_grid({**values, **dict.fromkeys(needed, PROBE)}, defaults, options):
+                continue
+        for name in needed:
             fewer = tuple(each for each in needed if each != name)
             if site.tells_grid({**values, **dict.fromkeys(fewer, PROBE)}, defaults, options):
                 needed = fewer
@@ -119,6 +127,12 @@ def needed_for_grid(
 
 LONGEST_GRID = 120
 """Characters of a grid that is shown as it is written."""
+
+
+def names_around_launches(source: SourceFile, kernel: str) -> frozenset[str]:
+    """Names of the functions around the launches of a kernel, whose values may be given for a grid that hangs on them."""
+    sites = (LaunchSite(source, source.kernel(kernel), scopes, call, None, None) for scopes, call in launches(source, kernel))
+    return frozenset[str]().union(*(site.around.local for site in sites))
 
 
 def grid_as_written(source: SourceFile, kernel: str) -> tuple[int, str] | None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from advisor.python_source.bindings import changed_by, statements_within
 from advisor.python_source.functions import FunctionReader
+from advisor.python_source.literal_values import plain
 from advisor.python_source.literals import NotLiteralError
 from advisor.python_source.surroundings import Place
 
@@ -62,13 +63,17 @@ class ModuleNames:
                 continue  # methods do not see the names of their class
             if isinstance(scope, ast.FunctionDef) and name in _arguments(scope):
                 raise NotLiteralError(f"{name} is an argument of {scope.name}, line {scope.lineno}")
-            if any(_assigns(statement, name) for statement in self._touching(scope.body).get(name, ())):
+            if self.assigned_in(scope, name):
                 body = scope.body
                 break
         found = self._after(reader, name, body, place)
         if isinstance(found, ast.FunctionDef):
             raise NotLiteralError(f"{name} is a function")
         return found
+
+    def assigned_in(self, scope: ast.FunctionDef | ast.ClassDef, name: str) -> bool:
+        """Whether a function or a class gives a name something of its own."""
+        return any(_assigns(statement, name) for statement in self._touching(scope.body).get(name, ()))
 
     def contested(self, node: ast.FunctionDef) -> bool:
         """Whether a function of a branch is one thing that its name may stand for: another branch assigns something to it.
@@ -213,9 +218,22 @@ class ModuleNames:
         if len(touching) > 1:
             failing = [body for body in touching if self._fails(reader, self._touching(body)[name][-1], name)]
             left, touching = ([body for body in each if body not in failing] for each in (left, touching))
-        if touching and len(left) > 1:
+        if touching and len(left) > 1 and not self._alike(reader, name, [self._touching(body).get(name, []) for body in left]):
             raise self._unknown(name, touching)
         return touching[0] if touching else ()
+
+    def _alike(self, reader: FunctionReader, name: str, branches: Sequence[Sequence[ast.stmt]]) -> bool:
+        """Whether each of several branches does nothing with a name but give it one and the same number or text."""
+        values = []
+        for statements in branches:
+            value = _assigned_expression(statements[0], name) if len(statements) == 1 else None
+            if value is None or any(isinstance(each, ast.Name) and each.id not in reader.roots for each in ast.walk(value)):
+                return False
+            try:
+                values.append(plain(reader.visit(value)))
+            except NotLiteralError:
+                return False
+        return all(isinstance(each, (int, float, str)) and each == values[0] for each in values)
 
     def _fails(self, reader: FunctionReader, statement: ast.stmt, name: str) -> bool:
         """Whether a statement gives a name what triton's modules do not have, `tanh = tl.extra.intel.libdevice.tanh`: it does not run."""
@@ -255,11 +273,11 @@ class ModuleNames:
         """The statements before the one that fails, or all, of a `try` that does nothing but take names of triton's modules and assign
         constants, `f = tl.gather; HAS_GATHER = True`; None: it does more, or it is not known."""
         caught = ast.unparse(statement.handlers[0].type) if len(statement.handlers) == 1 and statement.handlers[0].type else ""
-        if not ("AttributeError" in caught or caught == "Exception") or statement.orelse:
+        given = [each for each in statement.body if isinstance(each, ast.Assign) and all(isinstance(t, ast.Name) for t in each.targets)]
+        values = [each.value for each in given if isinstance(each.value, (ast.Attribute, ast.Constant))]
+        if len(values) < len(statement.body) or statement.orelse:
             return None
-        plain = [each for each in statement.body if isinstance(each, ast.Assign) and all(isinstance(t, ast.Name) for t in each.targets)]
-        values = [each.value for each in plain if isinstance(each.value, (ast.Attribute, ast.Constant))]
-        if len(values) < len(statement.body):
+        if not ("AttributeError" in caught or caught == "Exception" or all(isinstance(each, ast.Constant) for each in values)):
             return None
         try:
             with reader.at(place, {}):

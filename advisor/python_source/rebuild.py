@@ -109,7 +109,7 @@ class _Builder:
                 ) from None
         for needed, line in free_names(node).items():
             if not self._follow_file(source, module, needed, node):
-                self._need(source, module, needed, line)
+                self._need(source, module, needed, line, node)
 
     def add_passed(self, source: SourceFile, passed: Passed) -> None:
         """A function of the kernel's own file, or of one that came with the record."""
@@ -126,7 +126,7 @@ class _Builder:
             )
         self._link(self.modules[source.path.absolute()], passed.alias, other, passed.name)
 
-    def _need(self, source: SourceFile, module: _Module, name: str, line: int) -> None:
+    def _need(self, source: SourceFile, module: _Module, name: str, line: int, node: ast.FunctionDef) -> None:
         if name in module.functions or name in module.prelude or name in module.links or name in module.other_names:
             return
         meant = source.kernel_meant(name)
@@ -134,7 +134,8 @@ class _Builder:
             self.add_function(source, meant)
             module.other_names |= {name: meant} if meant != name else {}
             return
-        statement = triton_statement(source, name)
+        around, inner = source.bound_around(node, name)
+        statement = triton_statement(source, name, inner if around else None)
         if statement is not None:
             module.prelude[name] = statement
             return
@@ -142,10 +143,10 @@ class _Builder:
         if kernel is not None:  # another name of an imported one, or of another name
             self._link(module, name, *kernel)
             return
-        if name in source.assignments or name in source.values:
-            module.prelude[name] = f"{name} = {self._literal(source, module, name, line)}"
+        if name in source.assignments or name in source.values or (around and not inner):
+            module.prelude[name] = f"{name} = {self._literal(source, module, name, line, node if around else None)}"
             return
-        for item in source.imports_of(name):
+        for item in inner or source.imports_of(name):
             if self._follow(source, module, item):
                 return
         if name in SAFE_BUILTINS:
@@ -171,9 +172,10 @@ class _Builder:
             + ("" if source.backend else ", and --gpu where it depends on the target"),
         )
 
-    def _literal(self, source: SourceFile, module: _Module, name: str, line: int) -> str:
+    def _literal(self, source: SourceFile, module: _Module, name: str, line: int, within: ast.FunctionDef | None) -> str:
+        """The text of the value that a name has in the file, or where a kernel stands within a function of it."""
         try:
-            value = source.constant(name)
+            value = source.evaluator(at=within).evaluate(ast.Name(id=name, ctx=ast.Load())) if within else source.constant(name)
         except NotLiteralError as error:
             chain = dotted(source.assignments[name]) if name in source.assignments else None
             if chain and chain.split(".")[0] in source.functions:
@@ -221,8 +223,11 @@ class _Builder:
                 self.reasons[source.path, item.alias] = f"{item.name} of {other.path.name}: {error}"
                 return False
             return True
-        # A package's `__init__` hands on what its files define.
-        inner = other.imports_of(item.name) if depth < MOST_HANDS else ()
+        # A package's `__init__` hands on what its files define, and what they import of triton's.
+        inner = other.imports_of(item.name) if depth < MOST_HANDS else []
+        if any(each.is_triton for each in inner):
+            module.prelude[item.alias] = triton_statement(other, item.name, inner, item.alias) or ""
+            return True
         return any(self._follow(other, module, replace(each, alias=item.alias), depth + 1) for each in inner)
 
     def _link(self, module: _Module, alias: str, other: SourceFile, name: str) -> None:
@@ -320,6 +325,8 @@ def _plain_header(node: ast.FunctionDef, block: list[str], module: _Module) -> l
             text += f": {parameter.annotation!r}"
         if parameter is not None and isinstance(parameter.default, (int, float, str, bool, type(None), tuple, list, Symbol, Constexpr)):
             text += f"={_expression(parameter.default, module.source, module, node.lineno)}"
+        elif parts and "=" in parts[-1] and argument in node.args.args:  # a default that is not known: a launch gives a value
+            text += "=None"
         parts.append(text)
     if node.args.kwonlyargs and node.args.vararg is None:
         parts.insert(len(parts) - len(node.args.kwonlyargs), "*")

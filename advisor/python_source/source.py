@@ -21,6 +21,7 @@ from advisor.python_source.imports import (
     Import,
     as_function,
     assigned_expressions,
+    imports_in,
     imports_of,
     inner_imports_of,
     is_triton_jit,
@@ -133,6 +134,13 @@ class SourceFile:
                 return [replace(star, alias=name, name=name)]
         return []
 
+    def bound_around(self, node: ast.FunctionDef, name: str) -> tuple[bool, list[Import]]:
+        """Whether a function around another gives a name something, as a closure sees it, and where it imports it from."""
+        for scope in reversed(self.module_names.place(node).scopes):
+            if isinstance(scope, ast.FunctionDef) and self.module_names.assigned_in(scope, name):
+                return True, [item for each in statements_within(scope) for item in imports_in(each) if item.alias == name]
+        return False, []
+
     def _gives(self, name: str, depth: int) -> bool:
         """Whether a name is among all that it gives."""
         listed = self.alternatives.get("__all__", [])
@@ -193,7 +201,8 @@ class SourceFile:
     @cached_property
     def triton_roots(self) -> frozenset[str]:
         """Names that stand for triton or a module of it."""
-        return frozenset(alias for alias, items in self.imports.items() if any(i.is_triton or i.name in HANDED_ON for i in items))
+        every = (*self.inner_imports.items(), *self.imports.items())
+        return frozenset(alias for alias, items in every if any(i.is_triton or i.name in HANDED_ON for i in items))
 
     @cached_property
     def assignments(self) -> dict[str, ast.expr]:
@@ -544,4 +553,25 @@ def parse_source(text: str, path: str | Path) -> SourceFile:
         command = isinstance(error, SyntaxError) and (error.text or "").lstrip().startswith(("%", "!"))
         remedy = "take out the notebook's commands, the lines that begin with % or !" if command else None
         raise InputError(f"{path}{where}: is not Python", getattr(error, "msg", None) or str(error), "Python source", remedy) from None
-    return SourceFile(path=Path(path), text=text, tree=tree)
+    return SourceFile(path=Path(path), text=text, tree=_decorated(tree))
+
+
+_APPLIED = frozenset({"triton.jit", "triton.autotune", "triton.heuristics"})
+
+
+def _decorated(tree: ast.Module) -> ast.Module:
+    """A file in which what it applies to its functions, `kernel = triton.jit(kernel)`, stands above them: the same, as Python reads it."""
+    functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
+    kept = []
+    for node in tree.body:
+        names = [each.id for each in node.targets if isinstance(each, ast.Name)] if isinstance(node, ast.Assign) else []
+        call = node.value if isinstance(node, ast.Assign) else None
+        function = functions.get(names[0]) if len(names) == 1 else None
+        if function is None or not isinstance(call, ast.Call) or call.keywords or [dotted(each) for each in call.args] != names:
+            kept.append(node)
+        elif dotted(call.func.func if isinstance(call.func, ast.Call) else call.func) in _APPLIED:
+            function.decorator_list.insert(0, ast.copy_location(call.func, function))
+        else:
+            kept.append(node)
+    tree.body = kept
+    return tree

@@ -5,6 +5,7 @@ Changed rows first; unchanged rows are folded, and are the first to go where the
 
 from __future__ import annotations
 
+import html
 from collections.abc import Container, Sequence
 
 from advisor.rendering import comparison_words as words
@@ -22,9 +23,12 @@ SUMMARY_LIMIT = 900_000
 _LENGTHS = ((400, 400, 100), (60, 400, 100), (0, 200, 100), (0, 60, 60), (0, 20, 40), (0, 8, 20), (0, 3, 10), (0, 0, 5))
 """(unchanged rows, changed rows, subjects) shown at most, tried in turn until the text fits."""
 
+FOLDED_FROM = 6_000
+"""Characters of subjects from which on the others are folded: a reader takes in one screen or two."""
 NOTES_SHOWN = 8
 ISSUES_SHOWN = 12
 NAMED = 8
+HINTS_SHOWN = 20
 COMPILED_SHOWN = 2
 """Compiled configurations of a kernel that are not folded, where not more of them matter."""
 
@@ -71,28 +75,35 @@ def _head(comparison: ComparisonResult) -> str:
 
 
 def _subjects(comparison: ComparisonResult, quiet: int, loud: int, most: int) -> str:
-    order = sorted(comparison.subjects, key=lambda subject: min([_rank(subject), 9]))
+    """The first subjects whole, those past `FOLDED_FROM` characters folded, and new and removed kernels of which nothing else is known in a
+    line each."""
+    brief = [subject for subject in comparison.subjects if words.is_brief(subject)]
+    order = sorted((each for each in comparison.subjects if each not in brief), key=words.rank)
     common = words.common_notes(order[:most])
-    text = "".join(_subject(subject, quiet, loud, common) for subject in order[:most])
+    text = ""
+    for subject in order[:most]:
+        sentence = words.subject_sentence(subject)
+        body = _subject(subject, quiet, loud, common)
+        if text and len(text) + len(body) > FOLDED_FROM:
+            text += details(
+                f"<code>{html.escape(figures.clean(subject.title))}</code>" + (f": {html.escape(sentence)}" if sentence else ""), body
+            )
+        else:
+            text += f"#### {code(subject.title)}" + (f": {escape(sentence, longest=400)}" if sentence else "") + f"\n\n{body}"
     text += "".join(f"- Of {count} kernels: {escape(note, longest=500)}\n" for note, count in common.items()) + ("\n" if common else "")
-    if len(order) > most:
-        text += f"\n{len(order) - most} of {len(order)} changed files left out for length.\n\n"
-    return text
-
-
-def _rank(subject: Subject) -> int:
-    """Subjects with something to act on come first."""
-    verdicts = {row.verdict for row in subject.measured} | {row.verdict for row in subject.static}
-    if verdicts & {"failed", "regressed", "cannot-launch"} or subject.failures:
-        return 0
-    if verdicts & {"predicted-regressed", "inconclusive"} or any(issue.severity == "error" for issue in subject.new_issues):
-        return 1
-    return 2 if verdicts - words.QUIET else 3
+    text += "".join(
+        f"- {code(each.title)}: {escape('; '.join((words.subject_sentence(each), *each.notes[:1])))}\n" for each in brief[:most]
+    )
+    if comparison.renamed:
+        more = f" and {len(comparison.renamed) - NAMED} more" if len(comparison.renamed) > NAMED else ""
+        text += f"- The same under another name or in another file: {', '.join(map(code, comparison.renamed[:NAMED]))}{more}\n"
+    if len(order) + len(brief) > most:
+        text += f"\n{len(order) + len(brief) - most} of {len(order) + len(brief)} changed files left out for length.\n\n"
+    return text + ("\n" if brief or comparison.renamed else "")
 
 
 def _subject(subject: Subject, quiet: int, loud: int, common: Container[str]) -> str:
-    sentence = words.subject_sentence(subject)
-    parts = [f"#### {code(subject.title)}" + (f": {escape(sentence, longest=400)}" if sentence else "") + "\n\n"]
+    parts = []
     if subject.measured:
         parts.append(_measured(subject, quiet, loud))
     if subject.static:
@@ -170,7 +181,13 @@ def _static(subject: Subject, quiet: int, loud: int) -> str:
     text += _named("Looks worse than what it replaces", words.worse(rows), _how_much_worse)
     text += _named("Predicted slower than the stack's default", words.below_default(rows), _against_default)
     text += _why(changed)
-    return text + _folded(same, quiet, header, line, "predicted unchanged")
+    return text + _folded(
+        same,
+        quiet,
+        header,
+        line,
+        "predicted unchanged, or within doubt" if any(row.verdict == "within-doubt" for row in same) else "predicted unchanged",
+    )
 
 
 def _static_line(row: StaticRow, reason: str, table: bool, gpu: bool) -> str:
@@ -328,4 +345,7 @@ def _tail(comparison: ComparisonResult) -> str:
         listed = "".join(f"- {escape(item, longest=300)}\n" for item in comparison.skipped[:20])
         more = f"- and {len(comparison.skipped) - 20} more\n" if len(comparison.skipped) > 20 else ""
         text += details(f"{len(comparison.skipped)} changed files that were not compared", listed + more)
+    if hints := [subject.hint for subject in comparison.subjects if subject.hint]:
+        lines = block("\n".join(hints[:HINTS_SHOWN]), "toml")
+        text += details("To have kernels judged at your own sizes, put at the top of advisor.toml (that of the base counts)", lines)
     return text + details("Environment and the command to repeat it", body)

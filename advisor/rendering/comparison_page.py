@@ -35,7 +35,7 @@ class SubjectView:
 def to_page(comparison: ComparisonResult) -> str:
     """The page for this comparison."""
     templates = folder("reports")
-    subjects = [_view(subject, number) for number, subject in enumerate(comparison.subjects, 1)]
+    subjects = [_view(subject, number) for number, subject in enumerate(sorted(comparison.subjects, key=words.rank), 1)]
     packed = base64.b64encode(comparison_to_json(comparison).encode("utf-8")).decode("ascii")
     context: dict[str, Any] = {
         "comparison": comparison,

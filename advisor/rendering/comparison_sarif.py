@@ -22,9 +22,13 @@ VERDICT_LEVELS = {
     "predicted-regressed": "warning",
     "not comparable": "note",
     "spills": "warning",
+    "no-longer-compiles": "warning",
 }
 LARGEST_RESULTS = 5_000
 """GitHub takes 25,000 results per run, and shows 5,000."""
+
+MOST_ANNOTATIONS = 10
+"""GitHub shows as many of a step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,8 +90,9 @@ def _results(subject: Subject) -> list[Reported]:
     path, name = subject.path.split("::")[0], subject.title.partition("::")[2]
     out: list[Reported] = []
 
-    def add(verdict: str, text: str, where: str) -> None:
-        out.append(Reported(rule=verdict.replace(" ", "-"), level=VERDICT_LEVELS[verdict], text=text, path=path, where=where))
+    def add(verdict: str, text: str, where: str, line: int | None = None) -> None:
+        rule = verdict.replace(" ", "-")
+        out.append(Reported(rule=rule, level=VERDICT_LEVELS[verdict], text=text, path=path, where=where, line=line or subject.line))
 
     for row in subject.measured:
         if row.verdict in VERDICT_LEVELS:
@@ -102,21 +107,28 @@ def _results(subject: Subject) -> list[Reported]:
         elif static.verdict in VERDICT_LEVELS:
             change = f", {words.change_text(static.change)}" if static.change is not None else ""
             text = f"{where}: {words.verdict_word(static.verdict)}{change} ({static.reason})"
-            add(static.verdict, text + _to_try(static), f"{name} {where}")
+            add(static.verdict, text + _to_try(static), f"{name} {where}", static.line)
         out += [
-            _finding(item, f"{where}: ", path, f"{name} {where}")
+            _finding(item, f"{where}: ", path, f"{name} {where}", static.line or subject.line)
             for item in static.new_findings
             if item.severity != "info" and item.rule != static.verdict
         ]
     for (gpu, reason), labels in failed.items():
         add("failed", f"{words.labels_text(labels)} on {gpu}: {words.verdict_word('failed')} ({reason})", f"{name} {labels[0]} on {gpu}")
+    issues = {item.evidence for item in subject.new_issues}
+    for each in subject.failures:
+        if not any(evidence and evidence in each.reason for evidence in issues):
+            add(each.condition, f"{name or subject.title} {each.what}: {each.reason}", f"{name} {each.what}", each.line)
     for compiled in subject.resources:
+        where = f"{compiled.kernel} on {compiled.gpu}"
         before = compiled.base.spill_bytes if compiled.base is not None else 0
         after = compiled.head.spill_bytes if compiled.head is not None else None
         if after and after > (before or 0):
             text = f"{compiled.kernel} with {compiled.label} spills on {compiled.gpu}: {before} to {after} bytes per thread"
-            add("spills", text, f"{compiled.kernel} with {compiled.label} on {compiled.gpu}")
-    return out + [_finding(item, "", path, item.scope) for item in subject.new_issues]
+            add("spills", text, where)
+        if compiled.base is not None and compiled.head is None and not compiled.unfinished and not subject.failures:
+            add("no-longer-compiles", f"{compiled.kernel} on {compiled.gpu}: {compiled.reason}", where, compiled.line)
+    return out + [_finding(item, "", path, item.scope, subject.line) for item in subject.new_issues]
 
 
 def _to_try(row: StaticRow) -> str:
@@ -126,8 +138,32 @@ def _to_try(row: StaticRow) -> str:
     return f". To try: {words.advice_text(row.advice)}, {figures.microseconds(row.advice.latency.us)} µs {row.advice.latency.origin}"
 
 
-def _finding(item: Finding, prefix: str, path: str, where: str) -> Reported:
+def _finding(item: Finding, prefix: str, path: str, where: str, line: int | None) -> Reported:
     text = f"{prefix}{item.title}: {item.evidence}. {item.remedy[:1].upper()}{item.remedy[1:]}"
+    own = item.source_file is None or path.endswith(item.source_file) or item.source_file.endswith(path)
     return Reported(
-        rule=item.rule, level=LEVELS[item.severity], text=text, path=item.source_file or path, where=where, line=item.source_line
+        rule=item.rule,
+        level=LEVELS[item.severity],
+        text=text,
+        path=path if own else item.source_file or path,
+        where=where,
+        line=item.source_line or (line if own else None),
     )
+
+
+def to_annotations(comparison: ComparisonResult) -> str:
+    """The same as commands of a GitHub workflow, which shows each beside its line."""
+    commands = {"error": "error", "warning": "warning", "note": "notice"}
+    found = [each for subject in comparison.subjects for each in _results(subject)]
+    return "".join(
+        f"::{commands[each.level]} file={_escaped(each.path, ':,')},line={each.line or 1},title={_escaped(each.rule, ':,')}"
+        f"::{_escaped(figures.clean(each.text))}\n"
+        for each in sorted(found, key=lambda each: list(commands).index(each.level))[:MOST_ANNOTATIONS]
+    )
+
+
+def _escaped(text: str, others: str = "") -> str:
+    """A text without what ends a workflow command's value."""
+    for character in f"%\r\n{others}":
+        text = text.replace(character, f"%{ord(character):02X}")
+    return text

@@ -19,6 +19,7 @@ def to_text(comparison: ComparisonResult) -> str:
     ]
     for subject in comparison.subjects:
         lines += ["", *_subject(subject)]
+    lines += [f"the same under another name or in another file: {text}" for text in comparison.renamed]
     lines += [f"skipped: {text}" for text in comparison.skipped]
     lines += ["", f"gate: {comparison.gate.sentence}"]
     return "\n".join(figures.clean(line) for line in lines) + "\n"

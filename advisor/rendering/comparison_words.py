@@ -34,14 +34,15 @@ MARKS = {
     "unchanged": "",
     "predicted-unchanged": "",
     "never-launches": "⚪",
+    "within-doubt": "⚪",
 }
 """A sign beside each verdict's word; never without it."""
 
-QUIET = frozenset({"unchanged", "predicted-unchanged", "never-launches"})
+QUIET = frozenset({"unchanged", "predicted-unchanged", "within-doubt", "never-launches"})
 """Verdicts whose rows are folded."""
 
 
-REASONED = frozenset({"failed", "cannot-launch", "not comparable"})
+REASONED = frozenset({"failed", "cannot-launch", "not comparable", "within-doubt"})
 """Static verdicts that mean little without their reason."""
 
 
@@ -77,11 +78,14 @@ def measured_order(rows: Sequence[MeasuredRow]) -> list[MeasuredRow]:
 
 
 def change_text(change: float | None) -> str:
-    """`+3.1 %`, `−0.4 %`, `0 %` where nothing changed, `-` where there is nothing to compare."""
+    """`+3.1 %`, `−0.4 %`, `0 %` where nothing changed, `-` where there is nothing to compare; `45 times`
+    from ten times on."""
     if change is None:
         return "-"
     if abs(change) < 5e-4:
         return "0 %"
+    if change >= 9:
+        return f"{1 + change:.0f} times"
     sign = "+" if change > 0 else "−"
     return f"{sign}{abs(100 * change):.1f} %"
 
@@ -145,24 +149,29 @@ def worse(rows: Sequence[StaticRow]) -> list[StaticRow]:
 
 
 def below_default(rows: Sequence[StaticRow]) -> list[StaticRow]:
-    """Rows that a change left predicted slower than the stack's default, by as much as counts as a change."""
+    """Rows that a change left predicted slower than the stack's default, by as much as counts as a change, and beyond half of what the
+    interval allows."""
     found = []
     for row in rows:
         head = row.head.predicted if row.head is not None else None
         default = row.default.predicted if row.default is not None else None
-        if head is not None and default is not None and row.compared_with == "base" and row.changed and head.us > 1.05 * default.us:
-            found.append(row)
+        if head is not None and default is not None and row.compared_with == "base" and row.changed:
+            least = min(head.us / 1.05, (head.us * (head.low_us or head.us)) ** 0.5)
+            found += [row] if least > default.us else []
     return found
 
 
 def resource_cells(row: ResourceRow) -> list[tuple[str, str, str]]:
-    """(name, base, head) of what the compiler says, with only the instruction classes that differ."""
+    """(name, base, head) of what the compiler says, with only the instruction classes that differ: where a program of the head does more or
+    less, its instructions for what one of the base does."""
     cells = [(name, _figure(row.base, key), _figure(row.head, key)) for name, key in _RESOURCES]
     mixes = [side.instruction_mix if side is not None else {} for side in (row.base, row.head)]
     for kind in sorted({*mixes[0], *mixes[1]}):
-        if mixes[0].get(kind) != mixes[1].get(kind):
-            before, after = (str(mix.get(kind, 0)) if mix else "-" for mix in mixes)
-            cells.append((f"{kind} instructions", before, after))
+        counts = [mixes[0].get(kind, 0), round(mixes[1].get(kind, 0) / row.work)]
+        if counts[0] != counts[1]:
+            before, after = (f"{count:,}" if mix else "-" for count, mix in zip(counts, mixes, strict=True))
+            same_work = " (for the same work)" if abs(row.work - 1) > 0.01 else ""
+            cells.append((f"{kind} instructions{same_work}", before, after))
     return cells
 
 
@@ -194,6 +203,28 @@ def resources_matter(row: ResourceRow) -> bool:
 
 OFTEN = 3
 """Kernels of which the same is said: then it is said once."""
+
+
+def rank(subject: Subject) -> int:
+    """Where a subject stands among others: what is certain to fail first, then what spills or is refused now, then predictions."""
+    verdicts = {row.verdict for row in subject.measured} | {row.verdict for row in subject.static}
+    if verdicts & {"failed", "regressed", "cannot-launch"} or subject.failures:
+        return 0
+    if any(row.base is not None and (row.head is None or _spills(row.head) > _spills(row.base)) for row in subject.resources):
+        return 1
+    if verdicts & {"predicted-regressed", "inconclusive"} or any(issue.severity == "error" for issue in subject.new_issues):
+        return 2
+    return 3 if verdicts - QUIET else 4
+
+
+def _spills(side: Resources) -> int:
+    return side.spill_bytes or 0
+
+
+def is_brief(subject: Subject) -> bool:
+    """Whether all there is to say of a kernel is that it came or went."""
+    found = (subject.static, subject.measured, subject.resources, subject.failures, subject.new_issues)
+    return subject.kind == "kernel" and subject.change in ("added", "removed") and not any(found)
 
 
 def of_any(note: str, subject: Subject) -> str:

@@ -9,7 +9,7 @@ import unicodedata
 from collections.abc import Sequence
 from dataclasses import replace
 
-from advisor.result.schema import Configuration, Finding, Latency, LaunchReport, Problem, Result
+from advisor.result.schema import UNCERTAIN, Configuration, Finding, Latency, LaunchReport, LayerReport, Problem, Result, SourceText
 
 SEVERITIES = ("error", "warning", "advice", "info")
 MEMORY_PIPELINES = ("dram", "l2", "smem")
@@ -117,6 +117,12 @@ def current(launch: LaunchReport) -> Latency:
     return launch.measured or launch.predicted or launch.config_bound
 
 
+def saved(layer: LayerReport) -> str:
+    """`saves 12 %`, or `no faster`: what a layer gains by what is recommended, like with like."""
+    share = 0.0 if layer.recommended is None else 1 - layer.recommended.us / layer.predicted.us
+    return f"saves {100 * share:.0f} %" if share >= 0.005 else "no faster"
+
+
 def bound_words(launch: LaunchReport) -> str:
     """The reach of a bound in words: all kernels where the problem is known in closed form, else the work counted in the code."""
     return "no kernel can be faster" if launch.bound.origin == "specified" else "the work of this code cannot be done faster"
@@ -125,6 +131,11 @@ def bound_words(launch: LaunchReport) -> str:
 def known(launch: LaunchReport) -> bool:
     """Whether a latency of the launch as it is is known, measured or predicted."""
     return launch.measured is not None or launch.predicted is not None
+
+
+def of_one_program(launch: LaunchReport, result: Result) -> bool:
+    """Whether the launch's grid is not known, so that its figures are those of one program and say nothing of how long it takes."""
+    return result.verdict.current_us == 0 and launch.problem.sizes == {"programs": 1} and launch.measured is None
 
 
 def stuck(launch: LaunchReport) -> bool:
@@ -222,6 +233,40 @@ def to_win(launch: LaunchReport) -> float:
     return current(launch).us - (launch.ceiling or launch.bound).us
 
 
+def peak_text(launch: LaunchReport) -> str:
+    """`1.31x the bound, 82 % of dram's peak`: how near the launch drives a pipeline to its peak; empty where that is not known."""
+    share = launch.share_of_peak
+    if share is None or share >= 1.005 or stuck(launch) or launch.bound.us <= 0:  # above all of it: a fault, which is said as such
+        return ""
+    sure = not any(part.cause == UNCERTAIN for part in launch.gap)  # else the bound is that of what is certain alone
+    times = f"{current(launch).us / launch.bound.us:.2f}x the bound, " if sure else ""
+    return f"{times}{share_text(share)} of {clean(launch.peak_pipeline)}'s peak"
+
+
+EXPLAINED = 0.1
+"""Share of the distance to the bound that a finding has to save for the distance to be explained, and of the latency that it has to be for
+there to be anything to explain."""
+HEAVIEST = 3
+"""Lines of source that stand for an explanation."""
+
+
+def heaviest_lines(launch: LaunchReport, sources: Sequence[SourceText]) -> list[str]:
+    """The lines of source that ask most of the pipeline that binds the configuration, where no finding says why it is far from its bound:
+    `line 8, 12.3 µs of alu: row = i // (2 * HALF)`."""
+    gap = current(launch).us - launch.bound.us
+    saved = max((finding.saving_us or 0.0 for finding in launch.findings), default=0.0)
+    name = launch.config_binding_pipeline
+    if stuck(launch) or gap < EXPLAINED * current(launch).us or saved >= EXPLAINED * gap:
+        return []
+    texts = {(piece.file, number): text for piece in sources for number, text in enumerate(piece.lines, piece.first_line)}
+    lines = sorted(launch.source_lines, key=lambda line: -line.time_us.get(name, 0.0))[:HEAVIEST]
+    return [
+        f"line {line.line}, {microseconds(line.time_us[name])} µs of {clean(name)}: {clean(texts.get((line.file, line.line), '').strip())}"
+        for line in lines
+        if line.time_us.get(name, 0.0) >= EXPLAINED * gap
+    ]
+
+
 def ordered_findings(findings: tuple[Finding, ...]) -> list[Finding]:
     """Errors first, then by saving; where no saving can be said, by severity."""
     return sorted(
@@ -259,6 +304,8 @@ def types_text(problem: Problem) -> str:
         parts.append(f"block_shape=[{problem.block_shape[0]},{problem.block_shape[1]}]")
     if problem.routing is not None:
         parts.append("routing given")
+    if problem.distribution is not None:
+        parts.append(f"{problem.distribution} routing")
     if problem.cache == "cold":
         parts.append("cold cache")
     return clean(" ".join(parts))

@@ -28,8 +28,9 @@ def to_markdown(result: Result, *, limit: int = LIMIT) -> str:
     tail = _fitting(_tail(result), budget=int(limit * 0.3))
     rest = limit - len(head) - len(tail)
     table = _launch_table(result, budget=int(rest * 0.7))
-    findings = _findings(result, budget=rest - len(table))
-    return head + table + findings + tail
+    layers = _layers(result, budget=int(rest * 0.2))
+    findings = _findings(result, budget=rest - len(table) - len(layers))
+    return head + table + layers + findings + tail
 
 
 def _fitting(parts: list[str], *, budget: int) -> str:
@@ -123,7 +124,7 @@ def _launch_table(result: Result, *, budget: int) -> str:
     if not result.launches:
         return "No launches.\n\n"
     groups = group(result.launches)
-    rows = [_launch_row(part, launch) for part in groups for launch in part.launches]
+    rows = [_launch_row(part, launch, result) for part in groups for launch in part.launches]
     changed = [launch.recommendation is not None for part in groups for launch in part.launches]
     header = (
         "| launch | now | ceiling | bound | of ceiling | binding | recommended | speedup | change |\n"
@@ -143,11 +144,27 @@ def _launch_table(result: Result, *, budget: int) -> str:
     return header + "".join(row for index, row in enumerate(rows) if index in kept) + said + "\n"
 
 
-def _launch_row(part: Group, launch: LaunchReport) -> str:
+def _layers(result: Result, *, budget: int) -> str:
+    """The layers that fit, the first ones; `budget` is in characters."""
+    if not result.layers:
+        return ""
+    first = result.layers[0]
+    head = f"| layer, {escape(first.stack)}, {first.routing} routing | now | ceiling | bound | recommended |\n|---|--:|--:|--:|--:|\n"
+    rows = []
+    for layer in result.layers:
+        cells = [f"M {layer.tokens}", f"{figures.with_interval(layer.now.us, layer.now)} {layer.now.origin}"]
+        cells += [f"{figures.microseconds(each.us)} µs" for each in (layer.ceiling, layer.bound)]
+        cells.append(f"{figures.microseconds(layer.recommended.us)} µs, {figures.saved(layer)}" if layer.recommended else "-")
+        rows.append("| " + " | ".join(cells) + " |\n")
+    return head + "".join(rows[: max(1, (budget - len(head)) // max(map(len, rows)))]) + "\n"
+
+
+def _launch_row(part: Group, launch: LaunchReport, result: Result) -> str:
     now = figures.current(launch)
     ceiling, advice = launch.ceiling, launch.recommendation
     share = figures.share_text(figures.share_of_ceiling(launch))
-    latency = "not known" if figures.unset(launch) else f"{figures.with_interval(now.us, now)} {now.origin}"
+    unknown = figures.unset(launch) or figures.of_one_program(launch, result)
+    latency = "not known" if unknown else f"{figures.with_interval(now.us, now)} {now.origin}"
     cells = [
         f"{escape(part.name)} {escape(part.label(launch))}",
         "cannot launch" if figures.stuck(launch) else latency,

@@ -98,6 +98,7 @@ def to_html(result: Result, document: str | None = None) -> str:
         "undecided": _undecided(result),
         "searches": [_search_view(search, number) for number, search in enumerate(result.searches, 1)],
         "measurements": views.measurement_views(launches),
+        "saved": figures.saved,
         "tuned": tuned.views(result.tuned),
         "where_run": figures.where_run(result),
         "fingerprint": fingerprint_rows(result.fingerprint, figures.where_run(result)),
@@ -119,6 +120,7 @@ def _environment(templates: str) -> Environment:
     )
     environment.filters |= {
         "bound_words": figures.bound_words,
+        "peak_text": figures.peak_text,
         "us": figures.microseconds,
         "interval": figures.interval,
         "interval_words": figures.interval_words,

@@ -104,7 +104,8 @@ def rows_of(results: Sequence[Result]) -> tuple[list[list[str]], list[str]]:
     for key in keys[:MOST_ROWS]:
         shown = alike[key[0]][key]
         label = (figures.name_of(shown), figures.sizes_text(shown.problem), figures.types_text(shown.problem), apart[key])
-        rows.append([" ".join(filter(None, label)), *(cell for side in sides for cell in _cells(side.get(key)))])
+        cells = (cell for result, side in zip(results, sides, strict=True) for cell in _cells(side.get(key), result))
+        rows.append([" ".join(filter(None, label)), *cells])
     left = len(keys) - len(rows)
     unset = any(figures.unset(launch) for side in sides for launch in side.values())
     return rows, [*([BEST] if unset else []), *([f"{left} more launches, in the reports."] if left else [])]
@@ -129,13 +130,13 @@ def _by_problem(results: Sequence[Result]) -> list[dict[_Key, LaunchReport]]:
     return sides
 
 
-def _cells(launch: LaunchReport | None) -> tuple[str, ...]:
+def _cells(launch: LaunchReport | None, result: Result) -> tuple[str, ...]:
     if launch is None:
         return ("-",) * len(COLUMNS)
     now = figures.current(launch)
     latency = f"{figures.with_interval(now.us, now, unit='')} {now.origin}{', best' if figures.unset(launch) else ''}"
     return (
-        "cannot launch" if figures.stuck(launch) else latency,
+        "cannot launch" if figures.stuck(launch) else "not known" if figures.of_one_program(launch, result) else latency,
         figures.microseconds(launch.ceiling.us) if launch.ceiling is not None else "-",
         figures.microseconds(launch.bound.us),
         figures.clean(launch.binding_pipeline),

@@ -13,7 +13,7 @@ from rich.text import Text
 from advisor.rendering import figures, overview, side_by_side, tuned
 from advisor.rendering.folding import fold, width_of
 from advisor.rendering.grouping import Group, group
-from advisor.result.schema import Action, Finding, Latency, LaunchReport, Result
+from advisor.result.schema import Action, Finding, Latency, LaunchReport, Result, SourceText
 
 SCREEN = 22
 """Lines that a terminal shows at once, the command and the path of the report beside them."""
@@ -96,6 +96,7 @@ def _details(result: Result, groups: list[Group]) -> list[Text]:
     out: list[Text] = []
     for part in groups:
         out += _group_lines(part, result, single=len(result.launches) == 1)
+    out += _layer_lines(result)
     out += [line for view in tuned.views(result.tuned)[:MOST_TUNED] for line in _tuned_lines(view)]
     if len(result.tuned) > MOST_TUNED:
         out.append(Text(f"  {len(result.tuned) - MOST_TUNED} more tuned problems, in the report"))
@@ -111,9 +112,27 @@ def _group_lines(part: Group, result: Result, *, single: bool) -> list[Text]:
     labels = [part.label(launch) if part.size else part.apart.get(launch.id, "") for launch in part.launches]
     width = max(map(len, labels))
     for launch, label in zip(part.launches, (text.ljust(width) for text in labels), strict=True):
-        out += _launch_lines(launch, label, findings=FINDINGS_OF_ONE_LAUNCH if single else 1)
+        unsized = figures.of_one_program(launch, result)
+        out += _launch_lines(launch, label, result.sources, findings=FINDINGS_OF_ONE_LAUNCH if single else 1, unsized=unsized)
     out.append(Text(""))
     return out
+
+
+def _layer_lines(result: Result) -> list[Text]:
+    """The layers, whole, with what is recommended for their products."""
+    if not result.layers:
+        return []
+    head = Text("layer", style="bold")
+    head.append(f"  as {figures.clean(result.layers[0].stack)} launches it, {result.layers[0].routing} routing", style="not bold")
+    out, width = [head], max(len(str(layer.tokens)) for layer in result.layers)
+    for layer in result.layers:
+        line = Text(f"  M {layer.tokens:<{width}}  ")
+        line.append(_column(_latency(layer.now)), style="bold")
+        line.append(f"ceiling {_us(layer.ceiling.us)}   bound {_us(layer.bound.us)}   ")
+        if layer.recommended is not None:
+            line.append(f"-> {_us(layer.recommended.us)} with the recommended ({figures.saved(layer)})", style="green")
+        out.append(line)
+    return [*out, Text("")]
 
 
 def _tuned_lines(view: tuned.ProblemView) -> list[Text]:
@@ -137,10 +156,10 @@ def _tuned_lines(view: tuned.ProblemView) -> list[Text]:
     return [*out, Text("")]
 
 
-def _launch_lines(launch: LaunchReport, label: str, *, findings: int) -> list[Text]:
+def _launch_lines(launch: LaunchReport, label: str, sources: Sequence[SourceText], *, findings: int, unsized: bool) -> list[Text]:
     now = figures.current(launch)
     line = Text(f"  {label}  " if label else "  ")
-    line.append(_column("cannot launch" if figures.stuck(launch) else _latency(now)), style="bold")
+    line.append(_column("cannot launch" if figures.stuck(launch) else "latency not known" if unsized else _latency(now)), style="bold")
     if launch.ceiling is not None:
         line.append(f"ceiling {_us(launch.ceiling.us)}   ")
     line.append(f"bound {_us(launch.bound.us)} ({figures.clean(launch.binding_pipeline)})".ljust(24))
@@ -148,6 +167,8 @@ def _launch_lines(launch: LaunchReport, label: str, *, findings: int) -> list[Te
         line.append("   ")
         share = figures.share_of_ceiling(launch)
         line.append("ranked first of its configurations" if figures.unset(launch) else "" if share is None else _of_ceiling(share))
+    if not unsized and (peak := figures.peak_text(launch)):
+        line.append(f"   {peak}")
     line.rstrip()
     out = [line]
     if launch.library is not None:
@@ -156,6 +177,8 @@ def _launch_lines(launch: LaunchReport, label: str, *, findings: int) -> list[Te
     out += [Text(f"  x fault: {figures.clean(fault)}", style="bold red") for fault in launch.faults]
     indent = 4 if label else 2
     out += [_finding(item, indent=indent) for item in figures.ordered_findings(launch.findings)[:findings]]
+    heaviest = [] if unsized else figures.heaviest_lines(launch, sources)
+    out += [Text(f"{' ' * indent}· {text}", style="dim") for text in heaviest]
     advice = launch.recommendation
     if advice is not None:
         line = Text(" " * indent + "> ")
@@ -226,7 +249,8 @@ def _action_lines(number: int, action: Action) -> list[Text]:
     line.append(figures.clean(action.title), style="bold")
     if action.saving_us > 0:
         line.append(f"   saves ~{figures.microseconds(action.saving_us)} µs ({action.origin})")
-    return [line, Text(f"     {figures.clean(action.detail)}")] if action.detail else [line]
+    more = [text for text in (action.detail, action.snippet) if text and "\n" not in text]
+    return [line, *(Text(f"     {figures.clean(text)}") for text in more)]
 
 
 def _encodable(line: Text, encoding: str) -> Text:

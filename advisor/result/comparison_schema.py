@@ -12,7 +12,7 @@ from typing import Literal
 
 from advisor.result.schema import Configuration, Finding, Fingerprint, Latency, Problem, Recommendation
 
-COMPARISON_SCHEMA_VERSION = "1.2"
+COMPARISON_SCHEMA_VERSION = "1.3"
 
 BASE_IS_FASTER = "the configuration of the base, no slower than anything else that is known"
 """The reason of advice that goes back to what the base had."""
@@ -22,6 +22,7 @@ StaticVerdict = Literal[
     "predicted-regressed",
     "predicted-improved",
     "predicted-unchanged",
+    "within-doubt",
     "cannot-launch",
     "launches-again",
     "never-launches",
@@ -42,9 +43,10 @@ STATIC_WORDS: dict[str, str] = {
     "missing": "missing",
     "not comparable": "not comparable",
     "never-launches": "never launches",
+    "within-doubt": "within doubt",
     "predicted-unchanged": "predicted unchanged",
 }
-"""Static verdicts in words, in the order in which surfaces list them; the last two change nothing."""
+"""Static verdicts in words, in the order in which surfaces list them; the last three tell of no change."""
 
 MEASURED_WORDS = ("failed", "regressed", "inconclusive", "not comparable", "improved", "missing", "new", "unchanged")
 """Measured verdicts in the order in which surfaces list them."""
@@ -108,11 +110,13 @@ class StaticRow:
     new_findings: tuple[Finding, ...] = ()
     cured_findings: tuple[Finding, ...] = ()
     advice: Recommendation | None = None  # what to try in place of the head's configuration
+    line: int | None = None  # of the head's file, where its entry stands
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceRow:
-    """One kernel with one configuration, compiled on both sides for one GPU. `reason`: why a side is missing."""
+    """One kernel with one configuration, compiled on both sides for one GPU. `reason`: why a side is missing; `unfinished`: for its
+    compiler came to no end, which says nothing of the kernel."""
 
     kernel: str
     gpu: str
@@ -120,6 +124,9 @@ class ResourceRow:
     base: Resources | None
     head: Resources | None
     reason: str = ""
+    unfinished: bool = False
+    line: int | None = None  # of the head's file, where the compiler refuses it
+    work: float = 1.0  # what a program of the head does, to one of the base: blocks of another size, other grids
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,6 +178,7 @@ class Failure:
     condition: FailureCondition  # what it triggers
     what: str  # "entry 64"; empty: the file as a whole
     reason: str
+    line: int | None = None  # of the head's file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,7 +197,10 @@ class Subject:
     failures: tuple[Failure, ...] = ()
     configurations_added: tuple[str, ...] = ()
     configurations_removed: tuple[str, ...] = ()
+    configurations: tuple[int, int] = (0, 0)  # how many either side tunes over
     notes: tuple[str, ...] = ()  # what was assumed, and what could not be compared and why
+    line: int | None = None  # of the head's file, where it begins
+    hint: str = ""  # what to say of it in advisor.toml
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -231,6 +242,7 @@ class ComparisonResult:
     warnings: tuple[str, ...] = ()
     room: str = ""  # what holds the kernels that were compiled, which may be anyone's; "": none was to be compiled
     skipped: tuple[str, ...] = ()  # changed files that are neither kernel nor table, and why they were left out
+    renamed: tuple[str, ...] = ()  # "old.py::a → new.py::b": kernels that are the same under another name or in another file
     schema_version: str = COMPARISON_SCHEMA_VERSION
 
 

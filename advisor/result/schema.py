@@ -7,12 +7,12 @@ written as JSON and read back without loss (`advisor.result.result_json`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-SCHEMA_VERSION = "1.1"
-"""1.1: the library reference of a launch."""
+SCHEMA_VERSION = "1.2"
+"""1.1: the library reference of a launch. 1.2: its share of a pipeline's peak."""
 
 Origin = Literal["measured", "simulated", "predicted", "specified"]
 """What a number is. Simulated: it stands where a measurement would, and comes from a fake device or from rows that say so."""
@@ -65,7 +65,8 @@ class Problem:
     weight_dtype: str | None = None  # type the weights are stored in; None: as dtype
     output_dtype: str | None = None  # None: as dtype, or bf16 where dtype is fp8 / int8
     block_shape: tuple[int, int] | None = None  # quantization block (n, k), block-scaled fp8 / int8 only
-    routing: tuple[int, ...] | None = None  # token slots per expert; None: uniform
+    routing: tuple[int, ...] | None = None  # token slots per expert; None: as `distribution` says
+    distribution: str | None = None  # the routing by name, random or power_law:A; None: balanced, or `routing` says it
     cache: Cache = "warm"  # what the L2 holds when the launch starts
 
 
@@ -132,6 +133,18 @@ class Latency:
     coverage: float | None = None
 
 
+CONTRADICTION = 2.0
+"""From so many times the upper end of a prediction's interval on, a measurement and the prediction contradict each other."""
+
+
+def contradicts(measured: Latency | None, predicted: Latency | None) -> bool:
+    """Whether a latency was measured that the prediction cannot explain: the host's launches were timed, the clock was held down, another
+    kernel ran, or the model is wrong. No configuration is credited with the difference."""
+    if measured is None or predicted is None:
+        return False
+    return measured.us > CONTRADICTION * max(predicted.us, predicted.high_us or 0.0)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineTime:
     """Work of one launch on one pipeline, and the microseconds it takes at the pipeline's full throughput.
@@ -177,6 +190,16 @@ class GapPart:
     us: float
     origin: Origin
     note: str = ""
+
+
+def nearest_to_peak(pipelines: Iterable[PipelineTime], us: float | None) -> tuple[str | None, float | None]:
+    """The pipeline that a launch of `us` microseconds drives nearest to its peak, and the share of its throughput that is, on the average
+    over the launch and the whole GPU; None where `us` is not known."""
+    times = {part.pipeline: 1e6 * part.demand / part.throughput_per_s for part in pipelines if part.throughput_per_s > 0}
+    if not us or not times:
+        return None, None
+    name = max(times, key=lambda each: times[each])
+    return name, times[name] / us
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -287,7 +310,42 @@ class LaunchReport:
     faults: tuple[str, ...] = ()  # e.g. "measured 3.1 us is below the bound 4.0 us: model or measurement fault"
     source_lines: tuple[SourceLine, ...] = ()  # of kernels whose compiled code was read
     library: Latency | None = None  # what the best library kernel takes for the same problem, where one was measured
+    peak_pipeline: str | None = None  # the one that the launch drives nearest to its peak
+    share_of_peak: float | None = None  # of its throughput, on the average over the latency now; measured above 1: a fault
     decision: str | None = None  # launches of one decision change together (w13 and w2 of a layer, of one entry or two); None: alone
+
+    @property
+    def contradicted(self) -> bool:
+        """Whether its measurement contradicts its prediction."""
+        return contradicts(self.measured, self.predicted)
+
+    def before(self, then: Latency | None) -> Latency | None:
+        """The latency that a saving is reckoned from: measured, else predicted; where those contradict each other, as `then` is."""
+        if self.contradicted and (then is None or then.origin == "predicted"):
+            return self.predicted
+        return self.measured or self.predicted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerReport:
+    """A whole mixture-of-experts layer as a stack launches it: align, w13, activation, w2, combine, and quantisation where there is one."""
+
+    id: str  # as "layer-M64"
+    tokens: int
+    stack: str  # whose launches they are, with the version: "vLLM 0.24"
+    routing: str  # random, balanced, or given
+    launches: tuple[str, ...]  # LaunchReport ids of its products
+    bound: Latency  # of a random routing: what 99 % of draws stay above
+    predicted: Latency  # mean over draws, with the configuration of today
+    ceiling: Latency  # with the best of its products' configurations
+    recommended: Latency | None  # with what is recommended for its products; None: nothing is
+    measured: Latency | None
+    parts: dict[str, float]  # microseconds of the prediction, by kernel
+
+    @property
+    def now(self) -> Latency:
+        """Measured where it was, else predicted."""
+        return self.measured or self.predicted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -448,6 +506,7 @@ class Result:
     searches: tuple[SearchReport, ...] = ()
     warnings: tuple[str, ...] = ()
     sources: tuple[SourceText, ...] = ()
+    layers: tuple[LayerReport, ...] = ()  # of whose products the launches are
     tuned: tuple[TunedProblem, ...] = ()
     schema_version: str = SCHEMA_VERSION
 

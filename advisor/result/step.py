@@ -15,6 +15,7 @@ class StepOperator:
     reference, measured where `library` says, where there is one. `gain` is the part of the step that is won where the operator reaches its
     tunable ceiling (0 where it is not `tunable`), `gain_at_library` where it takes what the best library takes, `gain_at_bound` where it
     reaches the bound: what a better or fused kernel could win at most. `parts` are the kernels of a layer, latencies of one launch.
+    `measured_us` is what a trace measured of one; its `total_us` and `share` are measured too, and `gain_at_bound` counts from there.
     """
 
     name: str
@@ -37,6 +38,7 @@ class StepOperator:
     gain: float
     gain_at_library: float
     gain_at_bound: float
+    measured_us: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

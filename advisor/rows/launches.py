@@ -138,7 +138,7 @@ def read_launches(path: str | Path) -> LaunchRecords:
     for name, value in found.items():
         try:
             taken = times.get(("times_us", name), []), times.get(("at_most_us", name), [])
-            launches.append(_launch(name, value, often.get(name) or 1, *taken, paths))
+            launches.append(recorded_launch(name, value, often.get(name) or 1, *taken, paths))
         except UnrecordedError as error:
             problems.append(f"{value.get('kernel', 'a kernel')}, launch {name}: left out, for {error}")
         except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
@@ -148,9 +148,14 @@ def read_launches(path: str | Path) -> LaunchRecords:
     )
 
 
-def _launch(
+def recorded_launch(
     key: str, value: Mapping[str, Any], count: int, times: list[float], at_most: list[float], paths: Mapping[str, str]
 ) -> RecordedLaunch:
+    """A launch from its JSON form.
+
+    Raises:
+        KeyError, TypeError, ValueError, AttributeError: It is none; `UnrecordedError` where a record can tell nothing of a constant.
+    """
     _check_tensors(value["tensors"])
     _check_numbers(value["arguments"], value["signature"], value.get("contents") or {})
     for name in ("source", "device"):

@@ -27,13 +27,17 @@ class Gaps:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Constants:
-    """Everything about steps that was fitted, and the GPUs whose steps gaps and spread were fitted to; `spread` widens the 80 % interval of
-    a step."""
+    """Everything about steps that was fitted, and the GPUs whose steps gaps and spread were fitted to.
+
+    `spread` widens the 80 % interval of a step, by its launcher (`step.Priced.launcher`); `served` is half an 80 % interval of the log that
+    steps under load add to it, by model, fitted to the other models ("": to all).
+    """
 
     gpus: tuple[str, ...]
     gaps: dict[str, Gaps]
-    spread: float
+    spread: dict[str, float]
     curves: Curves
+    served: dict[str, float]
 
 
 @cache
@@ -44,11 +48,16 @@ def load_constants(path: Path | None = None) -> Constants:
 
 def read_constants(values: dict[str, Any]) -> Constants:
     """The constants as they are stored."""
-    stored = values["collectives"]
-    of = {gpu: {op: {int(n): tuple(us) for n, us in by.items()} for op, by in ops.items()} for gpu, ops in stored["curves"].items()}
     return Constants(
         gpus=tuple(values["gpus"]),
         gaps={engine: Gaps(**each) for engine, each in values["gaps"].items()},
         spread=values["spread"],
-        curves=Curves(log2_bytes=tuple(stored["log2_bytes"]), of=of),
+        served=values["served"],
+        curves=read_curves(values["collectives"]),
     )
+
+
+def read_curves(stored: dict[str, Any]) -> Curves:
+    """Those of collectives."""
+    of = {gpu: {op: {int(n): tuple(us) for n, us in by.items()} for op, by in ops.items()} for gpu, ops in stored["curves"].items()}
+    return Curves(log2_bytes=tuple(stored["log2_bytes"]), of=of)

@@ -11,7 +11,7 @@ import numpy as np
 from advisor import pipelines
 from advisor.gpus.hardware import GpuSpec
 from advisor.learned.base import Predictor
-from advisor.learned.machine import TENSOR_MEMORY
+from advisor.learned.library.chip import chip
 from advisor.learned.tunable_ceiling import tunable_ceiling
 from advisor.pipelines import token_draws
 from advisor.pipelines.batch import ProblemBatch
@@ -21,7 +21,7 @@ from advisor.steps import latent_attention, layer_model, tuned_tables
 from advisor.steps.collectives import ENGINES
 from advisor.steps.layer_bound import layer_bound
 from advisor.steps.layer_time import layer_time
-from advisor.steps.moe_layer import KINDS, Layers
+from advisor.steps.moe_layer import KINDS, Launched, Layers
 from advisor.steps.operators import Operator
 
 
@@ -68,14 +68,23 @@ def costs(operators: Sequence[Operator], gpu: GpuSpec, predictor: Predictor, eng
     return [found[i] for i in range(len(operators))]
 
 
-def _problem(operators: list[Operator], engine: str) -> ProblemBatch:
-    """Operators that share all but their sizes, as one batch."""
+def _problem(operators: list[Operator], engine: str, gpu: GpuSpec) -> ProblemBatch:
+    """Operators that share all but their sizes, as one batch.
+
+    Attention of SGLang on the A100 is told as vLLM's: FlashInfer runs there, which reads a large cache within 5 % of FlashAttention 2 (RTX
+    PRO 6000), where the kernel that was measured within SGLang takes 1.4 times as long. Products of blocks on Blackwell with tensor memory
+    are told as those with one scale: the engines take TRT-LLM's there, where those measured turn the weights' scales in every call (12 µs
+    at least, 4 on H200).
+    """
     first = operators[0]
+    if first.family == "attention" and engine == "sglang" and gpu.compute_capability == "8.0":
+        engine = "vllm"
+    block = None if first.family == "gemm" and chip(gpu, "bf16").tensor_memory else first.block_shape
     return ProblemBatch(
         family=first.family,
         op=first.op,
         dtype=first.dtype,
-        block_shape=first.block_shape,
+        block_shape=block,
         cache=first.cache,
         stack=engine if engine in ENGINES else None,
         sizes={name: np.array([float(each.sizes[name]) for each in operators]) for name in first.sizes},
@@ -84,14 +93,14 @@ def _problem(operators: list[Operator], engine: str) -> ProblemBatch:
 
 def _with_library(cost: Cost, operator: Operator, gpu: GpuSpec, predictor: Predictor) -> Cost:
     """The cost with what the best library kernel takes; it is not slower than the kernel that is one."""
-    library = predictor.library_reference(_problem([operator], ""), gpu)
+    library = predictor.library_reference(_problem([operator], "", gpu), gpu)
     if library is None:
         return cost
     return replace(cost, library_us=max(min(library.us, cost.us), cost.bound_us), library=library.source)
 
 
 def _group(operators: list[Operator], gpu: GpuSpec, predictor: Predictor, engine: str) -> list[Cost]:
-    first, problem = operators[0], _problem(operators, engine)
+    first, problem = operators[0], _problem(operators, engine, gpu)
     work = pipelines.work(problem, gpu)
     bound = pipelines.bound(work, gpu, problem.cache)
     prediction = predictor.predict(problem, None, gpu)
@@ -120,7 +129,7 @@ def _layers(operators: list[Operator], gpu: GpuSpec, predictor: Predictor, engin
     model = layer_model.load(getattr(getattr(predictor, "weights", None), "silicon", {}))
     if takes_other_kernels(operators[0], gpu):
         return [replace(_kernels_of(each, gpu, predictor, engine), tunable=False) for each in operators]
-    if model is None:
+    if model is None or gpu.vendor != "nvidia":  # no layer was measured
         return [_kernels_of(each, gpu, predictor, engine) for each in operators]
     size = {name: np.array([float(each.sizes[name]) for each in operators]) for name in operators[0].sizes}
     sglang = np.full(len(operators), engine == "sglang")
@@ -137,14 +146,18 @@ def _layers(operators: list[Operator], gpu: GpuSpec, predictor: Predictor, engin
         ungated=size["gated"] == 0,
         routing=np.full(len(operators), token_draws.RANDOM),
     )
-    launch = model.launched(layers, gpu, tables=tuned_tables.here())
+    return costs_of_layers(model.launched(layers, gpu, tables=tuned_tables.here()), model)
+
+
+def costs_of_layers(launch: Launched, model: layer_model.LayerModel) -> list[Cost]:
+    """The cost of each layer, nothing of it in the L2 when it begins."""
     bound, found, time = (
-        layer_bound(launch, np.ones(len(operators), dtype=bool)),
+        layer_bound(launch, np.ones(len(launch.layers), dtype=bool)),
         model.predict(launch),
         layer_time(launch, model.constants),
     )
     out = []
-    for i in range(len(operators)):
+    for i in range(len(launch.layers)):
         us, least = max(float(found.us[i]), float(bound.us[i])), float(bound.us[i])
         pieces = {
             "w13": time.w13.total,
@@ -177,7 +190,7 @@ def takes_other_kernels(operator: Operator, gpu: GpuSpec) -> bool:
 
     Of 84 served points of MiniMax-M2.5 on B200 and B300 that sum is 7 % off in the median, the layers of Triton kernels 27 %.
     """
-    return operator.op == "layer" and operator.dtype == "fp8" and gpu.vendor == "nvidia" and float(gpu.compute_capability) in TENSOR_MEMORY
+    return operator.op == "layer" and operator.dtype == "fp8" and chip(gpu, "fp8").tensor_memory
 
 
 def _kind(operator: Operator) -> str:

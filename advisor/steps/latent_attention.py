@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from advisor.gpus.hardware import GpuSpec
-from advisor.learned.machine import TENSOR_MEMORY
+from advisor.learned.library.chip import chip
 from advisor.pipelines.bound import LEAST_LAUNCH_US
 
 CONSTANTS: dict[str, tuple[tuple[float, float, float, float], ...]] = {
@@ -44,7 +44,7 @@ def latency(op: str, sizes: Mapping[str, float], gpu: GpuSpec) -> Estimate:
     else:
         moved = 4 * s["B"] * s["M"] * s["H"] * (s["nope"] + s["rope"] + s["value"])
         flop = 2 * pairs * s["H"] * (s["nope"] + s["rope"] + s["value"])
-    kind = 1 if gpu.architecture == "hopper" else 2 if float(gpu.compute_capability) in TENSOR_MEMORY else 0
+    kind = 1 if gpu.architecture == "hopper" else 2 if chip(gpu, "bf16").tensor_memory else 0
     floor, memory_share, tensor_share, doubling = CONSTANTS[op][kind]
     memory, tensor = moved / gpu.dram_bytes_per_s * 1e6, flop / gpu.peak_tensor_flop_per_s("bf16") * 1e6
     us = floor + doubling * np.log2(max(s["N"], 1)) + np.cbrt((memory / memory_share) ** 3 + (tensor / tensor_share) ** 3)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
@@ -11,13 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.gpus.hardware import GpuSpec, load_gpu
-from advisor.learned import bushy_forest
+from advisor.learned import bushy_forest, own_rows
 from advisor.learned.bushy_forest import BushyForest
+from advisor.learned.own_rows import OwnRows
 from advisor.pipelines.columns import Array
 from advisor.pipelines.token_draws import Loads
 from advisor.steps.layer_features import features
 from advisor.steps.layer_time import layer_time
-from advisor.steps.moe_layer import Launched, Layers, launched
+from advisor.steps.moe_layer import KINDS, Launched, Layers, launched
 from advisor.steps.tuned_tables import Key, TunedTables, keys
 from advisor.tables.defaults import FIELDS
 
@@ -45,6 +46,11 @@ TYPICAL = (
 @lru_cache
 def _gpus(names: tuple[str, ...]) -> tuple[GpuSpec, ...]:
     return tuple(load_gpu(name) for name in names)
+
+
+def own_kind(kind: int) -> str:
+    """Under what a user's rows of layers of a kind of `KINDS` are kept."""
+    return f"layer {KINDS[kind]}"
 
 
 def token_bin(tokens: Array) -> NDArray[np.int64]:
@@ -99,6 +105,7 @@ class LayerModel:
             [1 + GPUs, token bins, kinds, 2].
         ran: Layers for which a table or, although there was one, a default ran.
         versions: (SGLang, version) measured, by GPU.
+        own: Rows of the user, by GPU and `own_kind`.
     """
 
     constants: Array
@@ -106,6 +113,7 @@ class LayerModel:
     quantiles: Array
     ran: Sequence[Ran]
     versions: Mapping[str, list[list[float]]]
+    own: Mapping[tuple[str, str], OwnRows] = field(default_factory=dict)
 
     def newest(self, gpu: str, sglang: bool) -> float:
         """The newest version of a stack that was measured on a GPU, or on any."""
@@ -159,22 +167,28 @@ class LayerModel:
         """Latencies of layers with the configuration they are launched with."""
         layers = launch.layers
         time = layer_time(launch, self.constants)
-        us = time.total * np.exp(self.forest(features(launch, time)))
+        told = features(launch, time)
+        us = time.total * np.exp(self.forest(told))
         width = self._quantiles_of(launch.gpu)[token_bin(layers.tokens), layers.kind]
+        low, high = us * np.exp(width[:, 0]), us * np.exp(width[:, 1])
+        for kind in np.unique(layers.kind).tolist():
+            if (own := self.own.get((launch.gpu.name, own_kind(kind)))) is not None:
+                rows = layers.kind == kind
+                us[rows], low[rows], high[rows] = own.corrected(told[rows], us[rows], low[rows], high[rows])
         best = np.full(us.shape, np.inf)
         for configuration in TYPICAL:
             columns = {name: np.full(us.shape, float(value)) for name, value in zip(FIELDS, configuration, strict=True)}
             best = np.minimum(best, layer_time(replace(launch, configuration=columns), self.constants).total)
         gain = np.minimum(best / time.total, 1.0)
-        sigma = (width[:, 1] - width[:, 0]) / 2 / 1.2816
+        sigma = np.log(high / low) / 2 / 1.2816
         p = 1 / (1 + np.exp(-1.702 * (-np.log(gain) - np.log(1.1)) / np.maximum(sigma, 0.02)))
         return Predicted(
             us=us,
-            low_us=us * np.exp(width[:, 0]),
-            high_us=us * np.exp(width[:, 1]),
+            low_us=low,
+            high_us=high,
             ceiling_us=us * gain,
             p_speedup=p,
-            seen=launch.gpu.name in self.versions,
+            seen=launch.gpu.name in self.versions or any(gpu == launch.gpu.name for gpu, _ in self.own),
         )
 
     def _quantiles_of(self, gpu: GpuSpec) -> Array:
@@ -218,4 +232,5 @@ def load(stored: Mapping[str, NDArray[Any]]) -> LayerModel | None:
         quantiles=stored[f"{PREFIX}/quantiles"],
         ran=ran,
         versions=versions,
+        own=own_rows.load_all(stored),
     )

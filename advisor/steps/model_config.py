@@ -42,14 +42,25 @@ ENCODERS = ("bert", "roberta")
 KNOWN_LAYERS = ("full_attention", "sliding_attention", "attention", "chunked_attention")
 
 UNKNOWN: dict[str, tuple[str, ...]] = {
-    "a state-space scan (Mamba)": ("mamba_d_state", "mamba_n_heads", "mamba_num_heads", "ssm_cfg", "ssm_state_size"),
+    "a state-space scan (Mamba)": (
+        "mamba_d_state",
+        "mamba_n_heads",
+        "mamba_num_heads",
+        "ssm_state_size",
+        "mamba",
+        "mamba2",
+        "falcon_mamba",
+    ),
+    "a recurrence (RWKV)": ("attention_hidden_size", "rwkv"),
     "gated delta-rule attention": ("linear_num_value_heads", "linear_num_key_heads", "linear_attn_config"),
     "lightning attention": ("attn_type_list", "layernorm_linear_attention_alpha"),
     "a short convolution": ("conv_L_cache",),
     "sparse attention by an indexer": ("index_topk", "index_n_heads"),
     "cross attention of an encoder": ("decoder_layers", "num_decoder_layers", "is_encoder_decoder"),
 }
-"""Operators no model of ours predicts, by the keys that betray them."""
+"""Operators no model of ours predicts, by the keys or the model types that betray them."""
+LEFT_OUT = {"gemma3_text": {"vocab_size": 262_208, "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256}}
+"""Sizes that published configurations of a model type leave to the defaults of `transformers`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,6 +192,7 @@ def architecture(values: Mapping[str, Any], name: str) -> Architecture:
     for nested in ("text_config", "llm_config", "language_config"):
         if isinstance(values.get(nested), dict):  # of a model that sees or hears: its language model
             values = {**{key: values[key] for key in ("quantization_config", "tie_word_embeddings") if key in values}, **values[nested]}
+    values = {**LEFT_OUT.get(str(values.get("model_type")), {}), **values}
     flat = {**values, **{k: v for part in ("ffn_config", "attn_config") for k, v in (values.get(part) or {}).items()}}
     _refuse_unknown(flat, name)
     kind = str(flat.get("model_type", "")).lower()
@@ -229,7 +241,8 @@ def architecture(values: Mapping[str, Any], name: str) -> Architecture:
 
 
 def _refuse_unknown(values: Mapping[str, Any], name: str) -> None:
-    found = next((operator for operator, keys in UNKNOWN.items() if any(values.get(key) for key in keys)), None)
+    kind = values.get("model_type")
+    found = next((operator for operator, keys in UNKNOWN.items() if kind in keys or any(values.get(key) for key in keys)), None)
     layer_types = values.get("layer_types") or values.get("layers_block_type") or ()
     strange = sorted({str(each) for each in layer_types} - {*KNOWN_LAYERS})
     if found is None and strange:

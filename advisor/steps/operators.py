@@ -93,12 +93,8 @@ class _Rows:
     def reduced(self, name: str, count: int) -> list[Operator]:
         return [self.all_reduce(name, count)] if self.split.tensor > 1 else []
 
-    def quantised(self, name: str, count: int, rows: float, length: float) -> list[Operator]:
-        """The kernel that gives the operands of a product their type, where the activations have another."""
-        return [self.stream(f"{name} quantisation", count, rows, length, "copy")] if self.dtype == "fp8" else []
-
     def attention_block(self) -> list[Operator]:
-        """Norm, projections, positions, cache and attention of every layer."""
+        """Norm, projections, positions and attention, which writes the new keys and values too, of every layer."""
         model, tokens, layers = self.model, self.load.tokens, self.model.layers
         heads = model.heads // self.split.tensor
         if model.latent is not None:
@@ -107,18 +103,15 @@ class _Rows:
         width = (heads + 2 * kv_heads) * model.head_dim
         found = [
             self.norm("input norm", layers, tokens, model.hidden, added=True),
-            *self.quantised("qkv_proj", layers, tokens, model.hidden),
+            self.product("qkv_proj", layers, tokens, width, model.hidden),
         ]
-        found.append(self.product("qkv_proj", layers, tokens, width, model.hidden))
         if model.qk_norm:
             found.append(self.norm("q norm", layers, tokens * heads, model.head_dim))
             found.append(self.norm("k norm", layers, tokens * kv_heads, model.head_dim))
         found.append(self.stream("rope", layers, tokens, (heads + kv_heads) * model.head_dim, "copy"))
-        found.append(self.stream("KV write", layers, tokens, 2 * kv_heads * model.head_dim, "copy"))
         for name, count, window in (("attention", layers - model.windowed, None), ("window attention", model.windowed, model.window)):
             if count:
                 found += self._attention(name, count, window, heads, kv_heads)
-        found += self.quantised("o_proj", layers, tokens, heads * model.head_dim)
         found.append(self.product("o_proj", layers, tokens, model.hidden, heads * model.head_dim))
         return found + self.reduced("o_proj all-reduce", layers)
 
@@ -157,7 +150,6 @@ class _Rows:
         head, key = latent.nope + latent.rope, latent.kv_rank + latent.rope
         new, old = sum(each for each, _ in self.load.prompts), len(self.load.contexts)
         found = [self.norm("input norm", layers, tokens, model.hidden, added=True)]
-        found += self.quantised("qkv_a_proj", layers, tokens, model.hidden)
         found.append(self.product("qkv_a_proj", layers, tokens, latent.query_rank + key, model.hidden))
         found.append(self.norm("q and kv norm", 2 * layers, tokens, max(latent.query_rank, latent.kv_rank)))
         found.append(self.product("q_b_proj", layers, tokens, heads * head, latent.query_rank or model.hidden))
@@ -187,7 +179,6 @@ class _Rows:
                     Operator(name=name, kind="gemm", count=layers, family="gemm", op="gemm", sizes=sizes, dtype=self.act, cache="cold")
                 )
             found.append(attention("decode", "cold", {"B": old, "M": 1, "N": mean}))
-        found += self.quantised("o_proj", layers, tokens, heads * latent.value)
         found.append(self.product("o_proj", layers, tokens, model.hidden, heads * latent.value))
         return found + self.reduced("o_proj all-reduce", layers)
 
@@ -203,23 +194,24 @@ class _Rows:
             return []
         activation = f"{model.activation}_and_mul" if gated else model.activation
         up = f"{prefix}gate_up_proj" if gated else f"{prefix}up_proj"
-        found = [*self.quantised(up, count, tokens, model.hidden)]
-        found.append(self.product(up, count, tokens, inner * (2 if gated else 1), model.hidden))
+        found = [self.product(up, count, tokens, inner * (2 if gated else 1), model.hidden)]
         found.append(self.stream(f"{prefix}{activation}", count, tokens, inner, activation))
-        found += self.quantised(f"{prefix}down_proj", count, tokens, inner)
         found.append(self.product(f"{prefix}down_proj", count, tokens, model.hidden, inner))
         return found + ([] if prefix else self.reduced("down_proj all-reduce", count))
 
     def expert_block(self) -> list[Operator]:
-        """Router, experts and what every token passes beside them."""
+        """Router, and the experts. Those that every token passes are of the same launches (SGLang adds them to the routed ones, vLLM runs
+        them beside those on another stream) unless ranks hold whole experts."""
         model, tokens, moe = self.model, self.load.tokens, self.model.experts
         if moe is None or not moe.layers:
             return []
         ranks = self.split.tensor if self.split.experts else 1
         inner = moe.intermediate if self.split.experts else moe.intermediate // self.split.tensor
-        found = self._mlp("shared expert ", moe.layers if moe.shared else 0, moe.shared, moe.gated)
+        shared = 0 if self.split.experts or moe.shared % moe.intermediate else moe.shared // moe.intermediate
+        found = self._mlp("shared expert ", moe.layers if moe.shared and not shared else 0, moe.shared, moe.gated)
         found.append(self.product("router", moe.layers, tokens, moe.count, model.hidden, quantised=False))
-        sizes = {"M": tokens, "E": moe.count, "topk": moe.top_k, "H": model.hidden, "N": inner, "ranks": ranks, "gated": int(moe.gated)}
+        sizes = {"M": tokens, "E": moe.count + shared, "topk": moe.top_k + shared, "H": model.hidden, "N": inner}
+        sizes |= {"ranks": ranks, "gated": int(moe.gated)}
         found.append(
             Operator(
                 name="experts",

@@ -33,6 +33,11 @@ class Priced:
     eager: bool
 
     @property
+    def launcher(self) -> str:
+        """The engine, `-eager` where it launches every kernel."""
+        return f"{self.engine}-eager" if self.eager else self.engine
+
+    @property
     def count(self) -> int:
         """Launches, collectives among them."""
         return sum(operator.count for operator, _ in self.kernels)
@@ -41,6 +46,11 @@ class Priced:
     def busy_us(self) -> float:
         """All of them, one after the other."""
         return sum(operator.count * cost.us for operator, cost in self.kernels)
+
+    @property
+    def bound_us(self) -> float:
+        """All of them at their bounds."""
+        return sum(operator.count * cost.bound_us for operator, cost in self.kernels)
 
     def gap_us(self, fitted: Constants) -> float:
         """What comes on top of them, microseconds: the GPU between two kernels, and where it waits for a host that launches more slowly."""
@@ -57,7 +67,7 @@ class Priced:
         for operator, cost in self.kernels:
             by_kind[operator.kind] += operator.count * cost.us * math.log(max(cost.high_us, cost.us) / min(cost.low_us, cost.us)) / 2
         by_kind["gaps"] = GAP_SPREAD * abs(gap)
-        half = fitted.spread * math.sqrt(sum(each * each for each in by_kind.values())) / total
+        half = fitted.spread[self.launcher] * math.sqrt(sum(each * each for each in by_kind.values())) / total
         return StepTime(us=total, low_us=total * math.exp(-half), high_us=total * math.exp(half))
 
 
@@ -216,7 +226,7 @@ def _row(operator: Operator, cost: Cost, total: float) -> StepOperator:
     return StepOperator(
         name=operator.name,
         kind=operator.kind,
-        problem=_problem(operator),
+        problem=problem_words(operator),
         count=operator.count,
         cache=operator.cache if operator.kind != "collective" else "",
         us=cost.us,
@@ -237,7 +247,8 @@ def _row(operator: Operator, cost: Cost, total: float) -> StepOperator:
     )
 
 
-def _problem(operator: Operator) -> str:
+def problem_words(operator: Operator) -> str:
+    """Its sizes and type, or its bytes and ranks."""
     if operator.kind == "collective":
         return f"{operator.message_bytes / 1e6:.4g} MB over {operator.ranks} GPUs"
     shown = " ".join(f"{name}={value:.6g}" for name, value in operator.sizes.items())

@@ -1,4 +1,4 @@
-"""What a torch profiler (Kineto) trace says of a step: kernels by kind, and the gaps between them."""
+"""What a torch profiler (Kineto) trace says of a step: kernels by kind, the operators that launched them, and the gaps between them."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from advisor.result.step import MeasuredKind, StepResult
+from advisor.steps.traced_problems import Call, is_known, is_whole
 from advisor.system.errors import InputError, UsageError, shorten
 
 KINDS: tuple[tuple[str, str], ...] = (
@@ -32,7 +33,8 @@ LARGEST_BYTES = 2_000_000_000
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trace:
     """One step of a trace, microseconds: from beginning to end, while any kernel ran, by kind, and the kernels nobody knows, the longest
-    first. `on_cpu`: it holds no GPU kernel, and its operators stand for them."""
+    first. `on_cpu`: it holds no GPU kernel, and its operators stand for them. `calls` are the operators that launched them, `gpu` is the
+    device's name, where the trace says."""
 
     steps: int
     wall_us: float
@@ -40,6 +42,20 @@ class Trace:
     kinds: dict[str, float]
     unknown: tuple[tuple[str, float], ...]
     on_cpu: bool
+    calls: tuple[Call, ...]
+    gpu: str
+
+
+def is_trace(path: str | Path) -> bool:
+    """Whether a file is such a trace, by its name and its first bytes."""
+    place = Path(path)
+    if not place.name.endswith((".json", ".json.gz")) or not place.is_file():
+        return False
+    try:
+        with gzip.open(place) if place.suffix == ".gz" else place.open("rb") as file:
+            return b'"traceEvents"' in file.read(1 << 16)
+    except (OSError, EOFError):
+        return False
 
 
 def read_trace(path: str | Path) -> Trace:
@@ -70,7 +86,67 @@ def read_trace(path: str | Path) -> Trace:
         ran = _leaves([each for each in spans if str(each.get("cat")).lower() in ("cpu_op", "operator")])
     if not ran:
         raise InputError(f"{path}: no kernel and no operator ran", None, "a trace of a step", "profile with activities CPU and CUDA")
-    return _summed(ran, len(marks) or 1, on_cpu)
+    devices = values.get("deviceProperties") if isinstance(values, dict) else None
+    named = devices[0].get("name") if isinstance(devices, list) and devices and isinstance(devices[0], dict) else None
+    steps = len(marks) or 1
+    return _summed(ran, steps, on_cpu, _calls(ran, spans, steps), str(named or ""))
+
+
+def _owners(ran: list[dict[str, Any]], spans: list[dict[str, Any]]) -> list[dict[str, Any] | None]:
+    """The operator that launched each kernel: the innermost one that is known around the launch, else the innermost one at all."""
+    threads: dict[object, list[tuple[float, int, dict[str, Any]]]] = defaultdict(list)
+    starts: dict[object, dict[str, Any]] = {}
+    for each in spans:
+        kind, arguments = str(each.get("cat")).lower(), each.get("args") or {}
+        if kind in ("cpu_op", "operator"):
+            threads[_thread(each)].append((each["ts"], -1, each))
+            starts.setdefault(("id", arguments.get("External id")), each)
+        elif "correlation" in arguments and each.get("name") and kind not in ("kernel", "gpu_memcpy", "gpu_memset"):
+            starts[arguments["correlation"]] = each
+    for i, each in enumerate(ran):
+        arguments = each.get("args") or {}
+        start = starts.get(arguments.get("correlation")) or starts.get(("id", arguments.get("External id"))) or each
+        threads[_thread(start)].append((start["ts"], i, each))
+    found: list[dict[str, Any] | None] = [None] * len(ran)
+    for events in threads.values():
+        around: list[dict[str, Any]] = []
+        for ts, i, each in sorted(events, key=lambda event: (event[0], event[1] >= 0, -event[2]["dur"])):
+            while around and around[-1]["ts"] + around[-1]["dur"] < ts:
+                around.pop()
+            if i < 0:
+                around.append(each)
+            elif around:
+                found[i] = next((outer for outer in reversed(around) if is_known(str(outer["name"]))), around[-1])
+    return found
+
+
+def _thread(event: dict[str, Any]) -> tuple[str, str]:
+    return str(event.get("pid")), str(event.get("tid"))
+
+
+_Asked = tuple[str, tuple[tuple[int, ...], ...], tuple[str, ...], tuple[str, ...]]
+
+
+def _calls(ran: list[dict[str, Any]], spans: list[dict[str, Any]], steps: int) -> tuple[Call, ...]:
+    """The operators of one step, those that take longest first; a kernel that no operator launched stands for itself."""
+    groups: dict[_Asked, list[tuple[dict[str, Any], dict[str, Any]]]] = defaultdict(list)
+    for kernel, owner in zip(ran, _owners(ran, spans), strict=True):
+        by = owner or kernel
+        said = by.get("args") or {}
+        dims = tuple(tuple(each) if _sizes(each) else () for each in said.get("Input Dims") or ())
+        types, values = (tuple(map(str, said.get(key) or ())) for key in ("Input type", "Concrete Inputs"))
+        groups[str(by["name"]), dims, types, values].append((kernel, by))
+    calls = []
+    for (op, dims, types, values), members in groups.items():
+        longest = max((kernel for kernel, _ in members), key=lambda kernel: float(kernel["dur"]))
+        count = max(round(len({id(by) for _, by in members}) / steps), 1)
+        us = sum(kernel["dur"] for kernel, _ in members) / steps
+        calls.append(Call(op=op, kernel=str(longest["name"]), count=count, us=us, dims=dims, types=types, values=values))
+    return tuple(sorted(calls, key=lambda call: -call.us))
+
+
+def _sizes(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(each, int) for each in value)
 
 
 def _number(event: dict[str, Any], name: str) -> bool:
@@ -78,20 +154,30 @@ def _number(event: dict[str, Any], name: str) -> bool:
 
 
 def _leaves(operators: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The operators within which no other of their thread runs."""
+    """The operators within which no other of their thread runs; what runs within a product, attention or norm is part of that."""
     found: list[dict[str, Any]] = []
     threads: dict[object, list[dict[str, Any]]] = defaultdict(list)
-    for each in operators:
-        threads[str((each.get("pid"), each.get("tid")))].append(each)
+    for each in sorted(operators, key=lambda each: (each["ts"], -each["dur"])):
+        threads[_thread(each)].append(each)
     for mine in threads.values():
-        mine.sort(key=lambda each: (each["ts"], -each["dur"]))
-        for each, after in zip(mine, [*mine[1:], None], strict=True):
-            if after is None or after["ts"] >= each["ts"] + each["dur"]:
-                found.append(each)
+        wholes = {id(each): each for each in _innermost([each for each in mine if is_whole(str(each["name"]))])}
+        end, outside = -float("inf"), []
+        for each in mine:
+            if each["ts"] >= end or id(each) in wholes:
+                outside.append(each)
+            if id(each) in wholes:
+                end = each["ts"] + each["dur"]
+        found += _innermost(outside)
     return found
 
 
-def _summed(ran: list[dict[str, Any]], steps: int, on_cpu: bool) -> Trace:
+def _innermost(ordered: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Those that end before the next begins."""
+    after = [each["ts"] for each in ordered[1:]] + [float("inf")]
+    return [each for each, ts in zip(ordered, after, strict=False) if ts >= each["ts"] + each["dur"]]
+
+
+def _summed(ran: list[dict[str, Any]], steps: int, on_cpu: bool, calls: tuple[Call, ...], gpu: str) -> Trace:
     kinds: dict[str, float] = defaultdict(float)
     unknown: dict[str, float] = defaultdict(float)
     for each in ran:
@@ -112,6 +198,8 @@ def _summed(ran: list[dict[str, Any]], steps: int, on_cpu: bool) -> Trace:
         kinds=dict(kinds),
         unknown=tuple(sorted(unknown.items(), key=lambda pair: -pair[1])),
         on_cpu=on_cpu,
+        calls=calls,
+        gpu=gpu,
     )
 
 

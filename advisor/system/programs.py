@@ -1,4 +1,4 @@
-"""Running somebody's program with a hook of ours on its path."""
+"""Running a program of the user's with something of ours started in it: `advisor record` and `advisor run`."""
 
 from __future__ import annotations
 
@@ -12,35 +12,33 @@ from pathlib import Path
 from advisor.system.errors import UsageError
 from advisor.system.worker_processes import sigterm_as_interrupt
 
+STARTED = Path(__file__).parent.parent / "compiled" / "recorder"
+"""The folder whose sitecustomize starts what the environment asks for."""
 
-def command_of(given: Sequence[str], example: str) -> list[str]:
-    """What follows `--`.
+
+def program_of(given: Sequence[str], example: str) -> list[str]:
+    """The command after "--".
 
     Raises:
-        UsageError: There is no such program.
+        UsageError: There is none, or its program is not on the PATH.
     """
     command = list(given[1:] if given[:1] == ["--"] else given)
     if not command:
-        raise UsageError(f"{example.split()[1]} needs a program to run", None, example)
+        raise UsageError("a program to run is missing", None, example)
     if shutil.which(command[0]) is None:
         raise UsageError("no such program", command[0], None, "check the path")
     return command
 
 
-def run_hooked(command: Sequence[str], hook: Path, variables: Mapping[str, str], interrupted: str) -> int:
-    """Runs a program with a folder on its path whose `sitecustomize.py` Python runs first; its exit code, or 128 and the number of the signal that ended it.
-
-    Args:
-        command: The program and its arguments.
-        hook: The folder.
-        variables: Of its environment, beside those that it has: they say what the hook does.
-        interrupted: What is said where it is interrupted.
+def run_with(command: Sequence[str], variables: Mapping[str, str], interrupted: str) -> int:
+    """Runs a command with these environment variables; its exit code, 128 and the signal's number where one ended it.
 
     Raises:
-        KeyboardInterrupt: It was interrupted, and has ended.
+        KeyboardInterrupt: The program was interrupted, and has ended; says `interrupted`.
     """
-    path = os.pathsep.join(p for p in (str(hook), os.environ.get("PYTHONPATH", "")) if p)
-    process = subprocess.Popen(command, env={**os.environ, **variables, "PYTHONPATH": path})
+    environment = {**os.environ, **variables}
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(STARTED), environment.get("PYTHONPATH", ""))))
+    process = subprocess.Popen(command, env=environment)
     try:
         with sigterm_as_interrupt():  # or the program would go on by itself
             code = process.wait()

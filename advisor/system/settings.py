@@ -3,7 +3,10 @@
 ADVISOR_AUTOTUNE      mode of every `@advisor.autotune`, over what the decorator says: measure, predict, cached, exhaustive, off
 ADVISOR_CACHE_DIR     folder of the tuning cache, and of compiled kernels in `compiled/` (default: triton-advisor in $XDG_CACHE_HOME, or
                       in %LOCALAPPDATA% on Windows, or in ~/.cache)
+ADVISOR_COMPILE_LIMIT seconds that one compilation may take, and all of a command together: "120" (the default), "60,600"
+XDG_CONFIG_HOME       its triton-advisor/weights.npz (default: in ~/.config) is read in place of the shipped weights, as are %APPDATA%'s
 ADVISOR_DEBUG         where it is set, an internal failure shows its traceback
+ADVISOR_TRY_FOR       seconds for which other configurations of a kernel are tried where `--try-for` does not say (default: 20; 0: none)
 ADVISOR_CORPUS        folder of tuned tables of the serving stacks, read beside $VLLM_TUNED_CONFIG_FOLDER and $SGLANG_MOE_CONFIG_DIR
 TRITON_DEJAVU_STORAGE folder of triton-dejavu's caches, read where it is set
 
@@ -12,14 +15,14 @@ What runs in other interpreters imports nothing of ours, and reads its own:
 ADVISOR_COMPILE_MEMORY_BYTES  address space of a compiling worker (`compiled/compiler/worker.py`, which reads ADVISOR_DEBUG too)
 ADVISOR_TRITON_PYTHON         the Python whose triton compiles, which runs `triton_install.py` to say what it has (default: this one)
 ADVISOR_RECORD                file that launches are recorded in (`compiled/recorder/`)
-ADVISOR_AUTOTUNE_INSTALL      where it is set, a program that `advisor run` starts has `advisor.install()` called (`compiled/recorder/`)
-ADVISOR_RUN_LOG               file that it tells what became of its tuners
 ADVISOR_RECORD_CONTENTS       names of the tensors whose contents are recorded too, separated by commas
 """
 
 from __future__ import annotations
 
+import math
 import os
+import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -29,6 +32,8 @@ from typing import Literal, cast, get_args
 from advisor.system.errors import UsageError
 
 Mode = Literal["measure", "predict", "cached", "exhaustive", "off"]
+COMPILE_LIMIT_S = 120.0
+"""Of one compilation. Huge tiles take minutes, and say nothing until then."""
 MODES: tuple[str, ...] = get_args(Mode)
 
 
@@ -38,9 +43,32 @@ class Settings:
 
     autotune: str | None
     cache_dir: Path
+    config_dir: Path
     dejavu_storage: Path | None
     table_folders: tuple[Path, ...]
     debug: bool
+    try_for: str
+    compile_limit: str = ""
+
+    @property
+    def try_s(self) -> float:
+        """Seconds for which other configurations of a kernel are tried.
+
+        Raises:
+            UsageError: ADVISOR_TRY_FOR is no such number.
+        """
+        if not re.fullmatch(r"\d{1,7}(\.\d+)?", self.try_for):
+            raise UsageError("ADVISOR_TRY_FOR: not a number of seconds", self.try_for, "0 or more", "correct or unset it")
+        return float(self.try_for)
+
+    @property
+    def compile_limits_s(self) -> tuple[float, float]:
+        """Seconds that one compilation may take, and all of a command together.
+
+        Raises:
+            UsageError: ADVISOR_COMPILE_LIMIT is not one or two positive numbers.
+        """
+        return check_compile_limit(self.compile_limit, "ADVISOR_COMPILE_LIMIT") if self.compile_limit else (COMPILE_LIMIT_S, math.inf)
 
     @property
     def mode(self) -> Mode | None:
@@ -59,11 +87,29 @@ def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
     tables = [environment.get(name, "").strip() for name in ("VLLM_TUNED_CONFIG_FOLDER", "SGLANG_MOE_CONFIG_DIR", "ADVISOR_CORPUS")]
     return Settings(
         autotune=environment.get("ADVISOR_AUTOTUNE", "").strip().lower() or None,
-        cache_dir=_cache_dir(environment),
+        cache_dir=_folder(environment, environment.get("ADVISOR_CACHE_DIR"), "XDG_CACHE_HOME", "LOCALAPPDATA", ".cache"),
+        config_dir=_folder(environment, None, "XDG_CONFIG_HOME", "APPDATA", ".config"),
         dejavu_storage=Path(dejavu) if dejavu and dejavu != "none" else None,
         table_folders=tuple(Path(name) for name in tables if name),
         debug=bool(environment.get("ADVISOR_DEBUG")),
+        try_for=environment.get("ADVISOR_TRY_FOR", "").strip() or "20",
+        compile_limit=environment.get("ADVISOR_COMPILE_LIMIT", "").strip(),
     )
+
+
+def check_compile_limit(text: str, where: str) -> tuple[float, float]:
+    """The seconds in `60` or `60,600`: of one compilation, and of all together.
+
+    Raises:
+        UsageError: It is something else.
+    """
+    try:
+        found = [float(part) for part in text.split(",")]
+    except ValueError:
+        found = []
+    if not 1 <= len(found) <= 2 or not all(seconds > 0 for seconds in found):
+        raise UsageError(f"{where}: no limits in seconds", text, "of one compilation, or of one and of all together, as in 60,600")
+    return found[0], found[1] if len(found) > 1 else math.inf
 
 
 def check_mode(mode: str, where: str) -> Mode:
@@ -77,12 +123,12 @@ def check_mode(mode: str, where: str) -> Mode:
     return cast(Mode, mode)
 
 
-def _cache_dir(environment: Mapping[str, str]) -> Path:
-    named = environment.get("ADVISOR_CACHE_DIR")
-    base = environment.get("XDG_CACHE_HOME") or (environment.get("LOCALAPPDATA") if sys.platform == "win32" else None)
+def _folder(environment: Mapping[str, str], named: str | None, variable: str, on_windows: str, usual: str) -> Path:
+    """`named`, else triton-advisor in the folder that the variable names, or in the user's usual one."""
+    base = environment.get(variable) or (environment.get(on_windows) if sys.platform == "win32" else None)
     if base and not named:
         return Path(base) / "triton-advisor"
     try:
-        return Path(named or "~/.cache/triton-advisor").expanduser()
+        return Path(named or f"~/{usual}/triton-advisor").expanduser()
     except RuntimeError:  # no home folder: a relative path, which is then unwritable or local
-        return Path(named or ".cache/triton-advisor")
+        return Path(named or f"{usual}/triton-advisor")

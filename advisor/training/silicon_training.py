@@ -11,8 +11,13 @@ from numpy.typing import NDArray
 from advisor.gpus.hardware import list_gpus
 from advisor.learned.library import kernels
 from advisor.rows import aiter, silicon
+from advisor.training.layers import judging as layer_judging
 from advisor.training.layers import layer_training
 from advisor.training.library_kernels import fitting
+from advisor.training.library_kernels import judging as library_judging
+
+SPLITS = ("shape", "model", "gpu", "version")
+"""What is left out in turn."""
 
 
 def is_layout(path: Path | str) -> bool:
@@ -46,3 +51,17 @@ def train(
     layers = layer_training.train(folders, exclude_gpus, exclude_models, tables, progress)
     parts = fitting.read([path for path in paths if path not in tables], gpus, progress)
     return layers | (kernels.arrays_of(fitting.fit(parts, progress)) if parts else {})
+
+
+def judge(
+    paths: Iterable[Path | str],
+    gpus: Sequence[str] | None = None,
+    leave_out: Sequence[str] = SPLITS,
+    progress: Callable[[str], None] = lambda text: None,
+    given: Sequence[int] = (),
+) -> dict[str, Any]:
+    """Figures of layers and of library kernels by split; arguments as of `layers.judging.judge` and `library_kernels.judging.judge`."""
+    paths = list(paths)
+    tables = [path for path in paths if holds_tables(path)]
+    layers = layer_judging.judge([path for path in paths if silicon.is_layout(path)], tables, gpus, leave_out, progress, given)
+    return layers | library_judging.judge([path for path in paths if path not in tables], gpus, leave_out, progress, given)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -242,6 +244,7 @@ def test_configurations_of_one_problem_are_rows_with_their_own_figures(tmp_path,
     rows = capsys.readouterr().out.partition("Side by side:")[2].splitlines()[3:-1]
     labels = [row.partition("   ")[0].strip() for row in rows]
     assert len(set(labels)) == len(rows) == 6 and all("BLOCK=" in label and "num_warps=" in label for label in labels)
+    assert all(row.count("not known") == 2 and "predicted" not in row for row in rows)
 
 
 PADDED = """import triton
@@ -296,6 +299,31 @@ def scale(x, y, n):
     scale_kernel[(triton.cdiv(n, 1024),)](x, y, n)
 """
 )
+
+
+@pytest.mark.parametrize("style", ["text", "md"])
+def test_no_latency_is_printed_for_one_program_but_the_command_that_is_lacking(tmp_path, capsys, monkeypatch, style):
+    arguments = ["advise", str(ROOT / "tests/data/scale_kernel.py"), "--gpu", "H200", "--output", str(tmp_path), "--format", style]
+    monkeypatch.setattr(sys, "argv", ["advisor", *arguments])
+    assert main(arguments) == 0
+    shown = capsys.readouterr().out
+    assert " µs ±" not in shown and "x the bound" not in shown and "not known" in shown
+    command = shlex.join(["advisor", *arguments]) + " --arg n=… --grid …"
+    assert [line.strip() for line in shown.splitlines()].count(command) == 1
+
+
+@pytest.mark.parametrize(("answers", "asked"), [("4096\ncdiv(n, BLOCK)\n", 2), ("4096\n\n", 2), ("", 1)])
+def test_someone_at_the_terminal_is_asked_how_large_the_launch_is(tmp_path, capsys, monkeypatch, answers, asked):
+    arguments = ["advise", str(ROOT / "tests/data/scale_kernel.py"), "--gpu", "H200", "--output", str(tmp_path)]
+    monkeypatch.setattr(sys, "argv", ["advisor", *arguments])
+    monkeypatch.setattr(sys, "stdin", io.StringIO(answers))
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    assert main(arguments) == 0
+    told = capsys.readouterr()
+    assert "Say how large the launch is: --arg n=… --grid …\n" in told.err
+    assert told.err.count("--arg n= ") + told.err.replace("--grid …", "").count("--grid ") == asked
+    assert ("With the best of its configurations this launch would take" in told.out) == answers.endswith(")\n")
 
 
 def test_a_file_stands_for_all_its_kernels(tmp_path, capsys, monkeypatch):

@@ -63,6 +63,21 @@ def test_every_entry_is_marked_and_what_is_not_recommended_runs_as_before(tmp_pa
     assert all(sum(row["after_us"] for row in mark["launches"]) < sum(row["before_us"] for row in mark["launches"]) for mark in predicted)
 
 
+def test_several_models_and_gpus_go_into_one_folder(tmp_path, capsys):
+    command = [*GLM, "--tokens", "64", "--export", str(tmp_path / "tables"), "--output", str(tmp_path / "out"), "--stack", "vllm"]
+    command[command.index("GLM-4.5-Air")] = "GLM-4.5-Air,Qwen3-235B-A22B"
+    assert main([*command, "--gpu", "B200"]) == 0
+    marks = json.loads((tmp_path / "tables" / "predicted.json").read_text(encoding="utf-8"))["tables"]
+    assert {(each["model"], each["gpu"]) for each in marks.values()} == {
+        (model, gpu) for model in ("GLM-4.5-Air", "Qwen3-235B-A22B") for gpu in ("H200", "B200")
+    }
+    assert all((tmp_path / "tables" / path).is_file() for path in marks)
+    assert (tmp_path / "out" / "Qwen3-235B-A22B" / "b200" / "report.html").is_file()
+    command[command.index("GLM-4.5-Air,Qwen3-235B-A22B")] = "GLM-4.5-Air,Qwen3-235B-A22C"
+    command[command.index(str(tmp_path / "out"))] = str(tmp_path / "none")
+    assert main(command) == 2 and not (tmp_path / "none").exists() and "Qwen3-235B-A22B" in capsys.readouterr().err
+
+
 def test_the_page_has_the_table_before_and_after(tmp_path):
     assert advise(tmp_path, "--tokens", "64,4096") == 0
     page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")

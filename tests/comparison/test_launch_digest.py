@@ -255,7 +255,8 @@ def test_both_launches_are_compiled(repository, predictor):
         repository, predictor, {"ops/scale.py": text.replace("num_warps=4", "num_warps=16")}, {**BASE, "ops/scale.py": text}, compiling=True
     )
     (row,) = found.subjects[0].resources
-    assert row.label == "num_warps=4 → 16" and row.base.resident_ctas_per_sm == 4 * row.head.resident_ctas_per_sm == 16
+    assert row.label == "BLOCK=4096 num_warps=4 → 16", "the block that the launcher computes for a typical size"
+    assert row.base.resident_ctas_per_sm == 4 * row.head.resident_ctas_per_sm == 16
 
 
 def test_a_default_and_a_key_that_change_are_named(repository, predictor):
@@ -286,12 +287,28 @@ def test_of_many_files_that_launch_it_alike_the_first_are_named(repository, pred
 
 
 def test_constants_that_were_guessed_are_named(repository, predictor):
-    """The launch computes its block: the registers are those of a guessed one."""
+    """What gives the launch its block is not known: the registers are those of a typical one."""
     pytest.importorskip("triton")
     text = KERNEL.replace("num_warps=warps", "num_warps=4").replace("tl.constexpr = 1024", "tl.constexpr")
+    text = text.replace("x, n, block,", "x, n, tuned(x),")
     found = compared(
         repository, predictor, {"ops/scale.py": text.replace("num_warps=4", "num_warps=16")}, {**BASE, "ops/scale.py": text}, compiling=True
     )
     (row,) = found.subjects[0].resources
-    assert row.label == "num_warps=4 → 16, BLOCK=64 (guessed)"
-    assert found.headline == "Compiled resources only: nothing was measured, and nothing could be predicted"
+    assert row.label == "num_warps=4 → 16, BLOCK=1024 (typical)"
+    assert found.headline == "1 within doubt: predictions only, nothing was measured"
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("    n = x.numel()\n", "    if not x.is_contiguous():\n        x = x.contiguous()\n    n = x.numel()\n"),
+        ("def run(x):", "class Base:\n    def forward(self, x):\n        return x\n\n    block = 64\n\n\ndef run(x):"),
+    ],
+)
+def test_what_a_tensor_holds_and_methods_of_classes_are_no_launch(repository, predictor, old, new):
+    text = KERNEL.replace("num_warps=warps", "num_warps=warps if x is not None else 1")
+    text = text.replace("x, n, block,", "x, n, Base.block,") if "Base" in new else text
+    before = text.replace(old, new) if "Base" in new else text
+    after = before.replace("return x\n", "return x + 1\n") if "Base" in new else text.replace(old, new)
+    assert before != after and not compared(repository, predictor, {"ops/scale.py": after}, {**BASE, "ops/scale.py": before}).subjects

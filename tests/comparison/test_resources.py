@@ -26,9 +26,12 @@ from advisor.result.schema import Configuration, Problem
 def compile_of_warps(monkeypatch):
     """Instead of a compilation: as many registers as the configuration has warps."""
 
-    def compiled(version, configuration, gpu, element, problem, *_):
-        held = Resources(origin="compiled", registers_per_thread=configuration.num_warps, spill_bytes=0, shared_memory_bytes=0)
-        return resources.Attempt(resources=held)
+    def compiled(old, new, run, *_):
+        held = [
+            Resources(origin="compiled", registers_per_thread=each.num_warps, spill_bytes=0, shared_memory_bytes=0)
+            for each in (run.former or run.configuration, run.configuration)
+        ]
+        return *(resources.Attempt(resources=each) for each in held), []
 
     monkeypatch.setattr(resources, "_compile", compiled)
 
@@ -52,9 +55,9 @@ def test_problems_that_run_with_other_configurations_are_compiled_too(compile_of
     """As long as enough compilations are left for the kernels to come."""
     version = SimpleNamespace(configurations=())
     runs = {"H100": [run(count) for count in warps]}
-    found, notes, _ = resources.resource_rows("k", version, version, runs, [load_gpu("H100")], resources.Compiling(left=left), "bf16")
-    assert [row.head.registers_per_thread for row in found] == compiled
-    assert any("not with all" in note for note in notes) is not all_of_them
+    found = resources.judged("k", version, version, runs, [load_gpu("H100")], resources.Compiling(left=left), "bf16")
+    assert [row.head.registers_per_thread for row in found.rows] == compiled
+    assert any("not with all" in note for note in found.notes) is not all_of_them
 
 
 @pytest.mark.parametrize(("spills", "shown"), [((0, 0, 0, 0), "01"), ((0, 0, 0, 8), "30"), ((0, 4, 4, 4), "123")])
@@ -77,10 +80,10 @@ def test_every_gpu_gets_its_own_configuration(compile_of_warps, predictor, warps
     best = {name: [run(count)] for name, count in warps.items()}
     version = SimpleNamespace(configurations=())
     gpus = [load_gpu(name) for name in warps]
-    found, notes, failures = resources.resource_rows("k", version, version, best, gpus, resources.Compiling(), "bf16")
-    assert {row.gpu: row.head.registers_per_thread for row in found} == rows and not notes and not failures
-    assert all(f"num_warps={rows[row.gpu]}" in row.label for row in found)
-    subject = Subject(kind="kernel", title="k", path="k.py", change="modified", resources=found)
+    found = resources.judged("k", version, version, best, gpus, resources.Compiling(), "bf16")
+    assert {row.gpu: row.head.registers_per_thread for row in found.rows} == rows and not found.notes and not found.failures
+    assert all(f"num_warps={rows[row.gpu]}" in row.label for row in found.rows)
+    subject = Subject(kind="kernel", title="k", path="k.py", change="modified", resources=found.rows)
     shown = assemble(Compared(label="a"), Compared(label="b"), [subject], Options(), Settings(), predictor, ())
     for gpu, count in rows.items():
         assert f"compiled for {gpu} with BLOCK_SIZE=512 num_warps={count}" in to_text(shown)
@@ -152,7 +155,11 @@ def test_a_name_that_triton_lacks_fails_where_every_launch_comes_to_it(tmp_path,
     assert found.headline.startswith(lead) is (row.head is None)
     assert found.gate.failed == fails and ("on H200 (" in found.gate.sentence and "has no tl.no_such_thing" in found.gate.sentence) == fails
     back = compare_files(*reversed(sides), Options(gpus=("H200",)), predictor, Settings())
-    assert not back.gate.failed and "compiles" not in back.headline
+    assert (
+        not back.gate.failed
+        and "no longer" not in back.headline
+        and back.headline.startswith("1 kernel compiles again") is (row.head is None)
+    )
 
 
 def test_what_every_target_refuses_alike_is_said_once(tmp_path, predictor):
@@ -218,7 +225,7 @@ def test_what_compiles_no_longer_with_the_same_guesses_fails(tmp_path, predictor
     (row,) = found.subjects[0].resources
     assert row.base is not None and row.head is None
     assert found.gate.failed is fails
-    told = "the base compiles with the same guesses (TWICE = False, BLOCK = 64, x_ptr: *bf16)"
+    told = "the base compiles with the same guesses (TWICE = False, n = 4096, BLOCK = 1024, x_ptr: *bf16)"
     assert (told in row.reason) is fails and (told in found.gate.sentence) is fails
     assert not fails or "--constexpr" not in row.reason, "no option of compare"
     assert not compare_files(*reversed(sides), Options(gpus=("H200",)), predictor, Settings()).gate.failed
@@ -238,7 +245,8 @@ def test_what_only_other_types_have_does_not_fail(tmp_path, predictor):
 def tuned(*warps):
     configurations = tuple(Configuration(parameters={"BLOCK_SIZE": 512}, num_warps=count) for count in warps)
     named = tuple(each.label() for each in configurations)
-    return SimpleNamespace(configurations=configurations, named=named, function=SimpleNamespace(autotune=object()))
+    node = parse_source("def k(x):\n    pass\n", "k.py").tree.body[0]
+    return SimpleNamespace(configurations=configurations, named=named, function=SimpleNamespace(autotune=object(), node=node))
 
 
 @pytest.mark.parametrize(
@@ -250,22 +258,22 @@ def tuned(*warps):
     ],
 )
 def test_configurations_that_took_the_place_of_others_are_compiled(compile_of_warps, old, new, label, registers):
-    (row,), _, _ = resources.resource_rows("k", tuned(*old), tuned(*new), {}, [load_gpu("H100")], resources.Compiling(), "bf16")
+    (row,) = resources.judged("k", tuned(*old), tuned(*new), {}, [load_gpu("H100")], resources.Compiling(), "bf16").rows
     assert row.label == label and (row.base.registers_per_thread, row.head.registers_per_thread) == registers
 
 
 @pytest.mark.parametrize(("warps", "passed_over"), [((4, 16), True), ((16,), False)])
 def test_what_autotuning_passes_over_does_not_gate(monkeypatch, warps, passed_over):
-    def compiled(version, configuration, gpu, element, problem, *_):
-        resident = 0 if configuration.num_warps == 16 else 2
-        return resources.Attempt(
-            resources=Resources(
-                origin="compiled", registers_per_thread=9, spill_bytes=0, shared_memory_bytes=0, resident_ctas_per_sm=resident
-            )
-        )
+    def compiled(old, new, run, *_):
+        resident = [0 if each.num_warps == 16 else 2 for each in (run.former or run.configuration, run.configuration)]
+        held = [
+            Resources(origin="compiled", registers_per_thread=9, spill_bytes=0, shared_memory_bytes=0, resident_ctas_per_sm=each)
+            for each in resident
+        ]
+        return *(resources.Attempt(resources=each) for each in held), []
 
     monkeypatch.setattr(resources, "_compile", compiled)
     given = tuned(4, 8), tuned(*warps), {}, [load_gpu("H100")], resources.Compiling(), "bf16"
-    rows, notes, _ = resources.resource_rows("k", *given)
+    found = resources.judged("k", *given)
     said = "Autotuning passes over BLOCK_SIZE=512 num_warps=16 num_stages=3 on H100: as compiled, no CTA fits an SM."
-    assert (said in notes, not rows) == (passed_over, passed_over)
+    assert (said in found.notes, not found.rows) == (passed_over, passed_over)

@@ -22,11 +22,12 @@ HEAD = "import triton\nimport triton.language as tl\n\n@triton.jit\n"
 ROWS, COLUMNS = 4096, 8192
 
 
-def inspected(kernel: str, tmp_path: Path, grid: int = ROWS, **arguments: int) -> Inspection:
+def inspected(kernel: str, tmp_path: Path, grid: int = ROWS, weights: int | None = None, **arguments: int) -> Inspection:
     path = tmp_path / "k.py"
     path.write_text(HEAD + textwrap.dedent(kernel))
     arguments |= {"cols": COLUMNS} if "cols" in kernel else {}
-    launch = make_launch(read_source(path), "k", arguments=arguments, constexprs={"BLOCK": 1024}, grid=(grid,))
+    constants = {"BLOCK": 1024} | ({"WEIGHTS": weights} if weights else {})
+    launch = make_launch(read_source(path), "k", arguments=arguments, constexprs=constants, grid=(grid,))
     return inspect_launch(launch, compile_target("sm_90"), POOL)
 
 
@@ -60,16 +61,16 @@ EMBEDDING = """
 
 
 @pytest.mark.parametrize("sizes", [{}, {"x_ptr": ROWS * COLUMNS}])
-def test_rows_that_labels_choose_may_all_be_one(sizes: dict[str, int], tmp_path: Path) -> None:
-    """Also where it is known how many there are; what is assumed is said."""
+def test_rows_that_labels_choose_are_likely_others_and_certainly_one(sizes: dict[str, int], tmp_path: Path) -> None:
+    """Also where it is not known how many there are; what is assumed is said."""
     path = tmp_path / "k.py"
     path.write_text(HEAD + textwrap.dedent(EMBEDDING))
     given = {"cols": COLUMNS}
     launch = make_launch(read_source(path), "k", arguments=given, constexprs={"BLOCK": 1024}, grid=(ROWS,), sizes=sizes)
     demand = inspect_launch(launch, compile_target("sm_90"), POOL).demand
     assert demand.read_footprints["x_ptr"] == 1024 * 2 and demand.unlocated == {"x_ptr"}
-    assert demand.likely_read_footprints["x_ptr"] == 1024 * 2 * (ROWS if sizes else 1)
-    assert "which bytes of x_ptr are touched" in demand.unknown
+    assert demand.likely_read_footprints["x_ptr"] == 1024 * 2 * ROWS
+    assert "assumes another place for each index; what label_ptr holds decides" in demand.unknown["which bytes of x_ptr are touched"]
 
 
 LOOKED_UP = """
@@ -85,7 +86,30 @@ LOOKED_UP = """
 def test_a_program_may_look_up_the_same_entry_again_and_again(tmp_path: Path) -> None:
     demand = inspected(LOOKED_UP, tmp_path).demand
     assert demand.read_footprints["x_ptr"] == 1024 * 2
-    assert demand.likely_read_footprints["x_ptr"] == pytest.approx(100 * 1024 * 2)
+    assert demand.likely_read_footprints["x_ptr"] == pytest.approx(100 * 1024 * 2 * ROWS)
+
+
+TWO_STRIDES = """
+    def k(x_ptr, out_ptr, x_stride_h, x_stride_t, out_stride, D: tl.constexpr):
+        t, h, lanes = tl.program_id(0), tl.program_id(1), tl.arange(0, D)
+        tl.store(out_ptr + (h * tl.num_programs(0) + t) * out_stride + lanes, tl.load(x_ptr + h * x_stride_h + t * x_stride_t + lanes))
+"""
+
+
+def test_rows_whose_strides_are_not_given_follow_one_another(tmp_path: Path) -> None:
+    """The bound counts what is certain: that one program's row is read."""
+    path = tmp_path / "k.py"
+    path.write_text(HEAD + textwrap.dedent(TWO_STRIDES))
+    found = inspect_launch(make_launch(read_source(path), "k", constexprs={"D": 128}, grid=(50, 8)), compile_target("sm_90"), POOL)
+    assert found.demand.likely_read_footprints["x_ptr"] == found.demand.likely_written_footprints["out_ptr"] == 50 * 8 * 128 * 2
+    assert found.demand.read_footprints["x_ptr"] == 128 * 2
+    assert found.likely is not None
+    assert (found.likely.scalars["x_stride_t"], found.likely.scalars["x_stride_h"]) == (128, 50 * 128)
+    said = found.demand.unknown["which bytes of x_ptr are touched"]
+    assert "assumes contiguous rows" in said and "x_stride_h = 6,400" in said
+    analysis = kernel_analysis(found, load_gpu("H100"), "cold")
+    assert analysis.predicted is not None and analysis.doubt_us is not None
+    assert analysis.doubt_us[0] < analysis.predicted.us <= analysis.doubt_us[1]
 
 
 HALVES = """
@@ -118,21 +142,23 @@ def test_bytes_of_unknown_place_are_not_said_to_be_loaded_again(arguments: dict[
 
 
 TWO_TENSORS = """
-    def k(x_ptr, weight_ptr, out_ptr, cols, BLOCK: tl.constexpr):
+    def k(x_ptr, weight_ptr, out_ptr, cols, BLOCK: tl.constexpr, WEIGHTS: tl.constexpr):
         row = tl.program_id(0)
         for start in range(0, cols, BLOCK):
             at = start + tl.arange(0, BLOCK)
             x = tl.load(x_ptr + row * cols + at)
-            w = tl.load(weight_ptr + at)
+            w = tl.load(weight_ptr + row % WEIGHTS * cols + at)
             tl.store(out_ptr + row * cols + at, x * w)
 """
 
 
 def test_the_line_named_is_that_of_what_is_loaded_again(tmp_path: Path) -> None:
-    """Where all fits the L2, which then binds; where rows stream from DRAM, reading the weights again costs nothing."""
-    finding = found(inspected(TWO_TENSORS, tmp_path, grid=512)).get("repeated-loads")
+    """Where all fits the L2, which then binds; where rows stream from DRAM, reading the weights again costs nothing. Weights of one row,
+    which every program needs, are none that are loaded again."""
+    finding = found(inspected(TWO_TENSORS, tmp_path, grid=512, weights=4)).get("repeated-loads")
     assert finding is not None and finding.source_line == 11
-    assert "repeated-loads" not in found(inspected(TWO_TENSORS, tmp_path, grid=4 * ROWS))
+    assert "repeated-loads" not in found(inspected(TWO_TENSORS, tmp_path, grid=4 * ROWS, weights=4))
+    assert "repeated-loads" not in found(inspected(TWO_TENSORS, tmp_path, grid=512, weights=1))
 
 
 PADDED = """

@@ -18,7 +18,7 @@ from advisor.compiled.demand.passing import certain_passing
 from advisor.compiled.launch_report import KernelTarget, Unreadable, analyse_targets, is_compiled_target, launch_report, targets_from
 from advisor.gpus.hardware import load_gpu
 from advisor.python_source.literal_values import Symbol
-from advisor.rows.launches import is_launch_record, read_launches
+from advisor.rows.launches import FORMAT, is_launch_record, read_launches
 from advisor.system.errors import InputError
 
 pytest.importorskip("torch")
@@ -515,6 +515,25 @@ def test_a_time_that_holds_the_launch_from_python_is_an_upper_limit(record, tmp_
     (launch,) = read_launches(output).launches
     assert (launch.count, launch.times_us, launch.at_most_us) == (len(idle), pytest.approx(times), pytest.approx(at_most))
     assert launch.cost_us == pytest.approx(len(idle) * (5.0 if times else 30.0))
+
+
+def test_a_launch_that_fails_is_in_the_record(tmp_path: Path) -> None:
+    from advisor.compiled.recorder import hook
+
+    class Kernel:
+        @staticmethod
+        def fn(x: float, n: int) -> None: ...
+
+    def fails(self: object, *arguments: object, grid: object, warmup: bool) -> None:
+        assert FORMAT in (tmp_path / "failed.jsonl").read_text() and '"launch"' in (tmp_path / "failed.jsonl").read_text()
+        raise ZeroDivisionError
+
+    recorder = hook.Recorder(str(tmp_path / "failed.jsonl"), "")
+    recorder.start()
+    with pytest.raises(ZeroDivisionError):
+        hook.wrap_run(recorder, fails)(Kernel(), 1.0, 100, grid=(7,), warmup=False)
+    (launch,) = read_launches(tmp_path / "failed.jsonl").launches
+    assert (launch.kernel, launch.grid, launch.count, launch.arguments["n"]) == ("fn", (7,), 1, 100)
 
 
 def test_it_is_said_that_sums_do_not_count_how_often_launches_ran(record: Path) -> None:

@@ -587,3 +587,42 @@ def test_inline_assembly_that_is_put_together_is_read() -> None:
 def test_texts_that_would_do_more_or_be_too_long_are_not_read(text: str) -> None:
     with pytest.raises(NotLiteralError):
         parse_source(f"X = {text}\n", "k.py").constant("X")
+
+
+@pytest.mark.parametrize(
+    ("around", "called", "import_"),
+    [
+        ("from triton.language.extra import libdevice", "libdevice.rint", "from triton.language.extra import libdevice as libdevice"),
+        ("from triton.language.extra import libdevice\n    up = libdevice.ceil", "up", "up = libdevice.ceil"),
+        ("up = tl.math.ceil", "up", "up = tl.math.ceil"),
+    ],
+)
+def test_what_an_enclosing_function_gives_a_name_is_what_the_kernel_sees(around: str, called: str, import_: str) -> None:
+    text = f"{HEAD}def make():\n    {around}\n\n    @triton.jit\n    def k(x):\n        tl.store(x, {called}(tl.load(x)))\n    return k\n"
+    assert import_ in rebuild(parse_source(text, "k.py"), "k").modules["rebuilt_0_prelude.py"]
+
+
+def test_a_name_of_tritons_that_another_file_hands_on_is_tritons(tmp_path: Path) -> None:
+    (tmp_path / "asked.py").write_text("from triton.language.target_info import is_cuda as on_cuda\n", encoding="utf-8")
+    text = HEAD + "from asked import on_cuda as asks\n@triton.jit\ndef k(x):\n    if asks():\n        tl.store(x, 1.0)\n"
+    prelude = rebuild(parse_source(text, tmp_path / "k.py"), "k").modules["rebuilt_0_prelude.py"]
+    assert "from triton.language.target_info import is_cuda as asks" in prelude
+
+
+@pytest.mark.parametrize(
+    ("given", "value"),
+    [
+        ("try:\n    HAS = True\nexcept ImportError:\n    HAS = False\nif HAS:\n    C = tl.constexpr(3.0)\nelse:\n    C = 4.0\n", 3.0),
+        ("import os\nif os.listdir():\n    C = tl.constexpr(5.0)\nelse:\n    C = 5.0\n", 5.0),
+    ],
+)
+def test_a_constant_of_two_branches_is_known_where_one_is_taken_or_both_agree(given: str, value: float) -> None:
+    text = f"{HEAD}{given}@triton.jit\ndef k(x):\n    tl.store(x, C)\n"
+    assert f"C = tl.constexpr({value})" in rebuild(parse_source(text, "k.py"), "k").modules["rebuilt_0_prelude.py"]
+
+
+def test_a_default_that_is_not_known_leaves_a_header_that_python_takes() -> None:
+    text = HEAD + "from there import least\n@triton.jit\ndef k(x, A: tl.constexpr = 2, LOW: tl.constexpr = least(), N: tl.constexpr = 1):\n"
+    module = rebuild(parse_source(text + "    tl.store(x, LOW)\n", "k.py"), "k").modules["rebuilt_0.py"]
+    assert "LOW: tl.constexpr=None, N: tl.constexpr=1" in module
+    compile(module, "k.py", "exec")

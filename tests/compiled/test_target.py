@@ -120,6 +120,7 @@ def test_a_grid_that_cannot_be_worked_out_says_what_it_may_be_made_of(tmp_path: 
     path.write_text(SAME_NAME)
     source, _ = open_kernel(f"{path}::forward.kernel")
     assert grid_of("n // BLOCK, 2", {"n": 128, "BLOCK": 64}, source) == (2, 2)
+    assert grid_of("(n // BLOCK, 2)", {"n": 128, "BLOCK": 64}, source) == (2, 2), "as Python writes it"
     with pytest.raises(UsageError) as caught:
         grid_of("n // BLOK", {"n": 128, "BLOCK": 64}, source)
     assert "got n // BLOK" in str(caught.value) and "an expression over BLOCK, n" in str(caught.value) and "--arg" in str(caught.value)

@@ -58,7 +58,7 @@ def test_a_table_that_decides_which_blocks_are_read_is_asked_for(tmp_path: Path)
     assert "[contents] of a TOML file" in first.detail and "`advisor record --contents block_tables_ptr`" in first.detail
     assert first.snippet == "[contents]\nblock_tables_ptr = […]"
     notes = " ".join(result.verdict.unknowns)
-    assert "DRAM may carry far more; what block_tables_ptr holds decides" in notes
+    assert "assumes another place for each index; what block_tables_ptr holds decides" in notes
     assert "which bytes are touched follows from what block_tables_ptr holds" in notes
     assert "--content block_tables_ptr" not in notes, "one number for all of it would send every program to one block"
 

@@ -40,16 +40,21 @@ PREPARE = (
 MEASURE = (
     "python3 -m advisor measure --device {device} --time-limit {limit}s --plan tests/gpu/{plan}.toml -o $OUT/{plan}.csv --ceilings-dir $OUT"
 )
+PACK = "gzip -f $OUT/{plan}.csv && timeout 90 "
 JUDGE = "python3 tests/gpu/judge.py $OUT/{plan}.csv >$OUT/judge-{plan}.txt; tail -1 $OUT/judge-{plan}.txt"
 TESTS = "timeout {limit} python3 -m pytest -p no:cacheprovider -m gpu {tests} -s"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """A part of a command: a campaign with its time limit, or a shell command that takes `seconds` at most."""
+    """A part of a command: a campaign with its time limit, or a shell command that takes `seconds` at most.
+
+    A campaign of many rows is `packed` before it is judged: unpacked they might be too many to come back.
+    """
 
     seconds: int
     plan: str | None = None
+    packed: bool = False
     shell: str | None = None
 
     def text(self, device: str, cut_s: float) -> str:
@@ -57,7 +62,8 @@ class Step:
         if self.plan is None:
             return (self.shell or "").format(device=device, limit=self.seconds)
         limit = int(min(self.seconds, cut_s))
-        return f"{MEASURE} && {JUDGE}".format(device=device, limit=limit, plan=self.plan)
+        judge = PACK + JUDGE.replace(".csv", ".csv.gz") if self.packed else JUDGE
+        return f"{MEASURE} && {judge}".format(device=device, limit=limit, plan=self.plan)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +132,7 @@ HOURS: tuple[tuple[Command, ...], ...] = (
         for n in range(3)
     ),
     (
-        Command(finds="campaign rows to learn from", steps=(Step(seconds=520, plan="campaign"),)),
+        Command(finds="campaign rows to learn from", steps=(Step(seconds=480, plan="campaign", packed=True),)),
         Command(
             finds="bursts against the power limit; record, replay and autotune; a tuned table; counters against counted demand",
             steps=(Step(seconds=130, plan="sustained"), DOORS, TUNE, COUNTERS),
@@ -138,18 +144,19 @@ HOURS: tuple[tuple[Command, ...], ...] = (
 
 @dataclass(slots=True)
 class Finding:
-    """What a rehearsed half hour came to."""
+    """What a rehearsed half hour came to; `spent_s` are the seconds that a GPU is expected to have measured for a plan."""
 
     rows: dict[str, int] = field(default_factory=dict)
     problems: int = 0
     complete: int = 0
     whole: int = 0
     expected_s: float = 0.0
+    spent_s: dict[str, float] = field(default_factory=dict)
     wrong: list[str] = field(default_factory=list)
 
 
-def expected_s(plan: str, device: str, before: int) -> float:
-    """Estimated seconds on a GPU until a plan is done, of which so many rows are there already."""
+def expected_s(plan: str, device: str) -> float:
+    """Estimated seconds on a GPU until a plan is done."""
     from advisor.gpus.hardware import load_gpu
     from advisor.measurement.plan import batches_of, read_plan
 
@@ -159,7 +166,7 @@ def expected_s(plan: str, device: str, before: int) -> float:
     gpu = load_gpu(re.search(r"gpu=([^,]*)", device)[1] if "gpu=" in device else "H200")
     sides = [len(batch.launches) for batch in batches_of(read, gpu)]
     one = [BATCH_S + n * (LAUNCH_S + read.sustained_s) + (n + 1) * read.rounds * ROUND_S for n in sides]
-    return sum(one) * max(0.0, 1 - before / max(sum(sides), 1))
+    return sum(one)
 
 
 def rehearse(hour: int, device: str, python: str, cut_s: float, wheels: Path | None) -> Finding:
@@ -178,7 +185,6 @@ def rehearse(hour: int, device: str, python: str, cut_s: float, wheels: Path | N
             out = Path(place) / "out"
             shutil.rmtree(out, ignore_errors=True)
             out.mkdir()
-            before = dict(found.rows)
             begin = time.monotonic()
             code, log = run(text, machine, out, python, Path(place))
             took = time.monotonic() - begin
@@ -186,11 +192,14 @@ def rehearse(hour: int, device: str, python: str, cut_s: float, wheels: Path | N
             for line in re.findall(r"^.*(?:Traceback|advisor: error|[1-9]\d* failed|No module named).*$", log, re.MULTILINE):
                 wrong.append(line.strip()[:200])
             for step in command.steps:
-                path = out / f"{step.plan}.csv"
-                if step.plan is not None and path.exists():
-                    shutil.copy(path, kept / path.name)
-                    found.rows[step.plan] = sum(row.latency_us is not None for row in read_measured(path))
-                    found.expected_s += min(step.seconds, expected_s(step.plan, device, before.get(step.plan, 0)))
+                path = next((each for each in (out / f"{step.plan}.csv", out / f"{step.plan}.csv.gz") if each.exists()), None)
+                if path is not None:
+                    rows = shutil.copy(path, kept / path.name)
+                    found.rows[step.plan] = sum(row.latency_us is not None for row in read_measured(rows))
+                    spent_s = found.spent_s.get(step.plan, 0.0)
+                    takes_s = min(step.seconds, max(0.0, expected_s(step.plan, device) - spent_s))
+                    found.spent_s[step.plan] = spent_s + takes_s
+                    found.expected_s += takes_s
                 elif step.plan is not None:
                     wrong.append(f"no rows of {step.plan}")
                 else:
@@ -202,7 +211,8 @@ def rehearse(hour: int, device: str, python: str, cut_s: float, wheels: Path | N
                 print(f"   {each}", flush=True)
             found.wrong += [f"{name}: {each}" for each in wrong]
         for plan in found.rows:
-            judged = judge(read_measured(kept / f"{plan}.csv"))
+            (rows,) = kept.glob(f"{plan}.csv*")
+            judged = judge(read_measured(rows))
             found.problems += len(judged)
             found.complete += sum(each.complete for each in judged)
             found.whole += sum(each.whole for each in judged)

@@ -9,12 +9,15 @@ import re
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from advisor.cli.options import gpu_names
 from advisor.gpus.gpu_description import NUMERIC_KEYS
 from advisor.gpus.hardware import FP16_ACCUMULATOR, GpuSpec, list_gpus, load_gpu, match_device_name, normalise
 from advisor.system.errors import InputError, UnknownGpuError, UsageError
+from advisor.system.reading import parse_toml
 from advisor.system.resources import folder
 
 GPUS = list_gpus()
@@ -59,6 +62,8 @@ OTHERS = (
     "GB10",
     "GH200-144GB",
 )
+FAMILIES = parse_toml((folder("ceilings") / "cards.toml").read_bytes(), "cards.toml")["families"]
+CARDS = tuple(row for family in FAMILIES for row in family["cards"])
 
 
 def slug(name: str) -> str:
@@ -73,7 +78,7 @@ def test_known_by_short_name(name: str) -> None:
 
 @pytest.mark.parametrize("gpu", GPUS, ids=lambda gpu: gpu.name)
 def test_file_is_sound(gpu: GpuSpec) -> None:
-    assert (folder("ceilings") / f"{slug(gpu.name)}.toml").is_file()
+    assert (folder("ceilings") / f"{slug(gpu.name)}.toml").is_file() != (gpu.name in {row[0] for row in CARDS})
     given = {key for key in NUMERIC_KEYS if getattr(gpu, key) is not None}
     assert set(gpu.sources) == given
     for key, text in gpu.sources.items():
@@ -164,6 +169,11 @@ def test_no_name_belongs_to_two_gpus() -> None:
         ("V100-32GB", "V100"),
         ("H100-80GB", "H100"),
         ("P100-16GB", "P100"),
+        ("NVIDIA GeForce RTX 4060 Laptop GPU", "RTX 4060 Laptop"),
+        ("NVIDIA_GeForce_RTX_4070_Ti_SUPER", "RTX 4070 Ti SUPER"),
+        ("rtx 3060ti", "RTX 3060 Ti"),
+        ("NVIDIA GeForce RTX 4090 D", "RTX 4090 D"),
+        ("NVIDIA RTX 5000 Ada Generation", "RTX 5000 Ada"),
     ],
 )
 def test_device_names(text: str, name: str) -> None:
@@ -188,11 +198,12 @@ def test_device_names(text: str, name: str) -> None:
         "A100-SXM",
         "V100-SXM",
         "GH200_144",
-        "RTX 4090 D",
+        "RTX 5090 D",
         "H203e",
         "H20-0",
         "A1000",
-        "RTX 4080 SUPER",
+        "RTX 4080 Ti",
+        "RTX 4060 Laptop GPUs",
         "4090",
         "Tesla",
         "GeForce",
@@ -289,6 +300,10 @@ def test_agrees_with_the_published_table(data_dir: Path) -> None:
         ("MI325X", "bf16", 2100, 1307.4),
         ("MI350X", "fp16", 2200, 2306.9),
         ("MI355X", "fp8", 2400, 5033.2),
+        ("RTX A5000", "fp16", 1695, 222.2 / 2),
+        ("RTX A4000", "fp16", 1560, 153.4 / 2),
+        ("RTX 4500 Ada", "fp8", 2580, 634 / 2),
+        ("RTX 5000 Ada", "fp8", 2550, 1044.4 / 2),
     ],
 )
 def test_rates_give_the_datasheet_figure(name: str, dtype: str, clock_mhz: float, teraflops: float) -> None:
@@ -329,7 +344,9 @@ def test_only_products_with_block_scales_reach_the_full_rate_of_geforce() -> Non
     gpu = load_gpu("RTX 5090")
     assert 2 * 4096**3 / gpu.peak_tensor_flop_per_s("fp8") < 210e-6
     assert gpu.plain_dot_share("fp8") == 0.5
-    assert {other.name for other in list_gpus() if other.plain_dot_flop_per_clock_per_sm} == {"RTX 5080", "RTX 5090"}
+    assert {other.name for other in list_gpus() if other.plain_dot_flop_per_clock_per_sm} == {
+        other.name for other in GPUS if other.name.startswith("RTX 50") and "GeForce" in other.device_names[0]
+    }
     assert gpu.plain_dot_share("bf16") == gpu.plain_dot_share("fp64") == 1.0
 
 
@@ -353,6 +370,72 @@ def test_rates_of_fp16_accumulation_give_the_white_papers_figure(name: str, dtyp
     gpu = load_gpu(name)
     assert gpu.tensor_rate(dtype + FP16_ACCUMULATOR) * gpu.num_sms * clock_mhz * 1e6 == pytest.approx(teraflops * 1e12, rel=0.005)
     assert gpu.tensor_rate(dtype) == gpu.tensor_flop_per_clock_per_sm[dtype]
+
+
+@pytest.mark.parametrize(
+    ("name", "published"),  # NVIDIA's "AI TOPS" at the boost clock, with sparsity: fp16 (RTX 30), int8 (RTX 40), fp4 (RTX 50)
+    [
+        ("RTX 3060", 101),
+        ("RTX 3060 Ti", 129),
+        ("RTX 3070", 163),
+        ("RTX 3070 Ti", 174),
+        ("RTX 3080", 238),
+        ("RTX 3080 Ti", 273),
+        ("RTX 3090 Ti", 320),
+        ("RTX 4060", 242),
+        ("RTX 4060 Ti", 353),
+        ("RTX 4070", 466),
+        ("RTX 4070 SUPER", 568),
+        ("RTX 4070 Ti", 641),
+        ("RTX 4070 Ti SUPER", 706),
+        ("RTX 4080 SUPER", 836),
+        ("RTX 4090 D", 1177),
+        ("RTX 5050", 421),
+        ("RTX 5060", 614),
+        ("RTX 5060 Ti", 759),
+        ("RTX 5070", 988),
+        ("RTX 5070 Ti", 1406),
+        ("RTX 4050 Laptop", 194),
+        ("RTX 4060 Laptop", 233),
+        ("RTX 4070 Laptop", 321),
+        ("RTX 4080 Laptop", 542),
+    ],
+)
+def test_cards_reach_the_figure_they_are_sold_with(name: str, published: float) -> None:
+    assert ai_tops(load_gpu(name), load_gpu(name).boost_clock_mhz) == pytest.approx(published, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("name", "published"),
+    [
+        ("RTX 4090 Laptop", 686),
+        ("RTX 5060 Laptop", 572),
+        ("RTX 5070 Laptop", 798),
+        ("RTX 5070 Ti Laptop", 992),
+        ("RTX 5080 Laptop", 1334),
+        ("RTX 5090 Laptop", 1824),
+    ],
+)
+def test_laptops_sold_with_a_figure_above_their_boost_clocks_reach_it_below_the_highest(name: str, published: float) -> None:
+    gpu = load_gpu(name)
+    assert ai_tops(gpu, gpu.boost_clock_mhz) < published < ai_tops(gpu, gpu.max_clock_mhz)
+
+
+def ai_tops(gpu: GpuSpec, clock_mhz: float | None) -> float:
+    """What NVIDIA calls AI TOPS: the matrix units' fastest type of the generation, fp16 summed in fp16, with sparsity."""
+    assert clock_mhz is not None
+    kind = {"ampere": "fp16" + FP16_ACCUMULATOR, "ada": "int8", "blackwell": "fp4"}[gpu.architecture]
+    return 2 * gpu.tensor_rate(kind) * gpu.num_sms * clock_mhz / 1e6
+
+
+@pytest.mark.parametrize("row", CARDS, ids=lambda row: row[0])
+def test_a_card_is_its_row_and_the_rest_of_its_relative(row: list[Any]) -> None:
+    gpu = load_gpu(row[1][0])
+    assert [gpu.name, list(gpu.device_names), gpu.num_sms, gpu.base_clock_mhz, gpu.boost_clock_mhz] == row[:5]
+    relative = next(each for each in GPUS if gpu.sources["l2_bytes_per_s"].startswith(f"derived: {each.name}'s "))
+    assert gpu.tensor_flop_per_clock_per_sm == relative.tensor_flop_per_clock_per_sm
+    assert gpu.sources["smem_bytes_per_sm"] == f"as {relative.name}: {relative.sources['smem_bytes_per_sm']}"
+    assert gpu.l2_bytes_per_s / gpu.num_sms == pytest.approx(relative.l2_bytes_per_s / relative.num_sms)
 
 
 def test_fp16_accumulation_is_faster_on_geforce_alone() -> None:
@@ -425,16 +508,28 @@ def test_unknown_name_lists_the_closest() -> None:
         assert len(str(caught.value)) < 500 and "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(("text", "name"), [("4090", "RTX 4090"), ("5090", "RTX 5090"), (" 3090 ", "RTX 3090")])
-def test_a_number_that_one_gpu_has_names_it(text: str, name: str) -> None:
+@pytest.mark.parametrize(("text", "name"), [("4090", "RTX 4090"), ("5090", "RTX 5090"), (" 3090 ", "RTX 3090"), ("4060", "RTX 4060")])
+def test_a_number_names_the_card_of_that_number_alone(text: str, name: str) -> None:
     assert load_gpu(text).name == name
     assert match_device_name(text) is None, "what a driver or a row says is a whole name"
 
 
-@pytest.mark.parametrize("text", ["100", "200", "30", "40", "80", "4", "4090 D", "4090-laptop", "40900"])
+@pytest.mark.parametrize("text", ["100", "200", "30", "40", "80", "4", "4090 E", "40900"])
 def test_a_number_that_is_part_of_a_word_names_none(text: str) -> None:
     with pytest.raises(UnknownGpuError, match="unknown GPU"):
         load_gpu(text)
+
+
+@pytest.mark.parametrize(("text", "name"), [("4090-laptop", "RTX 4090 Laptop"), ("4090 D", "RTX 4090 D"), ("H100 94GB NVL", None)])
+def test_the_one_gpu_that_has_every_word_is_taken_and_said(text: str, name: str | None, capsys: pytest.CaptureFixture[str]) -> None:
+    assert match_device_name(text) is None
+    assert gpu_names([text, "H200"]) == [text, "H200"]
+    said = capsys.readouterr().err
+    if name is None:
+        assert said == ""
+        return
+    assert load_gpu(text).name == name
+    assert said == f"advisor: --gpu {text}: taken for {name} ({load_gpu(name).device_names[0]})\n"
 
 
 def test_a_number_of_several_gpus_lists_them() -> None:

@@ -12,7 +12,7 @@ from advisor.cli import main
 from advisor.gpus.hardware import load_gpu
 from advisor.learned import weights as store
 from advisor.learned.base import Prediction
-from advisor.learned.estimator import _p_of_intervals
+from advisor.learned.estimator import p_of_intervals
 from advisor.learned.moe.configurations import as_configuration
 from advisor.pipelines import ProblemBatch, column
 from advisor.pipelines.space import family_space
@@ -131,7 +131,7 @@ def test_p_speedup_counts_the_width_of_both_intervals():
         return Prediction(us=us, low_us=us * np.exp(-spread), high_us=us * np.exp(spread), learned=np.array([spread < 0.2]))
 
     p = [
-        _p_of_intervals(None, prediction(120.0, mine), prediction(100.0, wide), 1.1)[0]
+        p_of_intervals(None, prediction(120.0, mine), prediction(100.0, wide), 1.1)[0]
         for mine, wide in ((0.02, 0.02), (0.02, 0.3), (0.3, 0.3))
     ]
     assert p[0] > 0.99 > p[1] > p[2] > 0.5

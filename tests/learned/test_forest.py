@@ -27,7 +27,9 @@ def test_equals_sklearn(leaves, rows):
     x, y = data(rows)
     model = ensemble.HistGradientBoostingRegressor(**(DEFAULTS | {"max_iter": 70, "max_leaf_nodes": leaves})).fit(x, y)
     other = data(513, seed=1)[0]
-    np.testing.assert_allclose(from_scikit_learn(model, 5)(other), model.predict(other), atol=1e-5)
+    made = from_scikit_learn(model, 5)
+    np.testing.assert_allclose(made(other), model.predict(other), atol=1e-5)
+    np.testing.assert_allclose(np.concatenate([made(other[n : n + 1]) for n in range(20)]), made(other)[:20], atol=1e-5)
 
 
 def test_average_is_the_mean():

@@ -115,3 +115,29 @@ def test_the_library_reference_is_no_triton_kernel_and_says_where_it_was_measure
 
 def test_names_in_words() -> None:
     assert Series("H100", "sglang", "0.5.14", "fa3").words == "SGLang 0.5.14 on H100, FlashAttention 3"
+
+
+def test_what_a_step_finds_in_dram_takes_longer_than_what_is_read_again(predictor) -> None:
+    for gpu in (load_gpu("H100"), load_gpu("L20")):
+        warm, cold = (attention("decode", 8, 1000, cache=cache) for cache in ("warm", "cold"))  # 33 MB, in the L2 of both
+        assert predictor.predict(cold, None, gpu).us > 1.05 * predictor.predict(warm, None, gpu).us
+        warm, cold = (gemm(8, 2048, 1024, stack="vllm", cache=cache) for cache in ("warm", "cold"))
+        assert predictor.predict(cold, None, gpu).us > predictor.predict(warm, None, gpu).us
+    large = [gemm(8, 28_672, 8192, stack="vllm", cache=cache) for cache in ("warm", "cold")]
+    first, second = (float(predictor.predict(each, None, load_gpu("H100")).us[0]) for each in large)
+    assert first == pytest.approx(second, rel=0.02)
+
+
+def test_a_gpu_runs_the_kernels_of_its_own_target(predictor) -> None:
+    model = predictor.weights.library["gemm bf16"]
+    assert set(model.relatives(load_gpu("H20"))) == {"H100", "H200"}  # though its SMs multiply as fast as those of the RTX PRO 6000
+    assert model.relatives(load_gpu("L40S")) == ["RTX PRO 6000 S"]
+
+
+def test_small_tiles_keep_slow_matrix_units_busy() -> None:
+    m, n, k = (np.array([each]) for each in (8.0, 27_648.0, 5120.0))
+    h20, h100 = (chip(load_gpu(name), "bf16") for name in ("H20", "H100"))
+    ours, theirs = (float(products.reference(m, n, k, each, products.PLAIN)[0][0]) for each in (h20, h100))
+    assert ours > theirs  # 64 rows of 8, at a quarter of the rate
+    padded = 2 * 64 * 27_648 * 5120 / (h20.rate * h20.sms * h20.clock)
+    assert padded < ours < 1.3 * padded

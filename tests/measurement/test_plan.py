@@ -80,7 +80,8 @@ def test_a_first_visit_has_what_runs_untuned_and_what_is_recommended():
         first.setdefault(batch.launches[0].kernel.function, batch)
     for batch in first.values():
         kernel, problem = batch.launches[0].kernel, batch.problem
-        space = [c for c in configurations(kernel, problem, GPU) if np.isfinite(predicted_latency_us(problem, [c], GPU))]
+        tried = configurations(kernel, problem, GPU)
+        space = [c for c, can in zip(tried, np.isfinite(predicted_latency_us(problem, tried, GPU)), strict=True) if can]
         scores = load_predictor().scores(problem_batch([problem]), configuration_batch(space), GPU)
         best = [space[i] for i in np.argsort(scores, kind="stable")[:RECOMMENDED]]
         chosen = [launch.configuration for launch in batch.launches]

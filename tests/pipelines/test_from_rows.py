@@ -41,7 +41,7 @@ def test_rows_of_a_table_are_predicted_as_advise_predicts_the_table(name, tmp_pa
     gpu = "A100" if "A100" in name else "H200"
     assert main(["measure", *asked, "--device", f"fake,gpu={gpu}", "-o", str(rows)]) == 0
     capsys.readouterr()
-    assert main(["advise", *asked, "--format", "json", "--output", str(tmp_path / "out")]) == 0
+    assert main(["advise", *asked, "--routing", "balanced", "--format", "json", "--output", str(tmp_path / "out")]) == 0
     launches = {launch["id"]: launch for launch in json.loads(capsys.readouterr().out)["launches"]}
     with rows.open(newline="") as stream:
         bounds = [row["bound_us"] for row in csv.DictReader(stream)]

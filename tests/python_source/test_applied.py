@@ -25,3 +25,25 @@ def test_names_of_all_that_is_made_of_a_kernel() -> None:
     tuned = "b = triton.autotune([], [])(a)\nc = triton.autotune([], [])(a)\nd = max(1)\n"
     text = f"{HEAD}@triton.jit\n{FUNCTION}\na = {HEURISTICS}(f)\n{tuned}"
     assert made_of("f", parse_source(text, "k.py").alternatives) == {"f", "a", "b", "c"}
+
+
+TEXT = """
+import triton
+import triton.language as tl
+
+def fill(x_ptr, ZERO: tl.constexpr, BLOCK: tl.constexpr):
+    tl.store(x_ptr + tl.arange(0, BLOCK), 0 if ZERO else 1)
+
+fill = triton.jit(fill)
+fill = triton.heuristics({"ZERO": lambda args: True})(fill)
+other = triton.jit(fill)
+
+def run(x):
+    fill[(1,)](x, BLOCK=64)
+"""
+
+
+def test_a_function_that_is_made_a_kernel_below_it_is_one():
+    source = parse_source(TEXT, "k.py")
+    assert list(source.definitions) == ["fill"] and set(source.kernel("fill").heuristics) == {"ZERO"}
+    assert [name for name, _ in source.launches] == ["fill"] and source.kernel("fill").line == 5

@@ -131,7 +131,7 @@ def workers(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
         monkeypatch.setattr(pool, "WORKER", unguarded(tmp_path / "off"))
         monkeypatch.setattr("advisor.python_source.rebuild.check_names", lambda *anything: None)
         monkeypatch.setattr("advisor.python_source.rebuild.check_constexpr_function", lambda *anything: None)
-    with Pool(1, timeout_s=5) as found:
+    with Pool(1, timeout_s=3) as found:
         found.is_guarded = request.param == "guard"  # type: ignore[attr-defined]
         yield found
 

@@ -171,7 +171,7 @@ def test_what_is_left_running_is_ended(room_worker: Worker, tmp_path: Path) -> N
     body = (
         "import os\nif os.fork() == 0:\n    if os.fork() == 0:\n        __import__('time').sleep(600)\n    os._exit(0)\nreturn os.getpid()"
     )
-    room_worker.ask(python(body), 30)
+    room_worker.ask(python(body), 3)
     worker = room_worker.process
     assert worker is None or worker.wait(10) == -signal.SIGKILL
     assert "a.b" in room_worker.ask(python("return 'a.b'"), 30)["error"]

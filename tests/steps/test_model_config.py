@@ -34,6 +34,13 @@ def test_a_language_model_inside_of_another():
     assert architecture(nested, "a") == architecture(DENSE, "a")
 
 
+def test_sizes_that_a_published_configuration_leaves_out():
+    text = {"model_type": "gemma3_text", "hidden_size": 2560, "intermediate_size": 10240, "num_hidden_layers": 34, "sliding_window": 1024}
+    found = architecture({"model_type": "gemma3", "text_config": text}, "a")
+    assert (found.heads, found.kv_heads, found.head_dim, found.vocabulary, found.windowed) == (8, 4, 256, 262_208, 29)
+    assert architecture({"text_config": text | {"num_attention_heads": 32}}, "a").heads == 32
+
+
 def test_mixtures_count_their_layers():
     moe = DENSE | {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 40}
     assert architecture(moe, "a").experts.layers == 5
@@ -52,6 +59,8 @@ def test_windows_of_some_layers():
     ("extra", "word"),
     [
         ({"mamba_d_state": 16}, "Mamba"),
+        ({"model_type": "mamba2"}, "Mamba"),
+        ({"model_type": "rwkv"}, "RWKV"),
         ({"layer_types": ["linear_attention"] * 5}, "linear_attention"),
         ({"index_topk": 2048}, "indexer"),
         ({"hidden_size": "wide"}, "hidden_size"),

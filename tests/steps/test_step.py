@@ -43,7 +43,7 @@ def test_without_graphs_the_host_is_waited_for(predictor):
 
 
 def test_errors_of_one_kind_add_up_and_those_of_two_do_not(predictor):
-    constants = replace(load_constants(), spread=1.0)
+    constants = replace(load_constants(), spread={"vllm": 1.0})
     priced = price(asked().operators(), load_gpu("H100"), predictor, constants, engine="vllm", eager=False)
 
     def half(kinds: set[str]) -> float:
@@ -80,3 +80,18 @@ def test_advice_names_the_largest_gain_first(predictor):
     assert found.advice and all("the step" in line for line in found.advice)
     bounds = [row.gain_at_bound for row in found.operators for line in found.advice if line.startswith(f"replace or fuse {row.name}:")]
     assert bounds and max(bounds) == max(row.gain_at_bound for row in found.operators if row.kind != "gaps")
+
+
+def test_sglang_runs_flashinfer_on_the_a100(predictor):
+    def attention_us(engine: str) -> float:
+        found = predict_step(asked(engine=engine), load_gpu("A100"), predictor)
+        return next(row.us for row in found.operators if row.kind == "attention")
+
+    assert attention_us("sglang") == attention_us("vllm")
+
+
+def test_block_products_on_blackwell_are_those_of_one_scale(predictor):
+    load = Load(contexts=(1500,) * 4)
+    found = predict_step(asked("DeepSeek-V3", load=load, split=Split(tensor=8), engine="sglang"), load_gpu("B200"), predictor)
+    assert next(row.us for row in found.operators if row.name == "q_b_proj") < 10  # 15 with scales turned in every call
+    assert not any(row.name.startswith("shared expert") or "quantisation" in row.name for row in found.operators)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
@@ -46,3 +47,12 @@ def test_a_wrong_mode_is_told_to_those_who_ask_for_it():
     assert settings.debug and not read_settings({}).debug and read_settings({}).mode is None
     with pytest.raises(UsageError, match="ADVISOR_AUTOTUNE: no such mode"):
         settings.mode  # noqa: B018
+
+
+def test_how_long_compilations_may_take() -> None:
+    assert read_settings({}).compile_limits_s == (120.0, math.inf)
+    assert read_settings({"ADVISOR_COMPILE_LIMIT": "5"}).compile_limits_s == (5.0, math.inf)
+    assert read_settings({"ADVISOR_COMPILE_LIMIT": " 5,60 "}).compile_limits_s == (5.0, 60.0)
+    for text in ("soon", "0", "1,2,3", "5,-1"):
+        with pytest.raises(UsageError, match="ADVISOR_COMPILE_LIMIT: no limits"):
+            _ = read_settings({"ADVISOR_COMPILE_LIMIT": text}).compile_limits_s

@@ -7,10 +7,16 @@ import json
 import pytest
 
 from advisor.cli import main
+from advisor.cli.evaluate_command import CARD_MARK
+from advisor.gpus.hardware import load_gpu
 from advisor.learned import load_predictor
 from advisor.steps.constants import load_constants
-from advisor.training.whole_steps.cases import _parallel, is_steps_folder, read_cases
-from advisor.training.whole_steps.evaluation import evaluate_steps, fit_gaps
+from advisor.steps.model_config import architecture
+from advisor.steps.step import StepRequest, price
+from advisor.steps.workload import Load
+from advisor.training.whole_steps.cases import Point, _parallel, is_steps_folder, read_cases
+from advisor.training.whole_steps.collective_curves import judge_curves
+from advisor.training.whole_steps.evaluation import evaluate_steps, fit_gaps, fit_served
 
 SIZES = {
     "hidden_size": 1024,
@@ -77,8 +83,63 @@ def test_a_gpu_that_constants_were_fitted_to_is_judged_with_others(folder):
 
 def test_the_table_on_the_command_line(folder, capsys):
     assert is_steps_folder(folder) and not is_steps_folder(folder.parent)
-    assert main(["evaluate", str(folder)]) == 0
+    card = folder / "card.md"
+    card.write_text("no mark")
+    assert main(["evaluate", str(folder), "--card", str(card)]) == 2
+    card.write_text(f"before\n{CARD_MARK}\n\n| old |\n| --- |\n\nafter\n")
+    assert main(["evaluate", str(folder), "--card", str(card)]) == 0
     out = capsys.readouterr().out
     assert "serving decode" in out and "pipeweave" in out and "neusight" in out
+    written = card.read_text().splitlines()
+    assert written[0] == "before" and written[-2:] == ["", "after"] and "| old |" not in written
+    assert next(line for line in written if line.startswith("| serving total")).count("|") == 8
     assert main(["evaluate", str(folder), "--format", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["suites"]["four GPUs"]["cases"] == 1
+
+
+def point(engine: str, model: str, measured_us: float = 900.0) -> Point:
+    """16 users of 100 tokens each."""
+    asked = [StepRequest(model=architecture(SIZES, model), load=load) for load in (Load(contexts=(50,) * 16), Load(prompts=((900, 900),)))]
+    priced = [price(each.operators(), load_gpu("H100"), load_predictor(), load_constants(), engine=engine, eager=False) for each in asked]
+    return Point(
+        gpu="H100",
+        model=model,
+        run="",
+        users=16,
+        tokens=100,
+        measured_us=measured_us,
+        first_us=0.0,
+        decode=priced[0],
+        prefill=priced[1],
+    )
+
+
+def test_users_of_vllm_wait_for_all_prefills_of_the_others_and_those_of_sglang_for_half():
+    fitted = load_constants()
+    for engine, share in (("vllm", 1.0), ("sglang", 0.5)):
+        found = point(engine, "a")
+        decode, prefill = found.decode.time(fitted).us, found.prefill.time(fitted).us
+        assert found.time(fitted).us == pytest.approx(decode + share * 15 / 100 * prefill)
+
+
+def test_more_than_the_bounds_allow_is_of_prompts_computed_before():
+    plain = point("vllm", "a")
+    least = plain.decode.bound_us + 16 / 100 * plain.prefill.bound_us
+    assert not point("vllm", "a", 1.01 * least).cached and point("vllm", "a", 0.99 * least).cached
+
+
+def test_the_doubt_of_a_served_model_is_that_of_the_others():
+    fitted = load_constants()
+    us = point("vllm", "a").time(fitted).us
+    points = [point("vllm", "a", us * 1.02)] * 5 + [point("vllm", "b", us * 2)] * 5
+    found = fit_served(points, fitted).served
+    assert found["a"] > 0.5 > found["b"] and set(found) == {"", "a", "b"}
+
+
+def test_all_reduces_of_a_gpu_left_out_go_by_its_sibling():
+    sizes = [2.0**e for e in range(9, 31)]
+    us = [5 + size / 1e5 for size in sizes]
+    found = judge_curves({(gpu, "all_reduce/vllm", 8): (sizes, us) for gpu in ("H100", "H200")})
+    assert found["H200"]["left out"] < 5 and found["H100"]["seen"] < 20
+    slower = judge_curves({("H100", "all_reduce/vllm", 8): (sizes, us), ("H200", "all_reduce/vllm", 8): (sizes, [2 * each for each in us])})
+    assert slower["H200"]["left out"] == pytest.approx(50, abs=3)

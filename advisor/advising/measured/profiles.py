@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
@@ -22,8 +24,13 @@ from advisor.system.reading import read_text
 REASONS_SHOWN = 4
 
 
+BENCHMARK_MOE = re.compile(r"Batch size: (\d+)\b.*?Kernel time: ([\d.]+) us", re.DOTALL)
+"""What vLLM's and SGLang's `benchmark_moe.py` print of a layer."""
+
+
 def match_file(target: Target, path: str | os.PathLike[str]) -> Matched:
-    """Latencies of a target's launches from a profile of Nsight Compute or torch's profiler, or else from rows (`row_matching.match`).
+    """Latencies of a target's launches from a profile of Nsight Compute or torch's profiler, from what `benchmark_moe.py` prints (of whole
+    layers), or else from rows (`row_matching.match`).
 
     A kernel of a profile belongs to a launch when name, threads per CTA and CTAs agree, as far as the profiler says them, and with no
     other launch; one of which the profiler says the name alone (Proton's) belongs to none. Several runs give their median, with least
@@ -35,6 +42,8 @@ def match_file(target: Target, path: str | os.PathLike[str]) -> Matched:
     """
     label = Path(path).name
     text = read_text(path, label, "a profile or a CSV file", TEXT_LIMIT_BYTES, unpack=True)  # once: it may be a pipe
+    if timed := BENCHMARK_MOE.findall(text):
+        text = _rows_of_layers(timed, target)
     planned = {
         launch.id: Launch(kernel=KernelRef(file="", function=launch.kernel), problem=launch.problem, configuration=launch.configuration)
         for launch in target.launches
@@ -101,3 +110,10 @@ def _measured(records: list[KernelRecord], label: str) -> Measured:
         coverage=1.0 if several else None,
     )
     return Measured(latency=latency, rounds=MeasuredRounds(rounds=(Round(samples_us=tuple(samples)),), source=label))
+
+
+def _rows_of_layers(timed: Sequence[tuple[str, str]], target: Target) -> str:
+    """Tokens and microseconds of layers as rows: they are of the target's sizes, which the output does not say."""
+    sizes = target.launches[0].problem.sizes
+    fixed = ",".join(str(sizes.get(name, "")) for name in ("E", "topk", "H", "N"))
+    return "\n".join(["gpu,op,M,E,topk,H,N,latency_us", *(f"{target.gpu.name},layer,{m},{fixed},{us}" for m, us in timed)]) + "\n"

@@ -12,9 +12,11 @@ from statistics import median
 import numpy as np
 
 from advisor.advising.drafts import Measured
+from advisor.advising.layers import layer_id, layer_launches
 from advisor.advising.measured.file import MeasuredFile, Row, coverage, read_file
 from advisor.advising.targets import CONFIGURATION_UNKNOWN, PlannedLaunch, Target
 from advisor.gpus.hardware import match_device_name
+from advisor.pipelines.from_rows import LAYER
 from advisor.result.schema import Configuration, Latency, Problem, result_dtype
 from advisor.rows.row_configurations import CONFIG_DEFAULTS
 from advisor.rows.rows import DTYPES, FAMILY_PARAMETERS, Rows
@@ -62,7 +64,10 @@ def match(target: Target, path: str | os.PathLike[str], text: str | None = None)
     groups = [_match_group(file, group, here, target) for group in shares.values()]
     launches = {launch.id: launch for group in groups for launch in group.launches}
     measured = {name: its for group in groups for name, its in group.measured.items()}
+    of_layers = _of_layers(file, target, here)
+    measured |= {name: file.with_rounds(np.flatnonzero(rows).tolist()) for name, rows in of_layers.items()}
     used, lost, others = (np.logical_or.reduce([getattr(group, name) for group in groups]) for name in ("used", "lost", "others"))
+    used = np.logical_or.reduce([used, *of_layers.values()])
     others &= ~used
     if not measured:
         raise _nothing(file, target, lost, others)
@@ -78,8 +83,9 @@ def match(target: Target, path: str | os.PathLike[str], text: str | None = None)
             f"{agree(presumed, 'is', 'are')} taken to have run as shown."
         )
     target = replace(target, launches=tuple(launches[launch.id] for launch in target.launches), unknowns=tuple(unknowns))
-    missing, spare, failures = len(launches) - len(measured), int((~used & ~lost & ~others).sum()), int(lost.sum())
-    left = f"{coverage(file.label, len(measured), len(launches))}; {several(spare, 'row')} {agree(spare, 'belongs', 'belong')} to none"
+    measured_launches = len(measured.keys() & launches.keys())
+    missing, spare, failures = len(launches) - measured_launches, int((~used & ~lost & ~others).sum()), int(lost.sum())
+    left = f"{coverage(file.label, measured_launches, len(launches))}; {several(spare, 'row')} {agree(spare, 'belongs', 'belong')} to none"
     if aside := int(others.sum()):
         left += f"; {several(aside, 'row')} {agree(aside, 'is', 'are')} of other configurations where what runs was not {file.word}"
     left += f"; {failures} failed and {agree(failures, 'has', 'have')} no latency" if failures else ""
@@ -127,6 +133,16 @@ def _match_group(file: MeasuredFile, group: Sequence[PlannedLaunch], here: np.nd
             measured[launch.id] = replace(file.with_rounds(mine[launch.id]), others=_others(file, found[launch.id], launch))
     lost = here & file.failed & np.logical_or.reduce(list(same.values()))
     return _Group(launches=group, measured=measured, used=used, lost=lost, others=others, chosen_from=chosen_from, presumed=presumed)
+
+
+def _of_layers(file: MeasuredFile, target: Target, here: np.ndarray) -> dict[str, np.ndarray]:
+    """Rows [rows] with a latency of whole layers, by the ids of those that have some."""
+    usable, found = here & np.isfinite(file.latency) & (file.latency > 0), {}
+    for tokens, launches in layer_launches(target).items():
+        rows = usable & _of_problem(file.rows, replace(launches[0].problem, op=LAYER), "", target)
+        if rows.any():
+            found[layer_id(tokens)] = rows
+    return found
 
 
 def _nothing(file: MeasuredFile, target: Target, lost: np.ndarray, others: np.ndarray) -> NothingMatchedError:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from advisor.advising.targets import CONFIGURATION_UNKNOWN, GEMM_OF_LAYER, PlannedLaunch, Request, Target, slots_of_a_rank
+from advisor.advising.targets import CONFIGURATION_UNKNOWN, GEMM_OF_LAYER, PlannedLaunch, Request, Target, routing_assumed, slots_of_a_rank
 from advisor.gpus.hardware import GpuSpec, load_gpu
 from advisor.pipelines import ConfigurationBatch
 from advisor.pipelines.columns import column
@@ -55,6 +55,7 @@ def fused_moe_kernel(request: Request) -> Target:
                 dtype=request.dtype or "bf16",
                 block_shape=request.block_shape,
                 routing=request.routing,
+                distribution=request.distribution,
                 cache="cold" if request.cache == "cold" else "warm",
             )
             used = defaults.default_configuration(stack, tokens, sizes["E"], **default_options(problem, gpu))
@@ -71,7 +72,7 @@ def fused_moe_kernel(request: Request) -> Target:
                     sort=f"M{tokens}" if apart else None,
                 )
             )
-    routing: tuple[str, ...] = ("Routing is taken as uniform; a skewed routing pads more (give --routing).",)
+    routing: tuple[str, ...] = (routing_assumed(request),)
     if request.routing is not None:
         said = crowded(request.routing, sizes["topk"]) if (request.expert_parallel or 1) == 1 else None
         routing = (said,) if said else ()
@@ -208,6 +209,7 @@ def closed_form_kernel(file: Path, kernel: str | None, request: Request) -> Targ
                 sizes=chosen,
                 dtype=dtype,
                 routing=request.routing,
+                distribution=request.distribution if entry["family"] == "fused_moe" else None,
                 cache="cold" if request.cache == "cold" else "warm",
             ),
         )

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from advisor.advising.targets import GEMM_OF_LAYER, PlannedLaunch, Request, Target, slots_of_a_rank
+from advisor.advising.targets import GEMM_OF_LAYER, PlannedLaunch, Request, Target, routing_assumed, slots_of_a_rank
 from advisor.gpus.hardware import GpuSpec, load_gpu, match_device_name
 from advisor.pipelines.space import problem_space
 from advisor.result.schema import Problem
@@ -115,7 +115,7 @@ def fused_moe_table(table: Table, request: Request) -> Target:
     if found.assumption:
         unknowns.append(found.assumption + ".")
     if request.routing is None:
-        unknowns.append("Routing is taken as uniform; a skewed routing pads more (give --routing).")
+        unknowns.append(routing_assumed(request))
     unknowns += slots_of_a_rank(found.expert_parallel or request.expert_parallel)
     ops = ("w2",) if name.down else GEMM_OF_LAYER
     other = sibling(table)
@@ -138,6 +138,7 @@ def fused_moe_table(table: Table, request: Request) -> Target:
         weight_dtype=name.weight_dtype,
         block_shape=name.block_shape,
         routing=request.routing,
+        distribution=request.distribution,
         cache="cold" if request.cache == "cold" else "warm",
     )
     launches: list[PlannedLaunch] = []

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from operator import index
-from typing import SupportsIndex, get_args
+from pathlib import Path
+from typing import Any, SupportsIndex, get_args
 
 from advisor.gpus.hardware import GpuSpec
-from advisor.pipelines import ConfigurationBatch
+from advisor.pipelines import ConfigurationBatch, token_draws
 from advisor.result.schema import Cache, Configuration, Problem
 from advisor.system.errors import UsageError
 from advisor.tables.launchability import refused_dtype
 from advisor.tables.names import SIZE_LIMIT
+from advisor.tables.routing import read_routing
 from advisor.tables.tables import Table
 
 GEMM_OF_LAYER = ("w13", "w2")
@@ -36,6 +39,7 @@ class Request:
     tokens: tuple[int, ...] | None = None
     dtype: str | None = None
     routing: tuple[int, ...] | None = None
+    distribution: str | None = None  # the routing by name, as of `Problem`
     cache: str = "warm"
     sizes: Mapping[str, int] | None = None  # of a kernel that is no table's: M, N, K, ...; of fused_moe: E, topk, H, N
     stack: str | None = None  # whose default runs where there is no table: vllm (also where it is None) or sglang
@@ -115,6 +119,31 @@ class Target:
 def _check_positive(what: str, value: object) -> None:
     if not isinstance(value, SupportsIndex) or isinstance(value, bool) or not 0 < index(value) < SIZE_LIMIT:
         raise UsageError(what, value, f"an integer from 1 to {SIZE_LIMIT - 1}")
+
+
+def routing_assumed(request: Request) -> str:
+    """A sentence on a routing that was not given as loads."""
+    if request.distribution is None:
+        return "Routing is taken as uniform; a skewed routing pads more (give --routing)."
+    if request.distribution == "random":
+        return "Routing is taken as random, each token with experts of its own: figures are means over draws, bounds what 99 % stay above."
+    return f"Routing is {request.distribution}: figures are means over draws, bounds what 99 % of them stay above."
+
+
+def routing_given(given: Sequence[int] | str | os.PathLike[str] | None) -> dict[str, Any]:
+    """The fields of a `Request` that a routing sets: a name (random, balanced, power_law:A), a file of loads, or these themselves.
+
+    Raises:
+        InputError: It is none of these.
+    """
+    if given is None:
+        return {}
+    if not isinstance(given, (str, os.PathLike)):
+        return {"routing": tuple(given)}
+    name = os.fspath(given)
+    if not Path(name).exists() and (name in ("random", "balanced", "uniform") or name.startswith("power_law")):
+        return {"distribution": None if token_draws.exponent(name, "--routing") == token_draws.BALANCED else name}
+    return {"routing": read_routing(given)}
 
 
 def slots_of_a_rank(ranks: int | None) -> tuple[str, ...]:

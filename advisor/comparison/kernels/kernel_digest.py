@@ -76,6 +76,7 @@ def behind(
         for node in {id(each): each for each in nodes}.values():
             if isinstance(node, (ast.Import, ast.ImportFrom)):  # how triton is imported changes nothing
                 continue
+            node = _attributes_of(node) if isinstance(node, ast.ClassDef) else node
             trees.append((name, node))
             names, asked = _named(node)
             waiting += names if kernels else [each for each in names if each not in source.definitions]
@@ -85,6 +86,13 @@ def behind(
         inner = source.inner_imports.get(name, ())
         imported[name] = [item for item in (*source.imports.get(name, ()), *inner, *stars) if not item.is_triton]
     return trees, {item: attributes.get(name, set()) for name, items in imported.items() for item in items}
+
+
+@lru_cache(maxsize=KEPT_TREES)
+def _attributes_of(node: ast.ClassDef) -> ast.ClassDef:
+    """A class without its methods: what it gives is its attributes."""
+    body = [each for each in node.body if not isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef) or each.decorator_list]
+    return ast.ClassDef(name=node.name, bases=node.bases, keywords=node.keywords, body=body, decorator_list=node.decorator_list)
 
 
 @lru_cache(maxsize=KEPT_TREES)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -19,6 +20,7 @@ from advisor.comparison.kernels.kernel_rows import added_in_vain, kernel_row, un
 from advisor.comparison.kernels.kernel_source import ODD
 from advisor.comparison.kernels.kernel_version import KernelVersion, launches_elsewhere, refused, versions
 from advisor.comparison.kernels.launch_digest import ChangedLaunch, changed_launches
+from advisor.comparison.kernels.one_launch import sizes_to_give
 from advisor.comparison.kernels.undefined_names import undefined_names
 from advisor.comparison.recorded import Recorded, merged, recorded_problems
 from advisor.comparison.settings import KernelSettings, Settings, problem_of
@@ -28,7 +30,7 @@ from advisor.pipelines.batch import SIZES
 from advisor.python_source.decorators import made_of
 from advisor.python_source.source import SourceFile
 from advisor.python_source.target_questions import BACKENDS
-from advisor.result.comparison_schema import CHANGES, Failure, ResourceRow, StaticRow, Subject
+from advisor.result.comparison_schema import CHANGES, Failure, StaticRow, Subject
 from advisor.result.schema import FAMILIES, Finding, Problem
 from advisor.system.errors import AdvisorError, InputError
 
@@ -67,6 +69,7 @@ def kernel_subjects(
     left: Collection[str] = (),
     launchers: Sequence[Sequence[tuple[str, SourceFile]]] = ((), ()),
     importing: Mapping[str, str] | None = None,
+    renamed_only: list[str] | None = None,
 ) -> list[Subject]:
     """One subject per kernel of the file that differs between the versions.
 
@@ -84,15 +87,17 @@ def kernel_subjects(
         left: Kernels of the base that lie in another file of the head, where they are compared.
         launchers: Of base and head, other files that launch kernels of the file, each with its path.
         importing: Unchanged files that import what changed, each with the file that it changed with.
+        renamed_only: Takes a text for every kernel that is the same under another name, or in another file.
     """
     origins = origins or {}
-    backends = {BACKENDS[gpu.vendor] for gpu in gpus}
-    backend = backends.pop() if len(backends) == 1 else None  # with GPUs of both, branches for one of them stay undecided
-    elsewhere = [launches_elsewhere((where, source.on(backend)) for where, source in each) for each in launchers]
-    sides = [versions(source.on(backend), elsewhere[side]) if source is not None else {} for side, source in enumerate((base, head))]
+    # With GPUs of several kinds, branches for one of them stay undecided.
+    backends, arches = {BACKENDS[gpu.vendor] for gpu in gpus}, {gpu.triton_target[1] for gpu in gpus}
+    target = (backends.pop() if len(backends) == 1 else None, arches.pop() if len(arches) == 1 else None)
+    elsewhere = [launches_elsewhere((where, source.on(*target)) for where, source in each) for each in launchers]
+    sides = [versions(source.on(*target), elsewhere[side]) if source is not None else {} for side, source in enumerate((base, head))]
     sides[0] = {name: version for name, version in sides[0].items() if name not in left}
     files = {file: source for file, source, _ in origins.values()}
-    moved = {file: versions(source.on(backend), elsewhere[0]) for file, source in files.items()}
+    moved = {file: versions(source.on(*target), elsewhere[0]) for file, source in files.items()}
     came = {name: moved[file][known] for name, (file, _, known) in origins.items() if known in moved[file]}
     sides[0] |= came
     former = _former_names(sides[0], sides[1], base, head) | {name: origins[name][2] for name in came if origins[name][2] != name}
@@ -106,6 +111,9 @@ def kernel_subjects(
         if old is not None and new is not None:
             changed = changed_launches((old.function, old.launching), (new.function, new.launching))
             if same and not changed:
+                former_place = f"{origins[name][0] if name in origins else path}::{called[-1]}"
+                if renamed_only is not None and former_place != f"{path}::{name}":
+                    renamed_only.append(f"{former_place} → {path}::{name}")
                 continue
             if changed:  # others, a benchmark, say, are not what is compared
                 old = replace(old, launching=tuple(each.old for each in changed))
@@ -182,6 +190,9 @@ def _subject(
     rows: list[StaticRow] = []
     best: dict[str, list[resources.Run]] = {}
     first: Problem | None = None
+    unpredicted = ""
+    gpus, left_out = _of_vendor(path, gpus)
+    notes += left_out
     try:
         launched, told = recorded_problems(recorded, paths, names, shown.entry, said)
         notes += told
@@ -209,14 +220,21 @@ def _subject(
             what = "these change" if len(blind) > 1 else "it changes"
             notes.append(f"The model of {first.family} does not read {', '.join(blind)}: no prediction shows what {what}.")
     except (AdvisorError, *ODD) as error:
-        if new is not None:
-            notes.append(f"No prediction: {error}")
-    compiled: tuple[ResourceRow, ...] = ()
-    failures: tuple[Failure, ...] = ()
-    if gpus:
-        compiled, why, failures = resources.resource_rows(name, old, new, best, gpus, compiling, _element(shown, first, said), first, said)
-        notes += why
-    if not rows and new is not None:
+        unpredicted = f"No prediction: {error}"
+    element = _element(shown, first, said)
+    once = next((found[0] for each in paths for known in names if (found := recorded.of(each, known))), None)
+    judged = (
+        resources.judged(name, old, new, best, gpus, compiling, element, first, said, predicting=not rows and first is None, recorded=once)
+        if gpus
+        else resources.Judged()
+    )
+    notes += judged.notes
+    rows += judged.predicted
+    described = old is not None or shown.entry or said != KernelSettings()
+    if unpredicted and described and new is not None and gpus and not (rows or judged.rows or judged.notes):
+        notes.append(unpredicted)
+    failures = judged.failures
+    if first is None and new is not None:
         failures += _tuning_ends(old, new, gpus)
     undefined = _undefined(old, new) if new is not None else ()
     failures = (*(misfits(old, new) if new is not None else ()), *failures)
@@ -238,7 +256,10 @@ def _subject(
         path=path,
         change=change,
         static=tuple(rows),
-        resources=compiled,
+        resources=judged.rows,
+        configurations=(len(old.configurations) if old is not None else 0, len(new.configurations) if new is not None else 0),
+        line=new.function.node.lineno if new is not None else None,
+        hint=_setting(path, name, _sizes_to_give(judged.sizes)) if judged.sizes else "",
         notes=tuple(notes),
         failures=(*undefined, *failures),
         new_issues=issues,
@@ -268,6 +289,28 @@ def _tuning_ends(old: KernelVersion | None, new: KernelVersion, gpus: Sequence[G
     return tuple(Failure(condition="cannot-launch", what=f"on {', '.join(names)}", reason=reason) for reason, names in where.items())
 
 
+def _sizes_to_give(sizes: Mapping[str, int]) -> str:
+    """What advisor.toml may say of a kernel that was judged at typical sizes."""
+    return f"args = {{{', '.join(f'{name} = {size}' for name, size in sorted(sizes.items()))}}}"
+
+
+OTHER_VENDORS = re.compile(
+    r"(?:^|[/_.])(ascend\w*|npu|cann|kunlunxin|xpu|intel|cambricon|mlu|metax|maca|mthreads|musa|iluvatar|hygon|tsingmicro|sunrise|aipu|enflame|"
+    r"spacemit|tpu|mps|arm|amd|hip|rocm|gfx\w+|cuda|nvidia|hopper|blackwell)(?=[/_.]|$)",
+    re.IGNORECASE,
+)
+"""Parts of a path that say whose machine a kernel is written for."""
+_OWN = {"amd": ("amd", "hip", "rocm", "gfx"), "nvidia": ("cuda", "nvidia", "hopper", "blackwell")}
+
+
+def _of_vendor(path: str, gpus: Sequence[GpuSpec]) -> tuple[list[GpuSpec], list[str]]:
+    """The GPUs of the vendor that a kernel's path names, if it names one, and a note on the others."""
+    named = [each.lower() for each in OTHER_VENDORS.findall(path)]
+    fit = [gpu for gpu in gpus if not named or any(each.startswith(_OWN[gpu.vendor]) for each in named)]
+    others = ", ".join(gpu.name for gpu in gpus if gpu not in fit)
+    return fit, [f"Not compiled for {others}: by its path it is for {named[-1]}."] if others else []
+
+
 def _runs_on(gpus: Sequence[GpuSpec], *versions: KernelVersion | None) -> tuple[list[GpuSpec], list[str]]:
     """The GPUs that one of the versions runs on by its KERNELS entry, and a note on the others."""
     least = [version.entry.get("min_capability") for version in versions if version is not None]
@@ -286,16 +329,18 @@ EXAMPLES = {
     "normalization": "family = 'normalization', op = 'rms_norm', problems = [{B = 4096, H = 4096}]",
     "elementwise": "family = 'elementwise', op = 'silu_and_mul', problems = [{B = 4096, H = 4096}]",
 }
-"""What advisor.toml may say of a kernel, by its family: shown where it says nothing."""
+"""What advisor.toml may say of a kernel of a family that it names without problems."""
 
 
-def _described(path: str, name: str, family: str) -> str:
-    """What to do about a kernel of which advisor.toml says nothing: a line to paste above the first of its tables."""
+def _described(path: str, name: str, says: str) -> str:
+    """What to do about a kernel of which advisor.toml says nothing."""
+    return f"put at the top of advisor.toml (that of the base counts, where it has one), with your own sizes: {_setting(path, name, says)}"
+
+
+def _setting(path: str, name: str, says: str) -> str:
+    """A line to paste above the first table of advisor.toml."""
     key = json.dumps(f"{path}::{name}", ensure_ascii=False).replace("`", "\\u0060")  # which would begin code in Markdown
-    return (
-        f"put at the top of advisor.toml (that of the base counts, where it has one), with the kernel's own family and sizes: "
-        f"kernels.{key} = {{{EXAMPLES[family]}}}"
-    )
+    return f"kernels.{key} = {{{says}}}"
 
 
 def problems_of(version: KernelVersion, said: KernelSettings, name: str, launched: Sequence[Problem] = (), path: str = "") -> list[Problem]:
@@ -311,7 +356,7 @@ def problems_of(version: KernelVersion, said: KernelSettings, name: str, launche
             f"{name}: neither advisor.toml nor a KERNELS literal says which family it is",
             None,
             "one of " + ", ".join(FAMILIES),
-            _described(path, name, "normalization"),
+            _described(path, name, _sizes_to_give(sizes_to_give(version, said))),
         )
     if family not in FAMILIES:
         raise InputError(f"{name}: family", family, "one of " + ", ".join(FAMILIES))
@@ -336,7 +381,7 @@ def problems_of(version: KernelVersion, said: KernelSettings, name: str, launche
             f"{name}: no problems to compare on",
             None,
             None,
-            f"{_described(path, name, str(family))}; or give recorded launches (--launches)",
+            f"{_described(path, name, EXAMPLES[str(family)])}; or give recorded launches (--launches)",
         )
     types = version.entry.get("dtypes")
     dtype = str(types[0]) if isinstance(types, (list, tuple)) and types else "bf16"

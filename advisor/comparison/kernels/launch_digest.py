@@ -5,8 +5,9 @@ from __future__ import annotations
 import ast
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
+from typing import TypeGuard
 
 from advisor.comparison.kernels.kernel_digest import meaning, without_local_names
 from advisor.comparison.kernels.kernel_version import Launching
@@ -24,6 +25,8 @@ SPREAD, TUNING = "**", "@"
 """Among what launches pass: `**options`, and the decorators that another file than the kernel's applies to it."""
 _OF_TENSORS = frozenset({"shape", "size", "stride", "numel", "nelement", "dim", "ndim", "dtype", "device", "element_size", "is_contiguous"})
 """Attributes of tensors that a launch is worked out from, whatever the tensors hold and are made of."""
+_OF_VALUES = frozenset({"contiguous", "clone", "detach", "cuda", "requires_grad_"})
+"""Methods of a tensor that give one of the same shape, type and values."""
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Launched = tuple[JitFunction, Sequence[Launching]]
 """A version of a kernel, and the files that launch it."""
@@ -159,8 +162,9 @@ def _feeding(around: ast.AST | None, call: ast.Call, nodes: Sequence[ast.AST]) -
     inside = list(ast.walk(around)) if around is not None else []
     again = any(isinstance(node, ast.For | ast.While) and any(each is call for each in ast.walk(node)) for node in inside)
     end = math.inf if again else call.end_lineno or call.lineno
-    parts = [part for node in inside[1:] if getattr(node, "lineno", 0) <= end for part in _parts(node)]
-    bound = [(part, {name for each in ast.walk(part) for name in _stored(each)}) for part in parts]
+    kept = {id(target) for node in inside if _keeps_tensor(node) for target in node.targets}
+    parts = [part for node in inside[1:] if getattr(node, "lineno", 0) <= end for part in _parts(node, kept)]
+    bound = [(part, {name for each in ast.walk(part) if id(each) not in kept for name in _stored(each)}) for part in parts]
     found: dict[int, ast.AST] = {}
     while fresh := [part for part, stored in bound if stored & names and id(part) not in found]:
         found |= {id(part): part for part in fresh}
@@ -174,12 +178,21 @@ def _stored(node: ast.AST) -> Iterator[str]:
     yield from changed_by(node) if not isinstance(node, ast.Expr) else ()
 
 
-def _parts(node: ast.AST) -> Iterator[ast.AST]:
-    """What one node gives names by itself: a statement, or the head of a block for the names that are bound within it."""
+def _keeps_tensor(node: ast.AST) -> TypeGuard[ast.Assign]:
+    """Whether a statement gives a tensor its own values, `x = x.contiguous()`: a launch is what it was."""
+    if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Call) or not isinstance(node.value.func, ast.Attribute):
+        return False
+    owner, names = node.value.func, [each.id for each in node.targets if isinstance(each, ast.Name)]
+    return owner.attr in _OF_VALUES and [dotted(owner.value)] == names
+
+
+def _parts(node: ast.AST, kept: Set[int]) -> Iterator[ast.AST]:
+    """What one node gives names by itself: a statement, or the head of a block for the names bound within it; `kept` are nodes that
+    bind a tensor to its own values."""
     if isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign | ast.NamedExpr | ast.Expr | ast.withitem | ast.Match | ast.FunctionDef):
         yield node
     elif isinstance(node, ast.If | ast.While):
-        targets = dict.fromkeys(name for each in ast.walk(node) for name in _stored(each))
+        targets = dict.fromkeys(name for each in ast.walk(node) if id(each) not in kept for name in _stored(each))
         yield ast.Assign(targets=[ast.Name(id=name, ctx=ast.Store()) for name in targets], value=node.test)
     elif isinstance(node, ast.For):
         yield ast.Assign(targets=[node.target], value=node.iter)

@@ -134,6 +134,9 @@ def advance(base: BlockPointer, offsets: Any, _semantic: Any = None) -> BlockPoi
     return base.moved(offsets, _semantic)
 
 
+BlockPointer.advance = advance  # type: ignore[attr-defined]  # also a method of it
+
+
 @core.builtin
 def load(
     pointer: Any,

@@ -46,8 +46,8 @@ class CompileRequest:
 
     Attributes:
         rebuilt: The modules that hold it.
-        signature: Triton type per argument (`*fp16`, `i32`, `fp32`, `constexpr`).
-        constexprs: Value per argument of type `constexpr`.
+        signature: Triton type per argument (`*fp16`, `i32`, `fp32`, `constexpr`, or a tuple's, `(i32,constexpr)`).
+        constexprs: Value per argument of type `constexpr`, and per item of a tuple that is one (`strides.1`).
         divisible: Arguments known to be multiples of 16.
         options: num_warps, num_stages, num_ctas, maxnreg, ...
         sass: Whether the instruction mix is asked for too.
@@ -69,9 +69,9 @@ class CompileRequest:
             "modules": self.rebuilt.modules,
             "entry": self.rebuilt.entry,
             "kernel": self.rebuilt.kernel,
-            "signature": dict(self.signature),
-            "constexprs": {k: encode(v) for k, v in self.constexprs.items()},
-            "attrs": [[[names.index(n)], [["tt.divisibility", 16]]] for n in sorted(self.divisible) if n in names],
+            "signature": {name: items_of(kind) or kind for name, kind in self.signature.items()},
+            "constexprs": [[_path(k, names), encode(v)] for k, v in self.constexprs.items() if k.split(".")[0] in names],
+            "attrs": [[_path(n, names), [["tt.divisibility", 16]]] for n in sorted(self.divisible) if n.split(".")[0] in names],
             "options": {k: v for k, v in self.options.items() if v is not None},
             "target": [self.target.backend, self.target.arch, self.target.warp_size],
             "sass": self.sass,
@@ -82,6 +82,17 @@ class CompileRequest:
         """Name of the cached answer: everything that decides it."""
         text = json.dumps([_maker(), triton_version, self.message()], sort_keys=True)
         return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def items_of(kind: str) -> list[str]:
+    """The types in that of a tuple, `(i32,constexpr)`; none: it is no tuple's."""
+    return kind[1:-1].split(",") if kind.startswith("(") else []
+
+
+def _path(name: str, names: list[str]) -> list[int]:
+    """The places by which Triton finds an argument (`n`), or an item of a tuple (`strides.1`)."""
+    argument, _, item = name.partition(".")
+    return [names.index(argument), *([int(item)] if item else [])]
 
 
 @functools.cache

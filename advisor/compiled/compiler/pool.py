@@ -19,16 +19,15 @@ from typing import Any
 
 from advisor.system import room
 from advisor.system.errors import printable, shorten
+from advisor.system.settings import COMPILE_LIMIT_S, read_settings
 from advisor.system.triton_install import interpreter
 
 WORKER = Path(__file__).with_name("worker.py")
-TIMEOUT_S = 120.0
+OPTION = "--compile-limit"
+"""What sets how long compilations may take, as ADVISOR_COMPILE_LIMIT does."""
 SLOW_S = 10.0
 """After this long a worker says that it is still at it: huge tiles take minutes to compile, and silence looks like a hang."""
-STILL = (
-    "advisor: Triton is still at work on %s after %g s; it is given up after %g s, a limit that no option raises, and left out of "
-    "what is reported"
-)
+STILL = f"advisor: Triton is still at work on %s after %g s; it is given up after %g s ({OPTION}), and left out of what is reported"
 
 MOST_WORKERS = 8
 """Each holds Triton in memory, some 300 MB and more while it compiles; and counting what they compiled is done in one process, which more
@@ -62,7 +61,7 @@ class Worker:
             line = self._read_line(process, time.monotonic() + timeout_s)
         except TimeoutError:
             self.close()
-            return {"error": f"no end after {timeout_s:g} s, a limit that no option raises: given up", "kind": "timeout"}
+            return {"error": f"timed out: no end after {timeout_s:g} s, which {OPTION} sets", "kind": "timeout"}
         except BaseException as error:
             code = process.poll()
             self.close()
@@ -167,9 +166,11 @@ def _cores() -> int:
 class Pool:
     """As many workers as asked for, or else as there are cores, `MOST_WORKERS` at most. A context manager: leaving it ends them."""
 
-    def __init__(self, workers: int | None = None, timeout_s: float = TIMEOUT_S) -> None:
+    def __init__(self, workers: int | None = None, timeout_s: float | None = None, budget_s: float | None = None) -> None:
+        limits_s = read_settings().compile_limits_s
         self.size = max(1, workers or min(_cores(), MOST_WORKERS))
-        self.timeout_s = timeout_s
+        self.timeout_s = limits_s[0] if timeout_s is None else timeout_s
+        self.until = time.monotonic() + (limits_s[1] if budget_s is None else budget_s)
         self.idle: list[Worker] = []
         self.lock = threading.Lock()
 
@@ -187,11 +188,13 @@ class Pool:
             worker.close()
 
     def one(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Answer one request, in the calling thread."""
+        """Answer one request, in the calling thread; where the time for all is used up, that it timed out."""
+        if (left := self.until - time.monotonic()) <= 0:
+            return {"error": f"timed out: the time for all compilations, which {OPTION} sets, is used up", "kind": "timeout"}
         with self.lock:
             worker = self.idle.pop() if self.idle else Worker()
         try:
-            answer = worker.ask(request, self.timeout_s)
+            answer = worker.ask(request, min(self.timeout_s, left))
         except BaseException:
             worker.close()
             raise
@@ -224,7 +227,7 @@ def walls() -> dict[str, str]:
     """
     worker = Worker()
     try:
-        answer = worker.ask({"walls": True}, TIMEOUT_S)
+        answer = worker.ask({"walls": True}, COMPILE_LIMIT_S)
     finally:
         worker.close()
     if "walls" not in answer:

@@ -95,9 +95,10 @@ def handle(request: dict[str, Any]) -> dict[str, Any]:
         block_pointers().provide()
         module = load(Path(folder), request["modules"], request["entry"], request["kernel"])
         function = vars(module)[request["kernel"]]
-        constants = {name: decode(value, module) for name, value in request["constexprs"].items()}
+        constants = {tuple(path): decode(value, module) for path, value in request["constexprs"]}
         attributes = {tuple(path): value for path, value in request["attrs"]}
-        source = ASTSource(fn=function, signature=request["signature"], constexprs=constants, attrs=attributes)
+        signature = {name: tuple(kind) if isinstance(kind, list) else kind for name, kind in request["signature"].items()}
+        source = ASTSource(fn=function, signature=signature, constexprs=constants, attrs=attributes)
         if request.get("only") == "ttir":
             text = only_ttir(source, target, request["options"]).replace(folder + "/", "")
             return {"asm": {"ttir": text}, "metadata": rewritten(), "triton": triton.__version__}
@@ -214,7 +215,7 @@ def disassemble(cubin: bytes, folder: Path, sass: bool) -> dict[str, str]:
             if done.returncode:
                 found[name + "_error"] = done.stderr.strip()[:300]
         except subprocess.TimeoutExpired:
-            found[name + "_error"] = f"{tool}: given up after {TOOL_TIMEOUT_S} s, a limit that no option raises"
+            found[name + "_error"] = f"{tool}: timed out after {TOOL_TIMEOUT_S} s, a limit that no option raises"
         except OSError as error:
             found[name + "_error"] = f"{tool}: {type(error).__name__}"
     return found
@@ -225,8 +226,9 @@ def reason(error: BaseException) -> str:
     where = ""
     for cause in causes(error):
         # Triton prints "at line:column: source of the function ... ^ message": the message is what follows the caret.
-        place = re.match(r"at (\d+):\d+:\s*(?:@.*\s+)*def (\w+)", str(cause))
-        where = f"line {place.group(1)} from `def {place.group(2)}`: " if place else where
+        function = re.search(r"^\s*def (\w+)", str(getattr(cause, "src", "")), re.MULTILINE)
+        line = getattr(getattr(cause, "node", None), "lineno", None)
+        where = f"line {line} from `def {function[1]}`: " if function and line else where
     first = innermost(error)
     if guard().REFUSED:
         return where + repr(guard().REFUSED[-1])

@@ -49,15 +49,14 @@ _FMA = {
     "arith.subf": 1,
     "arith.mulf": 1,
     "math.fma": 2,
-    "arith.maximumf": 1,
-    "arith.minimumf": 1,
-    "arith.maxnumf": 1,
-    "arith.minnumf": 1,
     "arith.negf": 0,
     "math.absf": 0,
-    "tt.clampf": 2,
 }
 """FLOP per element. Signs and magnitudes are none: floating-point instructions take each operand negated or as its magnitude."""
+
+_EXTREMES = {"arith.maximumf": 1, "arith.minimumf": 1, "arith.maxnumf": 1, "arith.minnumf": 1, "tt.clampf": 2}
+"""Operations per element that run where integers do, at their rate (FMNMX; CUDA C++ Programming Guide, arithmetic instructions: compare,
+minimum, maximum)."""
 
 _XU: dict[str, tuple[int, int]] = {
     # operation: (xu operations, FLOP on fma besides)
@@ -247,6 +246,9 @@ def cost(operation: Operation, divisors: Mapping[int, Divisor] | None = None) ->
     if name in _FREE or name in MEMORY:
         return Cost(alu=elements if name in ("tt.atomic_rmw", "tt.atomic_cas") else 0.0)
     divisor = (divisors or {}).get(id(operation))
+    if name in _EXTREMES:
+        count = _EXTREMES[name] * elements
+        return Cost(fp64=count) if result is not None and result.element == "f64" else Cost(alu=count)
     if name in _FMA:
         flop, kind = _FMA[name] * elements, result.element if result is not None else ""
         return Cost(fp64=flop) if kind == "f64" else Cost(fma=flop, packed=flop if kind in ("f16", "bf16") else 0.0)

@@ -27,14 +27,16 @@ class MachineWork:
     Attributes:
         spill_bytes: Through the L1, stores and loads of spilled registers.
         spill_l2_bytes: Of these, what the L1 cannot hold, at least once in and out.
+        spilled_at_once: Bytes that all CTAs in flight have spilled.
         conversion_bytes: Of layout conversions in loops, through shared memory.
         sector_bytes: Of sectors that are fetched and not used, because neighbouring threads are far apart.
-        access_instructions: Warp instructions of global loads and stores.
+        access_instructions: Warp instructions of global loads and stores; a scalar is loaded by every warp, for each needs it.
         access_instructions_widest: The same with 16 bytes per thread.
     """
 
     spill_bytes: float
     spill_l2_bytes: float
+    spilled_at_once: float
     conversion_bytes: float
     sector_bytes: float
     access_instructions: float
@@ -56,12 +58,14 @@ def machine_work(
     narrow = widest = 0.0
     for access in demand.accesses:
         if access.kind != "atomic":
+            all_warps = access.executions * compiled.num_warps if access.lanes == 1 and access.kind == "load" else 0.0
             lanes = gpu.warp_size * WIDEST_ACCESS_BYTES
-            widest += access.issued_bytes / lanes
-            narrow += access.issued_bytes / (gpu.warp_size * width_of(access, facts))
+            widest += max(access.issued_bytes / lanes, all_warps)
+            narrow += max(access.issued_bytes / (gpu.warp_size * width_of(access, facts)), all_warps)
     return MachineWork(
         spill_bytes=moved,
         spill_l2_bytes=max(2.0 * spilled * threads * ctas, overflow * moved),
+        spilled_at_once=held * min(ctas / resident, gpu.num_sms),
         conversion_bytes=sum(CONVERSION_PASSES * size * executions_at(demand, line, ctas) for line, _, size in facts.conversions_in_loop),
         sector_bytes=sum(access.unused_bytes for access in demand.accesses),
         access_instructions=narrow,

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from advisor.compiled.compiler.kernel import OPTION_NAMES
+from advisor.compiled.compiler.kernel import OPTION_NAMES, items_of
 from advisor.compiled.guesses.assumptions import Assumption, narrower_note
 from advisor.compiled.guesses.descriptors import descriptor_type, said_blocks
 from advisor.compiled.guesses.parameter_guesses import LEAST_DEPTH, argument_type, constant_value, type_of
@@ -93,8 +93,10 @@ class Given:
     blocks: Mapping[str, Sequence[int]] = field(default_factory=dict)
 
 
-def guesses(source: SourceFile, function: JitFunction, given: Given | None = None) -> Iterator[Guess]:
-    """Signatures to try, the likeliest first."""
+def guesses(
+    source: SourceFile, function: JitFunction, given: Given | None = None, corrected: Mapping[str, Any] | None = None
+) -> Iterator[Guess]:
+    """Signatures to try, the likeliest first. `corrected`: types and values by argument that take the place of guessed ones."""
     given = given or Given()
     usage = usage_of(source, function)
     variants: list[tuple[str, dict[str, Any]]] = [
@@ -119,6 +121,7 @@ def guesses(source: SourceFile, function: JitFunction, given: Given | None = Non
     rank = _rank(function.node)
     seen = set()
     for label, choice in variants:
+        choice["corrected"] = corrected or {}
         if rank > 2:
             choice = {**choice, "block": min(int(choice.get("block", 64)), 2 ** int(math.log2(MOST_ELEMENTS) // rank))}
         guess = _guess(source, function, usage, given, label, choice)
@@ -202,6 +205,7 @@ class _Draft:
             if name in known:
                 return known[name]
         value = _row_block(self._row(name), self.rank, self.choice) or constant_value(parameter, self.usage[name], self.choice)
+        value = self.choice["corrected"].get(name, value)
         self.assumptions.append(self._assumed_constant(name, value))
         return value
 
@@ -232,6 +236,9 @@ class _Draft:
     def _type(self, parameter: Parameter) -> str:
         name, use, value = parameter.name, self.usage[parameter.name], self.given.scalars.get(parameter.name)
         kind = argument_type(parameter, use, self.choice, self.given.element, self.given.element_given)
+        kind = self.choice["corrected"].get(name, kind)
+        if items_of(kind):
+            return type_of(value) if isinstance(value, tuple) else kind
         if kind.startswith("*") and isinstance(value, (bool, int, float)):
             return type_of(value)  # it is loaded from where it is a tensor, in a branch that this launch does not take
         if kind.startswith("*"):
@@ -270,7 +277,9 @@ class _Draft:
     def fill_blocks(self) -> None:
         """Widen sizes to the blocks that cover them, and type the descriptors by their blocks."""
         rows = {block: names for block, names in self.rows.items() if block not in self.function.heuristics}
-        sizes = block_sizes(rows, self.constants, [name for name in self.invented() if not self.usage[name].range_bound])
+        names = [n for n in self.invented() if not self.usage[n].range_bound and n not in self.choice["corrected"]]
+        sizes = block_sizes(rows, self.constants, names)
+        sizes |= _whole_quotients(self.function.node, {**self.constants, **sizes}, names)
         self.constants |= sizes
         self.assumptions = [
             self._assumed_constant(each.name, sizes[each.name]) if each.kind == "constant" and each.name in sizes else each
@@ -325,7 +334,18 @@ class _Draft:
                 signature[name], self.constants[name] = "constexpr", False
 
     def fold_scalars(self) -> None:
-        """Make constants of the values that the runtime makes constants of: None, and 1."""
+        """Make constants of the values that the runtime makes constants of: None, and 1, also in tuples; strides of which nothing is
+        given are those of contiguous rows."""
+        for name, kinds in [(name, found) for name, kind in self.signature.items() if (found := items_of(kind))]:
+            strides = name not in self.given.scalars and bool(STRIDE_NAME.search(name))
+            values = self.given.scalars.get(name, (None,) * (len(kinds) - 1) + (1,) * strides)
+            ones = [i for i, value in enumerate(values[: len(kinds)]) if type(value) is int and value == 1]
+            self.signature[name] = f"({','.join('constexpr' if i in ones else kind for i, kind in enumerate(kinds))})"
+            self.constants |= {f"{name}.{i}": 1 for i in ones}
+            self.divisible += [f"{name}.{i}" for i, value in enumerate(values) if i not in ones and (strides or (value or 1) % 16 == 0)]
+            if name not in self.given.scalars:
+                said = f" = ({', '.join('?' if i not in ones else '1' for i in range(len(kinds)))})" if ones else ""
+                self.assumptions.append(Assumption(note=f"{name}{said}: a tuple of {len(kinds)} numbers"))
         for name, value in self.given.scalars.items():
             if value is None and name in self.signature and not self.signature[name].startswith("*"):
                 self.signature[name], self.constants[name] = "constexpr", None
@@ -368,6 +388,18 @@ def unknown_option(name: str, where: str) -> str:
     """What is assumed of a launch option that the file sets, to a value that is not known."""
     assumed = f"{name} = 4" if name == "num_warps" else UNKNOWN_STAGES if name == "num_stages" else f"Triton's own {name}"
     return f"{assumed}, for what {where} sets it to is not known"
+
+
+def _whole_quotients(node: ast.FunctionDef, constants: Mapping[str, Any], names: Collection[str]) -> dict[str, int]:
+    """Of guessed constants those that are divided by a larger one (`HV // H`), which gives 0 and nothing to divide by: as large as that."""
+    found: dict[str, int] = {}
+    for inner in ast.walk(node):
+        match inner:
+            case ast.BinOp(left=ast.Name(id=left), op=ast.FloorDiv(), right=ast.Name(id=right)) if left in names:
+                sizes = constants.get(left), constants.get(right)
+                if type(sizes[0]) is int and type(sizes[1]) is int and sizes[0] < sizes[1]:
+                    found[left] = sizes[1]
+    return found
 
 
 def _recorded(recorded: Any, parameter: Parameter, function: JitFunction) -> str | None:

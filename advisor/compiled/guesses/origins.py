@@ -84,10 +84,10 @@ class Origins:
 
         Also those that the value itself is: of a helper, which may be handed what was loaded.
         """
-        for inner in walk(node, self._passed_on):
+        for inner in walk(node, self.passed_on):
             yield from self._loaded_through(inner, handed=True)
 
-    def _passed_on(self, node: ast.expr) -> list[ast.expr]:
+    def passed_on(self, node: ast.expr) -> list[ast.expr]:
         """The values that a value is without arithmetic on them."""
         if isinstance(node, ast.Call) and not is_load(node):
             value = converted(node)

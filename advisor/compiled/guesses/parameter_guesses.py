@@ -24,7 +24,7 @@ _FLAG_NAMES = re.compile(
     r"(?i:(^|_)(warp_specialize|flatten)$)"
 )
 BLOCK_NAMES = re.compile(r"BLOCK|TILE|CHUNK|^B[A-Z]?$|^X?BLOCK$|^RBLOCK", re.IGNORECASE)
-_TYPE_NAMES = re.compile(r"dtype", re.IGNORECASE)
+_TYPE_NAMES = re.compile(r"dtype(?!\w*_(min|max|eps|bits|bytes|size|width))", re.IGNORECASE)
 _INDEX_NAMES = re.compile(
     r"(^|_)(ids?|idx|index|indices|indice|labels?|targets?|offsets?|lens?|lengths?|seqlens?|starts?|counts?|lut|map)(_|$)", re.IGNORECASE
 )
@@ -42,7 +42,9 @@ MOST_TRIPS = 8
 
 
 def type_of(value: Any) -> str:
-    """Triton's type of a number that is given, as the runtime would pass it."""
+    """Triton's type of a number, or a tuple of them, that is given, as the runtime would pass it."""
+    if isinstance(value, tuple):
+        return f"({','.join(map(type_of, value))})"
     if isinstance(value, bool):
         return "i1"
     if isinstance(value, float):
@@ -68,6 +70,8 @@ def argument_type(parameter: Parameter, use: Usage, choice: Mapping[str, Any], e
             return known
         if re.fullmatch(r"\*?(i|u|fp|bf)\d+", parameter.annotation):
             return parameter.annotation
+    if use.items:
+        return f"({','.join(['i32'] * use.items)})"
     if use.addresses:
         return "*i64"
     if use.pointer:
@@ -118,6 +122,8 @@ def constant_value(parameter: Parameter, use: Usage, choice: Mapping[str, Any]) 
     if texts or use.text:
         return texts[0] if texts else TEXTS[use.text]
     numbers = [v for v in use.compared if isinstance(v, (int, float)) and not isinstance(v, bool)]
+    if use.items:
+        return (int(choice.get("block", 16)) if use.extent else 1,) * use.items
     if use.element_type or (_TYPE_NAMES.search(name) and not numbers):
         return Symbol("tl.float32")
     if use.range_bound:  # whatever it is called and sizes besides: copies of a loop's body are not a tile

@@ -34,6 +34,8 @@ from advisor.python_source.literals import NotLiteralError, dotted
 from advisor.python_source.source import SourceFile
 
 MAX_DEPTH = 6
+SHORTEST_TUPLE = 2
+"""Items of a tuple of which only that it is one is known."""
 
 
 _ORDER = (ast.Gt, ast.GtE, ast.Lt, ast.LtE)
@@ -44,6 +46,11 @@ MOST_REMEMBERED = 16
 def usage_of(source: SourceFile, function: JitFunction) -> Mapping[str, Usage]:
     """Usage by parameter, read once for all configurations of a kernel; not to be changed."""
     return _read(_Kernel(source, function))
+
+
+def origins_of(source: SourceFile, function: JitFunction) -> Origins:
+    """Where the values in a kernel come from."""
+    return _KernelReader(Reader(source), function, {p.name: Usage() for p in function.parameters}, 0).origins
 
 
 class _Kernel:
@@ -150,6 +157,9 @@ class _KernelReader:
 
     def _call(self, node: ast.Call) -> None:
         self.calls.note(node)
+        if dotted(node.func) == "len":
+            for use in self.marks.named_in(node.args):
+                use.items = max(use.items, SHORTEST_TUPLE)
 
     def _attribute(self, node: ast.Attribute) -> None:
         root = dotted(node) or ""
@@ -157,6 +167,12 @@ class _KernelReader:
         # A helper may be handed a tile, which has a `type.element_ty`, too.
         if use is not None and "element_ty" in root and (not self.depth or ".dtype." in root):
             use.pointer = True
+
+    def _item(self, node: ast.Subscript) -> None:
+        """`strides[1]`: a tensor is never asked for an element."""
+        if (use := self.marks.parameter(node.value)) is not None and not isinstance(node.slice, (ast.Tuple, ast.Slice)):
+            known = isinstance(node.slice, ast.Constant) and type(node.slice.value) is int
+            use.items = max(use.items, int(node.slice.value) + 1 if known else SHORTEST_TUPLE)  # type: ignore[attr-defined,arg-type]
 
     def _branch(self, node: ast.If | ast.IfExp | ast.While) -> None:
         self.marks.flag(node.test)
@@ -238,6 +254,7 @@ class _KernelReader:
 _KINDS: dict[type[ast.AST], Callable[[_KernelReader, Any], None]] = {
     ast.Call: _KernelReader._call,
     ast.Attribute: _KernelReader._attribute,
+    ast.Subscript: _KernelReader._item,
     ast.If: _KernelReader._branch,
     ast.IfExp: _KernelReader._branch,
     ast.While: _KernelReader._branch,

@@ -127,6 +127,7 @@ OF_LOADS = ("index", "counted", "tested")
 """What is done with the values that are loaded through a pointer."""
 OF_ARGUMENTS = (
     "extent",
+    "items",
     "range_bound",
     "boolean",
     "optional",
@@ -163,6 +164,7 @@ class Usage:
     boolean: bool = False  # it is loaded and used as a mask, or tested as a flag
     optional: bool = False  # it is compared with None
     extent: bool = False  # size of a tl.arange or of a tensor
+    items: int = 0  # of the tuple that it is, as far as its items are counted or named by number
     element_type: bool = False
     number: bool = False  # in arithmetic with floats
     beside_floats: bool = False  # added to floats, multiplied by or compared with them
@@ -180,6 +182,11 @@ class Usage:
     def never_none(self) -> bool:
         """Whether it must be a number: the kernel computes with it, and never asks whether there is one."""
         return (self.extent or self.range_bound or self.integer or self.offset) and not (self.optional or self.boolean)
+
+    @property
+    def takes_text(self) -> bool:
+        """Whether it is a text: the option of an operation, or compared with one."""
+        return bool(self.text) or any(isinstance(each, str) for each in self.compared)
 
     def narrow_to(self, kind: str) -> None:
         """Note the narrow type that what is loaded is converted to ("": none); of several, the widest."""

@@ -14,6 +14,9 @@ from advisor.compiled.ir.values import Value
 LOADED = "loaded addresses"
 """Stands for the argument that a pointer points into where its address was loaded, as a number: then for all of memory."""
 
+POSITIONS = object()
+"""Contents of an index tensor that holds its own positions: another index everywhere."""
+
 FROM = "values loaded from "
 """Begins the reason why a value is not known where its argument is."""
 
@@ -31,6 +34,8 @@ def loaded(operands: Sequence[Value], shape: tuple[int, ...], contents: Mapping[
     if base is None or base not in contents:
         return values.unknown({f"{FROM}{base}" if base not in (None, LOADED) else f"values loaded{where}"}, shape)
     content = contents[base]
+    if content is POSITIONS:
+        return Value(parts=pointer.parts, shape=shape) if pointer.known else values.unknown(pointer.reasons, shape)
     if isinstance(content, (int, float, bool)):
         return values.number(plain(content), shape)
     flat = np.asarray(content).reshape(-1)

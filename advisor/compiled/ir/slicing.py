@@ -116,11 +116,12 @@ def _given(region: list[Block]) -> list[str]:
     return region[-1].operations[-1].operands if region and region[-1].operations else []
 
 
-def needed_values(function: Function) -> set[str]:
-    """Names of the values that decide control flow, masks or addresses: what any of the values of a name needs counts."""
+def needed_values(function: Function, roots: Sequence[str] | None = None) -> set[str]:
+    """Names of the values that decide control flow, masks or addresses, or that others (`roots`) come from: what any of the values of a
+    name needs counts."""
     flow = flow_of(function)
     needed: set[str] = set()
-    waiting = list(flow.roots)
+    waiting = list(flow.roots if roots is None else roots)
     while waiting:
         name = waiting.pop()
         if name in needed:

@@ -9,17 +9,23 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from advisor.compiled.compiler.compile import compile_kernel
 from advisor.compiled.compiler.errors import CompileError, IrError
-from advisor.compiled.compiler.kernel import OPTION_NAMES, CompiledKernel, CompileRequest, Target
+from advisor.compiled.compiler.kernel import OPTION_NAMES, CompiledKernel, CompileRequest, Target, items_of
 from advisor.compiled.compiler.pool import Pool, borrowed
 from advisor.compiled.compiler.supported import check_target
 from advisor.compiled.demand.counted import Counted
 from advisor.compiled.demand.counts import KernelDemand
+from advisor.compiled.demand.likely_places import likely_inputs, with_likely_places
+from advisor.compiled.guesses.corrections import corrections
 from advisor.compiled.guesses.guess_errors import certain_of_guesses, with_guess, with_stored_types
 from advisor.compiled.guesses.inference import Given, Guess, guesses
 from advisor.compiled.ir.contents import not_given, what_holds
 from advisor.compiled.ir.execution import Inputs
+from advisor.compiled.launches.too_large import judged
 from advisor.python_source.literal_values import passed_in
 from advisor.python_source.rebuild import rebuild
 from advisor.python_source.source import SourceFile
@@ -40,6 +46,7 @@ class KernelLaunch:
         shapes: Shape per tensor descriptor.
         same: Pointer arguments that are the same tensor as another one, and which.
         grid: Programs; None: not known, one is counted.
+        grid_text: The expression over arguments that it was worked out from; empty: it was given as numbers, or comes from the file.
         divisible: Arguments that are multiples of 16; None: pointers, integers whose value says so, and strides that are taken to be.
         problem: What is computed, where the file says so.
         tunable: Names of the constants that are its configuration; None: all that are not sizes.
@@ -56,6 +63,7 @@ class KernelLaunch:
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     same: Mapping[str, str] = field(default_factory=dict)
     grid: tuple[int, ...] | None = None
+    grid_text: str = ""
     divisible: frozenset[str] | None = None
     problem: Problem | None = None
     tunable: frozenset[str] | None = None
@@ -74,6 +82,8 @@ class Inspection:
     guess: Guess
     attempts: tuple[str, ...]  # why earlier guesses failed
     counted: Counted = field(default_factory=Counted, repr=False)  # of this launch, and of others where they share it
+    least: KernelDemand | None = None  # the demand with places that are not known as one program's; None: nothing is assumed of any
+    likely: Inputs | None = None  # the arguments with what is assumed of those on which places hang
 
     @property
     def assumptions(self) -> tuple[str, ...]:
@@ -95,7 +105,8 @@ class Inspection:
             options = " ".join(f"--contents {name}" for name in places)
             found.append(
                 f"Which bytes are touched follows from {what_holds(places)}: list it under [contents] of a TOML file (--toml), or "
-                f"record the launch with `advisor record {options}`."
+                f"record the launch with `advisor record {options}`; how large the tensor is whose rows it chooses, [sizes] "
+                "and [shapes] of the file say."
             )
         if absent := [name for name in not_given(self.demand.unknown) if name not in places]:
             options = " ".join(f"--content {name}=VALUE" for name in absent)
@@ -143,26 +154,35 @@ def compile_launch(
     function = launch.source.kernel(launch.kernel)
     helper = any(isinstance(n, ast.Return) and n.value is not None for n in ast.walk(function.node))
     first: CompileError | None = None
+    late: CompileError | None = None
     failures: list[str] = []
-    slow = 0
+    corrected: dict[str, Any] = {}
+    waiting = guesses(launch.source, function, launch.given)
     with borrowed(pool) as workers:
-        for number, guess in enumerate(guesses(launch.source, function, launch.given)):
-            if number >= LARGEST_ATTEMPTS:
+        for _ in range(LARGEST_ATTEMPTS):
+            if (guess := next(waiting, None)) is None:
                 break
-            if slow and guess.label not in SMALL_GUESSES:
+            if late is not None and guess.label not in SMALL_GUESSES:
                 continue  # what took too long takes as long with other types
             try:
-                compiled = compile_kernel(request_for(launch, guess, target, sass), workers)
+                request = request_for(launch, guess, target, sass)
+                compiled = judged(request, workers) or compile_kernel(request, workers)
                 return *_as_stored(launch, compiled, guess, workers, sass), tuple(failures)
             except CompileError as error:
                 if error.kind in ("refused", "absent"):
                     raise
                 first = first or with_guess(error, guess, launch.given)
                 failures.append(f"{guess.label}: {error.got}")
-                slow += error.kind == "timeout"
-                if slow > 1:
-                    break
+                if error.kind == "timeout":
+                    if late is not None:
+                        break
+                    late = error
+                found = corrections(str(error.got), guess, launch.source, function, launch.given)
+                if not found.items() <= corrected.items():
+                    corrected |= found
+                    first, waiting = None, guesses(launch.source, function, launch.given, corrected)
         check_target(target, workers)
+    first = late or first
     assert first is not None
     if helper:
         raise CompileError(f"{launch.kernel} returns a value: a helper of kernels, not a kernel", first.got, kind="helper")
@@ -174,7 +194,8 @@ def _as_stored(launch: KernelLaunch, compiled: CompiledKernel, guess: Guess, wor
     with contextlib.suppress(CompileError, IrError):
         corrected = with_stored_types(guess, compiled.ttir, launch.given.element) if guess.guessed else guess
         if corrected.signature != guess.signature:
-            return compile_kernel(request_for(launch, corrected, compiled.target, sass), workers), corrected
+            request = request_for(launch, corrected, compiled.target, sass)
+            return judged(request, workers) or compile_kernel(request, workers), corrected
     return compiled, guess
 
 
@@ -191,14 +212,25 @@ def inspect_launch(
     compiled, guess, failures = compile_launch(launch, target, pool, sass)
     inputs = inputs_of(launch, guess)
     counted = counted or Counted()
-    demand = certain_of_guesses(counted.demand(compiled.ttir, launch.grid or (1,), inputs, own_files(compiled)), guess)
-    return Inspection(launch=launch, compiled=compiled, demand=demand, guess=guess, attempts=failures, counted=counted)
+
+    def count(inputs: Inputs, programs: NDArray[np.int64] | None = None) -> KernelDemand:
+        return counted.demand(compiled.ttir, launch.grid or (1,), inputs, own_files(compiled), programs)
+
+    demand = certain_of_guesses(count(inputs), guess)
+    found = Inspection(launch=launch, compiled=compiled, demand=demand, guess=guess, attempts=failures, counted=counted)
+    likely = likely_inputs(demand, inputs, count)
+    if likely is None:
+        return found
+    return replace(found, demand=with_likely_places(demand, inputs, likely, count), least=demand, likely=likely)
 
 
 def inputs_of(launch: KernelLaunch, guess: Guess) -> Inputs:
     """The arguments as the evaluation takes them."""
-    scalars = {n: v for n, v in {**guess.constexprs, **launch.given.scalars}.items() if isinstance(v, (int, float, bool))}
-    arguments = tuple(launch.same.get(name, name) for name, kind in guess.signature.items() if kind != "constexpr")
+    given = dict(launch.given.scalars)
+    given |= {f"{name}.{i}": item for name, value in given.items() if isinstance(value, tuple) for i, item in enumerate(value)}
+    scalars = {n: v for n, v in {**guess.constexprs, **given}.items() if isinstance(v, (int, float, bool))}
+    kinds = {f"{n}.{i}" if items_of(kind) else n: k for n, kind in guess.signature.items() for i, k in enumerate(items_of(kind) or [kind])}
+    arguments = tuple(launch.same.get(name, name) for name, kind in kinds.items() if kind != "constexpr")
     return Inputs(scalars=scalars, contents=launch.contents, sizes=launch.sizes, shapes=launch.shapes, arguments=arguments)
 
 

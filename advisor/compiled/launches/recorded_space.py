@@ -8,11 +8,11 @@ from typing import Any
 
 from advisor.compiled.compiler.kernel import OPTION_NAMES
 from advisor.compiled.guesses.descriptors import own_blocks
+from advisor.compiled.launches.configured import with_configuration
 from advisor.compiled.launches.launch import KernelLaunch
 from advisor.compiled.launches.launch_options import Choice, NamedLaunch, configurations_listed, list_notes
 from advisor.compiled.launches.records import RecordedKernel
 from advisor.gpus.hardware import GpuSpec, match_device_name
-from advisor.python_source.heuristics import heuristic_values
 from advisor.python_source.launch_sites import grid_from_launches
 from advisor.result.schema import LAUNCH_OPTIONS
 from advisor.system.counting import agree, part
@@ -20,8 +20,6 @@ from advisor.system.counting import agree, part
 MOST_LISTED = 300
 """Configurations that are compiled for all launches of a record together, beside the recorded ones; a program launches a tuned kernel with
 many sizes."""
-UNTOLD = object()
-"""Stands for a tensor, of which heuristics can ask only whether it is there."""
 
 
 def with_spaces(recorded: Sequence[RecordedKernel], gpu: GpuSpec | None) -> Iterator[tuple[RecordedKernel, list[NamedLaunch]]]:
@@ -95,17 +93,12 @@ class _Space:
             return same
         launch, given = self.launch, self.launch.given
         function = launch.source.kernel(launch.kernel)
-        numbers = {n: v for n, v in choice.constants.items() if given.types.get(n) not in (None, "constexpr")}
-        scalars = {**given.scalars, **numbers}
-        constants = {**given.constexprs, **{n: v for n, v in choice.constants.items() if n not in numbers}}
-        options = {**{n: v for n, v in given.options.items() if n not in LAUNCH_OPTIONS or n in function.heuristics}, **choice.options}
-        passed = {name: UNTOLD for name, kind in given.types.items() if kind != "constexpr"}
-        ruled, _ = heuristic_values(launch.source, function, {**passed, **options, **scalars, **constants})
-        constants |= {n: v for n, v in ruled.items() if given.types.get(n) == "constexpr"}
-        options |= {n: v for n, v in ruled.items() if n in OPTION_NAMES}
-        given = replace(given, types={**given.types, **types}, constexprs=constants, options=options, scalars=scalars)
-        grid = tried[0].grid if tried else launch.grid if self.recorded.same_grid else self._grid({**scalars, **constants})
-        return replace(launch, given=given, grid=grid) if grid is not None else None
+        kept = {n: v for n, v in given.options.items() if n not in LAUNCH_OPTIONS or n in function.heuristics}
+        as_recorded = replace(launch, given=replace(given, types={**given.types, **types}, options=kept))
+        other = with_configuration(as_recorded, choice.constants, choice.options)
+        values = {**other.given.scalars, **other.given.constexprs}
+        grid = tried[0].grid if tried else launch.grid if self.recorded.same_grid else self._grid(values)
+        return replace(other, grid=grid) if grid is not None else None
 
     def _grid(self, values: Mapping[str, Any]) -> tuple[int, ...] | None:
         """What the file's launch gives, if with the recorded configuration it gives what was recorded."""

@@ -86,6 +86,20 @@ def _recorded_kernel(records: LaunchRecords, launch: RecordedLaunch, files: dict
     source = files[key]
     if launch.kernel not in source.definitions:
         return None
+    return RecordedKernel(
+        id=f"{launch.kernel}-{launch.id[:6]}",
+        count=launch.count,
+        device=launch.device,
+        time_us=statistics.median(launch.times_us) if launch.times_us else None,
+        at_most_us=min(launch.at_most_us, default=None),
+        cost_us=launch.cost_us,
+        same_grid=launch.same_grid,
+        launch=kernel_launch(launch, source),
+    )
+
+
+def kernel_launch(launch: RecordedLaunch, source: SourceFile) -> KernelLaunch:
+    """A recorded launch of a kernel that `source` defines, as it is inspected."""
     sizes: dict[str, int] = {}
     shapes: dict[str, tuple[int, ...]] = {}
     divisible = {n for n, v in launch.arguments.items() if isinstance(v, int) and not isinstance(v, bool) and v % 16 == 0}
@@ -102,23 +116,14 @@ def _recorded_kernel(records: LaunchRecords, launch: RecordedLaunch, files: dict
     ones = {n for n, v in launch.arguments.items() if type(v) is int and v == 1} - function.unspecialized  # the runtime folds them
     types = {n: "constexpr" if n in ones else t for n, t in launch.signature.items()}
     constants = {**launch.constexprs, **{n: launch.arguments[n] for n in ones}}
-    return RecordedKernel(
-        id=f"{launch.kernel}-{launch.id[:6]}",
-        count=launch.count,
-        device=launch.device,
-        time_us=statistics.median(launch.times_us) if launch.times_us else None,
-        at_most_us=min(launch.at_most_us, default=None),
-        cost_us=launch.cost_us,
-        same_grid=launch.same_grid,
-        launch=KernelLaunch(
-            source=source,
-            kernel=launch.kernel,
-            grid=launch.grid,
-            contents=launch.contents,
-            sizes=sizes,
-            shapes=shapes,
-            same={name: str(tensor["same_as"]) for name, tensor in launch.tensors.items() if "same_as" in tensor},
-            divisible=frozenset(divisible) - function.unaligned,
-            given=Given(types=types, constexprs=constants, options=launch.options, scalars=launch.arguments),
-        ),
+    return KernelLaunch(
+        source=source,
+        kernel=launch.kernel,
+        grid=launch.grid,
+        contents=launch.contents,
+        sizes=sizes,
+        shapes=shapes,
+        same={name: str(tensor["same_as"]) for name, tensor in launch.tensors.items() if "same_as" in tensor},
+        divisible=frozenset(divisible) - function.unaligned,
+        given=Given(types=types, constexprs=constants, options=launch.options, scalars=launch.arguments),
     )

@@ -14,7 +14,7 @@ from advisor.compiled.guesses.strides import launched
 from advisor.compiled.guesses.usage import usage_of
 from advisor.compiled.launches.inductor import embedded, with_generated
 from advisor.compiled.launches.launch import KernelLaunch
-from advisor.compiled.launches.written_values import bytes_of, known_type, literal, symbol_text, type_name
+from advisor.compiled.launches.written_values import bytes_of, element_type, known_type, literal, symbol_text, type_name
 from advisor.gpus.hardware import GpuSpec, list_gpus
 from advisor.python_source.jit_function import MISSING, JitFunction
 from advisor.python_source.launch_site import FoundLaunch
@@ -22,6 +22,7 @@ from advisor.python_source.launch_sites import (
     LaunchCalls,
     grid_as_written,
     grid_from_launches,
+    names_around_launches,
     needed_for_grid,
     only_launch,
     options_passed,
@@ -72,10 +73,14 @@ def make_launch(
         UsageError: The kernel has no argument of a name that is given, or the grid is none.
     """
     function = source.kernel(kernel)
+    names = {p.name for p in function.parameters}
+    scalars = {name: value for name, value in (arguments or {}).items() if name in names}
+    around = {name: value for name, value in (arguments or {}).items() if name not in names}  # of the function around a launch
+    if around.keys() <= (names_around_launches(source, kernel) if around else set()):
+        arguments = scalars
     given = {"constant": constexprs, "value": arguments, "type": types, "content": contents, "size": sizes, "shape": shapes}
-    _check_names(kernel, {p.name for p in function.parameters}, given)
-    scalars = dict(arguments or {})
-    constants = dict(constexprs or {})
+    _check_names(kernel, names, given)
+    constants = _typed(source, function, constexprs or {})
     launch = KernelLaunch(
         source=source,
         kernel=kernel,
@@ -92,7 +97,7 @@ def make_launch(
             element_given=element is not None,
         ),
     )
-    known = {**scalars, **constants}
+    known = {**around, **scalars, **constants}
     size = bytes_of(launch.given.element)
     found = (
         None if grid is not None else grid_from_launches(source, kernel, known, _defaults(function), OPTION_NAMES, num_sms, size, elsewhere)
@@ -106,8 +111,17 @@ def make_launch(
         return launch if launch.grid is not None else _with_grid_note(launch, known, num_sms, size)
     if isinstance(grid, str):
         known = {**next(guesses(source, function, launch.given)).constexprs, **launch.given.scalars, **known}
-        return replace(launch, grid=grid_of(grid, known, source))
+        return replace(launch, grid=grid_of(grid, known, source), grid_text="" if re.fullmatch(r"[\d,\s]+", grid) else grid)
     return replace(launch, grid=checked_grid(grid, grid))
+
+
+def _typed(source: SourceFile, function: JitFunction, constants: Mapping[str, Any]) -> dict[str, Any]:
+    """Constants that are given, with types of triton's for names of types (`bf16`), where the kernel takes a type and no text."""
+    usage = usage_of(source, function) if any(isinstance(value, str) for value in constants.values()) else {}
+    return {
+        name: (element_type(value) if isinstance(value, str) and not usage[name].takes_text else None) or value
+        for name, value in constants.items()
+    }
 
 
 def _check_names(kernel: str, names: Collection[str], given: Mapping[str, Mapping[str, Any] | None]) -> None:
@@ -214,7 +228,7 @@ def _unknown_options(launch: KernelLaunch, elsewhere: LaunchCalls) -> list[str]:
 
 
 def grid_of(text: str, names: Mapping[str, Any], source: SourceFile) -> tuple[int, ...]:
-    """A grid from `1024`, `64,8` or an expression over arguments: `cdiv(M, BLOCK_M) * cdiv(N, BLOCK_N)`.
+    """A grid from `1024`, `64,8`, `(64, 8)` or an expression over arguments: `cdiv(M, BLOCK_M) * cdiv(N, BLOCK_N)`.
 
     Raises:
         UsageError: It is none.
@@ -234,7 +248,7 @@ def grid_of(text: str, names: Mapping[str, Any], source: SourceFile) -> tuple[in
             f"numbers, or an expression{known}, as in cdiv(M, BLOCK_M)",
             "give the value of a size that lacks one (--arg NAME=VALUE)",
         ) from None
-    return checked_grid(value, text)
+    return checked_grid(value[0] if len(value) == 1 and isinstance(value[0], tuple) else value, text)
 
 
 def checked_grid(value: Any, shown: Any) -> tuple[int, ...]:

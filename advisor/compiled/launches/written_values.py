@@ -18,6 +18,8 @@ from advisor.system.reading import parse_toml, read_bytes
 
 MAX_TOML_BYTES = 4_000_000
 _TYPE = re.compile(r"\*?(i1|[iu](8|16|32|64)|fp(16|32|64)|bf16|fp8e4nv|fp8e5|fp8e4b15|fp8e4b8|fp8e5b16|constexpr)|tensordesc<.+>")
+_LANGUAGE_NAMES = {"bf16": "bfloat16", "fp": "float", "i": "int", "u": "uint"}
+"""What types begin with, and what their names in triton's language begin with instead."""
 _NEXT_ASSIGNMENT = re.compile(r",(?=\s*[^\W\d]\w*\s*=(?!=))")
 """The comma before the next NAME=; others are of a value, such as (1, 2)."""
 TYPE_NAMES = {
@@ -76,9 +78,19 @@ def type_name(text: str) -> str:
 def known_type(text: str) -> str | None:
     """The same; None: it is none."""
     text = re.sub(r":\d+$", "", text.strip().strip("'\""))
+    if text.startswith("(") and text.endswith(")"):
+        items = [known_type(each) for each in text[1:-1].split(",") if each.strip()]
+        return f"({','.join(map(str, items))})" if items and None not in items else None
     name = text.lstrip("*").removeprefix("torch.").removeprefix("tl.")
     name = ("*" if text.startswith("*") else "") + TYPE_NAMES.get(name, name)
     return name if _TYPE.fullmatch(name) else None
+
+
+def element_type(text: str) -> Symbol | None:
+    """A type of triton's language from what people write of it, `bf16` or `torch.bfloat16`; None: it is none."""
+    name = known_type(text)
+    found = re.fullmatch(r"(bf16|fp|i|u)(\w*)", name or "")
+    return Symbol(f"tl.{_LANGUAGE_NAMES[found.group(1)]}{found.group(2)}") if found else None
 
 
 def literal(text: str) -> Any:
@@ -108,7 +120,7 @@ def assignments(items: Sequence[str], option: str) -> dict[str, Any]:
 
 
 def numbers(items: Sequence[str], option: str) -> dict[str, Any]:
-    """`NAME=NUMBER` options; also `true`, `none`, `inf` and `nan`.
+    """`NAME=NUMBER` options; also `true`, `none`, `inf` and `nan`, and tuples of numbers.
 
     Raises:
         UsageError: One has no `=`, or no number behind it.
@@ -117,8 +129,11 @@ def numbers(items: Sequence[str], option: str) -> dict[str, Any]:
     for name, value in found.items():
         with contextlib.suppress(ValueError):
             found[name] = float(value) if isinstance(value, str) else value
-        if found[name] is not None and not isinstance(found[name], (bool, int, float)):
-            raise UsageError(f"{option} takes NAME=NUMBER", f"{name}={value}", None, "a tl.constexpr is given with --constexpr")
+        items = found[name] if isinstance(found[name], tuple) else [found[name]]
+        if found[name] is not None and not all(isinstance(each, (bool, int, float)) for each in items):
+            raise UsageError(
+                f"{option} takes NAME=NUMBER, or NAME=(NUMBER,…)", f"{name}={value}", None, "a tl.constexpr is given with --constexpr"
+            )
     return found
 
 
@@ -129,7 +144,7 @@ def signature(text: str, source: SourceFile, kernel: str) -> dict[str, str]:
         UsageError: Too many types, an unknown argument, or an unknown type.
     """
     names = [p.name for p in source.kernel(kernel).parameters]
-    parts = [p.strip() for p in re.split(r",(?![^<\[]*[>\]])", text) if p.strip()]
+    parts = [p.strip() for p in re.split(r",(?![^<\[(]*[>\])])", text) if p.strip()]
     if any("=" in p for p in parts):
         found = {}
         for part in parts:

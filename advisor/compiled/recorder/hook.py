@@ -1,7 +1,7 @@
 """Runs inside the recorded program: writes every Triton launch to a JSON Lines file. Needs the standard library only.
 
-It looks at the arguments and changes nothing: the launch runs first, whatever goes wrong afterwards stays in here, and each line is
-written whole by one `write`, so that a crash of the program loses nothing that came before.
+It looks at the arguments and changes nothing: a launch is written down before it runs, whatever goes wrong with that stays in here, and
+each line is written whole by one `write`, so that a crash of the program loses nothing that came before, nor the launch that it is of.
 """
 
 from __future__ import annotations
@@ -9,16 +9,15 @@ from __future__ import annotations
 import atexit
 import contextlib
 import errno
-import functools
 import hashlib
 import importlib.machinery
 import inspect
 import json
+import linecache
 import os
 import sys
 import threading
 import time
-from collections.abc import Callable
 from typing import Any
 
 FORMAT = "triton-advisor launches 1"
@@ -92,21 +91,27 @@ class Recorder:
         self.write({"format": FORMAT, "process": self.process, "versions": versions, "argv": list(getattr(sys, "argv", []))[:20]})
 
     def source(self, function: Any) -> str | None:
-        """Hash of the file a kernel stands in; its text is written the first time."""
+        """Hash of the file, or the notebook's cell, a kernel stands in; its text is written the first time."""
         path = inspect.getsourcefile(function)
-        if path is None or not os.path.isfile(path):  # noqa: PTH113 - as little as possible is imported here
+        if path is None:
             return None
         if path in self.sources:
             return self.sources[path]
-        with open(path, encoding="utf-8", errors="surrogateescape") as stream:  # noqa: PTH123
-            text = stream.read(MAX_SOURCE_BYTES)
+        if os.path.isfile(path):  # noqa: PTH113 - as little as possible is imported here
+            with open(path, encoding="utf-8", errors="surrogateescape") as stream:  # noqa: PTH123
+                text = stream.read(MAX_SOURCE_BYTES)
+        elif text := "".join(linecache.getlines(path)):  # what a cell uses may be imported in another
+            modules = {name: value.__name__ for name, value in function.__globals__.items() if inspect.ismodule(value)}
+            text = text.rstrip() + "\n" + "".join(f"import {module} as {name}\n" for name, module in modules.items())
+        else:
+            return None
         digest = hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
         self.sources[path] = digest
         self.write({"source": digest, "path": path, "text": text})
         return digest
 
-    def record(self, kernel: Any, arguments: tuple, grid: Any, keywords: dict[str, Any], timer: Any) -> None:
-        """Write down one launch, or count it where it was there before."""
+    def record(self, kernel: Any, arguments: tuple, grid: Any, keywords: dict[str, Any]) -> dict[str, Any] | None:
+        """Write down one launch, or count it where it was there before: then what is kept of it, which takes a few times."""
         function = getattr(kernel, "fn", kernel)
         signature = inspect.signature(function)
         own = {k: v for k, v in keywords.items() if k in signature.parameters}
@@ -134,15 +139,14 @@ class Recorder:
                     if not self.full:
                         self.full = True
                         self.write({"problem": f"there are more than {MAX_DISTINCT:,} distinct launches: those after them are missing"})
-                    return
+                    return None
                 self.launches[key] = {"count": 1, "timers": []}
                 self.write({"launch": key, "process": self.process, **launch})
-                return  # the first one compiles: its time is not the kernel's
+                return None  # the first one compiles: its time is not the kernel's
             known["count"] += 1
-            if timer is not None and len(known["timers"]) < TIMED:
-                known["timers"].append(timer)
             if known["count"].bit_count() == 1:  # a program that a signal ends is counted half at least
                 self.write({"count_of": key, "process": self.process, "count": known["count"]})
+            return known
 
     def helpers(self, function: Any) -> list[str]:
         """Hashes of the other files that hold kernels this one may call."""
@@ -226,12 +230,12 @@ def process_name() -> str:
     return f"{os.getpid()}-{time.time_ns()}"
 
 
-def ends(finish: Callable[[], None], original: Any) -> Any:
+def ends(recorder: Recorder, original: Any) -> Any:
     """`os._exit` and `os.exec…`, at which Python calls nothing that was registered; a watchdog must not wait for the GPU there."""
 
     def end(*arguments: Any, **keywords: Any) -> Any:
         with contextlib.suppress(Exception):
-            finish()
+            recorder.finish(wait=False)
         return original(*arguments, **keywords)
 
     end.__name__, end.__doc__ = original.__name__, original.__doc__
@@ -401,21 +405,23 @@ def wrap_run(recorder: Recorder, original: Any) -> Any:
     """`JITFunction.run` or `InterpretedFunction.run` with a look at what was launched."""
 
     def run(self: Any, *arguments: Any, grid: Any, warmup: bool, **keywords: Any) -> Any:
-        kept = dict(keywords)
+        known = None
+        if not warmup:
+            try:
+                known = recorder.record(self, arguments, grid, dict(keywords))
+            except Exception as error:
+                recorder.complain(error)
         timer = None if warmup else timer_pair()
         if timer is not None:
             timer[0].record()
         result = original(self, *arguments, grid=grid, warmup=warmup, **keywords)
-        if not warmup:
-            try:
-                if timer is not None:
-                    # Where the GPU had come to the first event before the kernel was enqueued, it then waited for the launch from Python.
-                    waited = timer[0].query()
-                    timer[1].record()
-                    timer = (*timer, waited)
-                recorder.record(self, arguments, grid, kept, timer)
-            except Exception as error:
-                recorder.complain(error)
+        if timer is not None and known is not None and len(known["timers"]) < TIMED:
+            with contextlib.suppress(Exception):
+                # Where the GPU had come to the first event before the kernel was enqueued, it then waited for the launch from Python.
+                waited = timer[0].query()
+                timer[1].record()
+                with recorder.lock:
+                    known["timers"].append((*timer, waited))
         return result
 
     run.__name__, run.__doc__ = original.__name__, original.__doc__
@@ -444,23 +450,23 @@ PATCHES = {
 
 
 class Finder:
-    """Lets the ordinary finders load modules, and calls what is to be done with each once it is there."""
+    """Lets the ordinary finders load the modules, and patches them once they are there."""
 
-    def __init__(self, then: dict[str, Callable[[Any], None]]) -> None:
-        self.then = then
+    def __init__(self, recorder: Recorder) -> None:
+        self.recorder = recorder
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        if name not in self.then:
+        if name not in PATCHES:
             return None
         spec = importlib.machinery.PathFinder.find_spec(name, path, target)
         if spec is None or spec.loader is None:
             return None
-        loader, then = spec.loader, self.then[name]
+        loader, recorder = spec.loader, self.recorder
         execute = loader.exec_module
 
         def exec_module(module: Any) -> None:
             execute(module)
-            then(module)
+            patch(recorder, name, module)
 
         loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec
@@ -480,33 +486,12 @@ def patch(recorder: Recorder, name: str, module: Any) -> None:
 def install() -> None:
     """Start recording in this process."""
     recorder = Recorder(os.environ["ADVISOR_RECORD"], os.environ.get("ADVISOR_RECORD_CONTENTS", ""))
-    sys.meta_path.insert(0, Finder({name: functools.partial(patch, recorder, name) for name in PATCHES}))  # type: ignore[arg-type]
+    sys.meta_path.insert(0, Finder(recorder))  # type: ignore[arg-type]
     for name in PATCHES:
         if name in sys.modules:
             patch(recorder, name, sys.modules[name])
     atexit.register(recorder.finish)
     for name in ("_exit", "execv", "execve"):
-        setattr(os, name, ends(functools.partial(recorder.finish, wait=False), getattr(os, name)))
+        setattr(os, name, ends(recorder, getattr(os, name)))
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=recorder.forked)
-
-
-def install_tuner() -> None:
-    """Have `advisor.install()` called as soon as this process has loaded Triton, and what it did written down when the process ends."""
-    path = os.environ.get("ADVISOR_RUN_LOG")
-
-    def take_over(_: Any) -> None:
-        try:
-            import advisor
-
-            advisor.install()
-        except Exception as error:  # ours is not installed for this Python, or Triton is too old: the program runs as it would
-            print(f"advisor: warning: Triton's tuners are left as they are ({type(error).__name__}: {error})", file=sys.stderr)
-            return
-        if path:
-            tell = functools.partial(sys.modules[advisor.install.__module__].tell, path)
-            atexit.register(tell)
-            for name in ("_exit", "execv", "execve"):
-                setattr(os, name, ends(tell, getattr(os, name)))
-
-    sys.meta_path.insert(0, Finder({"triton": take_over}))  # type: ignore[arg-type]

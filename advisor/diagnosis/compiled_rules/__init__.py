@@ -8,17 +8,22 @@ from advisor.compiled.analysis import KernelAnalysis
 from advisor.compiled.demand.assembly import CodeFacts
 from advisor.compiled.launches.launch import Inspection
 from advisor.diagnosis.compiled_rules.atomics_in_loop import RULE as ATOMICS_IN_LOOP
+from advisor.diagnosis.compiled_rules.block_exceeds_registers import RULE as BLOCK_EXCEEDS_REGISTERS
 from advisor.diagnosis.compiled_rules.cannot_launch import RULE as CANNOT_LAUNCH
 from advisor.diagnosis.compiled_rules.context import CompiledContext, CompiledRule
 from advisor.diagnosis.compiled_rules.convert_layout_in_loop import RULE as CONVERT_LAYOUT_IN_LOOP
 from advisor.diagnosis.compiled_rules.dot_without_tensor_instruction import RULE as DOT_WITHOUT_TENSOR_INSTRUCTION
+from advisor.diagnosis.compiled_rules.index_arithmetic import RULE as INDEX_ARITHMETIC
 from advisor.diagnosis.compiled_rules.integer_division_in_loop import RULE as INTEGER_DIVISION_IN_LOOP
 from advisor.diagnosis.compiled_rules.mask_never_binds import RULE as MASK_NEVER_BINDS
 from advisor.diagnosis.compiled_rules.mma_instead_of_wgmma import RULE as MMA_INSTEAD_OF_WGMMA
 from advisor.diagnosis.compiled_rules.narrow_access import RULE as NARROW_ACCESS
 from advisor.diagnosis.compiled_rules.no_async_copy import RULE as NO_ASYNC_COPY
+from advisor.diagnosis.compiled_rules.packable_loads import RULE as PACKABLE_LOADS
 from advisor.diagnosis.compiled_rules.register_spills import RULE as REGISTER_SPILLS
 from advisor.diagnosis.compiled_rules.repeated_loads import RULE as REPEATED_LOADS
+from advisor.diagnosis.compiled_rules.scalar_loads import RULE as SCALAR_LOADS
+from advisor.diagnosis.compiled_rules.single_stage_loop import RULE as SINGLE_STAGE_LOOP
 from advisor.diagnosis.compiled_rules.small_programs import RULE as SMALL_PROGRAMS
 from advisor.diagnosis.compiled_rules.uncoalesced_access import RULE as UNCOALESCED_ACCESS
 from advisor.diagnosis.compiled_rules.wide_index_in_loop import RULE as WIDE_INDEX_IN_LOOP
@@ -27,17 +32,22 @@ from advisor.result.schema import Finding
 
 COMPILED_RULES: tuple[CompiledRule, ...] = (
     CANNOT_LAUNCH,
+    BLOCK_EXCEEDS_REGISTERS,
     REGISTER_SPILLS,
     DOT_WITHOUT_TENSOR_INSTRUCTION,
     MMA_INSTEAD_OF_WGMMA,
     NO_ASYNC_COPY,
+    SINGLE_STAGE_LOOP,
     UNCOALESCED_ACCESS,
     NARROW_ACCESS,
+    PACKABLE_LOADS,
     REPEATED_LOADS,
+    SCALAR_LOADS,
     SMALL_PROGRAMS,
     CONVERT_LAYOUT_IN_LOOP,
     ATOMICS_IN_LOOP,
     INTEGER_DIVISION_IN_LOOP,
+    INDEX_ARITHMETIC,
     WIDE_INDEX_IN_LOOP,
     MASK_NEVER_BINDS,
 )

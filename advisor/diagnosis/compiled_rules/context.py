@@ -17,6 +17,7 @@ from advisor.compiled.demand.counts import KernelDemand
 from advisor.compiled.demand.machine_work import MachineWork, machine_work
 from advisor.compiled.ir.divisors import Divisor, divisors
 from advisor.compiled.ir.ir import Module, Operation, parse
+from advisor.compiled.ir.slicing import needed_values
 from advisor.compiled.launches.launch import Inspection, author_file, own_files
 from advisor.gpus.hardware import GpuSpec
 from advisor.pipelines.demand import Demand
@@ -75,6 +76,12 @@ class CompiledContext:
         """Operations of the TTIR with the number of loops around each."""
         around = self.module.loops_around()
         return tuple((op, len(around.get(id(op), ()))) for f in self.module.functions.values() for op in f.walk())
+
+    @cached_property
+    def index_operations(self) -> tuple[Operation, ...]:
+        """The operations that addresses, masks and control flow come from, but for the addition that every address takes."""
+        needed = {name for function in self.module.functions.values() for name in needed_values(function)}
+        return tuple(op for op, _ in self.operations if op.name != "tt.addptr" and needed.intersection(op.results) and not op.regions)
 
     @cached_property
     def loop(self) -> CodeLoop | None:

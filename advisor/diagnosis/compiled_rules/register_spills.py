@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from advisor.compiled.launches.too_large import JUDGED
 from advisor.diagnosis.compiled_rules.context import CompiledContext, report
 from advisor.result.schema import Finding
 
@@ -16,7 +17,7 @@ class RegisterSpills:
         """The finding, or None."""
         resources = context.compiled.resources
         spilled = resources.spill_bytes or 0
-        if spilled <= 0:
+        if spilled <= 0 or JUDGED in context.compiled.metadata:  # which a rule of its own says
             return None
         loop = context.loop
         inside = loop.mix.get("spill", 0) if loop is not None else 0

@@ -29,9 +29,13 @@ class RepeatedLoads:
     def check(self, context: CompiledContext) -> Finding | None:
         """The finding, or None."""
         demand, analysis = context.demand, context.analysis
-        loads = [access for access in demand.accesses if access.kind == "load" and access.name not in demand.unlocated]
+        located = [access for access in demand.accesses if access.kind == "load" and access.name not in demand.unlocated]
+        asked_of = _by_name(located)
+        # What every program needs whole beside a tensor of its own, such as the weights of a row, no order of programs spares.
+        whole = {n for n, asked in asked_of.items() if demand.likely_read_footprints[n] * demand.programs <= asked * 1.01}
+        requested = {n: asked for n, asked in asked_of.items() if n not in whole} or asked_of
+        loads = [access for access in located if access.name in requested]
         elsewhere = demand.requested_load_bytes - sum(access.requested_bytes for access in loads)
-        requested = _by_name(loads)
         footprints = {name: demand.likely_read_footprints[name] for name in requested}
         loaded, distinct = sum(requested.values()), sum(footprints.values())
         if analysis is None or analysis.predicted is None or not loads or distinct <= 0 or loaded < AGAIN * distinct:

@@ -25,7 +25,7 @@ class ClampedBlockK:
         worth = better is not None and context.matters(saving, better)
         remedy = f"write BLOCK_SIZE_K={runs}"
         if better is not None and worth:
-            remedy += f", and take {remedy_of(better)}"
+            remedy += f", and take {remedy_of(better, context)}"
         return found(
             self,
             context,

@@ -37,7 +37,7 @@ class EntryFarFromM:
             f"Tokens {tokens:,} run with the entry tuned for {key:,}",
             evidence=f"the nearest key is {max(tokens, key) / min(tokens, key):.1f} times off; "
             f"{microseconds(context.current_us)} predicted",
-            remedy=f'add an entry "{tokens}" with {remedy_of(better)}',
+            remedy=f'add an entry "{tokens}" with {remedy_of(better, context)}',
             saving_us=saving,
             better=better,
         )

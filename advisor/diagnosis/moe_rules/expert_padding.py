@@ -42,7 +42,7 @@ class ExpertPadding:
             f"{percent(1 - slots / padded)} of the rows in the blocks are padding",
             evidence=f"{slots:,.0f} token slots on {active:,.0f} active experts are padded to {padded:,.0f} rows "
             f"in blocks of {block}; padding costs {microseconds(costs)} in all",
-            remedy=remedy_of(better),
+            remedy=remedy_of(better, context),
             saving_us=saving,
             better=better,
         )

@@ -47,7 +47,9 @@ class CannotLaunch:
             if context.plan.limiter_name == "registers":
                 severity = "warning"  # an estimate: the compiler may cap the registers, and spill, instead of failing
         elif context.refused:
-            remedy = "remove it" if context.recommended is None else f"{remedy_of(context.recommended)}, and is launched; or remove it"
+            remedy = (
+                "remove it" if context.recommended is None else f"{remedy_of(context.recommended, context)}, and is launched; or remove it"
+            )
             title = f"The launch refuses {context.refused.partition(':')[0]}"
             return found(self, context, severity, title, evidence=context.refused, remedy=remedy)
         else:
@@ -56,7 +58,7 @@ class CannotLaunch:
         held = around.values["num_warps"].astype(np.int64)
         better = around.best((held * gpu.warp_size <= MAX_THREADS_PER_CTA) & (held & (held - 1) == 0))
         if context.recommended is not None:
-            remedy = f"{remedy_of(context.recommended)}, and fits"
+            remedy = f"{remedy_of(context.recommended, context)}, and fits"
         elif better is not None:
             remedy = f"{better.text()} fits, and is the fastest such neighbour by prediction"
         else:

@@ -32,7 +32,7 @@ class GroupSizeL2:
             f"GROUP_SIZE_M={context.parameter('GROUP_SIZE_M')} fetches operands from DRAM again",
             evidence=f"{amount(first(asked.dram_bytes))} from and to DRAM for {amount(first(asked.compulsory_bytes))} "
             f"of distinct data, with an L2 of {amount(context.gpu.l2_bytes)}",
-            remedy=remedy_of(better),
+            remedy=remedy_of(better, context),
             saving_us=saving,
             better=better,
         )

@@ -58,7 +58,7 @@ class LowOccupancy:
             f"{resident:.0f} resident CTA{'s' if resident > 1 else ''} per SM, limited by {plan.limiter_name}",
             evidence=f"{HELD[plan.limiter_name](resources, context.gpu)}; {resident * warps:.0f} of {context.gpu.max_warps_per_sm} warps "
             f"resident; unhidden loads cost {microseconds(costs)}",
-            remedy=remedy_of(better),
+            remedy=remedy_of(better, context),
             saving_us=saving,
             better=better,
         )

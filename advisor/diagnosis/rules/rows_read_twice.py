@@ -35,7 +35,7 @@ class RowsReadTwice:
             severity_of(context, saving),
             f"Rows of {length:,} in blocks of {block:,} are read twice",
             evidence=f"{first(context.asked.k_iterations):.0f} passes over each row, reading included",
-            remedy=remedy_of(better),
+            remedy=remedy_of(better, context),
             saving_us=saving,
             better=better,
         )

@@ -34,7 +34,7 @@ class SplitKTraffic:
             severity_of(context, saving),
             f"SPLIT_K={splits} stores every result {splits} times",
             evidence=f"{amount(stores)} of partial results in fp32 for {amount(output)} of output",
-            remedy=remedy_of(better),
+            remedy=remedy_of(better, context),
             saving_us=saving,
             better=better,
         )

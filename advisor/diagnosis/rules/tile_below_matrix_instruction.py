@@ -44,7 +44,7 @@ class TileBelowMatrixInstruction:
             f"A tile of {rows} rows{columns} with {context.parameter('num_warps', 4)} warps runs on mma.sync",
             evidence=f"mma.sync reaches at most {percent(rate)} of the matrix pipeline of {context.gpu.name}; "
             f"the faster instruction needs 64 rows{' or columns' if swaps else ''} and 4 warps",
-            remedy=remedy_of(better),
+            remedy=remedy_of(better, context),
             saving_us=saving,
             better=better,
         )

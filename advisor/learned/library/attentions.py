@@ -68,14 +68,23 @@ def prefill(
 
 
 def decode(
-    batch: Array, length: Array, heads: Array, kv_heads: Array, head_dim: Array, window: Array, gpu: Chip, kv_size: float
+    batch: Array,
+    length: Array,
+    heads: Array,
+    kv_heads: Array,
+    head_dim: Array,
+    window: Array,
+    gpu: Chip,
+    kv_size: float,
+    cold: bool = False,
 ) -> tuple[Array, dict[str, Array]]:
-    """As `prefill`, of one query per sequence against `length` keys: bound by the cache it reads, which is split over CTAs."""
+    """As `prefill`, of one query per sequence against `length` keys: bound by the cache it reads, which is split over CTAs. `cold`: none
+    of which is in the L2."""
     group = heads / kv_heads
     seen = np.where(window > 0, np.minimum(window, length), length)
     read = 2 * batch * kv_heads * seen * head_dim * kv_size
     outer = batch * heads * head_dim * 4.0
-    dram = read * missed_share(read + outer, 0.75 * gpu.l2_bytes) / (0.9 * gpu.dram)
+    dram = read * (1.0 if cold else missed_share(read + outer, 0.75 * gpu.l2_bytes)) / (0.9 * gpu.dram)
     l2 = read / (0.7 * gpu.l2_rate)
     compute = 4 * batch * kv_heads * np.ceil(group / 16) * 16 * seen * head_dim / (gpu.rate * gpu.sms * gpu.clock)
     exponentials = batch * heads * seen / (EXPONENTIALS_PER_CLOCK * gpu.sms * gpu.clock)

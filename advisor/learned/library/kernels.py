@@ -118,14 +118,17 @@ def types_of(problem: ProblemBatch) -> tuple[str, str]:
     return dtype, "bf16" if kv == "fp16" else kv
 
 
-def reference(kind: str, problem: ProblemBatch, gpu: Chip, series: Series) -> tuple[Array, dict[str, Array]]:
-    """Reference latency in microseconds and features, [n] each, of a launch of `series` on `gpu`."""
+def reference(kind: str, problem: ProblemBatch, gpu: Chip, series: Series, cold: bool = False) -> tuple[Array, dict[str, Array]]:
+    """Reference latency in microseconds and features, [n] each, of a launch of `series` on `gpu` as it was measured, again and again.
+
+    Of one with `cold` weights or KV cache, which a step finds in DRAM, the latency alone counts: nothing of the kind was learned.
+    """
     s = {name: np.asarray(values, dtype=np.float64) for name, values in problem.sizes.items()}
     alike: dict[str, float] = {}
     if kind.startswith("gemm"):
         m, n, k = np.broadcast_arrays(s["M"], s["N"], s["K"])
         product = products.BLOCKED if problem.block_shape else products.PLAIN if problem.operand_bytes == 2 else products.SCALED
-        us, columns = products.reference(m, n, k, gpu, product, tuned=kind == AMD_GEMM)
+        us, columns = products.reference(m, n, k, gpu, product, tuned=kind == AMD_GEMM, cold=cold)
         if kind == AMD_GEMM:
             alike |= {"operand bytes": problem.operand_bytes, "blocked": float(problem.block_shape is not None)}
     else:
@@ -133,8 +136,8 @@ def reference(kind: str, problem: ProblemBatch, gpu: Chip, series: Series) -> tu
         batch, length, heads, kv_heads, head_dim, window = np.broadcast_arrays(
             s["B"], length, s["H"], kv_heads, s["D"], s.get("window", column(0))
         )
-        of = attentions.prefill if kind == PREFILL else attentions.decode
-        us, columns = of(batch, length, heads, kv_heads, head_dim, window, gpu, problem.weight_bytes)
+        sizes = (batch, length, heads, kv_heads, head_dim, window, gpu, problem.weight_bytes)
+        us, columns = attentions.prefill(*sizes) if kind == PREFILL else attentions.decode(*sizes, cold=cold)
         known = IMPLEMENTATIONS.index(series.implementation) if series.implementation in IMPLEMENTATIONS else 0
         alike |= {"operand bytes": problem.operand_bytes, "kv bytes": problem.weight_bytes, "implementation": float(known)}
     version = (*series.newness, 0, 0, 0)[:3]
@@ -198,10 +201,14 @@ class LibraryModel:
         )
 
     def relatives(self, gpu: GpuSpec) -> list[str]:
-        """The GPUs whose kernels a GPU that was never measured runs: those whose SMs multiply as fast, of the nearest generation."""
+        """The GPUs whose kernels a GPU that was never measured runs: those of its own target; else those whose SMs multiply as fast, of the
+        nearest generation."""
         own = chip(gpu, "bf16")
         measured = {name: chip(load_gpu(name), "bf16") for name in self.gpus}
-        far = {name: (abs(np.log2(each.rate / own.rate)), abs(each.capability - own.capability)) for name, each in measured.items()}
+        far = {
+            name: (each.capability != own.capability, abs(np.log2(each.rate / own.rate)), abs(each.capability - own.capability))
+            for name, each in measured.items()
+        }
         return [name for name, distance in far.items() if distance == min(far.values())]
 
     def predict(self, problem: ProblemBatch, gpu: GpuSpec, series: Series | None = None) -> tuple[tuple[Array, Array, Array], bool]:
@@ -225,6 +232,8 @@ class LibraryModel:
                 # (decode, prefill of GB200), 10.7 in place of 12.5 % (prefill of B300); for products it is the other way round.
                 columns = reference(self.kind, problem, relative, chosen)[1]
             x = features(columns, relative.identity)
+            if problem.cache == "cold":
+                us = reference(self.kind, problem, figures, chosen, cold=True)[0]
             centres.append(np.log(us) + self.correction(x))
             sizes.append(self.spread(x))
         centre, size = np.mean(centres, axis=0), np.exp(np.mean(sizes, axis=0))

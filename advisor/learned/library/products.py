@@ -19,7 +19,9 @@ WEIGHTS_IN_TURN = 6
 """In the measurements of `ai-dynamo/aiconfigurator`."""
 
 
-def reference(m: Array, n: Array, k: Array, gpu: Chip, kind: str, tuned: bool = False) -> tuple[Array, dict[str, Array]]:
+def reference(
+    m: Array, n: Array, k: Array, gpu: Chip, kind: str, tuned: bool = False, cold: bool = False
+) -> tuple[Array, dict[str, Array]]:
     """Latency in microseconds and features, [n] each.
 
     Args:
@@ -29,12 +31,13 @@ def reference(m: Array, n: Array, k: Array, gpu: Chip, kind: str, tuned: bool = 
         gpu: Its figures for the operands' type.
         kind: `PLAIN`, `SCALED` or `BLOCKED`.
         tuned: As AMD's tuner times it: the same weight again and again, activations already quantised.
+        cold: All of the weights come from DRAM.
     """
     size = 1.0 if kind != PLAIN else 2.0
     quantised, in_turn = kind != PLAIN and not tuned, 1 if tuned else WEIGHTS_IN_TURN
     flop = 2 * m * n * k
     weights, rows, result = n * k * size, m * k * size, m * n * 2.0
-    missed = missed_share(in_turn * weights + rows + result, 0.9 * gpu.l2_bytes)
+    missed = missed_share(in_turn * weights + rows + result, 0.9 * gpu.l2_bytes) if not cold else np.ones(m.shape)
     passing = missed_share(rows * (3 if quantised else 1) + result, 0.7 * gpu.l2_bytes)
     dram = (weights * missed + (rows + result) * passing) / (0.92 * gpu.dram)
     l2_rate = 0.7 * gpu.l2_rate
@@ -84,7 +87,8 @@ def _tile_us(
 ) -> tuple[Array, Array]:
     """Microseconds [n] of the busiest SM with tiles of this shape and the best split of K, and that split."""
     rows, columns = tile
-    side = 256 if gpu.tensor_memory else 128 if gpu.warp_groups else 96  # of the tile that keeps the matrix units busy
+    # of the tile that keeps the matrix units busy: wgmma and tcgen05 read it from shared memory (H100 128, H20 32, B200 256)
+    side = gpu.rate * size / 64 if gpu.warp_groups else 96
     share = 0.95 * min(1.0, np.sqrt(rows * columns) / side) ** 0.7
     best, chosen = np.full(m.shape, np.inf), np.ones(m.shape)
     for splits in SPLITS:

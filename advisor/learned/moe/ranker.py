@@ -80,12 +80,16 @@ class Latencies(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """A quick look at the configurations [n] of a problem: their launches, features and log-odds, and what physics adds to those."""
+    """A quick look at the configurations [n] of a problem: their launches, features and log-odds, and what physics adds to those.
+
+    `closer` has the log-odds of those that were looked at closely too, and NaN for the others: it is filled in as they are asked for.
+    """
 
     launch: Launch
     features: Array
     trees: Array
     added: Array | float
+    closer: Array
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,20 +222,23 @@ class Ranker:
         features = matrix(ranking_features(launch, *moe_physics.terms(launch, physics), others))
         known = self.wins.know(launch)
         added = 0.0 if known else SHARE_OF_PHYSICS * order.log_odds(order.columns(launch), self.order)
-        return Look(launch=launch, features=features, trees=self.quick(features), added=added)
+        trees = self.quick(features)
+        return Look(launch=launch, features=features, trees=trees, added=added, closer=np.full(trees.shape, np.nan))
 
     def _closely(self, quick: Sequence[Look]) -> list[tuple[Array, Array]]:
         known = self.wins.know(quick[0].launch)
-        features, trees, added = [each.features for each in quick], [each.trees for each in quick], [each.added for each in quick]
+        trees, added = [each.trees for each in quick], [each.added for each in quick]
         if len(quick[0].launch) > 8:
             opinions = [opinion for odds, more in zip(trees, added, strict=True) for opinion in (odds + more, odds)]
             chosen = np.unique([np.argsort(-opinion, kind="stable")[: self.shortlist] for opinion in opinions])
             # What is hard to tell differs from GPU to GPU: what `first` learned of it misleads where no sweep is known.
             looks = (self.close, self.first_afar, self.first if known else self.first_unseen)
             weights = (1, 1, 1 if known else UNSEEN_LOOKS)
-            for i, each in enumerate(features):
+            for i, each in enumerate(quick):
+                new = chosen[np.isnan(each.closer[chosen])]
+                each.closer[new] = np.average([forest(each.features[new]) for forest in looks], axis=0, weights=weights)
                 trees[i] = trees[i] - 1000.0
-                trees[i][chosen] = np.average([forest(each[chosen]) for forest in looks], axis=0, weights=weights)
+                trees[i][chosen] = each.closer[chosen]
         return [(odds + more, odds) for odds, more in zip(trees, added, strict=True)]
 
     def arrays(self, prefix: str) -> dict[str, NDArray[Any]]:

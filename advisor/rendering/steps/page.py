@@ -33,7 +33,9 @@ def step_page(results: Sequence[StepResult], version: str) -> str:
             command=results[0].command,
             version=version,
             steps=[(result, text.verdict(result), text.memory_line(result), kinds(result)) for result in results],
-            columns=text.COLUMNS,
+            columns=text.columns,
+            words=text.WORDS,
+            is_trace=text.is_trace,
             rows=text.rows,
             measured_columns=text.MEASURED,
             measured_rows=text.measured_rows,
@@ -45,7 +47,10 @@ def step_page(results: Sequence[StepResult], version: str) -> str:
 
 
 def kinds(result: StepResult) -> list[tuple[str, float]]:
-    """Shares of the step by kind of operator, the largest first; gaps that take time are one."""
+    """Shares of the step by kind of operator, the largest first; gaps that take time are one. What ran at the same time shares its time."""
+    if text.is_trace(result):
+        whole = sum(row.measured_us for row in result.measured)
+        return [(row.kind, row.measured_us / whole) for row in result.measured]
     rows = sorted(result.operators, key=lambda row: row.kind)
     shares = [(kind, sum(max(row.share, 0.0) for row in group)) for kind, group in groupby(rows, key=lambda row: row.kind)]
     return sorted(shares, key=lambda pair: -pair[1])

@@ -7,11 +7,33 @@ from advisor.result.step import StepOperator, StepResult
 COLUMNS = ("operator", "count", "µs each", "total ms", "share", "bound µs", "ceiling µs", "library µs", "gain", "bound by", "problem")
 """Heads of the operators' table; `gain` is of the step, at the tunable ceiling or with the best library kernel."""
 WORDS = ("operator", "bound by", "problem")
+NAME = 60
+"""Letters of a kernel's name that are shown."""
+
+
+MEASURED_COLUMNS = ("operator", "count", "measured µs", "predicted µs", "total ms", "share", "bound µs", "bound by", "problem")
+"""Those of the operators of a trace."""
+
+
+def columns(result: StepResult) -> tuple[str, ...]:
+    """Heads of the operators' table."""
+    return MEASURED_COLUMNS if is_trace(result) else COLUMNS
+
+
+def is_trace(result: StepResult) -> bool:
+    """Whether a trace says which operators there are."""
+    return result.measured_us is not None and not result.split
 
 
 def verdict(result: StepResult) -> str:
     """What the step takes, in one line."""
     step = result.step
+    if is_trace(result):
+        known = sum(row.total_us for row in result.operators)
+        return (
+            f"{result.load}: {milliseconds(result.measured_us or 0.0)} measured; the operators that are predicted take "
+            f"{milliseconds(known)} of it, where {milliseconds(step.us)} are predicted"
+        )
     return (
         f"{result.load}: {milliseconds(step.us)} predicted ({milliseconds(step.low_us)} to {milliseconds(step.high_us)} in 80 % of cases), "
         f"{result.tokens_per_s:,.0f} tokens/s"
@@ -21,6 +43,8 @@ def verdict(result: StepResult) -> str:
 def memory_line(result: StepResult) -> str:
     """What the GPU has to hold, and whether it can."""
     memory = result.memory
+    if is_trace(result):
+        return ""
     held = f"{memory.weights_bytes / 1e9:.1f} GB of weights and {memory.kv_bytes / 1e9:.1f} GB of KV cache"
     if memory.fits:
         return f"memory: {held} of {memory.gpu_bytes / 1e9:.1f} GB"
@@ -28,7 +52,10 @@ def memory_line(result: StepResult) -> str:
 
 
 def cells(row: StepOperator) -> tuple[str, ...]:
-    """A row under `COLUMNS`."""
+    """A row under `columns`."""
+    if row.measured_us is not None:
+        times = (f"{row.measured_us:.1f}", f"{row.us:.1f}", f"{row.total_us / 1e3:.3f}")
+        return (row.name[:NAME], f"{row.count}", *times, f"{row.share:.1%}", f"{row.bound_us:.1f}", row.binding, row.problem)
     gain = max(row.gain, row.gain_at_library)
     return (
         row.name,
@@ -46,7 +73,7 @@ def cells(row: StepOperator) -> tuple[str, ...]:
 
 
 def rows(result: StepResult) -> list[tuple[str, ...]]:
-    """The table under `COLUMNS`: the operators by time, each followed by the kernels it is made of."""
+    """The table under `columns`: the operators by time, each followed by the kernels it is made of."""
     found = []
     for row in result.operators:
         found.append(cells(row))
@@ -66,8 +93,9 @@ def measured_rows(result: StepResult) -> list[tuple[str, ...]]:
     if result.measured_us is None:
         return []
     found = [(row.kind, row.measured_us, row.predicted_us, row.bound_us) for row in result.measured]
-    found.append(("step", result.measured_us, result.step.us, sum(row.bound_us for row in result.measured)))
-    return [(kind, *(f"{us / 1e3:.3f}" for us in values)) for kind, *values in found]
+    whole = (result.step.us, sum(row.bound_us for row in result.measured))
+    found.append(("step", result.measured_us, *((0.0, 0.0) if is_trace(result) else whole)))
+    return [(kind, *(f"{us / 1e3:.3f}" if us or i == 0 else "-" for i, us in enumerate(values))) for kind, *values in found]
 
 
 def _aligned(table: list[tuple[str, ...]]) -> list[str]:
@@ -84,12 +112,14 @@ def _aligned(table: list[tuple[str, ...]]) -> list[str]:
 
 def step_text(result: StepResult) -> str:
     """Plain lines: what does not fit first, then the step, what to work on, and a row per operator."""
-    said = [f"{result.model}  {result.gpu}  {result.split}  {result.engine}  {result.dtype}", verdict(result)]
-    said.insert(len(said) if result.memory.fits else 0, memory_line(result))
+    heads = (result.model, result.gpu, result.split, result.engine, result.dtype)
+    said = ["  ".join(filter(None, heads)), verdict(result)]
+    if not is_trace(result):
+        said.insert(len(said) if result.memory.fits else 0, memory_line(result))
     said += [f"> {line}" for line in result.advice] + [f"! {line}" for line in result.caveats] + [""]
     if result.measured:
         said += [*_aligned([MEASURED, *measured_rows(result)]), ""]
-    return "\n".join([*said, *_aligned([COLUMNS, *rows(result)])])
+    return "\n".join([*said, *(_aligned([columns(result), *rows(result)]) if result.operators else [])])
 
 
 def milliseconds(us: float) -> str:

@@ -28,6 +28,9 @@ class Measured:
     latency_us: Array
     model: NDArray[np.int64]
 
+    def __len__(self) -> int:
+        return self.latency_us.size
+
     def take(self, rows: NDArray[Any]) -> Measured:
         """Some of them."""
         launch = self.launch

@@ -183,12 +183,12 @@ def fit(parts: Sequence[Measured], tuned: TunedTables, progress: Callable[[str],
     parts, ran = choose_launches(parts, tuned, constants)
     progress(f"layers: {sum(part.latency_us.size for part in parts)} rows, {sum(each.tuned for each in ran)} tables that ran")
     hidden = np.concatenate(
-        [_hidden_tables(part, e) for part, e in zip(parts, _errors_of_models(parts, constants, ROUGH_ROUNDS), strict=True)]
+        [hidden_tables(part, e) for part, e in zip(parts, errors_of_models(parts, constants, ROUGH_ROUNDS), strict=True)]
     )
     progress(f"layers: {int(hidden.sum())} rows ran tables that nobody has, and are left out")
-    known = _without(parts, hidden)
+    known = without(parts, hidden)
     constants = fit_time([part.take(np.flatnonzero(part.launch.layers.ranks == 1)) for part in known], begin=constants)
-    errors = np.concatenate(_errors_of_models(known, constants))
+    errors = np.concatenate(errors_of_models(known, constants))
     strange = _errors_of_gpus(known)
     for text in _described(known, errors, strange):
         progress(text)
@@ -203,12 +203,12 @@ def fit(parts: Sequence[Measured], tuned: TunedTables, progress: Callable[[str],
     )  # fmt: skip
 
 
-def _without(parts: Sequence[Measured], left_out: NDArray[np.bool_]) -> list[Measured]:
+def without(parts: Sequence[Measured], left_out: NDArray[np.bool_]) -> list[Measured]:
     ends = np.cumsum([part.latency_us.size for part in parts])[:-1]
     return [part.take(np.flatnonzero(~mine)) for part, mine in zip(parts, np.split(left_out, ends), strict=True)]
 
 
-def _errors_of_models(parts: Sequence[Measured], constants: Array, rounds: int = FOLD_ROUNDS) -> list[Array]:
+def errors_of_models(parts: Sequence[Measured], constants: Array, rounds: int = FOLD_ROUNDS) -> list[Array]:
     """Log of predicted to measured of every row by forests that have not seen its model, by part."""
     x, y = table(parts, constants)
     model = np.concatenate([part.model for part in parts])
@@ -248,7 +248,7 @@ def _described(parts: Sequence[Measured], errors: Array, strange: Sequence[Array
                 yield f"layers: {part.launch.gpu.name} {name}: models left out {models:.1%}, GPU left out {gpu:.1%} ({rows.sum()} rows)"
 
 
-def _hidden_tables(part: Measured, errors: Array) -> NDArray[np.bool_]:
+def hidden_tables(part: Measured, errors: Array) -> NDArray[np.bool_]:
     """Rows of groups (`FASTER_THAN_DEFAULT`) that ran a table nobody has."""
     layers = part.launch.layers
     key = np.stack([layers.sglang, layers.version, layers.experts / layers.ranks, layers.inner, layers.kind])

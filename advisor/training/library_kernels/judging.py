@@ -10,6 +10,7 @@ import numpy as np
 
 from advisor import pipelines
 from advisor.gpus.hardware import load_gpu
+from advisor.learned import own_predictor, own_rows
 from advisor.learned.library.kernels import LibraryModel
 from advisor.training.library_kernels import fitting
 from advisor.training.library_kernels.fitting import Measured, fit, read
@@ -26,36 +27,57 @@ def judge(
     gpus: Sequence[str] | None = None,
     leave_out: Sequence[str] = ("shape", "gpu"),
     progress: Callable[[str], None] = lambda text: None,
+    given: Sequence[int] = (),
 ) -> dict[str, Any]:
-    """Figures by split: "shapes left out", and "no H200" and so on.
+    """Figures by split: "shapes left out", "newest versions left out", "no H200" and so on, and "no H200, 50 rows given".
 
     Args:
         paths: Folders of `silicon_training`.
         gpus: Names of the GPUs to leave out one by one; None: all that were measured.
         leave_out: Which splits.
         progress: Told what is being done.
+        given: Of a GPU left out, how many rows of each stack's newest kernels the model is corrected by before the rest is judged.
     """
-    parts = read(paths, None, progress)
+    parts = read(paths, None, progress) if {"shape", "gpu", "version"} & set(leave_out) else []
     out: dict[str, Any] = {}
-    if "shape" in leave_out:
+    if parts and "shape" in leave_out:
         progress("shapes left out")
         kept = [part.take(np.flatnonzero(part.group // 11 % SHARE != 0)) for part in parts]
         gone = [part.take(np.flatnonzero(part.group // 11 % SHARE == 0)) for part in parts]
         out["shapes left out"] = _figures(fit(kept, progress), gone)
+    if parts and "version" in leave_out:
+        progress("newest versions left out")
+        versions: dict[tuple[str, ...], set[tuple[int, ...]]] = {}
+        for part in parts:
+            versions.setdefault((part.kind, *part.series[:2]), set()).add(part.series.newness)
+        of = [versions[(part.kind, *part.series[:2])] for part in parts]
+        newest = [len(known) > 1 and part.series.newness == max(known) for part, known in zip(parts, of, strict=True)]
+        kept, gone = ([part for part, its in zip(parts, newest, strict=True) if its == which] for which in (False, True))
+        out["newest versions left out"] = _figures(fit(kept, progress, quick=True), gone)
     names = gpus if gpus is not None else list(dict.fromkeys(part.series.gpu for part in parts))
     for name in names if "gpu" in leave_out else ():
         progress(f"{name} left out")
         kinds = {part.kind for part in parts if part.series.gpu == name}
         kept = [part for part in parts if part.series.gpu != name and part.kind in kinds]
-        out[f"no {name}"] = _figures(fit(kept, progress, quick=True), [part for part in parts if part.series.gpu == name])
+        gone, models = [part for part in parts if part.series.gpu == name], fit(kept, progress, quick=True)
+        out[f"no {name}"] = _figures(models, gone)
+        out |= {f"no {name}, {count} rows given": _figures(models, _newest(gone), count) for count in given}
     return out
 
 
-def _figures(models: Sequence[LibraryModel], parts: Sequence[Measured]) -> dict[str, Any]:
+def _newest(parts: Sequence[Measured]) -> list[Measured]:
+    """Of each kernel of each stack the newest version."""
+    found: dict[tuple[str, ...], Measured] = {}
+    for part in sorted(parts, key=lambda part: part.series.newness):
+        found[(part.kind, part.series.stack, *part.series[3:])] = part
+    return list(found.values())
+
+
+def _figures(models: Sequence[LibraryModel], parts: Sequence[Measured], given: int = 0) -> dict[str, Any]:
     """Errors in percent, and the share within 80 % intervals, by kind; and within it by GPU, types and implementation."""
     out: dict[str, Any] = {}
     for model in models:
-        found = [(part, *_errors(model, part)) for part in parts if part.kind == model.kind and len(part.latency_us)]
+        found = [(part, *_errors(model, part, given)) for part in parts if part.kind == model.kind and len(part.latency_us) > given]
         if not found:
             continue
         labels = {
@@ -70,23 +92,33 @@ def _figures(models: Sequence[LibraryModel], parts: Sequence[Measured]) -> dict[
     return out
 
 
-def _errors(model: LibraryModel, part: Measured) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Of some rows: log(predicted / measured), whether the interval holds them, whether they are below the bound."""
-    rows = np.random.default_rng(0).permutation(part.latency_us.size)[:MOST_JUDGED]
+def _errors(model: LibraryModel, part: Measured, given: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Of some rows: log(predicted / measured), whether the interval holds them, whether they are below the bound; the first `given` are not
+    judged, but known."""
+    rows = np.random.default_rng(0).permutation(part.latency_us.size)[: given + MOST_JUDGED]
     part, gpu = part.take(rows), load_gpu(part.series.gpu)
-    (us, low, high), _ = model.predict(fitting.asked(part), gpu)
+    problem = fitting.asked(part)
+    found, _ = model.predict(problem, gpu)
     bound = pipelines.bound(pipelines.work(part.problem, gpu), gpu, "warm").us
-    return np.log(us / part.latency_us), (low <= part.latency_us) & (part.latency_us <= high), part.latency_us < bound
+    if given:
+        told = own_predictor.features(problem, None, gpu, found[0])
+        own = own_rows.of_rows(told[:given], np.log(part.latency_us[:given] / found[0][:given]))
+        found = own.corrected(told, *found)
+    us, low, high, measured = (each[given:] for each in (*found, part.latency_us))
+    return np.log(us / measured), (low <= measured) & (measured <= high), measured < bound[given:]
 
 
 def _summed(found: Sequence[tuple[Any, np.ndarray, np.ndarray, np.ndarray]]) -> dict[str, float]:
-    error, held, below = (np.concatenate([each[i] for each in found]) for i in (1, 2, 3))
+    return summed(*(np.concatenate([each[i] for each in found]) for i in (1, 2, 3)))
+
+
+def summed(error: np.ndarray, held: np.ndarray | None, below: np.ndarray) -> dict[str, float]:
+    """Figures of rows: log(predicted / measured), whether the interval holds them (None: not asked), whether they are below the bound."""
     relative = 100 * np.abs(np.expm1(error))
     return {
         "rows": int(error.size),
         "mape_percent": float(relative.mean()),
         "median_percent": float(np.median(relative)),
         "bias_percent": float(100 * error.mean()),
-        "coverage_percent": float(100 * held.mean()),
         "bound_violations": int(below.sum()),
-    }
+    } | ({} if held is None else {"coverage_percent": float(100 * held.mean())})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import json
+import math
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -27,7 +28,11 @@ SERVING, FP32, SERVED = "serving.csv", "fp32_models.csv", "served.csv.gz"
 PEERS = ("pipeweave", "neusight", "habitat", "linear", "roofline")
 DECODE, PREFILL = "serving decode", "serving prefill"
 TOTAL = "serving total"
-SERVED_POINT = "served point"
+SERVED_POINT, CACHED = "served point", "served point, prompts in the cache"
+PREFILLS_BETWEEN = {"vllm": 1.0, "sglang": 0.5}
+"""Of the prefills of a user's companions, those between its own tokens. vLLM computes a chunk of the prompts that come in with every step
+of the others, and its users drift apart: all of them. SGLang computes all prompts that wait before it goes on, and users who came together
+stay together: those after its own."""
 POINT = ("system", "backend", "model_path", "precision", "tp_size", "moe_ep_size", "batch_size", "isl", "osl")
 """Columns that make a served point; rows that differ in others are repetitions."""
 INFERENCE, TRAINING, COMPILED, PARALLEL = "fp32 inference", "fp32 training", "torch.compile", "four GPUs"
@@ -150,31 +155,44 @@ def _parallel(text: str) -> tuple[str, int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """A served benchmark at a concurrency: its time per output token, microseconds, beside its decode step and prefill, priced."""
+    """A served benchmark at a concurrency: its time to the first and per output token, microseconds, beside its decode step and prefill,
+    priced."""
 
     gpu: str
+    model: str
     run: str
+    users: int
+    tokens: int
     measured_us: float
+    first_us: float
     decode: Priced
     prefill: Priced
-    prefills_per_step: float
+
+    @property
+    def cached(self) -> bool:
+        """Whether users get more than the bounds allow: their prompts were computed before (prefix caching)."""
+        least = self.users * self.prefill.bound_us + self.tokens * self.decode.bound_us
+        return least > self.first_us + self.tokens * self.measured_us
 
     def time(self, fitted: Constants) -> StepTime:
-        """Time per output token: between a user's tokens stand half of the prefills of the users that came with it, those after its own."""
+        """Time per output token: a decode step, and the prefills of others that stand between two of them."""
         decode, prefill = self.decode.time(fitted), self.prefill.time(fitted)
-        ends = (getattr(decode, name) + self.prefills_per_step / 2 * getattr(prefill, name) for name in ("us", "low_us", "high_us"))
-        return StepTime(**dict(zip(("us", "low_us", "high_us"), ends, strict=True)))
+        share = PREFILLS_BETWEEN[self.decode.engine] * (self.users - 1) / self.tokens
+        us, high = decode.us + share * prefill.us, decode.high_us + share * prefill.high_us
+        half = math.hypot(math.log(high / us), fitted.served.get(self.model, fitted.served[""]))
+        return StepTime(us=us, low_us=us * math.exp(-half), high_us=us * math.exp(half))
 
 
 def read_points(path: Path, predictor: Predictor, fitted: Constants, progress: Callable[[str], None] = lambda text: None) -> list[Point]:
     """Served benchmarks of vLLM and SGLang, not split further (`agg`, one attention replica), whose model and types are
     known; repetitions are one, with their median."""
-    measured: dict[tuple[str, ...], list[float]] = defaultdict(list)
+    measured: dict[tuple[str, ...], list[tuple[float, float]]] = defaultdict(list)
     with gzip.open(path, "rt", encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
             whole = row["mode"] == "agg" and float(row["attention_dp_size"] or 1) <= 1 and float(row["tp_size"]) <= 8
             if whole and row["backend"] in ("vllm", "sglang") and row["precision"] != "fp4":
-                measured[tuple(row[name] for name in POINT)].append(1e3 * float(row["silicon_tpot_ms"]))
+                times = 1e3 * float(row["silicon_tpot_ms"]), 1e3 * float(row["silicon_ttft_ms"] or 0)
+                measured[tuple(row[name] for name in POINT)].append(times)
     found = []
     for (system, engine, name, precision, ranks, experts, batch, prompt, output), us in measured.items():
         gpu = match_device_name(FOLDERS.get(system, system))
@@ -199,6 +217,18 @@ def read_points(path: Path, predictor: Predictor, fitted: Constants, progress: C
             continue
         progress(f"{SERVED}: {name} on {gpu.name}")
         run = f"{gpu.name} tp {split.tensor} {model.name} {engine} {batch.removesuffix('.0')} x {prompt}+{output}"
-        each = int(float(batch)) / int(output)
-        found.append(Point(gpu=gpu.name, run=run, measured_us=median(us), decode=decode, prefill=prefill, prefills_per_step=each))
+        token, first = map(median, zip(*us, strict=True))
+        found.append(
+            Point(
+                gpu=gpu.name,
+                model=model.name,
+                run=run,
+                users=int(float(batch)),
+                tokens=int(output),
+                measured_us=token,
+                first_us=first,
+                decode=decode,
+                prefill=prefill,
+            )
+        )
     return found

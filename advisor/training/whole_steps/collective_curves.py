@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from advisor.gpus.hardware import match_device_name
+from advisor.gpus.hardware import load_gpu, match_device_name
+from advisor.steps.constants import read_curves
 from advisor.system.errors import InputError
 
 LOG2_BYTES = (9, 12, 15, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 28, 30)
@@ -68,12 +70,32 @@ def _version(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in text.split(".") if part.isdigit())
 
 
-def fit_curves(measured: dict[Key, tuple[list[float], list[float]]]) -> dict[str, Any]:
+def fit_curves(measured: Mapping[Key, tuple[list[float], list[float]]]) -> dict[str, Any]:
     """Curves as `steps.constants` reads them: least absolute deviations of the logarithm, linear between the points of `LOG2_BYTES`."""
     curves: dict[str, dict[str, dict[str, list[float]]]] = defaultdict(lambda: defaultdict(dict))
     for (gpu, op, ranks), (sizes, us) in sorted(measured.items()):
         curves[gpu][op][str(ranks)] = [round(each, 2) for each in 2 ** _fitted(np.log2(sizes), np.log2(us))]
     return {"log2_bytes": LOG2_BYTES, "curves": curves}
+
+
+def judge_curves(measured: Mapping[Key, tuple[list[float], list[float]]]) -> dict[str, dict[str, float]]:
+    """By GPU, mean absolute errors in percent of the engines' own all-reduces in a graph: `seen`, with every second size left out of its
+    curve, and `left out`, by the curves of the other GPUs."""
+    mine = {key: rows for key, rows in measured.items() if key[1] in ("all_reduce/vllm", "all_reduce/sglang")}
+    halves = read_curves(fit_curves({key: (sizes[::2], us[::2]) for key, (sizes, us) in mine.items()}))
+    found = {}
+    for gpu in sorted({key[0] for key in mine}):
+        others = read_curves(fit_curves({key: rows for key, rows in mine.items() if key[0] != gpu}))
+        errors: dict[str, list[float]] = {"seen": [], "left out": []}
+        for (name, op, ranks), (sizes, us) in mine.items():
+            if name != gpu:
+                continue
+            for which, curves, first, step in (("seen", halves, 1, 2), ("left out", others, 0, 1)):
+                for size, each in zip(sizes[first::step], us[first::step], strict=True):
+                    predicted = curves.latency_us("all_reduce", size, ranks, load_gpu(gpu), op.partition("/")[2])[0]
+                    errors[which].append(100 * abs(predicted / each - 1))
+        found[gpu] = {which: float(np.mean(values)) for which, values in errors.items()}
+    return found
 
 
 def _fitted(x: np.ndarray, y: np.ndarray) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -12,9 +13,10 @@ from typing import Any
 import numpy as np
 
 from advisor.learned.base import Predictor
+from advisor.steps.collectives import ENGINES
 from advisor.steps.constants import Constants, load_constants, read_constants
-from advisor.training.whole_steps.cases import DECODE, PREFILL, SERVED, SERVED_POINT, TOTAL, Case, Point, read_cases, read_points
-from advisor.training.whole_steps.collective_curves import fit_curves, read_collectives
+from advisor.training.whole_steps.cases import CACHED, DECODE, PREFILL, SERVED, SERVED_POINT, TOTAL, Case, Point, read_cases, read_points
+from advisor.training.whole_steps.collective_curves import fit_curves, judge_curves, read_collectives
 
 FITTED = ("fp32 inference", "fp32 training")
 """Steps that PyTorch's `busy` is fitted to; the compiler takes it over."""
@@ -40,17 +42,21 @@ def fit_gaps(cases: Sequence[Case], start: Constants) -> Constants:
 def train_steps(
     collectives: str | Path, steps: str | Path, predictor: Predictor, progress: Callable[[str], None] = lambda text: None
 ) -> dict[str, Any]:
-    """The constants as `ceilings/steps.json` stores them: curves of the tables below the first folder, gaps and spread of the second."""
+    """The constants as `ceilings/steps.json` stores them: curves of the tables and the doubt of served points below the first folder, gaps
+    and spread of the second."""
     curves = fit_curves(read_collectives(collectives))
-    start = {"gpus": [], "gaps": START, "spread": 1.0, "collectives": curves}
+    start = {"gpus": [], "gaps": START, "spread": dict.fromkeys(itertools.chain(*ALIKE), 1.0), "served": {"": 0.0}, "collectives": curves}
     cases = read_cases(steps, predictor, read_constants(json.loads(json.dumps(start))), progress)
     fitted = fit_gaps(cases, read_constants(json.loads(json.dumps(start))))
     fitted = fit_spread(cases, fitted)
+    if (Path(collectives) / SERVED).is_file():
+        fitted = fit_served(read_points(Path(collectives) / SERVED, predictor, fitted, progress), fitted)
     return {
         "source": SOURCE,
         "gpus": sorted({case.gpu for case in cases if case.gpu not in THROTTLED}),
         "gaps": {engine: asdict(gaps) for engine, gaps in fitted.gaps.items()},
         "spread": fitted.spread,
+        "served": fitted.served,
         "collectives": curves,
     }
 
@@ -70,15 +76,38 @@ NeuSight timed one by one took 6 to 11 µs where they launch nothing (`view`, `s
 launch compiled code in about 5 µs, PyTorch an operator in about 10; the measured steps keep their GPUs busy and do not tell."""
 
 
+ALIKE = (ENGINES, tuple(f"{engine}-eager" for engine in ENGINES), ("torch-eager", "inductor-eager"))
+"""Launchers whose steps are as far off: the engines' in CUDA graphs (decoding), without (prefills), and PyTorch."""
+
+
 def fit_spread(cases: Sequence[Case], fitted: Constants) -> Constants:
-    """The constants with the factor that makes the 80 % intervals of the cases hold 80 %."""
-    plain = replace(fitted, spread=1.0)
-    ratios = []
+    """The constants with the factors that make the 80 % intervals of the cases hold 80 %."""
+    plain = replace(fitted, spread=dict.fromkeys(fitted.spread, 1.0))
+    ratios: dict[tuple[str, ...], list[float]] = defaultdict(list)
     for case in cases:
         if case.gpu not in THROTTLED:
             time = case.priced.time(plain)
-            ratios.append(abs(np.log(case.measured_us / time.us)) / np.log(time.high_us / time.us))
-    return replace(fitted, spread=round(float(np.quantile(ratios, 0.8)), 3)) if ratios else fitted
+            ratios[next(each for each in ALIKE if case.priced.launcher in each)].append(
+                abs(np.log(case.measured_us / time.us)) / np.log(time.high_us / time.us)
+            )
+    found = {name: round(float(np.quantile(mine, 0.8)), 3) for names, mine in ratios.items() for name in names}
+    return replace(fitted, spread=fitted.spread | found)
+
+
+def fit_served(points: Sequence[Point], fitted: Constants) -> Constants:
+    """The constants with what makes the 80 % intervals of the served points of all models but one hold 80 %."""
+    plain = replace(fitted, served={"": 0.0})
+    beyond: dict[str, list[float]] = defaultdict(list)
+    for point in points:
+        if not point.cached:
+            time = point.time(plain)
+            beyond[point.model].append(np.log(point.measured_us / time.us) ** 2 - np.log(time.high_us / time.us) ** 2)
+
+    def spread(without: str) -> float:
+        some = [each for model, mine in beyond.items() if model != without for each in mine]
+        return round(float(np.sqrt(max(np.quantile(some, 0.8), 0.0))), 3) if some else 0.0
+
+    return replace(fitted, served={model: spread(model) for model in ("", *beyond)})
 
 
 def evaluate_steps(folder: str | Path, predictor: Predictor, progress: Callable[[str], None] = lambda text: None) -> dict[str, Any]:
@@ -86,7 +115,8 @@ def evaluate_steps(folder: str | Path, predictor: Predictor, progress: Callable[
     every GPU with constants fitted without it.
 
     Returns:
-        `suites`: by suite, errors in percent by predictor (on the cases that it predicts), coverage of our intervals, cases; `cases`.
+        `suites`: by suite, errors in percent by predictor (on the cases that it predicts), coverage of our intervals, cases, with those of
+        boards that throttle apart and of GPUs whose operators the weights know, or do not; `cases`; `all_reduce`: see `judge_curves`.
     """
     shipped = load_constants()
     cases = read_cases(folder, predictor, shipped, progress)
@@ -94,25 +124,35 @@ def evaluate_steps(folder: str | Path, predictor: Predictor, progress: Callable[
     without = {gpu: _without(cases, gpu, shipped) for gpu in gpus}
     judged = [_judged(case, without[case.gpu]) for case in cases]
     judged += _totals(cases, without)
-    served = Path(folder).parent / "silicon" / SERVED
-    if served.is_file():
-        judged += [_judged_point(point, shipped) for point in read_points(served, predictor, shipped, progress)]
+    silicon = Path(folder).parent / "silicon"
+    if (silicon / SERVED).is_file():
+        judged += [_judged_point(point, shipped) for point in read_points(silicon / SERVED, predictor, shipped, progress)]
+    seen = _learned(predictor)
     suites: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for each in judged:
         suites[each["suite"]].append(each)
-        if each["suite"] not in (TOTAL, SERVED_POINT) and each["gpu"] not in THROTTLED:
-            suites["all steps, others"].append(each)
         if each["gpu"] in THROTTLED:
             suites[f"{each['suite']}, throttled boards"].append(each)
-        else:
-            suites[f"{each['suite']}, others"].append(each)
+            continue
+        if each["suite"] not in (TOTAL, SERVED_POINT, CACHED):
+            suites["all steps, others"].append(each)
+        suites[f"{each['suite']}, others"].append(each)
+        suites[f"{each['suite']}, {'GPUs seen' if each['gpu'] in seen else 'GPUs left out'}"].append(each)
     return {
         "suites": {name: _figures(rows) for name, rows in sorted(suites.items())},
         "cases": judged,
+        "all_reduce": judge_curves(read_collectives(silicon)) if any(silicon.glob("*/comm")) else {},
         "throttled": list(THROTTLED),
         "gaps": {engine: asdict(gaps) for engine, gaps in shipped.gaps.items()},
         "fitted_with": list(shipped.gpus),
     }
+
+
+def _learned(predictor: Predictor) -> set[str]:
+    """The GPUs whose operators the weights know."""
+    weights: Any = getattr(predictor, "weights", None)
+    models = (*weights.library.values(), *weights.direct.values()) if weights else ()
+    return {gpu for model in models if model.kind != "gemm/fp8" for gpu in model.gpus}  # those rows are of no step
 
 
 def _without(cases: Sequence[Case], gpu: str, shipped: Constants) -> Constants:
@@ -139,7 +179,13 @@ def _judged(case: Case, fitted: Constants) -> dict[str, Any]:
 
 def _judged_point(point: Point, fitted: Constants) -> dict[str, Any]:
     time = point.time(fitted)
-    found = {"suite": SERVED_POINT, "gpu": point.gpu, "run": point.run, "measured_ms": point.measured_us / 1e3, "peers_ms": {}}
+    found = {
+        "suite": CACHED if point.cached else SERVED_POINT,
+        "gpu": point.gpu,
+        "run": point.run,
+        "measured_ms": point.measured_us / 1e3,
+        "peers_ms": {},
+    }
     return found | {"predicted_ms": time.us / 1e3, "low_ms": time.low_us / 1e3, "high_ms": time.high_us / 1e3}
 
 

@@ -79,7 +79,7 @@ def pretend(torch):
 
     class OnCpu(torch.overrides.TorchFunctionMode):
         def __torch_function__(self, function, types, args=(), kwargs=None):
-            here = lambda value: "cpu" if str(value).startswith("cuda") and isinstance(value, (str, torch.device)) else value  # noqa: E731
+            here = lambda value: "cpu" if isinstance(value, (str, torch.device)) and str(value).startswith("cuda") else value  # noqa: E731
             return function(*map(here, args), **{name: here(value) for name, value in (kwargs or {}).items()})
 
     OnCpu().__enter__()

@@ -1,0 +1,162 @@
+"""The layers that a table's products belong to: whole, as the stack launches them, with today's and with the recommended configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from advisor.advising.drafts import Measured
+from advisor.advising.targets import GEMM_OF_LAYER, PlannedLaunch, Target
+from advisor.diagnosis.rule import microseconds
+from advisor.learned.base import Predictor
+from advisor.pipelines import token_draws
+from advisor.result.schema import Action, Configuration, Latency, LaunchReport, LayerReport, Problem
+from advisor.steps import layer_model
+from advisor.steps.latency import Cost, costs_of_layers
+from advisor.steps.layer_model import LayerModel
+from advisor.steps.moe_layer import BF16, FP8, FP8_BLOCK, Layers, without_gate
+from advisor.system.counting import several
+from advisor.tables.defaults import FIELDS
+
+
+def layer_id(tokens: int) -> str:
+    """The id of the layer of so many tokens."""
+    return f"layer-M{tokens}"
+
+
+def layer_launches(target: Target) -> dict[int, tuple[PlannedLaunch, ...]]:
+    """The products of each layer of a target, by tokens; none where w13 and w2 do not stand side by side."""
+    found: dict[int, list[PlannedLaunch]] = {}
+    for launch in target.launches:
+        if launch.problem.family == "fused_moe" and launch.tokens is not None and launch.problem.op in GEMM_OF_LAYER:
+            found.setdefault(launch.tokens, []).append(launch)
+    return {m: tuple(each) for m, each in found.items() if [launch.problem.op for launch in each] == list(GEMM_OF_LAYER)}
+
+
+def layer_reports(
+    target: Target, reports: Sequence[LaunchReport], predictor: Predictor, measured: Mapping[str, Measured]
+) -> tuple[LayerReport, ...]:
+    """The layers of a target; none where no layer of the kind was learned, or both products do not share a configuration.
+
+    Args:
+        target: What was asked for.
+        reports: Of its launches.
+        predictor: Where predictions come from.
+        measured: Latencies by id, of launches and of layers.
+    """
+    model = layer_model.load(getattr(getattr(predictor, "weights", None), "silicon", {}))
+    found = layer_launches(target) if model is not None and target.gpu.vendor == "nvidia" else {}
+    of = {report.id: report for report in reports}
+    found = {m: each for m, each in found.items() if of[each[0].id].configuration == of[each[1].id].configuration is not None}
+    kind = _kind(next(iter(found.values()))[0].problem) if found else None
+    if model is None or kind is None:
+        return ()
+    first = [of[each[0].id] for each in found.values()]
+    now = [report.configuration for report in first]
+    then = [report.recommendation.configuration if report.recommendation else report.configuration for report in first]
+    sides = [_costs(model, [report.problem for report in first], kind, target, some) for some in (now, then)]
+    if target.gpu.name not in model.versions:  # what is known of its products says more than layers of other GPUs
+        products = [[of[launch.id] for launch in each] for each in found.values()]
+        ran = [[report.predicted for report in some] for some in products]
+        after = [[report.recommendation.latency if report.recommendation else report.predicted for report in some] for some in products]
+        sides = [[_of_products(*pair) for pair in zip(*side, strict=True)] for side in ((sides[0], ran), (sides[1], after))]
+    sglang, version = target.stack == "sglang", model.newest(target.gpu.name, target.stack == "sglang")
+    stack = f"{'SGLang' if sglang else 'vLLM'} 0.{f'5.{version % 100:.0f}' if sglang else f'{version / 100:.0f}'}"
+    out = []
+    for (tokens, launches), report, today, after in zip(found.items(), first, *sides, strict=True):
+        its = measured.get(layer_id(tokens))
+        out.append(
+            LayerReport(
+                id=layer_id(tokens),
+                tokens=tokens,
+                stack=stack,
+                routing="given" if report.problem.routing is not None else report.problem.distribution or "balanced",
+                launches=tuple(launch.id for launch in launches),
+                bound=Latency(
+                    us=today.bound_us, origin="specified", source=f"bound for this routing from the figures of {target.gpu.name}"
+                ),
+                predicted=_latency(today, predictor.name),
+                ceiling=Latency(us=min(today.ceiling_us, after.us), origin="predicted", source=predictor.name),
+                recommended=_latency(after, predictor.name) if report.recommendation else None,
+                measured=its.latency if its is not None else None,
+                parts=dict(today.parts),
+            )
+        )
+    return tuple(out)
+
+
+def _latency(cost: Cost, source: str) -> Latency:
+    return Latency(us=cost.us, origin="predicted", source=source, low_us=cost.low_us, high_us=cost.high_us, coverage=0.8)
+
+
+def weighed(actions: tuple[Action, ...], layers: Sequence[LayerReport]) -> tuple[Action, ...]:
+    """The actions, those that change configurations with what the layers gain by it, the largest savings first."""
+    out = []
+    for action in actions:
+        touched = [each for each in layers if each.recommended is not None and set(each.launches) <= set(action.launches)]
+        now, then = (
+            (sum(latency.us for latency in side if latency) for side in zip(*((e.predicted, e.recommended) for e in touched), strict=True))
+            if touched
+            else (0, 0)
+        )
+        if action.rule is None and action.origin == "predicted" and touched:
+            whole = f"{action.detail}; {several(len(touched), 'layer')} whole: {microseconds(now)} now, {microseconds(then)} then"
+            action = replace(action, saving_us=now - then if now > then else action.saving_us, detail=whole)
+        out.append(action)
+    return tuple(sorted(out, key=lambda action: -action.saving_us)) if layers else actions
+
+
+def _of_products(cost: Cost, products: Sequence[Latency | None]) -> Cost:
+    """A layer whose products take what is predicted of them alone, where they can launch, and the rest what it does in `cost`."""
+    known = [latency for latency in products if latency is not None]
+    if len(known) < len(products):
+        return cost
+    rest = tuple((name, us) for name, us in cost.parts if name not in GEMM_OF_LAYER)
+    alone = tuple(zip(GEMM_OF_LAYER, (latency.us for latency in known), strict=True))
+    us, low, high = (
+        sum(each) + sum(part for _, part in rest)
+        for each in zip(*((latency.us, latency.low_us or latency.us, latency.high_us or latency.us) for latency in known), strict=True)
+    )
+    least = max(us, cost.bound_us)
+    return replace(cost, us=least, low_us=max(low, cost.bound_us), high_us=max(high, least), ceiling_us=least, parts=(*alone, *rest))
+
+
+def _kind(problem: Problem) -> int | None:
+    """How a layer's operands are stored; None where no such layer was measured."""
+    if problem.weight_dtype not in (None, problem.dtype):
+        return None
+    if problem.dtype in ("bf16", "fp16"):
+        return BF16
+    return {None: FP8, (128, 128): FP8_BLOCK}.get(problem.block_shape) if problem.dtype == "fp8" else None
+
+
+def _costs(
+    model: LayerModel, problems: Sequence[Problem], kind: int, target: Target, configurations: Sequence[Configuration | None]
+) -> list[Cost]:
+    size = {name: np.array([float(problem.sizes[name]) for problem in problems]) for name in ("M", "E", "topk", "H", "N")}
+    ones, sglang = np.ones(len(problems)), np.full(len(problems), target.stack == "sglang")
+    version = ones * model.newest(target.gpu.name, bool(sglang[0]))
+    layers = Layers(
+        tokens=size["M"],
+        experts=size["E"],
+        topk=size["topk"],
+        hidden=size["H"],
+        inner=size["N"],
+        ranks=ones,
+        kind=np.full(len(problems), kind),
+        sglang=sglang,
+        version=version,
+        ungated=without_gate(size["H"], size["topk"], sglang, version),
+        routing=ones * (token_draws.BALANCED if problems[0].distribution is None else token_draws.exponent(problems[0].distribution)),
+    )
+    loads = token_draws.loads(layers.tokens, layers.experts, layers.topk, ones, layers.routing)
+    routing = problems[0].routing
+    if routing is not None:
+        given = np.array([token_draws.of_histogram(routing, slots) for slots in size["M"] * size["topk"]])
+        loads = token_draws.Loads(slots=given[:, 0], used=given[:, 1], least_used=given[:, 2], hottest=given[:, 3], blocks=given[:, 4:])
+    some = [configuration for configuration in configurations if configuration is not None]
+    rows = [[*(each.parameters.get(name, 1) for name in FIELDS[:4]), each.num_warps, each.num_stages] for each in some]
+    columns = dict(zip(FIELDS, np.array(rows, dtype=float).T, strict=True))
+    return costs_of_layers(model.launched(layers, target.gpu, columns, loads), model)

@@ -1,0 +1,259 @@
+"""Trying a kernel's tunables where nobody listed any: neighbours of what is launched, compiled and predicted until time is up."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from advisor.advising.choice import NEAR_BEST
+from advisor.compiled.analysis import KernelAnalysis
+from advisor.compiled.compiler.compile import compile_kernel
+from advisor.compiled.compiler.kernel import Target
+from advisor.compiled.compiler.pool import Pool
+from advisor.compiled.demand.counted import Counted
+from advisor.compiled.demand.counts import KernelDemand
+from advisor.compiled.guesses.inference import Guess
+from advisor.compiled.guesses.usage import usage_of
+from advisor.compiled.launch_report import KernelTarget, Unreadable, analyse_targets
+from advisor.compiled.launches.configured import (
+    grid_by_numbers,
+    grid_that_follows,
+    own_types,
+    pinned,
+    warps_at_most,
+    with_configuration,
+)
+from advisor.compiled.launches.launch import KernelLaunch, inputs_of, own_files, request_for
+from advisor.gpus.hardware import GpuSpec
+from advisor.system.errors import AdvisorError
+
+DOUBT = 1.05
+"""Configurations predicted within this of each other cannot be told apart. Of 91 launches of vLLM's fused-MoE kernel (all five GPUs of the
+data) for which the analytical model predicted that the best measured configuration beats the default one by this or more, it did in 85; of
+those with 2 to 5 %, in 30 of 35."""
+LEAST_OF_PRODUCT, MOST_STAGES = 16, 5
+"""`tl.dot` takes no smaller blocks; more stages than that hold no more."""
+LEAST_S = 4.0
+"""What a launch is given at least, while there is time: two configurations take about that."""
+SAME_BYTES, SAME_FLOP = 0.01, 0.2
+"""Shares by which the distinct bytes and the useful FLOP of two configurations of the same work may differ: partial results of a last
+block, and the blocks on the diagonal of a causal product, of which half is masked away."""
+
+OTHER_WORK = "it does not do the same work"
+
+Values = Mapping[str, int]
+"""Of the tunables by name, launch options among them."""
+Regrid = Callable[[Values], tuple[int, ...]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tried:
+    """What came of trying: the launch itself first (`chosen`), each with what was found; why it ended; constants that were left alone."""
+
+    found: tuple[tuple[KernelTarget, KernelAnalysis | Unreadable], ...]
+    stopped: str
+    left_alone: tuple[str, ...]
+
+
+@dataclass(slots=True, kw_only=True)
+class Trials:
+    """Tries the launches of one report, until `deadline` (of `time.monotonic`).
+
+    Attributes:
+        advance: Called with configurations tried, and those that are certain to follow.
+        regrid: The grid of the launch with other constants, where a function gives it.
+    """
+
+    gpu: GpuSpec
+    cache: str
+    workers: Pool
+    counted: Counted
+    deadline: float
+    advance: Callable[[int, int], None] = lambda tried, more: None
+    regrid: Regrid | None = None
+    _slowest: float = 0.0
+    _tried: int = 0
+    _grids: dict[str, bool] = field(default_factory=dict)  # by constant, whether the grid counts blocks of it, where it is known as numbers
+
+    def of(self, target: KernelTarget, analysis: KernelAnalysis, until: float) -> Tried | None:
+        """The neighbours of a launch, those of the best of these, and so on; None where it has no tunables, or there is no time."""
+        until = min(until, self.deadline)
+        base, blocks, left = self._blocks(analysis, until)
+        now = dict(blocks)
+        function = base.source.kernel(base.kernel)
+        if "num_warps" not in function.heuristics:
+            now["num_warps"] = analysis.inspection.compiled.num_warps
+        if "num_stages" not in function.heuristics and pipelined(analysis.inspection.demand):
+            now["num_stages"] = analysis.inspection.compiled.num_stages
+        main = replace(target, space=target.id, chosen=True, launch=replace(target.launch, tunable=frozenset(blocks)))
+        found: dict[tuple[tuple[str, int], ...], tuple[KernelTarget, KernelAnalysis | Unreadable]] = {}
+        found[_key(now)] = (main, replace(analysis, inspection=replace(analysis.inspection, launch=main.launch)))
+        best, best_us = now, _us(analysis)
+        stopped = "no configuration next to the best is predicted to be faster"
+        while True:
+            queue = [each for each in self._neighbours(best, analysis) if _key(each) not in found]
+            self.workers.timeout_s = max(until - time.monotonic(), 1.0)
+            while queue and self._in_time(until):
+                batch, queue = queue[: self.workers.size], queue[self.workers.size :]
+                self._take(batch, base, analysis.inspection.demand, target, found, queue)
+            better = min((values for values in found), key=lambda values: _us(found[values][1]))
+            if queue or NEAR_BEST * _us(found[better][1]) >= best_us:
+                break
+            best, best_us = dict(better), _us(found[better][1])
+        if queue:
+            stopped = "the time for trying was used up"
+        return Tried(found=tuple(found.values()), stopped=stopped, left_alone=tuple(left)) if len(found) > 1 else None
+
+    def _in_time(self, until: float) -> bool:
+        return time.monotonic() + self._slowest < until
+
+    def _take(
+        self,
+        batch: list[dict[str, int]],
+        base: KernelLaunch,
+        demand: KernelDemand,
+        target: KernelTarget,
+        found: dict[tuple[tuple[str, int], ...], tuple[KernelTarget, KernelAnalysis | Unreadable]],
+        rest: list[dict[str, int]],
+    ) -> None:
+        started = time.monotonic()
+        targets = []
+        for number, values in enumerate(batch, start=len(found)):
+            launch = self._launch(base, values)
+            targets.append(KernelTarget(id=f"{target.id}-config{number}", launch=launch, source="tried", space=target.id))
+        looked = analyse_targets(targets, self.gpu, self.cache, workers=self.workers, counted=self.counted)
+        for values, (tried, outcome) in zip(batch, looked, strict=True):
+            if isinstance(outcome, KernelAnalysis) and not same_work(demand, outcome.inspection.demand):
+                outcome = Unreadable(id=tried.id, reason=OTHER_WORK)
+            found[_key(values)] = (tried, outcome)
+        self._slowest = max(self._slowest, time.monotonic() - started)
+        self._tried += len(batch)
+        self.advance(self._tried, len(rest))
+
+    def _launch(self, base: KernelLaunch, values: Values) -> KernelLaunch:
+        """The launch with other values of its tunables."""
+        constants = {n: v for n, v in values.items() if n not in ("num_warps", "num_stages")}
+        options = {n: v for n, v in values.items() if n not in constants}
+        grid: tuple[int, ...] | None = base.grid
+        moved = {n: v for n, v in constants.items() if v != base.given.constexprs[n]}
+        if moved and self.regrid is not None:
+            grid = self.regrid(values)
+        elif moved and (grid := grid_that_follows(base, constants, self.gpu.num_sms)) is None:
+            grid = base.grid
+            for name, value in moved.items():
+                if self._grids.get(name):
+                    grid = grid_by_numbers(replace(base, grid=grid), base.given.constexprs[name], value) or grid
+        return replace(own_types(with_configuration(base, constants, options), constants), grid=grid)
+
+    def _neighbours(self, values: dict[str, int], analysis: KernelAnalysis) -> Iterator[dict[str, int]]:
+        """One step from a configuration in one tunable, and in a block and the warps together."""
+        blocks = [name for name in values if name not in ("num_warps", "num_stages")]
+        steps = [{"num_warps": factor} for factor in (2.0, 0.5)]
+        if stages := values.get("num_stages"):
+            steps += [{"num_stages": (stages + more) / stages} for more in (1, 2, -1) if 1 <= stages + more <= MOST_STAGES]
+        steps += [{name: factor} for name in blocks for factor in (2.0, 0.5)]
+        steps += [{name: factor, "num_warps": factor} for name in blocks for factor in (2.0, 0.5)]
+        least = dict.fromkeys(values, 1) | (dict.fromkeys(blocks, LEAST_OF_PRODUCT) if analysis.inspection.demand.total_tensor_flop else {})
+        most = {"num_warps": warps_at_most(Target.of(self.gpu))}
+        for step in steps:
+            if step.keys() <= values.keys():
+                other = {**values, **{name: round(values[name] * factor) for name, factor in step.items()}}
+                if all(least[name] <= other[name] <= most.get(name, other[name]) for name in step):
+                    yield other
+
+    def _blocks(self, analysis: KernelAnalysis, until: float) -> tuple[KernelLaunch, dict[str, int], list[str]]:
+        """The launch with all pinned, its constants that are blocks, and sentences on those that look like it and are none.
+
+        A constant is a block where half of it (or twice, where that does not compile) leaves the work as it is: the same bytes, the same
+        FLOP. The IR tells, before anything depends on the machine.
+        """
+        inspection = analysis.inspection
+        launch = inspection.launch
+        function = launch.source.kernel(launch.kernel)
+        usage = usage_of(launch.source, function)
+        names = [
+            parameter.name
+            for parameter in function.parameters
+            if parameter.is_constexpr
+            and type(value := inspection.guess.constexprs.get(parameter.name)) is int
+            and value > 1
+            and value & (value - 1) == 0
+            and usage[parameter.name].extent
+            and parameter.name not in function.heuristics
+            and (not launch.tunable or parameter.name in launch.tunable)
+        ]
+        base = pinned(inspection, frozenset(names))
+        blocks: dict[str, int] = {}
+        left = []
+        for name in names:
+            value = inspection.guess.constexprs[name]
+            if not self._in_time(until):
+                left.append(f"{name} is left alone, for want of time")
+            elif self._is_block(base, inspection.guess, inspection.demand, name, value):
+                blocks[name] = value
+            else:
+                left.append(f"{name} is left alone: with another value of it the launch would not do the same work")
+        return replace(base, tunable=frozenset(blocks)), blocks, left
+
+    def _is_block(self, base: KernelLaunch, guess: Guess, demand: KernelDemand, name: str, value: int) -> bool:
+        """Whether another value of a constant leaves the work as it is; notes whether a grid of numbers has to follow it for that.
+
+        With half of it nothing is left of the work of a program; a larger one where the grid should follow leaves programs idle, so that
+        the grid that follows is tried first.
+        """
+        by_numbers = self.regrid is None and grid_that_follows(base, {name: value}, self.gpu.num_sms) is None
+        for other, orders in ((value // 2, (False, True)), (2 * value, (True, False))):
+            compiles = False
+            for follows in orders if by_numbers else (False,):
+                self._grids[name] = follows
+                then = self._front_end(self._launch(base, {name: other}), guess)
+                compiles = then is not None
+                if then is not None and same_work(demand, then):
+                    return True
+            if compiles:
+                return False
+        return False
+
+    def _front_end(self, launch: KernelLaunch, guess: Guess) -> KernelDemand | None:
+        """The demand of a launch by its IR alone; None: it does not compile so far."""
+        started = time.monotonic()
+        here = replace(guess, signature=launch.given.types, constexprs=launch.given.constexprs, options=launch.given.options)
+        try:
+            request = request_for(launch, here, Target.of(self.gpu), sass=False)
+            compiled = compile_kernel(replace(request, only="ttir"), self.workers)
+            return self.counted.demand(compiled.ttir, launch.grid or (1,), inputs_of(launch, here), own_files(compiled))
+        except AdvisorError:
+            return None
+        finally:
+            self._slowest = max(self._slowest, time.monotonic() - started)
+
+
+def pipelined(demand: KernelDemand) -> bool:
+    """Whether `num_stages` can matter: a product in a loop that loads."""
+    return bool(demand.loops) and demand.total_tensor_flop > 0 and any(access.in_loop for access in demand.accesses)
+
+
+def same_work(first: KernelDemand, second: KernelDemand) -> bool:
+    """Whether two launches read and write as many distinct bytes, and multiply as much of what holds data."""
+
+    def alike(one: float, other: float, share: float = SAME_BYTES) -> bool:
+        return abs(one - other) <= share * max(one, other)
+
+    def useful(demand: KernelDemand) -> float:
+        return demand.total_tensor_flop - sum(demand.padding.tensor_flop.values())
+
+    return (
+        alike(sum(first.likely_read_footprints.values()), sum(second.likely_read_footprints.values()))
+        and alike(sum(first.likely_written_footprints.values()), sum(second.likely_written_footprints.values()))
+        and alike(useful(first), useful(second), SAME_FLOP)
+    )
+
+
+def _key(values: Values) -> tuple[tuple[str, int], ...]:
+    return tuple(sorted(values.items()))
+
+
+def _us(found: KernelAnalysis | Unreadable) -> float:
+    return found.predicted.us if isinstance(found, KernelAnalysis) and found.predicted is not None else math.inf

@@ -1,0 +1,270 @@
+"""The one launch at which two versions of a kernel are judged.
+
+What is known of it on one side counts for both, blocks that the launcher computes are worked out from the problem, and where nothing says
+how large that is, a typical large one is taken (`typical_sizes`) and said.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from advisor.comparison.kernels.kernel_rows import DEFAULT_STAGES, sizes_by_argument
+from advisor.comparison.kernels.kernel_version import KernelVersion
+from advisor.comparison.kernels.typical_sizes import BLOCK, OF_BLOCK, typical_size
+from advisor.comparison.settings import KernelSettings
+from advisor.compiled.compiler.kernel import OPTION_NAMES
+from advisor.compiled.guesses.inference import Guess, guesses
+from advisor.compiled.guesses.strides import INTEGERS
+from advisor.compiled.launches.launch import KernelLaunch
+from advisor.compiled.launches.target import grid_of, make_launch
+from advisor.gpus.hardware import GpuSpec, load_gpu
+from advisor.python_source.jit_function import MISSING
+from advisor.python_source.launch_site import LaunchSite
+from advisor.python_source.launch_sites import grid_as_written, launches
+from advisor.python_source.stride_use import STRIDE_NAME
+from advisor.result.schema import Configuration, Problem
+from advisor.rows.launches import RecordedLaunch
+from advisor.system.errors import AdvisorError
+
+ELEMENT_BYTES = 2
+"""Of tensors of which nothing is said: bf16."""
+POINTERS = ("*", "tensordesc")
+"""Begin the types of arguments that are tensors."""
+WARPS_OF_A_ROW = ((32_768, 32), (8_192, 16), (0, 8))
+"""Warps for a block that is at least so long, where a launch passes some and how many is not known (`calculate_settings` of Unsloth and
+Liger-Kernel)."""
+MULTIPROCESSORS = ("sm_count", "num_sms", "num_sm", "n_sms", "sms", "sm_num")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sized:
+    """One side's launch.
+
+    Attributes:
+        launch: What is known of it.
+        sizes: The values that nothing says, and that are typical ones.
+        grid_known: Whether its grid follows from its launch, or is given.
+    """
+
+    launch: KernelLaunch
+    sizes: Mapping[str, int]
+    grid_known: bool
+
+
+def both_launches(
+    versions: Sequence[KernelVersion | None],
+    configurations: Sequence[Configuration | None],
+    gpu: GpuSpec,
+    element: str,
+    problem: Problem | None,
+    said: KernelSettings,
+    recorded: RecordedLaunch | None = None,
+    flags: Mapping[str, Any] | None = None,
+) -> list[Sized | None]:
+    """The launch of either side; None: there is no such side.
+
+    Args:
+        versions: Base and head.
+        configurations: Of either, where its file lists some.
+        gpu: What it runs on.
+        element: Triton's name of the type of its tensors.
+        problem: What is computed, where the kernel's family is known.
+        said: What advisor.toml says of the kernel.
+        recorded: A launch of it that was recorded.
+        flags: Constants of both that take the place of what is known.
+
+    Raises:
+        AdvisorError: What is given does not fit the kernel.
+    """
+    given = {**(_recorded_sizes(recorded) if recorded is not None else {}), **said.args, **(flags or {})}
+
+    def made() -> list[KernelLaunch | None]:
+        return [
+            _made(version, configuration, {**given, **sizes_by_argument(version.function, problem, said)}, gpu, element)
+            if version
+            else None
+            for version, configuration in zip(versions, configurations, strict=True)
+        ]
+
+    found = made()
+    sizes: dict[str, int] = {}
+    for blocks in (False, True):  # those of blocks last: a launcher computes most of them from other sizes
+        pointers: set[str] = set()
+        fresh: dict[str, int] = {}
+        for version, launch in zip(versions, found, strict=True):
+            if version is not None and launch is not None:
+                signature = next(guesses(launch.source, launch.source.kernel(launch.kernel), launch.given)).signature
+                pointers |= {name for name, kind in signature.items() if kind.startswith("*")}
+                fresh |= {name: size for name, size in _unknown_sizes(version, launch, blocks) if name not in given}
+        if fresh := {name: size for name, size in fresh.items() if name not in pointers}:
+            sizes, given = {**sizes, **fresh}, {**given, **fresh}
+            found = made()
+    for side, version in enumerate(versions):
+        launch, other = found[side], found[1 - side]
+        if version is not None and launch is not None:
+            found[side] = _with_siblings(version, _shared(version, launch, other), given, gpu)
+    grid = said.grid or (",".join(map(str, recorded.grid)) if recorded is not None and recorded.grid else None)
+    return [
+        _sized(version, launch, sizes, grid, gpu) if version and launch else None for version, launch in zip(versions, found, strict=True)
+    ]
+
+
+def sizes_to_give(version: KernelVersion, said: KernelSettings) -> Mapping[str, int]:
+    """The sizes of a kernel that nothing says, with typical values."""
+    gpu = load_gpu("H100")
+    with contextlib.suppress(AdvisorError):
+        launch = _made(version, next(iter(version.configurations), None), said.args, gpu, "bf16")
+        return dict(_unknown_sizes(version, launch, blocks=False))
+    return {}
+
+
+def _recorded_sizes(recorded: RecordedLaunch) -> dict[str, Any]:
+    """The numbers that a recorded launch passed: of its constants those that are sizes, for blocks are what a change may change."""
+    constants = {name: value for name, value in recorded.constexprs.items() if typical_size(name, recorded.kernel, ()) is not None}
+    return {**constants, **recorded.arguments}
+
+
+def _made(
+    version: KernelVersion, configuration: Configuration | None, values: Mapping[str, Any], gpu: GpuSpec, element: str
+) -> KernelLaunch:
+    source = version.source.on(*gpu.triton_target[:2])
+    function = version.function
+    constants = {each.name for each in function.parameters if each.is_constexpr}
+    names = {each.name for each in function.parameters}
+    tuned = dict(configuration.parameters) if configuration is not None else {}
+    options = {
+        name: value for name in OPTION_NAMES if configuration is not None and (value := getattr(configuration, name, None)) is not None
+    }
+    others = version.launching if all(each.where for each in version.launching) else ()
+    return make_launch(
+        source,
+        function.name,
+        constexprs={name: value for name, value in {**values, **tuned}.items() if name in constants},
+        arguments={name: value for name, value in values.items() if name in names - constants},
+        options=options,
+        element=element,
+        num_sms=gpu.num_sms,
+        elsewhere=[(each.source.on(*gpu.triton_target[:2]), *site) for each in others for site in each.calls],
+    )
+
+
+def _unknown_sizes(version: KernelVersion, launch: KernelLaunch, blocks: bool) -> Iterator[tuple[str, int]]:
+    """Typical sizes of a launch of which nothing is known; `blocks`: of its one block instead."""
+    guess = next(guesses(launch.source, launch.source.kernel(launch.kernel), launch.given))
+    names = [each.name for each in version.function.parameters]
+    unsaid = {name for name, kind in guess.signature.items() if kind in INTEGERS and name not in launch.given.scalars}
+    unsaid |= {name for name in guess.invented if type(guess.constexprs.get(name)) is int}
+    for name in (each for each in names if each in unsaid):
+        small = type(value := guess.constexprs.get(name)) is int and value < OF_BLOCK
+        if blocks and small and BLOCK.fullmatch(name) and sum(each.startswith("BLOCK") for each in names) == 1:
+            yield name, OF_BLOCK
+        size = typical_size(name, version.function.name, names) if not blocks and not STRIDE_NAME.search(name) else None
+        if size is not None:
+            yield name, size
+
+
+def _passed(version: KernelVersion) -> set[str]:
+    """What launches of a version pass, by name."""
+    names = [each.name for each in version.function.parameters]
+    calls = [call for each in version.launching for _, call in each.calls]
+    named = {keyword.arg for call in calls for keyword in call.keywords if keyword.arg}
+    spread = any(keyword.arg is None for call in calls for keyword in call.keywords)
+    return {*named, *names[: max((len(call.args) for call in calls), default=0)], *(names if spread else ())}
+
+
+def _shared(version: KernelVersion, launch: KernelLaunch, other: KernelLaunch | None) -> KernelLaunch:
+    """A launch with what is known of the other side's alone: what this side passes and is not known, or what it does not say itself."""
+    if other is None:
+        return launch
+    given, theirs, passed = launch.given, other.given, _passed(version)
+    defaults = {each.name for each in version.function.parameters if each.default is not MISSING}
+    open_ = {each.name for each in version.function.parameters} - {*given.constexprs, *given.scalars, *given.types}
+    open_ = {name for name in open_ if name in passed or name not in defaults or not version.launching}
+    constants = {each.name for each in version.function.parameters if each.is_constexpr}
+    values = {name: value for name, value in {**theirs.scalars, **theirs.constexprs}.items() if name in open_}
+    tuned = version.function.autotune is not None
+    unknown = {name for name in theirs.options if name in passed or tuned or not version.launching}
+    options = {name: theirs.options[name] for name in unknown - version.function.heuristics.keys() - given.options.keys()}
+    merged = replace(
+        given,
+        types={**{name: kind for name, kind in theirs.types.items() if name in open_ - constants}, **given.types},
+        constexprs={**{name: value for name, value in values.items() if name in constants}, **given.constexprs},
+        scalars={**{name: value for name, value in values.items() if name not in constants}, **given.scalars},
+        options={**options, **given.options},
+        multiples=given.multiples | (theirs.multiples & open_),
+    )
+    return replace(launch, given=merged)
+
+
+def _with_siblings(version: KernelVersion, launch: KernelLaunch, values: Mapping[str, Any], gpu: GpuSpec) -> KernelLaunch:
+    """A launch with blocks and warps that it is handed from elsewhere (`ctx.BLOCK_SIZE`) as other launches of its file pass them."""
+    given, source = launch.given, launch.source
+    guess = next(guesses(source, source.kernel(launch.kernel), given))
+    passed = _passed(version)
+    lacking = {name for name in guess.invented if type(guess.constexprs.get(name)) is int and name in passed}
+    options = {name for name in ("num_warps", "num_stages") if name in passed and name not in {*given.options, *guess.options}}
+    constants: dict[str, Any] = {}
+    found: dict[str, Any] = {}
+    for other in source.functions if lacking or options else ():
+        for scopes, call in launches(source, other) if other != launch.kernel else ():
+            kernel = source.kernel(other)
+            known = {each.name: values[each.name] for each in kernel.parameters if each.name in values}
+            site = LaunchSite(source, kernel, scopes, call, gpu.num_sms, ELEMENT_BYTES)
+            with contextlib.suppress(AdvisorError):
+                told, launched = site.constants(known, OPTION_NAMES)
+                constants = {**{name: told[name] for name in lacking & told.keys() if type(told[name]) is int}, **constants}
+                found = {**{name: launched[name] for name in options & launched.keys() if type(launched[name]) is int}, **found}
+    if "num_warps" in options - found.keys():
+        rows = [value for value in guess.constexprs.values() if type(value) is int and value >= 2_048]
+        found |= {"num_warps": next(warps for least, warps in WARPS_OF_A_ROW if max(rows) >= least)} if rows else {}
+    if not constants and not found:
+        return launch
+    merged = replace(given, constexprs={**constants, **given.constexprs}, options={**found, **given.options})
+    return replace(launch, given=merged)
+
+
+def _sized(version: KernelVersion, launch: KernelLaunch, sizes: Mapping[str, int], grid: str | None, gpu: GpuSpec) -> Sized:
+    """A launch with its grid: the one given, the launch's own, or what that is with typical sizes for names of the launcher."""
+    known = {**launch.given.scalars, **launch.given.constexprs}
+    constants = next(guesses(launch.source, launch.source.kernel(launch.kernel), launch.given)).constexprs
+    names = {each.name for each in version.function.parameters}
+    told = {name: size for name, size in sizes.items() if name in names}
+    if grid is not None:
+        return Sized(launch=replace(launch, grid=grid_of(grid, known, launch.source)), sizes=told, grid_known=True)
+    if launch.grid is None:
+        written = grid_as_written(launch.source, launch.kernel)
+        text = written[1] if written is not None else ""
+        with contextlib.suppress(AdvisorError, SyntaxError):
+            tree = ast.parse(text, mode="eval").body
+            text = ",".join(map(ast.unparse, tree.elts)) if isinstance(tree, ast.Tuple) else text
+            asked = {each.id for each in ast.walk(tree) if isinstance(each, ast.Name)} - known.keys() - constants.keys()
+            others = {
+                name: gpu.num_sms if name.lower() in MULTIPROCESSORS else typical_size(name, version.function.name, ()) for name in asked
+            }
+            found = {name: size for name, size in others.items() if size is not None}
+            launch = replace(launch, grid=grid_of(text, {**constants, **known, **found}, launch.source))
+            told |= found
+    return Sized(launch=launch, sizes=told, grid_known=launch.grid is not None)
+
+
+def with_guess(launch: KernelLaunch, guess: Guess, names: Collection[str]) -> KernelLaunch:
+    """A launch with what was guessed of the other side's, of the parameters `names`: nothing is guessed twice. Numbers are inferred alike;
+    were they given, nothing would be taken of which strides are multiples of 16."""
+    given = launch.given
+    open_ = set(names) - {*given.constexprs, *given.scalars}
+    types = {
+        name: kind for name, kind in guess.signature.items() if name in open_ and name not in given.types and kind.startswith(POINTERS)
+    }
+    constants = {name: value for name, value in guess.constexprs.items() if name in open_ and name not in types}
+    merged = replace(given, types={**types, **given.types}, constexprs={**constants, **given.constexprs})
+    return replace(launch, given=merged)
+
+
+def closest(tuned: Sequence[Configuration], launch: KernelLaunch, gpu: GpuSpec) -> Configuration:
+    """Of configurations, the first that has most in common with a launch."""
+    passed = {"num_warps": 4, "num_stages": DEFAULT_STAGES[gpu.vendor], **launch.given.constexprs, **launch.given.options}
+    return max(tuned, key=lambda each: sum(passed.get(name) == value for name, value in each.flat().items()))

@@ -1,0 +1,98 @@
+"""Where accesses likely go of which it is not known: rows follow one another, and indices differ.
+
+What is not known is never counted as nothing, nor as one place for all programs. The bound takes no part in this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.compiled.demand.costs import element_bytes
+from advisor.compiled.demand.counts import AccessDemand, KernelDemand
+from advisor.compiled.demand.undecided import ARGUMENT, guessed_trips, in_words
+from advisor.compiled.ir.contents import POSITIONS, not_given
+from advisor.compiled.ir.execution import Inputs
+from advisor.python_source.stride_use import STRIDE_NAME
+
+LOOKED_AT = 128
+"""Programs that tell how far apart rows are; the first and the last are among them."""
+ALIGNED = 16
+"""Elements that strides are multiples of, as the compiler is told of those that are not given."""
+
+PREDICTED = ", the prediction"
+"""Parts what is said of the bound from what is said of the prediction."""
+
+Count = Callable[[Inputs, NDArray[np.int64] | None], KernelDemand]
+
+
+def likely_inputs(demand: KernelDemand, inputs: Inputs, count: Count) -> Inputs | None:
+    """The arguments with likely values where addresses hang on those that are not known; None: on none that has one.
+
+    Index tensors hold another index everywhere, but for those that decide trips of loops. Sizes are as long as the tile that they stride
+    over. A stride is the distance at which rows just do not overlap, the last of a kernel's the innermost.
+
+    Args:
+        demand: As counted without.
+        inputs: The arguments.
+        count: The demand with other arguments, of some programs (None: of all).
+    """
+    unlocated = [access for access in demand.accesses if access.reach_bytes is None]
+    reasons = frozenset[str]().union(*(access.unlocated_for for access in unlocated))
+    names = [reason.removeprefix(ARGUMENT) for reason in reasons if reason.startswith(ARGUMENT)]
+    names.sort(key=lambda name: inputs.arguments.index(name) if name in inputs.arguments else -1)
+    indices = set(not_given(reasons)) - set(not_given(guessed_trips(demand)))
+    if demand.programs <= 1 or not (names or indices):
+        return None
+    strides = [name for name in names if STRIDE_NAME.search(name)]
+    sizes = {name: max(_row(each) for each in _hanging_on(name, unlocated)) for name in names if name not in strides}
+    contents = {**inputs.contents, **dict.fromkeys(indices, POSITIONS)}
+    likely = replace(inputs, scalars={**inputs.scalars, **sizes, **dict.fromkeys(strides, 0)}, contents=contents)
+    programs = np.unique(np.linspace(0, demand.programs - 1, LOOKED_AT).astype(np.int64))
+    for name in reversed(strides):
+        among = {access.operation.text for access in _hanging_on(name, unlocated)}
+        found = [each for each in count(likely, programs).accesses if each.operation.text in among and each.extent_bytes]
+        row = max((each.extent_bytes or 0.0) / element_bytes(each.element) for each in found) if found else 1
+        likely = replace(likely, scalars={**likely.scalars, name: -(-int(row) // ALIGNED) * ALIGNED})
+    return likely
+
+
+def with_likely_places(demand: KernelDemand, inputs: Inputs, likely: Inputs, count: Count) -> KernelDemand:
+    """The demand with the places that likely arguments (`likely_inputs`) tell, in what a prediction reckons with, and said."""
+    found = count(likely, None)
+    texts = dict(demand.unknown)
+    places = {access.operation.text: access for access in found.accesses}
+    for access in demand.accesses:
+        what = f"which bytes of {access.argument} are touched"
+        if what in texts and access.reach_bytes is None and places[access.operation.text].reach_bytes is not None:
+            texts[what] = f"{texts[what].partition(PREDICTED)[0]}{PREDICTED}{_assumed(access, inputs, likely)}"
+    return replace(
+        demand,
+        likely_footprint_bytes=found.likely_footprint_bytes,
+        likely_read_footprints=found.likely_read_footprints,
+        likely_written_footprints=found.likely_written_footprints,
+        likely_unused_bytes=found.likely_unused_bytes,
+        unknown=texts,
+    )
+
+
+def _assumed(access: AccessDemand, inputs: Inputs, likely: Inputs) -> str:
+    """What the prediction assumes of where an access goes, in words."""
+    told = {name: value for name, value in likely.scalars.items() if name not in inputs.scalars and ARGUMENT + name in access.unlocated_for}
+    parts = [f"contiguous rows, {', '.join(f'{name} = {value:,}' for name, value in told.items())}"] * bool(told)
+    indices = [reason for reason in access.unlocated_for if not reason.startswith(ARGUMENT)]
+    parts += [f"another place for each index; {in_words(indices)} decides"] * bool(indices)
+    return f" assumes {' and '.join(parts)}"
+
+
+def _hanging_on(name: str, accesses: Iterable[AccessDemand]) -> list[AccessDemand]:
+    return [access for access in accesses if ARGUMENT + name in access.unlocated_for]
+
+
+def _row(access: AccessDemand) -> int:
+    """Elements along the last axis of an access."""
+    shape = next((kind.shape for kind in access.operation.types if kind.shape), (1,))
+    return shape[-1]

@@ -1,0 +1,193 @@
+"""What the compiler's own words say of a wrong guess: the one type or constant to change, so that no other has to give way."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from advisor.compiled.guesses.inference import Given, Guess
+from advisor.compiled.guesses.origins import Origins, walk
+from advisor.compiled.guesses.usage import origins_of
+from advisor.compiled.guesses.value_flow import FLOAT_CALLS, converted, is_bitcast, is_load, last_name, rearranged
+from advisor.python_source.jit_function import JitFunction
+from advisor.python_source.literals import NotLiteralError, dotted
+from advisor.python_source.source import SourceFile
+
+_PLACE = re.compile(r"line (\d+) from `def (\w+)`")
+_VALUES = (True, False, 1, 2, 4, 8, 16, 32, 64, 128, 256)
+"""Tried for a guessed constant that an assertion names, besides what it is compared with."""
+LONGEST_TUPLE = 16
+"""Items of a guessed tuple, which is made longer as its items are asked for."""
+MOST_TRIED = 2
+"""Constants of an assertion that are changed together."""
+_KEEPS = frozenset({"sum", "max", "min", "abs", "cumsum", "maximum", "minimum", "where", "clamp", "multiple_of", "max_contiguous"})
+"""Calls that give a value of the type of their operands."""
+
+
+class _Failure:
+    """One kernel, what was guessed of it, and where the compiler stopped."""
+
+    def __init__(self, text: str, guess: Guess, source: SourceFile, function: JitFunction, given: Given) -> None:
+        place = _PLACE.search(text)
+        self.text, self.guess, self.source, self.function = text, guess, source, function
+        self.line = function.line - 1 + int(place.group(1)) if place and place.group(2) == function.name else 0
+        self.helper = place.group(2) if place and not self.line else ""
+        self.constants = {p.name for p in function.parameters if guess.signature.get(p.name) == "constexpr"} - set(given.constexprs)
+        self.types = {name for name, kind in guess.signature.items() if name not in given.types and name not in given.scalars}
+
+    def calls(self) -> Iterator[ast.Call]:
+        """The calls in the line of the kernel where the compiler stopped, or of the helper in which it did."""
+        for node in ast.walk(self.function.node):
+            if isinstance(node, ast.Call) and (node.lineno <= self.line <= (node.end_lineno or 0) or last_name(node) == self.helper):
+                yield node
+
+    def pointers(self, node: ast.expr, behind: Callable[[ast.expr], list[ast.expr]], origins: Origins) -> list[str]:
+        """Arguments with a guessed type that a value is loaded through or is itself, in the order of the source; `behind`: what it is made
+        of."""
+        found: dict[str, ast.expr] = {}
+        for inner in walk(node, behind):
+            if isinstance(inner, ast.Call) and is_load(inner) and inner.args:
+                found |= dict.fromkeys(origins.roots(inner.args[0]), inner)
+            elif isinstance(inner, ast.Name) and origins.reaching.is_parameter(inner):
+                found[inner.id] = inner
+        return sorted((name for name in found if name in self.types), key=lambda name: (found[name].lineno, found[name].col_offset))
+
+
+def corrections(text: str, guess: Guess, source: SourceFile, function: JitFunction, given: Given) -> dict[str, Any]:
+    """Types and values by argument that an error of the compiler asks for in place of guessed ones; empty: it says nothing of them.
+
+    Args:
+        text: The error, as the worker words it: `line 7 from `def k`: ...`, lines counted from the `def`.
+        guess: What was compiled.
+        source, function: The kernel.
+        given: What was not guessed of it.
+    """
+    failure = _Failure(text, guess, source, function, given)
+    for pattern, correct in _CORRECTIONS:
+        if found := re.search(pattern, text):
+            return correct(failure, found)
+    return {}
+
+
+def _unbound(failure: _Failure, found: re.Match[str]) -> dict[str, Any]:
+    """A name that only branches give a value that were not taken: the first of them is."""
+    for node in ast.walk(failure.function.node):
+        if isinstance(node, ast.If):
+            stored = (n for s in node.body for n in ast.walk(s) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store))
+            if any(n.id == found.group(1) for n in stored) and (values := _to_hold(failure, node.test)):
+                return values
+    return {}
+
+
+def _asserted(failure: _Failure, found: re.Match[str]) -> dict[str, Any]:
+    """An assertion that does not hold: constants with which it does."""
+    for call in failure.calls():
+        if last_name(call) == "static_assert" and call.args:
+            return _to_hold(failure, call.args[0])
+    return {}
+
+
+def _to_hold(failure: _Failure, test: ast.expr) -> dict[str, Any]:
+    """The fewest guessed constants to change so that a condition holds; empty: none are known, or it holds already."""
+    names = [n.id for n in ast.walk(test) if isinstance(n, ast.Name) and n.id in failure.constants]
+    compared = [n.value for n in ast.walk(test) if isinstance(n, ast.Constant) and n.value is not None]
+    values = list(dict.fromkeys((type(each), each) for each in (*compared, *_VALUES)))
+    for count in range(MOST_TRIED + 1):
+        for chosen in itertools.combinations(dict.fromkeys(names), count):
+            for tried in itertools.product([value for _, value in values], repeat=count):
+                changed = dict(zip(chosen, tried, strict=True))
+                if _holds(failure, test, changed):
+                    return changed
+    return {}
+
+
+def _holds(failure: _Failure, test: ast.expr, changed: Mapping[str, Any]) -> bool:
+    try:
+        return bool(failure.source.evaluator({**failure.guess.constexprs, **changed}).evaluate(test))
+    except (NotLiteralError, TypeError, ValueError, ArithmeticError):
+        return False
+
+
+def _float_wanted(failure: _Failure, found: re.Match[str]) -> dict[str, Any]:
+    """An operation of fp32 alone (`tl.exp`): of what it is given, the last that was loaded is of it (`tl.exp(s - lse)`)."""
+    origins = origins_of(failure.source, failure.function)
+    for call in failure.calls():
+        if last_name(call) in FLOAT_CALLS or last_name(call) == failure.helper:
+            names = [name for each in call.args for name in failure.pointers(each, lambda n: _of_one_type(n, origins), origins)]
+            if names := [name for name in names if not failure.guess.signature[name].endswith("fp32")]:
+                return {names[-1]: "*fp32" if failure.guess.signature[names[-1]].startswith("*") else "fp32"}
+    return {}
+
+
+def _of_one_type(node: ast.expr, origins: Origins) -> list[ast.expr]:
+    """The expressions that decide of which type of floats a value is."""
+    match node:
+        case ast.Name():
+            return origins.reaching.values(node)
+        case ast.BinOp():
+            return [node.left, node.right]
+        case ast.UnaryOp():
+            return [node.operand]
+        case ast.IfExp():
+            return [node.body, node.orelse]
+        case ast.Subscript():
+            return [node.value]
+        case ast.Call() if not is_load(node) and converted(node) is None and last_name(node) in _KEEPS:
+            method = isinstance(node.func, ast.Attribute) and dotted(node.func.value) not in ("tl", "triton.language")
+            return [node.func.value, *node.args] if method and isinstance(node.func, ast.Attribute) else list(node.args)
+        case ast.Call() if not is_load(node):
+            return rearranged(node)
+    return []
+
+
+def _handed_on(node: ast.expr, origins: Origins) -> list[ast.expr]:
+    """The same, and what helpers are handed."""
+    handed = isinstance(node, ast.Call) and not (is_load(node) or converted(node) is not None or last_name(node) in FLOAT_CALLS)
+    return [*_of_one_type(node, origins), *(node.args if handed and isinstance(node, ast.Call) else ())]
+
+
+def _longer_wanted(failure: _Failure, found: re.Match[str]) -> dict[str, Any]:
+    """An item beyond the end of a guessed tuple: it has twice as many."""
+    for node in ast.walk(failure.function.node):
+        if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name) and node.lineno <= failure.line <= (node.end_lineno or 0):
+            name, value = node.value.id, failure.guess.constexprs.get(node.value.id)
+            if name in failure.constants and isinstance(value, tuple) and len(value) < LONGEST_TUPLE:
+                return {name: value * 2}
+    return {}
+
+
+def _width_wanted(failure: _Failure, found: re.Match[str]) -> dict[str, Any]:
+    """Bits that are taken for a type of another width: what is loaded is of that width."""
+    origins, kind = origins_of(failure.source, failure.function), "u8" if found.group(2) == "8" else f"i{found.group(2)}"
+    for call in failure.calls():
+        value = converted(call) if is_bitcast(call) else None
+        for each in [value] if value is not None else call.args if last_name(call) == failure.helper else []:
+            if names := failure.pointers(each, lambda n: [*_of_one_type(n, origins), *origins.passed_on(n)], origins):
+                return {names[-1]: f"*{kind}"}
+    return {}
+
+
+def _integer_wanted(failure: _Failure, found: re.Match[str]) -> dict[str, Any]:
+    """An operation of integers alone (`a & 1`, `a % n`): what was loaded for it is one."""
+    origins = origins_of(failure.source, failure.function)
+    for node in ast.walk(failure.function.node):
+        sides = [node.left, node.right] if isinstance(node, ast.BinOp) and node.lineno <= failure.line <= (node.end_lineno or 0) else []
+        sides += node.args if isinstance(node, ast.Call) and last_name(node) == failure.helper else []
+        names = [name for each in sides for name in failure.pointers(each, lambda n: _handed_on(n, origins), origins)]
+        if names := [name for name in names if re.match(r"\*(fp|bf)", failure.guess.signature[name])]:
+            return {names[-1]: "*i32"}
+    return {}
+
+
+_CORRECTIONS: tuple[tuple[str, Callable[[_Failure, re.Match[str]], dict[str, Any]]], ...] = (
+    (r"NameError\(['\"](\w+) is not defined", _unbound),
+    (r"CompileTimeAssertionFailure", _asserted),
+    (r"Expected dtype \[['\"]fp32", _float_wanted),
+    (r"invalid operands of type (\S*float\d+|bf16|fp\d+)", _integer_wanted),
+    (r"IndexError: (list|tuple) index out of range", _longer_wanted),
+    (r"Cannot bitcast data-type of size (\d+) to data-type of size (\d+)", _width_wanted),
+)
+"""What the compiler says, by a pattern of it, and what follows."""

@@ -1,0 +1,97 @@
+"""A launch with another configuration, and the grid that it then has."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from advisor.compiled.compiler.kernel import OPTION_NAMES, Target
+from advisor.compiled.guesses.descriptors import own_blocks
+from advisor.compiled.launches.launch import Inspection, KernelLaunch, request_for
+from advisor.compiled.launches.target import grid_of
+from advisor.python_source.heuristics import heuristic_values
+from advisor.python_source.launch_sites import grid_from_launches
+from advisor.system.errors import UsageError
+
+UNTOLD = object()
+"""Stands for a tensor, of which heuristics can ask only whether it is there."""
+
+
+def with_configuration(launch: KernelLaunch, constants: Mapping[str, Any], options: Mapping[str, Any]) -> KernelLaunch:
+    """A launch of which all types are given, with other constants and options, and what heuristics make of them; its grid as it was.
+
+    What heuristics do not give of the launch as it is, somebody has said, and it stays.
+    """
+    given, function = launch.given, launch.source.kernel(launch.kernel)
+    numbers = {n: v for n, v in constants.items() if given.types.get(n) not in (None, "constexpr")}
+    scalars = {**given.scalars, **numbers}
+    settled = {**given.constexprs, **{n: v for n, v in constants.items() if n not in numbers}}
+    options = {**given.options, **options}
+    passed = {name: UNTOLD for name, kind in given.types.items() if kind != "constexpr"}
+    before, _ = heuristic_values(launch.source, function, {**passed, **given.options, **given.scalars, **given.constexprs})
+    ruled, _ = heuristic_values(launch.source, function, {**passed, **options, **scalars, **settled})
+    settled |= {n: v for n, v in ruled.items() if given.types.get(n) == "constexpr" and before.get(n) == given.constexprs.get(n, v)}
+    options |= {n: v for n, v in ruled.items() if n in OPTION_NAMES}
+    return replace(launch, given=replace(given, constexprs=settled, options=options, scalars=scalars))
+
+
+def pinned(found: Inspection, tunable: frozenset[str]) -> KernelLaunch:
+    """The launch that was compiled, with all given that was guessed of it, so that another configuration of it differs in nothing else."""
+    launch, guess = found.launch, found.guess
+    given = replace(
+        launch.given,
+        types=guess.signature,
+        constexprs={**launch.given.constexprs, **guess.constexprs},
+        options=guess.options,
+        multiples=frozenset(),
+    )
+    divisible = request_for(launch, guess, found.compiled.target).divisible
+    return replace(launch, given=given, divisible=divisible, tunable=tunable)
+
+
+def own_types(launch: KernelLaunch, constants: Mapping[str, Any]) -> KernelLaunch:
+    """The launch with the blocks of its descriptors as other constants make them."""
+    now = dict(launch.given.constexprs)
+    types, _ = own_blocks(launch.source, launch.kernel, launch.given.types, [now, {**now, **constants}])
+    return replace(launch, given=replace(launch.given, types={**launch.given.types, **types[1]}))
+
+
+def grid_that_follows(launch: KernelLaunch, constants: Mapping[str, Any], num_sms: int | None) -> tuple[int, ...] | None:
+    """The grid with other constants, by the expression that was given or the file's launch; None: the grid is known as numbers alone."""
+    now = {**launch.given.scalars, **launch.given.constexprs}
+    if launch.grid_text:
+        try:
+            return grid_of(launch.grid_text, {**now, **constants}, launch.source)
+        except UsageError:
+            return None
+
+    def by_the_file(values: Mapping[str, Any]) -> tuple[int, ...] | None:
+        found = grid_from_launches(launch.source, launch.kernel, values, options=OPTION_NAMES, num_sms=num_sms)
+        return found.grid if found is not None else None
+
+    return by_the_file({**now, **constants}) if by_the_file(now) == launch.grid else None
+
+
+def grid_by_numbers(launch: KernelLaunch, now: int, then: int) -> tuple[int, ...] | None:
+    """The grid with a block of `then` in place of `now`, where one of its sizes counts such blocks: of an integer argument, of two of them
+    together or of all elements of a tensor, as it is or times something else. None: none does."""
+    numbers = [v for v in launch.given.scalars.values() if type(v) is int and v > now]
+    sizes = {*numbers, *launch.sizes.values(), *(a * b for i, a in enumerate(numbers) for b in numbers[i + 1 :])}
+    best: tuple[int, ...] | None = None
+    most = 1
+    for place, programs in enumerate(launch.grid or ()):
+        for size in sizes:
+            blocks = math.ceil(size / now)
+            if blocks > most and programs % blocks == 0:
+                grid = list(launch.grid or ())
+                grid[place] = programs // blocks * math.ceil(size / then)
+                best, most = tuple(grid), blocks
+    return best
+
+
+def warps_at_most(target: Target) -> int:
+    """Warps of a CTA of 1,024 threads, the most that a GPU starts. Sources: CUDA C++ Programming Guide, compute capabilities; HIP
+    programming guide, hardware limits."""
+    return 1024 // target.warp_size

@@ -1,0 +1,89 @@
+"""What passes one thing after another in a launch without matrix products: the cold start, and in each CTA loads, reductions, stores.
+
+A dozen constants, fitted to measured launches (`advisor train`, folder of `any_kernel`) and stored in `ceilings/kernels.json`. They see the
+compiled code and the GPU, never a kernel's name.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from advisor.gpus.hardware import GpuSpec
+from advisor.pipelines.columns import column
+from advisor.pipelines.demand import Phases
+from advisor.pipelines.schedule import DRAM_LATENCY_US, L2_LATENCY_US
+from advisor.system.resources import folder
+
+GDDR = ("6.1", "7.5", "8.6", "8.9", "12.0", "12.1")
+"""Compute capabilities whose memory is GDDR."""
+LONG_US = 25.0
+"""From which predicted latency on a launch is a long one: below, what starts it counts more than its bytes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chain:
+    """What one CTA of a launch does in turn.
+
+    Attributes:
+        rounds: Loads that wait for each other: one for all that stand outside of loops, one for each trip that loads, one for each scalar.
+        reductions: Reductions and scans over the CTA's threads.
+        from_dram: Share of the distinct bytes that DRAM moves: the rest is nearer.
+    """
+
+    rounds: float
+    reductions: float
+    from_dram: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Constants:
+    """What was fitted.
+
+    Attributes:
+        values: By name. `start`: SM-clocks until a cold GPU works, per SM, in hundreds; `amd_start_us` what AMD's runtime adds;
+            `cta_us`, `round_us`, `reduce_us`: of a CTA, of each load that waits for another, of each reduction; `dram`, `gddr`:
+            logarithm of what DRAM, and GDDR besides, sustains relative to `dram.sustained_bytes_per_us`; `dram 9.0` and `start 9.0`: of a
+            compute capability that was measured, besides.
+        errors: 10 and 90 % quantiles of log(measured / predicted) by `regime`.
+    """
+
+    values: Mapping[str, float]
+    errors: Mapping[str, tuple[float, float]]
+
+    def phases(self, chain: Chain, gpu: GpuSpec, cache: str) -> Phases:
+        """The phases of a launch on `gpu`; with a warm cache it starts as any launch does."""
+        values, own = self.values, gpu.compute_capability
+        start = values["start"] * 100 * gpu.num_sms / gpu.max_clock_mhz + values["amd_start_us"] * (gpu.vendor == "amd")
+        share = values["dram"] + values["gddr"] * (own in GDDR) + values.get(f"dram {own}", 0.0)
+        round_us = values["round_us"] * (chain.from_dram + (1 - chain.from_dram) * L2_LATENCY_US / DRAM_LATENCY_US)
+        serial = values["cta_us"] + round_us * (chain.rounds - 1) + values["reduce_us"] * chain.reductions
+        return Phases(
+            start_us=column(start * math.exp(values.get(f"start {own}", 0.0))) if cache == "cold" else None,
+            serial_us=column(max(serial, 0.0)),
+            dram_share=column(math.exp(share)),
+        )
+
+    def interval(self, us: float, gpu: GpuSpec) -> tuple[float, float]:
+        """The interval of a prediction that holds 80 % of measurements, in microseconds."""
+        low, high = self.errors[self.regime(us, gpu)]
+        return us * math.exp(low), us * math.exp(high)
+
+    def regime(self, us: float, gpu: GpuSpec) -> str:
+        """Launches whose predictions err alike: by vendor, length, and whether a GPU of this compute capability was measured."""
+        known = f"start {gpu.compute_capability}" in self.values
+        return f"{gpu.vendor}, {'long' if us >= LONG_US else 'short'}, {'known' if known else 'new'}"
+
+
+@functools.cache
+def shipped() -> Constants:
+    """The constants in `ceilings/`."""
+    return read_constants(json.loads((folder("ceilings") / "kernels.json").read_text(encoding="utf-8")))
+
+
+def read_constants(stored: Mapping[str, Mapping[str, object]]) -> Constants:
+    """The constants as they are stored."""
+    return Constants(values=stored["values"], errors={name: tuple(ends) for name, ends in stored["errors"].items()})  # type: ignore[arg-type, misc]

@@ -1,0 +1,105 @@
+"""`advisor calibrate`: rows measured on one's own GPU, put into weights as what they say of their errors there."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from advisor import pipelines
+from advisor.gpus.hardware import load_gpu
+from advisor.learned import own_rows
+from advisor.learned.estimator import LearnedPredictor
+from advisor.learned.own_predictor import features, kind_of
+from advisor.learned.weights import Weights
+from advisor.pipelines import Array
+from advisor.pipelines.from_rows import batches
+from advisor.rows.row_origin import simulated_rows
+from advisor.rows.rows import Rows
+from advisor.steps import layer_model
+from advisor.steps.layer_bound import layer_bound
+from advisor.steps.layer_features import features as layer_features
+from advisor.steps.layer_model import own_kind
+from advisor.steps.layer_rows import has_layers, layer_batches
+from advisor.steps.layer_time import layer_time
+from advisor.system.errors import NothingMatchedError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calibrated:
+    """Weights with own rows, and of each GPU and kind of launch how many these are and their mean absolute errors in percent: as the
+    weights were, and of rows left out one by one as they are; `left_out`: rows that say nothing, by reason."""
+
+    weights: Weights
+    errors: dict[tuple[str, str], tuple[int, float, float]]
+    left_out: dict[str, int]
+
+
+def calibrate(rows: Rows, weights: Weights, gpu: str | None = None) -> Calibrated:
+    """Add rows to the weights; where the weights hold some of that GPU and kind already, to these.
+
+    Args:
+        rows: Launches of any kind that `advisor predict` reads, with `latency_us`.
+        weights: To be corrected.
+        gpu: GPU of every row, in place of their column.
+
+    Raises:
+        NothingMatchedError: No kind has enough rows.
+    """
+    latency = np.asarray(rows.columns.get("latency_us", np.full(len(rows), np.nan)), dtype=np.float64).copy()
+    left_out = {"without a latency": int((~np.isfinite(latency)).sum()), "simulated, not measured": 0, "below the bound": 0}
+    simulated = simulated_rows(rows) & np.isfinite(latency)
+    latency[simulated] = np.nan
+    left_out["simulated, not measured"] = int(simulated.sum())
+    found: dict[tuple[str, str], list[tuple[Array, Array]]] = defaultdict(list)
+    for key, told, us, bound_us, chosen in _predicted(rows, weights, gpu):
+        measured = latency[chosen]
+        with np.errstate(invalid="ignore"):
+            fine, below = np.isfinite(us) & (measured >= bound_us), measured < bound_us
+        left_out["below the bound"] += int(below.sum())
+        found[key].append((told[fine], np.log(measured[fine] / us[fine])))
+    own, errors = dict(weights.own), {}
+    for key, parts in found.items():
+        told, error = (np.concatenate([part[i] for part in parts]) for i in (0, 1))
+        before = own.get(key)
+        if before is not None and before.features.shape[1] == told.shape[1]:
+            told, error = np.concatenate([before.features, told]), np.concatenate([before.errors, error])
+        if error.size < own_rows.LEAST:
+            left_out[f"of fewer than {own_rows.LEAST} of their kind ({' '.join(key)})"] = error.size
+            continue
+        own[key] = own_rows.of_rows(told, error)
+        errors[key] = (len(own[key]), _mape(own[key].errors), _mape(own[key].left_out))
+    if not errors:
+        reasons = ", ".join(f"{count} {why}" for why, count in left_out.items() if count)
+        raise NothingMatchedError(
+            f"{rows.path}: nothing to learn from", reasons or "no rows", f"{own_rows.LEAST} measured rows of a kind", "measure more"
+        )
+    kept = {name: values for name, values in weights.silicon.items() if not name.startswith(own_rows.PREFIX)}
+    return Calibrated(weights=replace(weights, silicon=kept | own_rows.arrays(own)), errors=errors, left_out=left_out)
+
+
+def _mape(errors: Array) -> float:
+    return float(100 * np.abs(np.expm1(-errors)).mean())
+
+
+def _predicted(rows: Rows, weights: Weights, gpu: str | None) -> Iterator[tuple[tuple[str, str], Array, Array, Array, Array]]:
+    """Of each batch: GPU and kind, features [n, f], prediction and bound in microseconds [n], and the numbers of its rows [n]."""
+    predictor = LearnedPredictor(weights)
+    for batch in batches(rows, load_gpu, gpu):
+        problem, configuration = batch.problem, batch.configuration
+        us = predictor.predict(problem, configuration, batch.gpu).us
+        bound = pipelines.bound(pipelines.work(problem, batch.gpu), batch.gpu, problem.cache).us
+        told = features(problem, configuration, batch.gpu, np.where(np.isfinite(us), us, 1.0))
+        yield (batch.gpu.name, kind_of(problem, configuration is not None)), told, us, bound, batch.rows
+    model = layer_model.load(weights.silicon)
+    if model is None or not has_layers(rows):
+        return
+    for batch in layer_batches(rows, replace(model, own={}), load_gpu, gpu):
+        time, kinds = layer_time(batch.launch, model.constants), batch.launch.layers.kind
+        told, bound_us = layer_features(batch.launch, time).astype(np.float64), layer_bound(batch.launch, batch.cold).us
+        us = replace(model, own={}).predict(batch.launch).us
+        for kind in np.unique(kinds).tolist():
+            mine = kinds == kind
+            yield (batch.launch.gpu.name, own_kind(kind)), told[mine], us[mine], bound_us[mine], batch.rows[mine]

@@ -1,0 +1,132 @@
+"""Measured launches of kernels of published packages: `launches.jsonl`, each compiled as it was launched."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from advisor.compiled.analysis import KernelAnalysis, kernel_analysis
+from advisor.compiled.compiler.kernel import Target
+from advisor.compiled.compiler.pool import Pool
+from advisor.compiled.demand.counted import Counted
+from advisor.compiled.launches.launch import inspect_launch
+from advisor.compiled.launches.records import kernel_launch
+from advisor.gpus.hardware import GpuSpec, load_gpu
+from advisor.python_source.source import SourceFile, read_source
+from advisor.rows.launches import recorded_launch
+from advisor.system.errors import AdvisorError, InputError
+from advisor.system.reading import read_text
+from advisor.training.published_kernels.releases import Release, releases
+
+FILE = "launches.jsonl"
+LIMIT_BYTES = 256_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """One launch: the GPU, the kernel, its latency in microseconds, and what was found of the compiled code."""
+
+    gpu: GpuSpec
+    kernel: str
+    us: float
+    analysis: KernelAnalysis
+
+
+def is_layout(path: Path | str) -> bool:
+    """Whether a folder holds measured launches of this kind."""
+    return (Path(path) / FILE).is_file()
+
+
+def read(
+    paths: Iterable[Path | str], exclude_gpus: Iterable[str] = (), progress: Callable[[str], None] = lambda text: None
+) -> list[Measured]:
+    """The launches of some folders, compiled; those that cannot be are told to `progress`.
+
+    Raises:
+        InputError: A line is none, or nothing is left.
+    """
+    found: list[Measured] = []
+    packages: dict[str, list[Release]] = {}
+    counted = Counted()
+
+    def compiled(row: dict[str, Any]) -> Measured | str:
+        gpu = load_gpu(row["gpu"])
+        try:
+            row, source = as_defined(row, packages[_package(row)])
+            launch = kernel_launch(recorded_launch("0", row, 1, [], [], {}), source)
+            inspection = inspect_launch(launch, Target.of(gpu), pool, counted=counted)
+            analysis = kernel_analysis(inspection, gpu, row["cache"])
+        except AdvisorError as error:
+            return f"{row['kernel']} on {gpu.name}: left out: {error}"
+        return Measured(gpu=gpu, kernel=row["kernel"], us=float(row["measured_us"]), analysis=analysis)
+
+    excluded = frozenset(exclude_gpus)
+    for path in paths:
+        rows = [row for row in _rows(Path(path) / FILE) if load_gpu(row["gpu"]).name not in excluded]
+        for package in sorted({_package(row) for row in rows} - packages.keys()):
+            packages[package] = releases(package, progress)
+        progress(f"compiling {len(rows)} launches of {', '.join(sorted(packages))}")
+        with Pool() as pool, ThreadPoolExecutor(max_workers=pool.size) as threads:
+            for each in threads.map(compiled, rows):
+                if isinstance(each, str):
+                    progress(each)
+                else:
+                    found.append(each)
+    if not found:
+        raise InputError("no measured launch that can be compiled", None, f"a folder with {FILE}")
+    return found
+
+
+REQUIRED = ("gpu", "kernel", "file", "as_of", "signature", "constexprs", "arguments", "tensors", "contents", "grid", "cache", "measured_us")
+
+
+def _rows(path: Path) -> list[dict[str, Any]]:
+    text = read_text(path, FILE, "measured launches", LIMIT_BYTES)
+    try:
+        rows = [json.loads(line) for line in text.splitlines()]
+    except ValueError as error:
+        raise InputError(f"{path}: a line is not JSON", str(error), "one measured launch a line") from None
+    for number, row in enumerate(rows, 1):
+        lacking = REQUIRED if not isinstance(row, dict) else [key for key in REQUIRED if key not in row]
+        if lacking:
+            raise InputError(f"{path}: line {number} is no measured launch", f"without {', '.join(lacking)}", ", ".join(REQUIRED))
+    return rows
+
+
+def _package(row: Mapping[str, Any]) -> str:
+    return str(row["file"]).partition("/")[0]
+
+
+def as_defined(row: dict[str, Any], candidates: Iterable[Release]) -> tuple[dict[str, Any], SourceFile]:
+    """A launch as the release defines its kernel that fits it best, nearest to its date among equals, and the file.
+
+    Kernels change between releases: a constant that the release does not take is dropped, and where as many arguments are left, those
+    of other names are taken by their places. A kernel that is said to be of the newest code, and is not in it, is of the oldest that fits.
+
+    Raises:
+        InputError: No release has the kernel.
+    """
+    fits = []
+    for release in candidates:
+        path = release.folder / row["file"]
+        if path.is_file() and row["kernel"] in (source := read_source(path)).definitions:
+            parameters = [p.name for p in source.kernel(row["kernel"]).parameters]
+            given = [name for name, kind in row["signature"].items() if name in parameters or kind != "constexpr"]
+            own = dict(zip(given, parameters, strict=False))
+            if len(given) != len(parameters) or any(a != b and (a in parameters or b in given) for a, b in own.items()):
+                own = {name: name for name in given if name in parameters}
+            fits.append((len(parameters) + len(row["signature"]) - 2 * len(own), release.built, own, source))
+    if not fits:
+        raise InputError(f"no release has {row['kernel']} in {row['file']}")
+    least = min(missing for missing, *_ in fits)
+    newest = row["as_of"] == "HEAD"
+    when = date.fromisoformat("9999-12-31" if not least else "0001-01-01") if newest else date.fromisoformat(row["as_of"])
+    _, _, own, source = min((fit for fit in fits if fit[0] == least), key=lambda fit: abs(fit[1] - when))
+    tables = ("signature", "constexprs", "arguments", "tensors", "contents")
+    renamed = {key: {own[name]: value for name, value in row[key].items() if name in own} for key in tables}
+    return {**row, **renamed}, replace(source)

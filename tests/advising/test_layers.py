@@ -1,0 +1,100 @@
+"""The layers that a table's products belong to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import advisor
+from advisor.gpus.hardware import load_gpu
+from advisor.pipelines import bound, problem_batch, token_draws, work
+from advisor.rendering.markdown import to_markdown
+from advisor.rendering.page import to_html
+from advisor.rendering.terminal import to_text
+from advisor.result.schema import Problem
+from advisor.system.errors import InputError
+from tests.cli.command_line import table
+
+SMALL = {"BLOCK_SIZE_M": 64, "BLOCK_SIZE_N": 64, "BLOCK_SIZE_K": 32, "GROUP_SIZE_M": 8, "num_warps": 4, "num_stages": 3}
+MODEL = {"hidden_size": 2048, "top_k": 8, "tokens": (64, 4096)}
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory) -> Path:
+    return table(tmp_path_factory.mktemp("t"), {"64": SMALL, "4096": SMALL}, "E=128,N=768,device_name=NVIDIA_H200.json")
+
+
+@pytest.fixture(scope="module")
+def result(path) -> advisor.Result:
+    return advisor.advise(path, **MODEL)
+
+
+def test_layers_stand_beside_their_products(result):
+    assert [layer.id for layer in result.layers] == ["layer-M64", "layer-M4096"]
+    by_id = {launch.id: launch for launch in result.launches}
+    for layer in result.layers:
+        assert layer.routing == "random"
+        products = [by_id[name] for name in layer.launches]
+        assert [launch.problem.op for launch in products] == ["w13", "w2"]
+        assert layer.bound.us <= layer.ceiling.us <= layer.predicted.us
+        assert sum(layer.parts.values()) == pytest.approx(layer.predicted.us)
+        assert layer.predicted.us > 0.8 * sum(launch.predicted.us for launch in products)
+    large = result.layers[1]
+    assert large.recommended.us < 0.8 * large.predicted.us  # 64x64x32 is slow on Hopper
+    action = max(result.actions, key=lambda each: each.saving_us)
+    assert "layer" in action.detail
+
+
+def test_every_surface_shows_them(result):
+    text, page, markdown = to_text(result), to_html(result), to_markdown(result)
+    assert "random routing" in text and "with the recommended (saves" in text
+    assert 'id="layers"' in page and "random routing" in page
+    assert "| layer, vLLM" in markdown
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "gpu,op,M,E,topk,H,N,latency_us\nH200,layer,64,128,8,2048,768,321.5\n",
+        "Namespace(model='Qwen3')\nBatch size: 64, config: {'BLOCK_SIZE_M': 64}\nKernel time: 321.50 us\n",
+    ],
+    ids=["rows", "benchmark_moe"],
+)
+def test_measured_layers_are_taken(path, tmp_path, text):
+    measured = tmp_path / "measured.txt"
+    measured.write_text(text)
+    found = advisor.advise(path, **MODEL, measured=measured)
+    assert found.layers[0].measured.us == 321.5
+    assert found.layers[1].measured is None
+    assert all(launch.measured is None for launch in found.launches)
+
+
+def test_routing_is_random_unless_it_is_said(path, result):
+    balanced = advisor.advise(path, **MODEL, routing="balanced")
+    skewed = advisor.advise(path, **MODEL, routing="power_law:1.2")
+    assert {launch.problem.distribution for launch in result.launches} == {"random"}
+    assert {launch.problem.distribution for launch in balanced.launches} == {None}
+    # At M = 64 balanced routing uses all 128 experts; random routing nearly all.
+    assert result.launches[0].bound.us < balanced.launches[0].bound.us
+    assert skewed.layers[0].routing == "power_law:1.2"
+    with pytest.raises(InputError):
+        advisor.advise(path, **MODEL, routing="power_law:x")
+
+
+def test_nearly_every_draw_stays_above_the_bound():
+    gpu, rng = load_gpu("H200"), np.random.default_rng(0)
+    sizes = {"M": 8, "E": 64, "topk": 6, "H": 4096, "N": 1024}
+    least = bound(work(problem_batch([Problem(family="fused_moe", op="w13", sizes=sizes, distribution="random")]), gpu), gpu, "cold").us[0]
+    below = 0
+    for _ in range(300):
+        chosen = np.concatenate([rng.permutation(64)[:6] for _ in range(8)])
+        drawn = Problem(family="fused_moe", op="w13", sizes=sizes, routing=tuple(np.bincount(chosen, minlength=64).tolist()))
+        below += bound(work(problem_batch([drawn]), gpu), gpu, "cold").us[0] < least
+    assert below <= 6
+
+
+def test_one_token_uses_its_experts_and_no_fewer():
+    one = np.ones(1)
+    assert token_draws.loads(one, 64 * one, 6 * one, one, token_draws.RANDOM * one).least_used[0] == pytest.approx(6)

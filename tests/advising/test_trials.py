@@ -1,0 +1,95 @@
+"""Where a kernel has one configuration, others are tried: its blocks, warps and stages, with the grid that follows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from advisor.advising.of_compiled import advise_compiled
+from advisor.advising.trials import DOUBT
+from advisor.compiled.launches.configured import grid_by_numbers
+from advisor.compiled.launches.launch_options import LaunchOptions, one_launch
+from advisor.gpus.hardware import load_gpu
+from advisor.python_source.source import read_source
+from advisor.result.schema import Configuration, Result
+
+H100 = load_gpu("H100")
+SCALE = """
+import triton
+import triton.language as tl
+
+@triton.jit
+def scale(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y_ptr + at, 2 * tl.load(x_ptr + at, mask=at < n), mask=at < n)
+
+@triton.jit
+def rows(x_ptr, y_ptr, WIDTH: tl.constexpr):
+    at = tl.program_id(0) * WIDTH + tl.arange(0, WIDTH)
+    tl.store(y_ptr + at, 2 * tl.load(x_ptr + at))
+"""
+N = 2**24
+
+
+def advised(folder: Path, kernel: str, grid: str, seconds: float = 60.0, **constants: int) -> Result:
+    path = folder / "scale.py"
+    path.write_text(SCALE)
+    asked = LaunchOptions(constexprs=constants, arguments={"n": N} if kernel == "scale" else {}, grid=grid)
+    return advise_compiled(f"{path}::{kernel}", H100, cache="cold", command="", asked=asked, try_s=seconds)
+
+
+def said(result: Result, words: str) -> str:
+    return next((text for text in result.verdict.unknowns if words in text), "")
+
+
+@pytest.mark.parametrize("grid", ["cdiv(n, BLOCK)", str(N // 128)])
+def test_the_grid_follows_the_block(tmp_path: Path, grid: str) -> None:
+    """As an expression, or as the number of blocks in the size that is given."""
+    result = advised(tmp_path, "scale", grid, BLOCK=128)
+    (launch,), (search,) = result.launches, result.searches
+    assert launch.configuration is not None and launch.configuration.parameters == {"BLOCK": 128}
+    assert launch.recommendation is not None and launch.predicted is not None and launch.ceiling is not None
+    # 131,072 programs of 128 elements take longer to start than the bytes to move; what is left is 67 MB through DRAM.
+    assert launch.recommendation.speedup > 1.5 and launch.ceiling.us == pytest.approx(2 * 2 * N / 3.35e6 * 1.2, rel=0.25)
+    blocks = {trial.configuration.parameters["BLOCK"] for trial in search.trials}
+    assert {64, 128, 256, 512} <= blocks
+    config = launch.recommendation.triton_config
+    assert config.startswith('triton.Config({"BLOCK": ') and config == result.actions[0].snippet
+    assert str(len(search.trials)) in said(result, "configurations were tried")
+
+
+def test_what_changes_the_work_is_left_alone(tmp_path: Path) -> None:
+    """A row's width is no block, and what is tried of the warps is within the doubt: the sentence says both."""
+    result = advised(tmp_path, "rows", "16384", WIDTH=1024)
+    assert "WIDTH is left alone" in said(result, "left alone")
+    (launch,), (search,) = result.launches, result.searches
+    assert {trial.configuration.num_warps for trial in search.trials} > {4} and launch.recommendation is None
+    assert all(trial.configuration.parameters == {} for trial in search.trials)
+    least = min(trial.predicted_us for trial in search.trials if trial.predicted_us is not None)
+    assert launch.predicted is not None and launch.predicted.us < DOUBT * least
+    assert "none is predicted to be faster" in said(result, "configurations were tried")
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.01])
+def test_without_time_nothing_is_tried(tmp_path: Path, seconds: float) -> None:
+    result = advised(tmp_path, "scale", "cdiv(n, BLOCK)", seconds, BLOCK=128)
+    assert not result.searches and result.launches[0].ceiling is None
+
+
+@pytest.mark.parametrize(
+    ("sizes", "grid", "then"),
+    [({"n": 1000}, (16,), (32,)), ({"n": 1000}, (3, 48), (3, 96)), ({"n": 1000}, (7,), None), ({"w": 320, "h": 100}, (500,), (1000,))],
+)
+def test_a_grid_of_numbers_follows_by_what_it_counts(tmp_path: Path, sizes: dict[str, int], grid: tuple[int, ...], then: Any) -> None:
+    path = tmp_path / "k.py"
+    path.write_text(SCALE.replace("n, BLOCK", ", ".join(sizes) + ", BLOCK").replace("< n", f"< {next(iter(sizes))}"))
+    asked = LaunchOptions(constexprs={"BLOCK": 64}, arguments=sizes, grid=",".join(map(str, grid)))
+    assert grid_by_numbers(one_launch(read_source(path), "scale", asked), 64, 32) == then
+
+
+def test_configurations_are_named_as_they_are_pasted(tmp_path: Path) -> None:
+    asked = advised(tmp_path, "scale", "cdiv(n, BLOCK)", BLOCK=1024)
+    tried = [trial.configuration for trial in asked.searches[0].trials]
+    assert tried[0] == Configuration(parameters={"BLOCK": 1024}) and len(set(map(str, tried))) == len(tried)

@@ -1,0 +1,218 @@
+"""Both versions of a kernel are judged at one launch: known on either side, at typical sizes, with the flags that show a change."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from advisor.comparison.kernels import resources
+from advisor.comparison.kernels.guards import touched
+from advisor.comparison.kernels.kernel_version import versions
+from advisor.comparison.kernels.one_launch import both_launches, closest
+from advisor.comparison.kernels.resources import Compiling, alike_configurations
+from advisor.comparison.kernels.typical_sizes import typical_size
+from advisor.comparison.settings import KernelSettings, read_settings
+from advisor.gpus.hardware import load_gpu
+from advisor.python_source.source import parse_source
+from advisor.rendering.comparison_markdown import to_comment
+from advisor.result.schema import Configuration
+
+from .repository import compared_files
+
+H100 = load_gpu("H100")
+KERNEL = """
+import triton
+import triton.language as tl
+
+@triton.jit
+def scale(x_ptr, out_ptr, n_rows, n_cols, BLOCK: tl.constexpr, DOUBLE: tl.constexpr):
+    row = tl.program_id(0)
+    offsets = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + row * n_cols + offsets, mask=offsets < n_cols)
+    if DOUBLE:
+        x = x * 2.0
+    tl.store(out_ptr + row * n_cols + offsets, x, mask=offsets < n_cols)
+
+def settings(n):
+    block = triton.next_power_of_2(n)
+    return block, 8 if block >= 2048 else 4
+
+def run(x, out, double=False):
+    n_rows, n_cols = x.shape
+    block, warps = settings(n_cols)
+    scale[(n_rows,)](x, out, n_rows, n_cols, block, double, num_warps=warps)
+"""
+
+
+def version(text, name="scale"):
+    return versions(parse_source(text, "k.py").on(*H100.triton_target[:2]), {})[name]
+
+
+def launched(old, new, **more):
+    found = both_launches((version(old), version(new)), (None, None), H100, "bf16", None, more.pop("said", KernelSettings()), **more)
+    return [each.launch for each in found]
+
+
+@pytest.mark.parametrize(
+    ("become", "blocks", "warps"),
+    [
+        (("num_warps=warps", "num_warps=warps"), (4096, 4096), (8, 8)),
+        (("num_warps=warps", "num_warps=chosen(x)"), (4096, 4096), (8, 8)),  # known on one side alone
+        (("    block, warps", "    block = min(64, 4 * n_cols)\n    _, warps"), (4096, 64), (8, 8)),  # computed from the problem
+        (("block, double", "tuned(x), double"), (4096, 4096), (8, 8)),
+    ],
+)
+def test_what_is_known_on_one_side_counts_for_both(become, blocks, warps):
+    base, head = launched(KERNEL, KERNEL.replace(*become))
+    assert (base.given.constexprs["BLOCK"], head.given.constexprs["BLOCK"]) == blocks
+    assert (base.given.options["num_warps"], head.given.options["num_warps"]) == warps
+    assert base.grid == head.grid == (8192,) and base.given.scalars["n_cols"] == 4096
+
+
+def test_what_advisor_toml_says_goes_before_what_is_typical():
+    text = 'kernels."k.py::scale" = {args = {n_cols = 512, n_rows = 7}, grid = "n_rows"}'
+    (said,) = read_settings(text.encode()).kernels.values()
+    base, head = launched(KERNEL, KERNEL, said=said)
+    assert head.given.constexprs["BLOCK"] == 512 and head.given.options["num_warps"] == 4 and base.grid == (7,)
+
+
+BACKWARD = """
+@triton.jit
+def scale_back(x_ptr, n_rows, n_cols, BLOCK: tl.constexpr):
+    offsets = tl.arange(0, BLOCK)
+    tl.store(x_ptr + tl.program_id(0) * n_cols + offsets, 0.0, mask=offsets < n_cols)
+
+def backward(ctx, x):
+    scale_back[(x.shape[0],)](x, x.shape[0], x.shape[1], ctx.block, num_warps=ctx.warps)
+"""
+
+
+def test_what_is_handed_from_elsewhere_is_as_in_other_launches_of_the_file():
+    one = version(KERNEL + BACKWARD, "scale_back")
+    base, _ = both_launches((one, one), (None, None), H100, "bf16", None, KernelSettings())
+    assert (base.launch.given.constexprs["BLOCK"], base.launch.given.options["num_warps"]) == (4096, 8)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "flags"),
+    [
+        ("x * 2.0", "x + x", {"DOUBLE": True}),
+        ("    if DOUBLE:\n        x = x * 2.0\n", "    x = x * 3.0 if DOUBLE else x\n", {"DOUBLE": True}),
+        ("    if DOUBLE:\n", "    if not DOUBLE:\n        x = -x\n    if DOUBLE:\n", {"DOUBLE": False}),
+        (", DOUBLE: tl.constexpr", ", DOUBLE: tl.constexpr, MODE: tl.constexpr = 0", {}),
+        ("    if DOUBLE:\n", "    if BLOCK == 128:\n        x = -x\n    if DOUBLE:\n", {"BLOCK": 128}),
+        ("x = tl.load(", "x = 1.0 * tl.load(", {}),
+    ],
+)
+def test_the_flags_of_what_changed(old, new, flags):
+    found = touched(version(KERNEL), version(KERNEL.replace(old, new, 1)))
+    assert found.flags == flags and bool(found.lines) is ("MODE" not in new)
+
+
+def test_a_flag_that_is_gone_is_not_set():
+    without = (
+        KERNEL.replace("    if DOUBLE:\n        x = x * 2.0\n", "").replace(", DOUBLE: tl.constexpr", "").replace("block, double", "block")
+    )
+    assert touched(version(KERNEL), version(without)).flags == {}
+
+
+def tuned(*warps, body="pass"):
+    listed = tuple(Configuration(parameters={"B": 64}, num_warps=count) for count in warps)
+    node = parse_source(f"def k():\n    {body}\n", "k.py").tree.body[0]
+    return SimpleNamespace(configurations=listed, function=SimpleNamespace(autotune=object(), node=node))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "same_body", "warps"),
+    [
+        ((2, 4, 8), (8, 16), False, (8, 8)),  # one that both try
+        ((2, 4), (2, 8), True, (4, 8)),  # the lists are all that changed
+        ((2,), (8,), False, (2, 8)),
+    ],
+)
+def test_the_same_configuration_is_compiled_on_both_sides(old, new, same_body, warps):
+    former, chosen = alike_configurations(tuned(*old), tuned(*new, body="pass" if same_body else "return"))
+    assert ((former or chosen).num_warps, chosen.num_warps) == warps
+
+
+def test_a_list_that_gave_way_to_one_launch_is_compared_at_the_nearest_of_its_configurations():
+    launch, _ = launched(KERNEL, KERNEL)
+    assert closest(tuned(2, 4, 8).configurations, launch, H100).num_warps == 8
+
+
+@pytest.mark.parametrize(
+    ("name", "kernel", "others", "size"),
+    [
+        ("n_cols", "row_norm", (), 4096),
+        ("n_cols", "cross_entropy_kernel", (), 128_256),
+        ("K", "chunk_fwd", (), 128),
+        ("K", "matmul", ("M", "N", "K"), 4096),
+        ("k", "attention", (), None),  # a tensor, most likely
+        ("BT", "chunk_fwd", (), None),  # a block
+        ("seqlen_q", "attention", (), 4096),
+        ("ignore_index", "cross_entropy_kernel", (), None),
+    ],
+)
+def test_sizes_that_nothing_says_are_typical_large_ones(name, kernel, others, size):
+    assert typical_size(name, kernel, others) == size
+
+
+def test_a_kernel_of_ones_own_is_predicted_with_its_doubt_and_with_what_changed(repository, predictor):
+    pytest.importorskip("triton")
+    head = KERNEL.replace("x * 2.0", "x * tl.exp(x.to(tl.float32))")
+    found = compared_files(repository, predictor, {"k.py": KERNEL}, {"k.py": head}, compiling=True)
+    (subject,) = found.subjects
+    (row,), (compiled,) = subject.static, subject.resources
+    assert row.label == "grid 8192, typical n_rows=8192 n_cols=4096" and row.head.predicted.low_us < row.head.predicted.us
+    assert "DOUBLE=True" in compiled.label and compiled.base.instruction_mix != compiled.head.instruction_mix
+    assert "Compiled with DOUBLE=True, for the changed lines to be there." in subject.notes
+    assert subject.hint == 'kernels."k.py::scale" = {args = {n_cols = 4096, n_rows = 8192}}' and subject.hint in to_comment(found)
+    assert found.gpus == ("H100",) and subject.line == 6
+
+
+def test_nothing_is_said_of_lines_that_no_launch_here_compiles(repository, predictor):
+    pytest.importorskip("triton")
+    base = KERNEL.replace("    if DOUBLE:", "    if BLOCK > 2 ** 20:\n        x = -x\n    if DOUBLE:")
+    found = compared_files(repository, predictor, {"k.py": base}, {"k.py": base.replace("x = -x", "x = x + 1")}, compiling=True)
+    (row,), (compiled,) = found.subjects[0].static, found.subjects[0].resources
+    assert compiled.reason == "As it is launched here the compiler leaves out what changed (line 11): nothing is said of it."
+    assert row.verdict == "within-doubt" and "the same resources" not in to_comment(found)
+
+
+def test_the_work_of_programs_of_other_sizes_is_counted_alike(repository, predictor):
+    pytest.importorskip("triton")
+    flat = KERNEL.replace("row * n_cols + ", "row * BLOCK + ").replace("(n_rows,)", "(triton.cdiv(x.numel(), block),)")
+    flat = flat.replace("block, warps = settings(n_cols)", "block, warps = 1024, 4").replace("n_rows, n_cols, block", "1, x.numel(), block")
+    flat = flat.replace("    offsets = tl.arange(0, BLOCK)", "    offsets = row * 0 + tl.arange(0, BLOCK)")
+    found = compared_files(repository, predictor, {"k.py": flat}, {"k.py": flat.replace("1024, 4", "256, 4")}, compiling=True)
+    (compiled,) = found.subjects[0].resources
+    assert compiled.label.startswith("BLOCK=1024 → 256") and compiled.work == pytest.approx(0.25, rel=0.01)
+    assert "instructions \\(for the same work\\)" in to_comment(found)
+
+
+@pytest.mark.parametrize(("compiling", "said"), [(Compiling(left=1), "compilations of one"), (Compiling(until=0.0), "s of one")])
+def test_the_budget_of_a_comparison_is_kept_and_said(compiling, said):
+    found = resources.judged("k", tuned(4), tuned(8), {}, [H100], compiling, "bf16")
+    assert not found.rows and len(found.notes) == 1 and said in found.notes[0] and "H100" in found.notes[0]
+
+
+def test_kernels_of_other_vendors_are_not_compiled(repository, predictor):
+    paths = ("ops/backends/_ascend/k.py", "runtime/_kunlunxin/k.py")
+    base = dict.fromkeys(paths, KERNEL)
+    found = compared_files(repository, predictor, base, dict.fromkeys(paths, KERNEL.replace("2.0", "3.0")), compiling=True)
+    assert len(found.subjects) == 2 and not any(subject.resources for subject in found.subjects)
+    assert all(any(note.startswith("Not compiled for H100: by its path it is for ") for note in each.notes) for each in found.subjects)
+
+
+def test_of_both_versions_the_same_is_taken_of_strides_that_nothing_gives(repository, predictor):
+    """Compiled with other alignments, a comment would be worth a fifth of the registers."""
+    pytest.importorskip("triton")
+    strided = KERNEL.replace("n_rows, n_cols, BLOCK", "n_rows, n_cols, stride_x, stride_out, BLOCK").replace(
+        "row * n_cols", "row * stride_x"
+    )
+    strided = strided.replace("out_ptr + row * stride_x", "out_ptr + row * stride_out").replace("    scale[(n_rows,)](", "    launcher(")
+    head = strided.replace("    row = tl.program_id(0)\n", "    row = tl.program_id(axis=0)\n")
+    found = compared_files(repository, predictor, {"k.py": strided}, {"k.py": head}, compiling=True)
+    (compiled,) = found.subjects[0].resources
+    assert compiled.base == compiled.head is not None

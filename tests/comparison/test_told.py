@@ -1,0 +1,124 @@
+"""What a comparison's surfaces lead with, where they point, and what they fold."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from advisor.comparison import Options, assemble
+from advisor.comparison.headline import counts, headline
+from advisor.comparison.settings import Settings
+from advisor.comparison.static import judge
+from advisor.rendering.comparison_markdown import to_comment
+from advisor.rendering.comparison_sarif import to_annotations, to_sarif
+from advisor.result.comparison_schema import Compared, Failure, ResourceRow, Resources, StaticSide, Subject
+from advisor.result.schema import Latency
+
+from .conftest import TABLE, entry, table
+from .repository import compared_files
+
+
+def held(spills):
+    return Resources(origin="compiled", registers_per_thread=32, spill_bytes=spills, shared_memory_bytes=0)
+
+
+def kernel(name, base=None, head=None, reason="", **more):
+    rows = ()
+    if base is not None or head is not None:
+        sides = [held(each) if each is not None else None for each in (base, head)]
+        unfinished = "no end" in reason
+        rows = (ResourceRow(kernel=name, gpu="H100", label="", base=sides[0], head=sides[1], reason=reason, unfinished=unfinished),)
+    return Subject(kind="kernel", title=f"k.py::{name}", path="k.py", change=more.pop("change", "modified"), resources=rows, **more)
+
+
+def said(*subjects):
+    return headline(subjects, *counts(subjects)).partition("; Compiled resources")[0]
+
+
+def test_a_headline_leads_with_what_is_certain_and_large():
+    lost = kernel("lost", 0, None, "head: it does not compile")
+    again = kernel("again", None, 0, "base: it does not compile")
+    tuned = kernel("tuned", configurations_added=("a", "b"), configurations_removed=("c",), configurations=(18, 90))
+    parts = said(tuned, kernel("gone", 2560, 0), kernel("new", 0, 6232), kernel("more", 8, 16), again, lost).split("; ")
+    assert [part.partition(" (")[0].partition(":")[0] for part in parts] == [
+        "1 kernel no longer compiles with what is known of its launches",
+        "1 kernel compiles again",
+        "New or more spills",
+        "Spills gone or fewer",
+        "Other configurations to tune over",
+    ]
+    assert parts[2].endswith("new on H100 0 → 6,232 B per thread, more on H100 8 → 16 B per thread") and "2,560 → 0 B" in parts[3]
+    assert parts[4].endswith("tuned (18 → 90)")
+
+
+def test_what_did_not_end_no_longer_compiles_is_not_said():
+    assert "compile" not in said(kernel("slow", 0, None, "head: slow was not compiled; got no end after 20 s")).lower().replace(
+        "compiled", ""
+    )
+
+
+def latency(us, spread):
+    return StaticSide(
+        configuration=None, source="", predicted=Latency(us=us, origin="predicted", source="", low_us=us / spread, high_us=us * spread)
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "spread", "verdict"),
+    [
+        (1.03, 1.35, "predicted-unchanged"),
+        (1.12, 1.35, "within-doubt"),
+        (0.88, 1.35, "within-doubt"),
+        (1.12, 1.05, "predicted-regressed"),
+        (1.5, 1.35, "predicted-regressed"),
+        (0.5, 1.35, "predicted-improved"),
+    ],
+)
+def test_a_difference_within_the_models_doubt_is_no_verdict(change, spread, verdict):
+    assert judge(latency(100.0, spread), latency(100.0 * change, spread), in_base=True)[0] == verdict
+
+
+def assembled(*subjects, **more):
+    return assemble(Compared(label="a"), Compared(label="b"), subjects, Options(), Settings(), _Named(), (), **more)
+
+
+class _Named:
+    name = "model"
+
+
+def test_results_stand_at_the_lines_they_are_about():
+    failing = kernel("bad", failures=(Failure(condition="failed", what="on H100", reason="it does not compile: 100 %", line=12),), line=7)
+    found = assembled(failing, kernel("wide", 0, 64, line=30))
+    results = json.loads(to_sarif(found))["runs"][0]["results"]
+    assert [(each["ruleId"], each["locations"][0]["physicalLocation"]["region"]["startLine"]) for each in results] == [
+        ("failed", 12),
+        ("spills", 30),
+    ]
+    lines = to_annotations(found).splitlines()
+    assert lines[0] == "::error file=k.py,line=12,title=failed::bad on H100: it does not compile: 100 %25"
+    assert lines[1].startswith("::warning file=k.py,line=30,title=spills::wide with ")
+
+
+def test_an_entry_of_a_table_is_pointed_at(repository, predictor):
+    files = [{TABLE: table(M1=entry(), M1024=entry(block)).replace('"1024"', '\n"1024"')} for block in (64, 256)]
+    (subject,) = compared_files(repository, predictor, *files).subjects
+    assert {row.label: row.line for row in subject.static} == {"M=1": 1, "M=1024": 2}
+
+
+def test_a_long_comment_folds_and_what_came_or_went_takes_a_line():
+    came = [kernel(f"came{number}", change="added") for number in range(3)]
+    found = assembled(
+        *came,
+        *(kernel(f"k{number}", 0, 0, notes=tuple(f"{number}{each} is long. " * 30 for each in "abcd")) for number in range(9)),
+        renamed=["a → b"],
+    )
+    text = to_comment(found)
+    assert len(text.partition("<details>")[0]) < 8_000 and text.count("<summary><code>k.py::k") >= 5
+    assert "- `k.py::came1`: new\n" in text and "The same under another name or in another file: `a → b`" in text
+
+
+def test_the_same_under_another_name_is_said(repository, predictor):
+    text = "import triton\nimport triton.language as tl\n\n@triton.jit\ndef one(x):\n    tl.store(x, 1)\n"
+    found = compared_files(repository, predictor, {"k.py": text}, {"k.py": text.replace("one", "other")})
+    assert not found.subjects and found.renamed == ("k.py::one → k.py::other",)

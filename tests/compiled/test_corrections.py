@@ -1,0 +1,116 @@
+"""Guesses that the compiler's words correct, one at a time, and tuples."""
+
+from typing import Any
+
+import pytest
+
+from advisor.compiled.compiler.kernel import Target
+from advisor.compiled.guesses.corrections import corrections
+from advisor.compiled.guesses.inference import Given, guesses
+from advisor.compiled.launches.launch import inspect_launch
+from advisor.compiled.launches.launch_options import LaunchOptions, one_launch
+from advisor.compiled.launches.written_values import assignments, numbers, signature
+from advisor.python_source.source import SourceFile, parse_source
+from advisor.system.errors import UsageError
+from tests.compiled.shared_pool import POOL
+
+HEAD = "import triton\nimport triton.language as tl\n\n\n@triton.jit\n"
+EITHER = """def k(x, y, z, n, wide: tl.constexpr, packed: tl.constexpr, B: tl.constexpr):
+    o = tl.program_id(0) * B + tl.arange(0, B)
+    if packed:
+        where = x + o // 2
+    elif wide:
+        where = x + o
+    v = tl.load(where, mask=o < n, other=0.0)
+    tl.store(z + o, v * tl.load(y + o, mask=o < n, other=0.0), mask=o < n)
+"""
+DECAY = """def k(q, k_, lse, out, B: tl.constexpr):
+    o = tl.arange(0, B)
+    at = o[:, None] * B + o[None, :]
+    s = tl.dot(tl.load(q + at), tl.load(k_ + at))
+    tl.store(out + at, s * tl.exp2(tl.load(lse + o) * 1.5)[:, None])
+"""
+BITS = """def k(packed, out, n, B: tl.constexpr):
+    o = tl.program_id(0) * B + tl.arange(0, B)
+    raw = tl.load(packed + o, mask=o < n, other=0)
+    tl.store(out + o, raw.to(tl.float8e5, bitcast=True).to(tl.float32), mask=o < n)
+"""
+ASSERTED = """def k(x, y, GROUPS: tl.constexpr, PER: tl.constexpr):
+    tl.static_assert(GROUPS * PER == 32)
+    o = tl.arange(0, GROUPS * PER)
+    tl.store(y + o, tl.load(x + o))
+"""
+TUPLES = """def k(x, y, steps, WEIGHTS: tl.constexpr, B: tl.constexpr):
+    o = tl.arange(0, B)
+    v = tl.load(x + tl.program_id(0) * steps[0] + o * steps[1])
+    for i in tl.static_range(len(WEIGHTS)):
+        v += WEIGHTS[i]
+    tl.store(y + tl.program_id(0) * B + o, v)
+"""
+LIMITS = """def k(x, y, n, out_dtype_min: tl.constexpr, out_dtype: tl.constexpr, B: tl.constexpr):
+    o = tl.program_id(0) * B + tl.arange(0, B)
+    v = tl.load(x + o, mask=o < n, other=0.0).to(tl.float32)
+    tl.store(y + o, tl.maximum(v, out_dtype_min).to(out_dtype), mask=o < n)
+"""
+RATIO = """def k(x, y, HEADS: tl.constexpr, GROUPS_OF: tl.constexpr, D: tl.constexpr):
+    head = tl.program_id(0) // (HEADS // D)
+    o = tl.arange(0, D)
+    tl.store(y + o, tl.load(x + head * D + o))
+"""
+
+
+def _source(body: str) -> SourceFile:
+    return parse_source(HEAD + body, "k.py")
+
+
+@pytest.mark.parametrize(
+    ("body", "types", "constants"),
+    [
+        (EITHER, {"x": "*fp16", "y": "*fp16"}, {"packed": True, "wide": False}),
+        (DECAY, {"q": "*fp16", "k_": "*fp16", "lse": "*fp32", "out": "*fp16"}, {}),
+        (BITS, {"packed": "*u8"}, {}),
+        (TUPLES, {"x": "*fp16", "steps": "(i32,i32)"}, {"WEIGHTS": (1, 1)}),
+        (LIMITS, {"x": "*fp16"}, {"out_dtype_min": 1}),
+    ],
+)
+def test_the_one_guess_that_is_wrong_is_changed(body: str, types: dict[str, str], constants: dict[str, Any]) -> None:
+    found = inspect_launch(one_launch(_source(body), "k", LaunchOptions()), Target(backend="cuda", arch=90), POOL, sass=False)
+    assert {name: found.guess.signature[name] for name in types} == types
+    assert {name: found.guess.constexprs[name] for name in constants} == constants
+    assert found.demand.accesses
+
+
+def test_an_assertion_says_what_a_guessed_constant_must_be() -> None:
+    source = _source(ASSERTED)
+    function = source.kernel("k")
+    text = "line 2 from `def k`: CompileTimeAssertionFailure: at 2:4"
+    values = next(guesses(source, function)).constexprs | corrections(text, next(guesses(source, function)), source, function, Given())
+    assert values["GROUPS"] * values["PER"] == 32
+    given = Given(constexprs={"GROUPS": 3, "PER": 5})  # is not overruled
+    assert corrections(text, next(guesses(source, function, given)), source, function, given) == {}
+
+
+def test_a_guessed_quotient_is_no_zero() -> None:
+    constants = next(guesses(_source(RATIO), _source(RATIO).kernel("k"))).constexprs
+    assert constants["HEADS"] // constants["D"] > 0
+
+
+def test_tuples_and_types_are_given_as_they_are_written() -> None:
+    source = _source(TUPLES)
+    arguments = numbers(["steps=(4096,1),n=3"], "--arg")
+    assert arguments == {"steps": (4096, 1), "n": 3}
+    assert signature("x=*fp16,steps=(i64,i32)", source, "k") == {"x": "*fp16", "steps": "(i64,i32)"}
+    with pytest.raises(UsageError, match="NAME=NUMBER"):
+        numbers(["steps=(4096,w)"], "--arg")
+    asked = LaunchOptions(arguments={"steps": (4096, 1)}, constexprs={"WEIGHTS": (3, 4, 5)}, grid="100")
+    found = inspect_launch(one_launch(source, "k", asked), Target(backend="cuda", arch=90), POOL, sass=False)
+    assert found.compiled.constexprs["steps.1"] == 1
+    assert found.demand.footprint_bytes["x"] == (99 * 4096 + 64) * 2 - 99 * (4096 - 64) * 2
+    assert not found.demand.unknown
+
+
+def test_the_name_of_a_type_is_a_type_where_one_is_meant() -> None:
+    constants = one_launch(_source(LIMITS), "k", LaunchOptions(constexprs=assignments(["out_dtype=bf16"], "--constexpr"))).given.constexprs
+    assert getattr(constants["out_dtype"], "text", "") == "tl.bfloat16"
+    dotted = _source("def k(a, s, F: tl.constexpr, N: tl.constexpr):\n    o = tl.arange(0, N)\n    tl.dot_scaled(a, s, F, a, s, F)\n")
+    assert one_launch(dotted, "k", LaunchOptions(constexprs={"F": "bf16"})).given.constexprs["F"] == "bf16"

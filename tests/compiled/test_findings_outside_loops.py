@@ -1,0 +1,144 @@
+"""Findings in code outside loops: what keeps the integer units busy, narrow accesses and their cause, blocks too large to compile."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from advisor.compiled.analysis import KernelAnalysis, kernel_analysis
+from advisor.compiled.compiler.pool import Pool
+from advisor.compiled.launches.launch import inspect_launch
+from advisor.compiled.launches.target import compile_target, make_launch
+from advisor.compiled.launches.too_large import JUDGED
+from advisor.diagnosis.compiled_rules import check_compiled
+from advisor.gpus.hardware import load_gpu
+from advisor.python_source.source import read_source
+from advisor.result.schema import Finding
+
+H100 = load_gpu("H100")
+HEAD = "import triton\nimport triton.language as tl\n\n@triton.jit{decorator}\ndef k({arguments}):\n"
+
+WIDEN = """
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    row = i // (2 * HALF)
+    col = i % (2 * HALF)
+    byte = tl.load(x_ptr + row * HALF + col // 2, mask=i < n)
+    tl.store(y_ptr + i, tl.where(col % 2 == 0, byte & 15, byte >> 4).to(tl.float16) - 8, mask=i < n)
+"""
+FLAT = """
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    byte = tl.load(x_ptr + i // 2, mask=i < n)
+    tl.store(y_ptr + i, tl.where(i % 2 == 0, byte & 15, byte >> 4).to(tl.float16) - 8, mask=i < n)
+"""
+CHANNELS = """
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    total = tl.zeros((BLOCK,), tl.float32)
+    for c in tl.static_range(4):
+        total += tl.load(x_ptr + 4 * i + c, mask=i < n, other=0).to(tl.float32)
+    tl.store(y_ptr + i, total.to(tl.uint8), mask=i < n)
+"""
+TAPS = """
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + i)
+    total = tl.zeros((BLOCK,), tl.float32)
+    for tap in range(0, 32):
+        total += x * tl.load(w_ptr + tap)
+    tl.store(y_ptr + i, total)
+"""
+COPY = """
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y_ptr + i, tl.load(x_ptr + i, mask=i < n), mask=i < n)
+"""
+PRODUCT = """
+    m, d = tl.arange(0, 64), tl.arange(0, 64)
+    total = tl.zeros((64, 64), tl.float32)
+    for at in range(0, n, 64):
+        a = tl.load(x_ptr + (tl.program_id(0) * 64 + m[:, None]) * n + at + d[None, :])
+        total += tl.dot(a, tl.load(w_ptr + (at + d[:, None]) * 64 + m[None, :]))
+    tl.store(y_ptr + tl.program_id(0) * 4096 + m[:, None] * 64 + d[None, :], total)
+"""
+XY = "x_ptr, y_ptr, n, BLOCK: tl.constexpr"
+XWY = "x_ptr, w_ptr, y_ptr, n, BLOCK: tl.constexpr"
+
+
+def found(
+    folder: Path, pool: Pool, body: str, arguments: str, types: str, grid: int, decorator: str = "", n: int = 2**24, **said: Any
+) -> tuple[dict[str, Finding], KernelAnalysis]:
+    """The findings in a kernel on an H100 by rule, and what is predicted of it."""
+    path = folder / "k.py"
+    path.write_text(HEAD.format(decorator=decorator, arguments=arguments) + body.lstrip("\n"))
+    options = {name: said.pop(name) for name in ("num_warps", "num_stages") if name in said}
+    launch = make_launch(
+        read_source(path),
+        "k",
+        types=dict(each.split("=") for each in types.split(",")),
+        arguments={"n": n},
+        constexprs={"BLOCK": 1024, **said},
+        options=options,
+        grid=(grid,),
+    )
+    inspection = inspect_launch(launch, compile_target("sm_90"), pool)
+    analysis = kernel_analysis(inspection, H100, "cold")
+    return {each.rule: each for each in check_compiled(inspection, analysis.facts, H100, analysis)}, analysis
+
+
+def test_division_of_indices_costs_what_the_flat_form_saves(tmp_path: Path, pool: Pool) -> None:
+    types, grid = "x_ptr=*u8,y_ptr=*fp16", 2**14
+    split, of_split = found(tmp_path, pool, WIDEN, XY + ", HALF: tl.constexpr", types, grid, HALF=48)
+    flat, of_flat = found(tmp_path, pool, FLAT, XY, types, grid)
+    assert of_split.predicted is not None and of_flat.predicted is not None
+    saved = split["index-arithmetic"].saving_us
+    assert saved == pytest.approx(of_split.predicted.us - of_flat.predicted.us, rel=0.2)
+    # The two lines that divide by 96.
+    assert split["index-arithmetic"].source_line in (7, 8) and "division" in split["index-arithmetic"].evidence
+    assert "index-arithmetic" not in flat
+
+
+def test_bytes_of_one_word_that_are_loaded_apart(tmp_path: Path, pool: Pool) -> None:
+    rules, _ = found(tmp_path, pool, CHANNELS, XY, "x_ptr=*u8,y_ptr=*u8", 2**14)
+    assert "4 loads of x_ptr take 1 byte each" in rules["packable-loads"].title and "tl.uint32" in rules["packable-loads"].remedy
+    one = CHANNELS.replace("static_range(4)", "static_range(1)")
+    assert "packable-loads" not in found(tmp_path, pool, one, XY, "x_ptr=*u8,y_ptr=*u8", 2**14)[0]  # what lies between is nobody's
+
+
+def test_scalars_that_every_warp_loads(tmp_path: Path, pool: Pool) -> None:
+    types = "x_ptr=*fp32,w_ptr=*fp32,y_ptr=*fp32"
+    rules, _ = found(tmp_path, pool, TAPS, XWY, types, 2**17, BLOCK=128)
+    assert rules["scalar-loads"].title == "32 scalar loads in a program, each issued by all 128 threads"
+    assert rules["scalar-loads"].source_line == 10
+    once = TAPS.replace("range(0, 32)", "range(0, 1)")
+    assert "scalar-loads" not in found(tmp_path, pool, once, XWY, types, 2**17, BLOCK=128)[0]
+
+
+@pytest.mark.parametrize(("decorator", "cause"), [('(do_not_specialize=["n"])', True), ("", False)])
+def test_do_not_specialize_is_named_as_the_cause_of_narrow_accesses(tmp_path: Path, pool: Pool, decorator: str, cause: bool) -> None:
+    rules, _ = found(tmp_path, pool, COPY, XY, "x_ptr=*fp16,y_ptr=*fp16", 2**14, decorator)
+    assert ("narrow-access" in rules) is cause
+    if cause:
+        assert rules["narrow-access"].remedy.startswith("take n out of do_not_specialize")
+    # A size that is none of 16 is narrow whatever the compiler is told.
+    other, _ = found(tmp_path, pool, COPY, XY, "x_ptr=*fp16,y_ptr=*fp16", 2**14, decorator, n=2**24 - 3)
+    assert "do_not_specialize" not in other["narrow-access"].remedy
+
+
+@pytest.mark.parametrize(("stages", "waits"), [(1, True), (3, False)])
+def test_a_loop_with_a_product_and_one_stage(tmp_path: Path, pool: Pool, stages: int, waits: bool) -> None:
+    types = "x_ptr=*fp16,w_ptr=*fp16,y_ptr=*fp32"
+    rules, _ = found(tmp_path, pool, PRODUCT, XWY, types, 132, n=4096, num_stages=stages)
+    assert ("single-stage-loop" in rules) is waits
+    if waits:
+        assert (rules["single-stage-loop"].saving_us or 0) > 0 and "num_stages=3" in rules["single-stage-loop"].remedy
+
+
+def test_a_block_beyond_the_registers_is_judged_without_compiling(tmp_path: Path, pool: Pool) -> None:
+    types = "x_ptr=*fp32,y_ptr=*fp32"
+    rules, analysis = found(tmp_path, pool, COPY, XY, types, 64, BLOCK=2**18)
+    assert analysis.inspection.compiled.metadata[JUDGED] == 2**18 and not analysis.inspection.compiled.ptx
+    assert rules["block-exceeds-registers"].title == "BLOCK of 262,144 elements: 2,048 for each of 128 threads"
+    assert (rules["block-exceeds-registers"].saving_us or 0) > 0 and "register-spills" not in rules
+    # What the code does is counted all the same: every byte once in and once out.
+    assert analysis.inspection.demand.requested_load_bytes == 4 * 2**24
+    wide, spread = found(tmp_path, pool, COPY, XY, types, 1024, BLOCK=2**14, num_warps=16)
+    assert "block-exceeds-registers" not in wide and spread.inspection.compiled.ptx

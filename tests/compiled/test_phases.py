@@ -1,0 +1,80 @@
+"""Second passes over rows, spills, and what a CTA does in turn."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from advisor.compiled.analysis import KernelAnalysis, kernel_analysis
+from advisor.compiled.launches.launch import inspect_launch
+from advisor.compiled.launches.target import compile_target, make_launch
+from advisor.compiled.phases import Chain, shipped
+from advisor.gpus.hardware import load_gpu
+from advisor.pipelines.cache import second_pass_fraction
+from advisor.python_source.source import read_source
+
+from .shared_pool import POOL
+
+TWO_PASSES = """
+import triton
+import triton.language as tl
+
+@triton.jit
+def k(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    m = -float("inf")
+    for i in range(0, n, BLOCK):
+        cols = i + tl.arange(0, BLOCK)
+        m = tl.maximum(m, tl.max(tl.load(x_ptr + row * n + cols, mask=cols < n, other=-float("inf"))))
+    for i in range(0, n, BLOCK):
+        cols = i + tl.arange(0, BLOCK)
+        tl.store(y_ptr + row * n + cols, tl.load(x_ptr + row * n + cols, mask=cols < n) - m, mask=cols < n)
+"""
+
+
+def analysed(folder: Path, n: int, rows: int) -> KernelAnalysis:
+    path = folder / "k.py"
+    path.write_text(TWO_PASSES)
+    types = {"x_ptr": "*fp32", "y_ptr": "*fp32", "n": "i32"}
+    launch = make_launch(read_source(path), "k", types=types, arguments={"n": n}, constexprs={"BLOCK": 1024}, grid=(rows,))
+    return kernel_analysis(inspect_launch(launch, compile_target("sm_90"), POOL), load_gpu("H100"), "cold")
+
+
+def test_a_second_pass_is_free_where_rows_in_flight_fit_the_l2_and_comes_from_dram_where_they_do_not(tmp_path: Path) -> None:
+    short, long = analysed(tmp_path, 1024, 65536), analysed(tmp_path, 65536, 1024)
+    for found, passes in ((short, 2), (long, 3)):  # in and out, and in again
+        assert found.asked.dram_bytes[0] == pytest.approx(passes / 2 * found.asked.compulsory_bytes[0], rel=0.02)
+        assert found.predicted is not None and found.predicted.low_us is not None and found.predicted.high_us is not None
+        assert found.bound.us < found.predicted.low_us < found.predicted.us < found.predicted.high_us
+    assert short.chain.rounds == 2 and long.chain.rounds == 128 and long.chain.reductions == 1
+    gap = math.fsum(part.us for part in long.gap_parts)
+    assert long.predicted is not None and gap == pytest.approx(long.predicted.us - long.bound.us)
+    traffic = next(part.us for part in long.gap_parts if part.cause == "traffic")
+    dram = next(each for each in long.pipelines if each.pipeline == "dram")
+    assert traffic >= dram.time_us - dram.problem_time_us  # what the second pass costs is traffic, not a slow DRAM
+
+
+@pytest.mark.parametrize(("gpu", "kept", "lost"), [("A100", 14.2e6, 28.3e6), ("RTX 3090", 4e6, 8.1e6)])
+def test_the_l2_loses_what_many_ctas_hold(gpu: str, kept: float, lost: float) -> None:
+    found = second_pass_fraction(np.array([kept, lost]), load_gpu(gpu))
+    assert found[0] == 0 and found[1] > 0.85
+
+
+def test_a_cold_start_and_a_chain_of_loads_take_their_time() -> None:
+    gpu, constants = load_gpu("H100"), shipped()
+    short, long = (constants.phases(Chain(rounds=n, reductions=0, from_dram=1.0), gpu, "cold") for n in (1, 5))
+    near = constants.phases(Chain(rounds=5, reductions=0, from_dram=0.0), gpu, "warm")
+    assert long.serial_us[0] - short.serial_us[0] == pytest.approx(4 * constants.values["round_us"])
+    assert near.start_us is None and short.serial_us[0] < near.serial_us[0] < long.serial_us[0]
+    assert short.start_us is not None and 3 < short.start_us[0] < 12
+
+
+def test_a_gpu_never_measured_has_a_wider_interval() -> None:
+    constants = shipped()
+    known, new = (constants.interval(100.0, load_gpu(name)) for name in ("MI300X", "MI355X"))
+    assert known[0] < 100 < known[1] and new[0] < 100 < new[1]
+    assert constants.regime(100.0, load_gpu("H200")) == "nvidia, long, known"  # by compute capability
+    assert constants.regime(10.0, load_gpu("L40S")) == "nvidia, short, new"
