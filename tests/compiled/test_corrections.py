@@ -47,6 +47,13 @@ TUPLES = """def k(x, y, steps, WEIGHTS: tl.constexpr, B: tl.constexpr):
         v += WEIGHTS[i]
     tl.store(y + tl.program_id(0) * B + o, v)
 """
+PARTS = """def k(parts, y, COUNT: tl.constexpr, B: tl.constexpr):
+    o = tl.arange(0, B)
+    v = tl.load(parts[0] + o)
+    for i in tl.static_range(1, COUNT):
+        v += tl.load(parts[i] + o)
+    tl.store(y + o, v)
+"""
 LIMITS = """def k(x, y, n, out_dtype_min: tl.constexpr, out_dtype: tl.constexpr, B: tl.constexpr):
     o = tl.program_id(0) * B + tl.arange(0, B)
     v = tl.load(x + o, mask=o < n, other=0.0).to(tl.float32)
@@ -71,6 +78,7 @@ def _source(body: str) -> SourceFile:
         (BITS, {"packed": "*u8"}, {}),
         (TUPLES, {"x": "*fp16", "steps": "(i32,i32)"}, {"WEIGHTS": (1, 1)}),
         (LIMITS, {"x": "*fp16"}, {"out_dtype_min": 1}),
+        (PARTS, {"parts": "(*fp16,*fp16,*fp16,*fp16)"}, {"COUNT": 4}),
     ],
 )
 def test_the_one_guess_that_is_wrong_is_changed(body: str, types: dict[str, str], constants: dict[str, Any]) -> None:

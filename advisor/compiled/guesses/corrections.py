@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from advisor.compiled.compiler.kernel import items_of
 from advisor.compiled.guesses.inference import Given, Guess
 from advisor.compiled.guesses.origins import Origins, walk
 from advisor.compiled.guesses.usage import origins_of
@@ -156,6 +157,9 @@ def _longer_wanted(failure: _Failure, found: re.Match[str]) -> dict[str, Any]:
             name, value = node.value.id, failure.guess.constexprs.get(node.value.id)
             if name in failure.constants and isinstance(value, tuple) and len(value) < LONGEST_TUPLE:
                 return {name: value * 2}
+            kinds = items_of(failure.guess.signature.get(name, ""))
+            if name in failure.types and 0 < len(kinds) < LONGEST_TUPLE:
+                return {name: f"({','.join(kinds[:1] * (2 * len(kinds)))})"}
     return {}
 
 

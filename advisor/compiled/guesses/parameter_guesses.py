@@ -71,7 +71,7 @@ def argument_type(parameter: Parameter, use: Usage, choice: Mapping[str, Any], e
         if re.fullmatch(r"\*?(i|u|fp|bf)\d+", parameter.annotation):
             return parameter.annotation
     if use.items:
-        return f"({','.join(['i32'] * use.items)})"
+        return f"({','.join([f'*{element}' if use.pointer else 'i32'] * use.items)})"
     if use.addresses:
         return "*i64"
     if use.pointer:
