@@ -83,7 +83,7 @@ def test_compare_gives_what_its_command_writes(sides, capsys, tmp_path):
 
 def test_compare_takes_conditions_of_its_gate(tmp_path):
     folder = ROOT / "tests/data/compare"
-    assert advisor.compare(folder / "before.json", folder / "after.json", fail_on=["predicted-regressed"]).gate.failed
+    assert advisor.compare(folder / "after.json", folder / "before.json", fail_on=["predicted-regressed"]).gate.failed
     assert not advisor.compare(folder / "before.json", folder / "after.json", fail_on=["failed"]).gate.failed
     with pytest.raises(AdvisorError):
         advisor.compare(folder / "before.json", folder)
