@@ -55,27 +55,29 @@ def choose(group: list[PlannedLaunch], target: Target, predictor: Predictor, lik
     """
     space, first = target.space, group[0]
     held = held_to(space, like, first.fixed)
-    problems, ceilings = [problem_batch([launch.problem]) for launch in group], {}
+    problems, first_ranked = [problem_batch([launch.problem]) for launch in group], []
     for launch, problem in zip(group, problems, strict=True):
         scores = predictor.scores(problem, space, target.gpu)
         if not np.isfinite(scores).any():
             raise NothingMatchedError(
                 f"{launch.id}: no configuration of the space fits {target.gpu.name}", None, None, "describe a smaller space"
             )
-        best = int(np.argmin(scores))
-        at_best = predictor.predict(problem, space.take(np.array([best])), target.gpu)
-        ceilings[launch.id] = (float(at_best.us[0]), configuration_at(space, best))
+        first_ranked.append(int(np.argmin(scores)))
     if held is not space or len(group) > 1:  # else that one launch's scores are those of the group
         scores = predictor.scores(problems, held, target.gpu)
     best = _closest(held, scores, first.configuration or first.untuned)
-    row = held.take(np.array([best]))
-    latencies, demands = {}, {}
-    for launch, problem in zip(group, problems, strict=True):
-        latencies[launch.id] = predicted_latency(predictor.predict(problem, row, target.gpu), predictor)
+    row, chosen = held.take(np.array([best])), configuration_at(held, best)
+    latencies, demands, ceilings = {}, {}, {}
+    for launch, problem, own in zip(group, problems, first_ranked, strict=True):
+        then = predictor.predict(problem, row, target.gpu)
+        latencies[launch.id] = predicted_latency(then, predictor)
+        if configuration_at(space, own) != chosen:
+            then = predictor.predict(problem, space.take(np.array([own])), target.gpu)
+        ceilings[launch.id] = (float(then.us[0]), configuration_at(space, own))
         demands[launch.id] = demand_totals(problem, row, target.gpu)
     table = first.table or target.table
     name = table.name if table is not None else None
-    configuration = replacement(configuration_at(held, best), first.configuration, table=name, gpu=target.gpu)
+    configuration = replacement(chosen, first.configuration, table=name, gpu=target.gpu)
     return Choice(configuration=configuration, latencies=latencies, ceilings=ceilings, demands=demands)
 
 

@@ -17,6 +17,11 @@ _TUNED = re.compile(r"(^|_)(GROUP(_SIZE)?_?[MN]?|GROUPS|SPLIT_?K|(NUM_)?(SMS?|ST
 """Names of constants that are tuned, beside blocks: they change how the work is done, and not what it is."""
 
 
+def is_tuned(name: str) -> bool:
+    """Whether a constant is part of a configuration by its name: a block, or a number that is tuned."""
+    return bool(BLOCK_NAMES.search(name) or _TUNED.search(name))
+
+
 _NAMED = ("--arg", "--constexpr", "--content")
 """Options that say something of an argument by its name."""
 
@@ -33,11 +38,7 @@ def missing_options(inspection: Inspection) -> tuple[str, ...]:
     found = [f"--arg {name}=…" for name in sorted(values) if name not in launch.given.multiples]
     # A block follows from the sizes, or is tuned; any other whole number that had to be guessed is a size, or says what is computed,
     # but for those whose guess is as good as being told.
-    constants = [
-        p.name
-        for p in launch.source.kernel(launch.kernel).parameters
-        if p.is_constexpr and not BLOCK_NAMES.search(p.name) and not _TUNED.search(p.name)
-    ]
+    constants = [p.name for p in launch.source.kernel(launch.kernel).parameters if p.is_constexpr and not is_tuned(p.name)]
     told = {*launch.given.constexprs, *guess.settled}
     found += [f"--constexpr {n}=…" for n in constants if n not in told and type(guess.constexprs.get(n)) is int]
     if launch.grid is None:

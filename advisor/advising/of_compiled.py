@@ -12,7 +12,7 @@ from advisor import __version__
 from advisor.advising.choice import NEAR_BEST
 from advisor.advising.exports import triton_config
 from advisor.advising.launch_facts import gpu_figures
-from advisor.advising.missing_options import Lacking, missing_options, options_besides, say_contents, say_missing
+from advisor.advising.missing_options import Lacking, is_tuned, missing_options, options_besides, say_contents, say_missing
 from advisor.advising.trials import DOUBT, LEAST_S, OTHER_WORK, Regrid, Trials
 from advisor.advising.verdict import verdict
 from advisor.advising.warm_cache import warm_cache
@@ -20,8 +20,18 @@ from advisor.compiled.analysis import PROBLEM_NOTE, KernelAnalysis
 from advisor.compiled.compiler.pool import Pool
 from advisor.compiled.demand.counted import Counted
 from advisor.compiled.demand.undecided import guessed_places, in_words
-from advisor.compiled.launch_report import KernelTarget, Unreadable, analyse_targets, fitting, launch_report, targets_from, until_sized
+from advisor.compiled.launch_report import (
+    KernelTarget,
+    Unreadable,
+    analyse_targets,
+    fitting,
+    launch_report,
+    targets_from,
+    targets_recorded,
+    until_sized,
+)
 from advisor.compiled.launches.launch_options import LaunchOptions
+from advisor.compiled.launches.records import heaviest, record_target
 from advisor.compiled.launches.triton_cache import UNRECORDED, staleness
 from advisor.compiled.source_lines import source_texts
 from advisor.diagnosis import WORTH_CHANGING, actions
@@ -81,7 +91,8 @@ def advise_compiled(
         UsageError, InputError: It is none of these, or nothing of it can be compiled.
         MissingDependencyError: triton is not installed.
     """
-    targets, elsewhere = fitting(targets_from(text, asked, gpu), gpu)
+    heavy, sums = heaviest(record_target(text)) if is_launch_record(text) and asked in (None, LaunchOptions()) else ([], [])
+    targets, elsewhere = fitting(targets_recorded(heavy, gpu) if heavy else targets_from(text, asked, gpu), gpu)
     # Records and caches hold what there is to know, and a file of TorchInductor's says its sizes itself.
     written = all(each.cached is None and each.launch.source.kernel(each.launch.kernel).inductor is None for each in targets)
     looked = _Looked(warnings=[elsewhere] if elsewhere else [], takes_options=written and not is_launch_record(text))
@@ -104,7 +115,7 @@ def advise_compiled(
             f"{text}: no launch could be read{why}" if remedy is None else f"{text}: no launch could be compiled{why}", None, None, remedy
         )
     launches, searches = _rated(looked)
-    unknowns = [PROBLEM_NOTE, *dict.fromkeys(text for report in launches for text in looked.unknowns[report.id])]
+    unknowns = [PROBLEM_NOTE, *sums, *dict.fromkeys(text for report in launches for text in looked.unknowns[report.id])]
     unsized = tuple(report.id for report in launches if looked.targets[report.id].launch.grid is None)
     if unsized:
         unknowns.append("Without a grid (--grid) the work of a launch is not known, so its configurations cannot be compared.")
@@ -383,16 +394,33 @@ def _predicted_us(report: LaunchReport) -> float:
 
 
 def _alike(reports: tuple[LaunchReport, ...], targets: Mapping[str, KernelTarget]) -> list[list[LaunchReport]]:
-    """Launches that differ in nothing but their configuration: with another function, type or absent argument, or one
-    tensor in place of two, the work is another."""
+    """Launches that differ in nothing but their configuration: with another function, type, absent argument or number that is not tuned,
+    other tensors, or one tensor in place of two, the work is another; so it is with another grid and the same configuration."""
     groups: dict[tuple[object, ...], list[LaunchReport]] = defaultdict(list)
     for report in reports:
         launch = targets[report.id].launch
-        constants = {name: value for name, value in launch.given.constexprs.items() if not isinstance(value, (int, str))}
-        settled = repr(sorted((name, repr(value)) for name, value in [*constants.items(), *launch.same.items()]))
-        sizes = tuple(sorted(report.problem.sizes.items()))
-        groups[(report.kernel, report.problem.op, sizes, report.problem.dtype, settled)].append(report)
-    return list(groups.values())
+        tuned = launch.tunable or {name for name in launch.given.constexprs if is_tuned(name)}
+        constants = {
+            name: value for name, value in launch.given.constexprs.items() if not isinstance(value, (int, str)) or name not in tuned
+        }
+        told = [constants, launch.same, launch.sizes, launch.shapes, report.problem.sizes]
+        work = repr([sorted((name, repr(value)) for name, value in each.items()) for each in told])
+        groups[(report.kernel, report.problem.op, work, report.problem.dtype)].append(report)
+    return [part for group in groups.values() for part in _of_one_grid(group, targets)]
+
+
+def _of_one_grid(group: Sequence[LaunchReport], targets: Mapping[str, KernelTarget]) -> list[list[LaunchReport]]:
+    """The group; apart by their grids where one configuration has several."""
+    launches = [targets[report.id].launch for report in group]
+    grids = defaultdict(set)
+    for launch in launches:
+        grids[repr(sorted(launch.given.constexprs.items(), key=str))].add(launch.grid)
+    if all(len(each) == 1 for each in grids.values()):
+        return [list(group)]
+    parts: dict[object, list[LaunchReport]] = defaultdict(list)
+    for report, launch in zip(group, launches, strict=True):
+        parts[launch.grid].append(report)
+    return list(parts.values())
 
 
 def _search(main: LaunchReport, space: str, looked: _Looked) -> SearchReport:

@@ -141,10 +141,10 @@ def _group(
         choice = offered = tried
     least = {draft.launch.id: _least(draft, choice, offered) for draft in drafts}
     sharing = [_sharing(draft, float(least[draft.launch.id].us[0])) for draft in drafts]
-    reports = []
+    reports, alone = [], Pricing(predictor=predictor)
     for draft in drafts:
         others = tuple(other for other in sharing if other.id != draft.launch.id)
-        pricing = Pricing(predictor=predictor, sharing=others, fixed=draft.launch.fixed)
+        pricing = replace(alone, sharing=others, fixed=draft.launch.fixed)
         reports.append(_report(draft, choice, offered, least[draft.launch.id], pricing, target, predictor, diagnosing))
     return reports
 

@@ -46,6 +46,8 @@ OTHER_WORK = "it does not do the same work"
 Values = Mapping[str, int]
 """Of the tunables by name, launch options among them."""
 Regrid = Callable[[Values], tuple[int, ...]]
+Found = dict[tuple[tuple[str, int], ...], tuple[KernelTarget, KernelAnalysis | Unreadable]]
+"""What was found, by `_key`; the launch itself first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,51 +80,57 @@ class Trials:
     _grids: dict[str, bool] = field(default_factory=dict)  # by constant, whether the grid counts blocks of it, where it is known as numbers
 
     def of(self, target: KernelTarget, analysis: KernelAnalysis, until: float) -> Tried | None:
-        """The neighbours of a launch, those of the best of these, and so on; None where it has no tunables, or there is no time."""
-        until = min(until, self.deadline)
-        base, blocks, left = self._blocks(analysis, until)
-        now = dict(blocks)
+        """The neighbours of a launch, those of the best of these, and so on; None where it has no tunables, or there is no time.
+
+        Warps and stages first: they leave the IR as it is, in which the work is counted. Then with them the blocks.
+        """
+        until, self._slowest = min(until, self.deadline), 0.0
+        base, compiled = pinned(analysis.inspection), analysis.inspection.compiled
         function = base.source.kernel(base.kernel)
+        now: dict[str, int] = {}
         if "num_warps" not in function.heuristics:
-            now["num_warps"] = analysis.inspection.compiled.num_warps
+            now["num_warps"] = compiled.num_warps
         if "num_stages" not in function.heuristics and pipelined(analysis.inspection.demand):
-            now["num_stages"] = analysis.inspection.compiled.num_stages
-        main = replace(target, space=target.id, chosen=True, launch=replace(target.launch, tunable=frozenset(blocks)))
-        found: dict[tuple[tuple[str, int], ...], tuple[KernelTarget, KernelAnalysis | Unreadable]] = {}
-        found[_key(now)] = (main, replace(analysis, inspection=replace(analysis.inspection, launch=main.launch)))
-        best, best_us = now, _us(analysis)
-        stopped = "no configuration next to the best is predicted to be faster"
+            now["num_stages"] = compiled.num_stages
+        found: Found = {_key(now): (replace(target, space=target.id, chosen=True), analysis)}
+        best, ended = self._climb(now, base, analysis, found, until)
+        blocks, left = self._blocks(base, analysis, until)
+        if blocks:
+            found = {_key({**dict(key), **blocks}): each for key, each in found.items()}
+            best, ended = self._climb({**best, **blocks}, base, analysis, found, until)
+        if len(found) == 1:
+            return None
+        stopped = "no configuration next to the best is predicted to be faster" if ended else "the time for trying was used up"
+        tuned = tuple(_with_tunables(*each, frozenset(blocks)) for each in found.values())
+        return Tried(found=tuned, stopped=stopped, left_alone=tuple(left))
+
+    def _climb(
+        self, best: dict[str, int], base: KernelLaunch, analysis: KernelAnalysis, found: Found, until: float
+    ) -> tuple[dict[str, int], bool]:
+        """Adds neighbours of the best to those `found`, as long as one is better; the best, and whether that came to its end."""
         while True:
+            best_us = _us(found[_key(best)][1])
             queue = [each for each in self._neighbours(best, analysis) if _key(each) not in found]
             self.workers.timeout_s = max(until - time.monotonic(), 1.0)
             while queue and self._in_time(until):
                 batch, queue = queue[: self.workers.size], queue[self.workers.size :]
-                self._take(batch, base, analysis.inspection.demand, target, found, queue)
-            better = min((values for values in found), key=lambda values: _us(found[values][1]))
+                self._take(batch, base, analysis.inspection.demand, found, len(queue))
+            better = min(found, key=lambda values: _us(found[values][1]))
             if queue or NEAR_BEST * _us(found[better][1]) >= best_us:
-                break
-            best, best_us = dict(better), _us(found[better][1])
-        if queue:
-            stopped = "the time for trying was used up"
-        return Tried(found=tuple(found.values()), stopped=stopped, left_alone=tuple(left)) if len(found) > 1 else None
+                return (dict(better) if _us(found[better][1]) < best_us else best), not queue
+            best = dict(better)
 
     def _in_time(self, until: float) -> bool:
         return time.monotonic() + self._slowest < until
 
-    def _take(
-        self,
-        batch: list[dict[str, int]],
-        base: KernelLaunch,
-        demand: KernelDemand,
-        target: KernelTarget,
-        found: dict[tuple[tuple[str, int], ...], tuple[KernelTarget, KernelAnalysis | Unreadable]],
-        rest: list[dict[str, int]],
-    ) -> None:
+    def _take(self, batch: list[dict[str, int]], base: KernelLaunch, demand: KernelDemand, found: Found, more: int) -> None:
+        """Compile, count and predict some configurations."""
         started = time.monotonic()
-        targets = []
-        for number, values in enumerate(batch, start=len(found)):
-            launch = self._launch(base, values)
-            targets.append(KernelTarget(id=f"{target.id}-config{number}", launch=launch, source="tried", space=target.id))
+        name = next(iter(found.values()))[0].id
+        targets = [
+            KernelTarget(id=f"{name}-config{number}", launch=self._launch(base, values), source="tried", space=name)
+            for number, values in enumerate(batch, start=len(found))
+        ]
         looked = analyse_targets(targets, self.gpu, self.cache, workers=self.workers, counted=self.counted)
         for values, (tried, outcome) in zip(batch, looked, strict=True):
             if isinstance(outcome, KernelAnalysis) and not same_work(demand, outcome.inspection.demand):
@@ -130,7 +138,7 @@ class Trials:
             found[_key(values)] = (tried, outcome)
         self._slowest = max(self._slowest, time.monotonic() - started)
         self._tried += len(batch)
-        self.advance(self._tried, len(rest))
+        self.advance(self._tried, more)
 
     def _launch(self, base: KernelLaunch, values: Values) -> KernelLaunch:
         """The launch with other values of its tunables."""
@@ -163,8 +171,8 @@ class Trials:
                 if all(least[name] <= other[name] <= most.get(name, other[name]) for name in step):
                     yield other
 
-    def _blocks(self, analysis: KernelAnalysis, until: float) -> tuple[KernelLaunch, dict[str, int], list[str]]:
-        """The launch with all pinned, its constants that are blocks, and sentences on those that look like it and are none.
+    def _blocks(self, base: KernelLaunch, analysis: KernelAnalysis, until: float) -> tuple[dict[str, int], list[str]]:
+        """The constants of a launch that are blocks, and sentences on those that look like it and are none.
 
         A constant is a block where half of it (or twice, where that does not compile) leaves the work as it is: the same bytes, the same
         FLOP. The IR tells, before anything depends on the machine.
@@ -184,7 +192,6 @@ class Trials:
             and parameter.name not in function.heuristics
             and (not launch.tunable or parameter.name in launch.tunable)
         ]
-        base = pinned(inspection, frozenset(names))
         blocks: dict[str, int] = {}
         left = []
         for name in names:
@@ -195,7 +202,7 @@ class Trials:
                 blocks[name] = value
             else:
                 left.append(f"{name} is left alone: with another value of it the launch would not do the same work")
-        return replace(base, tunable=frozenset(blocks)), blocks, left
+        return blocks, left
 
     def _is_block(self, base: KernelLaunch, guess: Guess, demand: KernelDemand, name: str, value: int) -> bool:
         """Whether another value of a constant leaves the work as it is; notes whether a grid of numbers has to follow it for that.
@@ -249,6 +256,16 @@ def same_work(first: KernelDemand, second: KernelDemand) -> bool:
         and alike(sum(first.likely_written_footprints.values()), sum(second.likely_written_footprints.values()))
         and alike(useful(first), useful(second), SAME_FLOP)
     )
+
+
+def _with_tunables(
+    target: KernelTarget, found: KernelAnalysis | Unreadable, blocks: frozenset[str]
+) -> tuple[KernelTarget, KernelAnalysis | Unreadable]:
+    """What was found of a configuration, with the names of the constants that are part of one."""
+    target = replace(target, launch=replace(target.launch, tunable=blocks))
+    if isinstance(found, KernelAnalysis):
+        found = replace(found, inspection=replace(found.inspection, launch=replace(found.inspection.launch, tunable=blocks)))
+    return target, found
 
 
 def _key(values: Values) -> tuple[tuple[str, int], ...]:

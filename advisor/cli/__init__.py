@@ -150,7 +150,7 @@ def build_parser(only: str | None = None) -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command; the exit code is documented in the README."""
+    """Run a command; its exit code is one of those of `reports/docs/reference.md`."""
     _open_streams()
     _replace_unencodable()
     _be_plain_on_an_unnamed_terminal()

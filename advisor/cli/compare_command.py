@@ -77,6 +77,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="exit with 4 where this machine cannot hold a stranger's kernel while it is compiled (`advisor doctor`)",
     )
     sandbox.add_argument("--trust-source", action="store_true", help="compile revisions also where it cannot")
+    parser.add_argument(
+        "--compile-limit",
+        metavar="S[,ALL]",
+        help="seconds of one compilation, and of all together with what is predicted of tables (default: 15,60)",
+    )
     parser.add_argument("--repository", metavar="DIR", default=".", help="where the git repository lies (default: here)")
     parser.add_argument("--weights", metavar="FILE", help="weights that `advisor train` wrote (default: those shipped)")
     options.add_model_arguments(parser)
@@ -138,6 +143,7 @@ def _compare(arguments: argparse.Namespace) -> ComparisonResult:
     from advisor.learned import load_predictor
 
     predictor = load_predictor(Path(arguments.weights) if arguments.weights else None)
+    options.limit_compilations(arguments)
     wanted = Options(
         gpus=tuple(options.gpu_names(arguments.gpu)),
         fail_on=arguments.fail_on,

@@ -97,8 +97,8 @@ def run(arguments: argparse.Namespace) -> int:
             raise UsageError(
                 "launches of published kernels are judged by the constants shipped, or with GPUs left out", None, "--leave-out gpu"
             )
-        gpus = [load_gpu(name).name for name in arguments.test_gpu]
-        figures = judge(arguments.data, gpus if gpus or arguments.leave_out == "gpu" else None, progress)
+        named = [load_gpu(name).name for name in arguments.test_gpu]
+        figures = judge(arguments.data, named if named or arguments.leave_out == "gpu" else None, progress)
         print(json.dumps(figures, indent=2)) if arguments.format == "json" else show_splits({"launches of published kernels": figures})
         return 0
     layouts = [path for path in arguments.data if silicon_training.is_layout(path)]
@@ -314,7 +314,7 @@ def show_splits(splits: dict[str, Any]) -> None:
     for split, kinds in splits.items():
         print(f"{split:<40}{'rows':>8}{'MAPE %':>9}{'median %':>10}{'bias %':>8}{'in 80 % interval':>18}{'below bound':>13}")
         for kind, f in kinds.items():
-            print(f"{kind:<40}{_errors(f)}{f['bound_violations']:>12}")
+            print(f"{kind:<40}{_errors(f)}{f['bound_violations']:>12}  {f.get('words', '')}".rstrip())
             for name, g in [each for group in GROUPS if len(f.get(group, ())) > 1 for each in f[group].items()]:
                 print(f"  {name:<38}{_errors(g)}{g['bound_violations']:>12}")
         print()

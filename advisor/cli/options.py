@@ -245,15 +245,24 @@ def require_room(arguments: argparse.Namespace) -> None:
         NoRoomError: A wall does not stand.
         UsageError: The limit is none.
     """
-    if arguments.compile_limit:
-        check_compile_limit(arguments.compile_limit, "--compile-limit")
-        os.environ["ADVISOR_COMPILE_LIMIT"] = arguments.compile_limit
+    limit_compilations(arguments)
     if not arguments.untrusted:
         return
     from advisor.compiled.compiler.pool import room_lacks
 
     if lacks := room_lacks():
         raise NoRoomError("--untrusted: this machine cannot hold a stranger's kernel", lacks, None, "see `advisor doctor`")
+
+
+def limit_compilations(arguments: argparse.Namespace) -> None:
+    """Sets how long compilations may take.
+
+    Raises:
+        UsageError: The limit is none.
+    """
+    if arguments.compile_limit:
+        check_compile_limit(arguments.compile_limit, "--compile-limit")
+        os.environ["ADVISOR_COMPILE_LIMIT"] = arguments.compile_limit
 
 
 def warn(message: str) -> None:

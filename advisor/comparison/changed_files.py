@@ -35,6 +35,7 @@ from advisor.gpus.hardware import GpuSpec
 from advisor.learned.base import Predictor
 from advisor.measurement.measured_rows import read_measured
 from advisor.python_source.source import SourceFile
+from advisor.rendering.comparison_words import AUDITED
 from advisor.result import result_json
 from advisor.result.comparison_schema import Failure, Subject
 from advisor.result.schema import Finding
@@ -76,7 +77,8 @@ class ChangedFiles:
         base, head = (self._bytes(tree, entry) for tree, entry in ((self.base, change.base), (self.head, change.head)))
         former = change.base.path if change.base is not None else None
         request = table_request(self.request, self.settings, change.path, former)
-        return [
+        spent = self.compiling.late()
+        found = [
             table_subject(
                 change.path,
                 change.word,
@@ -86,8 +88,10 @@ class ChangedFiles:
                 gpus=self.gpus,
                 predictor=self.predictor,
                 fallback=self._fallback(change),
+                predict=not spent,
             )
         ]
+        return [replace(each, notes=(*each.notes, f"{AUDITED}: {spent}.")) for each in found] if spent else found
 
     @cached_property
     def _entries(self) -> tuple[dict[str, Entry], dict[str, Entry]]:

@@ -89,25 +89,30 @@ def targets_from(text: str, asked: LaunchOptions | None = None, gpu: GpuSpec | N
     if asked != LaunchOptions():
         raise UsageError("options of a launch are for a kernel in a file", text, "FILE.py::KERNEL", "leave them out: a record has them all")
     if is_launch_record(text):
-        return [
-            KernelTarget(id=each.id, launch=each.launch, space=each.space, chosen=each.chosen, source=each.source)
-            if each.id != r.id
-            else KernelTarget(
-                id=each.id,
-                launch=each.launch,
-                space=each.space,
-                chosen=each.chosen,
-                source=_recorded(r, each.source),
-                count=r.count,
-                measured_us=r.time_us,
-                device=r.device,
-            )
-            for r, space in with_spaces(record_target(text), gpu)
-            for each in space
-        ]
+        return targets_recorded(record_target(text), gpu)
     raise UsageError(
         "not a kernel", text, "FILE.py::KERNEL, a file TorchInductor generated, a record of `advisor record`, or a cache of Triton"
     )
+
+
+def targets_recorded(recorded: Sequence[RecordedKernel], gpu: GpuSpec | None = None) -> list[KernelTarget]:
+    """Launches of a record as targets, each with the configurations that it was one of."""
+    return [
+        KernelTarget(id=each.id, launch=each.launch, space=each.space, chosen=each.chosen, source=each.source)
+        if each.id != r.id
+        else KernelTarget(
+            id=each.id,
+            launch=each.launch,
+            space=each.space,
+            chosen=each.chosen,
+            source=_recorded(r, each.source),
+            count=r.count,
+            measured_us=r.time_us,
+            device=r.device,
+        )
+        for r, space in with_spaces(recorded, gpu)
+        for each in space
+    ]
 
 
 def _of_kernel(source: SourceFile, kernel: str, asked: LaunchOptions, gpu: GpuSpec | None) -> list[KernelTarget]:

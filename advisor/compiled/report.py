@@ -130,6 +130,8 @@ def _on_gpu(analysis: KernelAnalysis) -> dict[str, Any]:
         "likely_bound_us": analysis.likely_bound.us,
         "config_bound_us": analysis.config_bound.us,
         "predicted_us": analysis.predicted.us if analysis.predicted else None,
+        "predicted_low_us": analysis.predicted.low_us if analysis.predicted else None,
+        "predicted_high_us": analysis.predicted.high_us if analysis.predicted else None,
         "binding_pipeline": analysis.binding_pipeline,
     }
 

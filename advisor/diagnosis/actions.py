@@ -36,6 +36,12 @@ ADVICE: dict[str, str] = {
     "k-loop-shorter-than-pipeline": "Shorten the software pipeline",
     "clamped-block-k": "Write the BLOCK_SIZE_K that runs",
     "entry-far-from-m": "Add entries for the sizes that have none",
+    "index-arithmetic": "Do less arithmetic on indices and masks",
+    "packable-loads": "Load what lies side by side as words",
+    "scalar-loads": "Load scalars once",
+    "single-stage-loop": "Load ahead, with more stages",
+    "block-exceeds-registers": "Split the block",
+    "small-programs": "Give each program more to do",
 }
 """What to do about a rule, in the imperative."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -40,16 +40,22 @@ class Sharing:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pricing:
     """The predictor that made the predictions shown, the launches a change concerns besides the one that is diagnosed, and the parameters
-    that no change may touch because another entry decides them (`fixed`)."""
+    that no change may touch because another entry decides them (`fixed`). Those of one entry share what was `priced` by now: each asks
+    for the same changes of all."""
 
     predictor: Predictor
     sharing: tuple[Sharing, ...] = ()
     fixed: tuple[str, ...] = ()
+    priced: dict[tuple[object, ...], Array] = field(default_factory=dict, repr=False, compare=False)
 
     def us(self, problem: Problem, batch: ConfigurationBatch, gpu: GpuSpec) -> Array:
         """Predicted latency of each configuration. [c]"""
-        us = self.predictor.predict(pipelines.problem_batch([problem]), batch, gpu).us
-        return np.broadcast_to(np.where(np.isfinite(us), us, np.inf), (len(batch),))
+        columns = {**batch.parameters, "warps": batch.num_warps, "stages": batch.num_stages}
+        asked = repr(problem), *((name, values.tobytes()) for name, values in columns.items())
+        if asked not in self.priced:
+            us = self.predictor.predict(pipelines.problem_batch([problem]), batch, gpu).us
+            self.priced[asked] = np.broadcast_to(np.where(np.isfinite(us), us, np.inf), (len(batch),))
+        return self.priced[asked]
 
     def slower_us(self, batch: ConfigurationBatch, gpu: GpuSpec) -> dict[str, Array]:
         """Microseconds [c] that each configuration costs every other launch, by launch id; inf where it could not launch."""

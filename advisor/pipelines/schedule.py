@@ -102,7 +102,7 @@ def _wave_us(demand: Demand, gpu: GpuSpec, ctas: Array, relax: Collection[str]) 
         times.append(port)
     dram_bytes = np.minimum(demand.dram_bytes, demand.compulsory_bytes) if "traffic" in relax else demand.dram_bytes
     written_share = demand.ctas * demand.cta_store_bytes / np.maximum(demand.compulsory_bytes, 1)
-    share = demand.phases.dram_share if demand.phases is not None else 1.0
+    share = demand.phases.dram_share if demand.phases is not None else np.ones(1)
     times.append(ctas * dram.sustained_us(dram_bytes, written_share, gpu) / (demand.ctas * share))
     if "latency" in relax:
         return _overlap(times)

@@ -35,10 +35,14 @@ def layer_bound(launch: Launched, cold: NDArray[np.bool_]) -> LayerBound:
     """The bounds of layers; `cold` [n]: nothing is in the L2 when they begin."""
     layers, gpu, c = launch.layers, launch.gpu, launch.configuration
     slots = launch.slots - np.where(layers.ranks > 1, LOW_SIGMAS * np.sqrt(launch.slots), 0)
-    slots = np.maximum(slots, 1.0)
+    # Where a power law gives fewer slots than there are experts, ties say which rank gets them: the fullest has its share at least.
+    share = layers.tokens * layers.topk / layers.ranks
+    few = (layers.ranks > 1) & (layers.routing > 0) & (share * layers.ranks <= layers.experts)
+    slots = np.maximum(np.where(few, np.minimum(slots, share), slots), 1.0)
+    used = np.where(few, np.minimum(launch.loads.least_used, np.maximum(share / layers.tokens, 1.0)), launch.loads.least_used)
     rate = launch.flop_per_clock * gpu.num_sms * gpu.max_clock_mhz
     tensor = 2 * slots * layers.hidden * (launch.width + layers.inner) / rate
-    weights = launch.loads.least_used * (launch.width + layers.inner) * layers.hidden * WEIGHT_BYTES[layers.kind]
+    weights = used * (launch.width + layers.inner) * layers.hidden * WEIGHT_BYTES[layers.kind]
     read = weights + np.minimum(launch.kept, slots) * layers.hidden * STORED_BYTES
     written = np.minimum(launch.kept, slots) * layers.hidden * STORED_BYTES
     missed = np.where(cold, read + np.maximum(written - gpu.l2_bytes, 0), np.maximum(read + written - gpu.l2_bytes, 0))
@@ -46,7 +50,7 @@ def layer_bound(launch: Launched, cold: NDArray[np.bool_]) -> LayerBound:
     l2 = (read + written) / gpu.l2_bytes_per_s * 1e6
     times = np.stack([tensor, dram, l2])
     us = times.max(axis=0) + LEAST_LAUNCH_US
-    blocks = np.maximum(launch.blocks * launch.loads.least_used / launch.used, slots / c["BLOCK_SIZE_M"])
+    blocks = np.maximum(launch.blocks * used / launch.used, slots / c["BLOCK_SIZE_M"])
     padded = [np.ceil(width / c["BLOCK_SIZE_N"]) * c["BLOCK_SIZE_N"] * depth for width, depth in _products(launch)]
     own = 2 * blocks * c["BLOCK_SIZE_M"] * sum(padded) / rate + LEAST_LAUNCH_US
     return LayerBound(us=us, config_us=np.maximum(us, own), binding=np.array(_BINDING)[times.argmax(axis=0)])

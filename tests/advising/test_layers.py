@@ -95,6 +95,12 @@ def test_nearly_every_draw_stays_above_the_bound():
     assert below <= 6
 
 
+def test_few_balanced_tokens_lie_on_all_ranks_alike():
+    """16 tokens of 22 experts each, of 512 on two ranks: half of the slots each."""
+    found = token_draws.loads(*(np.array([float(n)]) for n in (16, 512, 22, 2)), np.array([token_draws.BALANCED]))
+    assert found.slots[0] == pytest.approx(16 * 22 / 2, abs=12)
+
+
 def test_one_token_uses_its_experts_and_no_fewer():
     one = np.ones(1)
     assert token_draws.loads(one, 64 * one, 6 * one, one, token_draws.RANDOM * one).least_used[0] == pytest.approx(6)

@@ -386,7 +386,7 @@ def test_configurations_are_compiled_to_be_predicted_within_a_budget(budget_s, l
         time.sleep(0.04)
         return [None] * len(launches)
 
-    kernel, bench = tuned({block: 1.0 for block in range(1, 10)}, mode="predict")
+    kernel, bench = tuned(dict.fromkeys(range(1, 10), 1.0), mode="predict")
     kernel.fn.warmup = lambda *args, **options: None
     monkeypatch.setattr(internals, "compile_ahead", compiled)
     monkeypatch.setattr(internals, "workers", lambda: 1)

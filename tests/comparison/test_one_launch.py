@@ -191,7 +191,9 @@ def test_the_work_of_programs_of_other_sizes_is_counted_alike(repository, predic
     assert "instructions \\(for the same work\\)" in to_comment(found)
 
 
-@pytest.mark.parametrize(("compiling", "said"), [(Compiling(left=1), "compilations of one"), (Compiling(until=0.0), "s of one")])
+@pytest.mark.parametrize(
+    ("compiling", "said"), [(Compiling(left=1), "compilations of one"), (Compiling(until=0.0), "the time that a comparison takes")]
+)
 def test_the_budget_of_a_comparison_is_kept_and_said(compiling, said):
     found = resources.judged("k", tuned(4), tuned(8), {}, [H100], compiling, "bf16")
     assert not found.rows and len(found.notes) == 1 and said in found.notes[0] and "H100" in found.notes[0]

@@ -8,6 +8,7 @@ import pytest
 
 from advisor.comparison import Options, assemble
 from advisor.comparison.headline import counts, headline
+from advisor.comparison.kernels import resources
 from advisor.comparison.settings import Settings
 from advisor.comparison.static import judge
 from advisor.rendering.comparison_markdown import to_comment
@@ -122,3 +123,9 @@ def test_the_same_under_another_name_is_said(repository, predictor):
     text = "import triton\nimport triton.language as tl\n\n@triton.jit\ndef one(x):\n    tl.store(x, 1)\n"
     found = compared_files(repository, predictor, {"k.py": text}, {"k.py": text.replace("one", "other")})
     assert not found.subjects and found.renamed == ("k.py::one → k.py::other",)
+
+
+def test_tables_past_the_time_of_a_comparison_are_audited(repository, predictor, monkeypatch):
+    monkeypatch.setattr(resources, "BUDGET_S", -1.0)
+    (subject,) = compared_files(repository, predictor, {TABLE: table(M1=entry())}, {TABLE: table(M1=entry(32))}).subjects
+    assert not subject.static and subject.notes[-1].startswith("Audited, and not predicted: the time")

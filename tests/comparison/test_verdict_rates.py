@@ -1,4 +1,4 @@
-"""The verdicts are right as often as the README says: 2,000 simulated comparisons each."""
+"""The verdicts are right as often as `reports/docs/pull-requests.md` says: 2,000 simulated comparisons each."""
 
 from __future__ import annotations
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +18,7 @@ from advisor.advising.of_compiled import advise_compiled
 from advisor.cli import main
 from advisor.compiled.demand.passing import certain_passing
 from advisor.compiled.launch_report import KernelTarget, Unreadable, analyse_targets, is_compiled_target, launch_report, targets_from
+from advisor.compiled.launches.records import MOST_SHOWN, heaviest, record_target
 from advisor.gpus.hardware import load_gpu
 from advisor.python_source.literal_values import Symbol
 from advisor.rows.launches import FORMAT, is_launch_record, read_launches
@@ -548,3 +551,66 @@ def test_an_upper_limit_is_said_to_be_one(record: Path, tmp_path: Path) -> None:
     timed.write_text(record.read_text() + f'{{"count_of": "{key}", "process": 0, "count": 3, "at_most_us": [31.5, 40.0]}}\n')
     target = next(t for t in targets_from(str(timed)) if t.launch.kernel == "first")
     assert target.measured_us is None and "at most 31.5 µs" in target.source
+
+
+SIZES = """import triton
+import triton.language as tl
+
+@triton.jit
+def scale(x, y, n, B: tl.constexpr):
+    o = tl.program_id(0) * B + tl.arange(0, B)
+    tl.store(y + o, tl.load(x + o, mask=o < n) * 2.0, mask=o < n)
+
+@triton.jit
+def rows(x, y, COLS: tl.constexpr, B: tl.constexpr):
+    o = tl.arange(0, B)
+    tl.store(y + tl.program_id(0) * COLS + o, tl.load(x + tl.program_id(0) * COLS + o, mask=o < COLS), mask=o < COLS)
+"""
+
+
+def _record_of(path: Path, launches: list[tuple[str, dict[str, int], dict[str, int], list[int], int]]) -> Path:
+    """A record of launches: kernel, arguments, constants, grid, elements of each tensor."""
+    digest = hashlib.sha256(SIZES.encode()).hexdigest()
+    lines: list[dict[str, Any]] = [{"format": FORMAT, "process": "1", "versions": {}, "argv": []}]
+    lines.append({"source": digest, "path": "k.py", "text": SIZES})
+    for number, (kernel, arguments, constants, grid, elements) in enumerate(launches):
+        types = {"x": "*fp16", "y": "*fp16", **dict.fromkeys(arguments, "i32"), **dict.fromkeys(constants, "constexpr")}
+        tensor = {"shape": [elements], "strides": [1], "dtype": "float16", "aligned": True}
+        launch = {"kernel": kernel, "line": 5, "source": digest, "signature": types, "constexprs": constants, "arguments": arguments}
+        name = hashlib.sha256(str(number).encode()).hexdigest()[:16]
+        lines.append({"launch": name, "process": "1", **launch, "tensors": {"x": tensor, "y": tensor}, "grid": grid, "options": {}})
+    path.write_text("\n".join(map(json.dumps, lines)) + "\n")
+    return path
+
+
+def test_of_very_many_launches_the_heaviest_are_looked_at_and_all_are_summed(tmp_path: Path) -> None:
+    many = [("scale", {"n": 16 * (i + 1)}, {"B": 64}, [(i + 4) // 4], 16 * (i + 1)) for i in range(200)]
+    recorded = record_target(_record_of(tmp_path / "many.jsonl", [*many, ("rows", {}, {"COLS": 8, "B": 8}, [1], 8)]))
+    shown, said = heaviest(recorded)
+    assert len(shown) == MOST_SHOWN and shown[0].launch.given.scalars["n"] == 3200
+    assert [each.launch.kernel for each in shown].count("rows") == 1, "the heaviest of every kernel, light as it may be"
+    assert "201 launches with other arguments" in said[0] and "80 heaviest" in said[0]
+    assert said[1] == "scale: 200 launches with other arguments ran 200 times; 79 shown."
+    assert heaviest(recorded[:5]) == (recorded[:5], [])
+
+
+@pytest.mark.parametrize(
+    ("second", "one_problem"),
+    [
+        (("scale", {"n": 4096}, {"B": 128}, [32], 4096), True),
+        (("scale", {"n": 4096}, {"B": 64}, [32], 4096), False),  # another grid with the same configuration
+        (("scale", {"n": 4096}, {"B": 128}, [32], 8192), False),  # other tensors
+    ],
+)
+def test_launches_are_configurations_of_one_problem_only_if_all_but_these_agrees(
+    second: tuple[str, dict[str, int], dict[str, int], list[int], int], one_problem: bool, tmp_path: Path
+) -> None:
+    path = _record_of(tmp_path / "two.jsonl", [("scale", {"n": 4096}, {"B": 64}, [64], 4096), second])
+    result = advise_compiled(str(path), load_gpu("H100"), cache="warm", command="")
+    assert [report.ceiling is not None for report in result.launches] == [one_problem] * 2
+
+
+def test_constants_that_are_sizes_make_other_problems(tmp_path: Path) -> None:
+    both = [("rows", {}, {"COLS": columns, "B": columns}, [4], 16384) for columns in (128, 4096)]
+    result = advise_compiled(str(_record_of(tmp_path / "rows.jsonl", both)), load_gpu("H100"), cache="warm", command="")
+    assert [report.ceiling for report in result.launches] == [None, None]

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from advisor.rendering import figures, markdown, page, side_by_side, side_by_side_page, terminal
-from advisor.result.schema import Latency, Result
+from advisor.result.schema import Latency, Result, SourceLine, SourceText
 
 from . import factory
 from .golden import compare
@@ -47,6 +47,44 @@ def test_every_launch_of_a_table_has_a_row_with_its_figures() -> None:
         rows = re.findall(rf"^  M={tokens}\s.*ceiling.*bound.*of ceiling$", text, re.MULTILINE)
         assert len(rows) == 2, tokens
     assert "report:" not in text
+
+
+def read_by_line(saving_us: float) -> Result:
+    """A launch of 100 µs, bound 40 µs, of a kernel in source: two lines keep the integer units busy, and a finding saves something."""
+    result = factory.result((64,), ("w13",))
+    (launch,) = result.launches
+    lines = [
+        SourceLine(file="k.py", line=number, demand={"alu": 1.0}, time_us={"alu": us}) for number, us in ((7, 50.0), (8, 20.0), (9, 1.0))
+    ]
+    found = replace(launch.findings[0], saving_us=saving_us)
+    slow = replace(
+        launch,
+        predicted=Latency(us=100.0, origin="predicted", source="model"),
+        bound=Latency(us=40.0, origin="predicted", source="model"),
+        config_binding_pipeline="alu",
+        peak_pipeline="alu",
+        share_of_peak=0.71,
+        findings=(found,),
+        source_lines=tuple(lines),
+    )
+    text = SourceText(kernel=launch.kernel, file="k.py", first_line=7, lines=("    row = i // 3", "    col = i % 3", "    x = col"))
+    return replace(result, launches=(slow,), sources=(text,))
+
+
+def test_the_share_of_the_peak_stands_beside_the_distance_to_the_bound() -> None:
+    result = read_by_line(50.0)
+    assert "2.50x the bound, 71 % of alu's peak" in terminal.to_text(result)
+    assert "2.50x the bound, 71 % of alu&#39;s peak" in page.to_html(result)
+    (launch,) = result.launches
+    assert figures.peak_text(replace(launch, share_of_peak=1.2)) == ""  # a fault, which is said as such
+
+
+@pytest.mark.parametrize(("saving_us", "named"), [(50.0, False), (1.0, True)])
+def test_the_heaviest_lines_are_named_where_no_finding_explains_the_gap(saving_us: float, named: bool) -> None:
+    text = terminal.to_text(read_by_line(saving_us))
+    assert ("· line 7, 50.0 µs of alu: row = i // 3" in text) is named
+    assert ("· line 8, 20.0 µs of alu: col = i % 3" in text) is named
+    assert "line 9" not in text
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Touched:
-    """What a change touches of a kernel: the flags that let the compiler see it, and the lines of the head."""
+    """What a change touches of a kernel: the flags that let the compiler see most of it, and the lines of the head."""
 
     flags: Mapping[str, Any]
     lines: frozenset[int]
@@ -44,8 +44,12 @@ def touched(old: KernelVersion, new: KernelVersion) -> Touched:
                 left[line.text] -= 1
                 fresh[side].append(line)
     both = _constants(old) & _constants(new)
+    sets = [each for line in fresh[1] if (each := _flags([line], _constants(new)))]
+    sets += [each for line in fresh[0] if (each := _flags([line], both))]
+    often = Counter(flag for each in sets for flag in each.items())
+    most = {name: value for (name, value), count in often.items() if 2 * count > len(sets)}
     return Touched(
-        flags={**_flags(fresh[0], both), **_flags(fresh[1], _constants(new))},
+        flags=most or min(sets, key=len, default={}),
         lines=frozenset(getattr(line.node, "lineno", 0) for line in fresh[1]),
     )
 

@@ -45,14 +45,15 @@ from advisor.result.comparison_schema import Failure, ResourceRow, Resources, St
 from advisor.result.schema import LAUNCH_OPTIONS, Configuration, Problem
 from advisor.rows.launches import RecordedLaunch
 from advisor.system.errors import AdvisorError
+from advisor.system.settings import read_settings
 
 LARGEST_COMPILATIONS = 40
 """Per comparison: each takes a second or two."""
 KEPT_COMPILATIONS = 12
 """Of these, for kernels that are still to come, where one kernel runs with more than one configuration on a GPU."""
 BUDGET_S = 60.0
-"""Of all compilations of a comparison together: a pull request waits for it."""
-SPENT = f"the {BUDGET_S:g} s of one comparison's compilations are used up"
+"""Of all compilations and predicted tables of a comparison together: a pull request waits for it."""
+SPENT = "the time that a comparison takes for that, which --compile-limit sets, is used up"
 LONGEST_S = 15.0
 """Of one of them: most end within two."""
 MOST_CONFIGURATIONS = 3
@@ -145,6 +146,12 @@ class Judged:
     sizes: Mapping[str, int] = field(default_factory=dict)  # typical ones that it was judged at
 
 
+def limits_s() -> tuple[float, float]:
+    """Seconds that one compilation may take, and all of a comparison together; `--compile-limit` says others."""
+    settings = read_settings()
+    return settings.compile_limits_s if settings.compile_limit else (LONGEST_S, BUDGET_S)
+
+
 @dataclass(kw_only=True)
 class Compiling:
     """Whether to compile, how many compilations are left, and until when (`time.monotonic`). A context manager: within it all kernels share
@@ -152,11 +159,11 @@ class Compiling:
 
     wanted: bool = True
     left: int = LARGEST_COMPILATIONS
-    until: float = field(default_factory=lambda: time.monotonic() + BUDGET_S)
+    until: float = field(default_factory=lambda: time.monotonic() + limits_s()[1])
     shared: Pool | None = field(default=None, repr=False)
 
     def __enter__(self) -> Compiling:
-        self.shared = Pool(2)
+        self.shared = Pool(2, limits_s()[0], self.until - time.monotonic())
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -167,9 +174,11 @@ class Compiling:
         """What of the budget is used up, in words; "": there is enough left."""
         if self.left < needed:
             return f"the {LARGEST_COMPILATIONS} compilations of one comparison are used up"
-        if time.monotonic() > self.until:
-            return SPENT
-        return ""
+        return self.late()
+
+    def late(self) -> str:
+        """That the time of a comparison is used up, in words; "": it is not."""
+        return SPENT if time.monotonic() > self.until else ""
 
 
 def judged(
@@ -357,7 +366,7 @@ def _compile(
 
     Where they differ, and the code is the same or nothing is stored, once more with the flags that the changed lines stand under.
     """
-    base, head = _pair(old, new, run, gpu, said, workers, {}, compiling.until)
+    base, head = _pair(old, new, run, gpu, said, workers, {})
     if old is None or new is None or base.compiled is None or head.compiled is None:
         return base, head, []
     change, notes = touched(old, new), []
@@ -367,7 +376,7 @@ def _compile(
     other = " ".join(f"{name}={value}" for name, value in flags.items() if known.get(name) != value)
     if other and change.lines and not compiling.spent(2):
         compiling.left -= 2
-        pair = _pair(old, new, run, gpu, said, workers, flags, compiling.until)
+        pair = _pair(old, new, run, gpu, said, workers, flags)
         if pair[0].compiled is not None and pair[1].compiled is not None:
             base, head = pair
             notes.append(f"Compiled with {other}, for {'something to be stored' if empty else 'the changed lines to be there'}.")
@@ -387,7 +396,6 @@ def _pair(
     said: KernelSettings,
     workers: Pool,
     flags: Mapping[str, Any],
-    until: float,
 ) -> tuple[Attempt, Attempt]:
     """Both versions, compiled with the same: what is guessed of the head counts for the base, and where that fails, the reverse."""
     versions = (old, new)
@@ -398,19 +406,19 @@ def _pair(
         refused = Attempt(refused=error)
         return (refused if old is not None else Attempt()), (refused if new is not None else Attempt())
     if old is None or new is None:
-        only = [_attempt(each, gpu, workers, until) if each.launch is not None else each for each in launches]
+        only = [_attempt(each, gpu, workers) if each.launch is not None else each for each in launches]
         return only[0], only[1]
-    first = _attempt(launches[1], gpu, workers, until)
-    second = _attempt(_guessed_as(launches[0], first, old), gpu, workers, until)
+    first = _attempt(launches[1], gpu, workers)
+    second = _attempt(_guessed_as(launches[0], first, old), gpu, workers)
     if second.refused is None or (first.guess is None and second.refused is not None):
         base, head = second, first
     else:  # what was guessed of the head is not what the base takes
-        base = _attempt(launches[0], gpu, workers, until)
-        again = _attempt(_guessed_as(launches[1], base, new), gpu, workers, until)
+        base = _attempt(launches[0], gpu, workers)
+        again = _attempt(_guessed_as(launches[1], base, new), gpu, workers)
         head = again if again.refused is None else first
     if base.guess is None or head.refused is None or head.kind != "failed" or (base.described and head.described):
         return base, head
-    return base, _refused_alike(base, launches[1], head, new, gpu, workers, until)
+    return base, _refused_alike(base, launches[1], head, new, gpu, workers)
 
 
 def _configurations(
@@ -431,7 +439,7 @@ def _configurations(
     return found[0], found[1]
 
 
-def _refused_alike(base: Attempt, launch: Attempt, head: Attempt, new: KernelVersion, gpu: GpuSpec, workers: Pool, until: float) -> Attempt:
+def _refused_alike(base: Attempt, launch: Attempt, head: Attempt, new: KernelVersion, gpu: GpuSpec, workers: Pool) -> Attempt:
     """The attempt at a head that was refused, once more with what was guessed of a base that compiles.
 
     Where the two are not inferred to take the same arguments of the same types, what the one was given says nothing of the other.
@@ -441,7 +449,7 @@ def _refused_alike(base: Attempt, launch: Attempt, head: Attempt, new: KernelVer
     for each in (base.launch, launch.launch):
         source = each.source.on(*gpu.triton_target[:2])
         inferred.append(dict(next(guesses(source, source.kernel(each.kernel), each.given)).signature))
-    again = _attempt(_guessed_as(launch, base, new), gpu, workers, until)
+    again = _attempt(_guessed_as(launch, base, new), gpu, workers)
     if again.refused is None:
         return again
     error = again.refused
@@ -501,12 +509,8 @@ def _with_precision(attempt: Attempt, version: KernelVersion | None, element: st
     return replace(attempt, launch=replace(attempt.launch, given=replace(given, constexprs=constants, element=element)))
 
 
-def _attempt(attempt: Attempt, gpu: GpuSpec, workers: Pool, until: float) -> Attempt:
+def _attempt(attempt: Attempt, gpu: GpuSpec, workers: Pool) -> Attempt:
     assert attempt.launch is not None
-    left = until - time.monotonic()
-    if left < 1:
-        return replace(attempt, refused=CompileError(f"{attempt.launch.kernel} was not compiled", SPENT, kind="timeout"))
-    workers.timeout_s = min(LONGEST_S, left)
     try:
         compiled, guess, _ = compile_launch(attempt.launch, Target.of(gpu), workers)
     except AdvisorError as error:

@@ -37,7 +37,7 @@ def with_configuration(launch: KernelLaunch, constants: Mapping[str, Any], optio
     return replace(launch, given=replace(given, constexprs=settled, options=options, scalars=scalars))
 
 
-def pinned(found: Inspection, tunable: frozenset[str]) -> KernelLaunch:
+def pinned(found: Inspection) -> KernelLaunch:
     """The launch that was compiled, with all given that was guessed of it, so that another configuration of it differs in nothing else."""
     launch, guess = found.launch, found.guess
     given = replace(
@@ -48,7 +48,7 @@ def pinned(found: Inspection, tunable: frozenset[str]) -> KernelLaunch:
         multiples=frozenset(),
     )
     divisible = request_for(launch, guess, found.compiled.target).divisible
-    return replace(launch, given=given, divisible=divisible, tunable=tunable)
+    return replace(launch, given=given, divisible=divisible)
 
 
 def own_types(launch: KernelLaunch, constants: Mapping[str, Any]) -> KernelLaunch:

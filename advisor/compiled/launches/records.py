@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import statistics
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -38,8 +39,37 @@ class RecordedKernel:
     alike: tuple[KernelLaunch, ...] = ()
 
 
+MOST_SHOWN = 80
+"""Launches of a record that are looked at one by one; a page of as many stays below 2 MB, and a long run has 10,000."""
+
+
+def heaviest(recorded: Sequence[RecordedKernel]) -> tuple[list[RecordedKernel], list[str]]:
+    """The launches to look at, of every kernel its heaviest and then the heaviest of all, in their order; and where that leaves some out, a
+    sentence of sums for each kernel, those that took most first."""
+    if len(recorded) <= MOST_SHOWN:
+        return list(recorded), []
+    groups: dict[str, list[RecordedKernel]] = defaultdict(list)
+    for each in recorded:
+        groups[each.launch.kernel].append(each)
+    firsts = {id(group[0]) for group in groups.values()}
+    kept = {id(each) for each in sorted(recorded, key=lambda each: id(each) not in firsts)[:MOST_SHOWN]}
+    total_us = sum(each.cost_us for each in recorded)
+    said = [f"Of {len(recorded):,} launches with other arguments the {len(kept)} heaviest are shown; sums by kernel are of all."]
+    for name, group in sorted(groups.items(), key=lambda item: (-sum(each.cost_us for each in item[1]), -sum(e.count for e in item[1]))):
+        took_us = sum(each.cost_us for each in group)
+        took = f", {took_us / 1000:,.3g} ms in all ({took_us / total_us:.0%} of what was timed)" if took_us else ""
+        shown = sum(id(each) in kept for each in group)
+        said.append(f"{name}: {len(group):,} launches with other arguments ran {sum(e.count for e in group):,} times{took}; {shown} shown.")
+    return [each for each in recorded if id(each) in kept], said[: 1 + MOST_SUMS]
+
+
+MOST_SUMS = 100
+"""Kernels of a record whose sums are said."""
+
+
 def record_target(path: str | Path) -> list[RecordedKernel]:
-    """The launches of a record, those that took or ran most first; trials of autotuners are left out.
+    """The launches of a record, the heaviest first: those that took most, or where nothing was timed ran most often over most bytes; trials
+    of autotuners are left out.
 
     Raises:
         InputError: It is no record, or so damaged that no launch is left.
@@ -64,7 +94,7 @@ def record_target(path: str | Path) -> list[RecordedKernel]:
         remedy = "record until the program launches what was chosen" if alike else "record a program that launches Triton kernels"
         raise NothingMatchedError(f"{path}: no launch that can be read", why, None, remedy)
     complete = (replace(kernel, alike=tuple(alike[work])) for work, kernel in found)
-    return sorted(complete, key=lambda k: (-k.cost_us, -k.count, k.id))
+    return sorted(complete, key=lambda k: (-k.cost_us, -k.count * sum(k.launch.sizes.values()), -k.count, k.id))
 
 
 def _work(launch: RecordedLaunch) -> str:

@@ -1,6 +1,6 @@
 """Calls of all kinds under our decorator and under `triton.autotune`: the same launches, hooks, benchmarks, outputs, errors and keys.
 
-Left out is where ours is meant to differ (README.md): failures that are not the configuration's, all configurations failing, and
+Left out is where ours is meant to differ (`autotune.md`): failures that are not the configuration's, all configurations failing, and
 compiling an undecided kernel through heuristics around it, which Triton benchmarks without running.
 """
 

@@ -89,5 +89,5 @@ def test_a_table_that_cannot_be_read_is_none(tmp_path):
 def test_rows_faster_than_any_default_are_found_by_group():
     part = measured(layer_time.start())[1]
     slower = np.where(part.launch.layers.tokens >= 192, 0.4, 0.0)
-    assert layer_training._hidden_tables(part, slower).all()
-    assert not layer_training._hidden_tables(part, slower * 0.3).any()
+    assert layer_training.hidden_tables(part, slower).all()
+    assert not layer_training.hidden_tables(part, slower * 0.3).any()

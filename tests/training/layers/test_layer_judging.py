@@ -1,0 +1,39 @@
+"""Judging layers that were left out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from advisor.steps import layer_time
+from advisor.training.layers import judging
+from tests.training.layers.test_layer_training import measured
+
+
+@pytest.fixture
+def part():
+    return measured(layer_time.start())[0]
+
+
+def test_two_defaults_are_set_against_each_other(part):
+    """Each layer under both stacks, SGLang's half as slow again, and foreseen as two per cent more than that."""
+    number, sglang = np.arange(len(part)) // 2, np.arange(len(part)) % 2 == 1
+    twins = part.take(number)
+    layers = replace(twins.launch.layers, sglang=sglang, tokens=4096.0 + number)
+    latency = np.where(sglang, 1.5 + number / 100, 1.0)
+    twins = replace(twins, launch=replace(twins.launch, layers=layers), latency_us=latency)
+    figures = judging._of_two_defaults([twins], [np.where(sglang, 0.02, 0.0)])["SGLang's default against vLLM's"]
+    assert figures["rows"] == len(part) // 2
+    assert figures["bias_percent"] == pytest.approx(2)
+    assert "correlation 1.000" in figures["words"]
+    assert "which is faster: 100.0 %" in figures["words"]
+
+
+def test_rows_given_of_a_gpu_bring_the_rest_nearer(part):
+    told, off = np.log(part.launch.layers.tokens)[:, None], np.full(len(part), 0.3)
+    found = judging._given(part, told, off, len(part) // 2)
+    assert set(found) == {"layer bf16"}
+    assert found["layer bf16"]["mape_percent"] < 3
+    assert found["layer bf16"]["rows"] == len(part) - len(part) // 2
