@@ -91,8 +91,8 @@ def advise_compiled(
         UsageError, InputError: It is none of these, or nothing of it can be compiled.
         MissingDependencyError: triton is not installed.
     """
-    shown, sums = heaviest(record_target(text)) if is_launch_record(text) and asked in (None, LaunchOptions()) else ([], [])
-    targets, elsewhere = fitting(targets_recorded(shown, gpu) if shown else targets_from(text, asked, gpu), gpu)
+    heavy, sums = heaviest(record_target(text)) if is_launch_record(text) and asked in (None, LaunchOptions()) else ([], [])
+    targets, elsewhere = fitting(targets_recorded(heavy, gpu) if heavy else targets_from(text, asked, gpu), gpu)
     # Records and caches hold what there is to know, and a file of TorchInductor's says its sizes itself.
     written = all(each.cached is None and each.launch.source.kernel(each.launch.kernel).inductor is None for each in targets)
     looked = _Looked(warnings=[elsewhere] if elsewhere else [], takes_options=written and not is_launch_record(text))

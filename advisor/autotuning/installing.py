@@ -6,7 +6,9 @@ whatever they override is kept. A class with a policy of its own (its `run` neve
 
 from __future__ import annotations
 
+import abc
 import atexit
+import functools
 import json
 import os
 import sys
@@ -33,7 +35,7 @@ EARLIER = "of a class or a decorator from before install()"
 class Fate:
     """What became of one tuner of a program: taken, kept (as its library has it) or left; `why` where it was not taken.
 
-    `how`, `measurements` and `seconds` are of its last decision; None and 0 where it was never called.
+    `how` is of its last decision, `measurements` and `seconds` of all; None and 0 where it was never called.
     """
 
     kernel: str
@@ -51,13 +53,17 @@ _before: dict[tuple[types.ModuleType, str], Any] = {}
 _made: list[weakref.ref[Any]] = []
 
 
-class _InPlaceOfTritons(type):
+class _InPlaceOfTritons(abc.ABCMeta):  # a library may derive from an abstract class besides
     """Makes `isinstance(kernel, Autotuner)` hold for Triton's own too, and leaves classes with a policy of their own to Triton."""
 
     def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **more: Any) -> type:
         run = namespace.get("run")
         code = getattr(getattr(run, "__wrapped__", run), "__code__", None)
-        if code is not None and "super" not in code.co_names and any(isinstance(base, _InPlaceOfTritons) for base in bases):
+        if (
+            code is not None
+            and not {"super", "Autotuner"} & {*code.co_names}
+            and any(isinstance(base, _InPlaceOfTritons) for base in bases)
+        ):
             left = tuple(_TRITONS if base is Taken else base for base in bases)
             return types.new_class(name, left, more, lambda own: own.update(namespace))
         return super().__new__(mcs, name, bases, namespace, **more)
@@ -77,14 +83,20 @@ class Taken(Tuner, metaclass=_InPlaceOfTritons):
 
 
 def install() -> None:
-    """Puts our tuner in the place of Triton's, for every decorator and class that comes after; a second call changes nothing."""
+    """Puts our tuner in the place of Triton's, for every decorator and class that comes after; a second call changes nothing.
+
+    Under `advisor run`, what became of the program's tuners is written down when it ends.
+    """
     if _before:
         return
+    if (path := os.environ.get(CENSUS)) and not _made:
+        atexit.register(_write, path)
     for module in (triton, triton.runtime, autotuner):
         if hasattr(module, "Autotuner"):
             _before[module, "Autotuner"] = module.Autotuner
             module.Autotuner = Taken
 
+    @functools.wraps(_init)  # torch.compile reads its signature
     def counted(self: Any, *args: Any, **kwargs: Any) -> None:
         _init(self, *args, **kwargs)
         _made.append(weakref.ref(self))
@@ -111,11 +123,15 @@ def _fate(tuner: Any) -> Fate:
     if not isinstance(tuner, Tuner):
         own = kind is not _TRITONS and any("run" in vars(each) for each in kind.__mro__[: kind.__mro__.index(_TRITONS)])
         return Fate(kernel=kernel, of_class=of_class, fate="kept" if own else "left", why=OWN_POLICY if own else EARLIER)
-    decision = tuner.decision
-    if decision is None:
-        return Fate(kernel=kernel, of_class=of_class, fate="taken")
-    seconds = decision.duration_s or 0.0
-    return Fate(kernel=kernel, of_class=of_class, fate="taken", how=decision.how, measurements=decision.measurements, seconds=seconds)
+    made = [*tuner.decisions.values()]
+    return Fate(
+        kernel=kernel,
+        of_class=of_class,
+        fate="taken",
+        how=tuner.decision.how if tuner.decision else None,
+        measurements=sum(each.measurements for each in made),
+        seconds=sum(each.duration_s or 0.0 for each in made),
+    )
 
 
 def in_words(found: Sequence[Fate]) -> str:
@@ -136,13 +152,6 @@ def in_words(found: Sequence[Fate]) -> str:
         text += f" ({', '.join(f'{count} {how}' for how, count in hows.items())})"
         text += f", {several(sum(each.measurements for each in called), 'measurement')} in {sum(each.seconds for each in called):.1f} s"
     return text
-
-
-def install_and_report() -> None:
-    """For programs under `advisor run`: installs, and writes the fates down when the program ends."""
-    install()
-    if path := os.environ.get(CENSUS):
-        atexit.register(_write, path)
 
 
 def _write(path: str) -> None:

@@ -15,6 +15,8 @@ import weakref
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from typing import Any
 
+from triton.runtime.autotuner import Autotuner
+
 from advisor.autotuning import choosing, internals
 from advisor.autotuning.decisions import keys
 from advisor.autotuning.decisions.decision import Decision
@@ -102,7 +104,7 @@ class Tuner(Tunable):
 
     def __getitem__(self, grid: Any) -> Callable[..., Any]:
         """`kernel[grid]`: a function that launches."""
-        if getattr(self.run, "__func__", None) is not _RUN:  # a subclass's, or put in its place: it sees every launch
+        if getattr(self.run, "__func__", None) is not _RUN or Autotuner.run is not _THEIRS:  # another's, who sees every launch
             return super().__getitem__(grid)
 
         def launch(*args: Any, **kwargs: Any) -> Any:
@@ -127,6 +129,8 @@ class Tuner(Tunable):
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
         """A launch; the grid is among the keywords."""
+        if Autotuner.run is not _THEIRS and not kwargs.get("warmup"):
+            return self._traced(args, kwargs)
         try:
             read_key, fast = self._hot
             config = fast[read_key(*args, **kwargs)]
@@ -143,6 +147,20 @@ class Tuner(Tunable):
             return self.fn.run(*args, **kwargs, **options)
         finally:
             self._launched = None
+
+    def _traced(self, args: tuple, kwargs: dict[str, Any]) -> Any:
+        """A launch while another `run` is put on Triton's class, by a tracing tool: it calls Triton's, which finds what is decided here."""
+        internals.need_driver(self.base_fn)
+        config = self._decide(args, kwargs)
+        key = keys.slow_key({**dict(zip(self.arg_names, args, strict=False)), **kwargs}, self.arg_names, self.keys, {})
+        held = self.cache
+        if len(self.configs) > 1 and held.get(key) != config:
+            held[key] = config
+        try:
+            return Autotuner.run(self, *args, **kwargs)
+        finally:
+            if self.decision is not None and self.decision.provisional:  # Triton keeps what we would decide anew
+                held.pop(key, None)
 
     def _slow(self, args: tuple, kwargs: dict[str, Any]) -> Any:
         """A launch that must be looked at."""
@@ -374,5 +392,6 @@ def _after_fork() -> None:
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
 
+_THEIRS = Autotuner.run
 _RUN = Tuner.run
 """What `kernel[grid]` does by itself, faster; where `run` is another, it is that one's."""

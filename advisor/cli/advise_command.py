@@ -358,12 +358,15 @@ def _answered(result: Result) -> str | None:
     if result.verdict.current_us or asked is None or "\n" in asked or not (sys.stdin.isatty() and sys.stderr.isatty()):
         return None
     print(f"{result.verdict.sentence} {result.actions[0].title}", file=sys.stderr)
+    answers = {}
     for option in re.findall(r"(--\S+ \S*)…", asked):
         print(f"{option} ", end="", file=sys.stderr, flush=True)
-        if not (answer := sys.stdin.readline().strip()):
+        if not (line := sys.stdin.readline()):
             return None
-        asked = asked.replace(f"{option}…", f"{option}{shlex.quote(answer)}", 1)
-    return asked
+        answers[option] = line.strip()
+    for option, answer in answers.items():  # what is passed over is left out, and guessed as before
+        asked = asked.replace(f" {option}…", f" {option}{shlex.quote(answer)}" if answer else "", 1)
+    return asked if any(answers.values()) else None
 
 
 def _tuned(arguments: argparse.Namespace, file: Path, kernel: str | None) -> list[str]:

@@ -35,6 +35,7 @@ from advisor.gpus.hardware import GpuSpec
 from advisor.learned.base import Predictor
 from advisor.measurement.measured_rows import read_measured
 from advisor.python_source.source import SourceFile
+from advisor.rendering.comparison_words import AUDITED
 from advisor.result import result_json
 from advisor.result.comparison_schema import Failure, Subject
 from advisor.result.schema import Finding
@@ -90,7 +91,7 @@ class ChangedFiles:
                 predict=not spent,
             )
         ]
-        return [replace(each, notes=(*each.notes, f"Audited, and not predicted: {spent}.")) for each in found] if spent else found
+        return [replace(each, notes=(*each.notes, f"{AUDITED}: {spent}.")) for each in found] if spent else found
 
     @cached_property
     def _entries(self) -> tuple[dict[str, Entry], dict[str, Entry]]:

@@ -12,7 +12,7 @@ from advisor.comparison.changed_files import ChangedFiles, no_longer_readable
 from advisor.comparison.kernels.importers import reached
 from advisor.comparison.kernels.kernel_source import mentions_triton, parse
 from advisor.comparison.kernels.launchers import launched_elsewhere
-from advisor.comparison.kernels.resources import Compiling
+from advisor.comparison.kernels.resources import SPENT, Compiling
 from advisor.comparison.kernels.undefined_names import lost_imports
 from advisor.comparison.moves import moved_kernels, moved_tables
 from advisor.comparison.recorded import Recorded, read_recorded
@@ -21,6 +21,7 @@ from advisor.comparison.tables import named_like_table, table_subject
 from advisor.comparison.trees import git
 from advisor.comparison.trees.trees import Entry, FileChange, Tree, changes, sized
 from advisor.learned.base import Predictor
+from advisor.rendering.comparison_words import AUDITED
 from advisor.result.comparison_schema import Compared, ComparisonResult, Subject
 from advisor.system.errors import AdvisorError, NotOursError
 
@@ -100,6 +101,8 @@ def _compared(base: Tree, head: Tree, options: Options, predictor: Predictor, co
             found = [replace(subject, notes=(f"Moved here from {change.base.path}.", *subject.notes)) for subject in found]
         taken += bool(found)
         subjects += found
+    if audited := sum(any(AUDITED in note for note in subject.notes) for subject in subjects):
+        warnings.append(f"{audited} tables were audited, and not predicted: {SPENT}.")
     subjects = _with_lost_imports(subjects, base, head, relevant)
     return assemble(
         Compared(label=base.label, revision=base.revision),

@@ -80,10 +80,10 @@ class OwnPredictor:
         found, own = self.base.library_reference(problem, gpu), self._own(problem, False, gpu)
         if found is None or own is None:
             return found
-        ends = (np.array([each]) for each in (found.us, found.low_us, found.high_us))
-        prediction = Prediction(**dict(zip(("us", "low_us", "high_us"), ends, strict=True)), learned=np.ones(1, dtype=bool))
-        us, low, high = (float(each[0]) for each in _columns(_corrected(prediction, own, problem, None, gpu)))
-        return replace(found, us=us, low_us=low, high_us=high, source=f"{found.source}, as {len(own)} own rows correct it")
+        us, low, high = (np.array([each]) for each in (found.us, found.low_us or found.us, found.high_us or found.us))
+        prediction = Prediction(us=us, low_us=low, high_us=high, learned=np.ones(1, dtype=bool))
+        moved = [float(each[0]) for each in _columns(_corrected(prediction, own, problem, None, gpu))]
+        return replace(found, us=moved[0], low_us=moved[1], high_us=moved[2], source=f"{found.source}, as {len(own)} own rows correct it")
 
     def scores(self, problems: ProblemBatch | Sequence[ProblemBatch], configuration: ConfigurationBatch, gpu: GpuSpec) -> Array:
         """The order of configurations, which no correction changes."""

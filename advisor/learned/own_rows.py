@@ -94,7 +94,8 @@ class OwnRows:
 
     @cached_property
     def _solved(self) -> _Solved:
-        return _solve(_shared(*[self._scaled(self.features)] * 2, self.size), self.errors, self.noise, self.size)
+        x = self._scaled(self.features)
+        return _solve(_shared(x, x, self.size), self.errors, self.noise, self.size)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,7 +153,7 @@ def _shared(a: Array, b: Array, size: float) -> Array:
 
 
 def _solve(shared: Array, errors: Array, noise: Array, size: float) -> _Solved:
-    inverse = np.linalg.inv(shared + np.diag(noise**2))
+    inverse = np.asarray(np.linalg.inv(shared + np.diag(noise**2)), dtype=np.float64)
     precision, weights = np.diag(inverse), inverse @ errors
     left_out = weights / precision
     variance = np.maximum(1 / precision - noise**2, 0.0)
@@ -174,8 +175,8 @@ def load_all(stored: Mapping[str, NDArray[Any]]) -> dict[tuple[str, str], OwnRow
         if name.startswith(PREFIX) and name.endswith("/errors"):
             whole = name.removesuffix("/errors")
             gpu, kind = whole.removeprefix(PREFIX).split("/", 1)
-            parts = {part: stored[f"{whole}/{part}"] for part in PARTS}
-            out[gpu, kind] = OwnRows(**parts | {"size": float(parts["size"])})
+            features, errors, size, noise = (stored[f"{whole}/{part}"] for part in PARTS)
+            out[gpu, kind] = OwnRows(features=features, errors=errors, size=float(size), noise=noise)
     return out
 
 

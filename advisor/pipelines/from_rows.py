@@ -188,8 +188,8 @@ def _routings(rows: Rows, chosen: NDArray[np.int64], sizes: dict[str, Array]) ->
     found, count = routing.stack(out)
     least, drawn = count.sum(axis=1), np.isfinite(named)
     if drawn.any():
-        of = (sizes[name][drawn] for name in ("M", "E", "topk"))
-        least[drawn] = token_draws.loads(*of, np.ones(int(drawn.sum())), named[drawn]).least_used
+        tokens, experts, topk = (sizes[name][drawn] for name in ("M", "E", "topk"))
+        least[drawn] = token_draws.loads(tokens, experts, topk, np.ones(tokens.size), named[drawn]).least_used
     return found, count, least
 
 

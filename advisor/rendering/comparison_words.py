@@ -221,10 +221,15 @@ def _spills(side: Resources) -> int:
     return side.spill_bytes or 0
 
 
+AUDITED = "Audited, and not predicted"
+"""Begins the note on a table for whose prediction there was no time."""
+
+
 def is_brief(subject: Subject) -> bool:
-    """Whether all there is to say of a kernel is that it came or went."""
-    found = (subject.static, subject.measured, subject.resources, subject.failures, subject.new_issues)
-    return subject.kind == "kernel" and subject.change in ("added", "removed") and not any(found)
+    """Whether all there is to say of a kernel is that it came or went, or of a table that it changed."""
+    if any((subject.static, subject.measured, subject.resources, subject.failures, subject.new_issues, subject.cured_issues)):
+        return False
+    return (subject.kind == "kernel" and subject.change in ("added", "removed")) or any(AUDITED in note for note in subject.notes)
 
 
 def of_any(note: str, subject: Subject) -> str:

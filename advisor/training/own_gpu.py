@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from advisor import pipelines
 from advisor.gpus.hardware import load_gpu
@@ -84,7 +85,7 @@ def _mape(errors: Array) -> float:
     return float(100 * np.abs(np.expm1(-errors)).mean())
 
 
-def _predicted(rows: Rows, weights: Weights, gpu: str | None) -> Iterator[tuple[tuple[str, str], Array, Array, Array, Array]]:
+def _predicted(rows: Rows, weights: Weights, gpu: str | None) -> Iterator[tuple[tuple[str, str], Array, Array, Array, NDArray[np.int64]]]:
     """Of each batch: GPU and kind, features [n, f], prediction and bound in microseconds [n], and the numbers of its rows [n]."""
     predictor = LearnedPredictor(weights)
     for batch in batches(rows, load_gpu, gpu):
@@ -96,10 +97,10 @@ def _predicted(rows: Rows, weights: Weights, gpu: str | None) -> Iterator[tuple[
     model = layer_model.load(weights.silicon)
     if model is None or not has_layers(rows):
         return
-    for batch in layer_batches(rows, replace(model, own={}), load_gpu, gpu):
-        time, kinds = layer_time(batch.launch, model.constants), batch.launch.layers.kind
-        told, bound_us = layer_features(batch.launch, time).astype(np.float64), layer_bound(batch.launch, batch.cold).us
-        us = replace(model, own={}).predict(batch.launch).us
+    for each in layer_batches(rows, replace(model, own={}), load_gpu, gpu):
+        time, kinds = layer_time(each.launch, model.constants), each.launch.layers.kind
+        told, bound_us = layer_features(each.launch, time).astype(np.float64), layer_bound(each.launch, each.cold).us
+        us = replace(model, own={}).predict(each.launch).us
         for kind in np.unique(kinds).tolist():
             mine = kinds == kind
-            yield (batch.launch.gpu.name, own_kind(kind)), told[mine], us[mine], bound_us[mine], batch.rows[mine]
+            yield (each.launch.gpu.name, own_kind(kind)), told[mine], us[mine], bound_us[mine], each.rows[mine]

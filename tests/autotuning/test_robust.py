@@ -191,3 +191,24 @@ def test_no_family_is_looked_for_without_a_hint():
         "recognise(F, {}, None, None); sys.exit('advisor.pipelines.batch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_tool_that_patches_triton_s_class_sees_every_launch_of_a_decorated_kernel(monkeypatch):
+    from triton.runtime.autotuner import Autotuner
+
+    kernel, bench = tuned({16: 1.0, 32: 2.0})
+    assert call(kernel, 1) == 16
+    seen = []
+    real = Autotuner.run
+
+    def run(self, *args, **kwargs):
+        seen.append(self)
+        return real(self, *args, **kwargs)
+
+    monkeypatch.setattr(Autotuner, "run", run)
+    before = len(kernel.fn.launches)
+    assert call(kernel, 1) == 16 and call(kernel, 2) == 16
+    assert seen == [kernel, kernel] and kernel.decision.how == "measured"
+    assert len(bench.measured) == 4 and len(kernel.fn.launches) == before + 4  # two are trials
+    monkeypatch.undo()
+    assert call(kernel, 2) == 16 and len(seen) == 2

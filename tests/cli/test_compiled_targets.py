@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -308,11 +309,11 @@ def test_no_latency_is_printed_for_one_program_but_the_command_that_is_lacking(t
     assert main(arguments) == 0
     shown = capsys.readouterr().out
     assert " µs ±" not in shown and "x the bound" not in shown and "not known" in shown
-    command = shlex.join(["advisor", *arguments]) + " --arg n=… --grid …"
+    command = shlex.join(["advisor", *arguments]) + " --element … --arg n=… --grid …"
     assert [line.strip() for line in shown.splitlines()].count(command) == 1
 
 
-@pytest.mark.parametrize(("answers", "asked"), [("4096\ncdiv(n, BLOCK)\n", 2), ("4096\n\n", 2), ("", 1)])
+@pytest.mark.parametrize(("answers", "asked"), [("\n4096\ncdiv(n, BLOCK)\n", 3), ("\n4096\n\n", 4), ("", 1), ("\n\n\n", 3)])
 def test_someone_at_the_terminal_is_asked_how_large_the_launch_is(tmp_path, capsys, monkeypatch, answers, asked):
     arguments = ["advise", str(ROOT / "tests/data/scale_kernel.py"), "--gpu", "H200", "--output", str(tmp_path)]
     monkeypatch.setattr(sys, "argv", ["advisor", *arguments])
@@ -321,8 +322,8 @@ def test_someone_at_the_terminal_is_asked_how_large_the_launch_is(tmp_path, caps
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     assert main(arguments) == 0
     told = capsys.readouterr()
-    assert "Say how large the launch is: --arg n=… --grid …\n" in told.err
-    assert told.err.count("--arg n= ") + told.err.replace("--grid …", "").count("--grid ") == asked
+    assert re.search(r"Say how large the launch is: .*--arg n=… --grid …\n", told.err)
+    assert len(re.findall(r"--element (?!…)|--arg n= |--grid (?!…)", told.err)) == asked
     assert ("With the best of its configurations this launch would take" in told.out) == answers.endswith(")\n")
 
 

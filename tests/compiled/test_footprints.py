@@ -323,3 +323,17 @@ def test_what_is_assumed_behind_a_loaded_pointer_is_said(tmp_path: Path) -> None
     demand = inspect_launch(launch, compile_target("sm_90"), POOL).demand
     line = next(a.line for a in demand.accesses if a.argument is None)
     assert "those of one program" in demand.unknown[f"which bytes of which tensor line {line} touches"]
+
+
+@pytest.mark.parametrize(("cols", "said"), [(0, True), (8, False)])
+def test_work_that_vanishes_is_remarked_on(cols: int, said: bool, tmp_path: Path) -> None:
+    kernel = """
+        def k(x_ptr, out_ptr, cols, BLOCK: tl.constexpr):
+            lanes = tl.arange(0, BLOCK)
+            tl.store(out_ptr + lanes, tl.load(x_ptr + lanes, mask=lanes < cols), mask=lanes < cols)
+    """
+    path = tmp_path / "k.py"
+    path.write_text(HEAD + textwrap.dedent(kernel))
+    launch = make_launch(read_source(path), "k", arguments={"cols": cols}, constexprs={"BLOCK": 64}, grid=(1,))
+    notes = inspect_launch(launch, compile_target("sm_90"), POOL, sass=False).assumptions
+    assert any(text.startswith("Nothing is moved in line 7") for text in notes) == said

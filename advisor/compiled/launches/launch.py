@@ -99,6 +99,9 @@ class Inspection:
             )
         if self.launch.grid is None:
             found.append("The grid is not given: one program is counted.")
+        if idle := sorted({access.line for access in self.demand.accesses if access.line and not access.issued_bytes}):
+            lines = f"line{'s' if len(idle) > 1 else ''} {', '.join(map(str, idle))}"
+            found.append(f"Nothing is moved in {lines}, which never run or have all lanes masked off: is a length 0, or too small?")
         found += [f"Not known: {reason} ({assumption})." for reason, assumption in self.demand.unknown.items()]
         places = self.demand.addressed_by
         if places:  # one number for all of it would send every program to the same place

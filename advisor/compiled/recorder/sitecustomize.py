@@ -36,7 +36,9 @@ class _AfterTriton:
             def exec_module(module):
                 load(module)
                 try:
-                    importlib.import_module("advisor.autotuning.installing").install_and_report()
+                    from advisor import install
+
+                    install()
                 except Exception as error:
                     print(f"advisor: warning: triton.autotune stays as it is ({type(error).__name__}: {error})", file=sys.stderr)
 
