@@ -56,7 +56,7 @@ from advisor.result.schema import (
     SearchTrial,
     SourceText,
 )
-from advisor.rows.launches import is_launch_record
+from advisor.rows.launches import is_launch_record, read_launches
 from advisor.system.errors import InputError, shorten
 from advisor.system.settings import read_settings
 
@@ -96,6 +96,8 @@ def advise_compiled(
     # Records and caches hold what there is to know, and a file of TorchInductor's says its sizes itself.
     written = all(each.cached is None and each.launch.source.kernel(each.launch.kernel).inductor is None for each in targets)
     looked = _Looked(warnings=[elsewhere] if elsewhere else [], takes_options=written and not is_launch_record(text))
+    if is_launch_record(text):
+        looked.warnings += dict.fromkeys(read_launches(text).problems)  # what it lacks, each once
     first, rest = until_sized(targets)
     counted = Counted()
     for target, found in analyse_targets(first, gpu, cache, progress=progress, counted=counted):

@@ -41,7 +41,7 @@ SAME_BYTES, SAME_FLOP = 0.01, 0.2
 """Shares by which the distinct bytes and the useful FLOP of two configurations of the same work may differ: partial results of a last
 block, and the blocks on the diagonal of a causal product, of which half is masked away."""
 
-OTHER_WORK = "it does not do the same work"
+OTHER_WORK, NO_TIME = "it does not do the same work", ", for want of time"
 
 Values = Mapping[str, int]
 """Of the tunables by name, launch options among them."""
@@ -100,6 +100,7 @@ class Trials:
             best, ended = self._climb({**best, **blocks}, base, analysis, found, until)
         if len(found) == 1:
             return None
+        ended = ended and not any(text.endswith(NO_TIME) for text in left)
         stopped = "no configuration next to the best is predicted to be faster" if ended else "the time for trying was used up"
         tuned = tuple(_with_tunables(*each, frozenset(blocks)) for each in found.values())
         return Tried(found=tuned, stopped=stopped, left_alone=tuple(left))
@@ -197,7 +198,7 @@ class Trials:
         for name in names:
             value = inspection.guess.constexprs[name]
             if not self._in_time(until):
-                left.append(f"{name} is left alone, for want of time")
+                left.append(f"{name} is left alone{NO_TIME}")
             elif self._is_block(base, inspection.guess, inspection.demand, name, value):
                 blocks[name] = value
             else:

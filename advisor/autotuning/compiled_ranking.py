@@ -7,6 +7,7 @@ nothing may be measured; mode measure measures such kernels in the given order.
 from __future__ import annotations
 
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,15 +16,13 @@ from advisor.autotuning import internals
 from advisor.autotuning.gpu_names import gpu_model
 from advisor.autotuning.ranking import Ranking, given_order
 
-MAX_CONFIGURATIONS = 128
-"""More would take minutes to compile."""
+BUDGET_S = 20.0
+"""How long configurations are compiled, in the given order; the one that is being compiled then is the last."""
 
 
 def rank_by_code(tuner: Any, call: Any, device: internals.Device, why_not_known: str) -> Ranking:
     """Ranks by the analytical model on the demand of the compiled code. Never raises: without it the given order stands."""
     count = len(call.configs)
-    if count > MAX_CONFIGURATIONS:
-        return given_order(count, f"{why_not_known}; {count} configurations are too many to compile")
     if not device.runs or internals.is_interpreted():
         return given_order(count, f"{why_not_known}; nothing is compiled here")
     from advisor.gpus.hardware import match_device_name
@@ -34,16 +33,23 @@ def rank_by_code(tuner: Any, call: Any, device: internals.Device, why_not_known:
     kwargs = {name: value for name, value in call.kwargs.items() if name != "warmup"}
     launches = [(call.args, {**kwargs, **config.all_kwargs()}) for config in call.configs]
     predicted: dict[int, float] = {}
-    trouble = ""
+    trouble, started, looked = "", time.monotonic(), 0
+    tuner.say_once("compiles", f"{tuner.base_fn.__name__}: {count} configurations are compiled to predict them, for {BUDGET_S:g} s at most")
     try:
-        failed = internals.compile_ahead(tuner.fn, launches, workers=min(count, internals.workers()))
-        for place, (args, options) in enumerate(launches):
-            if failed[place] is not None:
-                continue
-            try:
-                predicted[place] = _predicted_us(tuner.fn.warmup(*args, **options), call, call.configs[place], device, gpu)
-            except Exception as error:
-                trouble = f"{type(error).__name__}: {error}"
+        workers = internals.workers()
+        for first in range(0, count, workers):
+            if time.monotonic() - started > BUDGET_S:
+                break
+            batch = launches[first : first + workers]
+            failed = internals.compile_ahead(tuner.fn, batch, workers=len(batch))
+            for place, (args, options) in enumerate(batch, first):
+                if failed[place - first] is not None:
+                    continue
+                try:
+                    predicted[place] = _predicted_us(tuner.fn.warmup(*args, **options), call, call.configs[place], device, gpu)
+                except Exception as error:
+                    trouble = f"{type(error).__name__}: {error}"
+            looked = min(first + workers, count)
     except Exception as error:  # compiling and reading code have many ways to go wrong; none is a reason for the kernel not to run
         trouble = f"{type(error).__name__}: {error}"
     finite = {place: us for place, us in predicted.items() if us == us and us != float("inf")}
@@ -51,12 +57,13 @@ def rank_by_code(tuner: Any, call: Any, device: internals.Device, why_not_known:
         return given_order(count, f"{why_not_known}; its code cannot be read ({trouble or 'it does not fit the GPU'})")
     order = sorted(finite, key=lambda place: (finite[place], place))
     rest = [place for place in range(count) if place not in finite]
+    of_them = f"; {looked} of {count} within {BUDGET_S:g} s" if looked < count else ""
     return Ranking(
         order=(*order, *rest),
-        by=f"analytical model, demand read from the compiled code ({gpu_model(device.name)})",
+        by=f"analytical model, demand read from the compiled code ({gpu_model(device.name)}{of_them})",
         modelled=True,
         predicted_us=finite,
-        unfit=frozenset(rest),
+        unfit=frozenset(place for place in rest if place < looked),
     )
 
 

@@ -151,7 +151,7 @@ def judge(
         return "not comparable", "a prediction is not a number", None
     doubt = doubt_of(against.predicted, head.predicted)
     if PREDICTED_TAU <= abs(math.log1p(change)) < doubt:
-        return "within-doubt", f"within ±{100 * math.expm1(doubt):.0f} %, the doubt of such a prediction", change
+        return "within-doubt", f"±{100 * math.expm1(doubt):.0f} % is what such a prediction can tell", change
     if change >= PREDICTED_TAU:
         return "predicted-regressed", f"the predictions differ by {100 * PREDICTED_TAU:.0f} % or more", change
     if change <= 1 / (1 + PREDICTED_TAU) - 1:

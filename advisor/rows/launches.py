@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from advisor.python_source.literal_values import Passed, Symbol
+from advisor.rows.tritonparse import as_record, is_tritonparse
 from advisor.system.errors import InputError
 from advisor.system.reading import is_given, open_file, read_bytes
 
@@ -73,7 +74,8 @@ class LaunchRecords:
 def is_launch_record(path: str | Path) -> bool:
     """Whether a file begins as a launch record does, or is called like one: what is wrong with it, the reading says."""
     try:
-        if Path(path).suffix == ".jsonl" and Path(path).exists():
+        suffixes = Path(path).suffixes[-2:]
+        if (suffixes[-1:] == [".jsonl"] or {".ndjson"} & {*suffixes}) and Path(path).exists():
             return True
         if is_given(path):
             return False
@@ -90,7 +92,9 @@ def read_launches(path: str | Path) -> LaunchRecords:
         InputError: It cannot be read, or is none.
     """
     path = Path(path)
-    lines = read_bytes(path, str(path), RECORD, MAX_BYTES).decode("utf-8", "replace").splitlines()
+    lines = read_bytes(path, str(path), RECORD, MAX_BYTES, unpack=True).decode("utf-8", "replace").splitlines()
+    if lines and is_tritonparse(lines[0]):
+        lines = list(as_record(lines[:MAX_LINES], json.dumps({"format": FORMAT})))
     if not lines or FORMAT not in lines[0][:4096]:
         raise InputError(f"{path}: is not a launch record", lines[0][:80] if lines else "an empty file", RECORD)
     found: dict[str, dict[str, Any]] = {}

@@ -72,7 +72,7 @@ def test_what_changes_the_work_is_left_alone(tmp_path: Path) -> None:
     assert "none is predicted to be faster" in said(result, "configurations were tried")
 
 
-@pytest.mark.parametrize("seconds", [0.0, 0.01])
+@pytest.mark.parametrize("seconds", [0.0, 1e-6])
 def test_without_time_nothing_is_tried(tmp_path: Path, seconds: float) -> None:
     result = advised(tmp_path, "scale", "cdiv(n, BLOCK)", seconds, BLOCK=128)
     assert not result.searches and result.launches[0].ceiling is None

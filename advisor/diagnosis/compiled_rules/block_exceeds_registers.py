@@ -18,7 +18,7 @@ class BlockExceedsRegisters:
 
     def check(self, context: CompiledContext) -> Finding | None:
         """The finding, or None."""
-        compiled, work = context.compiled, context.work
+        compiled = context.compiled
         elements = int(compiled.metadata.get(JUDGED) or 0)
         if not elements:
             return None
@@ -37,7 +37,7 @@ class BlockExceedsRegisters:
             remedy=f"blocks of {fits:,} elements: more programs, or a loop over the blocks in each program (`for start in range(0, size, "
             f"{names[0] if names else 'BLOCK'})`)",
             line=function.line,
-            saving_us=context.without(smem=work.spill_bytes, l2_bytes=work.spill_l2_bytes) if work is not None else None,
+            saving_us=context.without_spills(),
         )
 
 

@@ -20,6 +20,7 @@ from advisor.compiled.ir.ir import Module, Operation, parse
 from advisor.compiled.ir.slicing import needed_values
 from advisor.compiled.launches.launch import Inspection, author_file, own_files
 from advisor.gpus.hardware import GpuSpec
+from advisor.pipelines.cache import second_pass_fraction
 from advisor.pipelines.demand import Demand
 from advisor.pipelines.schedule import latency_us
 from advisor.result.schema import Finding, Severity
@@ -125,6 +126,14 @@ class CompiledContext:
             )
 
         return self.saving(less)
+
+    def without_spills(self) -> float | None:
+        """The saving without what spilled registers move: through the L1, the L2, and DRAM where it holds them no longer."""
+        work, found = self.work, self.analysis
+        if work is None or found is None:
+            return None
+        missed = work.spill_l2_bytes * float(second_pass_fraction(np.array([work.spilled_at_once]), found.gpu)[0])
+        return self.without(smem=work.spill_bytes, l2_bytes=work.spill_l2_bytes, dram_bytes=missed)
 
     @property
     def work(self) -> MachineWork | None:

@@ -23,8 +23,6 @@ class RegisterSpills:
         inside = loop.mix.get("spill", 0) if loop is not None else 0
         if not inside and any(op.name == "tt.print" for op, _ in context.operations):
             return None  # tl.device_print hands its values over on the stack: no register spills for that
-        work = context.work
-        saving = context.without(smem=work.spill_bytes, l2_bytes=work.spill_l2_bytes) if work is not None else None
         return report(
             self,
             context,
@@ -33,7 +31,7 @@ class RegisterSpills:
             evidence=f"{resources.registers} registers per thread, {resources.num_warps} warps; {inside} local-memory instructions "
             f"in the main loop, {context.facts.mix.get('spill', 0)} in all",
             remedy="use more warps, a smaller tile, or fewer stages",
-            saving_us=saving,
+            saving_us=context.without_spills(),
         )
 
 
