@@ -362,14 +362,14 @@ def _answered(result: Result) -> str | None:
         return None
     print(f"{result.verdict.sentence} {result.actions[0].title}", file=sys.stderr)
     answers = {}
-    for option in re.findall(r"(--\S+ \S*)…", result.actions[0].title):  # types and blocks, which a command names too, stay as guessed
+    for option in re.findall(r"(--\S+ \S*)…", asked):
         print(f"{option} ", end="", file=sys.stderr, flush=True)
         if not (line := sys.stdin.readline()):
             return None
         answers[option] = line.strip()
     for option, answer in answers.items():  # what is passed over is left out, and guessed as before
         asked = asked.replace(f" {option}…", f" {option}{shlex.quote(answer)}" if answer else "", 1)
-    return re.sub(r" --\S+ \S*…\S*", "", asked) if any(answers.values()) else None
+    return asked if any(answers.values()) else None
 
 
 def _tuned(arguments: argparse.Namespace, file: Path, kernel: str | None) -> list[str]:

@@ -26,7 +26,7 @@ HELP = "run a program, its kernels tuned by the advisor in place of triton.autot
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `advisor run`."""
-    parser.add_argument("--report", metavar="FOLDER", help="also write a report on what the tuning cache then holds")
+    parser.add_argument("--report", metavar="DIR", help="also write a report on what the tuning cache then holds")
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="the program and its arguments")
 
 
