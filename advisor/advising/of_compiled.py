@@ -12,6 +12,7 @@ from advisor import __version__
 from advisor.advising.choice import NEAR_BEST
 from advisor.advising.exports import triton_config
 from advisor.advising.launch_facts import gpu_figures
+from advisor.advising.measured.recorded import timed
 from advisor.advising.missing_options import Lacking, is_tuned, missing_options, options_besides, say_contents, say_missing
 from advisor.advising.trials import DOUBT, LEAST_S, OTHER_WORK, Regrid, Trials
 from advisor.advising.verdict import verdict
@@ -71,6 +72,7 @@ def advise_compiled(
     progress: Callable[[int, int], None] | None = None,
     try_s: float | None = None,
     regrid: Regrid | None = None,
+    measured: str | None = None,
 ) -> Result:
     """Compile and count every launch that TARGET stands for, and diagnose it.
 
@@ -86,6 +88,7 @@ def advise_compiled(
         progress: Called with (done, total) launches, and configurations of them that are tried.
         try_s: Seconds for trying the tunables of launches of which one configuration is known, all together; None: as the settings say.
         regrid: The grid of the one launch with other constants, where a function gives it.
+        measured: A profile, for a record's launches.
 
     Raises:
         UsageError, InputError: It is none of these, or nothing of it can be compiled.
@@ -98,6 +101,9 @@ def advise_compiled(
     looked = _Looked(warnings=[elsewhere] if elsewhere else [], takes_options=written and not is_launch_record(text))
     if is_launch_record(text):
         looked.warnings += dict.fromkeys(read_launches(text).problems)  # what it lacks, each once
+        if measured is not None:
+            targets, lacking = timed(targets, measured)
+            looked.warnings += lacking
     first, rest = until_sized(targets)
     counted = Counted()
     for target, found in analyse_targets(first, gpu, cache, progress=progress, counted=counted):

@@ -309,6 +309,7 @@ def _compiled(arguments: argparse.Namespace, name: str | None, output: Path) -> 
     """A kernel in source or a record of launches, by what the compiler makes of it."""
     from advisor.advising.of_compiled import advise_compiled
     from advisor.advising.targets.kinds import cached_gpu
+    from advisor.rows.launches import is_launch_record
 
     named = [
         ("--model", arguments.model),
@@ -320,7 +321,8 @@ def _compiled(arguments: argparse.Namespace, name: str | None, output: Path) -> 
         ("--measured", arguments.measured),
         ("--weights", arguments.weights),
     ]
-    if unfit := [option for option, value in named if value]:
+    recorded = is_launch_record(arguments.target)
+    if unfit := [option for option, value in named if value and not (recorded and option == "--measured")]:
         raise UsageError(f"{', '.join(unfit)} is for tables and bundled kernels", arguments.target, None, "give --sizes, or --arg")
     found = (load_gpu(name), "") if name is not None else cached_gpu(arguments.target)
     if found is None:
@@ -338,6 +340,7 @@ def _compiled(arguments: argparse.Namespace, name: str | None, output: Path) -> 
             asked=launch_options(arguments),
             progress=advance,
             try_s=arguments.try_for,
+            measured=arguments.measured,
         )
     if answered := _answered(result):
         from advisor.cli import build_parser

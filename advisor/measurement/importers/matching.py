@@ -53,7 +53,7 @@ def match(
     taken: set[str] = set()
     for record in records:
         shape = f"{record.name} grid {_shape(record.grid)} block {_shape(record.block)}"
-        named = _distinct([launch for launch in launches if _same_name(record.name, launch.kernel.function)])
+        named = _distinct([launch for launch in launches if same_name(record.name, launch.kernel.function)])
         if not named:
             reasons.append(f"{shape}: no launch of this kernel was asked for")
             continue
@@ -91,7 +91,7 @@ def match(
     return tuple(matches), tuple(reasons), missing
 
 
-def _same_name(found: str, function: str) -> bool:
+def same_name(found: str, function: str) -> bool:
     bare = found.split("(")[0].strip()
     return bare == function or _SPECIALIZATION.sub("", bare) == function
 
