@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 
 import numpy as np
@@ -91,11 +91,14 @@ def _latency(cost: Cost, source: str) -> Latency:
     return Latency(us=cost.us, origin="predicted", source=source, low_us=cost.low_us, high_us=cost.high_us, coverage=0.8)
 
 
-def weighed(actions: tuple[Action, ...], layers: Sequence[LayerReport]) -> tuple[Action, ...]:
-    """The actions, those that change configurations with what the layers gain by it, the largest savings first."""
+def weighed(actions: tuple[Action, ...], layers: Sequence[LayerReport], measured: Set[str]) -> tuple[Action, ...]:
+    """The actions, those that change configurations with what the layers gain by it, the largest savings first.
+
+    `measured` are the launches with a latency of their own: what is left to them is known better than the layer, which is predicted.
+    """
     out = []
     for action in actions:
-        touched = [each for each in layers if each.recommended is not None and set(each.launches) <= set(action.launches)]
+        touched = [each for each in layers if each.recommended is not None and set(each.launches) <= set(action.launches) - measured]
         now, then = (
             (sum(latency.us for latency in side if latency) for side in zip(*((e.predicted, e.recommended) for e in touched), strict=True))
             if touched

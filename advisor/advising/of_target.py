@@ -69,7 +69,7 @@ def advise_target(
         gpu_figures=gpu_figures(target.gpu),
         model=target.model,
         verdict=verdict(launches, unknowns),
-        actions=weighed(actions(launches), layers),
+        actions=weighed(actions(launches), layers, {each.id for each in launches if each.measured is not None}),
         launches=launches,
         layers=layers,
         table_findings=_table_findings(target),

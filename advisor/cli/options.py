@@ -53,7 +53,7 @@ def amount_of_time(text: str) -> float:
     except ValueError:
         value = math.nan
     if not (math.isfinite(value) and value >= 0):
-        raise argparse.ArgumentTypeError(f"must be a number, 0 or more, as in 30 or 0.5 (got {text!r})")
+        raise argparse.ArgumentTypeError(f"must be a number of days or seconds, 0 or more, as in 30 or 0.5 (got {text!r})")
     return value
 
 
