@@ -46,6 +46,5 @@ def run(arguments: argparse.Namespace) -> int:
         from advisor.cli import main
         from advisor.system.settings import read_settings
 
-        written = main(["advise", os.fspath(read_settings().cache_dir / FILE_NAME), "--output", os.fspath(arguments.report)])
-        return code or written
+        main(["advise", os.fspath(read_settings().cache_dir / FILE_NAME), "--output", os.fspath(arguments.report)])
     return code
