@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import subprocess
 import sys
@@ -43,6 +44,7 @@ SERVING_MAY_NOT_IMPORT = "training"
 """Only the commands that train and judge load what fits."""
 
 
+@functools.cache
 def imported_modules(path: Path, root: Path = ROOT) -> set[str]:
     """The modules that a file imports, dotted and whole, `from . import x` included; `from a import b` gives both `a` and `a.b`."""
     package = path.relative_to(root).parts[:-1]

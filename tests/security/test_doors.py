@@ -5,10 +5,9 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import multiprocessing
 import os
 import sqlite3
-import subprocess
-import sys
 import time
 import zipfile
 from collections.abc import Callable
@@ -20,7 +19,8 @@ import pytest
 from advisor.learned import weights
 from advisor.rows.launches import FORMAT, read_launches
 
-ROOT = Path(__file__).resolve().parents[2]
+from . import door_process
+
 TABLE = "E=8,N=1024,device_name=NVIDIA_H100.json"
 KERNEL = "import triton\nimport triton.language as tl\n@triton.jit\ndef k(x):\n    tl.store(x, 1.0)\n"
 MOE = ("advise", "fused_moe", "--model", "Qwen3-30B-A3B", "--gpu", "H100", "--tokens", "64", "--output", "OUT")
@@ -94,33 +94,29 @@ def put(path: Path, kind: str) -> None:
         path.write_bytes(BOMBS[path.suffix])
 
 
+@pytest.fixture(scope="module", autouse=True)
+def loaded() -> None:
+    """Commands are forked from a process that has loaded what they need: that takes longer than most of them."""
+    os.environ["OMP_NUM_THREADS"] = "1"
+    FORKED.set_forkserver_preload(["advisor.cli", "numpy", "rich.console", "advisor.cli.advise_command", "advisor.advising.of_target"])
+
+
+FORKED = multiprocessing.get_context("forkserver")
+
+
 def run(command: tuple[str, ...], folder: Path) -> tuple[int, str, float, int]:
     """Exit code, words, seconds of processor time, and bytes of memory at most. A command that hangs is killed."""
-    environment = {**os.environ, "ADVISOR_CACHE_DIR": str(folder / "own-cache"), "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    with (folder / "words").open("w+") as words:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "advisor", *command], cwd=folder, env=environment, stdout=words, stderr=words, stdin=subprocess.DEVNULL
-        )
-        until, most = time.monotonic() + 60, 0
-        while (ended := os.wait4(process.pid, os.WNOHANG))[0] == 0:
-            if time.monotonic() > until:
-                process.kill()
-                process.wait()
-                pytest.fail(f"{' '.join(command)}: no end")
-            most = max(most, resident(process.pid))
-            time.sleep(0.01)
-        process.returncode = os.waitstatus_to_exitcode(ended[1])
-        words.seek(0)
-        return process.returncode, words.read(), ended[2].ru_utime + ended[2].ru_stime, most
-
-
-def resident(pid: int) -> int:
-    """Bytes of memory that a process had at most; what `getrusage` says of it counts the tests' own, before it became another program."""
-    try:
-        status = Path(f"/proc/{pid}/status").read_text()
-    except OSError:
-        return 0
-    return next((int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmHWM")), 0)
+    process = FORKED.Process(target=door_process.go, args=(command, str(folder)))
+    process.start()
+    process.join(60)
+    if process.is_alive():
+        process.kill()
+        process.join()
+        pytest.fail(f"{' '.join(command)}: no end")
+    words = (folder / "words").read_text(encoding="utf-8")
+    assert process.exitcode == 0, words
+    code, seconds, most = json.loads((folder / "ended").read_text(encoding="utf-8"))
+    return code, words, seconds, most
 
 
 @pytest.mark.parametrize("kind", ["a pipe", "a device", "a folder", "a broken link", "a bomb"])
