@@ -40,7 +40,7 @@ LAYERS = (
 APART = {"measurement", "search", "diagnosis"}
 """These do not know each other."""
 RENDERING_MAY_IMPORT = {"system", "result", "rendering"}
-SERVING_MAY_NOT_IMPORT = "training"
+MAY_IMPORT_TRAINING = {"train_command.py", "evaluate_command.py", "calibrate_command.py"}
 """Only the commands that train and judge load what fits."""
 
 
@@ -81,6 +81,8 @@ def violations(root: Path = ROOT) -> set[str]:
             found.add(f"{file}: {package} imports {other}, a layer above it")
         if package != other and {package, other} <= APART:
             found.add(f"{file}: {package} and {other} do not know each other")
+        if other == "training" != package and Path(file).name not in MAY_IMPORT_TRAINING:
+            found.add(f"{file}: what serves imports what fits")
         if package == "rendering" and other not in RENDERING_MAY_IMPORT:
             found.add(f"{file}: rendering renders the result and imports {other}")
     return found
@@ -118,6 +120,7 @@ def planted(tmp_path):
         {"gpus__hardware": "def load():\n    import advisor.cli.options\n", "cli__options": ""},
         {"search__study": "from ..measurement.rows import read\n", "measurement__rows": ""},
         {"rendering__page": "from ..gpus import hardware\n", "gpus__hardware": ""},
+        {"cli__predict_command": "def run():\n    from advisor.training import data\n", "training__data": ""},
     ],
 )
 def test_an_import_that_points_the_wrong_way_is_refused(planted, texts):

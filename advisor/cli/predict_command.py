@@ -105,8 +105,8 @@ class _Predicted:
 def run(arguments: argparse.Namespace) -> int:
     """Predict and write."""
     from advisor.learned import load_predictor
+    from advisor.rows.implied_types import settle_dtypes
     from advisor.rows.rows import read_rows, write_rows
-    from advisor.training.data import settle_dtypes
 
     output = options.rows_output(arguments.output, arguments.rows)
     rows = read_rows(arguments.rows, defaults=True)

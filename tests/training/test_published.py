@@ -6,6 +6,7 @@ import gzip
 
 import pytest
 
+from advisor.rows.implied_types import implied_dtype
 from advisor.system.errors import InputError
 from advisor.training import data
 
@@ -104,7 +105,7 @@ LIBRARY = "gpu,op,B,M,N,K,H"
     ],
 )
 def test_types_that_published_layouts_imply(header, name, operators, dtype):
-    assert data.implied_dtype(header.split(","), name, operators) == dtype
+    assert implied_dtype(header.split(","), name, operators) == dtype
 
 
 def test_fused_moe_that_names_its_kernel_is_bf16(tmp_path):
