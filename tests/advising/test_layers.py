@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import advisor
+from advisor.advising.layers import weighed
 from advisor.gpus.hardware import load_gpu
 from advisor.pipelines import bound, problem_batch, token_draws, work
 from advisor.rendering.markdown import to_markdown
 from advisor.rendering.page import to_html
 from advisor.rendering.terminal import to_text
-from advisor.result.schema import Problem
+from advisor.result.schema import Action, Latency, Problem
 from advisor.system.errors import InputError
 from tests.cli.command_line import table
 
@@ -45,6 +47,14 @@ def test_layers_stand_beside_their_products(result):
     assert large.recommended.us < 0.8 * large.predicted.us  # 64x64x32 is slow on Hopper
     action = max(result.actions, key=lambda each: each.saving_us)
     assert "layer" in action.detail
+
+
+def test_a_saving_that_the_whole_layer_does_not_show_is_within_doubt(result):
+    layer = result.layers[1]
+    slower = replace(layer, recommended=Latency(us=layer.predicted.us * 1.01, origin="predicted", source="model"))
+    action = Action(title="Change", detail="faster", saving_us=2.0, origin="predicted", launches=layer.launches)
+    assert "within doubt" in weighed((action,), [slower], set())[0].detail
+    assert "within doubt" not in weighed((action,), [layer], set())[0].detail
 
 
 def test_every_surface_shows_them(result):
