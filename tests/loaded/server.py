@@ -27,7 +27,7 @@ OWN_PATH = [entry for entry in sys.path[1:] if entry not in os.environ.get("PYTH
 
 def load() -> None:
     """Imports what takes long."""
-    for name in ("torch", "triton", "triton.language", "triton.runtime.interpreter", "advisor", "advisor.autotuning", "advisor.cli"):
+    for name in ("torch", "triton", "triton.language", "triton.runtime.interpreter", "advisor.autotuning", "advisor.cli"):
         importlib.import_module(name)
     gc.collect()
     gc.freeze()
@@ -40,12 +40,13 @@ def serve(path: str) -> list[str]:
         listener.listen()
         print("ready", flush=True)
         while True:
-            if 0 in select.select([0, listener], [], [])[0]:
+            asked = select.select([0, listener], [], [])[0]
+            with contextlib.suppress(ChildProcessError):
+                while os.waitpid(-1, 0 if 0 in asked else os.WNOHANG)[0]:
+                    pass
+            if 0 in asked:
                 os._exit(0)
             connection, _ = listener.accept()
-            with contextlib.suppress(ChildProcessError):
-                while os.waitpid(-1, os.WNOHANG)[0]:
-                    pass
             if os.fork():
                 connection.close()
                 continue
