@@ -43,8 +43,8 @@ def write(path: Path, **columns: object) -> None:
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory):
     patch = pytest.MonkeyPatch()
-    for name, value in (("ROUNDS", 60), ("FOLD_ROUNDS", 30)):
-        patch.setattr(fitting, name, value)
+    for name, rounds in (("WHOLE", 60), ("OF_FOLD", 30), ("OF_GPU", 15)):
+        patch.setattr(fitting, name, getattr(fitting, name)._replace(rounds=rounds, steps=20))
     folder = folder_of(tmp_path_factory.mktemp("published"))
     out = folder.parent / f"{folder.name}.npz"
     from advisor.training.silicon_training import train
