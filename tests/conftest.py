@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import signal
+import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -22,9 +23,11 @@ if TYPE_CHECKING:
     from advisor.learned.weights import Weights
 
 ROOT = Path(__file__).resolve().parent.parent
-# Workers side by side have a core each: two fits whose OpenMP threads wait for each other on all cores take many times as long.
-if "PYTEST_XDIST_WORKER" in os.environ:
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Two fits whose OpenMP threads wait for each other on all cores take many times as long, and on a busy machine so does one.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+# The tests start hundreds of processes: where no bytecode is kept, each of them would compile the package anew.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 # What an earlier run decided or stored may not stand in for what this one does; all workers of a run share a folder of its own. Compiled
 # kernels alone are kept from run to run: their names say everything that decides them (ADVISOR_TESTS_COLD=1 compiles all anew).
 if "PYTEST_XDIST_WORKER" not in os.environ:
