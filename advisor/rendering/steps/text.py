@@ -45,7 +45,10 @@ def memory_line(result: StepResult) -> str:
     memory = result.memory
     if is_trace(result):
         return ""
-    held = f"{memory.weights_bytes / 1e9:.1f} GB of weights and {memory.kv_bytes / 1e9:.1f} GB of KV cache"
+    what = ("weights", memory.kv_bytes, "KV cache")
+    if memory.activations_bytes:
+        what = ("weights with gradients", memory.activations_bytes, "activations at least")
+    held = f"{memory.weights_bytes / 1e9:.1f} GB of {what[0]} and {what[1] / 1e9:.1f} GB of {what[2]}"
     if memory.fits:
         return f"memory: {held} of {memory.gpu_bytes / 1e9:.1f} GB"
     return f"does not fit: {held} on each {result.gpu}, which has {memory.gpu_bytes / 1e9:.1f} GB"
