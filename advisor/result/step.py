@@ -78,7 +78,7 @@ class MeasuredKind:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepResult:
-    """What a step takes on one GPU (of each of the `ranks` that share it), and why."""
+    """What a step of so many tokens takes on one GPU (of each of the `ranks` that share it), and why."""
 
     model: str
     gpu: str
@@ -96,3 +96,4 @@ class StepResult:
     caveats: tuple[str, ...] = ()
     measured_us: float | None = None
     measured: tuple[MeasuredKind, ...] = ()
+    tokens: int = 0

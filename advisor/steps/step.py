@@ -193,6 +193,7 @@ def predict_step(
         operators=tuple(sorted(rows, key=lambda row: -row.total_us)),
         command=command,
         predictor=predictor.name,
+        tokens=asked.load.tokens,
     )
     other = any(takes_other_kernels(operator, gpu) for operator, _ in priced.kernels)
     return replace(result, advice=tuple(advice(result)), caveats=(*overlaps(result, asked), *([OTHER_KERNELS] if other else [])))
