@@ -18,10 +18,10 @@ LEAST_SHARE = 0.05
 LINES = 3
 """Lines that are named, those that cost most."""
 REMEDIES = {
-    "divisions": "divide by powers of two that are tl.constexpr, carry rows and columns along in place of dividing, and index with one flat "
-    "offset what lies one behind the other",
-    "masks": "give the programs that lie inside a path without masks (a branch on the program, or a second launch for the border), or pad "
-    "the tensor",
+    "divisions": "divide by powers of two that are tl.constexpr, carry rows and columns along in place of dividing, and index with one "
+    "flat offset what lies one behind the other",
+    "masks": "give the programs that lie inside a path without masks (a branch on the program, or a second launch for the border), or "
+    "pad the tensor",
     "addresses": "work the offsets out once and add to them, with strides that are tl.constexpr, and in 32 bits",
 }
 
