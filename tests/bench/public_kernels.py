@@ -34,8 +34,8 @@ from advisor.gpus.hardware import load_gpu  # noqa: E402
 from advisor.python_source.source import SourceFile, read_source  # noqa: E402
 from advisor.system.errors import AdvisorError  # noqa: E402
 
-TYPICAL = {"arg": 4096, "constexpr": 128, "content": 4096, "grid": "64,8,2"}
-"""What is answered where an option of this name is asked for."""
+TYPICAL = {"arg": 4096, "content": 4096, "grid": "64,8,2"}
+"""What is answered where an option of this name is asked for; for constants, what was guessed."""
 ROUNDS = 3
 GPU = load_gpu("H100")
 
@@ -60,7 +60,7 @@ def answered(inspection: Inspection, asked: dict[str, Any]) -> dict[str, Any]:
         if kind == "grid":
             found["grid"] = TYPICAL["grid"]
         else:
-            found[tables[kind]].setdefault(name, TYPICAL[kind])
+            found[tables[kind]].setdefault(name, TYPICAL.get(kind, inspection.guess.constexprs.get(name)))
     return found
 
 
@@ -108,14 +108,14 @@ def main(arguments: list[str]) -> int:
             count.update({"kernels": 1, "counted": outcome == "ok", "loops": bool(loops)})
             where = f"{source.path.relative_to(folder)}::{name}"
             listed[where] = {"outcome": outcome, "loops": loops, "seconds": round(time.perf_counter() - start, 1)}
+            if given.list:
+                given.list.write_text(json.dumps(listed, indent=1))
             if outcome != "ok" or loops:
                 print(f"{where}: {outcome} {'; '.join(loops)}"[:300].replace("\n", " "), flush=True)
     for folder, count in [*counts.items(), ("all", sum(counts.values(), Counter[str]()))]:
         n = count["kernels"]
         shares = f"{100 * count['counted'] / n:.1f} % compile and are counted, {100 * count['loops'] / n:.1f} % keep a loop"
         print(f"{folder}: {n} kernels, {shares}")
-    if given.list:
-        given.list.write_text(json.dumps(listed, indent=1))
     return 0
 
 
