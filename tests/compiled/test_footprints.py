@@ -321,8 +321,10 @@ def test_what_is_assumed_behind_a_loaded_pointer_is_said(tmp_path: Path) -> None
     path.write_text(HEAD + textwrap.dedent(LOADED_POINTER))
     launch = make_launch(read_source(path), "k", constexprs={"BLOCK": 1024}, grid=(ROWS,))
     demand = inspect_launch(launch, compile_target("sm_90"), POOL).demand
-    line = next(a.line for a in demand.accesses if a.argument is None)
-    assert "those of one program" in demand.unknown[f"which bytes of which tensor line {line} touches"]
+    behind = next(a for a in demand.accesses if a.argument is None)
+    said = demand.unknown[f"which bytes of which tensor line {behind.line} touches"]
+    assert "assumes another place for each index; what pointers holds decides" in said
+    assert max(demand.likely_read_footprints.values()) == ROWS * 1024 * 2  # each program has a tensor of its own
 
 
 @pytest.mark.parametrize(("cols", "said"), [(0, True), (8, False)])
