@@ -34,13 +34,13 @@ class TooFewCtas:
             "warning",
             f"{ctas:,.0f} CTA{'s' if ctas > 1 else ''} for {sms} SMs: {percent(1 - ctas / sms)} of the GPU idles",
             evidence=f"{sms - ctas:,.0f} SMs get none",
-            remedy="give each program less: smaller blocks, or a grid that divides the loop too, whose parts a second launch or atomics add up",
+            remedy="give each program less: smaller blocks, or a grid that divides the loop too, its parts added up by a second launch",
             saving_us=saving,
         )
 
 
 def _spread(asked: Demand, times: float, trips: float) -> Demand:
-    """The same work in so many times as many CTAs, each with as much less to do; of what it does in turn, what loops of `trips` can give."""
+    """The same work in so many times as many CTAs, each with as much less to do: in turn, what loops of `trips` can give."""
     phases, shorter = asked.phases, min(trips, times)
     return replace(
         asked,
