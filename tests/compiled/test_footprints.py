@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -339,3 +340,20 @@ def test_work_that_vanishes_is_remarked_on(cols: int, said: bool, tmp_path: Path
     launch = make_launch(read_source(path), "k", arguments={"cols": cols}, constexprs={"BLOCK": 64}, grid=(1,))
     notes = inspect_launch(launch, compile_target("sm_90"), POOL, sass=False).assumptions
     assert any(text.startswith("Nothing is moved in line 8,") for text in notes) == said
+
+
+@pytest.mark.parametrize(("offsets", "said"), [(7, True), ((0, 3, 5), False)])
+def test_a_loop_that_never_runs_is_remarked_on(offsets: int | tuple[int, ...], said: bool, tmp_path: Path) -> None:
+    kernel = """
+        def k(offsets, out_ptr):
+            at = tl.load(offsets + tl.program_id(0))
+            end = tl.load(offsets + tl.program_id(0) + 1)
+            while at < end:
+                tl.store(out_ptr + at, 1.0)
+                at += 1
+    """
+    path = tmp_path / "k.py"
+    path.write_text(HEAD + textwrap.dedent(kernel))
+    launch = make_launch(read_source(path), "k", types={"offsets": "*i32"}, grid=(2,))
+    notes = inspect_launch(replace(launch, contents={"offsets": offsets}), compile_target("sm_90"), POOL, sass=False).assumptions
+    assert any(text.startswith("Nothing is moved in line 9,") for text in notes) == said
