@@ -70,7 +70,7 @@ NAMES = {
 }
 """Whose kernels they are, for reports."""
 
-APART: dict[str, int] = {}
+APART = {PREFILL: 3}
 """The first features of a kind, which its network alone sees (`learned.network`)."""
 
 LABELS = 10
