@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -108,15 +107,8 @@ def of_histogram(slots_per_expert: Sequence[int], slots: float) -> tuple[float, 
     return _summary(np.ceil(rows * (slots / rows.sum()) - 1e-9)[None])
 
 
-@lru_cache(maxsize=4096)
-def least_used(tokens: float, experts: float, topk: float, routing: float) -> float:
-    """Fewer than 1 % of draws use fewer experts."""
-    return float(loads(*(np.array([float(each)]) for each in (tokens, experts, topk, 1, routing))).least_used[0])
-
-
-@lru_cache(maxsize=4096)
 def groups(tokens: float, experts: float, topk: float, routing: float) -> tuple[Array, Array]:
-    """Rows [g] and how many experts have them on average over draws [g]: sums over them are means over draws. Not to be written to."""
+    """Rows [g] and how many experts have them on average over draws [g]: sums over them are means over draws."""
     if routing == RANDOM:
         p = np.array([topk / experts])
         if tokens * topk / experts <= _EXACT:

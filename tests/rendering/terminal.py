@@ -25,7 +25,11 @@ def printed_on_a_terminal(*arguments: str, environment: Mapping[str, str], colum
     reading, writing = pty.openpty()
     fcntl.ioctl(writing, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
     program = subprocess.Popen(
-        [*loaded.python(), "-m", "advisor", *arguments], stdout=writing, stderr=subprocess.DEVNULL, cwd=ROOT, env={**inherited, **environment}
+        [*loaded.python(), "-m", "advisor", *arguments],
+        stdout=writing,
+        stderr=subprocess.DEVNULL,
+        cwd=ROOT,
+        env={**inherited, **environment},
     )
     os.close(writing)
     shown = b""
