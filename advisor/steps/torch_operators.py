@@ -6,8 +6,9 @@ A training step is forward and backward; gradients are written, not added to old
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from advisor.steps.model_config import Architecture
 from advisor.steps.operators import Operator
@@ -76,7 +77,11 @@ def torch_operators(
         dtype=dtype or model.dtype,
     )
     found = [*step.embeddings(), *step.layers(), *step.head(), *step.communication(split, replicas)]
-    return [each for each in found if each.count]
+    alike: dict[tuple[object, ...], list[Operator]] = defaultdict(list)
+    for each in found:
+        alike[each.name, each.op, tuple(each.sizes.items())].append(each)
+    merged = [replace(some[0], count=sum(each.count for each in some)) for some in alike.values()]
+    return [each for each in merged if each.count]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
