@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from advisor.gpus.hardware import load_gpu, match_device_name
+from advisor.rows.silicon import GPUS
 from advisor.steps.constants import read_curves
 from advisor.system.errors import InputError
 
@@ -17,17 +18,6 @@ LOG2_BYTES = tuple(range(8, 31))
 """Where a curve has a point: every size that was measured, for the libraries change their algorithm between any two."""
 SPIKE = 2.0
 """A measurement of so many times both its neighbours was disturbed (38 µs between 3.3 and 3.5): a larger message is not faster."""
-FOLDERS = {
-    "a100_sxm": "A100",
-    "h100_sxm": "H100",
-    "h200_sxm": "H200",
-    "b200_sxm": "B200",
-    "b300_sxm": "B300",
-    "gb200": "GB200",
-    "gb300": "GB300",
-    "l40s": "L40S",
-    "rtx_pro_6000_server": "RTX PRO 6000 S",
-}
 Key = tuple[str, str, int]
 
 
@@ -49,7 +39,7 @@ def read_collectives(folder: str | Path) -> dict[Key, tuple[list[float], list[fl
         raise InputError(f"{folder}: no tables of collectives", None, "GPU/comm/STACK/VERSION/*.parquet", "name the folder above")
     found: dict[Key, tuple[list[float], list[float]]] = defaultdict(lambda: ([], []))
     for (gpu, stack), paths in versions.items():
-        spec = match_device_name(FOLDERS.get(gpu, gpu))
+        spec = match_device_name(GPUS.get(gpu, gpu))
         if spec is None:
             continue
         columns = parquet.read_table(max(paths, key=lambda path: _version(path.parent.name))).to_pydict()
