@@ -253,5 +253,5 @@ class _Step:
             from advisor.steps.memory import parameters
 
             weights = parameters(self.model) + self.model.vocabulary * self.model.hidden
-            size = float(element * weights / split.tensor)
+            size = float(element * weights / (split.tensor * split.pipeline))
             yield Operator(name="gradients all-reduce", kind="collective", count=1, op="all_reduce", message_bytes=size, ranks=replicas)
