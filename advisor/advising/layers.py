@@ -106,6 +106,8 @@ def weighed(actions: tuple[Action, ...], layers: Sequence[LayerReport], measured
         )
         if action.rule is None and action.origin == "predicted" and touched:
             whole = f"{action.detail}; {several(len(touched), 'layer')} whole: {microseconds(now)} now, {microseconds(then)} then"
+            if then >= now:
+                whole += ", no faster: measure it before it is used"
             action = replace(action, saving_us=now - then if now > then else action.saving_us, detail=whole)
         out.append(action)
     return tuple(sorted(out, key=lambda action: -action.saving_us)) if layers else actions

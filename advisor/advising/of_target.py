@@ -73,7 +73,7 @@ def advise_target(
         launches=launches,
         layers=layers,
         table_findings=_table_findings(target),
-        exports=recommended_exports(target, launches),
+        exports=recommended_exports(target, launches, layers),
         warnings=target.warnings,
     )
 
