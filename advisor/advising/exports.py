@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from advisor.advising.targets import Target
 from advisor.diagnosis.rule import microseconds
 from advisor.gpus.hardware import GpuSpec, match_device_name
-from advisor.result.schema import Configuration, Export, ExportRow, LaunchReport, LayerReport
+from advisor.result.schema import Configuration, Export, ExportRow, LaunchReport
 from advisor.steps.tuned_tables import TRITON_OF_SGLANG
 from advisor.system import triton_install
 from advisor.tables.audit import entry_errors
@@ -80,15 +80,12 @@ class PredictedTable:
         return Export(name=table.name.file_name(), kind="table", content=render_table(table), rows=self.rows)
 
 
-def predicted_tables(
-    target: Target, launches: tuple[LaunchReport, ...], layers: tuple[LayerReport, ...] = ()
-) -> tuple[PredictedTable, ...]:
+def predicted_tables(target: Target, launches: tuple[LaunchReport, ...]) -> tuple[PredictedTable, ...]:
     """The tables of a target with what is recommended, each under the name its stack looks for; none where no launch asks for one.
 
     A layer without a table gets one with all that is recommended. Into a table that is there an entry goes only where what the launches
     that are decided together gain is more than the doubt about it: the sum of the upper ends of what is predicted for them stays below
-    what runs now. An entry that `advisor audit` finds an error in does not go in, nor one with which its layer is predicted to be slower
-    than now (of `layers`; where a launch was measured, that counts more). Of a layer without a table, SGLang gets
+    what runs now. An entry that `advisor audit` finds an error in does not go in. Of a layer without a table, SGLang gets
     one for each GEMM (`_down` for the second) where they differ.
     """
     base = target.table.name if target.table is not None else layer_table_name(target)
@@ -99,11 +96,6 @@ def predicted_tables(
     for report in launches:
         together[report.decision or report.id].append(report)
     verdicts = {report.id: _decided(group, new=target.table is None) for group in together.values() for report in group}
-    measured = {report.id for report in launches if report.measured is not None}
-    for layer in layers:
-        if layer.recommended is not None and layer.recommended.us > layer.predicted.us and measured.isdisjoint(layer.launches):
-            whole = f"kept: its layer whole may take {microseconds(layer.recommended.us)}, and takes {microseconds(layer.predicted.us)} now"
-            verdicts |= dict.fromkeys(layer.launches, (False, whole))
     tables: dict[str, tuple[Table | None, TableName, list[LaunchReport]]] = {}
     for report in launches:
         launch = planned[report.id]
@@ -168,13 +160,13 @@ def _row(report: LaunchReport, tokens: int, won: bool, reason: str) -> ExportRow
     )
 
 
-def recommended_exports(target: Target, launches: tuple[LaunchReport, ...], layers: tuple[LayerReport, ...]) -> tuple[Export, ...]:
+def recommended_exports(target: Target, launches: tuple[LaunchReport, ...]) -> tuple[Export, ...]:
     """The recommended tables (or list of triton.Config), where there is anything to change."""
     configurations = dict.fromkeys(report.recommendation.triton_config for report in launches if report.recommendation is not None)
     if not configurations:
         return ()
     listed = "[\n" + "".join(f"    {configuration},\n" for configuration in configurations) + "]\n"
     return (
-        *(table.export for table in predicted_tables(target, launches, layers) if table.tuned.winners),
+        *(table.export for table in predicted_tables(target, launches) if table.tuned.winners),
         Export(name="triton.Config list", kind="triton-configs", content=listed),
     )

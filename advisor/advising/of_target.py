@@ -73,7 +73,7 @@ def advise_target(
         launches=launches,
         layers=layers,
         table_findings=_table_findings(target),
-        exports=recommended_exports(target, launches, layers),
+        exports=recommended_exports(target, launches),
         warnings=target.warnings,
     )
 

@@ -281,7 +281,7 @@ def _exported(
         sizes, tokens = target.launches[0].problem.sizes, request.tokens or STANDARD_TOKENS
         target = table_target(path, replace(request, sizes=None, tokens=tokens, hidden_size=sizes["H"], top_k=sizes["topk"], model=None))
     result = _advise(target, predictor, arguments, command)
-    tables = predicted_tables(target, result.launches, result.layers)
+    tables = predicted_tables(target, result.launches)
     if not tables:
         raise UsageError(
             f"{target.title}: no serving stack looks for a table of this", None, "a tuned table, or fused_moe", "leave out --export"
