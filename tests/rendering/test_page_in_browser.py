@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from advisor import advise
 from advisor.gpus.hardware import load_gpu
 from advisor.learned import load_predictor
 from advisor.rendering import comparison_page, overview_page, page, side_by_side_page
@@ -102,6 +103,19 @@ def test_every_column_of_all_sizes_is_on_a_printed_page(browser: Browser) -> Non
     )  # A4 without Chromium's margins of 1 cm
     assert needed <= room
     assert pages <= 718
+
+
+def test_no_table_is_cut_off_on_paper(browser: Browser) -> None:
+    result = advise("fused_moe", model="Qwen3-30B-A3B", gpu="H200", tokens=[1, 64, 4096])
+    browser.print_media(True)
+    browser.show(page.to_html(result), 718)
+    browser.pass_time(DRAWN_MS)
+    wide = """Array.from(document.querySelectorAll(".scroll")).filter(function (each) {
+      return !each.closest("details:not([open])") && each.scrollWidth > each.clientWidth + 1;
+    }).map(function (each) { return each.getAttribute("aria-label"); })"""
+    cut = browser.evaluate(wide)
+    browser.print_media(False)
+    assert result.layers and cut == []
 
 
 def test_rows_are_low_on_a_phone(browser: Browser) -> None:
