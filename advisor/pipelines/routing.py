@@ -75,9 +75,7 @@ def least_used(problem: Problem) -> float:
     sizes = problem.sizes
     if problem.distribution is None:
         return float(of_problem(problem)[1].sum())
-    tokens, experts, topk = (np.array([float(sizes[name])]) for name in ("M", "E", "topk"))
-    found = token_draws.loads(tokens, experts, topk, np.ones(1), np.array([token_draws.exponent(problem.distribution)]))
-    return float(found.least_used[0])
+    return token_draws.least_used(sizes["M"], sizes["E"], sizes["topk"], token_draws.exponent(problem.distribution))
 
 
 def stack(routings: Sequence[tuple[Array, Array]]) -> tuple[Array, Array]:
