@@ -125,7 +125,7 @@ def say_contents(deciding: Mapping[str, Mapping[str, frozenset[str]]], *, record
         f"Record the launch again with `{command}`"
         if recorded
         else (
-            f"Give it with --content (a number, list or range(…)), under [contents] of a TOML file (--toml FILE), or record the launch with "
+            f"Give it with --content (a number, list or range(…)), under [contents] of a TOML file (--toml FILE), or record the launch by "
             f"`{command}`; where it chooses rows of a tensor, how large that is can be said there, by [shapes] or [sizes]"
         )
     )

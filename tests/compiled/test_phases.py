@@ -12,6 +12,7 @@ from advisor.compiled.analysis import KernelAnalysis, kernel_analysis
 from advisor.compiled.launches.launch import inspect_launch
 from advisor.compiled.launches.target import compile_target, make_launch
 from advisor.compiled.phases import Chain, shipped
+from advisor.compiled.source_lines import source_lines
 from advisor.gpus.hardware import load_gpu
 from advisor.pipelines.cache import second_pass_fraction
 from advisor.python_source.source import read_source
@@ -54,6 +55,8 @@ def test_a_second_pass_is_free_where_rows_in_flight_fit_the_l2_and_comes_from_dr
     assert long.predicted is not None and gap == pytest.approx(long.predicted.us - long.bound.us)
     traffic = next(part.us for part in long.gap_parts if part.cause == "traffic")
     dram = next(each for each in long.pipelines if each.pipeline == "dram")
+    moved = [line.demand["dram"] for line in source_lines(long) if "dram" in line.demand]
+    assert moved == pytest.approx([4 * 1024 * 65536, 2 * 4 * 1024 * 65536], rel=0.02)  # of what loads, and what loads again and stores
     assert traffic >= dram.time_us - dram.problem_time_us  # what the second pass costs is traffic, not a slow DRAM
 
 
