@@ -9,6 +9,7 @@ import pytest
 
 from advisor.compiled.analysis import KernelAnalysis, kernel_analysis
 from advisor.compiled.compiler.pool import Pool
+from advisor.compiled.launch_report import problem_of
 from advisor.compiled.launches.launch import inspect_launch
 from advisor.compiled.launches.target import compile_target, make_launch
 from advisor.compiled.launches.too_large import JUDGED
@@ -97,7 +98,8 @@ def test_division_of_indices_costs_what_the_flat_form_saves(tmp_path: Path, pool
 
 
 def test_bytes_of_one_word_that_are_loaded_apart(tmp_path: Path, pool: Pool) -> None:
-    rules, _ = found(tmp_path, pool, CHANNELS, XY, "x_ptr=*u8,y_ptr=*u8", 2**14)
+    rules, analysis = found(tmp_path, pool, CHANNELS, XY, "x_ptr=*u8,y_ptr=*u8", 2**14)
+    assert problem_of(analysis.inspection).dtype == "int8"
     assert "4 loads of x_ptr take 1 byte each" in rules["packable-loads"].title and "tl.uint32" in rules["packable-loads"].remedy
     one = CHANNELS.replace("static_range(4)", "static_range(1)")
     assert "packable-loads" not in found(tmp_path, pool, one, XY, "x_ptr=*u8,y_ptr=*u8", 2**14)[0]  # what lies between is nobody's
