@@ -144,3 +144,17 @@ def test_a_block_beyond_the_registers_is_judged_without_compiling(tmp_path: Path
     assert analysis.inspection.demand.requested_load_bytes == 4 * 2**24
     wide, spread = found(tmp_path, pool, COPY, XY, types, 1024, BLOCK=2**14, num_warps=16)
     assert "block-exceeds-registers" not in wide and spread.inspection.compiled.ptx
+
+
+@pytest.mark.parametrize(
+    ("at", "programs", "told"), [("tl.arange(0, BLOCK)", 2**10, True), ("tl.arange(0, BLOCK)", 32, False), ("i", 2**10, False)]
+)
+def test_atomics_that_meet_are_told(at: str, programs: int, told: bool, tmp_path: Path, pool: Pool) -> None:
+    body = f"""
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.atomic_add(y_ptr + {at}, tl.load(x_ptr + i, mask=i < n), mask=i < n)
+"""
+    rules, _ = found(tmp_path, pool, body, XY, "x_ptr=*fp32,y_ptr=*fp32", programs, n=1024 * programs)
+    assert ("contended-atomics" in rules) == told
+    if told:
+        assert rules["contended-atomics"].title == "1,024 atomics meet at each of 1,024 addresses of y_ptr"
