@@ -10,6 +10,7 @@ import pytest
 from advisor.compiled.analysis import KernelAnalysis, kernel_analysis
 from advisor.compiled.compiler.pool import Pool
 from advisor.compiled.launch_report import problem_of
+from advisor.compiled.demand.machine_work import machine_work
 from advisor.compiled.launches.launch import inspect_launch
 from advisor.compiled.launches.target import compile_target, make_launch
 from advisor.compiled.launches.too_large import JUDGED
@@ -158,3 +159,14 @@ def test_atomics_that_meet_are_told(at: str, programs: int, told: bool, tmp_path
     assert ("contended-atomics" in rules) == told
     if told:
         assert rules["contended-atomics"].title == "1,024 atomics meet at each of 1,024 addresses of y_ptr"
+
+
+@pytest.mark.parametrize(("value", "live", "touched"), [("x", 1, 2), ("x * x + tl.exp(x)", 2, 10)])
+def test_spills_of_a_block_that_is_not_compiled_are_of_every_value(tmp_path: Path, pool: Pool, value: str, live: int, touched: int) -> None:
+    """2,048 registers of a thread for each value: it is written once and read at every use, but for the 255 that a thread has."""
+    body = f"    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)\n    x = tl.load(x_ptr + i)\n    tl.store(y_ptr + i, {value})\n"
+    _, analysis = found(tmp_path, pool, body, XY, "x_ptr=*fp32,y_ptr=*fp32", 64, BLOCK=2**18)
+    moved = 4 * 2048 * touched * (1 - 255 / (2048 * live))
+    inspection = analysis.inspection
+    extra = machine_work(inspection.compiled, inspection.demand, analysis.facts, H100, 64, 2)
+    assert extra.spill_bytes == pytest.approx(64 * 128 * moved)

@@ -208,6 +208,7 @@ BY_BLOCKS = "m, n = x.shape\n    grid = lambda meta: (m, triton.cdiv(n, meta['BL
         (BY_BLOCKS, {}, "--arg rows=… --arg columns=…"),
         (BY_BLOCKS, {"rows": 7}, "--arg columns=…"),
         ("m, n = x.shape\n    grid = (m, heads)", {}, "--arg rows=… --constexpr HEADS=…"),
+        ("b, m, n = x.shape; steps = triton.cdiv(m, 64)\n    grid = (steps, b * heads)", {}, "--arg b=… --arg rows=… --constexpr HEADS=…"),
         ("m, n = x.shape\n    grid = (len(open('rows').read()),)", {}, None),
     ],
 )
