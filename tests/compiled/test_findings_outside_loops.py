@@ -9,8 +9,8 @@ import pytest
 
 from advisor.compiled.analysis import KernelAnalysis, kernel_analysis
 from advisor.compiled.compiler.pool import Pool
-from advisor.compiled.launch_report import problem_of
 from advisor.compiled.demand.machine_work import machine_work
+from advisor.compiled.launch_report import problem_of
 from advisor.compiled.launches.launch import inspect_launch
 from advisor.compiled.launches.target import compile_target, make_launch
 from advisor.compiled.launches.too_large import JUDGED
