@@ -284,7 +284,8 @@ def _demand(inspection: Inspection, gpu: GpuSpec, facts: CodeFacts, cache: str) 
     nearest = float(np.clip(dram / np.maximum(compulsory, 1), 0, 1)[0])
     chain = phases.Chain(rounds=rounds, reductions=reductions, from_dram=nearest)
     scattered = sum(a.unused_bytes for a in demand.accesses if a.kind == "load")
-    issue = (fma / 1.5 + demand.xu_op + demand.alu_op) / gpu.warp_size + extra.access_instructions + tensor / instruction_flop
+    on_lanes = (demand.fma_flop + rest + demand.fp64_flop) / 1.5 + demand.xu_op + demand.alu_op
+    issue = on_lanes / gpu.warp_size + extra.access_instructions + tensor / instruction_flop
     per_cta = {
         "tensor": tensor,
         "fma": fma,

@@ -170,3 +170,17 @@ def test_spills_of_a_block_that_is_not_compiled_are_of_every_value(tmp_path: Pat
     inspection = analysis.inspection
     extra = machine_work(inspection.compiled, inspection.demand, analysis.facts, H100, 64, 2)
     assert extra.spill_bytes == pytest.approx(64 * 128 * moved)
+
+
+def test_arithmetic_of_fp64_is_bound_by_its_units(tmp_path: Path, pool: Pool) -> None:
+    body = """
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + i)
+    y = x
+    for _ in tl.static_range(192):
+        y = y * x + 1.0
+    tl.store(y_ptr + i, y)
+"""
+    _, analysis = found(tmp_path, pool, body, XY, "x_ptr=*fp64,y_ptr=*fp64", 2**12)
+    times = {each.pipeline: each.time_us for each in analysis.pipelines}
+    assert analysis.config_binding_pipeline == "fma" and times["issue"] < 0.8 * times["fma"]  # two instructions in three clocks, at most
