@@ -129,8 +129,8 @@ def say_contents(deciding: Mapping[str, Mapping[str, frozenset[str]]], *, record
         f"Record the launch again with `{command}`"
         if recorded
         else (
-            f"Give it with --content (a number, list or range(…)), under [contents] of a TOML file (--toml FILE), or record the launch with "
-            f"`{command}`; where it chooses rows of a tensor, how large that is can be said there, by [shapes] or [sizes]"
+            "Give it with --content (a number, list or range(…)), under [contents] of a TOML file (--toml FILE), or record the launch "
+            f"with `{command}`; where it chooses rows of a tensor, how large that is can be said there, by [shapes] or [sizes]"
         )
     )
     ids = tuple(launch for kernel, launches in deciding.items() if kernel in held for launch in launches)
