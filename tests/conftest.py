@@ -51,8 +51,21 @@ settings.register_profile("advisor", derandomize=IN_CI, deadline=None, suppress_
 settings.load_profile("advisor")
 
 
+LONGEST = frozenset(
+    ("test_judging.py", "test_corpus.py", "test_kernels_in_interpreter.py", "test_tune_command.py", "test_record.py", "test_replay.py")
+)
+"""Files that take ten seconds and more: they are begun first, so that in the end no worker waits for another that is in one."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Files are begun in the order of collection: pytest-xdist would begin with those of most tests."""
+    config.option.loadscopereorder = False
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What runs on a GPU runs with whatever torch and Triton are there: a warning of theirs is shown, and fails nothing."""
+    """The longest files first. What runs on a GPU runs with whatever torch and Triton are there: a warning of theirs is shown, and fails
+    nothing."""
+    items.sort(key=lambda item: item.path.name not in LONGEST)
     for item in items:
         if item.get_closest_marker("gpu") is not None:
             item.add_marker(pytest.mark.filterwarnings("default"), append=False)
