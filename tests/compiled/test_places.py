@@ -294,6 +294,11 @@ def test_sums_of_sets_are_counted_as_listed(seed: int) -> None:
     assert distinct_bytes(found) == len(every)
 
 
+def test_places_beyond_64_bits_are_counted() -> None:
+    """Where guessed strides lead that are too large."""
+    assert distinct_bytes([Lattice(2**70, [(1, 4)]), Lattice(2**70 + 2, [(1, 4)]), Lattice(2**80 + 64, [(1, 8)])]) == 14
+
+
 @pytest.mark.parametrize("order", ["rows", "groups"])
 def test_tiles_of_a_flat_grid_too_large_to_look_at_whole_count_all_of_them(order: str, tmp_path: Path) -> None:
     """313 x 313 tiles, the last of a row and of a column masked, numbered row by row, or in groups of rows the last of which is smaller."""

@@ -95,10 +95,10 @@ def _united(lattices: Iterable[Lattice]) -> tuple[float, float]:
             each.steps.remove((step, count))
     room = max(MOST_RUNS // len(left), 1)
     lows, highs = [], []
-    runs, listed = 0.0, 0
+    runs, listed, least = 0.0, 0, min(each.offset for each in left)
     for each in left:
         run = next((s for s in each.steps if s[0] == 1), None)
-        starts = np.array([each.offset], np.int64)
+        starts = np.array([(each.offset - least) % 2**62], np.int64)  # strides that are too large lead beyond what 64 bits hold
         parts = [step * np.arange(min(count, room), dtype=np.int64) for step, count in each.steps if (step, count) != run]
         runs += each.runs
         for part in (*each.listed, *parts):
