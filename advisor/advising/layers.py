@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Hashable, Mapping, Sequence, Set
 from dataclasses import replace
+from functools import lru_cache
+from typing import cast
 
 import numpy as np
 
@@ -46,7 +48,7 @@ def layer_reports(
         predictor: Where predictions come from.
         measured: Latencies by id, of launches and of layers.
     """
-    model = layer_model.load(getattr(getattr(predictor, "weights", None), "silicon", {}))
+    model = _layer_model(cast(Hashable, predictor))
     found = layer_launches(target) if model is not None and target.gpu.vendor == "nvidia" else {}
     of = {report.id: report for report in reports}
     found = {m: each for m, each in found.items() if of[each[0].id].configuration == of[each[1].id].configuration is not None}
@@ -92,13 +94,18 @@ def slower_as_a_layer(launches: Sequence[PlannedLaunch], then: Configuration, ta
 
     Only layers measured on the same GPU know that. False where the launches are no whole layer, or nothing of the kind was learned.
     """
-    model = layer_model.load(getattr(getattr(predictor, "weights", None), "silicon", {}))
+    model = _layer_model(cast(Hashable, predictor))
     now, kind = launches[0].configuration, _kind(launches[0].problem)
     whole = [launch.problem.op for launch in launches] == list(GEMM_OF_LAYER)
     if model is None or kind is None or now is None or not whole or target.gpu.name not in model.versions:
         return False
-    before, after = (_costs(model, [launches[0].problem], kind, target, [each])[0] for each in (now, then))
+    before, after = _costs(model, [launches[0].problem] * 2, kind, target, [now, then])
     return after.us > before.us * worth
+
+
+@lru_cache(maxsize=2)
+def _layer_model(predictor: Hashable) -> LayerModel | None:
+    return layer_model.load(getattr(getattr(predictor, "weights", None), "silicon", {}))
 
 
 def _latency(cost: Cost, source: str) -> Latency:
