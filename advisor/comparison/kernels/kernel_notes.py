@@ -55,7 +55,9 @@ def changed_by_hand(old: KernelVersion | None, new: KernelVersion | None) -> lis
     pruning = [side.function.autotune.prunes if side.function.autotune is not None else "" for side in (old, new)]
     if pruning[0] != pruning[1]:
         notes.append(f"What prunes its configurations changed: {pruning[0] or 'nothing'} → {pruning[1] or 'nothing'}.")
-    elif named := [name for name in _functions(old, pruning[0]) if _functions(old, pruning[0])[name] != _functions(new, pruning[1]).get(name)]:
+    elif named := [
+        name for name in _functions(old, pruning[0]) if _functions(old, pruning[0])[name] != _functions(new, pruning[1]).get(name)
+    ]:
         notes.append(f"What prunes its configurations changed: the code of {', '.join(named)}.")
     before = {each.name: each.default for each in old.function.parameters if each.is_constexpr}
     after = {each.name: each.default for each in new.function.parameters if each.is_constexpr}
