@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import signal
+import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -22,9 +23,11 @@ if TYPE_CHECKING:
     from advisor.learned.weights import Weights
 
 ROOT = Path(__file__).resolve().parent.parent
-# Workers side by side have a core each: two fits whose OpenMP threads wait for each other on all cores take many times as long.
-if "PYTEST_XDIST_WORKER" in os.environ:
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Two fits whose OpenMP threads wait for each other on all cores take many times as long, and on a busy machine so does one.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+# The tests start hundreds of processes: where no bytecode is kept, each of them would compile the package anew.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 # What an earlier run decided or stored may not stand in for what this one does; all workers of a run share a folder of its own. Compiled
 # kernels alone are kept from run to run: their names say everything that decides them (ADVISOR_TESTS_COLD=1 compiles all anew).
 if "PYTEST_XDIST_WORKER" not in os.environ:
@@ -112,14 +115,28 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def weights(world: Path) -> Weights:
-    """Weights trained on all of that world, of fewer trees than those that ship."""
+    """Weights trained on all of that world, with fewer trees than those that ship: enough to learn its few laws. Workers share them."""
     pytest.importorskip("sklearn")
-    from advisor.training import moe_training
+    import fcntl
+
+    from advisor.learned import weights as store
+    from advisor.training import moe_calibration, moe_training, order_training, rank_training
     from advisor.training.training import train
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(moe_training, "GROWTH", moe_training.GROWTH | {"max_iter": 130, "learning_rate": 0.14})
-        return train([world])
+    path = Path(os.environ["ADVISOR_CACHE_DIR"]) / "tests-weights.npz"
+    with path.with_suffix(".lock").open("w") as lock, pytest.MonkeyPatch.context() as patch:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not path.exists():
+            few = {"max_iter": 60, "learning_rate": 0.25, "max_bins": 63}
+            exact, options = moe_training.OWN_GROWTH["exact"]
+            patch.setitem(moe_training.OWN_GROWTH, "exact", (exact, options | few))
+            for module, name in ((moe_training, "GROWTH"), (moe_calibration, "SCALE"), (rank_training, "QUICK"), (rank_training, "CLOSE")):
+                patch.setattr(module, name, getattr(module, name) | few)
+            for name in ("FIRST", "FIRST_AFAR"):
+                patch.setattr(rank_training, name, {"rounds": 80, "learning_rate": 0.2})
+            patch.setattr(order_training, "STEPS", 100)
+            store.save(train([world]), path)
+    return store.load(path)
 
 
 @pytest.fixture(scope="session")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -11,6 +12,7 @@ from advisor.advising.targets import Target
 from advisor.diagnosis.rule import microseconds
 from advisor.gpus.hardware import GpuSpec, match_device_name
 from advisor.result.schema import Configuration, Export, ExportRow, LaunchReport
+from advisor.steps.tuned_tables import TRITON_OF_SGLANG
 from advisor.system import triton_install
 from advisor.tables.audit import entry_errors
 from advisor.tables.names import TableName, table_dtype
@@ -53,8 +55,15 @@ def layer_table_name(target: Target) -> TableName | None:
         block_shape=problem.block_shape,
         block_shape_spaced=sglang,
         device_name=gpu.sglang_device_name() if sglang else gpu.vllm_device_name(),
-        triton_version=triton_install.version() if sglang else None,
+        triton_version=_triton_folder() if sglang else None,
     )
+
+
+def _triton_folder() -> str:
+    """The version in the name of SGLang's folder: of the Triton here without what is no number (`+git…`, `rc1`: SGLang sorts its folders
+    by integers and would stop at it), or, without one, of the newest SGLang that is known; SGLang falls back to any."""
+    found = re.match(r"\d+(\.\d+)*", triton_install.version() or "")
+    return found[0] if found else TRITON_OF_SGLANG[0][1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -87,6 +87,20 @@ def layer_reports(
     return tuple(out)
 
 
+def slower_as_a_layer(launches: Sequence[PlannedLaunch], then: Configuration, target: Target, predictor: Predictor, worth: float) -> bool:
+    """Whether the layer that these launches make takes over `worth` times as long under another configuration than it does today.
+
+    Only layers measured on the same GPU know that. False where the launches are no whole layer, or nothing of the kind was learned.
+    """
+    model = layer_model.load(getattr(getattr(predictor, "weights", None), "silicon", {}))
+    now, kind = launches[0].configuration, _kind(launches[0].problem)
+    whole = [launch.problem.op for launch in launches] == list(GEMM_OF_LAYER)
+    if model is None or kind is None or now is None or not whole or target.gpu.name not in model.versions:
+        return False
+    before, after = (_costs(model, [launches[0].problem], kind, target, [each])[0] for each in (now, then))
+    return after.us > before.us * worth
+
+
 def _latency(cost: Cost, source: str) -> Latency:
     return Latency(us=cost.us, origin="predicted", source=source, low_us=cost.low_us, high_us=cost.high_us, coverage=0.8)
 
@@ -106,6 +120,8 @@ def weighed(actions: tuple[Action, ...], layers: Sequence[LayerReport], measured
         )
         if action.rule is None and action.origin == "predicted" and touched:
             whole = f"{action.detail}; {several(len(touched), 'layer')} whole: {microseconds(now)} now, {microseconds(then)} then"
+            if then >= now:
+                whole += ", so within doubt: measure before you change it"
             action = replace(action, saving_us=now - then if now > then else action.saving_us, detail=whole)
         out.append(action)
     return tuple(sorted(out, key=lambda action: -action.saving_us)) if layers else actions

@@ -14,7 +14,7 @@ from advisor.advising.doubtful_ceiling import ceiling_doubts
 from advisor.advising.drafts import Draft, Measured, draft_of, probability
 from advisor.advising.exports import recommended_exports, triton_config
 from advisor.advising.launch_facts import gpu_figures, occupancy, pipeline_times
-from advisor.advising.layers import layer_reports, weighed
+from advisor.advising.layers import layer_reports, slower_as_a_layer, weighed
 from advisor.advising.measured_choice import as_measured, fastest_measured
 from advisor.advising.targets import PlannedLaunch, Target
 from advisor.advising.verdict import verdict
@@ -137,6 +137,8 @@ def _group(
     needed = held is not None and held != group[0].configuration
     choice = as_measured(drafts, choice)
     offered = choice if needed or _worth_changing(drafts, choice) else None
+    if offered and not needed and not measured and slower_as_a_layer(group, choice.configuration, target, predictor, WORTH_CHANGING):
+        offered = None
     if (tried := fastest_measured(drafts, choice, held, target, predictor)) is not None:
         choice = offered = tried
     least = {draft.launch.id: _least(draft, choice, offered) for draft in drafts}

@@ -12,11 +12,6 @@ RUN = "run"
 """What triton calls for a subscript (`KernelInterface.__getitem__`, Triton 3.6 and 3.9); autotuners and heuristics have it as well."""
 
 
-def may_launch(call: ast.Call) -> bool:
-    """Whether a call is written as launches are, whatever it passes."""
-    return isinstance(call.func, ast.Subscript) or (isinstance(call.func, ast.Attribute) and call.func.attr == RUN)
-
-
 def launched_by(call: ast.Call) -> ast.expr | None:
     """What a call launches if that is a kernel; None: it is written as no launch is."""
     if isinstance(call.func, ast.Subscript):

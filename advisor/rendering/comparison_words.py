@@ -188,11 +188,6 @@ def _figure(side: Resources | None, key: str) -> str:
     return f"{value:,}" if value is not None else "-"
 
 
-def resources_differ(row: ResourceRow) -> bool:
-    """Whether the compiler made something else of the head."""
-    return row.base != row.head
-
-
 def resources_matter(row: ResourceRow) -> bool:
     """Whether what the compiler made of the head may decide something: one side alone, spills, or another number of CTAs on an SM."""
     if row.reason or row.base is None or row.head is None:

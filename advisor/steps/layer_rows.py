@@ -61,6 +61,9 @@ def layer_batches(rows: Rows, model: LayerModel, find_gpu: Callable[[str], GpuSp
     for each in dict.fromkeys(spec.tolist()):
         of_gpu = members[spec == each]
         found = next(known for known in specs.values() if known.name == each)
+        if found.vendor != "nvidia":
+            where = f"{rows.path}: row {of_gpu[0] + 1}: op"
+            raise InputError(where, f"layer on {each}", "layers on NVIDIA GPUs, as those measured", "give its kernels: op = w13 and w2")
         for configured in (False, True):
             chosen = of_gpu[rows.has_configuration[of_gpu] == configured]
             if chosen.size:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import advisor
+from advisor.advising.layers import weighed
+from advisor.diagnosis import WORTH_CHANGING
 from advisor.gpus.hardware import load_gpu
 from advisor.pipelines import bound, problem_batch, token_draws, work
 from advisor.rendering.markdown import to_markdown
 from advisor.rendering.page import to_html
 from advisor.rendering.terminal import to_text
-from advisor.result.schema import Problem
+from advisor.result.schema import Action, Latency, Problem
 from advisor.system.errors import InputError
 from tests.cli.command_line import table
 
@@ -45,6 +48,14 @@ def test_layers_stand_beside_their_products(result):
     assert large.recommended.us < 0.8 * large.predicted.us  # 64x64x32 is slow on Hopper
     action = max(result.actions, key=lambda each: each.saving_us)
     assert "layer" in action.detail
+
+
+def test_a_saving_that_the_whole_layer_does_not_show_is_within_doubt(result):
+    layer = result.layers[1]
+    slower = replace(layer, recommended=Latency(us=layer.predicted.us * 1.01, origin="predicted", source="model"))
+    action = Action(title="Change", detail="faster", saving_us=2.0, origin="predicted", launches=layer.launches)
+    assert "within doubt" in weighed((action,), [slower], set())[0].detail
+    assert "within doubt" not in weighed((action,), [layer], set())[0].detail
 
 
 def test_every_surface_shows_them(result):
@@ -104,3 +115,11 @@ def test_few_balanced_tokens_lie_on_all_ranks_alike():
 def test_one_token_uses_its_experts_and_no_fewer():
     one = np.ones(1)
     assert token_draws.loads(one, 64 * one, 6 * one, one, token_draws.RANDOM * one).least_used[0] == pytest.approx(6)
+
+
+def test_nothing_is_recommended_that_makes_a_measured_gpu_s_layer_slower():
+    """Of a B200's products in fp8 nothing is learned, of its layers much: at four tokens the two disagree by a sixth of the layer."""
+    found = advisor.advise("fused_moe", model="GLM-4.5-Air", tensor_parallel=4, gpu="B200", dtype="fp8", tokens=(2, 4, 64))
+    assert [layer.recommended is None for layer in found.layers] == [True, True, False]
+    for layer in found.layers:
+        assert layer.recommended is None or layer.recommended.us < layer.predicted.us * WORTH_CHANGING

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from advisor.cli import main
+from advisor.system import triton_install
 from advisor.tables.audit import audit_table
 from advisor.tables.defaults import default_configuration
 from advisor.tables.tables import entry_of, read_table, select
@@ -35,9 +36,15 @@ def sglang_loads(folder: Path, name: str) -> dict[int, dict[str, int]]:
     return {int(key): value for key, value in json.loads(path.read_text(encoding="utf-8")).items()}
 
 
-def test_a_predicted_table_is_loaded_by_both_stacks(tmp_path, capsys):
-    assert advise(tmp_path) == 0
-    folder = tmp_path / "tables"
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """What one command exports, for every token count."""
+    made = tmp_path_factory.mktemp("predicted")
+    assert advise(made) == 0
+    return made / "tables"
+
+
+def test_a_predicted_table_is_loaded_by_both_stacks(folder):
     up, down = sglang_loads(folder, NAME), sglang_loads(folder, NAME.replace(".json", "_down.json"))
     for entries in (vllm_loads(folder, NAME), up, down):
         assert {1, 64, 4096} <= set(entries) and all(set(entry) >= VLLM_KEYS for entry in entries.values())
@@ -45,13 +52,11 @@ def test_a_predicted_table_is_loaded_by_both_stacks(tmp_path, capsys):
     assert all(up[key]["BLOCK_SIZE_M"] == down[key]["BLOCK_SIZE_M"] for key in up), "SGLang asserts it of every pair"
     for path in folder.rglob("E=*.json"):
         assert not [issue for issue in audit_table(path)[1] if issue.severity == "error"], path
-    assert "written:" in capsys.readouterr().err
 
 
-def test_every_entry_is_marked_and_what_is_not_recommended_runs_as_before(tmp_path):
-    assert advise(tmp_path) == 0
-    entries = vllm_loads(tmp_path / "tables", NAME)
-    marks = json.loads((tmp_path / "tables" / "predicted.json").read_text(encoding="utf-8"))["tables"]
+def test_every_entry_is_marked_and_what_is_not_recommended_runs_as_before(folder):
+    entries = vllm_loads(folder, NAME)
+    marks = json.loads((folder / "predicted.json").read_text(encoding="utf-8"))["tables"]
     assert {path.rpartition("/")[2] for path in marks} == {NAME, NAME.replace(".json", "_down.json")}
     own = marks[NAME]["entries"]
     assert own.keys() == {str(key) for key in entries}
@@ -78,8 +83,9 @@ def test_several_models_and_gpus_go_into_one_folder(tmp_path, capsys):
     assert main(command) == 2 and not (tmp_path / "none").exists() and "Qwen3-235B-A22B" in capsys.readouterr().err
 
 
-def test_the_page_has_the_table_before_and_after(tmp_path):
+def test_the_page_has_the_table_before_and_after(tmp_path, capsys):
     assert advise(tmp_path, "--tokens", "64,4096") == 0
+    assert "written:" in capsys.readouterr().err
     page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
     (export,) = (each for each in json.loads((tmp_path / "out" / "result.json").read_text())["exports"] if each["kind"] == "table")
     assert export["name"] == NAME and [row["launch"] for row in export["rows"]] == ["w13-M64", "w2-M64", "w13-M4096", "w2-M4096"]
@@ -87,10 +93,11 @@ def test_the_page_has_the_table_before_and_after(tmp_path):
 
 
 def test_a_second_run_changes_nothing(tmp_path):
-    assert advise(tmp_path) == 0
+    assert advise(tmp_path, "--tokens", "2,64,4096") == 0
     tables = sorted((tmp_path / "tables").rglob("E=*.json"))
     before = [path.read_bytes() for path in tables]
-    assert advise(tmp_path) == 0
+    assert len(before) == 3
+    assert advise(tmp_path, "--tokens", "2,64,4096") == 0
     assert [path.read_bytes() for path in tables] == before
 
 
@@ -129,6 +136,14 @@ def test_a_quantization_block_is_in_the_name(tmp_path, dtype, more, name):
     assert (tmp_path / "tables" / NAME.replace(".json", f"{name}.json")).is_file()
     (sglang,) = (tmp_path / "tables" / "configs").glob("*/*block_shape=[[]128, 128[]].json")
     assert json.loads(sglang.read_text())
+
+
+@pytest.mark.parametrize(("installed", "folder"), [("3.9.0", "triton_3_9_0"), ("3.7.0rc1+git12ab", "triton_3_7_0"), (None, "triton_3_6_0")])
+def test_sglang_can_sort_the_folder_whatever_triton_is_here(installed, folder, tmp_path, monkeypatch):
+    """`get_moe_configs` turns what is between underscores into integers, of every folder that lies there."""
+    monkeypatch.setattr(triton_install, "version", lambda: installed)
+    assert advise(tmp_path, "--tokens", "64", "--stack", "sglang") == 0
+    assert [path.name for path in (tmp_path / "tables" / "configs").iterdir()] == [folder]
 
 
 def test_what_no_stack_asks_for_is_refused(tmp_path, capsys):

@@ -23,6 +23,7 @@ from advisor.gpus.hardware import load_gpu
 from advisor.python_source.literal_values import Symbol
 from advisor.rows.launches import FORMAT, is_launch_record, read_launches
 from advisor.system.errors import InputError
+from tests import loaded
 
 pytest.importorskip("torch")
 pytest.importorskip("triton")
@@ -106,9 +107,9 @@ def test_trials_are_told_from_what_the_program_launches(decorator: str, more: st
     program, output = tmp_path / "program.py", tmp_path / "launches.jsonl"
     program.write_text(TUNED.format(decorator=decorator, more=more))
     environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": str(Path(__file__).parents[2]), "ADVISOR_CACHE_DIR": str(tmp_path)}
-    code = "import sys; from advisor.cli import main; sys.exit(main(sys.argv[1:]))"
+    command = [*loaded.python(), "-m", "advisor", "record", "-o", str(output), "--", *loaded.python(), str(program)]
     subprocess.run(
-        [sys.executable, "-c", code, "record", "-o", str(output), "--", sys.executable, str(program)],
+        command,
         env=environment,
         capture_output=True,
         timeout=120,
@@ -233,7 +234,7 @@ def recorded(folder: Path, program: str, code: int = 0) -> Path:
     output = folder / "launches.jsonl"
     environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": str(Path(__file__).parents[2])}
     done = subprocess.run(
-        [sys.executable, "-m", "advisor", "record", "-o", str(output), "--", sys.executable, str(folder / "program.py")],
+        [*loaded.python(), "-m", "advisor", "record", "-o", str(output), "--", *loaded.python(), str(folder / "program.py")],
         env=environment,
         capture_output=True,
         text=True,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from advisor.compiled.launches import recorded_space
 from advisor.compiled.launches.launch_options import LaunchOptions
 from advisor.gpus.hardware import load_gpu
 from advisor.result.schema import Result
+from tests import loaded
 
 pytest.importorskip("torch")
 pytest.importorskip("triton")
@@ -40,7 +40,7 @@ def copy(x, y, n, B: tl.constexpr, EVEN: tl.constexpr):
         tl.store(y + o, tl.load(x + o, mask=o < n), mask=o < n)
 """
 LAUNCH = """
-def launch(n=64 * 1001):
+def launch(n=64 * 101):
     x = torch.ones(n)
     for _ in range(2):
         copy[GRID](x, torch.empty(n), n)
@@ -54,8 +54,7 @@ def recorded(folder: Path, program: Path, *arguments: str) -> tuple[Path, str]:
     """The record of a program, and what was said of it."""
     output = folder / "launches.jsonl"
     environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": str(Path(__file__).parents[2]), "ADVISOR_CACHE_DIR": str(folder)}
-    code = "import sys; from advisor.cli import main; sys.exit(main(sys.argv[1:]))"
-    command = [sys.executable, "-c", code, "record", "-o", str(output), "--", sys.executable, str(program), *arguments]
+    command = [*loaded.python(), "-m", "advisor", "record", "-o", str(output), "--", *loaded.python(), str(program), *arguments]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=True)
     return output, done.stderr
 
@@ -73,7 +72,7 @@ def test_the_list_is_the_space_of_a_recorded_launch(mode: str, tmp_path: Path) -
     result = advised(record)
     (launch,), (search,) = result.launches, result.searches
     assert launch.configuration_source.startswith("recorded, @triton.autotune configuration ")
-    alone = advised(f"{program}::copy", arguments={"n": 64 * 1001}, grid="cdiv(n, B)", signature="x=*fp32,y=*fp32,n=i32")
+    alone = advised(f"{program}::copy", arguments={"n": 64 * 101}, grid="cdiv(n, B)", signature="x=*fp32,y=*fp32,n=i32")
     assert launch.ceiling is not None and alone.launches[0].ceiling is not None and launch.headroom is not None
     assert launch.ceiling.us == pytest.approx(alone.launches[0].ceiling.us)
     assert launch.ceiling_configuration == alone.launches[0].ceiling_configuration
@@ -134,5 +133,5 @@ def test_only_the_costliest_launches_are_compared_where_there_are_many(tmp_path:
     record, _ = recorded(tmp_path, program, "predict")
     monkeypatch.setattr(recorded_space, "MOST_LISTED", 5)
     targets = targets_from(str(record), None, GPU)
-    assert [each.launch.given.scalars["n"] for each in targets] == [64 * 1001] * 3 + [4096]
+    assert [each.launch.given.scalars["n"] for each in targets] == [64 * 101] * 3 + [4096]
     assert any("are not compared" in note for note in targets[-1].launch.notes)

@@ -16,6 +16,7 @@ from advisor.cli import main
 from advisor.measurement.replay import recorded_launches
 from advisor.rows.launches import read_launches
 from advisor.system.errors import NothingMatchedError
+from tests import loaded
 
 pytest.importorskip("triton")
 torch = pytest.importorskip("torch")
@@ -111,7 +112,7 @@ def test_the_rebuilt_launch_computes_what_the_kernel_computes(recorded, tmp_path
     for launch in launches:
         script = REPLAY.format(path=[entry for entry in sys.path if entry])
         done = subprocess.run(
-            [sys.executable, "-c", script, launch.kernel.file],
+            [*loaded.python(), "-c", script, launch.kernel.file],
             env={**os.environ, "TRITON_INTERPRET": "1"},
             capture_output=True,
             text=True,
@@ -210,7 +211,7 @@ def recorded_run(tmp_path, text, *options):
     """A record of a program, made in Triton's interpreter, and what `advisor record` said."""
     program, record = tmp_path / "program.py", tmp_path / "launches.jsonl"
     program.write_text(text)
-    command = [sys.executable, "-m", "advisor", "record", *options, "-o", str(record), "--", sys.executable, str(program)]
+    command = [*loaded.python(), "-m", "advisor", "record", *options, "-o", str(record), "--", *loaded.python(), str(program)]
     done = subprocess.run(command, env={**os.environ, "TRITON_INTERPRET": "1"}, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return record, done.stderr
@@ -230,7 +231,7 @@ function_of(ref, "prepare")({{"tensors": tensors}}, {{}})()
 print(json.dumps({{name: [before[name].flatten().tolist(), each.flatten().tolist()] for name, each in plain.items()}}))
 """
     done = subprocess.run(
-        [sys.executable, "-c", script, launch.kernel.file, launch.kernel.function],
+        [*loaded.python(), "-c", script, launch.kernel.file, launch.kernel.function],
         env={**os.environ, "TRITON_INTERPRET": "1"},
         capture_output=True,
         text=True,

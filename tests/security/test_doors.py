@@ -49,6 +49,12 @@ DOORS: dict[str, tuple[str, ...]] = {
     "kernels to compare": ("compare", "DOOR.py", "DOOR.py"),
     "launches": ("compare", "own.py", "other.py", "--launches", "DOOR.jsonl"),
     "a comparison": ("compare", "--render", "DOOR.json"),
+    "rows of one's own GPU": ("calibrate", "DOOR.csv", "-o", "OUT.npz"),
+    "a model": ("model", "DOOR.json", "--gpu", "H100"),
+    "a trace of its step": ("model", "Qwen3-30B-A3B", "--gpu", "H100", "--measured", "DOOR.json"),
+    "a packed trace": ("advise", "DOOR.json.gz", "--gpu", "H100", "--output", "OUT"),
+    "a log of TritonParse": ("advise", "DOOR.ndjson", "--gpu", "H100", "--output", "OUT"),
+    "a GPU to show": ("gpus", "DOOR.toml"),
 }  # fmt: skip
 DEEP = "[" * 200_000
 BOMBS: dict[str, bytes] = {
@@ -58,6 +64,8 @@ BOMBS: dict[str, bytes] = {
     ".csv": gzip.compress(b"a," * 50_000_000, 1),
     ".py": b"x = " + b"(" * 100_000,
     ".npz": b"",
+    ".gz": gzip.compress(b" " * 100_000_000, 1),
+    ".ndjson": f"{DEEP}\n".encode() * 20,
     ".sqlite3": b"SQLite format 3\0" + b"\xff" * 100_000,
 }
 MOST_S, MOST_BYTES = 2.0, 300_000_000

@@ -86,3 +86,10 @@ def test_random_is_the_default_and_a_configuration_counts(tmp_path):
     assert bare["predicted_us"] == named["predicted_us"]
     assert float(named["bound_us"]) < float(balanced["bound_us"])
     assert tiled["predicted_us"] != bare["predicted_us"]
+
+
+def test_a_layer_of_a_vendor_none_of_whose_layers_was_measured_is_refused_in_words(tmp_path, capsys):
+    source = tmp_path / "rows.csv"
+    source.write_text("gpu,op,M,E,topk,H,N\nMI300X,layer,64,8,2,4096,14336\n")
+    assert main(["predict", str(source), "-o", "-"]) == 2
+    assert "row 1: op; got layer on MI300X" in capsys.readouterr().err

@@ -16,6 +16,8 @@ from advisor.gpus.hardware import GpuSpec
 
 WIDEST_ACCESS_BYTES = 16
 """Bytes a thread can move with one instruction. Source: CUDA C++ Programming Guide, device memory accesses."""
+SPILLED = "bytes that a thread stores and loads of spilled registers"
+"""Key in the metadata of what was judged without compiling: by line, for each execution of it."""
 CONVERSION_PASSES = 2
 """A layout conversion stores the tensor to shared memory and loads it again."""
 
@@ -51,6 +53,8 @@ def machine_work(
     spilled = compiled.resources.spill_bytes or 0
     cluster = compiled.num_ctas
     moved = spill_traffic(demand, facts, threads * cluster, ctas / cluster)
+    for line, size in compiled.metadata.get(SPILLED, {}).items():
+        moved += size * threads * cluster * executions_at(demand, line, ctas / cluster)
     moved = max(moved, 2.0 * spilled * threads * ctas)  # whatever is spilled goes out and comes back once at least
     room = max(gpu.smem_bytes_per_sm - resident * compiled.resources.shared_memory_bytes, 1.0)
     held = resident * threads * spilled

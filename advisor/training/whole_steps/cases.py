@@ -17,12 +17,12 @@ from typing import Any
 from advisor.gpus.hardware import GpuSpec, match_device_name
 from advisor.learned.base import Predictor
 from advisor.result.step import StepTime
+from advisor.rows.silicon import GPUS
 from advisor.steps.constants import Constants
 from advisor.steps.model_config import Architecture, architecture, load_architecture
 from advisor.steps.step import Priced, StepRequest, price
 from advisor.steps.workload import Load, Split
 from advisor.system.errors import InputError, UsageError
-from advisor.training.whole_steps.collective_curves import FOLDERS
 
 SERVING, FP32, SERVED = "serving.csv", "fp32_models.csv", "served.csv.gz"
 PEERS = ("pipeweave", "neusight", "habitat", "linear", "roofline")
@@ -126,6 +126,8 @@ def _served_model(name: str, sizes: dict[str, Any]) -> Architecture:
 
 def _fp32(folder: Path, progress: Callable[[str], None]) -> Iterator[_Row]:
     for row, gpu in _rows(folder / FP32, progress):
+        if not row["step_ms"]:  # it ran out of memory
+            continue
         config = folder / "fp32_configs" / f"{row['model']}.json"
         model = load_architecture(str(config) if config.is_file() else row["model"])
         kind, ranks = _parallel(row["parallel"])
@@ -195,7 +197,7 @@ def read_points(path: Path, predictor: Predictor, fitted: Constants, progress: C
                 measured[tuple(row[name] for name in POINT)].append(times)
     found = []
     for (system, engine, name, precision, ranks, experts, batch, prompt, output), us in measured.items():
-        gpu = match_device_name(FOLDERS.get(system, system))
+        gpu = match_device_name(GPUS.get(system, system))
         try:
             model = load_architecture(name.removesuffix("-FP8"))
             if gpu is None:
