@@ -81,6 +81,7 @@ def static_row(
     default: StaticSide | None = None,
     removed: bool = False,
     failure: str = "",
+    compiled: bool = False,
 ) -> StaticRow:
     """One row from the reports of both sides; at least one side has some.
 
@@ -93,13 +94,14 @@ def static_row(
         default: What runs where there is no table at all.
         removed: Whether the head has no table at all, so that the default runs.
         failure: Why what the head launches is certain to fail, whatever is predicted.
+        compiled: Whether both were compiled, so that who asks knows whether they are the same code.
     """
     shown = head or base
     assert shown
     before = side_of(base) if base else None
     after = side_of(head) if head else default if removed else None
     against = before or default
-    verdict, reason, change = judge(against, after, in_base=before is not None, failure=failure or _refusal(head or ()))
+    verdict, reason, change = judge(against, after, in_base=before is not None, failure=failure or _refusal(head or ()), compiled=compiled)
     ceilings = [latency_sum([report.ceiling for report in group]) for group in (base, head) if group]
     known = [each for each in ceilings if each is not None]
     old, new = _findings(base), _findings(head)
@@ -127,7 +129,7 @@ def static_row(
 
 
 def judge(
-    against: StaticSide | None, head: StaticSide | None, *, in_base: bool, failure: str = ""
+    against: StaticSide | None, head: StaticSide | None, *, in_base: bool, failure: str = "", compiled: bool = False
 ) -> tuple[StaticVerdict, str, float | None]:
     """The one decision on static evidence: verdict, reason in words, relative change of the prediction.
 
@@ -136,6 +138,7 @@ def judge(
         head: The new version.
         in_base: Whether the base has the row.
         failure: Why what the head launches is certain to fail.
+        compiled: As of `static_row`.
     """
     if head is None and not failure:
         return "missing", "only in base", None
@@ -152,7 +155,7 @@ def judge(
         return "not comparable", "a prediction is not a number", None
     doubt = doubt_of(against.predicted, head.predicted)
     # Of two launches that are not the same nobody knows that nothing changed, where no such prediction could tell.
-    least = PREDICTED_TAU if head.configuration == against.configuration else 0.0
+    least = PREDICTED_TAU if compiled or head.configuration == against.configuration else 0.0
     if least <= abs(math.log1p(change)) < doubt and doubt >= PREDICTED_TAU:
         return "within-doubt", f"±{100 * math.expm1(doubt):.0f} % is what such a prediction can tell", change
     if change >= PREDICTED_TAU:

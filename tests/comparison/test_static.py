@@ -65,6 +65,7 @@ def test_other_launches_that_a_prediction_cannot_tell_apart_are_not_called_uncha
         for block, us in zip(blocks, (100.0, 101.0), strict=True)
     ]
     assert judge(*sides, in_base=True)[0] == verdict
+    assert judge(*sides, in_base=True, compiled=True)[0] == "predicted-unchanged", "whether the code is the same tells"
 
 
 def test_a_head_faster_than_the_base_is_not_told_to_go_back(reports):

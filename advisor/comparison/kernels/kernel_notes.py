@@ -43,7 +43,7 @@ def _listed(files: Sequence[str]) -> str:
 
 
 def changed_by_hand(old: KernelVersion | None, new: KernelVersion | None) -> list[str]:
-    """What changed beside the body: the key by which a kernel is tuned anew, what prunes its configurations, defaults of its constants."""
+    """What changed beside the body: the key by which a kernel is tuned anew, what prunes its list, and defaults of its constants."""
     if old is None or new is None:
         return []
     notes = []
@@ -55,9 +55,7 @@ def changed_by_hand(old: KernelVersion | None, new: KernelVersion | None) -> lis
     pruning = [side.function.autotune.prunes if side.function.autotune is not None else "" for side in (old, new)]
     if pruning[0] != pruning[1]:
         notes.append(f"What prunes its configurations changed: {pruning[0] or 'nothing'} → {pruning[1] or 'nothing'}.")
-    elif named := [
-        name for name in _functions(old, pruning[0]) if _functions(old, pruning[0])[name] != _functions(new, pruning[1]).get(name)
-    ]:
+    elif named := [name for name, code in _functions(old, pruning[0]).items() if _functions(new, pruning[1]).get(name) != code]:
         notes.append(f"What prunes its configurations changed: the code of {', '.join(named)}.")
     before = {each.name: each.default for each in old.function.parameters if each.is_constexpr}
     after = {each.name: each.default for each in new.function.parameters if each.is_constexpr}

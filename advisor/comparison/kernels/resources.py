@@ -575,7 +575,7 @@ def _predicted(name: str, base: Attempt, head: Attempt, gpu: GpuSpec, notes: lis
     grid = " → ".join(dict.fromkeys("x".join(map(str, each.launch.grid or ())) for each in pair if each is not None))
     typical = " ".join(f"{key}={value}" for key, value in sizes.items())
     label = f"grid {grid}" + (f", typical {typical}" if typical else "")
-    row = static_row(f"{gpu.name}-{name}", label, gpu.name, [reports[0]], [reports[1]])
+    row = static_row(f"{gpu.name}-{name}", label, gpu.name, [reports[0]], [reports[1]], compiled=True)
     if row.verdict == "predicted-unchanged" and (unseen or _code(base) != _code(head)):
         why = "what changed is not in the compiled code" if unseen else "the code differs by less than such a prediction can tell"
         row = replace(row, verdict="within-doubt", reason=why)
