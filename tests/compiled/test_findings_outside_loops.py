@@ -98,6 +98,13 @@ def test_division_of_indices_costs_what_the_flat_form_saves(tmp_path: Path, pool
     assert "index-arithmetic" not in flat
 
 
+@pytest.mark.parametrize(("given", "mark"), [({"HALF": 64}, ""), ({}, " (guessed: HALF)")])
+def test_a_finding_names_the_guess_that_it_hangs_on(given: dict[str, int], mark: str, tmp_path: Path, pool: Pool) -> None:
+    arguments, types = "x_ptr, y_ptr, n, HALF: tl.constexpr, BLOCK: tl.constexpr", "x_ptr=*u8,y_ptr=*fp16"
+    title = found(tmp_path, pool, WIDEN, arguments, types, 2**14, **given)[0]["index-arithmetic"].title
+    assert title.partition(" (")[0] + mark == title
+
+
 def test_bytes_of_one_word_that_are_loaded_apart(tmp_path: Path, pool: Pool) -> None:
     rules, analysis = found(tmp_path, pool, CHANNELS, XY, "x_ptr=*u8,y_ptr=*u8", 2**14)
     assert problem_of(analysis.inspection).dtype == "int8"
