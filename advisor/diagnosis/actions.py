@@ -41,6 +41,7 @@ ADVICE: dict[str, str] = {
     "scalar-loads": "Load scalars once",
     "single-stage-loop": "Load ahead, with more stages",
     "block-exceeds-registers": "Split the block",
+    "masked-lanes": "Cover the length with a smaller block",
     "small-programs": "Give each program more to do",
 }
 """What to do about a rule, in the imperative."""

@@ -191,3 +191,17 @@ def test_arithmetic_of_fp64_is_bound_by_its_units(tmp_path: Path, pool: Pool) ->
     _, analysis = found(tmp_path, pool, body, XY, "x_ptr=*fp64,y_ptr=*fp64", 2**12)
     times = {each.pipeline: each.time_us for each in analysis.pipelines}
     assert analysis.config_binding_pipeline == "fma" and times["issue"] < 0.8 * times["fma"]  # two instructions in three clocks, at most
+
+
+@pytest.mark.parametrize(("n", "told"), [(1024, True), (4000, False)])
+def test_lanes_beyond_a_row_are_told(n: int, told: bool, tmp_path: Path, pool: Pool) -> None:
+    body = """
+    i = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + tl.program_id(0) * n + i, mask=i < n, other=-float("inf")).to(tl.float32)
+    e = tl.exp(x - tl.max(x))
+    tl.store(y_ptr + tl.program_id(0) * n + i, e / tl.sum(e), mask=i < n)
+"""
+    rules, _ = found(tmp_path, pool, body, XY, "x_ptr=*fp16,y_ptr=*fp16", 2**12, n=n, BLOCK=4096)
+    assert ("masked-lanes" in rules) == told
+    if told:
+        assert rules["masked-lanes"].title == "75 % of the lanes that load are masked off" and rules["masked-lanes"].saving_us

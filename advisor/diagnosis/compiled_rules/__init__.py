@@ -19,6 +19,7 @@ from advisor.diagnosis.compiled_rules.dot_without_tensor_instruction import RULE
 from advisor.diagnosis.compiled_rules.index_arithmetic import RULE as INDEX_ARITHMETIC
 from advisor.diagnosis.compiled_rules.integer_division_in_loop import RULE as INTEGER_DIVISION_IN_LOOP
 from advisor.diagnosis.compiled_rules.mask_never_binds import RULE as MASK_NEVER_BINDS
+from advisor.diagnosis.compiled_rules.masked_lanes import RULE as MASKED_LANES
 from advisor.diagnosis.compiled_rules.mma_instead_of_wgmma import RULE as MMA_INSTEAD_OF_WGMMA
 from advisor.diagnosis.compiled_rules.narrow_access import RULE as NARROW_ACCESS
 from advisor.diagnosis.compiled_rules.no_async_copy import RULE as NO_ASYNC_COPY
@@ -54,6 +55,7 @@ COMPILED_RULES: tuple[CompiledRule, ...] = (
     CONTENDED_ATOMICS,
     INTEGER_DIVISION_IN_LOOP,
     INDEX_ARITHMETIC,
+    MASKED_LANES,
     WIDE_INDEX_IN_LOOP,
     MASK_NEVER_BINDS,
 )
