@@ -146,9 +146,7 @@ def test_a_block_beyond_the_registers_is_judged_without_compiling(tmp_path: Path
 
 
 @pytest.mark.parametrize(("value", "live", "touched"), [("x", 1, 2), ("x * x + tl.exp(x)", 2, 10)])
-def test_spills_of_a_block_that_is_not_compiled_are_of_every_value(
-    tmp_path: Path, pool: Pool, value: str, live: int, touched: int
-) -> None:
+def test_spills_of_a_block_that_is_not_compiled_are_of_every_value(tmp_path: Path, pool: Pool, value: str, live: int, touched: int) -> None:
     """2,048 registers of a thread for each value: it is written once and read at every use, but for the 255 that a thread has."""
     body = f"    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)\n    x = tl.load(x_ptr + i)\n    tl.store(y_ptr + i, {value})\n"
     _, analysis = found(tmp_path, pool, body, XY, "x_ptr=*fp32,y_ptr=*fp32", 64, BLOCK=2**18)

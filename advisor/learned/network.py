@@ -1,0 +1,98 @@
+"""A small fully connected network over features, evaluated in numpy, and its mean with a forest over some of them: trees make steps between
+the sizes that were measured, a network goes from one to the next smoothly."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.learned import bushy_forest
+from advisor.learned.bushy_forest import BushyForest
+from advisor.pipelines import Array
+
+PARTS = ("wide", "middle", "scale", "known")
+FARTHEST = 6.0
+"""Standard deviations from the middle beyond which a feature counts as at that distance."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Network:
+    """Layers with SiLU between them, over features [n, f].
+
+    Attributes:
+        wide: Whether a feature is read as log(1 + x), [f].
+        middle: The mean of each as it is read, [f].
+        scale: Its standard deviation, [f].
+        known: The combinations of the last features, as they are scaled, that were learned: each is told apart besides, and one that is
+            none of them counts as the nearest, [c, l].
+        layers: Weights [in, out] and offsets [out], from the first to the last.
+    """
+
+    wide: NDArray[np.bool_]
+    middle: NDArray[np.float32]
+    scale: NDArray[np.float32]
+    known: NDArray[np.float32]
+    layers: tuple[tuple[NDArray[np.float32], NDArray[np.float32]], ...]
+
+    def __call__(self, features: Array) -> Array:
+        """The last layer's one value, [n]."""
+        x = self.inputs(features)
+        for weights, offsets in self.layers[:-1]:
+            x = x @ weights + offsets
+            x /= 1 + np.exp(-x)
+        weights, offsets = self.layers[-1]
+        return (x @ weights + offsets)[:, 0].astype(np.float64)
+
+    def inputs(self, features: Array) -> NDArray[np.float32]:
+        """What the first layer reads: the features as they are scaled, then one column for each combination known."""
+        x = features.astype(np.float32)
+        x = np.where(self.wide, np.log1p(np.maximum(x, 0)), x)
+        x = np.clip((x - self.middle) / self.scale, -FARTHEST, FARTHEST)
+        labels, which = np.unique(x[:, x.shape[1] - self.known.shape[1] :], axis=0, return_inverse=True)
+        nearest = np.abs(labels[:, None] - self.known).sum(axis=2).argmin(axis=1)
+        return np.concatenate([x, np.eye(len(self.known), dtype=np.float32)[nearest[which.ravel()]]], axis=1)
+
+    def arrays(self, prefix: str) -> dict[str, NDArray[Any]]:
+        """The network as named arrays, to be stored; layers in half precision."""
+        out: dict[str, NDArray[Any]] = {f"{prefix}/{name}": getattr(self, name) for name in PARTS}
+        for i, layer in enumerate(self.layers):
+            out |= {f"{prefix}/{name} {i}": values.astype(np.float16) for name, values in zip(("weights", "offsets"), layer, strict=True)}
+        return out
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mixed:
+    """The mean of a network over features [n, f] and a forest over those after the first `apart`.
+
+    On sizes that enter a kernel as their product alone, as sequences and heads do, trees learn which were measured.
+    """
+
+    forest: BushyForest
+    network: Network
+    apart: int
+
+    def __call__(self, features: Array) -> Array:
+        """Predictions, [n]."""
+        return (self.forest(features[:, self.apart :]) + self.network(features)) / 2
+
+    def arrays(self, prefix: str) -> dict[str, NDArray[Any]]:
+        """Both as named arrays, to be stored."""
+        return self.forest.arrays(prefix) | self.network.arrays(f"{prefix}/network") | {f"{prefix}/apart": np.array(self.apart)}
+
+
+def from_arrays(stored: Mapping[str, NDArray[Any]], prefix: str) -> BushyForest | Mixed:
+    """The reverse of `Mixed.arrays`, or of `BushyForest.arrays` where no network is stored."""
+    forest = bushy_forest.from_arrays(stored, prefix)
+    if f"{prefix}/apart" not in stored:
+        return forest
+    own = f"{prefix}/network"
+    layers: list[tuple[NDArray[np.float32], NDArray[np.float32]]] = []
+    while f"{own}/weights {len(layers)}" in stored:
+        weights, offsets = (stored[f"{own}/{name} {len(layers)}"].astype(np.float32) for name in ("weights", "offsets"))
+        layers.append((weights, offsets))
+    network = Network(**{name: stored[f"{own}/{name}"] for name in PARTS}, layers=tuple(layers))
+    return Mixed(forest=forest, network=network, apart=int(stored[f"{prefix}/apart"]))

@@ -1,0 +1,92 @@
+"""Fitting the networks that stand beside the forests of library kernels (`learned.network`)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.learned.network import Network
+from advisor.pipelines import Array
+from advisor.training.single_thread import torch_on_one_thread
+
+WIDTH, DEPTH, BATCH = 128, 3, 2048
+RATE, WARM_UP, DECAY = 2e-3, 200, 1e-4
+AVERAGED = 0.995
+"""Share of what a step keeps of the weights' running mean, which is what serves."""
+
+WIDE = 20.0
+"""Features that reach beyond this and are never negative are read as logarithms."""
+
+SMALL_ERROR = 0.05
+"""Of the target's spread: errors beyond count by their size, no longer by their square."""
+
+
+def fit_network(features: Array, target: Array, labels: int, steps: int, seed: int = 0) -> Network:
+    """A network of `WIDTH` units in `DEPTH` layers, to the bit the same on one machine.
+
+    Args:
+        features: [n, f].
+        target: [n].
+        labels: How many features, the last, are no quantities: their combinations are told apart.
+        steps: Of `BATCH` rows; the rate falls to nothing along a cosine.
+        seed: Of the weights and the order of rows.
+
+    Raises:
+        MissingDependencyError: torch is not installed.
+    """
+    features = features.astype(np.float32)
+    wide = (features.min(axis=0) >= 0) & (features.max(axis=0) > WIDE)
+    read = np.where(wide, np.log1p(np.maximum(features, 0)), features)
+    network = Network(
+        wide=wide,
+        middle=read.mean(axis=0, dtype=np.float64).astype(np.float32),
+        scale=np.maximum(read.std(axis=0, dtype=np.float64), 1e-6).astype(np.float32),
+        known=np.zeros((1, labels), dtype=np.float32),
+        layers=(),
+    )
+    scaled = network.inputs(features)[:, features.shape[1] - labels : features.shape[1]]
+    network = replace(network, known=np.unique(scaled, axis=0))
+    middle = np.median(target)
+    scale = np.abs(target - middle).mean()
+    with torch_on_one_thread("the networks of library kernels") as torch:
+        layers = _layers(network.inputs(features), (target - middle) / scale, steps, seed, torch)
+    weights, offsets = layers.pop()
+    layers.append((weights * scale, offsets * scale + middle))
+    return replace(network, layers=tuple((_as_stored(weights), _as_stored(offsets)) for weights, offsets in layers))
+
+
+def _as_stored(values: Array) -> NDArray[np.float32]:
+    return values.astype(np.float16).astype(np.float32)
+
+
+def _layers(inputs: NDArray[np.float32], target: Array, steps: int, seed: int, torch: Any) -> list[tuple[Array, Array]]:
+    torch.manual_seed(seed)
+    widths = (inputs.shape[1], *[WIDTH] * DEPTH, 1)
+    linear = [torch.nn.Linear(a, b) for a, b in pairwise(widths)]
+    between = [each for layer in linear[:-1] for each in (layer, torch.nn.SiLU())]
+    network = torch.nn.Sequential(*between, linear[-1])
+    parameters = [each for layer in linear for each in (layer.weight, layer.bias)]
+    means = [each.detach().clone() for each in parameters]
+    x, y = torch.from_numpy(inputs), torch.from_numpy(target.astype(np.float32))
+    optimizer = torch.optim.AdamW(parameters, lr=RATE, weight_decay=DECAY)
+    draw, rows = torch.Generator().manual_seed(seed), torch.zeros(0, dtype=torch.int64)
+    for step in range(steps):
+        optimizer.param_groups[0]["lr"] = RATE * min(1.0, (step + 1) / WARM_UP) * (1 + np.cos(np.pi * step / steps)) / 2
+        if rows.numel() < min(BATCH, len(x)):
+            rows = torch.randperm(len(x), generator=draw)
+        batch, rows = rows[:BATCH], rows[BATCH:]
+        loss = torch.nn.functional.huber_loss(network(x[batch])[:, 0], y[batch], delta=SMALL_ERROR) / SMALL_ERROR
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(parameters, max_norm=1.0)
+        optimizer.step()
+        kept = min(AVERAGED, (step + 1) / (step + 10))
+        with torch.no_grad():
+            for mean, each in zip(means, parameters, strict=True):
+                mean.lerp_(each, 1 - kept)
+    found = [each.numpy().astype(np.float64) for each in means]
+    return [(weights.T.copy(), offsets) for weights, offsets in zip(found[::2], found[1::2], strict=True)]
