@@ -115,14 +115,28 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def weights(world: Path) -> Weights:
-    """Weights trained on all of that world, of fewer trees than those that ship."""
+    """Weights trained on all of that world, with fewer trees than those that ship: enough to learn its few laws. Workers share them."""
     pytest.importorskip("sklearn")
-    from advisor.training import moe_training
+    import fcntl
+
+    from advisor.learned import weights as store
+    from advisor.training import moe_calibration, moe_training, order_training, rank_training
     from advisor.training.training import train
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(moe_training, "GROWTH", moe_training.GROWTH | {"max_iter": 130, "learning_rate": 0.14})
-        return train([world])
+    path = Path(os.environ["ADVISOR_CACHE_DIR"]) / "tests-weights.npz"
+    with path.with_suffix(".lock").open("w") as lock, pytest.MonkeyPatch.context() as patch:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not path.exists():
+            few = {"max_iter": 60, "learning_rate": 0.25, "max_bins": 63}
+            exact, options = moe_training.OWN_GROWTH["exact"]
+            patch.setitem(moe_training.OWN_GROWTH, "exact", (exact, options | few))
+            for module, name in ((moe_training, "GROWTH"), (moe_calibration, "SCALE"), (rank_training, "QUICK"), (rank_training, "CLOSE")):
+                patch.setattr(module, name, getattr(module, name) | few)
+            for name in ("FIRST", "FIRST_AFAR"):
+                patch.setattr(rank_training, name, {"rounds": 80, "learning_rate": 0.2})
+            patch.setattr(order_training, "STEPS", 100)
+            store.save(train([world]), path)
+    return store.load(path)
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from advisor.cli import COMMANDS, main
+from advisor.cli import COMMANDS, build_parser, main
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -37,6 +37,23 @@ def test_commands_run_as_printed(line, tmp_path, monkeypatch, capsys):
         (tmp_path / folder).symlink_to(ROOT / folder)
     monkeypatch.chdir(tmp_path)
     assert main(shlex.split(line)[1:]) == 0, capsys.readouterr().err
+
+
+SAID = sorted({" ".join(said.split()) for said in re.findall(r"`(advisor [a-z][^`]*)`", EVERYTHING)})
+
+
+@pytest.fixture(scope="module")
+def commands():
+    (found,) = (each.choices for each in build_parser()._actions if isinstance(each.choices, dict))
+    return found
+
+
+@pytest.mark.parametrize("said", SAID)
+def test_commands_in_a_sentence_are_ones_that_there_are(said, commands):
+    """They name files of the reader's, so that they cannot run here; their options are those of the command."""
+    words = shlex.split(said.partition(" -- ")[0])[1:]
+    options = {word.partition("=")[0] for word in words if word.startswith("-")}
+    assert options <= set(commands[words[0]]._option_string_actions)
 
 
 def test_what_is_shown_is_what_comes_out(tmp_path, monkeypatch, capsys):

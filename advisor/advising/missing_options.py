@@ -25,6 +25,9 @@ def is_tuned(name: str) -> bool:
 _NAMED = ("--arg", "--constexpr", "--content")
 """Options that say something of an argument by its name."""
 
+_FOR_EXAMPLE = {"--element …": "An element is bf16, fp16 or fp32.", "--grid …": "A grid is 8192, or 64,8, or cdiv(n, BLOCK)."}
+"""What to write for an option that is asked for."""
+
 
 def missing_options(inspection: Inspection) -> tuple[str, ...]:
     """The options that say what a launch computes, as they are written, where that is not known: `--arg N=…`, `--grid …`.
@@ -99,8 +102,9 @@ def say_missing(
         detail = (
             "The work was counted with a guess (see what is not known), and may be quite another."
             if sized
-            else "Only then can a latency be told, and which configuration is best. A grid is 8192, or 64,8, or cdiv(n, BLOCK)."
+            else "Only then can a latency be told, and which configuration is best."
         )
+        detail += "".join(f" {said}" for option, said in _FOR_EXAMPLE.items() if option in (*kernels[0].besides, *kernels[0].options))
     commands = [_command(kernel, target, command, alone) for kernel in kernels] if command else []
     return (Action(title=title, detail=detail, saving_us=0.0, origin="predicted", launches=ids, snippet="\n".join(commands) or None),)
 
@@ -125,8 +129,8 @@ def say_contents(deciding: Mapping[str, Mapping[str, frozenset[str]]], *, record
         f"Record the launch again with `{command}`"
         if recorded
         else (
-            f"List it under [contents] of a TOML file (--toml FILE), or record the launch with `{command}`; where it chooses rows of a "
-            "tensor, how large that is can be said there, by [shapes] or [sizes]"
+            "Give it with --content (a number, list or range(…)), under [contents] of a TOML file (--toml FILE), or record the launch "
+            f"with `{command}`; where it chooses rows of a tensor, how large that is can be said there, by [shapes] or [sizes]"
         )
     )
     ids = tuple(launch for kernel, launches in deciding.items() if kernel in held for launch in launches)

@@ -82,7 +82,7 @@ class Trials:
     def of(self, target: KernelTarget, analysis: KernelAnalysis, until: float) -> Tried | None:
         """The neighbours of a launch, those of the best of these, and so on; None where it has no tunables, or there is no time.
 
-        Warps and stages first: they leave the IR as it is, in which the work is counted. Then with them the blocks.
+        Warps and stages first: they leave the IR as it is, in which the work is counted. They have half of the time; then the blocks too.
         """
         until, self._slowest = min(until, self.deadline), 0.0
         base, compiled = pinned(analysis.inspection), analysis.inspection.compiled
@@ -93,11 +93,10 @@ class Trials:
         if "num_stages" not in function.heuristics and pipelined(analysis.inspection.demand):
             now["num_stages"] = compiled.num_stages
         found: Found = {_key(now): (replace(target, space=target.id, chosen=True), analysis)}
-        best, ended = self._climb(now, base, analysis, found, until)
+        best, _ = self._climb(now, base, analysis, found, (time.monotonic() + until) / 2)
         blocks, left = self._blocks(base, analysis, until)
-        if blocks:
-            found = {_key({**dict(key), **blocks}): each for key, each in found.items()}
-            best, ended = self._climb({**best, **blocks}, base, analysis, found, until)
+        found = {_key({**dict(key), **blocks}): each for key, each in found.items()}
+        _, ended = self._climb({**best, **blocks}, base, analysis, found, until)
         if len(found) == 1:
             return None
         ended = ended and not any(text.endswith(NO_TIME) for text in left)
@@ -159,11 +158,11 @@ class Trials:
     def _neighbours(self, values: dict[str, int], analysis: KernelAnalysis) -> Iterator[dict[str, int]]:
         """One step from a configuration in one tunable, and in a block and the warps together."""
         blocks = [name for name in values if name not in ("num_warps", "num_stages")]
-        steps = [{"num_warps": factor} for factor in (2.0, 0.5)]
+        steps = [{name: factor} for name in blocks for factor in (2.0, 0.5)]
+        steps += [{name: factor, "num_warps": factor} for name in blocks for factor in (2.0, 0.5)]
+        steps += [{"num_warps": factor} for factor in (2.0, 0.5)]
         if stages := values.get("num_stages"):
             steps += [{"num_stages": (stages + more) / stages} for more in (1, 2, -1) if 1 <= stages + more <= MOST_STAGES]
-        steps += [{name: factor} for name in blocks for factor in (2.0, 0.5)]
-        steps += [{name: factor, "num_warps": factor} for name in blocks for factor in (2.0, 0.5)]
         least = dict.fromkeys(values, 1) | (dict.fromkeys(blocks, LEAST_OF_PRODUCT) if analysis.inspection.demand.total_tensor_flop else {})
         most = {"num_warps": warps_at_most(Target.of(self.gpu))}
         for step in steps:

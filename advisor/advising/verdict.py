@@ -22,7 +22,7 @@ LIMITS = {
     "smem": "shared-memory bandwidth",
     "l2": "L2 bandwidth",
     "dram": "DRAM bandwidth",
-    "launch": "the time a launch takes",
+    "launch": "the time a launch takes to start",
 }
 """What binds, in words that need no glossary."""
 

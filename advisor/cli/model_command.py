@@ -65,7 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Predict and print."""
     from advisor.gpus.hardware import load_gpu
     from advisor.learned import load_predictor
-    from advisor.rendering.steps.text import step_text
+    from advisor.rendering.steps.text import steps_text
     from advisor.steps.collectives import ENGINES
     from advisor.steps.model_config import load_architecture
     from advisor.steps.step import StepRequest, predict_step
@@ -107,7 +107,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.format == "json":
         print(as_json(results))
     else:
-        print("\n\n".join(step_text(result) for result in results))
+        print(steps_text(results))
     return 0
 
 

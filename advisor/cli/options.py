@@ -304,7 +304,9 @@ def add_kernel_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--arg", action="append", default=[], metavar="NAME=VALUE", help="value of a number, or of a tuple: 'strides=(4096,1)'"
     )
-    group.add_argument("--content", action="append", default=[], metavar="NAME=VALUE", help="what an index tensor holds everywhere")
+    group.add_argument(
+        "--content", action="append", default=[], metavar="NAME=VALUE", help="what an index tensor holds: a number, list or range(…)"
+    )
     group.add_argument("--signature", metavar="TYPES", help='"*fp16,*fp16,i32" in order, or "x_ptr=*fp16,n=i32"')
     group.add_argument("--element", metavar="TYPE", help="type behind pointers whose type is not given (fp16)")
     group.add_argument("--grid", metavar="X[,Y[,Z]]", help="programs; an expression over arguments: 'cdiv(M, BLOCK_M),8'")

@@ -31,7 +31,7 @@ from advisor.pipelines import cache as residency
 from advisor.pipelines import occupancy as residents
 from advisor.pipelines.bound import Bound, bound, config_bound, least_amounts, least_launch_us, share_of_least, throughput_per_us
 from advisor.pipelines.demand import Demand, Work, fma_gain, least_special
-from advisor.pipelines.schedule import gap, latency_us, schedule
+from advisor.pipelines.schedule import gap, latency_us, schedule, start_us
 from advisor.pipelines.tile import MMA_SYNC_SHARE, compute_pipeline, product_count
 from advisor.result.schema import PIPELINE_UNITS, PIPELINES, UNCERTAIN, GapPart, Latency, Occupancy, PipelineTime
 
@@ -459,7 +459,7 @@ def _pipeline_times(
     found = []
     for name in PIPELINES:
         if name == "launch":
-            launch = least_launch_us(gpu)
+            least_us = least_launch_us(gpu)
             found.append(
                 PipelineTime(
                     pipeline=name,
@@ -468,8 +468,8 @@ def _pipeline_times(
                     problem_demand=1.0,
                     busiest_sm_demand=None,
                     throughput_per_s=0.0,
-                    time_us=launch,
-                    problem_time_us=launch,
+                    time_us=max(least_us, float(start_us(asked, gpu)[0])),
+                    problem_time_us=least_us,
                 )
             )
             continue

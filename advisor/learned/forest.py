@@ -58,8 +58,9 @@ class Forest:
         if rows == 1:
             return self._of_one(features[0].astype(np.float32))
         codes = np.empty((len(self.edges), rows), dtype=np.uint8)
+        columns = features.T.astype(np.float32)
         for i, edges in enumerate(self.edges):
-            codes[i] = np.searchsorted(edges, features[:, i].astype(np.float32), side="left") if edges.size else 0
+            codes[i] = edges.searchsorted(columns[i])
         out = np.full(rows, self.base)
         width = self.leaf.shape[1]
         for begin in range(0, rows, _ROWS_PER_BLOCK):

@@ -43,7 +43,7 @@ class Network:
         x = self.inputs(features)
         for weights, offsets in self.layers[:-1]:
             x = x @ weights + offsets
-            x /= 1 + np.exp(-x)
+            x /= 1 + np.exp(np.minimum(-x, 80))
         weights, offsets = self.layers[-1]
         return (x @ weights + offsets)[:, 0].astype(np.float64)
 

@@ -7,6 +7,7 @@ groups of equal experts is exact and does not grow with the number of experts. I
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 
@@ -61,7 +62,7 @@ def of_problem(problem: Problem) -> tuple[Array, Array]:
     """The routing of one problem, [g] each."""
     sizes = problem.sizes
     if problem.distribution is not None:
-        return token_draws.groups(sizes["M"], sizes["E"], sizes["topk"], token_draws.exponent(problem.distribution))
+        return _drawn(sizes["M"], sizes["E"], sizes["topk"], problem.distribution)[0]
     if problem.routing is None:
         rows, count = uniform(column(sizes["M"]), column(sizes["E"]), column(sizes["topk"]))
         return rows[0], count[0]
@@ -75,9 +76,15 @@ def least_used(problem: Problem) -> float:
     sizes = problem.sizes
     if problem.distribution is None:
         return float(of_problem(problem)[1].sum())
-    tokens, experts, topk = (np.array([float(sizes[name])]) for name in ("M", "E", "topk"))
-    found = token_draws.loads(tokens, experts, topk, np.ones(1), np.array([token_draws.exponent(problem.distribution)]))
-    return float(found.least_used[0])
+    return _drawn(sizes["M"], sizes["E"], sizes["topk"], problem.distribution)[1]
+
+
+@lru_cache(maxsize=256)
+def _drawn(tokens: int, experts: int, topk: int, distribution: str) -> tuple[tuple[Array, Array], float]:
+    """`of_problem` and `least_used` of a named routing: every question about a launch asks for them, w13 and w2 for the same."""
+    exponent = token_draws.exponent(distribution)
+    columns = (np.array([float(each)]) for each in (tokens, experts, topk, 1, exponent))
+    return token_draws.groups(tokens, experts, topk, exponent), float(token_draws.loads(*columns).least_used[0])
 
 
 def stack(routings: Sequence[tuple[Array, Array]]) -> tuple[Array, Array]:

@@ -534,6 +534,9 @@ def read_source(path: str | Path) -> SourceFile:
     Raises:
         InputError: It cannot be read, or is not Python.
     """
+    if str(path).endswith(".ipynb"):
+        how = "write its cells to one (jupyter nbconvert --to script), or call advisor.advise(kernel, …) in it"
+        raise InputError(f"{path}: a notebook is not read", None, "a Python file", how)
     text = read_text(path, str(path), "a Python file", MAX_FILE_BYTES)
     return parse_source(io.StringIO(text, newline=None).read(), path)  # with ends of lines as Python reads them
 

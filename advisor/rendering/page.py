@@ -25,8 +25,8 @@ SHOWN_AT_ONCE = 8
 """Launches listed in "Where the time goes" before the rest is folded."""
 DETAILED = 36
 """Launches with a waterfall of their own; the rest stand in the table and in the JSON."""
-TWIN_ROWS = 200
-"""Rows that the table of a chart has at most."""
+TWIN_ROWS = 100
+"""Rows that the table of a chart, or of the layers, has at most."""
 LISTED = 40
 """Findings of one rule that are listed; the rest stand in the JSON."""
 
@@ -68,6 +68,7 @@ def to_html(result: Result, document: str | None = None) -> str:
     rules = views.rule_views(result, launches, anchors)
     sources = source_view.source_views(result, worst, rules, anchors)
     latency_charts = [charts.latency_over_sizes(part, number) for number, part in enumerate(groups, 1)]
+    kept, left_out = _thinned(len(result.layers))
     context: dict[str, Any] = {
         "result": result,
         "css": Markup((templates / "page.css").read_text(encoding="utf-8")),
@@ -81,6 +82,8 @@ def to_html(result: Result, document: str | None = None) -> str:
         "listed": LISTED,
         "detailed": {view.launch.id for view in worst[:DETAILED]},
         "sizes": _differing_sizes(result),
+        "layers": result.layers[kept],
+        "layers_left_out": left_out,
         "origins": figures.origins(result),
         "counted": figures.counted(result),
         "rated": figures.rated(result),
@@ -175,17 +178,16 @@ def _undecided(result: Result) -> str:
 
 
 def _drawing(chart: Chart) -> Drawing:
-    chart, left_out = _thinned(chart)
+    kept, left_out = _thinned(len(chart.rows))
+    chart = replace(chart, rows=chart.rows[kept], places=chart.places[kept])
     drawn = svg.draw(chart, svg.WIDE, " wide") + svg.draw(chart, svg.NARROW, " narrow")
     return Drawing(chart=chart, plotted=Markup(drawn), left_out=left_out)
 
 
-def _thinned(chart: Chart) -> tuple[Chart, str]:
-    """The chart with at most `TWIN_ROWS` rows in its table, evenly chosen; what is drawn is all of it."""
-    step = math.ceil(len(chart.rows) / TWIN_ROWS)
-    if step <= 1:
-        return chart, ""
-    return replace(chart, rows=chart.rows[::step], places=chart.places[::step]), f"1 of {step} rows; the others stand in result.json"
+def _thinned(rows: int) -> tuple[slice, str]:
+    """At most `TWIN_ROWS` of a table's rows, evenly chosen, and what is to be said of that; what is drawn is all of them."""
+    step = max(math.ceil(rows / TWIN_ROWS), 1)
+    return slice(None, None, step), f"1 of {step} rows; the others stand in result.json" if step > 1 else ""
 
 
 def _search_view(search: SearchReport, number: int) -> SearchView:
@@ -205,5 +207,5 @@ def _plot(plot: dict[str, Any], title: str, identifier: str) -> Plot:
 
 def _download(document: str) -> Markup:
     """The result as a data: address, which needs neither a network nor JavaScript; compressed, for the page would be as long again."""
-    packed = base64.b64encode(gzip.compress(document.encode("utf-8"), compresslevel=6, mtime=0)).decode("ascii")
+    packed = base64.b64encode(gzip.compress(document.encode("utf-8"), compresslevel=9, mtime=0)).decode("ascii")
     return Markup(f"data:application/gzip;base64,{packed}")

@@ -52,16 +52,18 @@ class StepTime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
-    """Bytes that one GPU has to hold, and has."""
+    """Bytes that one GPU has to hold, and has. Of a training step the weights count twice, with their gradients, and activations are those
+    that wait for backward."""
 
     weights_bytes: float
     kv_bytes: float
     gpu_bytes: float
+    activations_bytes: float = 0.0
 
     @property
     def fits(self) -> bool:
         """Whether weights and KV cache leave the engine room for anything else."""
-        return self.weights_bytes + self.kv_bytes < self.gpu_bytes
+        return self.weights_bytes + self.kv_bytes + self.activations_bytes < self.gpu_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +78,7 @@ class MeasuredKind:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepResult:
-    """What a step takes on one GPU (of each of the `ranks` that share it), and why."""
+    """What a step of so many tokens takes on one GPU (of each of the `ranks` that share it), and why."""
 
     model: str
     gpu: str
@@ -94,3 +96,4 @@ class StepResult:
     caveats: tuple[str, ...] = ()
     measured_us: float | None = None
     measured: tuple[MeasuredKind, ...] = ()
+    tokens: int = 0

@@ -1,4 +1,4 @@
-"""What collectives take within one node: curves of latency over message size, fitted per GPU, library and number of ranks."""
+"""What collectives take within one node: curves of latency over message size, measured per GPU, library and number of ranks."""
 
 from __future__ import annotations
 
@@ -13,8 +13,13 @@ from advisor.system.errors import UsageError
 
 ENGINES = ("vllm", "sglang")
 """Engines with an all-reduce of their own, in a CUDA graph or `-eager`; they hand what is too large for it to NCCL. Others take NCCL."""
-SPREAD = {True: 0.08, False: 0.25}
-"""Half an 80 % interval of the log latency, of GPUs with curves and of others: `advisor evaluate` prints the errors."""
+MEASURED, BY_A_SIBLING, OVER_PCIE = 0.08, 0.25, 0.8
+"""Half an 80 % interval of the log latency: of GPUs with curves, of others over NVLink, and of others over PCIe, where the host's switches
+and sockets decide (`advisor evaluate` prints the errors)."""
+PCIE_SHARE = {2: 0.6, 4: 0.55, 8: 0.44}
+"""Of a PCIe link's rate, what a ring over so many GPUs carries: 35 and 28 of 63 GB/s over 4 and 8 RTX 5090
+(github.com/NVIDIA/nccl/issues/1639); a pair gets 0.61 on both GPUs that were measured. Hosts that pass everything through their memory get
+a tenth of the link (8 L40S: 2 GB/s)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,28 +29,33 @@ class Curves:
     log2_bytes: tuple[float, ...]
     of: Mapping[str, Mapping[str, Mapping[int, tuple[float, ...]]]]
 
-    def latency_us(self, op: str, message_bytes: float, ranks: int, gpu: GpuSpec, library: str) -> tuple[float, bool]:
-        """Latency of a collective in microseconds, and whether that GPU was measured.
+    def latency_us(self, op: str, message_bytes: float, ranks: int, gpu: GpuSpec, library: str) -> tuple[float, float]:
+        """Latency of a collective in microseconds, and half its 80 % interval in logarithms.
 
         The message is what every rank holds before an all-reduce, and all of it together after an all-gather (before a reduce-scatter).
-        Of a GPU that was not measured: the curve of the one whose links are nearest, its bytes scaled by the links' rates. Beyond the
-        largest size a curve has, latency grows with the bytes; below the smallest it does not change. `send` moves bytes over a link.
+        Between two sizes that were measured, latency grows with the bytes, as beyond the largest of a curve; below the smallest it does not
+        change. Of a GPU that was not measured: over NVLink the curve of the one whose links are nearest, its bytes scaled by the links'
+        rates; over PCIe that one's smallest latency, and a ring at `PCIE_SHARE` of the link. `send` moves bytes over a link.
 
         Raises:
             UsageError: Too many ranks, or nothing is known of the links.
         """
         rate = link_rate(gpu)
         if op == "send":
-            return self.latency_us("all_gather", 512, 2, gpu, "nccl")[0] + message_bytes / (SEND_SHARE * rate) * 1e6, False
+            return self.latency_us("all_gather", 512, 2, gpu, "nccl")[0] + message_bytes / (SEND_SHARE * rate) * 1e6, BY_A_SIBLING
         name = f"{op}/{library}"
         reference = gpu if name in self.of.get(gpu.name, {}) else self._nearest(gpu, name)
         curves = self.of[reference.name][name]
         if ranks > max(curves):
             raise UsageError(f"a collective over {ranks} GPUs", ranks, f"at most {max(curves)}, of one node", "give a smaller --tp")
-        curve = curves[min(each for each in curves if each >= ranks)]
-        wanted = math.log2(max(message_bytes * link_rate(reference) / rate, 1.0))
-        us = 2 ** float(np.interp(wanted, self.log2_bytes, np.log2(curve)))
-        return us * 2 ** max(wanted - self.log2_bytes[-1], 0.0), reference is gpu
+        of_ranks = min(each for each in curves if each >= ranks)
+        curve = curves[of_ranks]
+        if reference is not gpu and gpu.fabric_bytes_per_s is None:
+            moved = (2 if op == "all_reduce" else 1) * (ranks - 1) / ranks * message_bytes
+            return curve[0] + moved / (PCIE_SHARE[of_ranks] * rate) * 1e6, OVER_PCIE
+        wanted = message_bytes * link_rate(reference) / rate
+        us = float(np.interp(wanted, np.exp2(self.log2_bytes), curve)) * max(wanted / 2 ** self.log2_bytes[-1], 1.0)
+        return us, MEASURED if reference is gpu else BY_A_SIBLING
 
     def _nearest(self, gpu: GpuSpec, name: str) -> GpuSpec:
         """The measured GPU with the same sort of links, of the same architecture if there is one (its switches do the same), whose rate is

@@ -12,8 +12,9 @@ MXFP4_BYTES = 0.53125
 """Half a byte, and a byte of scale per 32."""
 
 
-def memory(model: Architecture, load: Load, split: Split, gpu: GpuSpec, dtype: str | None = None) -> Memory:
-    """Bytes on the fullest rank: weights and KV cache; activations, workspaces and CUDA graphs are not counted."""
+def memory(model: Architecture, load: Load, split: Split, gpu: GpuSpec, dtype: str | None = None, *, training: bool = False) -> Memory:
+    """Bytes on the fullest rank: weights and KV cache; `training`: weights, their gradients and the activations that backward needs,
+    without those of unfused operators. Workspaces, CUDA graphs and an optimiser are not counted."""
     stages = -(-model.layers // split.pipeline) / model.layers
     width = ELEMENT_BYTES[dtype or model.dtype]
     plain = ELEMENT_BYTES["fp32"] if (dtype or model.dtype) == "fp32" else 2
@@ -22,11 +23,23 @@ def memory(model: Architecture, load: Load, split: Split, gpu: GpuSpec, dtype: s
     layers = ((parameters(model) - experts) * width + experts * each) / split.tensor * stages
     embeddings = model.vocabulary * model.hidden * plain / split.tensor * (1 if model.tied or split.pipeline > 1 else 2)
     heads = max(model.kv_heads // split.tensor, 1) / model.kv_heads if model.latent is None else 1.0
+    if training:
+        kept = model.layers * stages * _kept_bytes(model, load, split.tensor, plain)
+        return Memory(weights_bytes=2 * (layers + embeddings), kv_bytes=0.0, gpu_bytes=float(gpu.dram_bytes), activations_bytes=kept)
     return Memory(
         weights_bytes=layers + embeddings,
         kv_bytes=load.keys * model.kv_bytes_per_token * plain / 2 * heads * stages,
         gpu_bytes=float(gpu.dram_bytes),
     )
+
+
+def _kept_bytes(model: Architecture, load: Load, ranks: int, width: float) -> float:
+    """Activations that a layer keeps for backward, by Korthikanti et al. (arXiv 2205.05198, equation 2), whose values have two bytes and
+    whose dropout masks one: 10 of their 34 bytes a token and hidden value are not split among ranks."""
+    longest = max(new for new, _ in load.prompts)
+    tokens = len(load.prompts) * longest
+    values = tokens * model.hidden * (width * (4 + 12 / ranks) + 2)
+    return values + tokens * longest * model.heads / ranks * (2 * width + 1)
 
 
 def parameters(model: Architecture) -> float:

@@ -55,7 +55,8 @@ UNKNOWN: dict[str, tuple[str, ...]] = {
     "gated delta-rule attention": ("linear_num_value_heads", "linear_num_key_heads", "linear_attn_config"),
     "lightning attention": ("attn_type_list", "layernorm_linear_attention_alpha"),
     "a short convolution": ("conv_L_cache",),
-    "sparse attention by an indexer": ("index_topk", "index_n_heads"),
+    "sparse attention by an indexer": ("index_topk", "index_n_heads", "sparse_attention_config"),
+    "layers that differ from one another": ("block_configs",),
     "cross attention of an encoder": ("decoder_layers", "num_decoder_layers", "is_encoder_decoder"),
 }
 """Operators no model of ours predicts, by the keys or the model types that betray them."""
@@ -143,12 +144,15 @@ def load_architecture(name: str) -> Architecture:
     if path.suffix == ".json" or path.is_file():
         try:
             values = json.loads(path.read_text(encoding="utf-8"))
+            quantised = path.with_name("hf_quant_config.json")  # as ModelOpt writes it beside the configuration
+            told = json.loads(quantised.read_text(encoding="utf-8")) if quantised.is_file() else {}
         except FileNotFoundError:
             raise UsageError(f"{name}: no such file", None, "a config.json or a bundled name", "check the path") from None
         except (ValueError, RecursionError) as error:
             raise InputError(f"{name}: no JSON ({shorten(str(error))})", None, "a Hugging Face config.json", None) from None
         if not isinstance(values, dict):
             raise InputError(f"{name}: a configuration", type(values).__name__, "a JSON object", None)
+        values.setdefault("quantization_config", told.get("quantization"))
         return architecture(values, path.parent.name if path.stem == "config" and path.parent.name else path.stem)
     found = _find(name)
     return architecture(bundled()[found], found)
@@ -242,6 +246,8 @@ def architecture(values: Mapping[str, Any], name: str) -> Architecture:
 
 def _refuse_unknown(values: Mapping[str, Any], name: str) -> None:
     kind = values.get("model_type")
+    if all(values.get("attn_type_list") or ()):  # 1 is attention
+        values = {**values, "attn_type_list": None}
     found = next((operator for operator, keys in UNKNOWN.items() if kind in keys or any(values.get(key) for key in keys)), None)
     layer_types = values.get("layer_types") or values.get("layers_block_type") or ()
     strange = sorted({str(each) for each in layer_types} - {*KNOWN_LAYERS})
@@ -258,6 +264,8 @@ def _windowed(values: Mapping[str, Any], layers: int) -> int:
     kinds = values.get("layer_types")
     if kinds:
         return sum(each in ("sliding_attention", "chunked_attention") for each in kinds)
+    if isinstance(values.get("hybrid_layer_pattern"), list):
+        return sum(values["hybrid_layer_pattern"])
     pattern = values.get("sliding_window_pattern") or {"gemma2": 2, "gemma3": 6, "gemma3_text": 6}.get(str(values.get("model_type")))
     if pattern:
         return layers - layers // int(pattern)
@@ -268,12 +276,17 @@ def _windowed(values: Mapping[str, Any], layers: int) -> int:
 def _types(values: Mapping[str, Any], name: str) -> tuple[str, tuple[int, int] | None]:
     """Type of the products' operands, and the block of weights that share a scale."""
     stored = values.get("quantization_config") or {}
-    method = str(stored.get("quant_method", "")).lower()
+    method = str(stored.get("quant_algo") or stored.get("quant_method", "")).lower()
     if method in ("fp8", "fbgemm_fp8") or (method == "compressed-tensors" and '"float"' in json.dumps(stored)):
         block = stored.get("weight_block_size")
         return "fp8", tuple(block) if block else None
     if method not in ("", "mxfp4"):
-        raise InputError(f"{name}: quantization {method} is not predicted", method, "bf16, fp16, fp32 or fp8", "say --dtype")
+        raise InputError(
+            f"{name}: quantization {method} is not predicted",
+            method,
+            "bf16, fp16, fp32 or fp8",
+            "give the config.json of the model that was quantised",
+        )
     kind = str(values.get("torch_dtype") or values.get("dtype") or "bfloat16").removeprefix("torch.")
     return {"float16": "fp16", "float32": "fp32"}.get(kind, "bf16"), None
 

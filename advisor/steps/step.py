@@ -11,7 +11,7 @@ from advisor.gpus.hardware import GpuSpec
 from advisor.learned.base import Predictor
 from advisor.result.step import StepOperator, StepResult, StepTime
 from advisor.steps import collectives
-from advisor.steps.constants import Constants, load_constants
+from advisor.steps.constants import Constants, Gaps, load_constants
 from advisor.steps.latency import Cost, costs, takes_other_kernels
 from advisor.steps.memory import memory
 from advisor.steps.model_config import Architecture
@@ -52,10 +52,18 @@ class Priced:
         """All of them at their bounds."""
         return sum(operator.count * cost.bound_us for operator, cost in self.kernels)
 
+    def on_gpu(self, fitted: Constants) -> tuple[Cost, ...]:
+        """What a launch of each takes within a step: less than alone, where PyTorch's kernels were timed one by one."""
+        gaps = fitted.gaps[self.engine]
+        return tuple(cost if each.kind == "collective" else _within(cost, gaps) for each, cost in self.kernels)
+
     def gap_us(self, fitted: Constants) -> float:
         """What comes on top of them, microseconds: the GPU between two kernels, and where it waits for a host that launches more slowly."""
         gaps = fitted.gaps[self.engine]
-        on_gpu = gaps.busy * self.busy_us + gaps.kernel_us * self.count
+        collectives = [(each.count, cost.us) for each, cost in self.kernels if each.kind == "collective"]
+        sent = sum(count * us for count, us in collectives)
+        timed = self.count - sum(count for count, _ in collectives) if gaps.kernel_us < 0 else self.count
+        on_gpu = sent + gaps.busy * (self.busy_us - sent) + gaps.kernel_us * timed
         least = gaps.launch_us * self.count if self.eager else 0.0
         return max(on_gpu, least) - self.busy_us
 
@@ -69,6 +77,16 @@ class Priced:
         by_kind["gaps"] = GAP_SPREAD * abs(gap)
         half = fitted.spread[self.launcher] * math.sqrt(sum(each * each for each in by_kind.values())) / total
         return StepTime(us=total, low_us=total * math.exp(-half), high_us=total * math.exp(half))
+
+
+def _within(cost: Cost, gaps: Gaps) -> Cost:
+    """A cost as `gaps` have it, no less than its bound."""
+    share = max(gaps.busy * cost.us + min(gaps.kernel_us, 0.0), cost.bound_us) / cost.us
+    library = None if cost.library_us is None else min(cost.library_us, share * cost.us)
+    ceiling = max(share * cost.ceiling_us, cost.bound_us)
+    return replace(
+        cost, us=share * cost.us, low_us=share * cost.low_us, high_us=share * cost.high_us, ceiling_us=ceiling, library_us=library
+    )
 
 
 def price(
@@ -159,9 +177,9 @@ def predict_step(
     fitted = constants or load_constants()
     priced = price(asked.operators(), gpu, predictor, fitted, engine=asked.engine, eager=asked.without_graph, references=True)
     step = priced.time(fitted)
-    rows = [_row(operator, cost, step.us) for operator, cost in priced.kernels]
-    rows.append(_gap_row(priced.gap_us(fitted), step.us, asked.without_graph))
-    at_once = asked.split.pipeline * asked.replicas  # stages work on other batches meanwhile
+    rows = [_row(operator, cost, step.us) for (operator, _), cost in zip(priced.kernels, priced.on_gpu(fitted), strict=True)]
+    rows.append(_gap_row(step.us - sum(row.total_us for row in rows), step.us, asked.without_graph))
+    at_once = asked.replicas * (1 if asked.training else asked.split.pipeline)  # stages that serve work on other batches meanwhile
     result = StepResult(
         model=asked.model.name,
         gpu=gpu.name,
@@ -171,19 +189,43 @@ def predict_step(
         dtype=asked.dtype or asked.model.dtype,
         step=step,
         tokens_per_s=asked.load.tokens * at_once / step.us * 1e6,
-        memory=memory(asked.model, asked.load, asked.split, gpu, asked.dtype),
+        memory=memory(asked.model, asked.load, asked.split, gpu, asked.dtype, training=asked.training),
         operators=tuple(sorted(rows, key=lambda row: -row.total_us)),
         command=command,
         predictor=predictor.name,
+        tokens=asked.load.tokens,
     )
     other = any(takes_other_kernels(operator, gpu) for operator, _ in priced.kernels)
-    return replace(result, advice=tuple(advice(result)), caveats=(OTHER_KERNELS,) if other else ())
+    return replace(result, advice=tuple(advice(result)), caveats=(*overlaps(result, asked), *([OTHER_KERNELS] if other else [])))
 
 
 OTHER_KERNELS = (
     "experts: on this GPU the engines take no Triton kernels for fp8, and those they take were not measured: kernels near their bounds "
     "are assumed"
 )
+
+
+def overlaps(result: StepResult, asked: StepRequest) -> list[str]:
+    """What a training step over several GPUs could do at the same time and is counted one after the other here, a line each."""
+    if not asked.training:
+        return []
+    total = {row.name: row.total_us for row in result.operators}
+    backward = sum(us for name, us in total.items() if " backward" in name)
+    lines = []
+    for name, part, how in (
+        ("gradients all-reduce", 1.0, "backward, as DistributedDataParallel runs it"),
+        ("activations all-reduce", 0.5, "the products that make gradients of weights, as Megatron runs those of backward"),
+    ):
+        hidden = min(part * total.get(name, 0.0), backward)
+        if hidden:
+            lines.append(f"{name}: counted in sequence; behind {how}, the step takes up to {hidden / 1e3:.3g} ms less")
+    stages = asked.split.pipeline
+    if stages > 1:
+        lines.append(
+            f"pipeline: one batch passes {stages} stages, which wait for it {(stages - 1) / stages:.0%} of the time; of m equal ones in "
+            f"turn each takes 1/m of the work and the step (m + {stages - 1}) / {stages}m of this"
+        )
+    return lines
 
 
 def _split(asked: StepRequest) -> str:
@@ -211,8 +253,7 @@ def describe(load: Load, training: bool = False) -> str:
 
 def _collective(operator: Operator, gpu: GpuSpec, fitted: Constants, engine: str) -> Cost:
     library = engine if operator.op == "all_reduce" and engine.partition("-")[0] in collectives.ENGINES else "nccl"
-    us, measured = fitted.curves.latency_us(operator.op, operator.message_bytes, operator.ranks, gpu, library)
-    half = collectives.SPREAD[measured]
+    us, half = fitted.curves.latency_us(operator.op, operator.message_bytes, operator.ranks, gpu, library)
     moved = operator.message_bytes * (operator.ranks - 1) / operator.ranks
     bound = moved * (2 if operator.op == "all_reduce" else 1) / collectives.link_rate(gpu) * 1e6
     bound = min(bound / (2 if operator.op == "all_reduce" and gpu.fabric_bytes_per_s else 1), us)  # a switch may add up on the way

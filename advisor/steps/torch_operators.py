@@ -233,12 +233,13 @@ class _Step:
         yield from self.linear("lm_head", 1, -(-model.vocabulary // self.ranks), hidden, bias=model.model_type == "bert")
 
     def communication(self, split: Split, replicas: int) -> Iterator[Operator]:
-        """All-reduces of tensor ranks (twice a layer and direction), of gradients, and what stages hand on."""
+        """All-reduces of tensor ranks (after attention and MLP of a layer and after the embedding, as many backward), of gradients, and
+        what stages hand on."""
         element = 4 if self.dtype == "fp32" else 2
         activations = float(element * self.rows * self.model.hidden)
         passes = 2 if self.training else 1
         if split.tensor > 1:
-            name, count = "activations all-reduce", 2 * self.model.layers * passes
+            name, count = "activations all-reduce", (2 * self.model.layers + 1) * passes
             yield Operator(name=name, kind="collective", count=count, op="all_reduce", message_bytes=activations, ranks=split.tensor)
         if split.pipeline > 1:
             count = (split.pipeline - 1) * passes

@@ -90,7 +90,7 @@ def read_trace(path: str | Path) -> Trace:
     devices = values.get("deviceProperties") if isinstance(values, dict) else None
     named = devices[0].get("name") if isinstance(devices, list) and devices and isinstance(devices[0], dict) else None
     steps = len(marks) or 1
-    return _summed(ran, steps, on_cpu, _calls(ran, spans, steps), str(named or ""))
+    return _summed(ran, steps, on_cpu, _calls(ran, ran if on_cpu else spans, steps), str(named or ""))
 
 
 def _owners(ran: list[dict[str, Any]], spans: list[dict[str, Any]]) -> list[dict[str, Any] | None]:
@@ -101,7 +101,8 @@ def _owners(ran: list[dict[str, Any]], spans: list[dict[str, Any]]) -> list[dict
         kind, arguments = str(each.get("cat")).lower(), each.get("args") or {}
         if kind in ("cpu_op", "operator"):
             threads[_thread(each)].append((each["ts"], -1, each))
-            starts.setdefault(("id", arguments.get("External id")), each)
+            if "External id" in arguments:
+                starts.setdefault(("id", arguments["External id"]), each)
         elif "correlation" in arguments and each.get("name") and kind not in ("kernel", "gpu_memcpy", "gpu_memset"):
             starts[arguments["correlation"]] = each
     for i, each in enumerate(ran):

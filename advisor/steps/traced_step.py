@@ -122,7 +122,7 @@ def _caveats(trace: Trace, rows: list[StepOperator], others: list[Call]) -> list
         for call in others:
             by_name[call.kernel] = by_name.get(call.kernel, 0.0) + call.us
         longest = sorted(by_name.items(), key=lambda pair: -pair[1])[:LISTED]
-        share = sum(by_name.values()) / sum(call.us for call in trace.calls)
-        names = "; ".join(f"{shorten(name, 60)} {us:,.0f} µs" for name, us in longest)
-        said.append(f"{share:.1%} of the measured time is of kernels that are not predicted: {names}")
+        whole = sum(call.us for call in trace.calls)
+        said.append(f"{sum(by_name.values()) / whole:.1%} of the measured time is of kernels that are not predicted, the longest first:")
+        said += [f"{shorten(name, 60)} {us:,.0f} µs, {us / whole:.1%}" for name, us in longest]
     return said

@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from advisor.cli import main
+from advisor.gpus.hardware import load_gpu
+from advisor.learned import load_predictor
+from advisor.rendering.steps.page import step_page
+from advisor.rendering.steps.text import steps_text
+from advisor.steps.model_config import load_architecture
+from advisor.steps.step import StepRequest, predict_step
+from advisor.steps.workload import Load
 from tests.rendering.test_page import Document
 
 
@@ -24,6 +32,22 @@ def test_a_curve_over_batches_and_gpus_side_by_side(capsys):
         (gpu, f"decode of {batch}, context 1,000") for gpu in ("H100", "L40S") for batch in ("1 sequence", "64 sequences")
     ]
     assert found[0]["step"]["us"] < found[1]["step"]["us"] < found[3]["step"]["us"]
+
+
+def test_several_steps_stand_beside_each_other_first():
+    load = Load(contexts=(900,))
+    one = predict_step(StepRequest(model=load_architecture("Qwen3-0.6B"), load=load), load_gpu("H100"), load_predictor())
+    full = replace(one.memory, kv_bytes=1e12)
+    more = replace(one, load="decode of 64 sequences, context 900", tokens=64, memory=full)
+    steps = [one, more, replace(one, gpu="L4"), replace(more, gpu="L4")]
+    lines = steps_text(steps).splitlines()
+    assert lines[0].split() == ["step", "H100", "L4"] and lines[3] == ""
+    assert "tokens/s" in lines[1] and lines[2].startswith("decode of 64 sequences") and lines[2].endswith("does not fit")
+    page = step_page(steps, "0")
+    assert "2 steps on 2 GPUs" in page and page.count('class="line s-') >= 4 and "Latency over the tokens of a step" in page
+    assert page.index("does not fit:") < page.index(">decode of 64 sequences, context 900:") and 'class="band s-' not in page
+    assert 'class="band s-predicted"' in step_page(steps[:2], "0")
+    assert "Latency over the tokens" not in step_page([one], "0") and steps_text([one]).startswith("Qwen3-0.6B")
 
 
 def test_text_says_first_what_does_not_fit(capsys):

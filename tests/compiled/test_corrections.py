@@ -117,6 +117,15 @@ def test_tuples_and_types_are_given_as_they_are_written() -> None:
     assert not found.demand.unknown
 
 
+def test_pointers_in_a_tuple_are_aligned_as_others_are() -> None:
+    asked = LaunchOptions(signature="parts=(*fp16,*fp16,*fp16)", constexprs={"COUNT": 3})
+    for launch, said in ((asked, False), (LaunchOptions(constexprs={"COUNT": 3}), True)):
+        found = next(guesses(_source(PARTS), _source(PARTS).kernel("k"), one_launch(_source(PARTS), "k", launch).given))
+        count = found.signature["parts"].count("*fp16")
+        assert {f"parts.{i}" for i in range(count)} <= found.divisible
+        assert any(f"parts: a tuple of {count} pointers" in note for note in map(str, found.assumptions)) == said
+
+
 def test_the_name_of_a_type_is_a_type_where_one_is_meant() -> None:
     constants = one_launch(_source(LIMITS), "k", LaunchOptions(constexprs=assignments(["out_dtype=bf16"], "--constexpr"))).given.constexprs
     assert getattr(constants["out_dtype"], "text", "") == "tl.bfloat16"

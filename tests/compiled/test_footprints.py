@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -321,8 +322,10 @@ def test_what_is_assumed_behind_a_loaded_pointer_is_said(tmp_path: Path) -> None
     path.write_text(HEAD + textwrap.dedent(LOADED_POINTER))
     launch = make_launch(read_source(path), "k", constexprs={"BLOCK": 1024}, grid=(ROWS,))
     demand = inspect_launch(launch, compile_target("sm_90"), POOL).demand
-    line = next(a.line for a in demand.accesses if a.argument is None)
-    assert "those of one program" in demand.unknown[f"which bytes of which tensor line {line} touches"]
+    behind = next(a for a in demand.accesses if a.argument is None)
+    said = demand.unknown[f"which bytes of which tensor line {behind.line} touches"]
+    assert "assumes another place for each index; what pointers holds decides" in said
+    assert max(demand.likely_read_footprints.values()) == ROWS * 1024 * 2  # each program has a tensor of its own
 
 
 @pytest.mark.parametrize(("cols", "said"), [(0, True), (8, False)])
@@ -337,3 +340,20 @@ def test_work_that_vanishes_is_remarked_on(cols: int, said: bool, tmp_path: Path
     launch = make_launch(read_source(path), "k", arguments={"cols": cols}, constexprs={"BLOCK": 64}, grid=(1,))
     notes = inspect_launch(launch, compile_target("sm_90"), POOL, sass=False).assumptions
     assert any(text.startswith("Nothing is moved in line 8,") for text in notes) == said
+
+
+@pytest.mark.parametrize(("offsets", "said"), [(7, True), ((0, 3, 5), False)])
+def test_a_loop_that_never_runs_is_remarked_on(offsets: int | tuple[int, ...], said: bool, tmp_path: Path) -> None:
+    kernel = """
+        def k(offsets, out_ptr):
+            at = tl.load(offsets + tl.program_id(0))
+            end = tl.load(offsets + tl.program_id(0) + 1)
+            while at < end:
+                tl.store(out_ptr + at, 1.0)
+                at += 1
+    """
+    path = tmp_path / "k.py"
+    path.write_text(HEAD + textwrap.dedent(kernel))
+    launch = make_launch(read_source(path), "k", types={"offsets": "*i32"}, grid=(2,))
+    notes = inspect_launch(replace(launch, contents={"offsets": offsets}), compile_target("sm_90"), POOL, sass=False).assumptions
+    assert any(text.startswith("Nothing is moved in line 9,") for text in notes) == said

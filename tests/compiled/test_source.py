@@ -626,3 +626,23 @@ def test_a_default_that_is_not_known_leaves_a_header_that_python_takes() -> None
     module = rebuild(parse_source(text + "    tl.store(x, LOW)\n", "k.py"), "k").modules["rebuilt_0.py"]
     assert "LOW: tl.constexpr=None, N: tl.constexpr=1" in module
     compile(module, "k.py", "exec")
+
+
+LIMITED = """import torch
+import triton
+import triton.language as tl
+
+TOP = tl.constexpr(torch.iinfo(torch.int8).max)
+
+@triton.jit
+def k(x_ptr, y_ptr, B: tl.constexpr, LOW: tl.constexpr = torch.finfo(torch.float8_e4m3fn).min):
+    i = tl.arange(0, B)
+    tl.store(y_ptr + i, tl.minimum(tl.maximum(tl.load(x_ptr + i), LOW), TOP))
+"""
+
+
+def test_limits_of_types_are_known_without_torch() -> None:
+    """Those of a kernel's default, and of a name that it takes from its file."""
+    launch = KernelLaunch(source=parse_source(LIMITED, "k.py"), kernel="k", given=Given(element="fp32"))
+    ttir = inspect_launch(launch, SM_90, POOL, sass=False).compiled.ttir
+    assert "-4.480000e+02" in ttir and "1.270000e+02" in ttir

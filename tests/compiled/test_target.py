@@ -6,12 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from advisor.advising.targets import Request
+from advisor.advising.targets.resolve import resolve_target
 from advisor.compiled.launches.launch_options import LaunchOptions, one_launch
 from advisor.compiled.launches.target import grid_of, make_launch, open_kernel
 from advisor.compiled.launches.written_values import assignments, numbers
 from advisor.python_source.rebuild import rebuild
 from advisor.python_source.source import parse_source
-from advisor.system.errors import NothingMatchedError, UsageError
+from advisor.system.errors import InputError, NothingMatchedError, UsageError
 
 
 def test_assignments_are_lists_too() -> None:
@@ -126,6 +128,34 @@ def test_a_grid_that_cannot_be_worked_out_says_what_it_may_be_made_of(tmp_path: 
     assert "got n // BLOK" in str(caught.value) and "an expression over BLOCK, n" in str(caught.value) and "--arg" in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("written", "grid"), [("meta: (cdiv(n, meta['B']),)", (4,)), ("META: (triton.cdiv(n, META['B']), 2)", (4, 2)), ("m: n", (1000,))]
+)
+def test_the_lambda_of_a_launch_is_a_grid(written: str, grid: tuple[int, ...]) -> None:
+    source = parse_source("import triton\n", "k.py")
+    assert grid_of(f"lambda {written}", {"n": 1000, "B": 256}, source) == grid
+    with pytest.raises(UsageError, match="m is not a literal"):
+        grid_of("lambda meta: (m,)", {"n": 1000}, source)
+
+
+def test_a_float_among_sizes_is_told_from_a_number() -> None:
+    with pytest.raises(UsageError, match="n=1000000 in place of n=1e6"):
+        grid_of("cdiv(n, 256)", numbers(["n=1e6"], "--arg"), parse_source("import triton\n", "k.py"))
+
+
+def test_lists_and_ranges_are_tuples() -> None:
+    assert numbers(["offsets=range(0,300,100)", "ids=[1,2]*2"], "--content") == {"offsets": (0, 100, 200), "ids": (1, 2, 1, 2)}
+    with pytest.raises(UsageError, match="NAME=NUMBER"):
+        numbers(["offsets=range(10**12)"], "--content")
+
+
+def test_a_notebook_is_told_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "a.ipynb").write_text('{"cells": []}')
+    for asked in (lambda name: open_kernel(name), lambda name: resolve_target(name, Request())):
+        with pytest.raises(InputError, match=r"a notebook is not read.*nbconvert"):
+            asked(f"{tmp_path}/a.ipynb::k")
+
+
 OPTIONAL = """import torch
 import triton
 import triton.language as tl
@@ -178,6 +208,7 @@ BY_BLOCKS = "m, n = x.shape\n    grid = lambda meta: (m, triton.cdiv(n, meta['BL
         (BY_BLOCKS, {}, "--arg rows=… --arg columns=…"),
         (BY_BLOCKS, {"rows": 7}, "--arg columns=…"),
         ("m, n = x.shape\n    grid = (m, heads)", {}, "--arg rows=… --constexpr HEADS=…"),
+        ("b, m, n = x.shape; steps = triton.cdiv(m, 64)\n    grid = (steps, b * heads)", {}, "--arg b=… --arg rows=… --constexpr HEADS=…"),
         ("m, n = x.shape\n    grid = (len(open('rows').read()),)", {}, None),
     ],
 )

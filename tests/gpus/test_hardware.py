@@ -165,6 +165,8 @@ def test_no_name_belongs_to_two_gpus() -> None:
         ("A100-80GB", "A100"),
         ("a100_80gb", "A100"),
         ("A100-80GB-PCIe", "A100-PCIe"),
+        ("A100-40GB-SXM", "A100-40GB"),
+        ("A100-80GB-SXM4", "A100"),
         ("A800-80GB", "A800"),
         ("V100-32GB", "V100"),
         ("H100-80GB", "H100"),

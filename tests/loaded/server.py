@@ -58,7 +58,8 @@ def serve(path: str) -> list[str]:
     for number, (stream, name) in enumerate(zip(streams, ("stdin", "stdout", "stderr"), strict=True)):
         os.dup2(stream, number)
         os.close(stream)
-        setattr(sys, name, open(number, "r" if number == 0 else "w", encoding="utf-8", closefd=False))
+        opened = open(number, "r" if number == 0 else "w", encoding="utf-8", closefd=False)  # noqa: SIM115 - lives as long as the process
+        setattr(sys, name, opened)
     sys.stderr.reconfigure(line_buffering=True)
     os.chdir(folder)
     os.environ.clear()
@@ -81,7 +82,7 @@ def run(arguments: list[str]) -> None:
     """Runs `PROGRAM …`, `-m MODULE …` or `-c CODE …`."""
     kind = arguments[0]
     sys.argv = arguments if kind[0] != "-" else [kind, *arguments[2:]]
-    first = str(Path(kind).resolve().parent) if kind[0] != "-" else os.getcwd() if kind == "-m" else ""
+    first = str(Path(kind).resolve().parent) if kind[0] != "-" else str(Path.cwd()) if kind == "-m" else ""
     sys.path[:] = [first, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)), *OWN_PATH]
     importlib.invalidate_caches()
     sys.modules.pop("sitecustomize", None)

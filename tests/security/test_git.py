@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -35,6 +36,8 @@ RUNS = {
 @pytest.fixture
 def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Repository:
     need_walls()
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache" / "compiled").symlink_to(Path(os.environ["ADVISOR_CACHE_DIR"]) / "compiled")  # the kernels are not what is tried
     monkeypatch.setenv("ADVISOR_CACHE_DIR", str(tmp_path / "cache"))
     found = Repository(tmp_path / "repository")
     monkeypatch.chdir(found.folder)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from advisor.gpus.hardware import load_gpu
-from advisor.steps.collectives import Curves, link_rate
+from advisor.steps.collectives import BY_A_SIBLING, MEASURED, OVER_PCIE, PCIE_SHARE, Curves, link_rate
 from advisor.steps.constants import load_constants
 from advisor.system.errors import UsageError
 from advisor.training.whole_steps.collective_curves import LOG2_BYTES, fit_curves
@@ -15,9 +15,10 @@ CURVES = Curves(log2_bytes=(10, 20, 30), of={"H100": {"all_reduce/nccl": {2: (8.
 
 def test_between_and_beyond_the_points():
     h100 = load_gpu("H100")
-    assert CURVES.latency_us("all_reduce", 2**15, 2, h100, "nccl")[0] == pytest.approx((8 * 16) ** 0.5)
+    share = (2**15 - 2**10) / (2**20 - 2**10)
+    assert CURVES.latency_us("all_reduce", 2**15, 2, h100, "nccl")[0] == pytest.approx(8 + 8 * share)
     assert CURVES.latency_us("all_reduce", 2**32, 2, h100, "nccl")[0] == pytest.approx(4 * 4096)
-    assert CURVES.latency_us("all_reduce", 1, 2, h100, "nccl") == (8.0, True)
+    assert CURVES.latency_us("all_reduce", 1, 2, h100, "nccl") == (8.0, MEASURED)
     assert CURVES.latency_us("all_reduce", 1, 4, h100, "nccl")[0] == 16.0
     with pytest.raises(UsageError, match="16 GPUs"):
         CURVES.latency_us("all_reduce", 1, 16, h100, "nccl")
@@ -26,8 +27,19 @@ def test_between_and_beyond_the_points():
 def test_another_gpu_takes_as_long_for_as_much_as_its_links_carry():
     h100, h800 = load_gpu("H100"), load_gpu("H800")
     size = 2.0**29
-    ours, measured = CURVES.latency_us("all_reduce", size * link_rate(h800) / link_rate(h100), 8, h800, "nccl")
-    assert ours == pytest.approx(CURVES.latency_us("all_reduce", size, 8, h100, "nccl")[0]) and not measured
+    ours, spread = CURVES.latency_us("all_reduce", size * link_rate(h800) / link_rate(h100), 8, h800, "nccl")
+    assert ours == pytest.approx(CURVES.latency_us("all_reduce", size, 8, h100, "nccl")[0]) and spread == BY_A_SIBLING
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4, 8])
+def test_over_pcie_an_unmeasured_gpu_is_a_ring_at_a_share_of_its_link(ranks):
+    curves = load_constants().curves
+    a40, size = load_gpu("A40"), 2.0**30
+    us, spread = curves.latency_us("all_reduce", size, ranks, a40, "nccl")
+    share = PCIE_SHARE[{3: 4}.get(ranks, ranks)]
+    assert us == pytest.approx(2 * (ranks - 1) / ranks * size / (share * 31.5e9) * 1e6, rel=0.01) and spread == OVER_PCIE
+    assert curves.latency_us("all_gather", size, ranks, a40, "nccl")[0] == pytest.approx(us / 2, rel=0.01)
+    assert curves.latency_us("all_reduce", 8, ranks, a40, "nccl")[0] < 40
 
 
 def test_the_shipped_curves_grow_and_know_the_engines():
@@ -46,11 +58,11 @@ def test_of_an_architecture_that_was_measured_its_own_is_taken():
     assert curves._nearest(load_gpu("L40"), "all_reduce/nccl").name == "L40S"
 
 
-def test_a_fitted_curve_goes_through_what_was_measured_and_past_an_outlier():
-    sizes = [2.0**e for e in range(9, 31)] * 3
+def test_a_curve_goes_through_what_was_measured_and_past_what_was_disturbed():
+    sizes = [2.0**e for e in range(9, 30)]
     us = [5 + size / 1e5 for size in sizes]
-    us[4] *= 40
-    fitted = fit_curves({("H100", "all_reduce/nccl", 2): (sizes, us)})["curves"]["H100"]["all_reduce/nccl"]["2"]
-    expected = [5 + 2.0**e / 1e5 for e in LOG2_BYTES]
-    assert fitted[0] == pytest.approx(expected[0], rel=0.02) and fitted[-1] == pytest.approx(expected[-1], rel=0.02)
-    assert max(abs(a / b - 1) for a, b in zip(fitted, expected, strict=True)) < 0.12
+    disturbed = [40 * each if i == 4 else each for i, each in enumerate(us)]
+    for more in ([us, us, disturbed], [disturbed]):
+        key = ("H100", "all_reduce/nccl", 2)
+        fitted = fit_curves({key: (sizes * len(more), [each for run in more for each in run])})["curves"]["H100"]["all_reduce/nccl"]["2"]
+        assert fitted == pytest.approx([5 + max(2.0**e, 512) / 1e5 for e in LOG2_BYTES], rel=0.01)

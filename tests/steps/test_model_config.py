@@ -65,6 +65,10 @@ def test_windows_of_some_layers():
         ({"index_topk": 2048}, "indexer"),
         ({"hidden_size": "wide"}, "hidden_size"),
         ({"quantization_config": {"quant_method": "awq"}}, "awq"),
+        ({"quantization_config": {"quant_method": "modelopt", "quant_algo": "NVFP4"}}, "nvfp4"),
+        ({"block_configs": [{"attention": {"no_op": True}}]}, "differ from one another"),
+        ({"sparse_attention_config": {"sparse_topk_blocks": 16}}, "sparse attention"),
+        ({"attn_type_list": [1, 0, 1]}, "lightning attention"),
     ],
 )
 def test_what_is_not_known_is_said_in_one_line(extra, word):
@@ -101,6 +105,21 @@ def test_bundled_experts_are_those_that_tables_are_read_with():
             model.H,
             model.N,
         )
+
+
+def test_what_is_written_beside_or_about_single_layers_counts(tmp_path):
+    plain = architecture(DENSE, "mine")
+    assert architecture({**DENSE, "attn_type_list": [1] * plain.layers}, "mine") == plain
+    some = architecture({**DENSE, "sliding_window": 128, "hybrid_layer_pattern": [0, 1, 1] + [0] * (plain.layers - 3)}, "mine")
+    assert (some.window, some.windowed) == (128, 2)
+    place = tmp_path / "mine"
+    place.mkdir()
+    (place / "config.json").write_text(json.dumps(DENSE))
+    (place / "hf_quant_config.json").write_text(json.dumps({"quantization": {"quant_algo": "FP8", "exclude_modules": ["lm_head"]}}))
+    assert load_architecture(str(place)).dtype == "fp8"
+    (place / "hf_quant_config.json").write_text("{")
+    with pytest.raises(InputError, match="no JSON"):
+        load_architecture(str(place))
 
 
 def test_a_name_may_have_an_organisation_and_a_suffix(tmp_path):

@@ -100,6 +100,36 @@ def test_copies_add_up_their_gradients_once():
     assert reduced.ranks == 4 and reduced.message_bytes == pytest.approx(4 * 774e6, rel=0.05)
 
 
+@pytest.mark.parametrize(("training", "passes"), [(False, 1), (True, 2)])
+def test_ranks_reduce_activations_and_stages_hand_them_on(training, passes):
+    """GPT-2 Large (36 layers of 1,280), four sequences of 1,024 in fp32: 20.97 MB of activations."""
+    model, load = load_architecture("gpt2_large"), Load(prompts=((1024, 1024),) * 4)
+    size = 4 * 4 * 1024 * 1280
+    (reduced,) = [
+        each for each in torch_operators(model, load, Split(tensor=4), training=training, dtype="fp32") if each.kind == "collective"
+    ]
+    assert (reduced.op, reduced.count, reduced.message_bytes, reduced.ranks) == ("all_reduce", (2 * 36 + 1) * passes, size, 4)
+    (sent,) = [
+        each for each in torch_operators(model, load, Split(pipeline=4), training=training, dtype="fp32") if each.kind == "collective"
+    ]
+    assert (sent.op, sent.count, sent.message_bytes) == ("send", 3 * passes, size)
+
+
+def test_tensor_ranks_multiply_a_quarter_each_and_stages_all_of_it():
+    model, load = load_architecture("gpt2_large"), Load(prompts=((64, 64),))
+
+    def flop(split: Split) -> float:
+        operators = torch_operators(model, load, split, training=True)
+        return sum(
+            each.count * each.sizes["M"] * each.sizes["N"] * each.sizes["K"] * each.sizes.get("B", 1)
+            for each in operators
+            if each.family == "gemm"
+        )
+
+    whole = flop(Split())
+    assert flop(Split(tensor=4)) == pytest.approx(whole / 4, rel=1e-3) and flop(Split(pipeline=4)) == whole
+
+
 def test_pytorch_does_not_serve():
     with pytest.raises(UsageError, match="whole sequences"):
         torch_operators(load_architecture("gpt2_large"), Load(contexts=(64,)), Split())

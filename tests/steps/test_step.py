@@ -70,6 +70,43 @@ def test_stages_follow_one_another_and_share_the_work(predictor):
     assert two.memory.kv_bytes == one.memory.kv_bytes / 2
 
 
+def training(**more) -> StepRequest:
+    """A training step of GPT-2 Large in fp32 on sequences of 1,024."""
+    prompts = ((1024, 1024),) * more.pop("batch", 1)
+    return asked("gpt2_large", load=Load(prompts=prompts), engine="torch", dtype="fp32", training=True, **more)
+
+
+def test_what_could_run_at_the_same_time_is_said(predictor):
+    copies = predict_step(training(replicas=4), load_gpu("A100"), predictor)
+    reduced = next(row for row in copies.operators if row.kind == "collective")
+    assert copies.caveats[0].startswith("gradients all-reduce: counted in sequence; behind backward") and (
+        f"up to {reduced.total_us / 1e3:.3g} ms less" in copies.caveats[0]
+    )
+    assert copies.tokens_per_s == pytest.approx(4 * 1024e6 / copies.step.us)
+    ranks = predict_step(training(split=Split(tensor=4)), load_gpu("A100"), predictor)
+    assert ranks.caveats[0].startswith("activations all-reduce")
+    stages = predict_step(training(split=Split(pipeline=4)), load_gpu("A100"), predictor)
+    assert "75% of the time" in stages.caveats[0] and stages.tokens_per_s == pytest.approx(1024e6 / stages.step.us)
+    assert not predict_step(training(), load_gpu("A100"), predictor).caveats
+
+
+def test_rows_of_pytorch_are_what_kernels_take_within_the_step(predictor):
+    found = predict_step(training(split=Split(tensor=4)), load_gpu("A100"), predictor)
+    gap = next(row for row in found.operators if row.kind == "gaps")
+    assert sum(row.total_us for row in found.operators) == pytest.approx(found.step.us) and abs(gap.share) < 0.01
+    assert all(row.bound_us <= row.us * 1.0001 and row.low_us <= row.us <= row.high_us for row in found.operators if row.kind != "gaps")
+    alone = load_constants().curves.latency_us("all_reduce", 4 * 1024 * 1280, 4, load_gpu("A100"), "nccl")[0]
+    assert next(row.us for row in found.operators if row.kind == "collective") == pytest.approx(alone)
+
+
+def test_a_training_step_keeps_gradients_and_activations(predictor):
+    found = predict_step(training(batch=4), load_gpu("A100-40GB"), predictor).memory
+    assert found.weights_bytes == pytest.approx(2 * 4 * 774e6, rel=0.02) and found.kv_bytes == 0
+    a_layer = 4 * 1024 * 1280 * (16 * 4 + 2) + 4 * 20 * 1024**2 * 9
+    assert found.activations_bytes == pytest.approx(36 * a_layer) and not found.fits
+    assert predict_step(training(), load_gpu("A100-40GB"), predictor).memory.fits
+
+
 def test_an_engine_that_does_not_train_says_so(predictor):
     with pytest.raises(UsageError, match="does not train"):
         asked(training=True).operators()

@@ -49,8 +49,10 @@ def test_gaps_are_what_no_kernel_covers(tmp_path, name):
 def test_on_the_cpu_the_innermost_operators_count(tmp_path):
     events = [span("aten::linear", 0, 30, "cpu_op"), span("aten::addmm", 5, 20, "cpu_op"), span("aten::add", 40, 5, "cpu_op")]
     events.append(span("aten::copy_", 6, 3, "cpu_op"))  # of the bias
+    events.append(span("aten::view", 26, 1, "cpu_op"))
     found = read_trace(written(tmp_path / "t.json", events))
-    assert found.on_cpu and found.kinds == {"gemm": 20, "elementwise": 5}
+    assert found.on_cpu and found.kinds == {"gemm": 20, "elementwise": 5, "unknown": 1}
+    assert [call.op for call in found.calls] == ["aten::addmm", "aten::add", "aten::view"]
 
 
 @pytest.mark.parametrize(
@@ -123,6 +125,7 @@ def test_advice_on_a_trace(tmp_path, capsys):
     assert "which GPU" in capsys.readouterr().err
     assert main(["advise", str(written(tmp_path / "u.json", EVENTS)), "--gpu", "A100", "--output", str(tmp_path)]) == 0
     assert "record_shapes=True" in capsys.readouterr().out and "gemm, not predicted" in (tmp_path / "report.html").read_text()
+    assert "repeating-linear-gradient(45deg, #2463d6" in (tmp_path / "report.html").read_text()
 
 
 @pytest.mark.parametrize("text", ["", "[1", '{"a": 1}', '{"traceEvents": []}'])

@@ -1,6 +1,7 @@
 """Training of library kernels: rows of the publisher's files through `predict` give what training's own evaluation gives."""
 
 import csv
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 from advisor.cli import main
 from advisor.gpus.hardware import load_gpu
 from advisor.learned import weights
-from advisor.training.library_kernels import fitting
+from advisor.training.library_kernels import fitting, judging
 
 pyarrow = pytest.importorskip("pyarrow")
 pytest.importorskip("lightgbm")
@@ -43,8 +44,8 @@ def write(path: Path, **columns: object) -> None:
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory):
     patch = pytest.MonkeyPatch()
-    for name, value in (("ROUNDS", 60), ("FOLD_ROUNDS", 30)):
-        patch.setattr(fitting, name, value)
+    for name, rounds in (("WHOLE", 60), ("OF_FOLD", 30), ("OF_GPU", 15)):
+        patch.setattr(fitting, name, getattr(fitting, name)._replace(rounds=rounds, steps=20))
     folder = folder_of(tmp_path_factory.mktemp("published"))
     out = folder.parent / f"{folder.name}.npz"
     from advisor.training.silicon_training import train
@@ -98,3 +99,15 @@ def test_rows_of_one_problem_are_merged_to_their_median(tmp_path: Path) -> None:
           latency=np.linspace(0.004, 0.006, COUNT))  # fmt: skip
     (part,) = fitting.read([tmp_path])
     assert part.latency_us.tolist() == pytest.approx([5.0])
+
+
+def test_nearest_shapes_reach_as_much_of_their_bounds(tmp_path: Path) -> None:
+    parts = fitting.read([folder_of(tmp_path)], ["H100"])
+    same = judging.nearest_shapes(parts, parts)
+    assert set(same) == {"gemm bf16", "attention decode"} and max(same.values()) < 0.1
+    out = [part.take(np.flatnonzero(part.group == part.group[0])) for part in parts]
+    others = [part.take(np.flatnonzero(part.group != part.group[0])) for part in parts]
+    apart = judging.nearest_shapes(others, out)
+    assert all(1 < apart[kind] < 60 for kind in same)
+    slower = [replace(part, latency_us=2 * part.latency_us) for part in parts]
+    assert list(judging.nearest_shapes(slower, parts).values()) == pytest.approx([100, 100], abs=0.2)

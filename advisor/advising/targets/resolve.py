@@ -11,6 +11,7 @@ from pathlib import Path
 from advisor.advising.targets import Request, Target
 from advisor.advising.targets.kernel_targets import closed_form_kernel, fused_moe_kernel
 from advisor.advising.targets.table_targets import table_target
+from advisor.python_source.source import read_source
 from advisor.system.errors import InputError, UsageError
 from advisor.system.folders import files_below, not_permitted
 from advisor.system.resources import folder
@@ -35,6 +36,8 @@ def resolve_target(text: str, request: Request) -> Target:
         if not _exists(path):
             raise InputError(f"{text}: no such file", None, None, "check the path")
         return table_target(path, request)
+    if stem.endswith(".ipynb"):
+        read_source(stem)  # says what to do instead
     known = ", ".join(sorted(file.stem for file in folder("triton_kernels").glob("*.py")))
     there = _exists(path)
     near = difflib.get_close_matches(stem, ["fused_moe", *known.split(", ")], n=1)

@@ -19,6 +19,7 @@ from advisor.compiled.demand.loops import EXACT_WORK
 from advisor.compiled.demand.passing import not_told_apart, rewritten_bytes
 from advisor.compiled.demand.products import Names
 from advisor.compiled.demand.sectors import unused_sector_bytes
+from advisor.compiled.demand.undecided import untold_place
 from advisor.compiled.ir.arithmetic import distinct_values
 from advisor.compiled.ir.contents import not_given, what_holds
 from advisor.compiled.ir.divisors import divisors
@@ -118,10 +119,7 @@ def _unknown_places(collected: Collected, inputs: Inputs) -> list[tuple[str, str
             assumed = f"the bound counts {counted}, the prediction {predicted}"
             if deciding := not_given(totals.unlocated_for):
                 assumed += f"; {what_holds(deciding)} decides"
-            if totals.base:
-                found.append((f"which bytes of {totals.base} are touched", f"{where}: {assumed}"))
-            else:  # such as behind a pointer that was loaded
-                found.append((f"which bytes of which tensor {where} touches", assumed))
+            found.append((untold_place(totals.base, totals.operation), f"{where}: {assumed}" if totals.base else assumed))
     return found
 
 

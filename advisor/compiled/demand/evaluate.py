@@ -25,7 +25,7 @@ from advisor.compiled.demand.padding import Padding
 from advisor.compiled.demand.products import products
 from advisor.compiled.ir import values
 from advisor.compiled.ir.arithmetic import compute, constant
-from advisor.compiled.ir.contents import LOADED, loaded, plain
+from advisor.compiled.ir.contents import LOADED, addresses, loaded, plain
 from advisor.compiled.ir.execution import Active, Count, Execution, Inputs, Running
 from advisor.compiled.ir.ir import Block, Function, Module, Operation
 from advisor.compiled.ir.places import PlaceRecorder
@@ -231,7 +231,7 @@ class _Evaluator:
         shape = op.result.shape if op.result else ()
         if op.name == "tt.int_to_ptr" and operands[0].known and op.result is not None:
             size = max(round(element_bytes(op.result.pointee)), 1)
-            return replace(values.elementwise(lambda address: address // size, shape, operands[0]), base=LOADED)
+            return replace(values.elementwise(lambda number: addresses(number) // size, shape, operands[0]), base=LOADED)
         if op.name == "tt.bitcast" and operands[0].base is not None and op.result is not None and op.types:
             return _viewed(operands[0], element_bytes(op.types[0].pointee), element_bytes(op.result.pointee), shape)
         if op.name in DIVISIONS and not shape:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from advisor.compiled.demand.costs import element_bytes
 from advisor.compiled.demand.counts import AccessDemand, KernelDemand
-from advisor.compiled.demand.undecided import ARGUMENT, guessed_trips, in_words
+from advisor.compiled.demand.undecided import ARGUMENT, guessed_trips, in_words, untold_place
 from advisor.compiled.ir.contents import POSITIONS, not_given
 from advisor.compiled.ir.execution import Inputs
 from advisor.python_source.stride_use import STRIDE_NAME
@@ -66,7 +66,7 @@ def with_likely_places(demand: KernelDemand, inputs: Inputs, likely: Inputs, cou
     texts = dict(demand.unknown)
     places = {access.operation.text: access for access in found.accesses}
     for access in demand.accesses:
-        what = f"which bytes of {access.argument} are touched"
+        what = untold_place(access.argument, access.operation)
         if what in texts and access.reach_bytes is None and places[access.operation.text].reach_bytes is not None:
             texts[what] = f"{texts[what].partition(PREDICTED)[0]}{PREDICTED}{_assumed(access, inputs, likely)}"
     return replace(

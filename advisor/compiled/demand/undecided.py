@@ -9,11 +9,20 @@ from advisor.compiled.demand.counts import KernelDemand
 from advisor.compiled.demand.footprints import likely_footprints
 from advisor.compiled.ir.contents import not_given, what_holds
 from advisor.compiled.ir.execution import Inputs
+from advisor.compiled.ir.ir import Operation
 
 ARGUMENT = "argument "
 """Begins the reason why something is not known where it is an argument's value."""
 
 NOT_TOLD = "data that are not given"
+
+
+def untold_place(argument: str | None, operation: Operation) -> str:
+    """What is not known of an access of which it is not where it goes."""
+    if argument:
+        return f"which bytes of {argument} are touched"
+    where = f"line {operation.line}" if operation.location else "an access"
+    return f"which bytes of which tensor {where} touches"  # such as behind a pointer that was loaded
 
 
 def guessed_trips(demand: KernelDemand) -> frozenset[str]:

@@ -338,14 +338,17 @@ class _Draft:
         given are those of contiguous rows."""
         for name, kinds in [(name, found) for name, kind in self.signature.items() if (found := items_of(kind))]:
             strides = name not in self.given.scalars and bool(STRIDE_NAME.search(name))
-            values = self.given.scalars.get(name, (None,) * (len(kinds) - 1) + (1,) * strides)
+            values = self.given.scalars.get(name, (None,) * (len(kinds) - strides) + (1,) * strides)
             ones = [i for i, value in enumerate(values[: len(kinds)]) if type(value) is int and value == 1]
             self.signature[name] = f"({','.join('constexpr' if i in ones else kind for i, kind in enumerate(kinds))})"
             self.constants |= {f"{name}.{i}": 1 for i in ones}
-            self.divisible += [f"{name}.{i}" for i, value in enumerate(values) if i not in ones and (strides or (value or 1) % 16 == 0)]
-            if name not in self.given.scalars:
+            pointers = [kind.startswith("*") for kind in kinds]  # aligned, as tensors are
+            whole = [strides or pointer or (value or 1) % 16 == 0 for value, pointer in zip(values, pointers, strict=False)]
+            self.divisible += [f"{name}.{i}" for i, each in enumerate(whole) if each and i not in ones]
+            if name not in self.given.scalars and name not in self.given.types:
                 said = f" = ({', '.join('?' if i not in ones else '1' for i in range(len(kinds)))})" if ones else ""
-                self.assumptions.append(Assumption(note=f"{name}{said}: a tuple of {len(kinds)} numbers"))
+                what = "pointers" if all(pointers) else "numbers"
+                self.assumptions.append(Assumption(note=f"{name}{said}: a tuple of {len(kinds)} {what}"))
         for name, value in self.given.scalars.items():
             if value is None and name in self.signature and not self.signature[name].startswith("*"):
                 self.signature[name], self.constants[name] = "constexpr", None

@@ -17,6 +17,9 @@ LOADED = "loaded addresses"
 POSITIONS = object()
 """Contents of an index tensor that holds its own positions: another index everywhere."""
 
+APART_BITS = 32
+"""Of addresses that positions stand for: each of another tensor, of up to 4 GiB."""
+
 FROM = "values loaded from "
 """Begins the reason why a value is not known where its argument is."""
 
@@ -58,6 +61,11 @@ def _widened(array: NDArray[Any]) -> NDArray[Any]:
     if array.dtype.kind in "iu":
         return array.astype(np.int64)
     return array.astype(np.float64) if array.dtype.kind == "f" else array
+
+
+def addresses(numbers: NDArray[Any]) -> NDArray[Any]:
+    """Numbers as addresses: those below any of a GPU are positions (`POSITIONS`), which stand for tensors that lie apart."""
+    return np.where(numbers < 1 << APART_BITS, numbers << APART_BITS, numbers)
 
 
 def not_given(reasons: Iterable[str]) -> list[str]:

@@ -206,9 +206,11 @@ def _relative(offsets: Integers, active: Active | None) -> tuple[Integers, Integ
         low = offsets.min(axis=1)
         return low, offsets - low[:, None]
     far = np.iinfo(np.int64).max
-    low = np.where(active, offsets, far).min(axis=1)
+    low = offsets.min(axis=1, where=active, initial=far)
     low = np.where(low == far, 0, low)
-    return low, np.where(active, offsets - low[:, None], -1)
+    relative = offsets - low[:, None]
+    np.copyto(relative, -1, where=~active)
+    return low, relative
 
 
 def _rows(array: Integers) -> Integers:
@@ -216,8 +218,7 @@ def _rows(array: Integers) -> Integers:
     if len(array) == 1:
         return np.zeros(1, np.int64)
     weights = np.random.default_rng(0).integers(1, 2**62, array.shape[1], dtype=np.int64)
-    with np.errstate(over="ignore"):
-        return (array * weights).sum(axis=1)
+    return array @ weights  # modulo 2 ** 64
 
 
 # ------------------------------------------------------------------------------------------------------------------- trips

@@ -301,11 +301,14 @@ def distinct(offset: Value, mask: Value | None, shape: tuple[int, ...], programs
                 total = total * active.any(axis=tuple(range(1, active.ndim)))
             continue
         summed: Any = group.address
+        if active is None or summed.shape[1:] == active.shape[1:]:
+            flat = summed.reshape(len(summed), -1)
+            if (flat[:, 1:] > flat[:, :-1]).all():  # all lanes differ, and need not be sorted
+                total = total * (flat.shape[1] if active is None else active.reshape(len(active), -1).sum(axis=1))
+                continue
         if active is not None:
             summed, active = np.broadcast_arrays(summed, active)
         flat = summed.reshape(summed.shape[0], -1)
-        if flat.shape[1] == 1 and active is None:
-            continue
         if active is None:
             ordered = np.sort(flat, axis=1)
             total = total * (1 + (np.diff(ordered, axis=1) != 0).sum(axis=1))
@@ -337,7 +340,7 @@ def extent(offset: Value, mask: Value | None, programs: NDArray[np.bool_]) -> tu
         if group.offsets:
             summed, active = np.broadcast_arrays(group.address, active)
             far = np.iinfo(np.int64)
-            least, most = np.where(active, summed, far.max).min(axis=axes), np.where(active, summed, far.min).max(axis=axes)
+            least, most = summed.min(axis=axes, where=active, initial=far.max), summed.max(axis=axes, where=active, initial=far.min)
             low, high = low + np.where(least <= most, least, 0), high + np.where(least <= most, most, 0)
         touching = touching & active.any(axis=axes)
     if not touching.any():

@@ -99,7 +99,8 @@ class Inspection:
             )
         if self.launch.grid is None:
             found.append("The grid is not given: one program is counted.")
-        if idle := sorted({access.line for access in self.demand.accesses if access.line and not access.issued_bytes}):
+        never = [loop.line for loop in self.demand.loops if loop.entries and not loop.trips and not loop.reasons]
+        if idle := sorted({line for line in (*never, *(a.line for a in self.demand.accesses if not a.issued_bytes)) if line}):
             lines = f"line{'s' if len(idle) > 1 else ''} {', '.join(map(str, idle))}"
             found.append(f"Nothing is moved in {lines}, which never run or have all lanes masked off: is a length 0, or too small?")
         found += [f"Not known: {reason} ({assumption})." for reason, assumption in self.demand.unknown.items()]
@@ -113,7 +114,7 @@ class Inspection:
             )
         if absent := [name for name in not_given(self.demand.unknown) if name not in places]:
             options = " ".join(f"--content {name}=VALUE" for name in absent)
-            found.append(f"Data that decide what is done can be given: {options} (for all of it; [contents] of a TOML file lists each).")
+            found.append(f"Data that decide what is done can be given: {options} (one for all of it, a list, or range(…)).")
         found += [f"{text[0].upper()}{text[1:]}." for text in self.demand.approximations]
         if self.demand.scale > 1:
             found.append("The grid is large: a sample of its programs was counted.")

@@ -228,7 +228,7 @@ def _unknown_options(launch: KernelLaunch, elsewhere: LaunchCalls) -> list[str]:
 
 
 def grid_of(text: str, names: Mapping[str, Any], source: SourceFile) -> tuple[int, ...]:
-    """A grid from `1024`, `64,8`, `(64, 8)` or an expression over arguments: `cdiv(M, BLOCK_M) * cdiv(N, BLOCK_N)`.
+    """A grid from `1024`, `64,8`, `(64, 8)` or an expression over arguments: `cdiv(M, BLOCK_M) * cdiv(N, BLOCK_N)`, or a lambda.
 
     Raises:
         UsageError: It is none.
@@ -237,7 +237,11 @@ def grid_of(text: str, names: Mapping[str, Any], source: SourceFile) -> tuple[in
 
     try:
         tree = ast.parse(f"({text},)", mode="eval").body
+        made = tree.elts[0] if isinstance(tree, ast.Tuple) and len(tree.elts) == 1 else tree
+        if isinstance(made, ast.Lambda) and len(made.args.args) == 1:
+            names, tree = {**names, made.args.args[0].arg: dict(names)}, made.body
         value = source.evaluator(names).evaluate(tree)
+        value = value if isinstance(value, tuple) else (value,)
     except (SyntaxError, ValueError) as error:
         raise UsageError("not a grid", text, "up to three sizes, as in 1024 or cdiv(M, BLOCK_M),8", str(error)) from None
     except NotLiteralError as error:
@@ -262,7 +266,9 @@ def checked_grid(value: Any, shown: Any) -> tuple[int, ...]:
     if not good:
         worked_out = sizes[0] if len(sizes) == 1 else sizes
         told = str(shown) if str(shown) == str(worked_out) else f"{shown} = {worked_out}"
-        raise UsageError("not a grid", told, "one to three positive sizes below 2**31")
+        whole = any(isinstance(n, float) and n.is_integer() for n in sizes)
+        remedy = "a size with a point or an exponent is a float: n=1000000 in place of n=1e6" if whole else None
+        raise UsageError("not a grid", told, "one to three positive sizes below 2**31", remedy)
     return sizes
 
 

@@ -17,6 +17,8 @@ from advisor.system.errors import InputError, UsageError
 from advisor.system.reading import parse_toml, read_bytes
 
 MAX_TOML_BYTES = 4_000_000
+MOST_ITEMS = 2**20
+"""Of a list on the command line."""
 _TYPE = re.compile(r"\*?(i1|[iu](8|16|32|64)|fp(16|32|64)|bf16|fp8e4nv|fp8e5|fp8e4b15|fp8e4b8|fp8e5b16|constexpr)|tensordesc<.+>")
 _LANGUAGE_NAMES = {"bf16": "bfloat16", "fp": "float", "i": "int", "u": "uint"}
 """What types begin with, and what their names in triton's language begin with instead."""
@@ -120,7 +122,7 @@ def assignments(items: Sequence[str], option: str) -> dict[str, Any]:
 
 
 def numbers(items: Sequence[str], option: str) -> dict[str, Any]:
-    """`NAME=NUMBER` options; also `true`, `none`, `inf` and `nan`, and tuples of numbers.
+    """`NAME=NUMBER` options; also `true`, `none`, `inf` and `nan`, and tuples of numbers, also as lists and ranges.
 
     Raises:
         UsageError: One has no `=`, or no number behind it.
@@ -129,6 +131,8 @@ def numbers(items: Sequence[str], option: str) -> dict[str, Any]:
     for name, value in found.items():
         with contextlib.suppress(ValueError):
             found[name] = float(value) if isinstance(value, str) else value
+        if isinstance(value, (list, range)) and len(value) <= MOST_ITEMS:
+            found[name] = tuple(value)
         items = found[name] if isinstance(found[name], tuple) else [found[name]]
         if found[name] is not None and not all(isinstance(each, (bool, int, float)) for each in items):
             raise UsageError(

@@ -27,6 +27,7 @@ from advisor.diagnosis.compiled_rules.repeated_loads import RULE as REPEATED_LOA
 from advisor.diagnosis.compiled_rules.scalar_loads import RULE as SCALAR_LOADS
 from advisor.diagnosis.compiled_rules.single_stage_loop import RULE as SINGLE_STAGE_LOOP
 from advisor.diagnosis.compiled_rules.small_programs import RULE as SMALL_PROGRAMS
+from advisor.diagnosis.compiled_rules.too_few_ctas import RULE as TOO_FEW_CTAS
 from advisor.diagnosis.compiled_rules.uncoalesced_access import RULE as UNCOALESCED_ACCESS
 from advisor.diagnosis.compiled_rules.wide_index_in_loop import RULE as WIDE_INDEX_IN_LOOP
 from advisor.gpus.hardware import GpuSpec
@@ -45,6 +46,7 @@ COMPILED_RULES: tuple[CompiledRule, ...] = (
     PACKABLE_LOADS,
     REPEATED_LOADS,
     SCALAR_LOADS,
+    TOO_FEW_CTAS,
     SMALL_PROGRAMS,
     CONVERT_LAYOUT_IN_LOOP,
     ATOMICS_IN_LOOP,

@@ -18,11 +18,11 @@ LEAST_SHARE = 0.05
 LINES = 3
 """Lines that are named, those that cost most."""
 REMEDIES = {
-    "division": "divide by powers of two that are tl.constexpr, carry rows and columns along in place of dividing, and index with one flat "
-    "offset what lies one behind the other",
-    "mask": "give the programs that lie inside a path without masks (a branch on the program, or a second launch for the border), or pad "
-    "the tensor",
-    "address": "work the offsets out once and add to them, with strides that are tl.constexpr, and in 32 bits",
+    "divisions": "divide by powers of two that are tl.constexpr, carry rows and columns along in place of dividing, and index with one "
+    "flat offset what lies one behind the other",
+    "masks": "give the programs that lie inside a path without masks (a branch on the program, or a second launch for the border), or "
+    "pad the tensor",
+    "addresses": "work the offsets out once and add to them, with strides that are tl.constexpr, and in 32 bits",
 }
 
 
@@ -53,7 +53,7 @@ class IndexArithmetic:
         heaviest = sorted((key for key in lines if key[1] is not None), key=lambda key: -lines[key].alu)[:LINES]
         named = ", ".join(f"line {line}: {microseconds(lines[file, line].alu / rate)}" for file, line in heaviest)
         main = max(kinds, key=lambda kind: kinds[kind])
-        shares = ", ".join(f"{100 * kinds[kind] / total.alu:.0f} % {kind}s" for kind in sorted(kinds, key=lambda kind: -kinds[kind]))
+        shares = ", ".join(f"{100 * kinds[kind] / total.alu:.0f} % {kind}" for kind in sorted(kinds, key=lambda kind: -kinds[kind]))
         file, line = heaviest[0] if heaviest else (None, None)
         return report(
             self,
@@ -70,8 +70,8 @@ class IndexArithmetic:
 
 def _kind(op: Operation) -> str:
     if op.name in INTEGER:
-        return "division"
-    return "mask" if op.name == "arith.cmpi" or (op.result is not None and op.result.element == "i1") else "address"
+        return "divisions"
+    return "masks" if op.name == "arith.cmpi" or (op.result is not None and op.result.element == "i1") else "addresses"
 
 
 RULE = IndexArithmetic()

@@ -2,8 +2,8 @@
 Triton kernels, AMD's tuned GEMM. Whose kernel a launch is, the problem says (`stack`, `stack_version`, `implementation`) or the newest
 measured on that GPU answers.
 
-A reference latency (`products`, `attentions`) is corrected by trees that see the launch and the identity of the GPU; a GPU that was
-never measured goes by that of its measured relatives, with intervals from GPUs that were left out.
+A reference latency (`products`, `attentions`) is corrected by trees, of attention by a network besides, that see the launch and the
+identity of the GPU; a GPU that was never measured goes by that of its measured relatives, with intervals from GPUs that were left out.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.gpus.hardware import GpuSpec, load_gpu
-from advisor.learned import bushy_forest, calibration
+from advisor.learned import bushy_forest, calibration, network
 from advisor.learned.bushy_forest import BushyForest
 from advisor.learned.calibration import WIDEST
 from advisor.learned.library import attentions, products
 from advisor.learned.library.chip import Chip, chip
+from advisor.learned.network import Mixed
 from advisor.pipelines import Array, ProblemBatch, column
 from advisor.result.schema import Latency
 
@@ -68,6 +69,12 @@ NAMES = {
     "vllm_flashinfer_trtllmdecode": "TRT-LLM",
 }
 """Whose kernels they are, for reports."""
+
+APART = {PREFILL: 3}
+"""The first features of a kind, which its network alone sees (`learned.network`)."""
+
+LABELS = 10
+"""Its last features, which are no quantities to a network: types, kernel, stack, version and the GPU's identity."""
 
 TRITON = frozenset({"triton", "vllm_triton_attn"})
 LARGEST = {"M": 32_768.0, "N": 65_536.0, "K": 65_536.0}
@@ -138,6 +145,8 @@ def reference(kind: str, problem: ProblemBatch, gpu: Chip, series: Series, cold:
         )
         sizes = (batch, length, heads, kv_heads, head_dim, window, gpu, problem.weight_bytes)
         us, columns = attentions.prefill(*sizes) if kind == PREFILL else attentions.decode(*sizes, cold=cold)
+        if kind in APART:
+            columns = {"sequences": np.log(batch), "heads": np.log(heads), "kv heads": np.log(kv_heads)} | columns
         known = IMPLEMENTATIONS.index(series.implementation) if series.implementation in IMPLEMENTATIONS else 0
         alike |= {"operand bytes": problem.operand_bytes, "kv bytes": problem.weight_bytes, "implementation": float(known)}
     version = (*series.newness, 0, 0, 0)[:3]
@@ -164,7 +173,7 @@ class LibraryModel:
     """
 
     kind: str
-    correction: BushyForest
+    correction: BushyForest | Mixed
     spread: BushyForest
     calibration: calibration.Calibration
     series: tuple[Series, ...]
@@ -285,7 +294,7 @@ def load(stored: Mapping[str, NDArray[Any]], kind: str, meta: Mapping[str, Any])
     prefix = f"{PREFIX}/{kind}"
     return LibraryModel(
         kind=kind,
-        correction=bushy_forest.from_arrays(stored, f"{prefix}/correction"),
+        correction=network.from_arrays(stored, f"{prefix}/correction"),
         spread=bushy_forest.from_arrays(stored, f"{prefix}/spread"),
         calibration=calibration.from_arrays(stored, f"{prefix}/calibration"),
         series=tuple(Series(*each) for each in meta["series"]),

@@ -149,7 +149,8 @@ class Wins:
             total = max(total - (1 - SOLVED) * float(weight[solved].sum()), TINY)
             weight[solved] *= SOLVED
             change = np.log(np.maximum(won, 0.0) / total + FLOOR) - before
-            alike = np.maximum(alike, np.exp(-0.5 * ((where - where[best]) ** 2).sum(axis=1) / REACH**2))
+            if unlike:
+                alike = np.maximum(alike, np.exp(-0.5 * ((where - where[best]) ** 2).sum(axis=1) / REACH**2))
         return np.array(picks)
 
     def know(self, launch: Launch) -> bool:

@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import groupby
+from itertools import cycle, groupby
 
 from markupsafe import Markup
 
-from advisor.rendering.page import _environment
+from advisor.rendering.charts import Chart, Dash, Series
+from advisor.rendering.page import _drawing, _environment
 from advisor.rendering.steps import text
+from advisor.rendering.svg import SYMBOLS
 from advisor.result.step import StepResult
 from advisor.system.resources import folder
 
-SHADES = {"gemm": "#2463d6", "attention": "#7c3aed", "moe": "#178a55", "collective": "#b4531a", "norm": "#0f7f8c", "elementwise": "#717c8b"}
+SHADES = {
+    "gemm": "#2463d6",
+    "attention": "#7c3aed",
+    "moe": "#178a55",
+    "collective": "#b4531a",
+    "norm": "#0f7f8c",
+    "elementwise": "#717c8b",
+    "unknown": "#b0226b",
+    "gaps": "#c97a12",
+}
 """Of the bar, by kind of operator; a word stands beside each."""
 
 
@@ -39,11 +50,57 @@ def step_page(results: Sequence[StepResult], version: str) -> str:
             rows=text.rows,
             measured_columns=text.MEASURED,
             measured_rows=text.measured_rows,
-            shades=SHADES,
+            shade=shade,
+            overview=text.overview(results),
+            drawing=_drawing(curve(results)),
+            symbols=Markup(SYMBOLS),
             css=Markup(css),
             script=Markup((templates / "page.js").read_text(encoding="utf-8")),
         )
     )
+
+
+COLOURS: tuple[tuple[str, Dash], ...] = (
+    ("predicted", "solid"),
+    ("measured", "dash"),
+    ("ceiling", "dot"),
+    ("bound", "solid"),
+    ("recommended", "dash"),
+)
+"""Of the curves of several GPUs."""
+
+
+def curve(results: Sequence[StepResult]) -> Chart:
+    """Latency over the tokens of a step, a line per GPU and the 80 % interval of a single one; no series where there are no two sizes."""
+    gpus = dict.fromkeys(result.gpu for result in results)
+    series = []
+    for gpu, (colour, dash) in zip(gpus, cycle(COLOURS), strict=False):
+        mine = sorted((result for result in results if result.gpu == gpu), key=lambda result: result.tokens)
+        x = tuple(float(result.tokens) for result in mine)
+        if len(set(x)) > 1:
+            ms, low, high = (tuple(getattr(result.step, name) / 1e3 for result in mine) for name in ("us", "low_us", "high_us"))
+            if len(gpus) == 1:
+                series.append(Series(name="80 % interval", kind="band", colour=colour, x=x, y=high, low=low))
+            series.append(Series(name=gpu, kind="line", colour=colour, dash=dash, x=x, y=ms))
+    rows = tuple((f"{r.tokens}", r.gpu, f"{r.step.us / 1e3:.3g}", f"{r.tokens_per_s:,.0f}") for r in results)
+    return Chart(
+        id="steps",
+        title="Latency over the tokens of a step",
+        summary=f"Latency in milliseconds over the tokens of a step, both logarithmic: {', '.join(gpus)}",
+        x_title="tokens of a step",
+        y_title="latency (ms)",
+        series=tuple(series),
+        columns=("tokens", "GPU", "ms", "tokens/s"),
+        rows=rows,
+        x_ticks=tuple(sorted({float(result.tokens) for result in results})),
+        places=tuple((float(result.tokens), result.step.us / 1e3) for result in results),
+    )
+
+
+def shade(kind: str) -> str:
+    """The background of a kind in CSS; hatched where the kind is not predicted."""
+    colour = SHADES[kind.partition(",")[0]]
+    return f"repeating-linear-gradient(45deg, {colour} 0 3px, transparent 3px 6px)" if "," in kind else colour
 
 
 def kinds(result: StepResult) -> list[tuple[str, float]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from advisor.result.step import StepOperator, StepResult
 
 COLUMNS = ("operator", "count", "µs each", "total ms", "share", "bound µs", "ceiling µs", "library µs", "gain", "bound by", "problem")
@@ -31,7 +33,7 @@ def verdict(result: StepResult) -> str:
     if is_trace(result):
         known = sum(row.total_us for row in result.operators)
         return (
-            f"{result.load}: {milliseconds(result.measured_us or 0.0)} measured; the operators that are predicted take "
+            f"{result.load}: {milliseconds(result.measured_us or 0.0)} a step measured; the operators that are predicted take "
             f"{milliseconds(known)} of it, where {milliseconds(step.us)} are predicted"
         )
     return (
@@ -45,7 +47,10 @@ def memory_line(result: StepResult) -> str:
     memory = result.memory
     if is_trace(result):
         return ""
-    held = f"{memory.weights_bytes / 1e9:.1f} GB of weights and {memory.kv_bytes / 1e9:.1f} GB of KV cache"
+    what = ("weights", memory.kv_bytes, "KV cache")
+    if memory.activations_bytes:
+        what = ("weights with gradients", memory.activations_bytes, "activations at least")
+    held = f"{memory.weights_bytes / 1e9:.1f} GB of {what[0]} and {what[1] / 1e9:.1f} GB of {what[2]}"
     if memory.fits:
         return f"memory: {held} of {memory.gpu_bytes / 1e9:.1f} GB"
     return f"does not fit: {held} on each {result.gpu}, which has {memory.gpu_bytes / 1e9:.1f} GB"
@@ -101,13 +106,34 @@ def measured_rows(result: StepResult) -> list[tuple[str, ...]]:
 def _aligned(table: list[tuple[str, ...]]) -> list[str]:
     """The table, its first row its heads, in columns."""
     widths = [max(len(row[i]) for row in table) for i in range(len(table[0]))]
-    left = ("kind", *WORDS)
+    left = ("kind", "step", *WORDS)
     return [
         "  ".join(
             f"{cell:<{width}}" if head in left else f"{cell:>{width}}" for head, cell, width in zip(table[0], row, widths, strict=True)
         ).rstrip()
         for row in table
     ]
+
+
+def overview(results: Sequence[StepResult]) -> list[tuple[str, ...]]:
+    """Steps beside each other, the heads first: a row per load, a column per GPU; nothing of a single one."""
+    if len(results) < 2:
+        return []
+    gpus = list(dict.fromkeys(result.gpu for result in results))
+    found = {(result.load, result.gpu): _in_short(result) for result in results}
+    loads = dict.fromkeys(result.load for result in results)
+    return [("step", *gpus), *((load, *(found[load, gpu] for gpu in gpus)) for load in loads)]
+
+
+def _in_short(result: StepResult) -> str:
+    fits = "" if result.memory.fits else ", does not fit"
+    return f"{milliseconds(result.step.us)}, {result.tokens_per_s:,.0f} tokens/s{fits}"
+
+
+def steps_text(results: Sequence[StepResult]) -> str:
+    """Plain lines of one step or several, what they take beside each other first."""
+    table = overview(results)
+    return "\n\n".join((["\n".join(_aligned(table))] if table else []) + [step_text(result) for result in results])
 
 
 def step_text(result: StepResult) -> str:

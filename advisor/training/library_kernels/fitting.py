@@ -6,7 +6,7 @@ import zlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,9 +19,11 @@ from advisor.learned.calibration import Calibration
 from advisor.learned.library import kernels
 from advisor.learned.library.chip import chip
 from advisor.learned.library.kernels import LibraryModel, Series
+from advisor.learned.network import Mixed
 from advisor.pipelines import Array, ProblemBatch
 from advisor.rows import aiter, silicon
 from advisor.system.errors import MissingDependencyError
+from advisor.training.library_kernels.networks import fit_network
 
 TREES: dict[str, Any] = {
     "objective": "l1",  # interference makes some launches slower, none faster: the median is what repeats
@@ -39,9 +41,24 @@ TREES: dict[str, Any] = {
     "force_row_wise": True,
     "verbose": -1,
 }
-ROUNDS, FOLD_ROUNDS, SPREAD_ROUNDS = 900, 240, 40
-FOLD_TREES = TREES | {"learning_rate": 0.1}
+SPREAD_ROUNDS = 40
 SPREAD_TREES = TREES | {"objective": "l2", "num_leaves": 12, "min_data_in_leaf": 200}
+
+
+class Effort(NamedTuple):
+    """How much a fit may take: trees of a forest and their options, and steps of a network."""
+
+    rounds: int
+    steps: int
+    trees: dict[str, Any]
+
+
+WHOLE = Effort(900, 8000, TREES)
+OF_FOLD = Effort(240, 1500, TREES | {"learning_rate": 0.1})
+OF_GPU = OF_FOLD._replace(rounds=120, steps=800)
+TREES_BESIDE = 0.75
+"""The share of a forest's trees that are fitted where a network stands beside it, which takes the room of the others."""
+
 FOLDS = 5
 MOST_ROWS, MOST_FOLD_ROWS, MOST_UNSEEN_ROWS = 400_000, 160_000, 5_000
 """Rows that are fitted, drawn at random where there are more: of the whole, and with shapes left out; and rows judged of a GPU left out."""
@@ -245,16 +262,16 @@ def _fit(kind: str, parts: Sequence[Measured], quick: bool = False) -> LibraryMo
     """The correction from all rows; the size of its errors and their quantiles from shapes, and from GPUs, that were left out."""
     x, y, group, gpu = table(kind, parts)
     drawn = _in_turn([part.latency_us.size for part in parts])
-    correction = _grown(x, y, drawn[:MOST_FOLD_ROWS], FOLD_ROUNDS, FOLD_TREES) if quick else _grown(x, y, drawn[:MOST_ROWS], ROUNDS)
+    correction = _corrected(kind, x, y, drawn[: MOST_FOLD_ROWS if quick else MOST_ROWS], OF_FOLD if quick else WHOLE)
     judged = drawn[:MOST_FOLD_ROWS]
     error = np.full(y.size, np.nan)
     for i in range(FOLDS):
         out = group // 7 % FOLDS == i
-        forest = _grown(x, y, drawn[~out[drawn]][:MOST_FOLD_ROWS], FOLD_ROUNDS, FOLD_TREES)
         rows = judged[out[judged]]
-        error[rows] = y[rows] - forest(x[rows])
-    spread = _grown(x, np.log(np.abs(error) + LEAST_ERROR), judged, SPREAD_ROUNDS, SPREAD_TREES)
-    error *= 1.0 if quick else _gain_of_strength(x, y, drawn, group, error)
+        error[rows] = y[rows] - _corrected(kind, x, y, drawn[~out[drawn]][:MOST_FOLD_ROWS], OF_FOLD)(x[rows])
+    at = np.sort(judged)
+    spread = grow(x[at], np.log(np.abs(error[at]) + LEAST_ERROR), SPREAD_ROUNDS, SPREAD_TREES)
+    error *= 1.0 if quick else _gain_of_strength(kind, x, y, drawn, group, error)
     scaled = error[judged] / np.exp(spread(x[judged]))
     one = np.ones(scaled.size)
     quantiles = {(kind, True): calibration.table(scaled, one)}
@@ -274,13 +291,13 @@ def _fit(kind: str, parts: Sequence[Measured], quick: bool = False) -> LibraryMo
     )
 
 
-def _gain_of_strength(x: Array, y: Array, drawn: NDArray[np.int64], group: NDArray[np.int64], error: Array) -> float:
-    """How much smaller errors on shapes left out are of a forest as large as the one that serves, fitted without the first fold that holds
-    rows, than those of the smaller ones of the folds, `error` [n]: at the 80 % quantile, which is where intervals end."""
+def _gain_of_strength(kind: str, x: Array, y: Array, drawn: NDArray[np.int64], group: NDArray[np.int64], error: Array) -> float:
+    """How much smaller errors on shapes left out are of a correction as large as the one that serves, fitted without the first fold that
+    holds rows, than those of the smaller ones of the folds, `error` [n]: at the 80 % quantile, which is where intervals end."""
     judged, fold = drawn[:MOST_FOLD_ROWS], group // 7 % FOLDS
     out = fold == fold[judged].min()
     rows = judged[out[judged]]
-    strong = np.abs(y[rows] - _grown(x, y, drawn[~out[drawn]][:MOST_ROWS], ROUNDS)(x[rows]))
+    strong = np.abs(y[rows] - _corrected(kind, x, y, drawn[~out[drawn]][:MOST_ROWS], WHOLE)(x[rows]))
     return float(np.quantile(strong, 0.8) / np.quantile(np.abs(error[rows]), 0.8))
 
 
@@ -291,8 +308,14 @@ def _in_turn(sizes: Sequence[int]) -> NDArray[np.int64]:
     return np.lexsort((rng.permutation(turn.size), turn))
 
 
-def _grown(x: Array, y: Array, rows: NDArray[np.int64], rounds: int, options: dict[str, Any] = TREES) -> BushyForest:
-    return grow(x[np.sort(rows)], y[np.sort(rows)], rounds, options)
+def _corrected(kind: str, x: Array, y: Array, rows: NDArray[np.int64], effort: Effort) -> BushyForest | Mixed:
+    """A forest fitted to rows; of attention its mean with a network."""
+    rows = np.sort(rows)
+    if kind not in kernels.APART:
+        return grow(x[rows], y[rows], effort.rounds, effort.trees)
+    apart = kernels.APART[kind]
+    forest = grow(x[rows, apart:], y[rows], round(TREES_BESIDE * effort.rounds), effort.trees)
+    return Mixed(forest=forest, network=fit_network(x[rows], y[rows], kernels.LABELS, effort.steps), apart=apart)
 
 
 def _errors_of_gpus_left_out(
@@ -306,9 +329,9 @@ def _errors_of_gpus_left_out(
     for name in names:
         mine = gpu[drawn] == name
         out = drawn[mine][:MOST_UNSEEN_ROWS]
-        forest = _grown(x, y, drawn[~mine][: 10 * MOST_UNSEEN_ROWS], FOLD_ROUNDS // 2, FOLD_TREES)
-        relatives = _model_of([part.series for part in parts if part.series.gpu != name], kind, forest).relatives(load_gpu(name))
-        error[out] = y[out] - np.mean([forest(_as(x[out], parts, relative)) for relative in relatives], axis=0)
+        correction = _corrected(kind, x, y, drawn[~mine][: 10 * MOST_UNSEEN_ROWS], OF_GPU)
+        relatives = _model_of([part.series for part in parts if part.series.gpu != name], kind, correction).relatives(load_gpu(name))
+        error[out] = y[out] - np.mean([correction(_as(x[out], parts, relative)) for relative in relatives], axis=0)
     return error
 
 
@@ -319,8 +342,9 @@ def _as(x: Array, parts: Sequence[Measured], relative: str) -> Array:
     return np.concatenate([x[:, : -len(identity)], np.broadcast_to(np.array(identity, dtype=x.dtype), (len(x), len(identity)))], axis=1)
 
 
-def _model_of(series: Sequence[Series], kind: str, forest: BushyForest) -> LibraryModel:
-    return LibraryModel(kind=kind, correction=forest, spread=forest, calibration=Calibration(quantiles={}), series=tuple(series))
+def _model_of(series: Sequence[Series], kind: str, correction: BushyForest | Mixed) -> LibraryModel:
+    spread = correction.forest if isinstance(correction, Mixed) else correction
+    return LibraryModel(kind=kind, correction=correction, spread=spread, calibration=Calibration(quantiles={}), series=tuple(series))
 
 
 def grow(features: Array, target: Array, rounds: int, options: dict[str, Any] = TREES) -> BushyForest:

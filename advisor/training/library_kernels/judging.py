@@ -21,6 +21,8 @@ SHARE = 5
 MOST_JUDGED = 3_000
 """Rows of a file that are judged, drawn at random."""
 
+NEAREST = 4
+
 
 def judge(
     paths: Iterable[Path | str],
@@ -44,7 +46,9 @@ def judge(
         progress("shapes left out")
         kept = [part.take(np.flatnonzero(part.group // 11 % SHARE != 0)) for part in parts]
         gone = [part.take(np.flatnonzero(part.group // 11 % SHARE == 0)) for part in parts]
-        out["shapes left out"] = _figures(fit(kept, progress), gone)
+        out["shapes left out"] = found = _figures(fit(kept, progress), gone)
+        for kind, percent in nearest_shapes(kept, gone).items():
+            found[kind]["words"] = f"the nearest shapes measured: {percent:.1f} %"
     if parts and "version" in leave_out:
         progress("newest versions left out")
         versions: dict[tuple[str, ...], set[tuple[int, ...]]] = {}
@@ -63,6 +67,34 @@ def judge(
         out[f"no {name}"] = _figures(models, gone)
         out |= {f"no {name}, {count} rows given": _figures(models, _newest(gone), count) for count in given}
     return out
+
+
+def nearest_shapes(kept: Sequence[Measured], gone: Sequence[Measured]) -> dict[str, float]:
+    """Errors in percent by kind, of rows of `gone` that reach as much of their bound as the nearest in `kept` of the same series: their
+    mean by inverse distance in logarithms of sizes. So the publisher of the silicon tables predicts."""
+    from scipy.spatial import KDTree
+
+    errors: dict[str, list[np.ndarray]] = {}
+    for known, part in zip(kept, gone, strict=True):
+        if min(len(known.latency_us), len(part.latency_us)) < NEAREST:
+            continue
+        part = part.take(_judged(part))
+        at, of = ([np.log1p(np.broadcast_to(v, p.latency_us.shape)) for v in p.problem.sizes.values()] for p in (part, known))
+        distance, near = KDTree(np.stack(of, axis=1)).query(np.stack(at, axis=1), NEAREST)
+        weight = 1 / np.maximum(distance, 1e-6)
+        reached = (weight * (np.log(known.latency_us) - np.log(_bound(known)))[near]).sum(axis=1) / weight.sum(axis=1)
+        errors.setdefault(part.kind, []).append(np.expm1(reached + np.log(_bound(part)) - np.log(part.latency_us)))
+    return {kind: float(100 * np.abs(np.concatenate(found)).mean()) for kind, found in errors.items()}
+
+
+def _bound(part: Measured) -> np.ndarray:
+    gpu = load_gpu(part.series.gpu)
+    return pipelines.bound(pipelines.work(part.problem, gpu), gpu, "warm").us
+
+
+def _judged(part: Measured, given: int = 0) -> np.ndarray:
+    """Rows at random: first those given, then those judged."""
+    return np.random.default_rng(0).permutation(part.latency_us.size)[: given + MOST_JUDGED]
 
 
 def _newest(parts: Sequence[Measured]) -> list[Measured]:
@@ -95,11 +127,10 @@ def _figures(models: Sequence[LibraryModel], parts: Sequence[Measured], given: i
 def _errors(model: LibraryModel, part: Measured, given: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Of some rows: log(predicted / measured), whether the interval holds them, whether they are below the bound; the first `given` are not
     judged, but known."""
-    rows = np.random.default_rng(0).permutation(part.latency_us.size)[: given + MOST_JUDGED]
-    part, gpu = part.take(rows), load_gpu(part.series.gpu)
+    part, gpu = part.take(_judged(part, given)), load_gpu(part.series.gpu)
     problem = fitting.asked(part)
     found, _ = model.predict(problem, gpu)
-    bound = pipelines.bound(pipelines.work(part.problem, gpu), gpu, "warm").us
+    bound = _bound(part)
     if given:
         told = own_predictor.features(problem, None, gpu, found[0])
         own = own_rows.of_rows(told[:given], np.log(part.latency_us[:given] / found[0][:given]))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,10 @@ from advisor.rows.silicon import GPUS
 from advisor.steps.constants import read_curves
 from advisor.system.errors import InputError
 
-LOG2_BYTES = (9, 12, 15, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 28, 30)
-"""Where a curve has a point: closer together where the libraries change their algorithm."""
-ROUNDS = 20
+LOG2_BYTES = tuple(range(8, 31))
+"""Where a curve has a point: every size that was measured, for the libraries change their algorithm between any two."""
+SPIKE = 2.0
+"""A measurement of so many times both its neighbours was disturbed (38 µs between 3.3 and 3.5): a larger message is not faster."""
 Key = tuple[str, str, int]
 
 
@@ -61,10 +62,10 @@ def _version(text: str) -> tuple[int, ...]:
 
 
 def fit_curves(measured: Mapping[Key, tuple[list[float], list[float]]]) -> dict[str, Any]:
-    """Curves as `steps.constants` reads them: least absolute deviations of the logarithm, linear between the points of `LOG2_BYTES`."""
+    """Curves as `steps.constants` reads them, latencies in microseconds at `LOG2_BYTES`."""
     curves: dict[str, dict[str, dict[str, list[float]]]] = defaultdict(lambda: defaultdict(dict))
     for (gpu, op, ranks), (sizes, us) in sorted(measured.items()):
-        curves[gpu][op][str(ranks)] = [round(each, 2) for each in 2 ** _fitted(np.log2(sizes), np.log2(us))]
+        curves[gpu][op][str(ranks)] = [round(float(each), 2) for each in _fitted(sizes, us)]
     return {"log2_bytes": LOG2_BYTES, "curves": curves}
 
 
@@ -88,14 +89,10 @@ def judge_curves(measured: Mapping[Key, tuple[list[float], list[float]]]) -> dic
     return found
 
 
-def _fitted(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """The curve's values at `LOG2_BYTES`, by iteratively reweighted least squares; held together by a faint pull to a straight line."""
-    points = np.array(LOG2_BYTES, dtype=float)
-    hats = np.array([np.interp(x, points, unit) for unit in np.eye(points.size)]).T
-    bend = 1e-3 * np.diff(np.eye(points.size), n=2, axis=0)
-    weight = np.ones(x.size)
-    for _ in range(ROUNDS):
-        a = np.vstack([hats * weight[:, None], bend])
-        solved = np.linalg.lstsq(a, np.concatenate([y * weight, np.zeros(len(bend))]), rcond=None)[0]
-        weight = 1 / np.sqrt(np.maximum(np.abs(y - hats @ solved), 0.02))
-    return np.asarray(solved)
+def _fitted(sizes: Sequence[float], us: Sequence[float]) -> np.ndarray:
+    """The curve's values at `LOG2_BYTES`: the median of each size without spikes, linear in the bytes between sizes and beyond them."""
+    points, known = np.exp2(LOG2_BYTES), np.unique(sizes)
+    values = np.array([np.median(np.asarray(us)[np.asarray(sizes) == each]) for each in known])
+    left, here, right = values[:-2], values[1:-1], values[2:]
+    values[1:-1] = np.where(here > SPIKE * np.maximum(left, right), np.sqrt(left * right), here)
+    return np.asarray(np.interp(points, known, values) * np.maximum(points / known[-1], 1.0))

@@ -15,11 +15,27 @@ import numpy as np
 from advisor.learned.base import Predictor
 from advisor.steps.collectives import ENGINES
 from advisor.steps.constants import Constants, load_constants, read_constants
-from advisor.training.whole_steps.cases import CACHED, DECODE, PREFILL, SERVED, SERVED_POINT, TOTAL, Case, Point, read_cases, read_points
+from advisor.training.whole_steps.cases import (
+    CACHED,
+    COMPILED,
+    DECODE,
+    INFERENCE,
+    PARALLEL,
+    PREFILL,
+    SERVED,
+    SERVED_POINT,
+    TOTAL,
+    TRAINING,
+    Case,
+    Point,
+    read_cases,
+    read_points,
+)
 from advisor.training.whole_steps.collective_curves import fit_curves, judge_curves, read_collectives
 
-FITTED = ("fp32 inference", "fp32 training")
+FITTED = (INFERENCE, TRAINING)
 """Steps that PyTorch's `busy` is fitted to; the compiler takes it over."""
+PYTORCH = (*FITTED, COMPILED, PARALLEL)
 THROTTLED = ("L40", "RTX 6000 Ada", "P4")
 """Boards that ran for seconds far below what their power limit allows (L40 and RTX 6000 Ada prefilled at about 100 TFLOP/s, the P4 slowed
 down by a third as runs grew longer): told apart, and nothing is fitted to them."""
@@ -127,7 +143,6 @@ def evaluate_steps(folder: str | Path, predictor: Predictor, progress: Callable[
     silicon = Path(folder).parent / "silicon"
     if (silicon / SERVED).is_file():
         judged += [_judged_point(point, shipped) for point in read_points(silicon / SERVED, predictor, shipped, progress)]
-    seen = _learned(predictor)
     suites: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for each in judged:
         suites[each["suite"]].append(each)
@@ -137,7 +152,8 @@ def evaluate_steps(folder: str | Path, predictor: Predictor, progress: Callable[
         if each["suite"] not in (TOTAL, SERVED_POINT, CACHED):
             suites["all steps, others"].append(each)
         suites[f"{each['suite']}, others"].append(each)
-        suites[f"{each['suite']}, {'GPUs seen' if each['gpu'] in seen else 'GPUs left out'}"].append(each)
+        seen = each["gpu"] in _learned(predictor, each["suite"] in PYTORCH)
+        suites[f"{each['suite']}, {'GPUs seen' if seen else 'GPUs left out'}"].append(each)
     return {
         "suites": {name: _figures(rows) for name, rows in sorted(suites.items())},
         "cases": judged,
@@ -148,11 +164,13 @@ def evaluate_steps(folder: str | Path, predictor: Predictor, progress: Callable[
     }
 
 
-def _learned(predictor: Predictor) -> set[str]:
-    """The GPUs whose operators the weights know."""
+def _learned(predictor: Predictor, fp32: bool) -> set[str]:
+    """The GPUs whose operators the weights know, those of PyTorch in fp32 or those of the engines."""
     weights: Any = getattr(predictor, "weights", None)
-    models = (*weights.library.values(), *weights.direct.values()) if weights else ()
-    return {gpu for model in models if model.kind != "gemm/fp8" for gpu in model.gpus}  # those rows are of no step
+    if weights is None:
+        return set()
+    models = [model for model in weights.direct.values() if model.kind.endswith("fp32")] if fp32 else weights.library.values()
+    return {gpu for model in models for gpu in model.gpus}
 
 
 def _without(cases: Sequence[Case], gpu: str, shipped: Constants) -> Constants:

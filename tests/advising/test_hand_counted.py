@@ -1,0 +1,227 @@
+"""Fourteen launches of the kinds that public libraries make, counted by hand: FLOP, bytes, and advice on each.
+
+Bytes are those that each tensor has. FLOP of products are 2 for each pair; besides, per element: an exponential takes the product with
+log2(e), a sum one addition, what a product of matrices adds to is added by it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from advisor.advising.of_compiled import advise_compiled
+from advisor.compiled.compiler.kernel import Target
+from advisor.compiled.launches.launch import inspect_launch
+from advisor.compiled.launches.launch_options import LaunchOptions, one_launch
+from advisor.compiled.launches.target import open_kernel
+from advisor.gpus.hardware import load_gpu
+from tests.compiled.shared_pool import POOL
+
+H100 = load_gpu("H100")
+FILE = Path(__file__).resolve().parents[1] / "data" / "hand_counted.py"
+BF16, FP32 = 2, 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counted:
+    """A launch, and what was counted: FLOP of products, other FLOP, bytes read and written."""
+
+    kernel: str
+    grid: str
+    read: int
+    written: int
+    products: int = 0
+    other: int = 0
+    types: str = "bf16"
+    sizes: dict[str, int] = field(default_factory=dict)
+    constants: dict[str, Any] = field(default_factory=dict)
+    warps: int = 4
+    contents: dict[str, Any] = field(default_factory=dict)
+
+    def asked(self) -> LaunchOptions:
+        typed = {"signature": self.types} if "=" in self.types else {"element": self.types}
+        return LaunchOptions(
+            grid=self.grid,
+            constexprs=self.constants,
+            arguments=self.sizes,
+            options={"num_warps": self.warps},
+            contents=self.contents,
+            **typed,
+        )  # type: ignore[arg-type]
+
+
+def typed(**types: str) -> str:
+    return ",".join(f"{name}=*{kind}" for name, kind in types.items())
+
+
+SCORES, ROWS = 64 * 8 * 16 * 4096, 64 * 8 * 16  # of decode: each query against each key, and queries
+PAIRS, QUERIES = 32 * 4096**2, 32 * 4096  # of prefill
+LOWER = 32 * 128**2 * 32 * 33 // 2  # pairs in the blocks on and below the diagonal
+SOFTMAX = 4  # scale, less the greatest, times log2(e), summed
+LAUNCHES = {
+    "decode": Counted(
+        kernel="decode",
+        grid="64,8",
+        constants={"HEADS": 8, "GROUP": 16, "D": 128, "BLOCK": 64},
+        sizes={"length": 4096},
+        products=2 * 2 * SCORES * 128,
+        other=SCORES * (SOFTMAX + 128 // 64),  # the sums so far are scaled once a block
+        read=(ROWS * 128 + 2 * 64 * 4096 * 8 * 128) * BF16,
+        written=ROWS * 128 * BF16,
+    ),
+    "prefill": Counted(
+        kernel="prefill",
+        grid="cdiv(length, BLOCK_M),32",
+        constants={"D": 128, "CAUSAL": False, "BLOCK_M": 128, "BLOCK_N": 64},
+        sizes={"length": 4096},
+        products=2 * 2 * PAIRS * 128,
+        other=PAIRS * (SOFTMAX + 128 // 64),
+        read=3 * QUERIES * 128 * BF16,
+        written=QUERIES * 128 * BF16,
+    ),
+    "prefill, causal": Counted(
+        kernel="prefill",
+        grid="cdiv(length, BLOCK_M),32",
+        constants={"D": 128, "CAUSAL": True, "BLOCK_M": 128, "BLOCK_N": 64},
+        sizes={"length": 4096},
+        products=2 * 2 * LOWER * 128,
+        other=LOWER * (SOFTMAX + 128 // 64),
+        read=3 * QUERIES * 128 * BF16,
+        written=QUERIES * 128 * BF16,
+    ),
+    "scan": Counted(
+        kernel="scan",
+        grid="cdiv(width, BLOCK_C),8",
+        types="fp32",
+        constants={"BLOCK_T": 64, "BLOCK_C": 64},
+        sizes={"length": 4096, "width": 2048},
+        other=3 * 8 * 4096 * 2048,  # within a block, to what came before it, and for what comes behind
+        read=8 * 4096 * 2048 * FP32,
+        written=8 * 4096 * 2048 * FP32,
+    ),
+    "int4 experts": Counted(
+        kernel="int4_experts",
+        grid="8,cdiv(N, BLOCK_N)",
+        types=typed(a_ptr="bf16", b_ptr="u8", s_ptr="bf16", c_ptr="bf16", expert_ptr="i32"),
+        constants={"BLOCK_M": 16, "BLOCK_N": 64, "BLOCK_K": 64, "GROUP": 128},
+        sizes={"N": 4096, "K": 4096},
+        contents={"expert_ptr": [0, 0, 1, 2, 5, 5, 6, 7]},
+        products=2 * 8 * 16 * 4096**2,
+        other=2 * 8 * 4096**2,  # less 8, times the scale, in each block of rows
+        read=8 * 16 * 4096 * BF16 + 6 * (4096 * 4096 // 2 + 4096 // 128 * 4096 * BF16) + 8 * 4,  # six experts are in use
+        written=8 * 16 * 4096 * BF16,
+    ),
+    "layer norm, backward": Counted(
+        kernel="layer_norm_backward",
+        grid="128",
+        warps=8,
+        types=typed(
+            x_ptr="bf16", dy_ptr="bf16", w_ptr="bf16", mean_ptr="fp32", rstd_ptr="fp32", dx_ptr="bf16", dw_ptr="fp32", db_ptr="fp32"
+        ),
+        constants={"WIDTH": 4096, "ROWS": 64},
+        other=13 * 8192 * 4096,  # 2 for unit, 1 for weighed, 3 for the sums, 4 for dx, 2 for dw, 1 for db
+        read=2 * 8192 * 4096 * BF16 + 4096 * BF16 + 2 * 8192 * FP32,
+        written=8192 * 4096 * BF16 + 2 * 128 * 4096 * FP32,
+    ),
+    "top-k": Counted(
+        kernel="top_k",
+        grid="16384",
+        types="fp32",
+        constants={"WIDTH": 512, "K": 16},
+        read=16384 * 512 * FP32,
+        written=16384 * 16 * FP32,
+    ),
+    "rotary": Counted(
+        kernel="rotary",
+        grid="8192",
+        constants={"HEADS": 32, "HALF": 64},
+        other=6 * 8192 * 32 * 64,
+        read=8192 * 32 * 128 * BF16 + 2 * 8192 * 64 * BF16,
+        written=8192 * 32 * 128 * BF16,
+    ),
+    "linear attention, states of chunks": Counted(
+        kernel="chunk_states",
+        grid="cdiv(V, BLOCK_V),128",
+        types=typed(k_ptr="bf16", v_ptr="bf16", g_ptr="fp32", h_ptr="bf16"),
+        constants={"K": 128, "V": 128, "BLOCK_T": 64, "BLOCK_V": 64},
+        sizes={"length": 4096},
+        products=2 * 128 * 4096 * 128 * 128,
+        other=128 * 64 * 128 * 128,  # the decay
+        read=2 * 128 * 4096 * 128 * BF16 + 128 * 64 * FP32,
+        written=128 * 64 * 128 * 128 * BF16,
+    ),
+    "linear attention, outputs": Counted(
+        kernel="chunk_outputs",
+        grid="cdiv(V, BLOCK_V),length // BLOCK_T,128",
+        constants={"K": 128, "V": 128, "BLOCK_T": 64, "BLOCK_V": 64},
+        sizes={"length": 4096},
+        products=2 * 128 * 4096 * (128 * 128 + 2 * 64 * 128 + 64 * 128),  # scores once for each of the two blocks of V
+        read=(3 * 128 * 4096 * 128 + 128 * 64 * 128 * 128) * BF16,
+        written=128 * 4096 * 128 * BF16,
+    ),
+    "state-space update": Counted(
+        kernel="state_update",
+        grid="cdiv(D, BLOCK_D),128,80",
+        types=typed(state_ptr="fp32", x_ptr="bf16", dt_ptr="fp32", a_ptr="fp32", b_ptr="bf16", c_ptr="bf16", o_ptr="bf16"),
+        constants={"HEADS": 80, "D": 64, "STATE": 128, "BLOCK_D": 16},
+        other=5 * 128 * 80 * 64 * 128,
+        read=128 * 80 * 64 * (128 * FP32 + BF16) + 128 * 80 * FP32 + 80 * FP32 + 2 * 128 * 128 * BF16,
+        written=128 * 80 * 64 * (128 * FP32 + BF16),
+    ),
+    "state passing": Counted(
+        kernel="state_passing",
+        grid="cdiv(width, BLOCK),640",
+        types="fp32",
+        constants={"CHUNKS": 64, "BLOCK": 256},
+        sizes={"width": 8192},
+        other=2 * 640 * 64 * 8192,
+        read=640 * 64 * 8192 * FP32 + 640 * 64 * FP32,
+        written=640 * 64 * 8192 * FP32,
+    ),
+    "RMS norm": Counted(
+        kernel="rms_norm",
+        grid="8192",
+        warps=8,
+        constants={"WIDTH": 4096},
+        other=4 * 8192 * 4096,
+        read=(8192 + 1) * 4096 * BF16,
+        written=8192 * 4096 * BF16,
+    ),
+    "softmax": Counted(
+        kernel="softmax",
+        grid="4096",
+        warps=16,
+        constants={"WIDTH": 8192},
+        other=4 * 4096 * 8192,
+        read=4096 * 8192 * BF16,
+        written=4096 * 8192 * BF16,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LAUNCHES)
+def test_work_is_what_is_counted_by_hand(name: str) -> None:
+    """Other FLOP within 3 %: a few for each row or program were left out."""
+    launch = LAUNCHES[name]
+    demand = inspect_launch(
+        one_launch(*open_kernel(f"{FILE}::{launch.kernel}"), launch.asked(), H100), Target.of(H100), POOL, sass=False
+    ).demand
+    assert not demand.unknown and demand.total_tensor_flop == launch.products
+    assert demand.fma_flop == pytest.approx(launch.other, rel=0.03)
+    assert sum(demand.likely_read_footprints.values()) == pytest.approx(launch.read, rel=1e-3)
+    assert sum(demand.likely_written_footprints.values()) == pytest.approx(launch.written, rel=1e-3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LAUNCHES)
+def test_each_gets_advice_from_what_was_tried(name: str) -> None:
+    launch = LAUNCHES[name]
+    result = advise_compiled(f"{FILE}::{launch.kernel}", H100, cache="cold", command="", asked=launch.asked(), try_s=12.0)
+    (report,), (search,) = result.launches, result.searches
+    assert len(search.trials) >= 2
+    nothing = any("none is predicted to be faster" in text for text in result.verdict.unknowns)
+    assert (report.recommendation is None) == nothing and (report.findings or report.recommendation or nothing)
+    assert report.predicted is not None and report.bound.us <= report.predicted.us

@@ -1,0 +1,123 @@
+"""How many kernels of public packages are counted, and how many keep a loop of unknown trips once what is asked for is given.
+
+    python tests/bench/public_kernels.py [--sample N] [--seed S] [--list OUT.json] FOLDER…
+
+A FOLDER is an unpacked wheel (`pip download --no-deps` fetches one, and nothing of it is run). Each kernel is inspected for an H100 as
+`advisor inspect FILE::KERNEL --gpu H100` does; then again with typical values (`TYPICAL`) for what that asks for, until it asks for
+nothing new. Helpers, which return a value, are no kernels. Prints a line for each kernel that does not compile or keeps such a loop.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import re
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+sys.path[:0] = [str(Path(__file__).resolve().parents[2])]
+
+from advisor.advising.missing_options import missing_options  # noqa: E402
+from advisor.compiled.compiler.errors import CompileError  # noqa: E402
+from advisor.compiled.compiler.kernel import Target  # noqa: E402
+from advisor.compiled.compiler.pool import Pool  # noqa: E402
+from advisor.compiled.demand.undecided import guessed_trips  # noqa: E402
+from advisor.compiled.ir.contents import not_given  # noqa: E402
+from advisor.compiled.launches.launch import Inspection, inspect_launch  # noqa: E402
+from advisor.compiled.launches.launch_options import LaunchOptions, one_launch  # noqa: E402
+from advisor.gpus.hardware import load_gpu  # noqa: E402
+from advisor.python_source.source import SourceFile, read_source  # noqa: E402
+from advisor.system.errors import AdvisorError  # noqa: E402
+
+TYPICAL = {"arg": 4096, "content": 4096, "grid": "64,8,2"}
+"""What is answered where an option of this name is asked for; for constants, what was guessed."""
+ROUNDS = 3
+GPU = load_gpu("H100")
+
+
+def kernels(folders: list[Path]) -> Iterator[tuple[Path, SourceFile, str]]:
+    """Every kernel of the files below some folders, with its folder."""
+    for folder in folders:
+        for path in sorted(folder.rglob("*.py")):
+            text = path.read_text(errors="replace")
+            if "triton" in text and "jit" in text:
+                source = read_source(path)
+                yield from ((folder, source, name) for name in source.launched)
+
+
+def answered(inspection: Inspection, asked: dict[str, Any]) -> dict[str, Any]:
+    """What was given, with typical values for what is asked for besides."""
+    found = {**asked, "arguments": dict(asked["arguments"]), "constexprs": dict(asked["constexprs"]), "contents": dict(asked["contents"])}
+    tables = {"arg": "arguments", "constexpr": "constexprs", "content": "contents"}
+    options = [*missing_options(inspection), *(f"--content {name}=…" for name in not_given(inspection.demand.unknown))]
+    for option in options:
+        kind, name = re.fullmatch(r"--(\w+) ?([^=…]*).*", option).groups()  # type: ignore[union-attr]
+        if kind == "grid":
+            found["grid"] = TYPICAL["grid"]
+        else:
+            found[tables[kind]].setdefault(name, TYPICAL.get(kind, inspection.guess.constexprs.get(name)))
+    return found
+
+
+def tried(source: SourceFile, name: str, pool: Pool) -> tuple[str, list[str]]:
+    """What became of a kernel (`ok`, `helper`, or why it was not counted), and why loops of it keep unknown trips."""
+    asked: dict[str, Any] = {"arguments": {}, "constexprs": {}, "contents": {}}
+    found: Inspection | None = None
+    for _ in range(ROUNDS):
+        try:
+            launch = one_launch(*source.named(name), LaunchOptions(**asked), GPU)
+            found = inspect_launch(launch, Target.of(GPU), pool, sass=False)
+        except AdvisorError as error:
+            if isinstance(error, CompileError) and error.kind == "helper":
+                return "helper", []
+            return (f"failed: {error}", []) if found is None else ("ok", [f"with what it asks for: {error}"])
+        more = answered(found, asked)
+        if more == asked:
+            break
+        asked = more
+    return "ok", sorted(guessed_trips(found.demand)) if found is not None else []
+
+
+def main(arguments: list[str]) -> int:
+    """Runs it; returns an exit code."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folders", nargs="+", type=Path)
+    parser.add_argument("--sample", type=int, help="so many kernels, drawn at random")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--list", type=Path, help="write what became of each here")
+    given = parser.parse_args(arguments)
+    found = list(kernels(given.folders))
+    if given.sample:
+        random.Random(given.seed).shuffle(found)
+    counts: dict[str, Counter[str]] = {}
+    listed: dict[str, Any] = {}
+    with Pool(1) as pool:
+        for folder, source, name in found:
+            if given.sample and sum(count["kernels"] for count in counts.values()) >= given.sample:
+                break
+            start = time.perf_counter()
+            outcome, loops = tried(source, name, pool)
+            if outcome == "helper":
+                continue
+            count = counts.setdefault(folder.name, Counter())
+            count.update({"kernels": 1, "counted": outcome == "ok", "loops": bool(loops)})
+            where = f"{source.path.relative_to(folder)}::{name}"
+            listed[where] = {"outcome": outcome, "loops": loops, "seconds": round(time.perf_counter() - start, 1)}
+            if given.list:
+                given.list.write_text(json.dumps(listed, indent=1))
+            if outcome != "ok" or loops:
+                print(f"{where}: {outcome} {'; '.join(loops)}"[:300].replace("\n", " "), flush=True)
+    for folder, count in [*counts.items(), ("all", sum(counts.values(), Counter[str]()))]:
+        n = count["kernels"]
+        shares = f"{100 * count['counted'] / n:.1f} % compile and are counted, {100 * count['loops'] / n:.1f} % keep a loop"
+        print(f"{folder}: {n} kernels, {shares}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
