@@ -20,7 +20,7 @@ from advisor.advising.warm_cache import warm_cache
 from advisor.compiled.analysis import PROBLEM_NOTE, KernelAnalysis
 from advisor.compiled.compiler.pool import Pool
 from advisor.compiled.demand.counted import Counted
-from advisor.compiled.demand.undecided import guessed_places, in_words
+from advisor.compiled.demand.undecided import guessed_places, guessed_trips, in_words
 from advisor.compiled.launch_report import (
     KernelTarget,
     Unreadable,
@@ -134,7 +134,7 @@ def advise_compiled(
     unknowns += warm_cache([report for report in launches if report.id not in unsized])
     unknowns += unmeasured_vendor([gpu]) + exact_products([report.problem for report in launches], gpu) + held_by_power(launches, gpu)
     shown = {report.kernel for report in launches}
-    guessed = {report.id: in_words(looked.guessed[report.id]) for report in launches if looked.guessed[report.id]}
+    guessed = {report.id: looked.guessed[report.id] for report in launches if looked.guessed[report.id]}
     missing = (*looked.missing_first(unsized, launches, text, command), *looked.contents_first(unsized, launches, text))
     return Result(
         tool_version=__version__,
@@ -166,7 +166,7 @@ class _Looked:
     unknowns: dict[str, list[str]] = field(default_factory=dict)
     missing: dict[str, tuple[str, ...]] = field(default_factory=dict)
     besides: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    guessed: dict[str, frozenset[str]] = field(default_factory=dict)
+    guessed: dict[str, str] = field(default_factory=dict)  # in words, as `in_words` has them
     deciding: dict[str, frozenset[str]] = field(default_factory=dict)
     takes_options: bool = True
     warnings: list[str] = field(default_factory=list)
@@ -192,7 +192,9 @@ class _Looked:
         report = self.reports[target.id] = compiled_report(target, found, gpu)
         self.sources |= dict.fromkeys(source_texts(found.inspection, report.source_lines))
         self.unknowns[target.id] = _assumptions(target, found)
-        self.guessed[target.id] = self.deciding[target.id] = found.guessed
+        trips = " (one trip of each loop that it decides)" if guessed_trips(found.inspection.demand) else ""
+        self.guessed[target.id] = f"{in_words(found.guessed)}{trips}" if found.guessed else ""
+        self.deciding[target.id] = found.guessed
         if any(part.cause == UNCERTAIN for part in found.gap_parts):  # then a distance is told, but to work that hangs on data
             self.deciding[target.id] |= {*found.inspection.demand.unknown, *guessed_places(found.inspection.demand)}
         self.missing[target.id] = missing_options(found.inspection) if self.takes_options else ()

@@ -13,7 +13,8 @@ from advisor.tables.launchability import refused_warps
 from advisor.tables.tables import entry_of
 
 PREDICTED_TAU = 0.05
-"""A predicted change counts from here on; smaller differences are shown, and called unchanged. Predictions of one problem share most
+"""A predicted change counts from here on; smaller differences are shown, and called unchanged, or within doubt where two
+configurations differ and the prediction could not tell them apart. Predictions of one problem share most
 of their error. On the published sweeps (default against nearly best configurations, analytical model,
 `tests/bench/test_predicted_changes.py`): of the changes that measured at least 10 % faster 82 % are called improved and none
 regressed; of those that measured 2 to 10 % faster 2 % are called regressed, of those within 2 % 9 %. Hence it gates only on request."""
@@ -150,7 +151,9 @@ def judge(
     if not math.isfinite(change):
         return "not comparable", "a prediction is not a number", None
     doubt = doubt_of(against.predicted, head.predicted)
-    if PREDICTED_TAU <= abs(math.log1p(change)) < doubt:
+    # Of two launches that are not the same nobody knows that nothing changed, where no such prediction could tell.
+    least = PREDICTED_TAU if head.configuration == against.configuration else 0.0
+    if least <= abs(math.log1p(change)) < doubt and doubt >= PREDICTED_TAU:
         return "within-doubt", f"±{100 * math.expm1(doubt):.0f} % is what such a prediction can tell", change
     if change >= PREDICTED_TAU:
         return "predicted-regressed", f"the predictions differ by {100 * PREDICTED_TAU:.0f} % or more", change

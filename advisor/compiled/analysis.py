@@ -278,13 +278,14 @@ def _demand(inspection: Inspection, gpu: GpuSpec, facts: CodeFacts, cache: str) 
     again = max(_wave_loads(inspection, slots / cluster, ctas / cluster) - sum(demand.likely_read_footprints.values()), 0.0)
     missed = again * float(residency.re_read_fraction(compulsory - in_place, gpu.l2_bytes)[0])
     extra = machine_work(compiled, demand, facts, gpu, ctas, slots / gpu.num_sms)
-    rounds, reductions, repeated = _of_one_program(inspection, gpu, min(slots, ctas), cluster)
+    rounds, reductions, repeated, near = _of_one_program(inspection, gpu, min(slots, ctas), cluster)
     missed += repeated + extra.spill_l2_bytes * float(residency.second_pass_fraction(_column(extra.spilled_at_once), gpu)[0])
     dram = residency.likely_dram_bytes(compulsory + demand.likely_unused_bytes, gpu, cache, in_place)
     nearest = float(np.clip(dram / np.maximum(compulsory, 1), 0, 1)[0])
     chain = phases.Chain(rounds=rounds, reductions=reductions, from_dram=nearest)
     scattered = sum(a.unused_bytes for a in demand.accesses if a.kind == "load")
-    issue = (fma / 1.5 + demand.xu_op + demand.alu_op) / gpu.warp_size + extra.access_instructions + tensor / instruction_flop
+    on_lanes = (demand.fma_flop + rest + demand.fp64_flop) / 1.5 + demand.xu_op + demand.alu_op
+    issue = on_lanes / gpu.warp_size + extra.access_instructions + tensor / instruction_flop
     per_cta = {
         "tensor": tensor,
         "fma": fma,
@@ -304,9 +305,9 @@ def _demand(inspection: Inspection, gpu: GpuSpec, facts: CodeFacts, cache: str) 
         per_cta={name: _column(amount / ctas) for name, amount in per_cta.items()},
         ctas=_column(ctas),
         launched_ctas=_column(max(demand.programs, 1) * cluster),
-        cta_load_bytes=_column((requested + scattered) / ctas),
+        cta_load_bytes=_column((requested - near + scattered) / ctas),
         cta_store_bytes=_column(stored / ctas),
-        l2_bytes=_column(requested + stored + extra.sector_bytes + extra.spill_l2_bytes),
+        l2_bytes=_column(requested - near + stored + extra.sector_bytes + extra.spill_l2_bytes),
         dram_bytes=dram + missed,
         compulsory_bytes=compulsory,
         useful_fraction=_column(_useful_fraction(demand)),
@@ -323,9 +324,9 @@ def _demand(inspection: Inspection, gpu: GpuSpec, facts: CodeFacts, cache: str) 
     return asked, chain
 
 
-def _of_one_program(inspection: Inspection, gpu: GpuSpec, in_flight: float, cluster: int) -> tuple[float, int, float]:
+def _of_one_program(inspection: Inspection, gpu: GpuSpec, in_flight: float, cluster: int) -> tuple[float, int, float, float]:
     """Of a program in the middle, the loads that wait for each other and the reductions; and the bytes that come from DRAM again, of what
-    all programs read that they read before.
+    all programs read that they read before, and that the L1 keeps: without products, of NVIDIA, whose copies for products pass it by.
 
     Args:
         inspection: The launch.
@@ -351,7 +352,8 @@ def _of_one_program(inspection: Inspection, gpu: GpuSpec, in_flight: float, clus
     room = max(gpu.smem_bytes_per_sm - per_sm * cluster * resources.shared_memory_bytes, 1.0)
     kept = min(max((0.5 - per_sm * read / room) / 0.25, 0.0), 1.0)  # by the L1: all up to a quarter of it, nothing from half of it on
     held = in_flight / cluster * sum(one.likely_footprint_bytes.values())
-    return rounds, reductions, again * (1 - kept) * float(residency.second_pass_fraction(_column(held), gpu)[0])
+    near = again * kept if gpu.vendor == "nvidia" and not demand.total_tensor_flop else 0.0
+    return rounds, reductions, again * (1 - kept) * float(residency.second_pass_fraction(_column(held), gpu)[0]), near
 
 
 def _useful_fraction(demand: KernelDemand) -> float:

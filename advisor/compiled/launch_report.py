@@ -270,8 +270,9 @@ def problem_of(inspection: Inspection, cache: str = "warm") -> Problem:
         if isinstance(v, int) and not isinstance(v, bool) and v > 0 and "stride" not in n
     }
     sizes = sizes or {"programs": max(demand.programs, 1)}
-    kinds = [t[1:] for t in inspection.compiled.signature.values() if t.startswith(("*fp", "*bf"))]
-    dtype = input_type(demand.main_tensor_type or (kinds[0] if kinds else "fp32"))
+    types = inspection.compiled.signature.values()
+    kinds = [t[1:] for t in types if t.startswith(("*fp", "*bf"))] + ["int8" for t in types if t in ("*i8", "*u8")] + ["fp32"]
+    dtype = input_type(demand.main_tensor_type or kinds[0])
     dtype = {"fp8e4nv": "fp8", "fp8e5": "fp8"}.get(dtype, dtype)
     return Problem(family=family, op=inspection.compiled.name, sizes=sizes, dtype=dtype, cache="cold" if cache == "cold" else "warm")
 

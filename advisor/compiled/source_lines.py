@@ -45,10 +45,13 @@ def source_lines(analysis: KernelAnalysis) -> tuple[SourceLine, ...]:
     for access in inspection.demand.accesses:
         add(access.file, access.line, "l2", access.issued_bytes if access.kind == "atomic" else access.requested_bytes)
     memory = next((part.demand for part in analysis.pipelines if part.pipeline == "dram"), 0.0)
-    distinct = _distinct_bytes(inspection.demand)
+    accesses, distinct = inspection.demand.accesses, _distinct_bytes(inspection.demand)
     whole = sum(distinct) or 1.0
-    for access, own in zip(inspection.demand.accesses, distinct, strict=True):
-        add(access.file, access.line, "dram", memory * own / whole)
+    again = [access.requested_bytes - own if access.kind == "load" else 0.0 for access, own in zip(accesses, distinct, strict=True)]
+    again = again if sum(again) > 0 else distinct
+    for access, own, more in zip(accesses, distinct, again, strict=True):  # what is more than distinct is loaded again
+        moved = min(memory, whole) * own / whole + max(memory - whole, 0.0) * more / (sum(again) or 1.0)
+        add(access.file, access.line, "dram", moved)
     waits = exposed_us(analysis)
     return tuple(
         SourceLine(

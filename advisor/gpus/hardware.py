@@ -257,15 +257,14 @@ def _keys(gpu: GpuSpec) -> frozenset[str]:
 def gpus_with_words_of(text: str) -> list[GpuSpec]:
     """The GPUs of which one name has every word of `text`, where it names the chip and more: both SXM parts for `A100-SXM`.
 
-    A number alone names the chip where it is a word of its own, and `RTX 4090` rather than its variants: `100` stands in many a name, and
-    is said of none.
+    A number alone names the chip where it is a word of its own, and `RTX 4090` rather than its variants, as `4070 super` is none of `RTX
+    4070 Ti SUPER`: `100` stands in many a name, and is said of none.
     """
-    words = set(_separated(text).split("_"))
-    is_number = text.strip().isdecimal()
-    if len(words) < 2 and not is_number:
-        return []
-    if is_number and (gpu := match_device_name(f"RTX {text}")):
+    if text.strip()[:1].isdigit() and (gpu := match_device_name(f"RTX {text}")):
         return [gpu]
+    words = set(_separated(text).split("_"))
+    if len(words) < 2 and not text.strip().isdecimal():
+        return []
     return [gpu for gpu in list_gpus() if any(words < set(_separated(name).split("_")) for name in gpu.device_names)]
 
 

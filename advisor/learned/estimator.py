@@ -3,9 +3,11 @@ far outside the analytical model answers; `Prediction.learned` and `Prediction.s
 
 from __future__ import annotations
 
+import pickle
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from hashlib import blake2b
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +32,9 @@ from advisor.result.schema import Latency
 OLDEST_MEASURED = 8.0
 """Compute capability of the oldest GPU on which library kernels were measured; older ones have no bf16."""
 
+MOST_RANKED = 256
+"""Orders of spaces that are remembered: more than a table asks for."""
+
 
 class LearnedPredictor:
     """Predicts from weights; see `base.Predictor`."""
@@ -38,6 +43,7 @@ class LearnedPredictor:
         self.weights = weights
         self.name = f"learned model (weights {weights.digest()})"
         self._analytical = AnalyticalPredictor()
+        self._ranked: dict[bytes, Array] = {}
         self._recent: deque[tuple[ProblemBatch, Machine, Launch, Estimate]] = deque(maxlen=4)
 
     def predict(self, problem: ProblemBatch, configuration: ConfigurationBatch | None, gpu: GpuSpec) -> Prediction:
@@ -122,7 +128,13 @@ class LearnedPredictor:
         moe = models[0]
         if moe is None or moe.ranker is None or any(model is not moe for model in models):
             return self._analytical.scores(each, configuration, gpu)
-        return moe.ranker.scores(moe.core, each, configuration, machine(gpu, each[0].dtype))
+        asked = (each, configuration, machine(gpu, each[0].dtype))
+        key = blake2b(pickle.dumps(asked)).digest()  # by content: both sides of a comparison ask the same, each with arrays of its own
+        if key not in self._ranked:
+            if len(self._ranked) >= MOST_RANKED:
+                self._ranked.clear()
+            self._ranked[key] = moe.ranker.scores(moe.core, *asked)
+        return self._ranked[key].copy()
 
     def p_speedup(
         self,

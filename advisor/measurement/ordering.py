@@ -101,7 +101,8 @@ def visiting_order(
     if gpu is None or predicted is None:
         rest = np.random.default_rng(seed).permutation(len(configurations) - 1) + 1
         return [configurations[0], *(configurations[i] for i in rest)]
-    ranks = [int(i) for i in np.argsort(predicted, kind="stable") if i != 0 and np.isfinite(predicted[i])]
+    ascending = np.argsort(predicted, kind="stable")
+    ranks = ascending[(ascending != 0) & np.isfinite(predicted[ascending])].tolist()
     first = foremost(problem, [configurations[i] for i in ranks], gpu, recommended)
     order = dict.fromkeys([0, *(ranks[i] for i in first), *(ranks[rank] for rank in informative_order(len(ranks)))])
     return [configurations[i] for i in order]

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +83,7 @@ class Plan:
     ceilings_folder: Path | None = None
 
 
+@lru_cache(maxsize=4096)
 def skewed_routing(tokens: int, experts: int, topk: int, exponent: float = SKEW) -> tuple[int, ...]:
     """Token slots per expert, in proportion to 1 / (i + 1) ** exponent, none above `tokens` (a token picks an expert once)."""
     weight = 1.0 / np.arange(1, experts + 1) ** exponent

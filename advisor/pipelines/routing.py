@@ -7,7 +7,6 @@ groups of equal experts is exact and does not grow with the number of experts. I
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 
 import numpy as np
 
@@ -62,7 +61,7 @@ def of_problem(problem: Problem) -> tuple[Array, Array]:
     """The routing of one problem, [g] each."""
     sizes = problem.sizes
     if problem.distribution is not None:
-        return _drawn(sizes["M"], sizes["E"], sizes["topk"], problem.distribution)[0]
+        return token_draws.groups(sizes["M"], sizes["E"], sizes["topk"], token_draws.exponent(problem.distribution))
     if problem.routing is None:
         rows, count = uniform(column(sizes["M"]), column(sizes["E"]), column(sizes["topk"]))
         return rows[0], count[0]
@@ -76,15 +75,7 @@ def least_used(problem: Problem) -> float:
     sizes = problem.sizes
     if problem.distribution is None:
         return float(of_problem(problem)[1].sum())
-    return _drawn(sizes["M"], sizes["E"], sizes["topk"], problem.distribution)[1]
-
-
-@lru_cache(maxsize=256)
-def _drawn(tokens: int, experts: int, topk: int, distribution: str) -> tuple[tuple[Array, Array], float]:
-    """`of_problem` and `least_used` of a named routing: every question about a launch asks for them, w13 and w2 for the same."""
-    exponent = token_draws.exponent(distribution)
-    columns = (np.array([float(each)]) for each in (tokens, experts, topk, 1, exponent))
-    return token_draws.groups(tokens, experts, topk, exponent), float(token_draws.loads(*columns).least_used[0])
+    return token_draws.least_used(sizes["M"], sizes["E"], sizes["topk"], token_draws.exponent(problem.distribution))
 
 
 def stack(routings: Sequence[tuple[Array, Array]]) -> tuple[Array, Array]:

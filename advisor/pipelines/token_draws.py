@@ -7,6 +7,7 @@ collector's `power_law_logits`). A fixed set of draws stands for all, so that an
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -107,8 +108,16 @@ def of_histogram(slots_per_expert: Sequence[int], slots: float) -> tuple[float, 
     return _summary(np.ceil(rows * (slots / rows.sum()) - 1e-9)[None])
 
 
+@functools.lru_cache(maxsize=4096)  # both launches of a layer, and both sides of a comparison, ask for the same
+def least_used(tokens: float, experts: float, topk: float, routing: float) -> float:
+    """`Loads.least_used` of one rank that holds all experts."""
+    found = loads(*(np.array([float(each)]) for each in (tokens, experts, topk, 1, routing)))
+    return float(found.least_used[0])
+
+
+@functools.lru_cache(maxsize=4096)
 def groups(tokens: float, experts: float, topk: float, routing: float) -> tuple[Array, Array]:
-    """Rows [g] and how many experts have them on average over draws [g]: sums over them are means over draws."""
+    """Rows [g] and how many experts have them on average over draws [g]: sums over them are means over draws. Not to be written to."""
     if routing == RANDOM:
         p = np.array([topk / experts])
         if tokens * topk / experts <= _EXACT:

@@ -7,7 +7,7 @@ evaluator of literals, which knows arithmetic, branches, loops and dictionaries,
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from advisor.python_source.functions import FunctionReader
@@ -36,6 +36,36 @@ def call_function(source: SourceFile, name: Any, *arguments: Any) -> Any:
     if function is None:
         raise NotLiteralError(f"{source.path.name} has no function {name}")
     return reader(source).call(function, arguments)
+
+
+def valid_configurations(
+    source: SourceFile, name: Any, configurations: Iterable[dict[str, int]], problem: Mapping[str, Any]
+) -> list[dict[str, int]]:
+    """Those that a plain function of the file takes for a problem; it is asked once for those that are alike in all it reads.
+
+    Raises:
+        NotLiteralError: As `call_function`.
+    """
+    read = _keys_read(source.plain_functions.get(str(name)))
+    answers: dict[tuple[Any, ...], bool] = {}
+    kept = []
+    for configuration in configurations:
+        key = tuple(configuration.get(each) for each in (configuration if read is None else read))
+        if key not in answers:
+            answers[key] = bool(call_function(source, name, dict(configuration), dict(problem)))
+        if answers[key]:
+            kept.append(configuration)
+    return kept
+
+
+def _keys_read(function: ast.FunctionDef | None) -> set[Any] | None:
+    """Keys of its first argument that a function names; None where it does anything else with that."""
+    if function is None or not function.args.args:
+        return None
+    nodes, first = list(ast.walk(function)), function.args.args[0].arg
+    subscripts = [node for node in nodes if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name) and node.value.id == first]
+    keys = [node.slice.value for node in subscripts if isinstance(node.slice, ast.Constant)]
+    return set(keys) if len(keys) == sum(isinstance(node, ast.Name) and node.id == first for node in nodes) else None
 
 
 def kernel_problem(problem: Problem, compute_capability: str | None) -> dict[str, Any]:

@@ -61,13 +61,13 @@ class Autotune:
         configs: Its list.
         key: Arguments whose change makes it tune anew.
         problem: Why the configurations could not be read from the source.
-        prunes: Whether the kernel leaves some of the list out (`prune_configs_by`).
+        prunes: What leaves some of the list out, as written (`prune_configs_by`); empty: nothing does.
     """
 
     configs: tuple[ConfigLiteral, ...]
     key: tuple[str, ...]
     problem: str | None = None
-    prunes: bool = False
+    prunes: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,8 +223,8 @@ def _autotune(decorator: ast.Call, evaluator: FunctionReader) -> Autotune:
     except NotLiteralError as error:
         problem = f"the configurations: {error}"
     pruning = arguments.get("prune_configs_by")
-    prunes = pruning is not None and not (isinstance(pruning, ast.Constant) and pruning.value is None)
-    return Autotune(configs=configs, key=key, problem=problem, prunes=prunes)
+    prunes = ast.unparse(pruning) if pruning is not None else "None"
+    return Autotune(configs=configs, key=key, problem=problem, prunes="" if prunes == "None" else prunes)
 
 
 def _space(columns: Mapping[str, Any]) -> list[ConfigLiteral]:

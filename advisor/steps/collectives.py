@@ -14,8 +14,8 @@ from advisor.system.errors import UsageError
 ENGINES = ("vllm", "sglang")
 """Engines with an all-reduce of their own, in a CUDA graph or `-eager`; they hand what is too large for it to NCCL. Others take NCCL."""
 MEASURED, BY_A_SIBLING, OVER_PCIE = 0.08, 0.25, 0.8
-"""Half an 80 % interval of the log latency: of GPUs with curves, of others over NVLink, and of others over PCIe, where the host's switches
-and sockets decide (`advisor evaluate` prints the errors)."""
+"""Half an 80 % interval of the log latency: of GPUs with curves, of others over NVLink or in pairs, and of more than two over PCIe, where
+the host's switches and sockets decide (`advisor evaluate` prints the errors)."""
 PCIE_SHARE = {2: 0.6, 4: 0.55, 8: 0.44}
 """Of a PCIe link's rate, what a ring over so many GPUs carries: 35 and 28 of 63 GB/s over 4 and 8 RTX 5090
 (github.com/NVIDIA/nccl/issues/1639); a pair gets 0.61 on both GPUs that were measured. Hosts that pass everything through their memory get
@@ -52,7 +52,7 @@ class Curves:
         curve = curves[of_ranks]
         if reference is not gpu and gpu.fabric_bytes_per_s is None:
             moved = (2 if op == "all_reduce" else 1) * (ranks - 1) / ranks * message_bytes
-            return curve[0] + moved / (PCIE_SHARE[of_ranks] * rate) * 1e6, OVER_PCIE
+            return curve[0] + moved / (PCIE_SHARE[of_ranks] * rate) * 1e6, OVER_PCIE if of_ranks > 2 else BY_A_SIBLING
         wanted = message_bytes * link_rate(reference) / rate
         us = float(np.interp(wanted, np.exp2(self.log2_bytes), curve)) * max(wanted / 2 ** self.log2_bytes[-1], 1.0)
         return us, MEASURED if reference is gpu else BY_A_SIBLING

@@ -60,10 +60,8 @@ class Priced:
     def gap_us(self, fitted: Constants) -> float:
         """What comes on top of them, microseconds: the GPU between two kernels, and where it waits for a host that launches more slowly."""
         gaps = fitted.gaps[self.engine]
-        collectives = [(each.count, cost.us) for each, cost in self.kernels if each.kind == "collective"]
-        sent = sum(count * us for count, us in collectives)
-        timed = self.count - sum(count for count, _ in collectives) if gaps.kernel_us < 0 else self.count
-        on_gpu = sent + gaps.busy * (self.busy_us - sent) + gaps.kernel_us * timed
+        within = sum(each.count * cost.us for (each, _), cost in zip(self.kernels, self.on_gpu(fitted), strict=True))
+        on_gpu = within + max(gaps.kernel_us, 0.0) * self.count
         least = gaps.launch_us * self.count if self.eager else 0.0
         return max(on_gpu, least) - self.busy_us
 
@@ -291,7 +289,8 @@ def _row(operator: Operator, cost: Cost, total: float) -> StepOperator:
 def problem_words(operator: Operator) -> str:
     """Its sizes and type, or its bytes and ranks."""
     if operator.kind == "collective":
-        return f"{operator.message_bytes / 1e6:.4g} MB over {operator.ranks} GPUs"
+        mb = operator.message_bytes / 1e6
+        return f"{mb:{',.0f' if mb >= 1e3 else '.4g'}} MB over {operator.ranks} GPUs"
     shown = " ".join(f"{name}={value:.6g}" for name, value in operator.sizes.items())
     return f"{shown} {operator.dtype}"
 
@@ -339,5 +338,6 @@ def advice(result: StepResult) -> list[str]:
             lines.append(f"{what}: {shares[name]:.0%} of the step; at {where} the step gains {gain:.1%}")
     rest = [row for row in result.operators if row.kind != "gaps" and row.gain_at_bound >= 2 * LEAST_GAIN]
     for row in sorted(rest, key=lambda row: -row.gain_at_bound)[: 4 - len(lines)]:
-        lines.append(f"replace or fuse {row.name}: {row.share:.0%} of the step; at its bound the step would gain {row.gain_at_bound:.1%}")
+        how = "hide or quicken" if row.kind == "collective" else "replace or fuse"
+        lines.append(f"{how} {row.name}: {row.share:.0%} of the step; at its bound the step would gain {row.gain_at_bound:.1%}")
     return lines

@@ -6,8 +6,9 @@ A training step is forward and backward; gradients are written, not added to old
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from advisor.steps.model_config import Architecture
 from advisor.steps.operators import Operator
@@ -76,7 +77,11 @@ def torch_operators(
         dtype=dtype or model.dtype,
     )
     found = [*step.embeddings(), *step.layers(), *step.head(), *step.communication(split, replicas)]
-    return [each for each in found if each.count]
+    alike: dict[tuple[object, ...], list[Operator]] = defaultdict(list)
+    for each in found:
+        alike[each.name, each.op, tuple(each.sizes.items())].append(each)
+    merged = [replace(some[0], count=sum(each.count for each in some)) for some in alike.values()]
+    return [each for each in merged if each.count]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -248,5 +253,5 @@ class _Step:
             from advisor.steps.memory import parameters
 
             weights = parameters(self.model) + self.model.vocabulary * self.model.hidden
-            size = float(element * weights / split.tensor)
+            size = float(element * weights / (split.tensor * split.pipeline))
             yield Operator(name="gradients all-reduce", kind="collective", count=1, op="all_reduce", message_bytes=size, ranks=replicas)

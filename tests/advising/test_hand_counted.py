@@ -1,7 +1,7 @@
 """Fourteen launches of the kinds that public libraries make, counted by hand: FLOP, bytes, and advice on each.
 
 Bytes are those that each tensor has. FLOP of products are 2 for each pair; besides, per element: an exponential takes the product with
-log2(e), a sum one addition, what a product of matrices adds to is added by it.
+log2(e), a quotient two beside the reciprocal, a sum one addition; what a product of matrices adds to is added by it.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ def typed(**types: str) -> str:
 
 
 SCORES, ROWS = 64 * 8 * 16 * 4096, 64 * 8 * 16  # of decode: each query against each key, and queries
-PAIRS, QUERIES = 32 * 4096**2, 32 * 4096  # of prefill
-LOWER = 32 * 128**2 * 32 * 33 // 2  # pairs in the blocks on and below the diagonal
+PAIRS, QUERIES = 64 * 1024**2, 64 * 1024  # of prefill
+LOWER = 64 * 128**2 * 8 * 9 // 2  # pairs in the blocks on and below the diagonal
 SOFTMAX = 4  # scale, less the greatest, times log2(e), summed
 LAUNCHES = {
     "decode": Counted(
@@ -74,21 +74,21 @@ LAUNCHES = {
     ),
     "prefill": Counted(
         kernel="prefill",
-        grid="cdiv(length, BLOCK_M),32",
+        grid="cdiv(length, BLOCK_M),64",
         constants={"D": 128, "CAUSAL": False, "BLOCK_M": 128, "BLOCK_N": 64},
-        sizes={"length": 4096},
+        sizes={"length": 1024},
         products=2 * 2 * PAIRS * 128,
-        other=PAIRS * (SOFTMAX + 128 // 64),
+        other=PAIRS * (SOFTMAX + 128 // 64) + 2 * QUERIES * 128,  # which are divided by their sums
         read=3 * QUERIES * 128 * BF16,
         written=QUERIES * 128 * BF16,
     ),
     "prefill, causal": Counted(
         kernel="prefill",
-        grid="cdiv(length, BLOCK_M),32",
+        grid="cdiv(length, BLOCK_M),64",
         constants={"D": 128, "CAUSAL": True, "BLOCK_M": 128, "BLOCK_N": 64},
-        sizes={"length": 4096},
+        sizes={"length": 1024},
         products=2 * 2 * LOWER * 128,
-        other=LOWER * (SOFTMAX + 128 // 64),
+        other=LOWER * (SOFTMAX + 128 // 64) + 2 * QUERIES * 128,
         read=3 * QUERIES * 128 * BF16,
         written=QUERIES * 128 * BF16,
     ),
@@ -130,9 +130,9 @@ LAUNCHES = {
         kernel="top_k",
         grid="16384",
         types="fp32",
-        constants={"WIDTH": 512, "K": 16},
-        read=16384 * 512 * FP32,
-        written=16384 * 16 * FP32,
+        constants={"WIDTH": 128, "K": 8},
+        read=16384 * 128 * FP32,
+        written=16384 * 8 * FP32,
     ),
     "rotary": Counted(
         kernel="rotary",

@@ -2,10 +2,11 @@
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests import loaded
 
 FOLDER = Path(__file__).parent / "interpreter"
 
@@ -15,6 +16,6 @@ def test_interpreted(tmp_path):
     environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1", "ADVISOR_CACHE_DIR": str(tmp_path)}
     for variable in ("PYTEST_XDIST_WORKER", "PYTEST_ADDOPTS", "PYTEST_CURRENT_TEST"):
         environment.pop(variable, None)
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "ignore::RuntimeWarning", "."]
+    command = [*loaded.python(), "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "ignore::RuntimeWarning", "."]
     done = subprocess.run(command, cwd=FOLDER, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]

@@ -50,11 +50,11 @@ def kernels(folders: list[Path]) -> Iterator[tuple[Path, SourceFile, str]]:
                 yield from ((folder, source, name) for name in source.launched)
 
 
-def answered(inspection: Inspection, asked: dict[str, Any]) -> dict[str, Any]:
-    """What was given, with typical values for what is asked for besides."""
+def answered(inspection: Inspection, asked: dict[str, Any], contents: bool) -> dict[str, Any]:
+    """What was given, with typical values for the sizes that are asked for besides, or for what tensors hold."""
     found = {**asked, "arguments": dict(asked["arguments"]), "constexprs": dict(asked["constexprs"]), "contents": dict(asked["contents"])}
     tables = {"arg": "arguments", "constexpr": "constexprs", "content": "contents"}
-    options = [*missing_options(inspection), *(f"--content {name}=…" for name in not_given(inspection.demand.unknown))]
+    options = [f"--content {name}=…" for name in not_given(inspection.demand.unknown)] if contents else missing_options(inspection)
     for option in options:
         kind, name = re.fullmatch(r"--(\w+) ?([^=…]*).*", option).groups()  # type: ignore[union-attr]
         if kind == "grid":
@@ -64,23 +64,27 @@ def answered(inspection: Inspection, asked: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def tried(source: SourceFile, name: str, pool: Pool) -> tuple[str, list[str]]:
-    """What became of a kernel (`ok`, `helper`, or why it was not counted), and why loops of it keep unknown trips."""
+def tried(source: SourceFile, name: str, pool: Pool) -> tuple[str, list[str], list[str]]:
+    """What became of a kernel (`ok`, `helper`, or why it was not counted), and why trips of its loops stay unknown: once the sizes are
+    given, and once what tensors hold is too."""
     asked: dict[str, Any] = {"arguments": {}, "constexprs": {}, "contents": {}}
     found: Inspection | None = None
-    for _ in range(ROUNDS):
-        try:
-            launch = one_launch(*source.named(name), LaunchOptions(**asked), GPU)
-            found = inspect_launch(launch, Target.of(GPU), pool, sass=False)
-        except AdvisorError as error:
-            if isinstance(error, CompileError) and error.kind == "helper":
-                return "helper", []
-            return (f"failed: {error}", []) if found is None else ("ok", [f"with what it asks for: {error}"])
-        more = answered(found, asked)
-        if more == asked:
-            break
-        asked = more
-    return "ok", sorted(guessed_trips(found.demand)) if found is not None else []
+    loops: list[list[str]] = []
+    for contents in (False, True):
+        for _ in range(ROUNDS):
+            more = asked if found is None else answered(found, asked, contents)
+            if found is not None and more == asked:
+                break
+            asked = more
+            try:
+                found = inspect_launch(one_launch(*source.named(name), LaunchOptions(**asked), GPU), Target.of(GPU), pool, sass=False)
+            except AdvisorError as error:
+                if isinstance(error, CompileError) and error.kind == "helper":
+                    return "helper", [], []
+                return (f"failed: {error}", [], []) if found is None else ("ok", [f"with what it asks for: {error}"], [])
+        assert found is not None
+        loops.append(sorted(guessed_trips(found.demand)))
+    return "ok", loops[0], loops[1]
 
 
 def main(arguments: list[str]) -> int:
@@ -101,21 +105,21 @@ def main(arguments: list[str]) -> int:
             if given.sample and sum(count["kernels"] for count in counts.values()) >= given.sample:
                 break
             start = time.perf_counter()
-            outcome, loops = tried(source, name, pool)
+            outcome, loops, left = tried(source, name, pool)
             if outcome == "helper":
                 continue
             count = counts.setdefault(folder.name, Counter())
-            count.update({"kernels": 1, "counted": outcome == "ok", "loops": bool(loops)})
+            count.update({"kernels": 1, "counted": outcome == "ok", "loops": bool(loops), "left": bool(left)})
             where = f"{source.path.relative_to(folder)}::{name}"
-            listed[where] = {"outcome": outcome, "loops": loops, "seconds": round(time.perf_counter() - start, 1)}
+            listed[where] = {"outcome": outcome, "loops": loops, "left": left, "seconds": round(time.perf_counter() - start, 1)}
             if given.list:
                 given.list.write_text(json.dumps(listed, indent=1))
             if outcome != "ok" or loops:
                 print(f"{where}: {outcome} {'; '.join(loops)}"[:300].replace("\n", " "), flush=True)
     for folder, count in [*counts.items(), ("all", sum(counts.values(), Counter[str]()))]:
         n = count["kernels"]
-        shares = f"{100 * count['counted'] / n:.1f} % compile and are counted, {100 * count['loops'] / n:.1f} % keep a loop"
-        print(f"{folder}: {n} kernels, {shares}")
+        counted, loops, left = (f"{100 * count[each] / n:.1f} %" for each in ("counted", "loops", "left"))
+        print(f"{folder}: {n} kernels, {counted} are counted, {loops} keep a loop once sizes are given, {left} once what tensors hold is")
     return 0
 
 

@@ -11,6 +11,7 @@ import io
 import json
 import platform
 import resource
+import shutil
 import statistics
 import subprocess
 import sys
@@ -34,6 +35,10 @@ RUNS = 7
 def actions(folder: Path) -> dict[str, Callable[[], object]]:
     """What is timed, by name; `folder` takes what it writes."""
     result = advisor.advise(TABLE, model="Qwen3-30B-A3B")
+    tables = folder / "tables"
+    tables.mkdir()
+    for inner in (512, 768):
+        shutil.copy(TABLE, tables / TABLE.name.replace("N=768", f"N={inner}"))
 
     def command(*words: str) -> Callable[[], None]:
         def run() -> None:
@@ -46,6 +51,9 @@ def actions(folder: Path) -> dict[str, Callable[[], object]]:
         "start: import advisor": lambda: subprocess.run([sys.executable, "-c", "import advisor"], check=True),
         "start: advisor --help": lambda: subprocess.run([sys.executable, "-m", "advisor", "--help"], check=True, capture_output=True),
         "advise: a table, 18 entries": lambda: advisor.advise(TABLE, model="Qwen3-30B-A3B"),
+        "advise: a folder, 2 tables with pages": command(
+            "advise", str(tables), "--hidden-size", "2048", "--top-k", "8", "--output", str(folder)
+        ),
         "advise: gemm, 1 launch": lambda: advisor.advise("gemm", gpu="H200", sizes={"M": 4096, "N": 4096, "K": 4096}),
         "render: page of a table": lambda: to_html(result),
         "render: terminal of a table": lambda: to_text(result),

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import json
-import resource
+import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from advisor.cli import main
+from tests import loaded
 
 DATA = Path(__file__).resolve().parents[1] / "data"
 FULL = Path("/dev/full")
 MODEL = ["--model", "Qwen3-30B-A3B", "--gpu", "H200", "--tokens", "64"]
 TUNE = ["tune", "fused_moe", *MODEL, "--recorded", str(DATA / "sweep.csv"), "--trials", "3"]
 MEASURE = ["measure", "softmax", "--device", "fake", "--sizes", "B=64,H=512", "-o"]
+MAIN = "from advisor.cli import main\nsys.exit(main(sys.argv[1:]))"
 SIDES = [str(DATA / "compare" / f"{name}.json") for name in ("before", "after")]
 
 
@@ -31,13 +32,10 @@ def full(tmp_path: Path) -> Path:
     return link
 
 
-@pytest.fixture
-def small_files() -> Iterator[None]:
-    """No file may grow beyond 4 KiB: to a program the same as a disk that fills up while it writes."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+def with_small_files(most: int, code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Python in a process of its own, where no file may grow beyond so many bytes: to a program as a disk that fills up while it writes."""
+    limited = f"import resource, sys\nresource.setrlimit(resource.RLIMIT_FSIZE, ({most}, {most}))\n{code}"
+    return subprocess.run([*loaded.python(), "-c", limited, *arguments], capture_output=True, text=True, check=False)
 
 
 def one_line(error: str, *words: str) -> bool:
@@ -86,10 +84,11 @@ def test_launches_that_find_no_room_are_told(tmp_path):
 
 
 @pytest.mark.parametrize("command", [["advise", "fused_moe", *MODEL], ["compare", *SIDES], TUNE], ids=lambda command: command[0])
-def test_a_folder_whose_disk_fills_up(tmp_path, capsys, small_files, command):
+def test_a_folder_whose_disk_fills_up(tmp_path, command):
     output = tmp_path / "out"
-    assert main([*command, "--output", str(output)]) == 2
-    assert one_line(capsys.readouterr().err, f"{output}/", "cannot be written", "make room")
+    done = with_small_files(4096, MAIN, *command, "--output", str(output))
+    assert done.returncode == 2
+    assert one_line(done.stderr, f"{output}/", "cannot be written", "make room")
     assert not list(output.glob(".*"))
 
 
@@ -105,16 +104,12 @@ def test_a_study_is_not_kept_in_a_device_or_a_folder(tmp_path, capsys, full, sto
     assert one_line(capsys.readouterr().err, str(tmp_path / storage), "--storage")
 
 
-def test_a_study_that_found_no_room_goes_on_later(tmp_path, capsys):
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+def test_a_study_that_found_no_room_goes_on_later(tmp_path):
     storage = tmp_path / "study.journal"
     command = [*TUNE, "--output", str(tmp_path / "out"), "--storage", str(storage)]
-    resource.setrlimit(resource.RLIMIT_FSIZE, (3000, before[1]))
-    try:
-        assert main(command) == 2
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    assert one_line(capsys.readouterr().err, f"{storage}: cannot be written", "make room", "run it again")
+    done = with_small_files(3000, MAIN, *command)
+    assert done.returncode == 2
+    assert one_line(done.stderr, f"{storage}: cannot be written", "make room", "run it again")
     assert all(json.loads(line) for line in storage.read_text().splitlines()) and storage.read_text().endswith("\n")
     assert main(command) == 0
 
@@ -141,12 +136,9 @@ def test_standard_output_on_a_full_device(command):
     assert one_line(done.stderr, "standard output", "No space left on device", "make room") and done.stderr.count("\n") == 1
 
 
-def test_weights_that_find_no_room(tmp_path, small_files):
-    from advisor.learned import weights
-    from advisor.system.errors import UsageError
-
-    shipped = weights.shipped()
-    assert shipped is not None
-    with pytest.raises(UsageError, match=r"w\.npz: cannot be written"):
-        weights.save(weights.load(shipped), tmp_path / "w.npz")
+def test_weights_that_find_no_room(tmp_path):
+    save = "from advisor.learned import weights\nweights.save(weights.load(weights.shipped()), sys.argv[1])"
+    done = with_small_files(4096, save, str(tmp_path / "w.npz"))
+    assert done.returncode == 1
+    assert re.search(r"UsageError: .*w\.npz: cannot be written", done.stderr), done.stderr
     assert not list(tmp_path.iterdir())

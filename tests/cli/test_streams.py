@@ -12,6 +12,7 @@ import pytest
 
 from advisor.cli import main
 from advisor.system.progress import StatusLine
+from tests import loaded
 from tests.cli.command_line import EXAMPLE, ROOT
 from tests.rendering.terminal import printed_on_a_terminal
 
@@ -25,19 +26,25 @@ def test_a_terminal_that_may_know_no_escapes_gets_none(term, escapes):
 
 def encoded(encoding: str, *arguments: str) -> subprocess.CompletedProcess[bytes]:
     environment = {**os.environ, "PYTHONIOENCODING": encoding, "PYTHONPATH": os.pathsep.join(sys.path)}
-    return subprocess.run([sys.executable, "-m", "advisor", *arguments], capture_output=True, env=environment, cwd=ROOT, check=False)
+    return subprocess.run([*loaded.python(), "-m", "advisor", *arguments], capture_output=True, env=environment, cwd=ROOT, check=False)
+
+
+SIDES = [f"tests/data/compare/{side}.json" for side in ("before", "after")]
+
+
+@pytest.fixture(scope="module")
+def document():
+    return json.loads(encoded("utf-8", "compare", *SIDES, "--format", "json").stdout)
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "cp1252", "latin-1"])
-def test_a_stream_that_is_not_utf_8(tmp_path, encoding):
+def test_a_stream_that_is_not_utf_8(document, encoding):
     """A character that the terminal or the pipe cannot show must not turn a gate's answer into a failure."""
-    sides = [f"tests/data/compare/{side}.json" for side in ("before", "after")]
     for style in ("text", "md"):
-        done = encoded(encoding, "compare", *sides, "--format", style)
+        done = encoded(encoding, "compare", *SIDES, "--format", style)
         assert done.returncode == 0 and b"?" in done.stdout, done.stderr
-    document = encoded(encoding, "compare", *sides, "--format", "json")
-    assert document.returncode == 0
-    assert json.loads(document.stdout.decode("ascii")) == json.loads(encoded("utf-8", "compare", *sides, "--format", "json").stdout)
+    found = encoded(encoding, "compare", *SIDES, "--format", "json")
+    assert found.returncode == 0 and json.loads(found.stdout.decode("ascii")) == document
 
 
 @pytest.mark.parametrize(("terminal", "live"), [("dumb", False), ("xterm", True)])

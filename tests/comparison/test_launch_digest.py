@@ -269,6 +269,16 @@ def test_a_default_and_a_key_that_change_are_named(repository, predictor):
     assert "Calls that differ in m alone run with one configuration now" in said
 
 
+def test_what_prunes_its_configurations_is_named(repository, predictor):
+    tuned = KERNEL.replace("@triton.jit", '@triton.autotune(configs=[triton.Config({"BLOCK": 64})], key=["n"])\n@triton.jit')
+    prune = "def prune(configs, named, **more):\n    return [each for each in configs if each.num_stages == 1]\n\n\n@triton.autotune"
+    pruned = tuned.replace("@triton.autotune", prune).replace('key=["n"]', 'key=["n"], prune_configs_by={"early_config_prune": prune}')
+    (subject,) = compared(repository, predictor, {"ops/scale.py": pruned}, {"ops/scale.py": tuned}).subjects
+    assert "What prunes its configurations changed: nothing → {'early_config_prune': prune}." in subject.notes
+    (subject,) = compared(repository, predictor, {"ops/scale.py": pruned.replace("== 1", "<= 2")}, {"ops/scale.py": pruned}).subjects
+    assert "What prunes its configurations changed: the code of prune." in subject.notes
+
+
 def test_of_a_kernel_that_went_nothing_is_asked(repository, predictor):
     found = compared(repository, predictor, {"ops/scale.py": None})
     assert [(subject.change, subject.notes) for subject in found.subjects] == [("removed", ())]

@@ -11,10 +11,11 @@ from advisor.advising import advise_target
 from advisor.advising.targets import Request
 from advisor.advising.targets.resolve import resolve_target
 from advisor.cli import main
-from advisor.comparison.static import static_row
+from advisor.comparison.static import judge, static_row
 from advisor.rendering.comparison_markdown import _finding
 from advisor.rendering.markdown import escape
-from advisor.result.schema import LaunchReport
+from advisor.result.comparison_schema import StaticSide
+from advisor.result.schema import Configuration, Latency, LaunchReport
 
 from .conftest import TABLE, entry, table
 
@@ -48,6 +49,22 @@ def test_what_is_advised_is_no_slower_than_the_base(reports, factor, goes_back):
     assert row.advice.speedup == pytest.approx(row.head.predicted.us / row.advice.latency.us)
     if goes_back:
         assert row.advice.table_entry == entry(64)
+
+
+@pytest.mark.parametrize(
+    ("blocks", "spread", "verdict"),
+    [((64, 128), 1.5, "within-doubt"), ((64, 64), 1.5, "predicted-unchanged"), ((64, 128), 1.01, "predicted-unchanged")],
+)
+def test_other_launches_that_a_prediction_cannot_tell_apart_are_not_called_unchanged(blocks, spread, verdict):
+    sides = [
+        StaticSide(
+            configuration=Configuration(parameters={"BLOCK_SIZE_M": block}, num_warps=4, num_stages=3),
+            source="",
+            predicted=Latency(us=us, origin="predicted", source="", low_us=us / spread, high_us=us * spread, coverage=0.8),
+        )
+        for block, us in zip(blocks, (100.0, 101.0), strict=True)
+    ]
+    assert judge(*sides, in_base=True)[0] == verdict
 
 
 def test_a_head_faster_than_the_base_is_not_told_to_go_back(reports):

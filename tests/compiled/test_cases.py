@@ -134,15 +134,13 @@ def test_names_are_found_as_python_finds_them(file: str, inspect: Inspect) -> No
         ("tuple_param", lambda c, t: len(c["SIZES"]) > 0),
     ],
 )
-def test_guesses_compile_do_work_and_are_marked(file: str, right: Callable[[Any, Any], bool], inspect: Inspect) -> None:
+def test_guesses_compile_do_work_and_are_said(file: str, right: Callable[[Any, Any], bool], inspect: Inspect) -> None:
     found = inspect(f"{file}.py::k")
     assert right(found.guess.constexprs, found.guess.signature)
     assert found.demand.requested_load_bytes > 0 and found.demand.requested_store_bytes > 0
     constants = {parameter.name for parameter in found.launch.source.kernel("k").parameters if parameter.is_constexpr}
     said = " ".join(found.assumptions)
     assert all(f"Assumed {name} = " in said for name in constants)
-    for finding in findings(found, analysed(found)).values():
-        assert "(guessed: " in finding.title
 
 
 @pytest.mark.parametrize("given", [{}, {"signature": "strides=(i32,i32)", "arguments": {"strides": (4096, 1)}}])

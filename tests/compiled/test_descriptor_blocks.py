@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -110,3 +112,11 @@ def test_a_loop_over_a_descriptors_extent_has_its_trips(arch: int) -> None:
     )
     demand = inspect_launch(launch, Target(backend="cuda", arch=arch), POOL, sass=False).demand
     assert not demand.unknown and demand.footprint_bytes["x"] == 64 * 512 * 2
+
+
+@pytest.mark.parametrize(("shapes", "said"), [({}, ["x = [rows, columns], y = [rows, columns]."]), ({"x": (64, 8), "y": (64, 8)}, [])])
+def test_how_large_tensors_of_descriptors_are_is_asked_for(shapes: dict[str, tuple[int, ...]], said: list[str]) -> None:
+    types = dict.fromkeys("xy", "tensordesc<fp16[16,8]>")
+    launch = make_launch(parse_source(COPY, "k.py"), "k", types=types, constexprs={"B": 16}, grid=(4,))
+    found = inspect_launch(replace(launch, shapes=shapes), Target(backend="cuda", arch=90), POOL, sass=False).assumptions
+    assert [text.partition("(--toml): ")[2] for text in found if "[shapes]" in text] == said

@@ -10,6 +10,7 @@ import pytest
 from advisor.compiled.analysis import KernelAnalysis, kernel_analysis
 from advisor.compiled.compiler.pool import Pool
 from advisor.compiled.demand.machine_work import machine_work
+from advisor.compiled.launch_report import problem_of
 from advisor.compiled.launches.launch import inspect_launch
 from advisor.compiled.launches.target import compile_target, make_launch
 from advisor.compiled.launches.too_large import JUDGED
@@ -97,8 +98,16 @@ def test_division_of_indices_costs_what_the_flat_form_saves(tmp_path: Path, pool
     assert "index-arithmetic" not in flat
 
 
+@pytest.mark.parametrize(("given", "mark"), [({"HALF": 64}, ""), ({}, " (guessed: HALF)")])
+def test_a_finding_names_the_guess_that_it_hangs_on(given: dict[str, int], mark: str, tmp_path: Path, pool: Pool) -> None:
+    arguments, types = "x_ptr, y_ptr, n, HALF: tl.constexpr, BLOCK: tl.constexpr", "x_ptr=*u8,y_ptr=*fp16"
+    title = found(tmp_path, pool, WIDEN, arguments, types, 2**14, **given)[0]["index-arithmetic"].title
+    assert title.partition(" (")[0] + mark == title
+
+
 def test_bytes_of_one_word_that_are_loaded_apart(tmp_path: Path, pool: Pool) -> None:
-    rules, _ = found(tmp_path, pool, CHANNELS, XY, "x_ptr=*u8,y_ptr=*u8", 2**14)
+    rules, analysis = found(tmp_path, pool, CHANNELS, XY, "x_ptr=*u8,y_ptr=*u8", 2**14)
+    assert problem_of(analysis.inspection).dtype == "int8"
     assert "4 loads of x_ptr take 1 byte each" in rules["packable-loads"].title and "tl.uint32" in rules["packable-loads"].remedy
     one = CHANNELS.replace("static_range(4)", "static_range(1)")
     assert "packable-loads" not in found(tmp_path, pool, one, XY, "x_ptr=*u8,y_ptr=*u8", 2**14)[0]  # what lies between is nobody's
@@ -145,6 +154,20 @@ def test_a_block_beyond_the_registers_is_judged_without_compiling(tmp_path: Path
     assert "block-exceeds-registers" not in wide and spread.inspection.compiled.ptx
 
 
+@pytest.mark.parametrize(
+    ("at", "programs", "told"), [("tl.arange(0, BLOCK)", 2**10, True), ("tl.arange(0, BLOCK)", 32, False), ("i", 2**10, False)]
+)
+def test_atomics_that_meet_are_told(at: str, programs: int, told: bool, tmp_path: Path, pool: Pool) -> None:
+    body = f"""
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.atomic_add(y_ptr + {at}, tl.load(x_ptr + i, mask=i < n), mask=i < n)
+"""
+    rules, _ = found(tmp_path, pool, body, XY, "x_ptr=*fp32,y_ptr=*fp32", programs, n=1024 * programs)
+    assert ("contended-atomics" in rules) == told
+    if told:
+        assert rules["contended-atomics"].title == "1,024 atomics meet at each of 1,024 addresses of y_ptr"
+
+
 @pytest.mark.parametrize(("value", "live", "touched"), [("x", 1, 2), ("x * x + tl.exp(x)", 2, 10)])
 def test_spills_of_a_block_that_is_not_compiled_are_of_every_value(tmp_path: Path, pool: Pool, value: str, live: int, touched: int) -> None:
     """2,048 registers of a thread for each value: it is written once and read at every use, but for the 255 that a thread has."""
@@ -154,3 +177,17 @@ def test_spills_of_a_block_that_is_not_compiled_are_of_every_value(tmp_path: Pat
     inspection = analysis.inspection
     extra = machine_work(inspection.compiled, inspection.demand, analysis.facts, H100, 64, 2)
     assert extra.spill_bytes == pytest.approx(64 * 128 * moved)
+
+
+def test_arithmetic_of_fp64_is_bound_by_its_units(tmp_path: Path, pool: Pool) -> None:
+    body = """
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + i)
+    y = x
+    for _ in tl.static_range(192):
+        y = y * x + 1.0
+    tl.store(y_ptr + i, y)
+"""
+    _, analysis = found(tmp_path, pool, body, XY, "x_ptr=*fp64,y_ptr=*fp64", 2**12)
+    times = {each.pipeline: each.time_us for each in analysis.pipelines}
+    assert analysis.config_binding_pipeline == "fma" and times["issue"] < 0.8 * times["fma"]  # two instructions in three clocks, at most

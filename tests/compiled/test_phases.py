@@ -12,6 +12,7 @@ from advisor.compiled.analysis import KernelAnalysis, kernel_analysis
 from advisor.compiled.launches.launch import inspect_launch
 from advisor.compiled.launches.target import compile_target, make_launch
 from advisor.compiled.phases import Chain, shipped
+from advisor.compiled.source_lines import source_lines
 from advisor.gpus.hardware import load_gpu
 from advisor.pipelines.cache import second_pass_fraction
 from advisor.python_source.source import read_source
@@ -34,6 +35,16 @@ def k(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
         tl.store(y_ptr + row * n + cols, tl.load(x_ptr + row * n + cols, mask=cols < n) - m, mask=cols < n)
 """
 
+NEIGHBOURS = """
+import triton
+import triton.language as tl
+
+@triton.jit
+def k(x_ptr, y_ptr, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y_ptr + i, tl.load(x_ptr + i) + tl.load(x_ptr + i + 1) + tl.load(x_ptr + i + 2))
+"""
+
 
 def analysed(folder: Path, n: int, rows: int) -> KernelAnalysis:
     path = folder / "k.py"
@@ -54,7 +65,19 @@ def test_a_second_pass_is_free_where_rows_in_flight_fit_the_l2_and_comes_from_dr
     assert long.predicted is not None and gap == pytest.approx(long.predicted.us - long.bound.us)
     traffic = next(part.us for part in long.gap_parts if part.cause == "traffic")
     dram = next(each for each in long.pipelines if each.pipeline == "dram")
+    moved = [line.demand["dram"] for line in source_lines(long) if "dram" in line.demand]
+    assert moved == pytest.approx([4 * 1024 * 65536, 2 * 4 * 1024 * 65536], rel=0.02)  # of what loads, and what loads again and stores
     assert traffic >= dram.time_us - dram.problem_time_us  # what the second pass costs is traffic, not a slow DRAM
+
+
+@pytest.mark.parametrize(("gpu", "target", "times"), [("H100", "sm_90", 2), ("MI300X", "gfx942", 4)])
+def test_what_a_program_loads_again_soon_comes_from_the_l1(gpu: str, target: str, times: int, tmp_path: Path) -> None:
+    """Three neighbours of each element, in a tile of 4 KB; the L1 of AMD's is too small to be counted on."""
+    path = tmp_path / "k.py"
+    path.write_text(NEIGHBOURS)
+    launch = make_launch(read_source(path), "k", types={"x_ptr": "*fp32", "y_ptr": "*fp32"}, constexprs={"BLOCK": 1024}, grid=(2**9,))
+    found = kernel_analysis(inspect_launch(launch, compile_target(target), POOL, sass=False), load_gpu(gpu), "cold")
+    assert found.asked.l2_bytes[0] == pytest.approx(times * 4 * 2**19, rel=0.05)
 
 
 @pytest.mark.parametrize(("gpu", "kept", "lost"), [("A100", 14.2e6, 28.3e6), ("RTX 3090", 4e6, 8.1e6)])

@@ -74,6 +74,7 @@ def test_a_table_that_is_given_is_asked_for_no_more(tmp_path: Path) -> None:
 def test_trips_that_are_guessed_are_no_ground_for_a_distance(tmp_path: Path) -> None:
     result = paged(tmp_path, {"block_tables_ptr": list(range(SEQUENCES * TOKENS // BLOCK))})
     assert "times" not in result.verdict.sentence and "a guess stands for what lengths_ptr holds" in result.verdict.sentence
+    assert "lengths_ptr holds (one trip of each loop that it decides);" in result.verdict.sentence
     assert result.actions[0].title == "Give what lengths_ptr holds"
 
 

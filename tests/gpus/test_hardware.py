@@ -510,7 +510,17 @@ def test_unknown_name_lists_the_closest() -> None:
         assert len(str(caught.value)) < 500 and "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(("text", "name"), [("4090", "RTX 4090"), ("5090", "RTX 5090"), (" 3090 ", "RTX 3090"), ("4060", "RTX 4060")])
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("4090", "RTX 4090"),
+        ("5090", "RTX 5090"),
+        (" 3090 ", "RTX 3090"),
+        ("4060", "RTX 4060"),
+        ("4070 super", "RTX 4070 SUPER"),
+        ("3080ti", "RTX 3080 Ti"),
+    ],
+)
 def test_a_number_names_the_card_of_that_number_alone(text: str, name: str) -> None:
     assert load_gpu(text).name == name
     assert match_device_name(text) is None, "what a driver or a row says is a whole name"

@@ -5,10 +5,11 @@
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests import loaded
 
 FOLDER = Path(__file__).parent / "interpreter"
 FILES = sorted(path.name for path in FOLDER.glob("test_*.py"))
@@ -21,6 +22,6 @@ def test_interpreted(name):
     for variable in ("PYTEST_XDIST_WORKER", "PYTEST_ADDOPTS", "PYTEST_CURRENT_TEST"):
         environment.pop(variable, None)
     # Overflow on the way to an infinity is what numpy warns of, and what the kernels mean.
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-W", "ignore::RuntimeWarning", name]
+    command = [*loaded.python(), "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-W", "ignore::RuntimeWarning", name]
     done = subprocess.run(command, cwd=FOLDER, env=environment, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]

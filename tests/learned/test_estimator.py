@@ -12,8 +12,9 @@ from advisor.cli import main
 from advisor.gpus.hardware import load_gpu
 from advisor.learned import weights as store
 from advisor.learned.base import Prediction
-from advisor.learned.estimator import p_of_intervals
+from advisor.learned.estimator import LearnedPredictor, p_of_intervals
 from advisor.learned.moe.configurations import as_configuration
+from advisor.learned.moe.ranker import Ranker
 from advisor.pipelines import ProblemBatch, column
 from advisor.pipelines.space import family_space
 from advisor.training import data, evaluate, quality
@@ -91,6 +92,17 @@ def test_scores_put_what_cannot_launch_last(predictor):
     scores = predictor.scores(samples.problems(tokens=(64,)), space, load_gpu("L40"))
     assert np.isinf(scores).any()
     assert np.isfinite(scores).any()
+
+
+def test_a_space_is_ranked_once_for_a_problem_whoever_asks(weights, monkeypatch):
+    """Both sides of a comparison ask, each with arrays of its own."""
+    predictor, ranked = LearnedPredictor(weights), []
+    scores = Ranker.scores
+    monkeypatch.setattr(Ranker, "scores", lambda self, *asked: ranked.append(asked) or scores(self, *asked))
+    found = [predictor.scores(samples.problems(tokens=(64,)), family_space("fused_moe"), load_gpu(gpu)) for gpu in ("H800", "H800", "L40")]
+    assert len(ranked) == 2 and np.array_equal(found[0], found[1]) and not np.array_equal(found[0], found[2])
+    found[0][:] = 0
+    assert np.array_equal(predictor.scores(samples.problems(tokens=(64,)), family_space("fused_moe"), load_gpu("H800")), found[1])
 
 
 def test_sizes_of_one(predictor):

@@ -24,10 +24,15 @@ from pathlib import Path
 OWN_PATH = [entry for entry in sys.path[1:] if entry not in os.environ.get("PYTHONPATH", "").split(os.pathsep)]
 """The path of any Python, without the folder of its program and without what the environment names."""
 
+LOADED = (
+    *("torch", "triton", "triton.language", "triton.runtime.interpreter", "rich.console"),
+    *("advisor.autotuning", "advisor.cli.advise_command", "advisor.comparison", "advisor.advising.of_target", "advisor.rendering.terminal"),
+)
+
 
 def load() -> None:
     """Imports what takes long."""
-    for name in ("torch", "triton", "triton.language", "triton.runtime.interpreter", "advisor", "advisor.autotuning", "advisor.cli"):
+    for name in LOADED:
         importlib.import_module(name)
     gc.collect()
     gc.freeze()
@@ -40,12 +45,13 @@ def serve(path: str) -> list[str]:
         listener.listen()
         print("ready", flush=True)
         while True:
-            if 0 in select.select([0, listener], [], [])[0]:
+            asked = select.select([0, listener], [], [])[0]
+            with contextlib.suppress(ChildProcessError):
+                while os.waitpid(-1, 0 if 0 in asked else os.WNOHANG)[0]:
+                    pass
+            if 0 in asked:
                 os._exit(0)
             connection, _ = listener.accept()
-            with contextlib.suppress(ChildProcessError):
-                while os.waitpid(-1, os.WNOHANG)[0]:
-                    pass
             if os.fork():
                 connection.close()
                 continue
@@ -55,15 +61,16 @@ def serve(path: str) -> list[str]:
                 keep(program, connection)
             connection.close()
             break
-    for number, (stream, name) in enumerate(zip(streams, ("stdin", "stdout", "stderr"), strict=True)):
-        os.dup2(stream, number)
-        os.close(stream)
-        opened = open(number, "r" if number == 0 else "w", encoding="utf-8", closefd=False)  # noqa: SIM115 - lives as long as the process
-        setattr(sys, name, opened)
-    sys.stderr.reconfigure(line_buffering=True)
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
+    encoding = environment.get("PYTHONIOENCODING") or "utf-8"
+    for number, (stream, name) in enumerate(zip(streams, ("stdin", "stdout", "stderr"), strict=True)):
+        os.dup2(stream, number)
+        os.close(stream)
+        opened = open(number, "r" if number == 0 else "w", encoding=encoding, closefd=False)  # noqa: SIM115 - lives as long as the process
+        setattr(sys, name, opened)
+    sys.stderr.reconfigure(line_buffering=True, errors="backslashreplace")
     return arguments
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import struct
 import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+
+from tests import loaded
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -24,7 +25,11 @@ def printed_on_a_terminal(*arguments: str, environment: Mapping[str, str], colum
     reading, writing = pty.openpty()
     fcntl.ioctl(writing, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
     program = subprocess.Popen(
-        [sys.executable, "-m", "advisor", *arguments], stdout=writing, stderr=subprocess.DEVNULL, cwd=ROOT, env={**inherited, **environment}
+        [*loaded.python(), "-m", "advisor", *arguments],
+        stdout=writing,
+        stderr=subprocess.DEVNULL,
+        cwd=ROOT,
+        env={**inherited, **environment},
     )
     os.close(writing)
     shown = b""

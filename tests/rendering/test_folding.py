@@ -3,7 +3,6 @@
 import io
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ from hypothesis import strategies as st
 from rich.text import Text
 
 from advisor.rendering.folding import FoldedLines, fold, reflow, width_of
+from tests import loaded
 from tests.rendering.terminal import printed_on_a_terminal
 
 ROOT = Path(__file__).parents[2]
@@ -120,7 +120,7 @@ def on_a_terminal(columns, *arguments):
 
 
 def down_a_pipe(*arguments):
-    done = subprocess.run([sys.executable, "-m", "advisor", *arguments], cwd=ROOT, capture_output=True, text=True, check=True)
+    done = subprocess.run([*loaded.python(), "-m", "advisor", *arguments], cwd=ROOT, capture_output=True, text=True, check=True)
     return done.stdout
 
 

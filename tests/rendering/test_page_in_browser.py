@@ -9,10 +9,18 @@ from pathlib import Path
 
 import pytest
 
+from advisor import advise
+from advisor.gpus.hardware import load_gpu
+from advisor.learned import load_predictor
 from advisor.rendering import comparison_page, overview_page, page, side_by_side_page
 from advisor.rendering.overview import Row
+from advisor.rendering.steps.page import step_page
 from advisor.result.comparison_schema import Compared, ComparisonResult, Gate, StaticRow, StaticSide, Subject
 from advisor.result.schema import Configuration
+from advisor.result.step import StepResult
+from advisor.steps.model_config import load_architecture
+from advisor.steps.step import StepRequest, predict_step
+from advisor.steps.workload import Load
 
 from . import factory
 from .browser import DRAWN_MS, FLAGS, Browser
@@ -95,6 +103,19 @@ def test_every_column_of_all_sizes_is_on_a_printed_page(browser: Browser) -> Non
     )  # A4 without Chromium's margins of 1 cm
     assert needed <= room
     assert pages <= 718
+
+
+def test_no_table_is_cut_off_on_paper(browser: Browser) -> None:
+    result = advise("fused_moe", model="Qwen3-30B-A3B", gpu="H200", tokens=[1, 64, 4096])
+    browser.print_media(True)
+    browser.show(page.to_html(result), 718)
+    browser.pass_time(DRAWN_MS)
+    wide = """Array.from(document.querySelectorAll(".scroll")).filter(function (each) {
+      return !each.closest("details:not([open])") && each.scrollWidth > each.clientWidth + 1;
+    }).map(function (each) { return each.getAttribute("aria-label"); })"""
+    cut = browser.evaluate(wide)
+    browser.print_media(False)
+    assert result.layers and cut == []
 
 
 def test_rows_are_low_on_a_phone(browser: Browser) -> None:
@@ -443,6 +464,25 @@ def test_page_of_several_gpus_fits(width: int, browser: Browser) -> None:
     said = '[document.documentElement.scrollWidth, document.getElementById("theme").textContent.length, window.attacked ? 1 : 0]'
     needed, label, attacked = measured(browser, text.replace("alert(1)", "window.attacked=true"), width, said)
     assert needed <= width and label > 0 and attacked == 0
+
+
+@pytest.fixture(scope="module")
+def step() -> StepResult:
+    asked = StepRequest(model=load_architecture("Qwen3-0.6B"), load=Load(contexts=(4096,)))
+    found = predict_step(asked, load_gpu("H100"), load_predictor())
+    return replace(found, operators=found.operators[:4])
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_steps_fit_beside_each_other(width: int, step: StepResult, browser: Browser) -> None:
+    full = replace(step, load="decode of 64 sequences, context 4,096", tokens=64, memory=replace(step.memory, kv_bytes=1e12))
+    gpus = ("H20", "RTX PRO 6000 S", "B200", "MI300X", "A100")
+    browser.show(step_page([replace(each, gpu=gpu) for gpu in gpus for each in (step, full)], "0"), width, height=9000)
+    browser.pass_time(DRAWN_MS)
+    said = browser.evaluate(REPORT)
+    assert said["scroll"] <= width and said["wide"] == said["small"] == browser.console == [] and said["requests"] == 0, said
+    hidden = "(function (each) { return each.scrollWidth - each.clientWidth; })(document.querySelector('main .scroll'))"
+    assert width < 1280 or browser.evaluate(hidden) <= 0
 
 
 @pytest.mark.parametrize("number", [2, 3, 5])

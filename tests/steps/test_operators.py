@@ -98,6 +98,8 @@ def test_copies_add_up_their_gradients_once():
     found = torch_operators(model, Load(prompts=((64, 64),)), Split(), training=True, replicas=4)
     (reduced,) = [each for each in found if each.kind == "collective"]
     assert reduced.ranks == 4 and reduced.message_bytes == pytest.approx(4 * 774e6, rel=0.05)
+    staged = torch_operators(model, Load(prompts=((64, 64),)), Split(pipeline=4), training=True, replicas=4)
+    assert next(each for each in staged if each.op == "all_reduce").message_bytes == reduced.message_bytes / 4
 
 
 @pytest.mark.parametrize(("training", "passes"), [(False, 1), (True, 2)])

@@ -40,6 +40,7 @@ def folder(tmp_path):
     fp32 = "gpu,model,mode,sequence,batch,compiled,parallel,num_layer,forward_ms,backward_ms,step_ms,neusight_step_ms\n"
     (tmp_path / "fp32_models.csv").write_text(
         fp32 + "V100-PCIe,bert,train,128,4,False,,12,9,9,40,50\nA100,bert,train,128,8,False,dp4,12,9,9,30,50\n"
+        "A100,bert,train,128,64,False,tp4,12,,,,\n"
     )
     return tmp_path
 

@@ -14,7 +14,7 @@ from advisor.gpus.hardware import GpuSpec, load_gpu
 from advisor.pipelines import ConfigurationBatch
 from advisor.pipelines.columns import column
 from advisor.pipelines.space import combinations, problem_space
-from advisor.python_source.described import call_function, kernel_problem, problem_dtype
+from advisor.python_source.described import call_function, kernel_problem, problem_dtype, valid_configurations
 from advisor.python_source.literals import NotLiteralError
 from advisor.python_source.source import SourceFile, read_source
 from advisor.result.schema import Configuration, Problem
@@ -256,11 +256,7 @@ def _space(source: SourceFile, entry: Mapping[str, Any], problems: Sequence[Prob
     try:
         for problem in dict.fromkeys([0, len(problems) - 1]):
             flat = kernel_problem(problems[problem], gpu.compute_capability)
-            configurations = [
-                configuration
-                for configuration in configurations
-                if call_function(source, entry.get("valid"), dict(configuration), dict(flat))
-            ]
+            configurations = valid_configurations(source, entry.get("valid"), configurations, flat)
     except NotLiteralError:
         return space
     if not configurations:

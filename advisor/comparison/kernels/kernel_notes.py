@@ -43,7 +43,7 @@ def _listed(files: Sequence[str]) -> str:
 
 
 def changed_by_hand(old: KernelVersion | None, new: KernelVersion | None) -> list[str]:
-    """What changed beside the body: the key by which a kernel is tuned anew, and defaults of its constants."""
+    """What changed beside the body: the key by which a kernel is tuned anew, what prunes its configurations, defaults of its constants."""
     if old is None or new is None:
         return []
     notes = []
@@ -52,6 +52,13 @@ def changed_by_hand(old: KernelVersion | None, new: KernelVersion | None) -> lis
         less = ", ".join(name for name in keys[0] if name not in keys[1])
         told = f" Calls that differ in {less} alone run with one configuration now, that of the first of them." if less else ""
         notes.append(f"The key of its autotuning changed: {', '.join(keys[0]) or 'none'} → {', '.join(keys[1]) or 'none'}.{told}")
+    pruning = [side.function.autotune.prunes if side.function.autotune is not None else "" for side in (old, new)]
+    if pruning[0] != pruning[1]:
+        notes.append(f"What prunes its configurations changed: {pruning[0] or 'nothing'} → {pruning[1] or 'nothing'}.")
+    elif named := [
+        name for name in _functions(old, pruning[0]) if _functions(old, pruning[0])[name] != _functions(new, pruning[1]).get(name)
+    ]:
+        notes.append(f"What prunes its configurations changed: the code of {', '.join(named)}.")
     before = {each.name: each.default for each in old.function.parameters if each.is_constexpr}
     after = {each.name: each.default for each in new.function.parameters if each.is_constexpr}
     defaults = [
@@ -60,6 +67,12 @@ def changed_by_hand(old: KernelVersion | None, new: KernelVersion | None) -> lis
         if name in before and MISSING not in (value, before[name]) and value != before[name]
     ]
     return [*notes, *([f"Defaults of its constants changed: {', '.join(defaults)}."] if defaults else [])]
+
+
+def _functions(version: KernelVersion, expression: str) -> dict[str, str]:
+    """The functions of its file that an expression names, as code."""
+    names = {node.id for node in ast.walk(ast.parse(expression)) if isinstance(node, ast.Name)}
+    return {name: ast.unparse(node) for name, node in version.source.plain_functions.items() if name in names}
 
 
 def unread_body(old: KernelVersion | None, new: KernelVersion | None, differ: bool) -> list[str]:

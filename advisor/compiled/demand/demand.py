@@ -119,6 +119,7 @@ def _unknown_places(collected: Collected, inputs: Inputs) -> list[tuple[str, str
             assumed = f"the bound counts {counted}, the prediction {predicted}"
             if deciding := not_given(totals.unlocated_for):
                 assumed += f"; {what_holds(deciding)} decides"
+            assumed += "; that atomics wait where they meet is not counted" if totals.kind == "atomic" else ""
             found.append((untold_place(totals.base, totals.operation), f"{where}: {assumed}" if totals.base else assumed))
     return found
 

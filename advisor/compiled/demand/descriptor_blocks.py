@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from advisor.compiled.ir import values
+from advisor.compiled.ir.contents import SHAPE
 from advisor.compiled.ir.execution import Count
 from advisor.compiled.ir.ir import Operation
 from advisor.compiled.ir.values import Value
@@ -104,7 +105,7 @@ def block_elements(
     if tensor is None:
         parts = (*descriptor.layout[0], *descriptor.layout[1], *starts) if descriptor.layout else ()
         reasons = frozenset[str]().union(*(v.reasons for v in parts))
-        return total, reasons or frozenset({f"the shape of descriptor {descriptor.base}"})
+        return total, reasons or frozenset({f"{SHAPE}{descriptor.base}"})
     if len(tensor) == len(starts):
         for size, length, start in zip(tensor, block.shape[-len(starts) :], starts, strict=False):
             if start.known:

@@ -20,6 +20,9 @@ POSITIONS = object()
 APART_BITS = 32
 """Of addresses that positions stand for: each of another tensor, of up to 4 GiB."""
 
+SHAPE = "the shape of descriptor "
+"""Begins the reason why something is not known where it is how large the tensor of a descriptor is."""
+
 FROM = "values loaded from "
 """Begins the reason why a value is not known where its argument is."""
 

@@ -23,7 +23,7 @@ from advisor.compiled.demand.likely_places import likely_inputs, with_likely_pla
 from advisor.compiled.guesses.corrections import corrections
 from advisor.compiled.guesses.guess_errors import certain_of_guesses, with_guess, with_stored_types
 from advisor.compiled.guesses.inference import Given, Guess, guesses
-from advisor.compiled.ir.contents import not_given, what_holds
+from advisor.compiled.ir.contents import SHAPE, not_given, what_holds
 from advisor.compiled.ir.execution import Inputs
 from advisor.compiled.launches.too_large import judged
 from advisor.python_source.literal_values import passed_in
@@ -115,6 +115,9 @@ class Inspection:
         if absent := [name for name in not_given(self.demand.unknown) if name not in places]:
             options = " ".join(f"--content {name}=VALUE" for name in absent)
             found.append(f"Data that decide what is done can be given: {options} (one for all of it, a list, or range(…)).")
+        if shapeless := sorted(reason.removeprefix(SHAPE) for reason in self.demand.unknown if reason.startswith(SHAPE)):
+            said = ", ".join(f"{name} = [rows, columns]" for name in shapeless)
+            found.append(f"How large the tensors of descriptors are can be said under [shapes] of a TOML file (--toml): {said}.")
         found += [f"{text[0].upper()}{text[1:]}." for text in self.demand.approximations]
         if self.demand.scale > 1:
             found.append("The grid is large: a sample of its programs was counted.")

@@ -12,6 +12,7 @@ from advisor.compiled.launches.launch import Inspection
 from advisor.diagnosis.compiled_rules.atomics_in_loop import RULE as ATOMICS_IN_LOOP
 from advisor.diagnosis.compiled_rules.block_exceeds_registers import RULE as BLOCK_EXCEEDS_REGISTERS
 from advisor.diagnosis.compiled_rules.cannot_launch import RULE as CANNOT_LAUNCH
+from advisor.diagnosis.compiled_rules.contended_atomics import RULE as CONTENDED_ATOMICS
 from advisor.diagnosis.compiled_rules.context import CompiledContext, CompiledRule
 from advisor.diagnosis.compiled_rules.convert_layout_in_loop import RULE as CONVERT_LAYOUT_IN_LOOP
 from advisor.diagnosis.compiled_rules.dot_without_tensor_instruction import RULE as DOT_WITHOUT_TENSOR_INSTRUCTION
@@ -50,6 +51,7 @@ COMPILED_RULES: tuple[CompiledRule, ...] = (
     SMALL_PROGRAMS,
     CONVERT_LAYOUT_IN_LOOP,
     ATOMICS_IN_LOOP,
+    CONTENDED_ATOMICS,
     INTEGER_DIVISION_IN_LOOP,
     INDEX_ARITHMETIC,
     WIDE_INDEX_IN_LOOP,

@@ -103,6 +103,10 @@ def shade(kind: str) -> str:
     return f"repeating-linear-gradient(45deg, {colour} 0 3px, transparent 3px 6px)" if "," in kind else colour
 
 
+LEAST_SHARE = 5e-4
+"""Of a kind of operator in the bar's key: less is 0.0 %."""
+
+
 def kinds(result: StepResult) -> list[tuple[str, float]]:
     """Shares of the step by kind of operator, the largest first; gaps that take time are one. What ran at the same time shares its time."""
     if text.is_trace(result):
@@ -110,4 +114,4 @@ def kinds(result: StepResult) -> list[tuple[str, float]]:
         return [(row.kind, row.measured_us / whole) for row in result.measured]
     rows = sorted(result.operators, key=lambda row: row.kind)
     shares = [(kind, sum(max(row.share, 0.0) for row in group)) for kind, group in groupby(rows, key=lambda row: row.kind)]
-    return sorted(shares, key=lambda pair: -pair[1])
+    return sorted((pair for pair in shares if pair[1] >= LEAST_SHARE), key=lambda pair: -pair[1])

@@ -126,6 +126,8 @@ def _served_model(name: str, sizes: dict[str, Any]) -> Architecture:
 
 def _fp32(folder: Path, progress: Callable[[str], None]) -> Iterator[_Row]:
     for row, gpu in _rows(folder / FP32, progress):
+        if not row["step_ms"]:  # it ran out of memory
+            continue
         config = folder / "fp32_configs" / f"{row['model']}.json"
         model = load_architecture(str(config) if config.is_file() else row["model"])
         kind, ranks = _parallel(row["parallel"])
