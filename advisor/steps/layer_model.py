@@ -165,11 +165,16 @@ class LayerModel:
         return dict(zip(FIELDS, rows, strict=True))
 
     def predict(self, launch: Launched) -> Predicted:
-        """Latencies of layers with the configuration they are launched with."""
+        """Latencies of layers with the configuration they are launched with.
+
+        On a GPU never measured the forest speaks alone: with B300 left out it is 3.2 % off, with the network 4.5.
+        """
         layers = launch.layers
         time = layer_time(launch, self.constants)
         told = features(launch, time)
-        us = time.total * np.exp(self.correction(told))
+        seen = launch.gpu.name in self.versions
+        correction = self.correction if seen or isinstance(self.correction, BushyForest) else self.correction.forest
+        us = time.total * np.exp(correction(told))
         width = self._quantiles_of(launch.gpu)[token_bin(layers.tokens), layers.kind]
         low, high = us * np.exp(width[:, 0]), us * np.exp(width[:, 1])
         for kind in np.unique(layers.kind).tolist():
@@ -189,7 +194,7 @@ class LayerModel:
             high_us=high,
             ceiling_us=us * gain,
             p_speedup=p,
-            seen=launch.gpu.name in self.versions or any(gpu == launch.gpu.name for gpu, _ in self.own),
+            seen=seen or any(gpu == launch.gpu.name for gpu, _ in self.own),
         )
 
     def _quantiles_of(self, gpu: GpuSpec) -> Array:

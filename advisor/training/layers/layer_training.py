@@ -247,7 +247,7 @@ def _errors_of_gpus(parts: Sequence[Measured]) -> list[Array]:
         x, y = table(others, constants)
         rows = np.random.default_rng(0).permutation(y.size)[:FOLD_ROWS]
         mine, truth = table([part], constants)
-        errors = corrected(x[rows], y[rows], FOLD_ROUNDS, FOLD_STEPS)(mine) - truth
+        errors = grow(x[rows], y[rows], FOLD_ROUNDS, TREES)(mine) - truth
         out.append(errors)
     return out
 
