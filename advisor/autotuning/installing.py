@@ -14,7 +14,7 @@ import os
 import sys
 import types
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -35,7 +35,8 @@ EARLIER = "of a class or a decorator from before install()"
 class Fate:
     """What became of one tuner of a program: taken, kept (as its library has it) or left; `why` where it was not taken.
 
-    `how` is of its last decision, `measurements` and `seconds` of all; None and 0 where it was never called.
+    `how` is of its last decision, `measurements` and `seconds` of all; None and 0 where it was never called. `made`: the process that made
+    it and its number there, which a forked child has too.
     """
 
     kernel: str
@@ -45,12 +46,13 @@ class Fate:
     how: str | None = None
     measurements: int = 0
     seconds: float = 0.0
+    made: str = ""
 
 
 _TRITONS = autotuner.Autotuner
 _init = _TRITONS.__init__
 _before: dict[tuple[types.ModuleType, str], Any] = {}
-_made: list[weakref.ref[Any]] = []
+_made: list[tuple[weakref.ref[Any], str]] = []
 
 
 class _InPlaceOfTritons(abc.ABCMeta):  # a library may derive from an abstract class besides
@@ -99,7 +101,7 @@ def install() -> None:
     @functools.wraps(_init)  # torch.compile reads its signature
     def counted(self: Any, *args: Any, **kwargs: Any) -> None:
         _init(self, *args, **kwargs)
-        _made.append(weakref.ref(self))
+        _made.append((weakref.ref(self), f"{os.getpid()}:{len(_made)}"))
 
     _TRITONS.__init__ = counted
 
@@ -114,24 +116,33 @@ def uninstall() -> None:
 
 def fates() -> list[Fate]:
     """What became of every tuner that was made since `install()` and is still there."""
-    return [_fate(tuner) for tuner in (made() for made in _made) if tuner is not None]
+    return [_fate(tuner, made) for tuner, made in ((tuner(), made) for tuner, made in _made) if tuner is not None]
 
 
-def _fate(tuner: Any) -> Fate:
+def _fate(tuner: Any, made: str) -> Fate:
     kind = type(tuner)
     kernel, of_class = getattr(tuner.base_fn, "__name__", "?"), f"{kind.__module__}.{kind.__qualname__}"
     if not isinstance(tuner, Tuner):
         own = kind is not _TRITONS and any("run" in vars(each) for each in kind.__mro__[: kind.__mro__.index(_TRITONS)])
-        return Fate(kernel=kernel, of_class=of_class, fate="kept" if own else "left", why=OWN_POLICY if own else EARLIER)
-    made = [*tuner.decisions.values()]
+        return Fate(kernel=kernel, of_class=of_class, fate="kept" if own else "left", why=OWN_POLICY if own else EARLIER, made=made)
+    decided = [*tuner.decisions.values()]
     return Fate(
         kernel=kernel,
         of_class=of_class,
         fate="taken",
         how=tuner.decision.how if tuner.decision else None,
-        measurements=sum(each.measurements for each in made),
-        seconds=sum(each.duration_s or 0.0 for each in made),
+        measurements=sum(each.measurements for each in decided),
+        seconds=sum(each.duration_s or 0.0 for each in decided),
+        made=made,
     )
+
+
+def read_census(lines: Iterable[str]) -> list[Fate]:
+    """The fates that processes wrote down; of a tuner that a forked child has too, what whoever did most with it says."""
+    found: dict[str, Fate] = {}
+    for fate in (Fate(**json.loads(line)) for line in lines):
+        found[fate.made] = max(found.get(fate.made, fate), fate, key=lambda each: (each.how is not None, each.measurements))
+    return [*found.values()]
 
 
 def in_words(found: Sequence[Fate]) -> str:

@@ -13,7 +13,6 @@ examples:
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 import tempfile
@@ -32,14 +31,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the program with our tuner in Triton's place; its exit code is returned."""
-    from advisor.autotuning.installing import CENSUS, Fate, in_words
+    from advisor.autotuning.installing import CENSUS, in_words, read_census
 
     command = program_of(arguments.command, "advisor run -- python serve.py")
     with tempfile.TemporaryDirectory() as folder:
         census = Path(folder) / "census"
         census.touch()
         code = run_with(command, {"ADVISOR_AUTOTUNE_INSTALL": "1", CENSUS: str(census)}, "interrupted")
-        found = [Fate(**json.loads(line)) for line in census.read_text(encoding="utf-8").splitlines()]
+        found = read_census(census.read_text(encoding="utf-8").splitlines())
     print(f"advisor: {in_words(found)}", file=sys.stderr)
     if arguments.report is not None:
         from advisor.autotuning.decisions.cache import FILE_NAME

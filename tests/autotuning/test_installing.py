@@ -128,6 +128,21 @@ def test_a_program_runs_as_without_and_its_tuners_are_counted(tmp_path, monkeypa
     assert "advisor: 1 tuner: 1 taken; 1 kernel decided (1 measured), 2 measurements in " in said
 
 
+def test_a_tuner_that_a_forked_child_has_too_is_counted_once(installing, tmp_path):
+    installing.install()
+    census = tmp_path / "census"
+    tuners = [decorated()[0] for _ in range(2)]
+    if (child := os.fork()) == 0:
+        tuners[0][(1,)](Tensor(), 64)
+        installing._write(str(census))
+        os._exit(0)
+    os.waitpid(child, 0)
+    installing._write(str(census))
+    assert len(census.read_text().splitlines()) == 4
+    words = installing.in_words(installing.read_census(census.read_text().splitlines()))
+    assert words.startswith("2 tuners: 2 taken; 1 kernel decided (1 measured), 2 measurements in ")
+
+
 def test_a_program_without_tuners(capfd):
     assert main(["run", "--", sys.executable, "-c", "print(1)"]) == 0
     assert "no tuner was made" in capfd.readouterr().err
