@@ -1,4 +1,4 @@
-"""What the forest that corrects `layer_time` sees of a layer: mostly ratios, so that they mean the same on another GPU."""
+"""What the forest and the network that correct `layer_time` see of a layer: mostly ratios, so that they mean the same on another GPU."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ from advisor.steps.moe_layer import WEIGHT_BYTES, Launched
 
 NEWEST = {True: 514, False: 2400}
 """The newest versions measured, of SGLang (True) and vLLM: newer ones are taken for them."""
+
+LABELS = 3
+"""The last features, which are no quantities to a network: whether there is a gate, how operands are stored, stack and version."""
 
 
 def features(launch: Launched, time: LayerTime) -> Array:
@@ -47,10 +50,7 @@ def features(launch: Launched, time: LayerTime) -> Array:
         (layers.inner % 16 != 0).astype(float),
         layers.ranks,
         layers.routing,
-        layers.ungated.astype(float),
-        layers.kind.astype(float),
         c["BLOCK_SIZE_K"] * WEIGHT_BYTES[layers.kind],
-        np.where(layers.sglang, np.minimum(layers.version, NEWEST[True]), 10000 + np.minimum(layers.version, NEWEST[False])),
         _log(launch.held),
         _log(layers.hidden),
         _log(layers.inner),
@@ -64,6 +64,9 @@ def features(launch: Launched, time: LayerTime) -> Array:
         _log(launch.flop_per_clock * gpu.num_sms * gpu.max_clock_mhz * 1e6 / gpu.dram_bytes_per_s),
         _log(gpu.dram_bytes_per_s / gpu.l2_bytes_per_s),
         float(gpu.smem_bytes_per_sm),
+        layers.ungated.astype(float),
+        layers.kind.astype(float),
+        np.where(layers.sglang, np.minimum(layers.version, NEWEST[True]), 10000 + np.minimum(layers.version, NEWEST[False])),
     ]
     return np.stack([np.broadcast_to(np.asarray(x, dtype=np.float32), (n,)) for x in columns], axis=1)
 

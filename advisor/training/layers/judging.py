@@ -16,11 +16,10 @@ from advisor.steps.layer_bound import layer_bound
 from advisor.steps.moe_layer import KINDS
 from advisor.steps.tuned_tables import TunedTables
 from advisor.training.layers.layer_tables import Measured, choose_launches
-from advisor.training.layers.layer_training import TREES, errors_of_models, fit_time, hidden_tables, read, table, without
-from advisor.training.library_kernels.fitting import grow
+from advisor.training.layers.layer_training import corrected, errors_of_models, fit_time, hidden_tables, read, table, without
 from advisor.training.library_kernels.judging import summed
 
-PER_FILE, STEPS, ROUNDS = 1500, 25, 300
+PER_FILE, TIME_STEPS, ROUNDS, STEPS = 1500, 25, 300, 3000
 GAIN = 1.2
 NEWEST = ((False, 2400), (True, 514))
 """Whether it is SGLang's, and the version that is left out."""
@@ -48,9 +47,9 @@ def judge(
     if not parts:
         return {}
     progress(f"layers: {sum(len(part) for part in parts)} rows")
-    constants = fit_time([_alone(part) for part in parts], steps=STEPS)
+    constants = fit_time([_alone(part) for part in parts], steps=TIME_STEPS)
     parts, _ = choose_launches(parts, TunedTables(tables), constants)
-    errors = errors_of_models(parts, constants, ROUNDS)
+    errors = errors_of_models(parts, constants, ROUNDS, STEPS)
     hidden = [hidden_tables(part, error) for part, error in zip(parts, errors, strict=True)]
     parts, errors = without(parts, np.concatenate(hidden)), [error[~mine] for error, mine in zip(errors, hidden, strict=True)]
     out: dict[str, Any] = {}
@@ -64,14 +63,14 @@ def judge(
         gone = [part for part in gone if len(part)]
         name = f"no {'SGLang' if sglang else 'vLLM'} 0.{version // 100 if not sglang else f'5.{version % 100}'}"
         progress(f"layers: {name}")
-        out[f"layers: {name}"] = _figures(gone, [_of_others(kept, part, constants)[1] for part in gone])
+        out[f"layers: {name}"] = _figures(gone, [_of_others(kept, part, constants, STEPS)[1] for part in gone])
     for part in parts if "gpu" in leave_out else ():
         name = part.launch.gpu.name
         others = [other for other in parts if other is not part]
         if not others or (gpus is not None and name not in gpus):
             continue
         progress(f"layers: no {name}")
-        told, error = _of_others(others, part, fit_time([_alone(other) for other in others], steps=STEPS))
+        told, error = _of_others(others, part, fit_time([_alone(other) for other in others], steps=TIME_STEPS), 0)
         out[f"layers: no {name}"] = _figures([part], [error])
         out |= {f"layers: no {name}, {count} rows given": _given(part, told, error, count) for count in given}
     return out
@@ -106,11 +105,11 @@ def _alone(part: Measured) -> Measured:
     return part.take(np.flatnonzero(part.launch.layers.ranks == 1))
 
 
-def _of_others(others: Sequence[Measured], part: Measured, constants: Array) -> tuple[Array, Array]:
-    """Features, and log(predicted / measured) of some rows by a forest of others."""
+def _of_others(others: Sequence[Measured], part: Measured, constants: Array, steps: int) -> tuple[Array, Array]:
+    """Features, and log(predicted / measured) of some rows by a model of others, whose network takes so many steps."""
     x, y = table(others, constants)
     told, truth = table([part], constants)
-    return told, grow(x, y, ROUNDS, TREES)(told) - truth
+    return told, corrected(x, y, ROUNDS, steps)(told) - truth
 
 
 def _given(part: Measured, told: Array, error: Array, count: int) -> dict[str, Any]:

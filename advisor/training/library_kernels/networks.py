@@ -1,4 +1,4 @@
-"""Fitting the networks that stand beside the forests of library kernels (`learned.network`)."""
+"""Fitting the networks that stand beside the forests of library kernels and of layers (`learned.network`)."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ SMALL_ERROR = 0.05
 """Of the target's spread: errors beyond count by their size, no longer by their square."""
 
 
-def fit_network(features: Array, target: Array, labels: int, steps: int, seed: int = 0) -> Network:
+def fit_network(features: Array, target: Array, labels: int, steps: int, rate: float = RATE) -> Network:
     """A network of `WIDTH` units in `DEPTH` layers, to the bit the same on one machine.
 
     Args:
         features: [n, f].
         target: [n].
         labels: How many features, the last, are no quantities: their combinations are told apart.
-        steps: Of `BATCH` rows; the rate falls to nothing along a cosine.
-        seed: Of the weights and the order of rows.
+        steps: Of `BATCH` rows.
+        rate: Of learning, at most: it falls to nothing along a cosine.
 
     Raises:
         MissingDependencyError: torch is not installed.
@@ -52,8 +52,8 @@ def fit_network(features: Array, target: Array, labels: int, steps: int, seed: i
     network = replace(network, known=np.unique(scaled, axis=0))
     middle = np.median(target)
     scale = np.abs(target - middle).mean()
-    with torch_on_one_thread("the networks of library kernels") as torch:
-        layers = _layers(network.inputs(features), (target - middle) / scale, steps, seed, torch)
+    with torch_on_one_thread("a network beside a forest") as torch:
+        layers = _layers(network.inputs(features), (target - middle) / scale, steps, rate, torch)
     weights, offsets = layers.pop()
     layers.append((weights * scale, offsets * scale + middle))
     return replace(network, layers=tuple((_as_stored(weights), _as_stored(offsets)) for weights, offsets in layers))
@@ -63,8 +63,8 @@ def _as_stored(values: Array) -> NDArray[np.float32]:
     return values.astype(np.float16).astype(np.float32)
 
 
-def _layers(inputs: NDArray[np.float32], target: Array, steps: int, seed: int, torch: Any) -> list[tuple[Array, Array]]:
-    torch.manual_seed(seed)
+def _layers(inputs: NDArray[np.float32], target: Array, steps: int, rate: float, torch: Any) -> list[tuple[Array, Array]]:
+    torch.manual_seed(0)
     widths = (inputs.shape[1], *[WIDTH] * DEPTH, 1)
     linear = [torch.nn.Linear(a, b) for a, b in pairwise(widths)]
     between = [each for layer in linear[:-1] for each in (layer, torch.nn.SiLU())]
@@ -72,10 +72,10 @@ def _layers(inputs: NDArray[np.float32], target: Array, steps: int, seed: int, t
     parameters = [each for layer in linear for each in (layer.weight, layer.bias)]
     means = [each.detach().clone() for each in parameters]
     x, y = torch.from_numpy(inputs), torch.from_numpy(target.astype(np.float32))
-    optimizer = torch.optim.AdamW(parameters, lr=RATE, weight_decay=DECAY)
-    draw, rows = torch.Generator().manual_seed(seed), torch.zeros(0, dtype=torch.int64)
+    optimizer = torch.optim.AdamW(parameters, lr=rate, weight_decay=DECAY)
+    draw, rows = torch.Generator().manual_seed(0), torch.zeros(0, dtype=torch.int64)
     for step in range(steps):
-        optimizer.param_groups[0]["lr"] = RATE * min(1.0, (step + 1) / WARM_UP) * (1 + np.cos(np.pi * step / steps)) / 2
+        optimizer.param_groups[0]["lr"] = rate * min(1.0, (step + 1) / WARM_UP) * (1 + np.cos(np.pi * step / steps)) / 2
         if rows.numel() < min(BATCH, len(x)):
             rows = torch.randperm(len(x), generator=draw)
         batch, rows = rows[:BATCH], rows[BATCH:]

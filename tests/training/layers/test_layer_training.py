@@ -3,14 +3,15 @@
 import json
 
 import numpy as np
+import pytest
 
-from advisor.learned import bushy_forest
+from advisor.learned.bushy_forest import BushyForest
+from advisor.learned.network import Mixed
 from advisor.steps import layer_model, layer_time
 from advisor.steps.layer_model import LayerModel, Ran
 from advisor.steps.tuned_tables import TunedTables
 from advisor.training.layers import layer_training
 from advisor.training.layers.layer_tables import Measured
-from advisor.training.library_kernels.fitting import grow
 from tests.steps.test_layer_time import layers
 
 TOKENS = np.tile([1, 4, 16, 64, 256, 1024, 4096, 16384], 6)
@@ -37,21 +38,22 @@ def test_constants_that_made_the_latencies_are_found_again():
         assert after.max() < 0.05 < before.max()
 
 
-def test_a_stored_model_predicts_the_same(tmp_path):
+@pytest.mark.parametrize(("steps", "kind"), [(0, BushyForest), (5, Mixed)])
+def test_a_stored_model_predicts_the_same(tmp_path, steps, kind):
     parts = measured(layer_time.start())
     x, y = layer_training.table(parts, layer_time.start() * 1.1)
-    forest = grow(x, y, 20, layer_training.TREES | {"min_data_in_leaf": 3})
+    correction = layer_training.corrected(x, y, 20, steps)
     seen = [Ran(True, "H100", 128, 768, 0, 514, True), Ran(True, "H100", 128, 768, 0, 509, False)]
     width = [*np.zeros((4, 5, 4, 2)), -0.1, 0.2]
     model = LayerModel(
         constants=layer_time.start(),
-        forest=forest,
+        correction=correction,
         quantiles=width,
         ran=seen,
         versions={n: [[1, 514]] for n in ("A100", "B200", "H100")},
     )
     other = layer_model.load(model.arrays())
-    assert isinstance(other.forest, bushy_forest.BushyForest)
+    assert isinstance(other.correction, kind)
     launch = parts[1].launch
     assert np.array_equal(model.predict(launch).us, other.predict(launch).us)
     tables = written(tmp_path, {"1": entry(32), "64": entry(128)})
