@@ -77,7 +77,11 @@ class Mixed:
 
     def __call__(self, features: Array) -> Array:
         """Predictions, [n]."""
-        return (self.forest(features[:, self.apart :]) + self.network(features)) / 2
+        return (self.by_trees(features) + self.network(features)) / 2
+
+    def by_trees(self, features: Array) -> Array:
+        """Predictions of the forest alone, [n]."""
+        return self.forest(features[:, self.apart :])
 
     def arrays(self, prefix: str) -> dict[str, NDArray[Any]]:
         """Both as named arrays, to be stored."""

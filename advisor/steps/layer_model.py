@@ -173,7 +173,7 @@ class LayerModel:
         time = layer_time(launch, self.constants)
         told = features(launch, time)
         seen = launch.gpu.name in self.versions
-        correction = self.correction if seen or isinstance(self.correction, BushyForest) else self.correction.forest
+        correction = self.correction if seen or isinstance(self.correction, BushyForest) else self.correction.by_trees
         us = time.total * np.exp(correction(told))
         width = self._quantiles_of(launch.gpu)[token_bin(layers.tokens), layers.kind]
         low, high = us * np.exp(width[:, 0]), us * np.exp(width[:, 1])

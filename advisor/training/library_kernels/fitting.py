@@ -331,7 +331,8 @@ def _errors_of_gpus_left_out(
         out = drawn[mine][:MOST_UNSEEN_ROWS]
         correction = _corrected(kind, x, y, drawn[~mine][: 10 * MOST_UNSEEN_ROWS], OF_GPU)
         relatives = _model_of([part.series for part in parts if part.series.gpu != name], kind, correction).relatives(load_gpu(name))
-        error[out] = y[out] - np.mean([correction(_as(x[out], parts, relative)) for relative in relatives], axis=0)
+        told = kernels.of_unseen(kind, correction)
+        error[out] = y[out] - np.mean([told(_as(x[out], parts, relative)) for relative in relatives], axis=0)
     return error
 
 
