@@ -155,7 +155,7 @@ def judge(
         return "not comparable", "a prediction is not a number", None
     doubt = doubt_of(against.predicted, head.predicted)
     # Of two launches that are not the same nobody knows that nothing changed, where no such prediction could tell.
-    least = PREDICTED_TAU if compiled or head.configuration == against.configuration else 0.0
+    least = PREDICTED_TAU if compiled or head.configuration == against.configuration or not change else 0.0
     if least <= abs(math.log1p(change)) < doubt and doubt >= PREDICTED_TAU:
         return "within-doubt", f"±{100 * math.expm1(doubt):.0f} % is what such a prediction can tell", change
     if change >= PREDICTED_TAU:
