@@ -20,9 +20,9 @@ from advisor.steps.layer_model import TOKEN_BINS, LayerModel, token_bin
 from advisor.steps.moe_layer import KINDS, Layers, launched, version_number, without_gate
 from advisor.steps.tuned_tables import TunedTables
 from advisor.system.errors import MissingDependencyError
+from advisor.training.correction_network import fit_correction
 from advisor.training.layers.layer_tables import Measured, choose_launches
 from advisor.training.library_kernels.fitting import grow
-from advisor.training.library_kernels.networks import fit_network
 
 PER_FILE = 12_000
 """Rows of a file that are fitted to, at most: files have up to 35,000, most of them of expert-parallel ranks."""
@@ -220,7 +220,7 @@ def corrected(x: Array, y: Array, rounds: int, steps: int) -> BushyForest | Mixe
     Models left out, one rank: 5.4 % by the forest, 4.8 % by the mean (`ceilings/ATTEMPTS.md`).
     """
     forest = grow(x, y, rounds, TREES)
-    return Mixed(forest=forest, network=fit_network(x, y, LABELS, steps, RATE), apart=0) if steps else forest
+    return Mixed(forest=forest, network=fit_correction(x, y, LABELS, steps, RATE), apart=0) if steps else forest
 
 
 def errors_of_models(parts: Sequence[Measured], constants: Array, rounds: int, steps: int) -> list[Array]:

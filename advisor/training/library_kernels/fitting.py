@@ -23,7 +23,7 @@ from advisor.learned.network import Mixed
 from advisor.pipelines import Array, ProblemBatch
 from advisor.rows import aiter, silicon
 from advisor.system.errors import MissingDependencyError
-from advisor.training.library_kernels.networks import fit_network
+from advisor.training.correction_network import fit_correction
 
 TREES: dict[str, Any] = {
     "objective": "l1",  # interference makes some launches slower, none faster: the median is what repeats
@@ -315,7 +315,7 @@ def _corrected(kind: str, x: Array, y: Array, rows: NDArray[np.int64], effort: E
         return grow(x[rows], y[rows], effort.rounds, effort.trees)
     apart = kernels.APART[kind]
     forest = grow(x[rows, apart:], y[rows], round(TREES_BESIDE * effort.rounds), effort.trees)
-    return Mixed(forest=forest, network=fit_network(x[rows], y[rows], kernels.LABELS, effort.steps), apart=apart)
+    return Mixed(forest=forest, network=fit_correction(x[rows], y[rows], kernels.LABELS, effort.steps), apart=apart)
 
 
 def _errors_of_gpus_left_out(

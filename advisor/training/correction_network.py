@@ -25,7 +25,7 @@ SMALL_ERROR = 0.05
 """Of the target's spread: errors beyond count by their size, no longer by their square."""
 
 
-def fit_network(features: Array, target: Array, labels: int, steps: int, rate: float = RATE) -> Network:
+def fit_correction(features: Array, target: Array, labels: int, steps: int, rate: float = RATE) -> Network:
     """A network of `WIDTH` units in `DEPTH` layers, to the bit the same on one machine.
 
     Args:
