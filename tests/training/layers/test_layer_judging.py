@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from advisor.steps import layer_time
-from advisor.training.layers import judging
+from advisor.training.layers import held_out, judging
 from tests.training.layers.test_layer_training import measured
 
 
@@ -24,7 +24,7 @@ def test_two_defaults_are_set_against_each_other(part):
     layers = replace(twins.launch.layers, sglang=sglang, tokens=4096.0 + number)
     latency = np.where(sglang, 1.5 + number / 100, 1.0)
     twins = replace(twins, launch=replace(twins.launch, layers=layers), latency_us=latency)
-    figures = judging._of_two_defaults([twins], [np.where(sglang, 0.02, 0.0)])["SGLang's default against vLLM's"]
+    figures = held_out.of_two_defaults([twins], [np.where(sglang, 0.02, 0.0)])["SGLang's default against vLLM's"]
     assert figures["rows"] == len(part) // 2
     assert figures["bias_percent"] == pytest.approx(2)
     assert "correlation 1.000" in figures["words"]
