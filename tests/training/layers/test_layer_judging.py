@@ -37,3 +37,16 @@ def test_rows_given_of_a_gpu_bring_the_rest_nearer(part):
     assert set(found) == {"layer bf16"}
     assert found["layer bf16"]["mape_percent"] < 3
     assert found["layer bf16"]["rows"] == len(part) - len(part) // 2
+
+
+def test_errors_of_what_was_left_out_stand_beside_those_of_the_nearest_models(part):
+    """Two models alike but for their number, foreseen 10 % too slow: the nearest layers of the other one are the same."""
+    both = part.take(np.arange(len(part)))
+    both = replace(both, model=np.arange(len(part)) // 8 % 2)
+    off, none = [np.full(len(part), np.log(1.1))], [np.zeros(len(part))]
+    found = held_out.held_out([both], off, none, none)["layer bf16"]["A100"]
+    assert found["rows"] == len(part)
+    assert found["left out"] == pytest.approx(10)
+    assert found["nearest shapes"] < 0.1
+    assert found["GPU left out"] == found["physics alone"] == 0
+    assert 0 < found["bound"] < 100
