@@ -18,10 +18,10 @@ GAIN = 1.2
 
 
 def held_out(parts: Sequence[Measured], seen: Sequence[Array], strange: Sequence[Array], physics: Sequence[Array]) -> dict[str, Any]:
-    """By kind and GPU, mean absolute errors in percent of layers on one rank; under "two defaults", words.
+    """By kind and GPU, mean absolute errors in percent of layers; besides, words on two stacks' defaults.
 
     Args:
-        parts: The layers.
+        parts: The layers, on one rank each.
         seen: log(predicted / measured) where their models were left out, by part.
         strange: Where their GPU was.
         physics: Of `layer_time` alone.
@@ -29,10 +29,9 @@ def held_out(parts: Sequence[Measured], seen: Sequence[Array], strange: Sequence
     bound = [np.log(layer_bound(part.launch, np.zeros(len(part), dtype=bool)).us / part.latency_us) for part in parts]
     near = [_by_nearest_models(part, error) for part, error in zip(parts, bound, strict=True)]
     columns = {"left out": seen, "nearest shapes": near, "physics alone": physics, "bound": bound, "GPU left out": strange}
-    alone = [np.flatnonzero(part.launch.layers.ranks == 1) for part in parts]
-    gpu = np.concatenate([np.full(rows.size, part.launch.gpu.name) for part, rows in zip(parts, alone, strict=True)])
-    kinds = np.concatenate([part.launch.layers.kind[rows] for part, rows in zip(parts, alone, strict=True)])
-    errors = {name: np.concatenate([each[rows] for each, rows in zip(found, alone, strict=True)]) for name, found in columns.items()}
+    gpu = np.concatenate([np.full(len(part), part.launch.gpu.name) for part in parts])
+    kinds = np.concatenate([part.launch.layers.kind for part in parts])
+    errors = {name: np.concatenate(found) for name, found in columns.items()}
     out: dict[str, Any] = {}
     for kind in np.unique(kinds).tolist():
         out[own_kind(kind)] = peers.side_by_side(gpu[kinds == kind], {name: each[kinds == kind] for name, each in errors.items()})
@@ -40,15 +39,15 @@ def held_out(parts: Sequence[Measured], seen: Sequence[Array], strange: Sequence
 
 
 def _by_nearest_models(part: Measured, bound: Array) -> Array:
-    """log(predicted / measured) of layers on one rank by the nearest of other models that the same stack ran in the same version; NaN
-    of others, [n]; `bound`: log of the bound to the latency."""
+    """log(predicted / measured) of layers by the nearest of other models that the same stack ran in the same version, [n]; NaN where there
+    are none; `bound`: log of the bound to the latency."""
     layers = part.launch.layers
     sizes = np.log1p(np.stack([layers.tokens, layers.hidden, layers.inner, layers.topk, layers.experts], axis=1))
     keys = np.stack([layers.sglang, layers.version, layers.kind, np.round(100 * layers.routing)], axis=1)
     _, series = np.unique(keys, axis=0, return_inverse=True)
     error = np.full(len(part), np.nan)
     for each in np.unique(series):
-        mine = np.flatnonzero((series.ravel() == each) & (layers.ranks == 1))
+        mine = np.flatnonzero(series.ravel() == each)
         for model in np.unique(part.model[mine]):
             known, asked = mine[part.model[mine] != model], mine[part.model[mine] == model]
             if known.size >= peers.NEAREST:

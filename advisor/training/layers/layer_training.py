@@ -201,7 +201,10 @@ def fit(parts: Sequence[Measured], tuned: TunedTables, progress: Callable[[str],
     strange = _errors_of_gpus(known)
     x, y = table(known, constants)
     physics = np.split(-y, np.cumsum([len(part) for part in known])[:-1])
-    found = held_out(known, errors, strange, physics)
+    single = [np.flatnonzero(part.launch.layers.ranks == 1) for part in known]
+    own = [part.take(rows) for part, rows in zip(known, single, strict=True)]
+    errors, strange, physics = ([e[rows] for e, rows in zip(of, single, strict=True)] for of in (errors, strange, physics))
+    found = held_out(own, errors, strange, physics)
     progress(f"layers: errors in percent of what was left out: {json.dumps(found)}")
     correction = corrected(x, y, ROUNDS, STEPS)
     versions: dict[str, list[list[float]]] = {}
@@ -211,7 +214,7 @@ def fit(parts: Sequence[Measured], tuned: TunedTables, progress: Callable[[str],
     return LayerModel(
         constants=constants,
         correction=correction,
-        quantiles=_quantiles(known, errors, strange),
+        quantiles=_quantiles(own, errors, strange),
         ran=ran,
         versions=versions,
         held_out=found,
@@ -279,15 +282,14 @@ def hidden_tables(part: Measured, errors: Array) -> NDArray[np.bool_]:
 def _quantiles(parts: Sequence[Measured], seen: Sequence[Array], strange: Sequence[Array]) -> Array:
     """Where the middle four of five errors lie, as logs of measured to predicted: of seen GPUs, then of each that was left out.
 
-    [1 + GPUs, token bins, kinds, 2]. Of GPUs left out the two are as far from zero: which way another one errs is not known.
+    [1 + GPUs, token bins, kinds, 2], of layers on one rank. Of GPUs left out the two are as far from zero: which way another one errs is
+    not known.
     """
-    alone = [np.flatnonzero(part.launch.layers.ranks == 1) for part in parts]
-    bins = [token_bin(part.launch.layers.tokens[rows]) for part, rows in zip(parts, alone, strict=True)]
-    kinds = [part.launch.layers.kind[rows] for part, rows in zip(parts, alone, strict=True)]
-    errors = np.concatenate([-each[rows] for each, rows in zip(seen, alone, strict=True)])
-    out = [_by_bin(errors, np.concatenate(bins), np.concatenate(kinds), (0.1, 0.9))]
-    for each, rows, mine, kind in zip(strange, alone, bins, kinds, strict=True):
-        out.append(_by_bin(np.abs(each[rows]), mine, kind, (0.8, 0.8)) * [-1.0, 1.0])
+    bins = [token_bin(part.launch.layers.tokens) for part in parts]
+    kinds = [part.launch.layers.kind for part in parts]
+    out = [_by_bin(-np.concatenate(seen), np.concatenate(bins), np.concatenate(kinds), (0.1, 0.9))]
+    for each, mine, kind in zip(strange, bins, kinds, strict=True):
+        out.append(_by_bin(np.abs(each), mine, kind, (0.8, 0.8)) * [-1.0, 1.0])
     return np.stack(out)
 
 
