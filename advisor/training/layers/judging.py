@@ -20,7 +20,7 @@ from advisor.training.layers.layer_tables import Measured, choose_launches
 from advisor.training.layers.layer_training import corrected, errors_of_models, fit_time, hidden_tables, read, table, without
 from advisor.training.library_kernels.judging import summed
 
-PER_FILE, TIME_STEPS, ROUNDS, STEPS = 1500, 25, 300, 3000
+PER_FILE, TIME_STEPS, ROUNDS, STEPS = 4000, 25, 300, 3000
 NEWEST = ((False, 2400), (True, 514))
 """Whether it is SGLang's, and the version that is left out."""
 
