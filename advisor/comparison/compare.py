@@ -8,13 +8,11 @@ from pathlib import PurePosixPath
 
 from advisor.advising.targets import Request
 from advisor.comparison.assembling import Options, assemble, chosen_gpus
-from advisor.comparison.changed_files import ChangedFiles, no_longer_readable
-from advisor.comparison.kernels.importers import reached
+from advisor.comparison.changed_files import ChangedFiles, moved_kernels, moved_tables, no_longer_readable
+from advisor.comparison.kernels.importers import launched_elsewhere, reached
 from advisor.comparison.kernels.kernel_source import mentions_triton, parse
-from advisor.comparison.kernels.launchers import launched_elsewhere
 from advisor.comparison.kernels.resources import SPENT, Compiling
 from advisor.comparison.kernels.undefined_names import lost_imports
-from advisor.comparison.moves import moved_kernels, moved_tables
 from advisor.comparison.recorded import Recorded, read_recorded
 from advisor.comparison.settings import FILE_NAME, Settings, matches, read_settings
 from advisor.comparison.tables import named_like_table, table_subject

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from advisor.python_source.decorators import Decorators, last_name
 from advisor.python_source.functions import FunctionReader
+from advisor.python_source.kernel_forms import Decorators, last_name
 from advisor.python_source.literal_values import ConfigLiteral, config_literal
 from advisor.python_source.literals import MAX_ITEMS, NotLiteralError
 from advisor.python_source.surroundings import Place

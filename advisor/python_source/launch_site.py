@@ -6,18 +6,292 @@ from __future__ import annotations
 import ast
 import contextlib
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
 
-from advisor.python_source.around_launch import AroundLaunch
-from advisor.python_source.bindings import Scope
-from advisor.python_source.jit_function import JitFunction
-from advisor.python_source.launch_forms import grid_of
+from advisor.python_source import function_names
+from advisor.python_source.bindings import Scope, bound_by, changed_by, changed_names, is_fixed
+from advisor.python_source.functions import FunctionReader
+from advisor.python_source.jit_function import MISSING, JitFunction
+from advisor.python_source.kernel_forms import grid_of
 from advisor.python_source.literal_values import Symbol
-from advisor.python_source.literals import Allowance, NotLiteralError
+from advisor.python_source.literals import Allowance, NotLiteralError, dotted
 from advisor.python_source.source import SourceFile
-from advisor.python_source.tensor_shapes import DEEPEST, Extent, Stride, element_type, host_descriptor
+from advisor.python_source.stride_use import possible_unit_strides
+from advisor.python_source.surroundings import Inquiry
+from advisor.python_source.tensor_shapes import (
+    DEEPEST,
+    MOST_DIMENSIONS,
+    Extent,
+    Stride,
+    TensorShapes,
+    asked_of,
+    element_type,
+    host_descriptor,
+    whole_of,
+)
+
+Node = TypeVar("Node", bound=ast.AST)
+
+
+class AroundLaunch:
+    """What expressions around one launch are worked out with.
+
+    Args:
+        source: The file of the launch.
+        kernel: What is launched.
+        scopes: The functions and the like around it, the outermost first.
+        call: The launch.
+        num_sms: SMs of the GPU; None: not known.
+        element_bytes: Size of the elements of its tensors; None: not known.
+    """
+
+    def __init__(
+        self,
+        source: SourceFile,
+        kernel: JitFunction,
+        scopes: Sequence[Scope],
+        call: ast.Call,
+        num_sms: int | None,
+        element_bytes: int | None,
+    ) -> None:
+        function = next((each for each in reversed(scopes) if isinstance(each, ast.FunctionDef)), None)
+        self.source, self.kernel, self.call, self.scopes = source, kernel, call, scopes
+        self.surroundings = replace(source.surroundings, num_sms=num_sms, element_bytes=element_bytes)
+        self.shapes = TensorShapes.of(function)
+        inner = function_names.own_names(scopes[scopes.index(function) + 1 :] if function is not None else ())  # lambda BLOCK: ...
+        self.assigned = {name: value for name, value in function_names.assigned(function, call).items() if name not in inner}
+        self.inner = function_names.inner_functions(function)
+        self.own = function_names.own_names(scopes, source.alternatives)
+        self.local = frozenset(function_names.own_names(scopes)) - {p.name for p in kernel.parameters}
+        self.changed = changed_names(scopes[0]) if scopes else set()
+        self.unread: list[ast.expr] = []  # `**options` of which it is not known what they are
+        self.passed = self._passed()
+        self.allowance = Allowance()  # whose time counts for all that is asked of the launch
+        self.following: set[str | Extent] = set()  # names and extents that are being worked out: their own values need them
+        self.defaults = {name: value for name, value in function_names.defaults(function).items() if name not in inner}
+        self.calls = [(name, node) for name, node in self.passed.items() if isinstance(node, ast.Call)]
+        self.asked = {name: asked for name, node in self.passed.items() if (asked := self._asked(node)) is not None}
+        strides = {name for name, asked in self.asked.items() if isinstance(asked, Stride)}
+        self.required = function_names.required(function) - inner
+        self._presumes = False  # that what is required is not None
+        self.innermost = possible_unit_strides(self.kernel.node, strides) & strides if strides else set()
+
+    def _passed(self) -> dict[str, ast.expr]:
+        """What is passed for each parameter; `*x.stride()` is as many arguments as `x` has dimensions, and ends the list where that is
+        not known."""
+        named = {k.arg: k.value for k in self.call.keywords if k.arg}
+        for spread in (k.value for k in self.call.keywords if k.arg is None):
+            items = self._items(spread)
+            named = {**(items or {}), **named}
+            self.unread += [spread] if items is None else []
+        self._count_dimensions(named)
+        positional: list[ast.expr] = []
+        for argument in self.call.args:
+            if not isinstance(argument, ast.Starred):
+                positional.append(argument)
+                continue
+            whole, rank = self._starred(argument)
+            if whole is None or rank is None:
+                break
+            owner, kind = whole
+            positional += [
+                ast.parse(f"{owner}.{kind}({i})" if kind == "stride" else f"{owner}.shape[{i}]", mode="eval").body for i in range(rank)
+            ]
+        return {**dict(zip((p.name for p in self.kernel.parameters), positional, strict=False)), **named}
+
+    def _items(self, spread: ast.expr) -> dict[str, ast.expr] | None:
+        """What `**options` passes after `options = {"BLOCK": 64}` or `options = dict(BLOCK=64)`; None: not known."""
+        if isinstance(spread, ast.Name) and (value := self.assigned.get(spread.id)) is not None and value.lineno < self.call.lineno:
+            nodes = [node for scope in self.scopes[:1] for node in ast.walk(scope)]
+            later = {name for node in nodes if getattr(node, "lineno", 0) > (value.end_lineno or 0) for name in bound_by(node)}
+            used = {node.id for node in ast.walk(value) if isinstance(node, ast.Name)}
+            second = any(isinstance(node, ast.Assign) and dotted(node.value) == spread.id for node in nodes)  # a name to change it by
+            if used.isdisjoint(later) and not second and not any(spread.id in changed_by(node) for node in nodes):
+                spread = value
+        if isinstance(spread, ast.Call) and dotted(spread.func) == "dict" and not spread.args and all(k.arg for k in spread.keywords):
+            return {str(k.arg): k.value for k in spread.keywords}
+        if isinstance(spread, ast.Dict) and all(isinstance(key, ast.Constant) and isinstance(key.value, str) for key in spread.keys):
+            return {str(getattr(key, "value", "")): value for key, value in zip(spread.keys, spread.values, strict=True)}
+        return None
+
+    def _starred(self, argument: ast.Starred) -> tuple[tuple[str, str] | None, int | None]:
+        """Of `*x.stride()`: tensor and kind, and how many arguments it is; None: not known."""
+        whole = whole_of(argument.value)
+        return whole, self.shapes.rank(whole[0]) if whole is not None else None
+
+    def _count_dimensions(self, named: Mapping[str, ast.expr]) -> None:
+        """A tensor whose dimensions are not said, all of whose strides or extents are passed, has as many as there is room for."""
+        stars = [(argument, *self._starred(argument)) for argument in self.call.args if isinstance(argument, ast.Starred)]
+        unknown = [whole for _, whole, rank in stars if rank is None]
+        if len(unknown) != 1 or unknown[0] is None or self.shapes.extents.get(unknown[0][0]):
+            return
+        room = self._positional(named)
+        if room is None:
+            return
+        rank = room - (len(self.call.args) - len(stars)) - sum(rank for _, _, rank in stars if rank is not None)
+        if max(1, self.shapes.fewest.get(unknown[0][0], 0)) <= rank <= MOST_DIMENSIONS:
+            self.shapes.extents[unknown[0][0]] = [[None] * rank]
+
+    def _positional(self, named: Mapping[str, ast.expr]) -> int | None:
+        """How many parameters are passed by position; None: that depends on what cannot be read."""
+        elsewhere = {*named, *self.kernel.heuristics}
+        if self.kernel.autotune is not None:
+            elsewhere |= {name for config in self.kernel.autotune.configs for name in config.parameters}
+        parameters = self.kernel.parameters
+        room = next((i for i, each in enumerate(parameters) if each.name in elsewhere), len(parameters))
+        told = all(each.name in elsewhere or each.default is not MISSING for each in parameters[room:])
+        return room if told and not self.unread and all(each.default is MISSING for each in parameters[:room]) else None
+
+    def _asked(self, node: ast.expr) -> Extent | Stride | None:
+        """The extent or stride that an argument is, also by a name that stands for it."""
+        if isinstance(node, ast.Name) and node.id not in self.shapes.unpacked:
+            node = self.assigned.get(node.id, node)
+        return self.shapes.unpacked.get(node.id) if isinstance(node, ast.Name) else asked_of(node)
+
+    def rank(self, tensor: str) -> int | None:
+        """How many dimensions a tensor has: as the function says, or as many as strides are passed of it; None: not known."""
+        said = self.shapes.rank(tensor)
+        if said is not None or self.shapes.extents.get(tensor):
+            return said  # said in two ways: not known
+        passed = self._strides_of(tensor)
+        count = len(set(passed.values()))
+        if count < 2 or set(passed.values()) != set(range(count)) or self.shapes.fewest.get(tensor, 0) > count:
+            return None
+        return count if self.innermost.issuperset(name for name, index in passed.items() if index == count - 1) else None
+
+    def is_one_of_several(self, tensor: str) -> bool:
+        """Whether a tensor whose dimensions are not known has two or more, so far as not said in two ways."""
+        passed = set(self._strides_of(tensor).values())
+        return not self.shapes.extents.get(tensor) and (len(passed) > 1 or self.shapes.fewest.get(tensor, 0) > 1)
+
+    def _strides_of(self, tensor: str) -> dict[str, int]:
+        """The strides of a tensor that are passed."""
+        return {name: asked.index for name, asked in self.asked.items() if isinstance(asked, Stride) and asked.tensor == tensor}
+
+    def extent(self, asked: Extent, values: Mapping[str, Any], depth: int = 0) -> int | None:
+        """One extent of a tensor: as it is passed for an argument, or as the function says it is."""
+        place = self._place(asked)
+        for name, other in self.asked.items():
+            if isinstance(other, Extent) and self._place(other) == place and isinstance(values.get(name), int):
+                return int(values[name])
+        for node in self.shapes.extent(asked.tensor, asked.index) if depth < DEEPEST else ():
+            with contextlib.suppress(NotLiteralError), self._following(place):
+                value = self.evaluate(node, values, depth + 1)
+                if isinstance(value, int):
+                    return value
+        return None
+
+    def _place(self, asked: Extent) -> Extent:
+        """The same extent of the tensor whose shape this one has, with an index that counts from the front, where the rank is known."""
+        rank = self.rank(asked.tensor)
+        index = asked.index % rank if rank and -rank <= asked.index < rank else asked.index
+        return Extent(self.shapes.root(asked.tensor), index)
+
+    def evaluate(self, node: ast.expr, values: Mapping[str, Any], depth: int = 0) -> Any:
+        """The value of an expression around the launch.
+
+        Raises:
+            NotLiteralError: It cannot be worked out.
+        """
+        if depth == 0:
+            self.allowance = Allowance(until=self.allowance.until)
+        return self.reader(values, depth).evaluate(self.with_extents(node, values, depth))
+
+    def with_extents(self, node: Node, values: Mapping[str, Any], depth: int) -> Node:
+        """The expression, or function, with the extents in it that are known."""
+        around = self
+
+        class Extents(ast.NodeTransformer):
+            def visit(self, node: ast.AST) -> Any:
+                around.allowance.take()
+                if around._presumes and around._asks_whether_there_is(node, values):
+                    assert isinstance(node, ast.Compare)
+                    return ast.copy_location(ast.Constant(value=isinstance(node.ops[0], ast.IsNot)), node)
+                asked = asked_of(node)
+                value = around.extent(asked, values, depth) if isinstance(asked, Extent) else around._as_passed(node, values)
+                return ast.copy_location(ast.Constant(value=value), node) if value is not None else self.generic_visit(_copied(node))
+
+        return node if depth > DEEPEST else Extents().visit(node)
+
+    def _as_passed(self, node: ast.AST, values: Mapping[str, Any]) -> int | None:
+        """What an argument is that the launch is given as the same call, `x.numel()`; None: there is none, or it is not known."""
+        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+            return None
+        given = (values.get(name) for name, other in self.calls if ast.dump(other) == ast.dump(node))
+        return next((value for value in given if type(value) is int), None)
+
+    def _asks_whether_there_is(self, node: ast.AST, values: Mapping[str, Any]) -> bool:
+        """Whether an expression asks if an argument that is required, and of which nothing is given, is None."""
+        if not isinstance(node, ast.Compare) or len(node.ops) != 1 or not isinstance(node.ops[0], (ast.Is, ast.IsNot)):
+            return False
+        asked, none = node.left, node.comparators[0]
+        if not isinstance(asked, ast.Name) or asked.id not in self.required or not (isinstance(none, ast.Constant) and none.value is None):
+            return False
+        return not any(isinstance(each, ast.Name) and each.id == asked.id and name in values for name, each in self.passed.items())
+
+    @contextlib.contextmanager
+    def presuming(self) -> Iterator[None]:
+        """Take arguments that a call of the function around cannot leave out for something other than None."""
+        self._presumes = True
+        try:
+            yield
+        finally:
+            self._presumes = False
+
+    def reader(self, values: Mapping[str, Any], depth: int = 0) -> FunctionReader:
+        """A reader that knows the names around the launch, given values of the kernel's arguments."""
+        made = FunctionReader(self.surroundings, Inquiry(unset=self.source.unset, allowance=self.allowance), values)
+        for name in self.own:  # a name of the function around is not the kernel's argument of the same name, nor the file's
+            made.names[name] = lambda name=name: _unknown(name)
+        for name in self.changed.difference(made.names).intersection(self.source.alternatives):  # CONFIG["BLOCK"] = 128, of the file
+            made.names[name] = lambda name=name: self._as_it_was(name, self.surroundings.outer(made, name))
+        for name, node in (*self.defaults.items(), *self.assigned.items()):
+            made.names[name] = lambda name=name, node=node: self._named(made, name, node, values, depth)
+        for name, asked in self.shapes.unpacked.items():
+            if isinstance(asked, Extent) and depth <= DEEPEST:
+                made.names[name] = lambda name=name, asked=asked: self._unpacked(name, asked, values, depth)
+        for parameter, node in self.passed.items():
+            if isinstance(node, ast.Name) and parameter in values:
+                made.names[node.id] = values[parameter]
+        made.names |= {name: value for name, value in values.items() if name in self.local}  # given by their names there
+        self.allowance.take(len(made.names))  # as many as it takes to make the reader
+        return made
+
+    def _named(self, made: FunctionReader, name: str, node: ast.expr, values: Mapping[str, Any], depth: int) -> Any:
+        with self._following(name):
+            return self._as_it_was(name, made.visit(self.with_extents(node, values, depth + 1)))
+
+    def _as_it_was(self, name: str, value: Any) -> Any:
+        """What a name was given, unless that is a list or the like that the function may change before the launch."""
+        return value if name not in self.changed or is_fixed(value) else _unknown(name)
+
+    @contextlib.contextmanager
+    def _following(self, what: str | Extent) -> Iterator[None]:
+        """Work out a name or an extent, but not in terms of itself: of `x = x.view(-1, d)` it is not followed what x was before."""
+        if what in self.following:
+            raise NotLiteralError(f"{what} is needed to work itself out")
+        self.following.add(what)
+        try:
+            yield
+        finally:
+            self.following.remove(what)
+
+    def _unpacked(self, name: str, asked: Extent, values: Mapping[str, Any], depth: int) -> int:
+        found = self.extent(asked, values, depth + 1)
+        return found if found is not None else _unknown(name)
+
+
+def _unknown(name: str) -> Any:
+    raise NotLiteralError(f"what {name} is where the kernel is launched is not known")
+
+
+def _copied(node: Node) -> Node:
+    """The node with lists of its own, so that what stands below it can be replaced; a whole copy would cost more than what is read."""
+    own = type(node).__new__(type(node))
+    vars(own).update({name: list(value) if isinstance(value, list) else value for name, value in vars(node).items()})
+    return own
 
 
 class LaunchSite:

@@ -8,11 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from advisor.python_source import same_name
 from advisor.python_source.bindings import Scope, arguments, bound_by, own_nodes, scopes_around
 from advisor.python_source.imported import handed_on, imported_file, imported_kernel
 from advisor.python_source.imports import Import, imports_in
-from advisor.python_source.launch_forms import grid_of
+from advisor.python_source.kernel_forms import grid_of, visible_kernels
 from advisor.python_source.launch_site import FoundLaunch, LaunchSite
 from advisor.python_source.literals import dotted
 from advisor.python_source.source import SourceFile
@@ -189,7 +188,7 @@ def launches(source: SourceFile, kernel: str) -> Iterator[tuple[list[Scope], ast
     for name, node in source.launches:
         if name not in names:
             continue
-        if own is not None and own not in same_name.visible(source.tree, several, node.lineno):
+        if own is not None and own not in visible_kernels(source.tree, several, node.lineno):
             continue  # it launches another kernel of the same name
         around = scopes_around(scopes, node)
         if not any(name in _bound(each, source) for each in around):

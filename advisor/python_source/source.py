@@ -11,9 +11,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
-from advisor.python_source import same_name
 from advisor.python_source.bindings import SCOPES, Scope, nodes_of_file, statements_within
-from advisor.python_source.decorators import DEEPEST, Decorators, is_redefined, last_name, layers_of
 from advisor.python_source.functions import FunctionReader
 from advisor.python_source.imports import (
     HANDED_ON,
@@ -30,8 +28,20 @@ from advisor.python_source.imports import (
     stars_of,
 )
 from advisor.python_source.jit_function import JitFunction, read_function
+from advisor.python_source.kernel_forms import (
+    DEEPEST,
+    Decorators,
+    distinct_names,
+    is_redefined,
+    last_name,
+    launched_names,
+    launching_calls,
+    layers_of,
+    named_kernels,
+    nearest_kernel,
+    plain_name,
+)
 from advisor.python_source.kernel_names import called_functions, is_constexpr_function
-from advisor.python_source.launch_forms import launched_names, launching_calls
 from advisor.python_source.literal_values import Constexpr
 from advisor.python_source.literals import NotLiteralError, dotted
 from advisor.python_source.module_names import ModuleNames
@@ -315,7 +325,7 @@ class SourceFile:
         meant = next((node for nodes in self.definitions.values() for node in nodes if node.lineno == self.meant), None)
         for name, nodes in self.definitions.items():
             own = [node for node in nodes if id(node) in outer] or nodes  # the file's name goes before those within functions
-            near = same_name.nearest(self.tree, meant, nodes) if meant is not None and len(nodes) > 1 else None
+            near = nearest_kernel(self.tree, meant, nodes) if meant is not None and len(nodes) > 1 else None
             if meant is not None and (near is not None or name == meant.name):
                 found[name] = meant if name == meant.name else near or meant
             elif len(own) == 1 and not self.module_names.contested(own[0]):
@@ -408,7 +418,7 @@ class SourceFile:
             return self.functions[name]
         if name in self.definitions:
             nodes = self.definitions[name]
-            names = same_name.names(self.tree, nodes) if len(nodes) > 1 else [f"{name}:{nodes[0].lineno}"]
+            names = distinct_names(self.tree, nodes) if len(nodes) > 1 else [f"{name}:{nodes[0].lineno}"]
             choices = " or ".join(f"{self.path.name}::{each}" for each in names)
             remedy = f"{'' if self.backend else 'give --gpu, or '}name the one that is meant: {choices}"
             reason = self.undecided.get(name, f"{name} is in the end no kernel: the file gives the name another value")
@@ -430,15 +440,15 @@ class SourceFile:
         text = next((kernel for kernel in self._applied if text in self.names_of(kernel)), text)
         if text in self.definitions:  # which of several is meant is decided for the target
             return self, text
-        name = same_name.plain_name(text)
+        name = plain_name(text)
         nodes = self.definitions.get(name, [])
-        found = same_name.matching(self.tree, nodes, text)
+        found = named_kernels(self.tree, nodes, text)
         if len(found) == 1:
             return replace(self, meant=found[0].lineno), name
         if not nodes:
             self.kernel(text)  # says which there are
         what = "no kernel of that name there" if not found else f"{len(found)} kernels of that name"
-        raise UsageError(f"{self.path.name}: {what}", text, "one of " + ", ".join(same_name.names(self.tree, nodes)))
+        raise UsageError(f"{self.path.name}: {what}", text, "one of " + ", ".join(distinct_names(self.tree, nodes)))
 
     def constant(self, name: str, asking: FunctionReader | None = None) -> Any:
         """The literal value of a module-level name.

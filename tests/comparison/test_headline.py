@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.comparison.headline import counts, headline
+from advisor.comparison.assembling import counts, headline
 from advisor.comparison.kernels.kernel_notes import SAME
 from advisor.result.comparison_schema import Failure, StaticRow, Subject
 

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import ast
+import sys
+import warnings
+
 from advisor.python_source.source import SourceFile, parse_source
+from advisor.result.comparison_schema import CHANGES, Failure, Subject
+from advisor.result.schema import Finding
 from advisor.system.errors import InputError
 
 LARGEST_SOURCE_BYTES = 1_000_000
@@ -64,3 +70,57 @@ class KeptFiles:
 
 
 _KEPT = KeptFiles(largest_bytes=6_000_000)
+
+
+def is_kernel_source(data: bytes) -> bool:
+    """Whether a file can hold a kernel, and can be parsed."""
+    return mentions_triton(data) and len(data) <= LARGEST_SOURCE_BYTES and _refused(data) is None
+
+
+def broken_source(path: str, change: CHANGES, head: bytes) -> Subject | None:
+    """A kernel file that was Python and no longer is; None where that cannot be said."""
+    if (why := _refused(head)) is None:
+        return None
+    reason = f"{why}, says Python {sys.version_info.major}.{sys.version_info.minor}"
+    return unreadable(
+        path,
+        change,
+        "The file is no longer Python",
+        reason,
+        "correct the syntax; where it is that of a newer Python, compare with that one",
+    )
+
+
+def unreadable(path: str, change: CHANGES, title: str, reason: str, remedy: str) -> Subject:
+    """A file that could be read and no longer can: whatever launches with it is not known any more, and that gates."""
+    issue = Finding(
+        rule="unreadable",
+        severity="error",
+        title=title,
+        evidence=reason,
+        remedy=remedy,
+        scope="kernel" if path.endswith(".py") else "table",
+    )
+    return Subject(
+        kind="file",
+        title=path,
+        path=path,
+        change=change,
+        new_issues=(issue,),
+        failures=(Failure(condition="failed", what="", reason=reason),),
+    )
+
+
+def _refused(data: bytes) -> str | None:
+    """Why Python refuses a file, None where it does not; as bytes, for the file may say its own encoding."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            ast.parse(data)
+    except SyntaxError as error:
+        return f"line {error.lineno}: {error.msg}" if error.lineno else error.msg
+    except ValueError as error:
+        return str(error)
+    except (RecursionError, MemoryError):  # nothing is certain of these
+        return None
+    return None

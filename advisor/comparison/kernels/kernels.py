@@ -27,7 +27,7 @@ from advisor.comparison.settings import KernelSettings, Settings, problem_of
 from advisor.gpus.hardware import GpuSpec
 from advisor.learned.base import Predictor
 from advisor.pipelines.batch import SIZES
-from advisor.python_source.decorators import made_of
+from advisor.python_source.kernel_forms import made_of
 from advisor.python_source.source import SourceFile
 from advisor.python_source.target_questions import BACKENDS
 from advisor.result.comparison_schema import CHANGES, Failure, StaticRow, Subject

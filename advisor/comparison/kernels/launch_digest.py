@@ -13,7 +13,7 @@ from advisor.comparison.kernels.kernel_digest import meaning, without_local_name
 from advisor.comparison.kernels.kernel_version import Launching
 from advisor.python_source.bindings import argument_defaults, arguments, bound_by, changed_by
 from advisor.python_source.jit_function import JitFunction
-from advisor.python_source.launch_forms import grid_of
+from advisor.python_source.kernel_forms import grid_of
 from advisor.python_source.literals import dotted
 from advisor.result.schema import LAUNCH_OPTIONS
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import ast
 import contextlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from advisor.comparison.kernels.kernel_rows import DEFAULT_STAGES, sizes_by_argument
 from advisor.comparison.kernels.kernel_version import KernelVersion
-from advisor.comparison.kernels.typical_sizes import BLOCK, OF_BLOCK, typical_size
 from advisor.comparison.settings import KernelSettings
 from advisor.compiled.compiler.kernel import OPTION_NAMES
 from advisor.compiled.guesses.inference import Guess, guesses
@@ -29,6 +29,49 @@ from advisor.python_source.stride_use import STRIDE_NAME
 from advisor.result.schema import Configuration, Problem
 from advisor.rows.launches import RecordedLaunch
 from advisor.system.errors import AdvisorError
+
+VOCABULARY = re.compile(r"cross_?entropy|vocab|logits?|logprob|ce_loss", re.IGNORECASE)
+"""What a kernel is called whose rows are as long as a vocabulary."""
+ROW = re.compile(
+    r"(n_?|num_?)?(cols?|columns?)|n|(?-i:V)|row_(size|len\w*)|hidden(_(size|dim))?|(model_|d_|input_)?dim|d_model|features?", re.IGNORECASE
+)
+OF_VOCABULARY = 128_256
+"""Tokens of Llama 3 (its model card)."""
+
+BLOCK = re.compile(r"x?block(_?size)?(_x)?", re.IGNORECASE)
+"""A kernel's one block, and `OF_BLOCK` its elements, as tutorials and libraries launch kernels along one dimension."""
+OF_BLOCK = 1_024
+
+_SIZES = tuple(
+    (re.compile(pattern, re.IGNORECASE), size)
+    for pattern, size in (
+        (r"\w*vocab\w*", OF_VOCABULARY),
+        (r"(n_?|num_?|total_?)?(elements?|elems?|numel|size)|numel|xnumel", 2**24),
+        (r"(n_?|num_?|total_?)?(rows?|tokens?)|m|x?_?rows", 8_192),
+        (r"(?-i:[BZ])|(n_?|num_?)?batch(es|_size)?|batchsize", 4),
+        (r"(?-i:[TSL])|sq|sk|n_ctx\w*|(max_?)?(seq|ctx|context)_?(len)?\w*|\w*seq_?lens?\w*|length", 4_096),
+        (r"h_?kv|(n_?|num_?)?(kv_?heads?|heads?_?kv)", 8),
+        (r"(?-i:H_?[QVOqvo]?)|(n_?|num_?)?(q_?)?heads?(_?q)?|heads?_num|nh", 32),
+        (r"(?-i:[KVD])|d[kqv]|d_?head|head_?(dim|size)\w*|hd|dim_?[kqv]|d_?state|dstate", 128),
+    )
+)
+
+
+def typical_size(name: str, kernel: str, others: Iterable[str]) -> int | None:
+    """What a size of a kernel may be; None: the name says nothing of it.
+
+    Args:
+        name: Of a parameter.
+        kernel: The kernel's name.
+        others: Its other parameters: M, N and K of one kernel are those of a product.
+    """
+    if VOCABULARY.search(kernel) and ROW.fullmatch(name):
+        return OF_VOCABULARY
+    if name.upper() in ("M", "N", "K") and {"M", "N", "K"} <= {each.upper() for each in others}:
+        return 4_096
+    found = next((size for pattern, size in _SIZES if pattern.fullmatch(name)), None)
+    return found if found is not None else 4_096 if ROW.fullmatch(name) else None
+
 
 ELEMENT_BYTES = 2
 """Of tensors of which nothing is said: bf16."""

@@ -12,10 +12,10 @@ from advisor.comparison.kernels.importers import located
 from advisor.comparison.kernels.kernel_source import LARGEST_SOURCE_BYTES, parse
 from advisor.comparison.trees.trees import Entry, FileChange, Tree
 from advisor.python_source.bindings import arguments, bound_by, own_nodes, scopes_around
-from advisor.python_source.decorators import last_name
 from advisor.python_source.imported import imported_kernel
 from advisor.python_source.imports import Import, imports_in
 from advisor.python_source.jit_function import JitFunction
+from advisor.python_source.kernel_forms import last_name
 from advisor.python_source.kernel_names import bound_names
 from advisor.python_source.source import SourceFile
 from advisor.result.comparison_schema import Failure, Subject
