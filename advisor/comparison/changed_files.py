@@ -27,8 +27,7 @@ from advisor.comparison.kernels.kernel_version import launched
 from advisor.comparison.kernels.kernels import LARGEST_KERNELS, kernel_subjects
 from advisor.comparison.kernels.resources import Compiling
 from advisor.comparison.kernels.undefined_names import launched_in_vain
-from advisor.comparison.recorded import Recorded
-from advisor.comparison.settings import Settings
+from advisor.comparison.settings import Recorded, Settings
 from advisor.comparison.tables import (
     Fallback,
     fallback_entry,

@@ -13,8 +13,7 @@ from advisor.comparison.kernels.importers import launched_elsewhere, reached
 from advisor.comparison.kernels.kernel_source import mentions_triton, parse
 from advisor.comparison.kernels.resources import SPENT, Compiling
 from advisor.comparison.kernels.undefined_names import lost_imports
-from advisor.comparison.recorded import Recorded, read_recorded
-from advisor.comparison.settings import FILE_NAME, Settings, matches, read_settings
+from advisor.comparison.settings import FILE_NAME, Recorded, Settings, matches, read_recorded, read_settings
 from advisor.comparison.tables import named_like_table, table_subject
 from advisor.comparison.trees import git
 from advisor.comparison.trees.trees import Entry, FileChange, Tree, changes, sized

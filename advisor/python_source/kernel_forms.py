@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from advisor.python_source.bindings import Scope, arguments, bound_by, own_nodes, scopes_around
-from advisor.python_source.imports import module_level
+from advisor.python_source.bindings import Function, Graph, arguments
 from advisor.python_source.literals import dotted
 
 DEEPEST = 6
@@ -86,15 +85,6 @@ def made_of(kernel: str, assigned: Mapping[str, Sequence[ast.expr]]) -> set[str]
     return found
 
 
-def is_redefined(tree: ast.Module, name: str, line: int) -> bool:
-    """Whether a file defines or assigns a name below a line: what was made of it there was made of another function."""
-    later = [node for node in module_level(tree) if node.lineno > line]
-    if any(isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)) and node.name == name for node in later):
-        return True
-    targets = (target for node in later if isinstance(node, ast.Assign) for target in node.targets)
-    return any(isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Store) for each in targets for n in ast.walk(each))
-
-
 RUN = "run"
 """What triton calls for a subscript (`KernelInterface.__getitem__`, Triton 3.6 and 3.9); autotuners and heuristics have it as well."""
 
@@ -122,37 +112,27 @@ _WRAPPERS = ("wrap_triton", "capture_triton")
 """Functions of torch that hand a kernel on for `torch.compile`: `wrap_triton(kernel)[grid](...)`."""
 
 
-def launching_calls(tree: ast.Module) -> list[tuple[str, ast.Call]]:
-    """The calls of a file that launch something, each with what, as it is named there: `kernel`, `module.kernel`."""
-    calls = []
-    for node in ast.walk(tree):
+def launching_calls(graph: Graph) -> Iterator[tuple[str, ast.Call]]:
+    """The calls of a file that launch something, each with what, as it is named there: `kernel`, `module.kernel`; where a function gives
+    such names another, `kernel = fast if small else slow`, once for each of them."""
+    for node in graph.nodes:
         launched = launched_by(node) if isinstance(node, ast.Call) else None
         if isinstance(node, ast.Call) and launched is not None:
-            if isinstance(launched, ast.Call) and len(launched.args) == 1 and (dotted(launched.func) or "").rsplit(".", 1)[-1] in _WRAPPERS:
+            if isinstance(launched, ast.Call) and len(launched.args) == 1 and last_name(launched) in _WRAPPERS:
                 launched = launched.args[0]
             name = dotted(launched)
-            if name is not None:
-                calls.append((name, node))
-    return calls
+            yield from ((each, node) for each in (_meant(graph, name, node) if name is not None else ()))
 
 
-def launched_names(calls: Iterable[tuple[str, ast.Call]], scopes: Sequence[Scope]) -> Iterator[tuple[str, ast.Call]]:
-    """The same calls, as the file names what they launch; where a function gives such names another, `kernel = fast if small else slow`,
-    each of them."""
-    for name, node in calls:
-        yield from ((each, node) for each in _meant(name, scopes_around(scopes, node)))
-
-
-def _meant(name: str, around: Sequence[Scope]) -> list[str]:
+def _meant(graph: Graph, name: str, call: ast.Call) -> list[str]:
     """What a name that is launched stands for by plain assignments of the innermost function that binds it; else the name itself."""
-    for scope in reversed(around):
-        binding = [each for each in own_nodes(scope) if name in bound_by(each)]
-        if name in arguments(scope) or binding:
-            given = [each.value for each in own_nodes(scope) if isinstance(each, ast.Assign) and each.targets[0] in binding]
-            names = [dotted(each) for value in given for each in _choices(value)]
-            plain = [each for each in names if each is not None]
-            return list(dict.fromkeys(plain)) if names and len(plain) == len(names) and len(given) == len(binding) else [name]
-    return [name]
+    scope = next((each for each in reversed(graph.scopes_around(call)) if name in arguments(each) or name in graph.binders(each)), None)
+    binding = graph.binders(scope).get(name, []) if scope is not None else []
+    around = [graph.parent(each) for each in binding]
+    given = [node.value for node, each in zip(around, binding, strict=True) if isinstance(node, ast.Assign) and node.targets[0] is each]
+    names = [dotted(each) for value in given for each in _choices(value)]
+    plain = dict.fromkeys(each for each in names if each is not None)
+    return list(plain) if names and None not in names and len(given) == len(binding) else [name]
 
 
 def _choices(value: ast.expr) -> list[ast.expr]:
@@ -166,9 +146,9 @@ _LINE = re.compile(r"(?P<name>.+):(?P<line>\d{1,9})")
 _OWNERS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
-def distinct_names(tree: ast.Module, nodes: Sequence[ast.FunctionDef]) -> list[str]:
+def distinct_names(graph: Graph, nodes: Sequence[ast.FunctionDef]) -> list[str]:
     """A name for each of several kernels of one name that none of the others has."""
-    qualified = [_qualified(tree, node) for node in nodes]
+    qualified = [_qualified(graph, node) for node in nodes]
     return [text if qualified.count(text) == 1 else f"{node.name}:{node.lineno}" for text, node in zip(qualified, nodes, strict=True)]
 
 
@@ -178,67 +158,35 @@ def plain_name(text: str) -> str:
     return (found["name"] if found else text).rsplit(".", 1)[-1]
 
 
-def named_kernels(tree: ast.Module, nodes: Sequence[ast.FunctionDef], text: str) -> list[ast.FunctionDef]:
+def named_kernels(graph: Graph, nodes: Sequence[ast.FunctionDef], text: str) -> list[ast.FunctionDef]:
     """Those of several kernels of one name that `text` names: by any line from the first decorator on, or by what they stand in."""
     found = _LINE.fullmatch(text)
     asked, line = (found["name"], int(found["line"])) if found else (text, None)
-    return [
-        node
-        for node in nodes
-        if f".{_qualified(tree, node)}".endswith(f".{asked}") and (line is None or _first_line(node) <= line <= _last_line(node))
-    ]
+    return [node for node in nodes if f".{_qualified(graph, node)}".endswith(f".{asked}") and (line is None or _spans_line(node, line))]
 
 
-def nearest_kernel(tree: ast.Module, wanted: ast.FunctionDef, nodes: Sequence[ast.FunctionDef]) -> ast.FunctionDef | None:
+def nearest_kernel(graph: Graph, wanted: ast.FunctionDef, nodes: Sequence[ast.FunctionDef]) -> ast.FunctionDef | None:
     """Of several kernels of one name the one in the same branch or function as `wanted`, or the next around; None: none, or several."""
-    inner = _blocks_to(tree, wanted)[1:]  # in the file's own block the file decides
-    for _, block in reversed(inner):
-        within = [node for node in nodes if any(node is each for statement in block for each in ast.walk(statement))]
+    for block in reversed(graph.blocks(wanted)[1:]):  # in the file's own block the file decides
+        within = [node for node in nodes if block in graph.blocks(node)]
         if within:
             return within[0] if len(within) == 1 else None
     return None
 
 
-def visible_kernels(tree: ast.Module, nodes: Sequence[ast.FunctionDef], line: int) -> list[ast.FunctionDef]:
+def visible_kernels(graph: Graph, nodes: Sequence[ast.FunctionDef], line: int) -> list[ast.FunctionDef]:
     """Those of several kernels of one name that the name can stand for in a line: of the innermost function around it that has any."""
     depths: dict[int, list[ast.FunctionDef]] = {}
     for node in nodes:
-        owners = [owner for owner, _ in _blocks_to(tree, node) if isinstance(owner, (ast.FunctionDef, ast.AsyncFunctionDef))]
-        if not owners or _first_line(owners[-1]) <= line <= _last_line(owners[-1]):
+        owners = [owner for owner in graph.above(node) if isinstance(owner, Function)]
+        if not owners or _spans_line(owners[-1], line):
             depths.setdefault(len(owners), []).append(node)
     return depths[max(depths)] if depths else []
 
 
-def _qualified(tree: ast.Module, node: ast.FunctionDef) -> str:
-    owners = dict.fromkeys(owner for owner, _ in _blocks_to(tree, node) if isinstance(owner, _OWNERS))
-    return ".".join([*(owner.name for owner in owners), node.name])
+def _qualified(graph: Graph, node: ast.FunctionDef) -> str:
+    return ".".join(each.name for each in (*graph.above(node), node) if isinstance(each, _OWNERS))
 
 
-def _first_line(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
-    return min(each.lineno for each in (node, *node.decorator_list))
-
-
-def _last_line(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
-    return node.end_lineno or node.lineno
-
-
-def _blocks_to(tree: ast.Module, node: ast.FunctionDef) -> list[tuple[ast.AST, Sequence[ast.stmt]]]:
-    """The blocks around a function with what they belong to, the file's own first."""
-    found: list[tuple[ast.AST, Sequence[ast.stmt]]] = [(tree, tree.body)]
-    while True:
-        around = next((s for s in found[-1][1] if s.lineno <= node.lineno <= (s.end_lineno or s.lineno) and s is not node), None)
-        inner = next((b for b in _blocks(around) if b[1] and _holds(b[1], node)), None) if around is not None else None
-        if inner is None:
-            return found
-        found.append(inner)
-
-
-def _blocks(statement: ast.stmt) -> Iterator[tuple[ast.AST, Sequence[ast.stmt]]]:
-    for part in ("body", "orelse", "finalbody"):
-        yield statement, getattr(statement, part, ())
-    for handler in (*getattr(statement, "handlers", ()), *getattr(statement, "cases", ())):
-        yield handler, handler.body
-
-
-def _holds(block: Sequence[ast.stmt], node: ast.FunctionDef) -> bool:
-    return block[0].lineno <= node.lineno <= (block[-1].end_lineno or block[-1].lineno)
+def _spans_line(node: Function, line: int) -> bool:
+    return min(each.lineno for each in (node, *node.decorator_list)) <= line <= (node.end_lineno or node.lineno)

@@ -10,8 +10,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from advisor.python_source import function_names
-from advisor.python_source.bindings import Scope, bound_by, changed_by, changed_names, is_fixed
+from advisor.python_source.bindings import (
+    Scope,
+    assigned,
+    bound_by,
+    changed_by,
+    changed_names,
+    defaults,
+    inner_functions,
+    is_fixed,
+    own_names,
+    required,
+)
 from advisor.python_source.functions import FunctionReader
 from advisor.python_source.jit_function import MISSING, JitFunction
 from advisor.python_source.kernel_forms import grid_of
@@ -35,8 +45,45 @@ from advisor.python_source.tensor_shapes import (
 Node = TypeVar("Node", bound=ast.AST)
 
 
-class AroundLaunch:
-    """What expressions around one launch are worked out with.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundLaunch:
+    """A launch and where it stands.
+
+    Attributes:
+        grid: Programs; None: not known.
+        line: Of the launch.
+        text: The grid as it is written.
+        constexprs: Constants that the launch passes, as far as they can be worked out.
+        options: Options that it passes (num_warps, ...), the same.
+        numbers: Values of its other arguments, the same.
+        types: Types of the elements of tensors that it passes, where the function around it says which it makes them of: "int32".
+        strides: Strides that it passes, were its tensors contiguous; None: not known, but not the innermost one, or not known to be it.
+        presumed: Constants that follow where an argument which a call of the function around cannot leave out is not None:
+            `HAS_BIAS=bias is not None`.
+        blocks, shapes: Of tensor descriptors that it passes, where the function around makes them.
+        passed: Whether arguments are given something, by the same, where what the function around says of them is that or None.
+    """
+
+    grid: tuple[int, ...] | None
+    line: int
+    text: str
+    constexprs: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
+    numbers: Mapping[str, Any] = field(default_factory=dict)
+    types: Mapping[str, str] = field(default_factory=dict)
+    strides: Mapping[str, int | None] = field(default_factory=dict)
+    presumed: Mapping[str, bool] = field(default_factory=dict)
+    passed: Mapping[str, bool] = field(default_factory=dict)
+    blocks: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+
+
+_NO_FUNCTION = ast.FunctionDef(name="", args=ast.arguments([], [], None, [], [], None, []), body=[], decorator_list=[])
+"""Stands for the function around a launch at the top of a file."""
+
+
+class LaunchSite:
+    """One launch: what it passes, and what expressions around it are worked out with.
 
     Args:
         source: The file of the launch.
@@ -56,25 +103,25 @@ class AroundLaunch:
         num_sms: int | None,
         element_bytes: int | None,
     ) -> None:
-        function = next((each for each in reversed(scopes) if isinstance(each, ast.FunctionDef)), None)
+        function = next((each for each in reversed(scopes) if isinstance(each, ast.FunctionDef)), _NO_FUNCTION)
         self.source, self.kernel, self.call, self.scopes = source, kernel, call, scopes
         self.surroundings = replace(source.surroundings, num_sms=num_sms, element_bytes=element_bytes)
         self.shapes = TensorShapes.of(function)
-        inner = function_names.own_names(scopes[scopes.index(function) + 1 :] if function is not None else ())  # lambda BLOCK: ...
-        self.assigned = {name: value for name, value in function_names.assigned(function, call).items() if name not in inner}
-        self.inner = function_names.inner_functions(function)
-        self.own = function_names.own_names(scopes, source.alternatives)
-        self.local = frozenset(function_names.own_names(scopes)) - {p.name for p in kernel.parameters}
+        inner = own_names(scopes[scopes.index(function) + 1 :] if function in scopes else ())  # lambda BLOCK: ...
+        self.assigned = {name: value for name, value in assigned(function, call).items() if name not in inner}
+        self.inner = inner_functions(function)
+        self.own = own_names(scopes, source.alternatives)
+        self.local = frozenset(own_names(scopes)) - {p.name for p in kernel.parameters}
         self.changed = changed_names(scopes[0]) if scopes else set()
         self.unread: list[ast.expr] = []  # `**options` of which it is not known what they are
         self.passed = self._passed()
         self.allowance = Allowance()  # whose time counts for all that is asked of the launch
         self.following: set[str | Extent] = set()  # names and extents that are being worked out: their own values need them
-        self.defaults = {name: value for name, value in function_names.defaults(function).items() if name not in inner}
+        self.defaults = {name: value for name, value in defaults(function).items() if name not in inner}
         self.calls = [(name, node) for name, node in self.passed.items() if isinstance(node, ast.Call)]
         self.asked = {name: asked for name, node in self.passed.items() if (asked := self._asked(node)) is not None}
         strides = {name for name, asked in self.asked.items() if isinstance(asked, Stride)}
-        self.required = function_names.required(function) - inner
+        self.required = required(function) - inner
         self._presumes = False  # that what is required is not None
         self.innermost = possible_unit_strides(self.kernel.node, strides) & strides if strides else set()
 
@@ -282,34 +329,6 @@ class AroundLaunch:
         found = self.extent(asked, values, depth + 1)
         return found if found is not None else _unknown(name)
 
-
-def _unknown(name: str) -> Any:
-    raise NotLiteralError(f"what {name} is where the kernel is launched is not known")
-
-
-def _copied(node: Node) -> Node:
-    """The node with lists of its own, so that what stands below it can be replaced; a whole copy would cost more than what is read."""
-    own = type(node).__new__(type(node))
-    vars(own).update({name: list(value) if isinstance(value, list) else value for name, value in vars(node).items()})
-    return own
-
-
-class LaunchSite:
-    """One launch, and what it passes; arguments as those of `AroundLaunch`."""
-
-    def __init__(
-        self,
-        source: SourceFile,
-        kernel: JitFunction,
-        scopes: Sequence[Scope],
-        call: ast.Call,
-        num_sms: int | None,
-        element_bytes: int | None,
-    ) -> None:
-        self.kernel, self.call = kernel, call
-        self.around = AroundLaunch(source, kernel, scopes, call, num_sms, element_bytes)
-        self.passed = self.around.passed
-
     def launch(self, values: Mapping[str, Any], defaults: Mapping[str, Any], options: Sequence[str]) -> FoundLaunch:
         """What is known of the launch; its grid only where it follows from what is known."""
         constants, launched = self.constants(values, options)
@@ -336,7 +355,7 @@ class LaunchSite:
 
     def tells_grid(self, values: Mapping[str, Any], defaults: Mapping[str, Any], options: Sequence[str]) -> bool:
         """Whether the grid follows from what is known."""
-        self.around.allowance = Allowance(until=self.around.allowance.until)
+        self.allowance = Allowance(until=self.allowance.until)
         with contextlib.suppress(NotLiteralError):
             return self.grid({**defaults, **self.constants(values, options)[0], **values}) is not None
         return False
@@ -344,27 +363,29 @@ class LaunchSite:
     def is_for_others(self, values: Mapping[str, Any], constants: Mapping[str, Any], grid: tuple[int, ...]) -> bool:
         """Whether the launch passes other numbers than those that are given, and its grid is the same without these."""
         others = set()
-        for name in values:
-            parameter = self.kernel.parameter(name)
-            if name in self.passed and parameter is not None and not parameter.is_constexpr:
-                with contextlib.suppress(NotLiteralError):
-                    passed = self.around.evaluate(self.passed[name], {n: v for n, v in values.items() if n != name})
-                    others |= {name} if type(passed) is int and passed != values[name] else set()
+        for name in values.keys() & self._passed_as(constants=False).keys():
+            with contextlib.suppress(NotLiteralError):
+                passed = self.evaluate(self.passed[name], {n: v for n, v in values.items() if n != name})
+                others |= {name} if type(passed) is int and passed != values[name] else set()
         with contextlib.suppress(NotLiteralError):
             return bool(others) and self.grid({**constants, **{n: v for n, v in values.items() if n not in others}}) == grid
         return False
+
+    def _passed_as(self, *, constants: bool) -> dict[str, ast.expr]:
+        """What is passed for the kernel's constants, or for its other arguments."""
+        kinds = {each.name for each in self.kernel.parameters if each.is_constexpr is constants}
+        return {name: node for name, node in self.passed.items() if name in kinds}
 
     def constants(self, given: Mapping[str, Any], options: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
         """The constants and options that the launch passes, without those that are given."""
         constants: dict[str, Any] = {}
         launched: dict[str, Any] = {}
         for name, node in self.passed.items():
-            parameter = self.kernel.parameter(name)
-            found = constants if parameter is not None and parameter.is_constexpr else launched if name in options else None
-            if found is None or name in given or isinstance(self.around.asked.get(name), Stride):
+            found = constants if name in self._passed_as(constants=True) else launched if name in options else None
+            if found is None or name in given or isinstance(self.asked.get(name), Stride):
                 continue
             with contextlib.suppress(NotLiteralError):
-                value = self.around.evaluate(node, given)
+                value = self.evaluate(node, given)
                 if isinstance(value, (bool, int, float, str, type(None), Symbol)):
                     found[name] = value
         return constants, launched
@@ -372,24 +393,21 @@ class LaunchSite:
     def presumed(self, told: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, bool]:
         """Flags that are passed and not told, where all that the function around requires is taken to be there."""
         found: dict[str, bool] = {}
-        for name, node in self.passed.items():
-            parameter = self.kernel.parameter(name)
-            if parameter is not None and parameter.is_constexpr and name not in told:
-                with contextlib.suppress(NotLiteralError), self.around.presuming():
-                    value = self.around.evaluate(node, known)
-                    if isinstance(value, bool):
-                        found[name] = value
+        for name, node in self._passed_as(constants=True).items():
+            if name not in told:
+                with contextlib.suppress(NotLiteralError), self.presuming():
+                    value = self.evaluate(node, known)
+                    found |= {name: value} if isinstance(value, bool) else {}
         return found
 
     def tensors(self, known: Mapping[str, Any]) -> dict[str, bool]:
         """Whether arguments of which no value is known are given something rather than None."""
         found: dict[str, bool] = {}
-        for name, node in self.passed.items():
-            parameter = self.kernel.parameter(name)
-            if parameter is not None and not parameter.is_constexpr and name not in known:
+        for name, node in self._passed_as(constants=False).items():
+            if name not in known:
                 asked = ast.Compare(left=node, ops=[ast.IsNot()], comparators=[ast.Constant(value=None)])
-                with contextlib.suppress(NotLiteralError), self.around.presuming():
-                    found[name] = bool(self.around.evaluate(ast.copy_location(asked, node), known))
+                with contextlib.suppress(NotLiteralError), self.presuming():
+                    found[name] = bool(self.evaluate(ast.copy_location(asked, node), known))
         return found
 
     def descriptors(self, known: Mapping[str, Any]) -> tuple[dict[str, tuple[int, ...]], dict[str, tuple[int, ...]]]:
@@ -400,14 +418,14 @@ class LaunchSite:
         blocks: dict[str, tuple[int, ...]] = {}
         shapes: dict[str, tuple[int, ...]] = {}
         for name, node in self.passed.items():
-            made = host_descriptor(self.around.assigned.get(node.id) if isinstance(node, ast.Name) else node)
+            made = host_descriptor(self.assigned.get(node.id) if isinstance(node, ast.Name) else node)
             if made is None:
                 continue
             block = self._sizes(made.block, known)
             if block is not None and set(block) != {1}:
                 blocks[name] = block
             places = [Extent(made.tensor, index) for index in range(len(made.block))] if made.tensor is not None else []
-            of_tensor = [self.around.extent(place, known) for place in places]
+            of_tensor = [self.extent(place, known) for place in places]
             shape = self._sizes(made.shape, known) if made.shape is not None else tuple(size for size in of_tensor if size is not None)
             if shape is not None and len(shape) == len(made.block):
                 shapes[name] = shape
@@ -415,30 +433,26 @@ class LaunchSite:
 
     def _sizes(self, nodes: Sequence[ast.expr], known: Mapping[str, Any]) -> tuple[int, ...] | None:
         """Sizes, all positive; None: one is not known."""
-        found = []
-        for node in nodes:
-            try:
-                found.append(self.around.evaluate(node, known))
-            except NotLiteralError:
-                return None
+        try:
+            found = [self.evaluate(node, known) for node in nodes]
+        except NotLiteralError:
+            return None
         return tuple(found) if all(type(size) is int and size > 0 for size in found) else None
 
     def types(self) -> dict[str, str]:
         """Types of the elements of tensors that are made for the launch: `sizes = torch.tensor(rows, dtype=torch.int32)`."""
-        found = {name: element_type(node, self.around.assigned, self.around.shapes.unpacked) for name, node in self.passed.items()}
+        found = {name: element_type(node, self.assigned, self.shapes.unpacked) for name, node in self.passed.items()}
         return {name: kind for name, kind in found.items() if kind is not None}
 
     def numbers(self, given: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
         """Values of the arguments that are neither constants nor strides, without those that are given; None where it is written so."""
         found: dict[str, Any] = {}
-        for name, node in self.passed.items():
-            parameter = self.kernel.parameter(name)
-            if parameter is None or parameter.is_constexpr or name in given or isinstance(self.around.asked.get(name), Stride):
-                continue
-            with contextlib.suppress(NotLiteralError):
-                value = self.around.evaluate(node, known)
-                if isinstance(value, (bool, int, float)) or (isinstance(node, ast.Constant) and node.value is None):
-                    found[name] = value
+        for name, node in self._passed_as(constants=False).items():
+            if name not in given and not isinstance(self.asked.get(name), Stride):
+                with contextlib.suppress(NotLiteralError):
+                    value = self.evaluate(node, known)
+                    is_number = isinstance(value, (bool, int, float)) or (isinstance(node, ast.Constant) and node.value is None)
+                    found |= {name: value} if is_number else {}
         return found
 
     def strides(self, given: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, int | None]:
@@ -449,21 +463,21 @@ class LaunchSite:
         Otherwise none is taken for the innermost one, but what counts from the end.
         """
         found: dict[str, int | None] = {}
-        self.around.allowance = Allowance(until=self.around.allowance.until)
-        for name, asked in self.around.asked.items():
+        self.allowance = Allowance(until=self.allowance.until)
+        for name, asked in self.asked.items():
             if name in given or not isinstance(asked, Stride):
                 continue
-            rank = self.around.rank(asked.tensor)
+            rank = self.rank(asked.tensor)
             if rank is not None and -rank <= asked.index < rank:
                 inner = range(asked.index % rank + 1, rank)
             elif rank is None and asked.index < 0:
                 inner = range(asked.index + 1, 0)
-            elif rank is None and self.around.is_one_of_several(asked.tensor):
+            elif rank is None and self.is_one_of_several(asked.tensor):
                 found[name] = None
                 continue
             else:
                 continue
-            extents = [self.around.extent(Extent(asked.tensor, index), known) for index in inner]
+            extents = [self.extent(Extent(asked.tensor, index), known) for index in inner]
             found[name] = math.prod(e for e in extents if e is not None) if None not in extents else None
         return found
 
@@ -474,54 +488,32 @@ class LaunchSite:
             NotLiteralError: It cannot be worked out.
         """
         node: ast.expr = grid_of(self.call)
-        self.around.allowance = Allowance(until=self.around.allowance.until)
-        made = self.around.reader(values)
+        self.allowance = Allowance(until=self.allowance.until)
+        made = self.reader(values)
         for _ in range(DEEPEST):
-            if isinstance(node, ast.Name) and isinstance(value := self.around.assigned.get(node.id), ast.Name | ast.Lambda):
+            if isinstance(node, ast.Name) and isinstance(value := self.assigned.get(node.id), ast.Name | ast.Lambda):
                 node = value
-        inner = self.around.inner.get(node.id) if isinstance(node, ast.Name) else None  # def grid(meta): ...
+        inner = self.inner.get(node.id) if isinstance(node, ast.Name) else None  # def grid(meta): ...
         asked = inner.args.args if inner is not None else node.args.args if isinstance(node, ast.Lambda) else None
         if asked is not None:
             if len(asked) != 1:
                 return None
             made.names[asked[0].arg] = dict(values)
         if inner is not None:
-            found = made.follow(self.around.with_extents(inner, values, 0))
+            found = made.follow(self.with_extents(inner, values, 0))
         else:
-            found = made.evaluate(self.around.with_extents(node.body if isinstance(node, ast.Lambda) else node, values, 0))
+            found = made.evaluate(self.with_extents(node.body if isinstance(node, ast.Lambda) else node, values, 0))
         sizes = tuple(found) if isinstance(found, (tuple, list)) else (found,)
         good = 1 <= len(sizes) <= 3 and all(isinstance(n, int) and not isinstance(n, bool) and 0 < n < 2**31 for n in sizes)
         return sizes if good else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FoundLaunch:
-    """A launch and where it stands.
+def _unknown(name: str) -> Any:
+    raise NotLiteralError(f"what {name} is where the kernel is launched is not known")
 
-    Attributes:
-        grid: Programs; None: not known.
-        line: Of the launch.
-        text: The grid as it is written.
-        constexprs: Constants that the launch passes, as far as they can be worked out.
-        options: Options that it passes (num_warps, ...), the same.
-        numbers: Values of its other arguments, the same.
-        types: Types of the elements of tensors that it passes, where the function around it says which it makes them of: "int32".
-        strides: Strides that it passes, were its tensors contiguous; None: not known, but not the innermost one, or not known to be it.
-        presumed: Constants that follow where an argument which a call of the function around cannot leave out is not None:
-            `HAS_BIAS=bias is not None`.
-        blocks, shapes: Of tensor descriptors that it passes, where the function around makes them.
-        passed: Whether arguments are given something, by the same, where what the function around says of them is that or None.
-    """
 
-    grid: tuple[int, ...] | None
-    line: int
-    text: str
-    constexprs: Mapping[str, Any] = field(default_factory=dict)
-    options: Mapping[str, Any] = field(default_factory=dict)
-    numbers: Mapping[str, Any] = field(default_factory=dict)
-    types: Mapping[str, str] = field(default_factory=dict)
-    strides: Mapping[str, int | None] = field(default_factory=dict)
-    presumed: Mapping[str, bool] = field(default_factory=dict)
-    passed: Mapping[str, bool] = field(default_factory=dict)
-    blocks: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+def _copied(node: Node) -> Node:
+    """The node with lists of its own, so that what stands below it can be replaced; a whole copy would cost more than what is read."""
+    own = type(node).__new__(type(node))
+    vars(own).update({name: list(value) if isinstance(value, list) else value for name, value in vars(node).items()})
+    return own

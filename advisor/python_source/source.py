@@ -11,7 +11,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
-from advisor.python_source.bindings import SCOPES, Scope, nodes_of_file, statements_within
+from advisor.python_source.bindings import statements_within
 from advisor.python_source.functions import FunctionReader
 from advisor.python_source.imports import (
     HANDED_ON,
@@ -32,9 +32,7 @@ from advisor.python_source.kernel_forms import (
     DEEPEST,
     Decorators,
     distinct_names,
-    is_redefined,
     last_name,
-    launched_names,
     launching_calls,
     layers_of,
     named_kernels,
@@ -76,13 +74,12 @@ class SourceFile:
         """The file as it is read for a target."""
         if (backend, arch) == (self.backend, self.arch):
             return self
-        return self._others.setdefault((backend, arch), replace(self, backend=backend, arch=arch))
+        return self._others.setdefault((backend, arch), replace(self.at(self.path), backend=backend, arch=arch))
 
     def at(self, path: Path) -> SourceFile:
         """The file as it lies elsewhere, with what its tree alone decides: that is worked out once."""
         found = replace(self, path=path)
-        for name in ("module_names", "imports", "inner_imports", "stars"):
-            vars(found)[name] = getattr(self, name)
+        vars(found)["module_names"] = self.module_names
         return found
 
     @cached_property
@@ -249,20 +246,9 @@ class SourceFile:
         return found, reasons
 
     @cached_property
-    def scopes(self) -> list[Scope]:
-        """What has names of its own."""
-        return [node for node in nodes_of_file(self.tree) if isinstance(node, SCOPES)]
-
-    @cached_property
-    def has_globals(self) -> bool:
-        """Whether functions of it may give its names something else."""
-        return any(isinstance(node, ast.Global) for node in ast.walk(self.tree))
-
-    @cached_property
     def launches(self) -> tuple[tuple[str, ast.Call], ...]:
         """Its calls that launch something, each with what, as the file names it."""
-        calls = launching_calls(self.tree)
-        return tuple(launched_names(calls, self.scopes)) if calls else ()
+        return tuple(launching_calls(self.module_names))
 
     @property
     def plain_functions(self) -> dict[str, ast.FunctionDef]:
@@ -325,7 +311,7 @@ class SourceFile:
         meant = next((node for nodes in self.definitions.values() for node in nodes if node.lineno == self.meant), None)
         for name, nodes in self.definitions.items():
             own = [node for node in nodes if id(node) in outer] or nodes  # the file's name goes before those within functions
-            near = nearest_kernel(self.tree, meant, nodes) if meant is not None and len(nodes) > 1 else None
+            near = nearest_kernel(self.module_names, meant, nodes) if meant is not None and len(nodes) > 1 else None
             if meant is not None and (near is not None or name == meant.name):
                 found[name] = meant if name == meant.name else near or meant
             elif len(own) == 1 and not self.module_names.contested(own[0]):
@@ -418,7 +404,7 @@ class SourceFile:
             return self.functions[name]
         if name in self.definitions:
             nodes = self.definitions[name]
-            names = distinct_names(self.tree, nodes) if len(nodes) > 1 else [f"{name}:{nodes[0].lineno}"]
+            names = distinct_names(self.module_names, nodes) if len(nodes) > 1 else [f"{name}:{nodes[0].lineno}"]
             choices = " or ".join(f"{self.path.name}::{each}" for each in names)
             remedy = f"{'' if self.backend else 'give --gpu, or '}name the one that is meant: {choices}"
             reason = self.undecided.get(name, f"{name} is in the end no kernel: the file gives the name another value")
@@ -442,13 +428,13 @@ class SourceFile:
             return self, text
         name = plain_name(text)
         nodes = self.definitions.get(name, [])
-        found = named_kernels(self.tree, nodes, text)
+        found = named_kernels(self.module_names, nodes, text)
         if len(found) == 1:
             return replace(self, meant=found[0].lineno), name
         if not nodes:
             self.kernel(text)  # says which there are
         what = "no kernel of that name there" if not found else f"{len(found)} kernels of that name"
-        raise UsageError(f"{self.path.name}: {what}", text, "one of " + ", ".join(distinct_names(self.tree, nodes)))
+        raise UsageError(f"{self.path.name}: {what}", text, "one of " + ", ".join(distinct_names(self.module_names, nodes)))
 
     def constant(self, name: str, asking: FunctionReader | None = None) -> Any:
         """The literal value of a module-level name.
@@ -501,7 +487,12 @@ class SourceFile:
         and the kernel's name, which may be imported; None: this is not what the name is."""
         values = self.alternatives.get(name, [])
         layers, called = (layers_of(values[0]) if len(values) == 1 else None) or ([], "")
-        if not called or name in self.definitions or name in self.plain_functions or is_redefined(self.tree, called, values[0].lineno):
+        if (
+            not called
+            or name in self.definitions
+            or name in self.plain_functions
+            or self.module_names.rebound_after(called, values[0].lineno)
+        ):
             return None
         tuning = all(last_name(self._decorators.meant(layer)) in ("autotune", "heuristics") for layer in layers)
         return (layers, called) if tuning else None

@@ -15,7 +15,6 @@ from advisor.comparison.kernels.kernel_digest import behind, leads
 from advisor.comparison.kernels.kernel_source import LARGEST_SOURCE_BYTES, ODD, mentions_triton, parse
 from advisor.comparison.trees import git
 from advisor.comparison.trees.trees import Entry, FileChange, Tree, check_readable, sized
-from advisor.python_source.bindings import nodes_of_file
 from advisor.python_source.imports import MOST_ABOVE, MOST_HANDS, Import
 from advisor.python_source.launch_sites import imported_launches
 from advisor.python_source.module_names import ModuleNames
@@ -70,7 +69,7 @@ def imported_files(
         Whether some that its kernels need were left out: there are more than `LARGEST_IMPORTED`.
     """
     entries = tree.entries()
-    everything = mentioned(source.tree)[0] if whole else ()
+    everything = mentioned(source.module_names)[0] if whole else ()
     known: dict[str, SourceFile | None] = {path: source}
     done: set[tuple[str, str]] = set()
     left_out = []
@@ -197,7 +196,7 @@ def _candidates(tree: Tree, entries: dict[str, Entry], targets: Mapping[str, fro
 
 def taken(source: SourceFile, path: str, targets: Mapping[str, frozenset[str]], paths: Container[str]) -> tuple[str, frozenset[str]]:
     """The first target of which a file imports changed names, and its own names for them; neither: it imports none."""
-    attributes = mentioned(source.tree)[1]
+    attributes = mentioned(source.module_names)[1]
     vias, names = set[str](), set[str]()
     named = (item for imports in (source.imports, source.inner_imports) for items in imports.values() for item in items)
     for item in [*named, *source.stars]:
@@ -214,11 +213,11 @@ def taken(source: SourceFile, path: str, targets: Mapping[str, frozenset[str]], 
 
 
 @lru_cache(maxsize=64)
-def mentioned(tree: ast.Module) -> tuple[Set[str], Mapping[str, Set[str]]]:
+def mentioned(graph: ModuleNames) -> tuple[Set[str], Mapping[str, Set[str]]]:
     """The names in a file, and what is asked of each, at any depth: {"package": {"helpers", "scale"}} of `package.helpers.scale`."""
     names: set[str] = set()
     found: dict[str, set[str]] = {}
-    for node in nodes_of_file(tree):
+    for node in graph.nodes:
         if isinstance(node, ast.Name):
             names.add(node.id)
         asked, root = set[str](), node

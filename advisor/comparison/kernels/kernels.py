@@ -15,15 +15,13 @@ from typing import Any
 
 from advisor.comparison.kernels import resources
 from advisor.comparison.kernels.kernel_digest import meaning, renamed
-from advisor.comparison.kernels.kernel_notes import changed_by_hand, launch_notes, misfits, unread_body
 from advisor.comparison.kernels.kernel_rows import added_in_vain, kernel_row, unread_of
 from advisor.comparison.kernels.kernel_source import ODD
 from advisor.comparison.kernels.kernel_version import KernelVersion, launches_elsewhere, refused, versions
-from advisor.comparison.kernels.launch_digest import ChangedLaunch, changed_launches
+from advisor.comparison.kernels.launch_digest import ChangedLaunch, changed_by_hand, changed_launches, launch_notes, misfits, unread_body
 from advisor.comparison.kernels.one_launch import sizes_to_give
 from advisor.comparison.kernels.undefined_names import undefined_names
-from advisor.comparison.recorded import Recorded, merged, recorded_problems
-from advisor.comparison.settings import KernelSettings, Settings, problem_of
+from advisor.comparison.settings import KernelSettings, Recorded, Settings, merged, problem_of, recorded_problems
 from advisor.gpus.hardware import GpuSpec
 from advisor.learned.base import Predictor
 from advisor.pipelines.batch import SIZES

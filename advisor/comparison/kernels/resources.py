@@ -16,10 +16,9 @@ from typing import Any
 import numpy as np
 
 from advisor.advising.of_compiled import compiled_report
-from advisor.comparison.kernels.guards import Touched, of_stores, touched
 from advisor.comparison.kernels.kernel_digest import own_tree
 from advisor.comparison.kernels.kernel_version import KernelVersion
-from advisor.comparison.kernels.one_launch import both_launches, closest, with_guess
+from advisor.comparison.kernels.one_launch import Touched, both_launches, closest, of_stores, touched, with_guess
 from advisor.comparison.settings import KernelSettings
 from advisor.comparison.static import static_row
 from advisor.compiled.analysis import kernel_analysis

@@ -11,7 +11,7 @@ from pathlib import PurePosixPath
 from advisor.comparison.kernels.importers import located
 from advisor.comparison.kernels.kernel_source import LARGEST_SOURCE_BYTES, parse
 from advisor.comparison.trees.trees import Entry, FileChange, Tree
-from advisor.python_source.bindings import arguments, bound_by, own_nodes, scopes_around
+from advisor.python_source.bindings import arguments
 from advisor.python_source.imported import imported_kernel
 from advisor.python_source.imports import Import, imports_in
 from advisor.python_source.jit_function import JitFunction
@@ -86,7 +86,7 @@ def _always_read(function: ast.FunctionDef) -> Iterator[ast.Name]:
 def launched_in_vain(source: SourceFile, kernel: str) -> int | None:
     """The first line in which a file launches a kernel that nothing in it defines; None: there is none, or that is not certain."""
     for name, call in source.launches:
-        known = _defined(source, scopes_around(source.scopes, call)) if name == kernel else None
+        known = _defined(source, source.module_names.scopes_around(call)) if name == kernel else None
         if known is not None and name not in known:
             return call.lineno
     return None
@@ -95,19 +95,19 @@ def launched_in_vain(source: SourceFile, kernel: str) -> int | None:
 def _defined(source: SourceFile, scopes: Sequence[ast.AST]) -> set[str] | None:
     """All names that may be defined where a function within scopes reads them; None: that is not known."""
     others: Sequence[SourceFile | None] = [source.imported(star) for star in source.stars if not star.is_triton]
-    nodes = list(ast.walk(source.tree))
+    graph = source.module_names
     if (source.stars and len(others) < len(source.stars)) or None in others:
         return None
-    if any(isinstance(node, ast.Name) and node.id in WRITE_GLOBALS for node in nodes):
+    if WRITE_GLOBALS & _used(source):
         return None
-    names = {name for node in own_nodes(source.tree) for name in bound_by(node)} | set(dir(builtins)) | set(source.values)
-    names |= {name for node in nodes if isinstance(node, ast.Global) for name in node.names}
+    names = {*graph.binders(source.tree), *dir(builtins), *source.values}
+    names |= {name for node in graph.nodes if isinstance(node, ast.Global) for name in node.names}
     for scope in scopes:
-        names |= arguments(scope) | {name for node in own_nodes(scope) for name in bound_by(node)}
+        names |= {*arguments(scope), *graph.binders(scope)}
     for other in others:
         if other is None or other.stars:
             return None
-        names |= {name for node in own_nodes(other.tree) for name in bound_by(node)}
+        names |= _names(other)
     return names
 
 
@@ -212,11 +212,11 @@ def _failing(path: str, gone: Sequence[tuple[int, str, str]], *, unchanged: bool
 
 
 def _names(source: SourceFile) -> frozenset[str]:
-    return frozenset(name for node in own_nodes(source.tree) for name in bound_by(node))
+    return frozenset(source.module_names.binders(source.tree))
 
 
 def _used(source: SourceFile) -> set[str]:
-    return {node.id for node in ast.walk(source.tree) if isinstance(node, ast.Name)}
+    return {node.id for node in source.module_names.nodes if isinstance(node, ast.Name)}
 
 
 def _parsed(tree: Tree, entry: Entry) -> SourceFile | None:
