@@ -20,7 +20,7 @@ from advisor.comparison.kernels.kernel_source import (
     broken_source,
     is_kernel_source,
     mentions_triton,
-    parse,
+    parsed,
     unreadable,
 )
 from advisor.comparison.kernels.kernel_version import launched
@@ -38,7 +38,7 @@ from advisor.comparison.tables import (
     version_folders,
 )
 from advisor.comparison.trees import git
-from advisor.comparison.trees.trees import LARGEST_FILE_BYTES, Entry, FileChange, FolderTree, RevisionTree, Tree
+from advisor.comparison.trees.trees import LARGEST_FILE_BYTES, Entry, FileChange, FolderTree, RevisionTree, Tree, check_readable
 from advisor.gpus.hardware import GpuSpec
 from advisor.learned.base import Predictor
 from advisor.measurement.measured_rows import read_measured
@@ -47,7 +47,7 @@ from advisor.rendering.comparison_words import AUDITED
 from advisor.result import result_json
 from advisor.result.comparison_schema import Failure, Subject
 from advisor.result.schema import Finding
-from advisor.system.errors import AdvisorError, InputError
+from advisor.system.errors import InputError
 from advisor.tables.names import TableName, is_table_name, parse_table_name
 
 
@@ -129,15 +129,7 @@ def _kernels(tree: Tree, entry: Entry | None) -> dict[str, ast.FunctionDef | Non
 
     There are none where the file cannot be read, which its comparison tells.
     """
-    if entry is None or entry.kind != "file" or entry.size_bytes > LARGEST_SOURCE_BYTES:
-        return {}
-    try:
-        data = tree.read(entry)
-        source = parse(data, entry.path) if mentions_triton(data) else None
-    except git.PartialCloneError:
-        raise
-    except AdvisorError:
-        return {}
+    source = parsed(tree, entry, kernels=True) if entry is not None else None
     if source is None:
         return {}
     return dict.fromkeys(source.definitions) | {name: source.definitions[name][-1] for name in launched(source)}
@@ -257,44 +249,48 @@ class ChangedFiles:
         """The kernels of a file, with the files that launch them."""
         came = self.moved.came.get(change.path, {})
         left = self.moved.left.get(change.base.path, frozenset()) if change.base is not None else frozenset()
-        with tempfile.TemporaryDirectory(prefix="advisor-compare-") as folder:
-            before, after = Reading(self.base, Path(folder, "base")), Reading(self.head, Path(folder, "head"))
-            sources = [reading.kernels(entry) for reading, entry in ((before, change.base), (after, change.head))]
-            files = {entry.path: before.kernels(entry) for entry in {origin.entry for origin in came.values()}}
-            origins = {
-                name: (origin.entry.path, source, origin.name)
-                for name, origin in came.items()
-                if (source := files[origin.entry.path]) is not None
-            }
-            if not any(sources):
-                return []
-            former = {entry.path for entry in (*(each.entry for each in came.values()), change.base) if entry is not None}
-            launchers = (self._launchers(before, self.launched.base, former), self._launchers(after, self.launched.head, {change.path}))
-            found = kernel_subjects(
-                change.path,
-                change.word,
-                sources[0],
-                sources[1],
-                settings=self.settings,
-                gpus=self.gpus,
-                predictor=self.predictor,
-                compiling=self.compiling,
-                recorded=self.recorded,
-                origins=origins,
-                left=left,
-                launchers=launchers,
-                importing=self.importing,
-                renamed_only=self.renamed,
-            )
-            found = [self._still_launched(each, after, change.head) for each in found]
-            left_out = before.left_out or after.left_out
-            note = (f"Its kernels need more than {LARGEST_IMPORTED} other files: the rest was not read.",) if left_out else ()
-            return [replace(cleaned, notes=(*note, *cleaned.notes)) for each in found for cleaned in (_without_folder(each, folder),)]
+        before, after = Reading(self.base), Reading(self.head)
+        sources = [self._kernel_file(reading, entry) for reading, entry in ((before, change.base), (after, change.head))]
+        files = {entry.path: self._kernel_file(before, entry) for entry in {origin.entry for origin in came.values()}}
+        origins = {
+            name: (origin.entry.path, source, origin.name)
+            for name, origin in came.items()
+            if (source := files[origin.entry.path]) is not None
+        }
+        if not any(sources):
+            return []
+        former = {entry.path for entry in (*(each.entry for each in came.values()), change.base) if entry is not None}
+        found = kernel_subjects(
+            change.path,
+            change.word,
+            sources[0],
+            sources[1],
+            settings=self.settings,
+            gpus=self.gpus,
+            predictor=self.predictor,
+            compiling=self.compiling,
+            recorded=self.recorded,
+            origins=origins,
+            left=left,
+            launchers=(_launchers(before, self.launched.base, former), _launchers(after, self.launched.head, {change.path})),
+            importing=self.importing,
+            renamed_only=self.renamed,
+        )
+        left_out = before.left_out or after.left_out
+        note = (f"Its kernels need more than {LARGEST_IMPORTED} other files: the rest was not read.",) if left_out else ()
+        return [replace(each, notes=(*note, *each.notes)) for each in (self._still_launched(each, sources[1]) for each in found)]
 
-    def _still_launched(self, subject: Subject, reading: Reading, entry: Entry | None) -> Subject:
+    def _kernel_file(self, reading: Reading, entry: Entry | None) -> SourceFile | None:
+        """A file that may hold kernels; None where there is none, or it holds none."""
+        if entry is None:
+            return None
+        check_readable(entry, LARGEST_SOURCE_BYTES)
+        return reading.file(entry) if mentions_triton(reading.tree.read(entry)) else None
+
+    def _still_launched(self, subject: Subject, head: SourceFile | None) -> Subject:
         """A kernel that is gone, with the failure that its file launches it all the same, where it does."""
         kernel = subject.title.rpartition("::")[2]
-        line = launched_in_vain(reading.file(entry), kernel) if entry is not None and subject.change == "removed" else None
+        line = launched_in_vain(head, kernel) if head is not None and subject.change == "removed" else None
         if line is None:
             return subject
         reason = f"NameError as soon as it is launched: line {line} launches {kernel}, which nothing defines any more"
@@ -309,17 +305,11 @@ class ChangedFiles:
         failure = Failure(condition="failed", what="", reason=reason)
         return replace(subject, failures=(*subject.failures, failure), new_issues=(*subject.new_issues, issue))
 
-    def _launchers(self, reading: Reading, launchers: Launchers, paths: Collection[str]) -> list[tuple[str, SourceFile]]:
-        """The files that launch kernels of others in these paths, each with its path."""
-        found = []
-        for entry in dict.fromkeys(entry for path in sorted(paths) for entry in launchers.get(path, ())):
-            try:
-                source = reading.launches(entry, whole=True)
-            except git.PartialCloneError:
-                source = reading.launches(entry, whole=False)  # which was read to find it
-            if source is not None:
-                found.append((entry.path, source))
-        return found
+
+def _launchers(reading: Reading, launchers: Launchers, paths: Collection[str]) -> list[tuple[str, SourceFile]]:
+    """The files that launch kernels of others in these paths, each with its path."""
+    entries = dict.fromkeys(entry for path in sorted(paths) for entry in launchers.get(path, ()))
+    return [(entry.path, reading.file(entry, lenient=True)) for entry in entries]
 
 
 def no_longer_readable(base: Tree, head: Tree, change: FileChange) -> Subject | None:
@@ -354,24 +344,3 @@ def _is_table(data: bytes, path: str) -> bool:
     with tempfile.TemporaryDirectory(prefix="advisor-compare-") as folder:
         version = read_version(data, path, Path(folder))
     return version is not None and version.table is not None
-
-
-def _without_folder(subject: Subject, folder: str) -> Subject:
-    """The subject with the temporary folder taken out of its texts."""
-
-    def clean(text: str) -> str:
-        for side in ("base", "head"):
-            text = text.replace(f"{folder}/{side}/", "")
-        return text
-
-    def cleaned(finding: Finding) -> Finding:
-        return replace(finding, source_file=clean(finding.source_file)) if finding.source_file is not None else finding
-
-    rows = tuple(replace(row, reason=clean(row.reason)) for row in subject.resources)
-    static = tuple(
-        replace(row, new_findings=tuple(map(cleaned, row.new_findings)), cured_findings=tuple(map(cleaned, row.cured_findings)))
-        for row in subject.static
-    )
-    failures = tuple(replace(each, reason=clean(each.reason)) for each in subject.failures)
-    issues = tuple(replace(each, evidence=clean(each.evidence)) for each in subject.new_issues)
-    return replace(subject, notes=tuple(map(clean, subject.notes)), static=static, resources=rows, failures=failures, new_issues=issues)

@@ -186,10 +186,9 @@ def _settings(base: Tree, head: Tree) -> tuple[Settings, list[str]]:
 def _defines(tree: Tree, entry: Entry, name: str) -> bool:
     """Whether a file holds a kernel; also where it cannot be read or parsed, so that nobody can say it does not."""
     try:
-        source = parse(tree.read(entry), entry.path)
+        return name in parse(tree.read(entry), entry.path).definitions
     except AdvisorError:
         return True
-    return source is not None and name in source.definitions
 
 
 def _recorded(base: Tree, head: Tree, options: Options, settings: Settings, warnings: list[str]) -> Recorded:

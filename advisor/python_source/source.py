@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import io
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -51,6 +51,10 @@ MAX_FILE_BYTES = 8_000_000
 JIT_DECORATORS = ("triton.jit", "jit", "triton.runtime.jit", "triton.jit.jit")
 
 
+Finder = Callable[[Path, Import], "SourceFile | None"]
+"""Gives the file that an import of the file at a path leads to; None: there is none that can be read."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class SourceFile:
     """A parsed file.
@@ -69,16 +73,21 @@ class SourceFile:
     backend: str | None = None
     arch: int | str | None = None
     meant: int | None = None
+    find: Finder | None = field(default=None, repr=False)  # what finds the files that it imports; None: the disk
 
     def on(self, backend: str | None, arch: int | str | None = None) -> SourceFile:
         """The file as it is read for a target."""
         if (backend, arch) == (self.backend, self.arch):
             return self
-        return self._others.setdefault((backend, arch), replace(self.at(self.path), backend=backend, arch=arch))
+        return self._others.setdefault((backend, arch), self._with(backend=backend, arch=arch))
 
-    def at(self, path: Path) -> SourceFile:
-        """The file as it lies elsewhere, with what its tree alone decides: that is worked out once."""
-        found = replace(self, path=path)
+    def found_by(self, find: Finder) -> SourceFile:
+        """The file as one whose imports are looked for in another way than beside it on the disk."""
+        return self._with(find=find)
+
+    def _with(self, **changes: Any) -> SourceFile:
+        """The file with other attributes, and what its tree alone decides: that is worked out once."""
+        found = replace(self, **changes)
         vars(found)["module_names"] = self.module_names
         return found
 
@@ -121,6 +130,9 @@ class SourceFile:
         recorded = next(
             (path for path, tail in tails.items() if tail[-len(parts) :] == ends[0] or tail[-len(parts) - 1 :] == ends[1]), None
         )
+        if self.find is not None:
+            other = self.find(self.path, item)
+            return other.on(self.backend, self.arch) if other is not None else None
         try:
             if recorded is not None:
                 found = replace(parse_source(self.siblings[recorded], recorded), siblings=self.siblings, values=self.values)

@@ -5,14 +5,13 @@ from __future__ import annotations
 
 import ast
 import re
-import tempfile
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path, PurePosixPath
 
-from advisor.comparison.kernels.kernel_digest import behind, leads
-from advisor.comparison.kernels.kernel_source import LARGEST_SOURCE_BYTES, ODD, mentions_triton, parse
+from advisor.comparison.kernels.kernel_digest import leads
+from advisor.comparison.kernels.kernel_source import LARGEST_SOURCE_BYTES, ODD, parse, parsed
 from advisor.comparison.trees import git
 from advisor.comparison.trees.trees import Entry, FileChange, Tree, check_readable, sized
 from advisor.python_source.imports import MOST_ABOVE, MOST_HANDS, Import
@@ -44,73 +43,6 @@ def _places(folder: str, module: str, level: int) -> tuple[str, ...]:
     parts = module.split(".") if module else []
     wholes = [start.joinpath(*parts) for start in starts]
     return tuple(place for whole in wholes for place in ((f"{whole}.py",) if parts else ()) + (str(whole / "__init__.py"),))
-
-
-def imported_files(
-    tree: Tree,
-    source: SourceFile,
-    path: str,
-    write: Callable[[Entry, bytes], None],
-    launched: Collection[str] | None = None,
-    *,
-    whole: bool = True,
-) -> bool:
-    """Hand every file that is needed for what a file imports to `write`, those that its kernels need first.
-
-    Args:
-        tree: Where the files are.
-        source: The file that imports them.
-        path: Its path in the tree.
-        write: Where they go.
-        launched: What it launches, as it names that (`kernel`, `module.kernel`): goes first in place of its kernels.
-        whole: Whether to go on to the rest.
-
-    Returns:
-        Whether some that its kernels need were left out: there are more than `LARGEST_IMPORTED`.
-    """
-    entries = tree.entries()
-    everything = mentioned(source.module_names)[0] if whole else ()
-    known: dict[str, SourceFile | None] = {path: source}
-    done: set[tuple[str, str]] = set()
-    left_out = []
-    asked_of: dict[str, set[str]] = {}  # names of the file: attributes
-    for name in launched or ():
-        root, *attributes = name.split(".")
-        asked_of.setdefault(root, set()).update(attributes)
-    first = frozenset(source.definitions if launched is None else asked_of)
-    for names in (first, frozenset({*everything, *source.imports})) if whole else (first,):
-        waiting = [(path, names)]
-        left_out.append(False)
-        while waiting:
-            here, asked = waiting.pop(0)
-            fresh = {name for name in asked if (here, name) not in done}
-            done |= {(here, name) for name in fresh}
-            file = known[here]
-            _, imports = behind(file, fresh) if file is not None else ([], {})
-            further = asked_of if here == path else {}
-            for led, wanted in (each for item, named in imports.items() for each in leads(item, named | further.get(item.alias, set()))):
-                target = located(entries, here, led)
-                if target is None or entries[target].kind != "file":
-                    continue
-                if target not in known:
-                    if len(known) > LARGEST_IMPORTED:
-                        left_out[-1] = True
-                        continue
-                    known[target] = None
-                    entry = tree.sized([entries[target]])[0]
-                    if entry.size_bytes <= LARGEST_SOURCE_BYTES:
-                        data = tree.read(entry)
-                        write(entry, data)
-                        known[target] = _parsed(data, target)
-                waiting.append((target, wanted))
-    return left_out[0]
-
-
-def _parsed(data: bytes, path: str) -> SourceFile | None:
-    try:
-        return parse(data, path)
-    except AdvisorError:
-        return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,8 +83,7 @@ def reached(base: Tree, head: Tree, changes: Sequence[FileChange]) -> Reached:
         room = LARGEST_IMPORTERS - len(sources)
         unread |= {entry.path for entry in fresh[room:]}
         head.fetch(fresh[:room])
-        for entry in head.sized(fresh[:room]):
-            sources[entry.path] = _parsed(head.read(entry), entry.path) if entry.size_bytes <= LARGEST_SOURCE_BYTES else None
+        sources |= {entry.path: parsed(head, entry) for entry in fresh[:room]}
         came: dict[str, frozenset[str]] = {}
         for path in candidates:
             source = sources.get(path)
@@ -172,8 +103,7 @@ def _changed(change: FileChange, base: Tree, head: Tree) -> frozenset[str]:
     """The names of a changed file that may mean something else now."""
     versions: list[ModuleNames | None] = []
     for tree, entry in ((base, change.base), (head, change.head)):
-        readable = entry is not None and entry.kind == "file" and tree.sized([entry])[0].size_bytes <= LARGEST_SOURCE_BYTES
-        source = _parsed(tree.read(entry), change.path) if entry is not None and readable else None
+        source = parsed(tree, entry) if entry is not None else None
         versions.append(source.module_names if source is not None else None)
     return changed_names(*versions)
 
@@ -326,90 +256,62 @@ def _is_source(entry: Entry) -> bool:
 
 def _launchers(tree: Tree, entries: Sequence[Entry]) -> dict[str, list[Entry]]:
     found: dict[str, list[Entry]] = {}
-    with tempfile.TemporaryDirectory(prefix="advisor-compare-") as folder:
-        reading = Reading(tree, Path(folder))
-        for entry in entries:
-            if LAUNCH.search(tree.read(entry)):
-                for path in _launched_by(reading, entry):
-                    found.setdefault(path, []).append(entry)
+    reading = Reading(tree)
+    for entry in entries:
+        for path in _launched_by(reading, entry) if LAUNCH.search(tree.read(entry)) else ():
+            found.setdefault(path, []).append(entry)
     return found
 
 
 def _launched_by(reading: Reading, entry: Entry) -> list[str]:
     """The paths of the files whose kernels a file launches."""
     try:
-        source = reading.launches(entry, whole=False)
-        files = [file for file, *_ in imported_launches(source)] if source is not None else []
+        found = dict.fromkeys(file.path.as_posix() for file, *_ in imported_launches(reading.file(entry)))
     except git.PartialCloneError:
         raise
     except (AdvisorError, *ODD):  # told where the file itself is compared
         return []
-    places = dict.fromkeys(file.path for file in files if file.path.is_relative_to(reading.folder))
-    return [place.relative_to(reading.folder).as_posix() for place in places]
+    return [path for path in found if path in reading.tree.entries()]
 
 
-@dataclass(slots=True)
 class Reading:
-    """Reads files of one tree into a folder."""
+    """Reads files of one tree, and what they import from others of it, as far as that is asked for.
 
-    tree: Tree
-    folder: Path
-    left_out: bool = False  # whether files that kernels need were
-    _written: set[str] = field(default_factory=set)  # paths: most files import what others do
-
-    def kernels(self, entry: Entry | None) -> SourceFile | None:
-        """A file with what its kernels need; None where there is none, or it holds no kernel."""
-        if entry is None:
-            return None
-        check_readable(entry, LARGEST_SOURCE_BYTES)
-        data = self.tree.read(entry)
-        if not mentions_triton(data):
-            return None
-        source = parse(data, entry.path)
-        assert source is not None
-        self.left_out |= imported_files(self.tree, source, entry.path, self._write)
-        return source.at(placed(self.folder, entry.path))
-
-    def file(self, entry: Entry) -> SourceFile:
-        """A file by itself, without what it imports."""
-        check_readable(entry, LARGEST_SOURCE_BYTES)
-        source = parse(self.tree.read(entry), entry.path)
-        assert source is not None
-        return source
-
-    def launches(self, entry: Entry, *, whole: bool) -> SourceFile | None:
-        """A file that may launch kernels of others; None where it launches nothing.
-
-        Args:
-            entry: The file.
-            whole: Whether to read all that it imports, and not only what leads to what it launches.
-        """
-        source = self.file(entry)
-        names = {name for name, _ in source.launches} - set(source.definitions)
-        if not names:
-            return None
-        return self._with_imports(source, entry, names, whole=whole)
-
-    def _with_imports(self, source: SourceFile, entry: Entry, names: set[str], *, whole: bool) -> SourceFile:
-        imported_files(self.tree, source, entry.path, self._write, names, whole=whole)
-        return source.at(placed(self.folder, entry.path))
-
-    def _write(self, entry: Entry, data: bytes) -> None:
-        if entry.path in self._written:
-            return
-        self._written.add(entry.path)
-        place = placed(self.folder, entry.path)
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_bytes(data)
-
-
-def placed(folder: Path, path: str) -> Path:
-    """Where a path of a tree is written to, below `folder`.
-
-    Raises:
-        InputError: The path would lead out of it.
+    Attributes:
+        left_out: Whether files that they import were left out: there are more than `LARGEST_IMPORTED` for each that is read.
     """
-    parts = PurePosixPath(path).parts
-    if not parts or path.startswith("/") or any(part in ("..", "") or len(part.encode("utf-8", "surrogateescape")) > 250 for part in parts):
-        raise InputError("not a path inside the tree", path)
-    return folder.joinpath(*parts)
+
+    def __init__(self, tree: Tree) -> None:
+        self.tree, self.left_out = tree, False
+        self._room, self._known = 0, set[str]()
+        self._kept = lru_cache(maxsize=64)(self._read)
+
+    def file(self, entry: Entry, *, lenient: bool = False) -> SourceFile:
+        """A file; `lenient`: what it imports and a partial clone lacks counts as not there.
+
+        Raises:
+            InputError: It cannot be read, or is not Python.
+        """
+        check_readable(entry, LARGEST_SOURCE_BYTES)
+        self._room += LARGEST_IMPORTED
+        return parse(self.tree.read(entry), entry.path).found_by(partial(self._imported, lenient))
+
+    def _read(self, entry: Entry, lenient: bool) -> SourceFile | None:
+        try:
+            source = parsed(self.tree, entry)
+        except git.PartialCloneError:
+            if not lenient:
+                raise
+            return None
+        return source.found_by(partial(self._imported, lenient)) if source is not None else None
+
+    def _imported(self, lenient: bool, path: Path, item: Import) -> SourceFile | None:
+        entries = self.tree.entries()
+        entry = entries.get(located(entries, path.as_posix(), item) or "")
+        if entry is None or entry.kind != "file":
+            return None
+        if entry.path not in self._known and len(self._known) >= self._room:
+            self.left_out = True
+            return None
+        self._known.add(entry.path)
+        return self._kept(entry, lenient)

@@ -6,10 +6,12 @@ import ast
 import sys
 import warnings
 
+from advisor.comparison.trees.git import PartialCloneError
+from advisor.comparison.trees.trees import Entry, Tree
 from advisor.python_source.source import SourceFile, parse_source
 from advisor.result.comparison_schema import CHANGES, Failure, Subject
 from advisor.result.schema import Finding
-from advisor.system.errors import InputError
+from advisor.system.errors import AdvisorError, InputError
 
 LARGEST_SOURCE_BYTES = 1_000_000
 """No kernel file is that long, and parsing takes some fifty times its size in memory."""
@@ -23,17 +25,31 @@ def mentions_triton(data: bytes | None) -> bool:
     return data is not None and b"triton" in data and b"jit" in data
 
 
-def parse(data: bytes | None, path: str) -> SourceFile | None:
+def parse(data: bytes, path: str) -> SourceFile:
     """The file, parsed.
 
     Raises:
         InputError: It is too large, or is not Python.
     """
-    if data is None:
-        return None
     if len(data) > LARGEST_SOURCE_BYTES:
         raise InputError(f"{path}: too large to be parsed", f"{len(data):,} bytes", f"at most {LARGEST_SOURCE_BYTES:,} bytes")
     return _KEPT.parsed(data, path)
+
+
+def parsed(tree: Tree, entry: Entry, *, kernels: bool = False) -> SourceFile | None:
+    """A file of a tree, parsed; None: it is no file, too large, or not Python, or can hold no kernel where `kernels` are asked for.
+
+    Raises:
+        PartialCloneError: It is not on this machine.
+    """
+    try:
+        entry = tree.sized([entry])[0]
+        data = tree.read(entry) if entry.kind == "file" and entry.size_bytes <= LARGEST_SOURCE_BYTES else None
+        return parse(data, entry.path) if data is not None and (not kernels or mentions_triton(data)) else None
+    except PartialCloneError:
+        raise
+    except AdvisorError:
+        return None
 
 
 class KeptFiles:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from advisor.comparison.kernels.importers import located
-from advisor.comparison.kernels.kernel_source import LARGEST_SOURCE_BYTES, parse
+from advisor.comparison.kernels.kernel_source import parsed
 from advisor.comparison.trees.trees import Entry, FileChange, Tree
 from advisor.python_source.bindings import arguments
 from advisor.python_source.imported import imported_kernel
@@ -20,7 +20,7 @@ from advisor.python_source.kernel_names import bound_names
 from advisor.python_source.source import SourceFile
 from advisor.result.comparison_schema import Failure, Subject
 from advisor.result.schema import Finding
-from advisor.system.errors import AdvisorError, InputError
+from advisor.system.errors import InputError
 
 MOST_FUNCTIONS = 200
 """Helpers that a kernel is followed to."""
@@ -128,11 +128,10 @@ def lost_imports(base: Tree, head: Tree, changes: Sequence[FileChange]) -> Itera
     try:
         entries = [after[path] for path in head.mentioning(words) if path in after and after[path].kind == "file"][:LARGEST_READ]
         head.fetch(entries)
-        entries = head.sized(entries)
     except InputError:  # a partial clone, or git gave up on a large tree: nothing is certain
         return
     for entry in entries:
-        source = _parsed(head, entry)
+        source = parsed(head, entry)
         gone = dict.fromkeys(_in_vain(source, entry.path, lost, before, after)) if source is not None else {}
         if gone:
             yield _failing(entry.path, list(gone), unchanged=before.get(entry.path) == after[entry.path])
@@ -142,7 +141,7 @@ def _lost(entry: Entry, base: Tree, head: Tree) -> frozenset[str]:
     """The names that a file which defined kernels no longer defines, as far as that is certain."""
     if entry.kind != "file" or not entry.path.endswith(".py"):
         return frozenset()
-    old = _parsed(base, entry)
+    old = parsed(base, entry)
     if old is None or not old.definitions:
         return frozenset()
     names = _names(old)
@@ -150,7 +149,7 @@ def _lost(entry: Entry, base: Tree, head: Tree) -> frozenset[str]:
     if now is None:
         package = entry.path.removesuffix(".py") + "/__init__.py"  # which would be imported in its place
         return frozenset() if package in head.entries() else names
-    new = _parsed(head, head.sized([now])[0])
+    new = parsed(head, now)
     if new is None or any(not star.is_triton for star in new.stars):
         return frozenset()
     kept = _names(new)
@@ -217,10 +216,3 @@ def _names(source: SourceFile) -> frozenset[str]:
 
 def _used(source: SourceFile) -> set[str]:
     return {node.id for node in source.module_names.nodes if isinstance(node, ast.Name)}
-
-
-def _parsed(tree: Tree, entry: Entry) -> SourceFile | None:
-    try:
-        return parse(tree.read(entry), entry.path) if entry.size_bytes <= LARGEST_SOURCE_BYTES else None
-    except AdvisorError:
-        return None
