@@ -235,9 +235,6 @@ def _texts(value: Any, where: str) -> list[str]:
     return value
 
 
-__all__ = ["FILE_NAME", "KernelSettings", "Settings", "matches", "problem_of", "read_settings"]
-
-
 # What a damaged record can make an expression raise, besides our own errors.
 _ODD = (TypeError, ValueError, KeyError, IndexError, AttributeError, ArithmeticError)
 
@@ -333,6 +330,3 @@ def merged(named: Sequence[Problem], recorded: Sequence[Problem]) -> list[Proble
     """The problems that were named, then those recorded that are not among them."""
     known = {canonical_problem(each) for each in named}
     return [*named, *(each for each in recorded if canonical_problem(each) not in known)]
-
-
-__all__ = ["Recorded", "merged", "read_recorded", "recorded_problems"]

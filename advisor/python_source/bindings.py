@@ -122,15 +122,15 @@ def own_nodes(scope: ast.AST) -> Iterator[ast.AST]:
             waiting += ast.iter_child_nodes(node)
 
 
-def statements_within(tree: ast.AST) -> Iterator[ast.AST]:
+def statements_within(tree: ast.AST, entering: tuple[type[ast.AST], ...] = (ast.AST,)) -> Iterator[ast.AST]:
     """A tree and the statements within it, at any depth, as they stand in the file: of its nodes a small part, where functions and
-    classes are looked for."""
+    classes are looked for. Those within others than `entering` are left out."""
     waiting = [tree]
     while waiting:
         node = waiting.pop()
         yield node
-        inner = [each for part in ("body", "handlers", "cases", "orelse", "finalbody") for each in getattr(node, part, ())]
-        waiting += reversed(inner)
+        parts = ("body", "handlers", "cases", "orelse", "finalbody") if isinstance(node, entering) else ()
+        waiting += reversed([each for part in parts for each in getattr(node, part, ())])
 
 
 def holds(outer: ast.AST, inner: ast.AST) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from advisor.python_source.bindings import Function, Graph, arguments
+from advisor.python_source.imports import Import, is_triton_jit
 from advisor.python_source.literals import dotted
 
 DEEPEST = 6
@@ -190,3 +191,45 @@ def _qualified(graph: Graph, node: ast.FunctionDef) -> str:
 
 def _spans_line(node: Function, line: int) -> bool:
     return min(each.lineno for each in (node, *node.decorator_list)) <= line <= (node.end_lineno or node.lineno)
+
+
+JIT_DECORATORS = ("triton.jit", "jit", "triton.runtime.jit", "triton.jit.jit")
+
+
+def means_jit(name: str, imports: Mapping[str, Sequence[Import]], assigned: Mapping[str, ast.expr], followed: int = 0) -> bool:
+    """Whether a dotted name is `triton.jit`, by what the file imports its first part from: other packages have a `jit` too.
+
+    Args:
+        name: The name.
+        imports: The file's imports by alias.
+        assigned: What it gives its names last.
+        followed: Names of names that were followed: they can go round in a circle.
+    """
+    root, _, rest = name.partition(".")
+    if items := imports.get(root):
+        return any(is_triton_jit(item, rest) for item in items)
+    other = dotted(assigned[root]) if root in assigned and not rest else None  # jit = triton.jit
+    if other and followed < DEEPEST:
+        return means_jit(other, imports, assigned, followed + 1)
+    return name in JIT_DECORATORS or name.endswith("triton.jit")
+
+
+_APPLIED = frozenset({"triton.jit", "triton.autotune", "triton.heuristics"})
+
+
+def decorated(tree: ast.Module) -> ast.Module:
+    """A file in which what it applies to its functions, `kernel = triton.jit(kernel)`, stands above them: the same, as Python reads it."""
+    functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
+    kept = []
+    for node in tree.body:
+        names = [each.id for each in node.targets if isinstance(each, ast.Name)] if isinstance(node, ast.Assign) else []
+        call = node.value if isinstance(node, ast.Assign) else None
+        function = functions.get(names[0]) if len(names) == 1 else None
+        if function is None or not isinstance(call, ast.Call) or call.keywords or [dotted(each) for each in call.args] != names:
+            kept.append(node)
+        elif dotted(call.func.func if isinstance(call.func, ast.Call) else call.func) in _APPLIED:
+            function.decorator_list.insert(0, ast.copy_location(call.func, function))
+        else:
+            kept.append(node)
+    tree.body = kept
+    return tree

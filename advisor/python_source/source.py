@@ -21,20 +21,19 @@ from advisor.python_source.imports import (
     assigned_expressions,
     imports_in,
     imports_of,
-    inner_imports_of,
-    is_triton_jit,
     locate,
     module_level,
     stars_of,
 )
 from advisor.python_source.jit_function import JitFunction, read_function
 from advisor.python_source.kernel_forms import (
-    DEEPEST,
     Decorators,
+    decorated,
     distinct_names,
     last_name,
     launching_calls,
     layers_of,
+    means_jit,
     named_kernels,
     nearest_kernel,
     plain_name,
@@ -48,7 +47,6 @@ from advisor.system.errors import InputError, NothingMatchedError, UsageError
 from advisor.system.reading import read_text
 
 MAX_FILE_BYTES = 8_000_000
-JIT_DECORATORS = ("triton.jit", "jit", "triton.runtime.jit", "triton.jit.jit")
 
 
 Finder = Callable[[Path, Import], "SourceFile | None"]
@@ -109,12 +107,13 @@ class SourceFile:
     @cached_property
     def imports(self) -> dict[str, list[Import]]:
         """Imports at module level (also under `if` and `try`), by alias, in order; several where there are alternatives."""
-        return imports_of(self.tree)
+        return imports_of(module_level(self.tree))
 
     @cached_property
     def inner_imports(self) -> dict[str, list[Import]]:
         """What functions import, by alias, but for names that the module has: each function has its own."""
-        return {name: items for name, items in inner_imports_of(self.tree).items() if not self.module_names.statements(name)}
+        found = imports_of(statements_within(self.tree))
+        return {name: items for name, items in found.items() if not self.module_names.statements(name)}
 
     @cached_property
     def stars(self) -> tuple[Import, ...]:
@@ -520,18 +519,7 @@ class SourceFile:
 
     def _is_jit(self, node: ast.FunctionDef) -> bool:
         targets = (each.func if isinstance(each, ast.Call) else each for each in node.decorator_list)
-        return any(self._is_triton_jit(dotted(target) or "") for target in targets)
-
-    def _is_triton_jit(self, name: str, followed: int = 0) -> bool:
-        """Whether a dotted name is `triton.jit`, by what the file imports its first part from: other packages have a `jit` too."""
-        root, _, rest = name.partition(".")
-        items = self.imports.get(root)
-        if not items:
-            other = dotted(self._assigned[root]) if root in self._assigned and not rest else None  # jit = triton.jit
-            if other and followed < DEEPEST:  # names can go round in a circle
-                return self._is_triton_jit(other, followed + 1)
-            return name in JIT_DECORATORS or name.endswith("triton.jit")
-        return any(is_triton_jit(item, rest) for item in items)
+        return any(means_jit(dotted(target) or "", self.imports, self._assigned) for target in targets)
 
 
 @lru_cache(maxsize=64)
@@ -569,25 +557,4 @@ def parse_source(text: str, path: str | Path) -> SourceFile:
         command = isinstance(error, SyntaxError) and (error.text or "").lstrip().startswith(("%", "!"))
         remedy = "take out the notebook's commands, the lines that begin with % or !" if command else None
         raise InputError(f"{path}{where}: is not Python", getattr(error, "msg", None) or str(error), "Python source", remedy) from None
-    return SourceFile(path=Path(path), text=text, tree=_decorated(tree))
-
-
-_APPLIED = frozenset({"triton.jit", "triton.autotune", "triton.heuristics"})
-
-
-def _decorated(tree: ast.Module) -> ast.Module:
-    """A file in which what it applies to its functions, `kernel = triton.jit(kernel)`, stands above them: the same, as Python reads it."""
-    functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
-    kept = []
-    for node in tree.body:
-        names = [each.id for each in node.targets if isinstance(each, ast.Name)] if isinstance(node, ast.Assign) else []
-        call = node.value if isinstance(node, ast.Assign) else None
-        function = functions.get(names[0]) if len(names) == 1 else None
-        if function is None or not isinstance(call, ast.Call) or call.keywords or [dotted(each) for each in call.args] != names:
-            kept.append(node)
-        elif dotted(call.func.func if isinstance(call.func, ast.Call) else call.func) in _APPLIED:
-            function.decorator_list.insert(0, ast.copy_location(call.func, function))
-        else:
-            kept.append(node)
-    tree.body = kept
-    return tree
+    return SourceFile(path=Path(path), text=text, tree=decorated(tree))

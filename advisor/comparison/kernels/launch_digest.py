@@ -387,16 +387,15 @@ def _misfits(version: KernelVersion, other: KernelVersion | None) -> Iterator[tu
             continue  # several files tune it, each in its own way
         for _, call in each.calls:
             where = f"{each.where}, line {call.lineno}," if each.where else f"line {call.lineno}"
-            yield from ((where, reason) for reason in _of_call(function.node.args, call, supplied, former))
+            yield from ((where, reason) for reason in _of_call(function.node, call, supplied, former))
 
 
-def _of_call(arguments: ast.arguments, call: ast.Call, supplied: set[str], former: set[str]) -> Iterator[str]:
+def _of_call(function: ast.FunctionDef, call: ast.Call, supplied: set[str], former: set[str]) -> Iterator[str]:
     if any(isinstance(each, ast.Starred) for each in call.args) or any(each.arg is None for each in call.keywords):
         return
+    arguments = function.args
     positional = [each.arg for each in (*arguments.posonlyargs, *arguments.args)]
     names = [*positional, *(each.arg for each in arguments.kwonlyargs)]
-    with_default = set(positional[len(positional) - len(arguments.defaults) :])
-    with_default |= {each.arg for each, value in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True) if value is not None}
     if arguments.vararg is not None or arguments.kwarg is not None:
         return
     if len(call.args) > len(positional):
@@ -407,7 +406,7 @@ def _of_call(arguments: ast.arguments, call: ast.Call, supplied: set[str], forme
     twice = [name for name in positional[: len(call.args)] if name in keywords]
     if twice:
         yield f"passes {', '.join(twice)} by place and by name"
-    missing = [name for name in names if name not in passed | with_default | supplied]
+    missing = [name for name in names if name not in passed | argument_defaults(function).keys() | supplied]
     if missing:
         yield f"passes nothing for {', '.join(missing)}"
     for name in keywords:
