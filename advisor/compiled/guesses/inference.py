@@ -17,7 +17,7 @@ from advisor.compiled.guesses.row_blocks import block_sizes, longest_product, ro
 from advisor.compiled.guesses.strides import INTEGERS, assumption, unit_strides, unknown_strides
 from advisor.compiled.guesses.usage import usage_of
 from advisor.compiled.guesses.usage_marks import Usage
-from advisor.python_source.heuristics import heuristic_values
+from advisor.python_source.described import heuristic_values
 from advisor.python_source.jit_function import MISSING, JitFunction, Parameter, as_dict
 from advisor.python_source.literals import dotted
 from advisor.python_source.source import SourceFile

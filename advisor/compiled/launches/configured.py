@@ -11,7 +11,7 @@ from advisor.compiled.compiler.kernel import OPTION_NAMES, Target
 from advisor.compiled.guesses.descriptors import own_blocks
 from advisor.compiled.launches.launch import Inspection, KernelLaunch, request_for
 from advisor.compiled.launches.target import grid_of
-from advisor.python_source.heuristics import heuristic_values
+from advisor.python_source.described import heuristic_values
 from advisor.python_source.launch_sites import grid_from_launches
 from advisor.system.errors import UsageError
 
