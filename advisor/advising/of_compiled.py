@@ -38,7 +38,7 @@ from advisor.compiled.source_lines import source_texts
 from advisor.diagnosis import WORTH_CHANGING, actions
 from advisor.diagnosis.actions import MOST
 from advisor.diagnosis.compiled_rules import COMPILED_RULES, check_compiled
-from advisor.diagnosis.gap import NOTES
+from advisor.diagnosis.diagnose import NOTES
 from advisor.gpus.fingerprint import offline
 from advisor.gpus.hardware import GpuSpec, match_device_name
 from advisor.learned.analytical import SPREAD

@@ -237,7 +237,6 @@ def _report(
                 measured_origin=measured.latency.origin if measured else "measured",
                 entry=launch.entry,
                 entry_m=launch.entry_key,
-                stack=target.stack,
                 pricing=pricing,
                 ranked=ranked,
                 refused=draft.refused,
