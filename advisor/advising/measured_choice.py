@@ -13,7 +13,7 @@ from advisor.diagnosis import WORTH_CHANGING
 from advisor.learned.base import Predictor
 from advisor.pipelines import configuration_batch
 from advisor.result.schema import Configuration, Latency
-from advisor.tables.replacing import replacement
+from advisor.tables.tuned_table import replacement
 
 
 def as_measured(drafts: list[Draft], choice: Choice) -> Choice:

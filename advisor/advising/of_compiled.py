@@ -39,8 +39,7 @@ from advisor.diagnosis import WORTH_CHANGING, actions
 from advisor.diagnosis.actions import MOST
 from advisor.diagnosis.compiled_rules import COMPILED_RULES, check_compiled
 from advisor.diagnosis.diagnose import NOTES
-from advisor.gpus.fingerprint import offline
-from advisor.gpus.hardware import GpuSpec, match_device_name
+from advisor.gpus.hardware import GpuSpec, match_device_name, offline
 from advisor.learned.analytical import SPREAD
 from advisor.learned.caveats import exact_products, held_by_power, unmeasured_vendor
 from advisor.python_source.source import SourceFile

@@ -21,7 +21,7 @@ from advisor.advising.verdict import verdict
 from advisor.advising.warm_cache import warm_cache
 from advisor.diagnosis import UNDIAGNOSED, WORTH_CHANGING, Change, Pricing, Sharing, actions, context, diagnose, now_us, table_findings
 from advisor.diagnosis.rule import microseconds
-from advisor.gpus.fingerprint import offline
+from advisor.gpus.hardware import offline
 from advisor.learned.base import ANALYTICAL, EXTRAPOLATED, Prediction, Predictor
 from advisor.learned.caveats import exact_products, held_by_power, unmeasured_vendor
 from advisor.learned.tunable_ceiling import tunable_ceiling
@@ -29,8 +29,8 @@ from advisor.pipelines import problem_batch
 from advisor.result.schema import Configuration, Finding, Latency, LaunchReport, Recommendation, Result, nearest_to_peak
 from advisor.system.errors import NothingMatchedError
 from advisor.tables.audit import audit_table
-from advisor.tables.down_tables import SHARED
 from advisor.tables.tables import entry_of
+from advisor.tables.tuned_table import SHARED
 
 
 def advise_target(

@@ -51,8 +51,8 @@ from advisor.cli.advise_reports import (
 from advisor.cli.options import add_kernel_arguments, given_for_a_kernel, launch_options
 from advisor.gpus.hardware import load_gpu, match_device_name
 from advisor.system.errors import AdvisorError, NothingMatchedError, UsageError, printable
+from advisor.system.processes import end_with_parent, hear_interrupts, starting_workers
 from advisor.system.progress import progress_bar
-from advisor.system.worker_processes import end_with_parent, hear_interrupts, starting_workers
 
 if TYPE_CHECKING:
     from advisor.advising.drafts import Measured
@@ -270,7 +270,7 @@ def _exported(
     """
     from advisor.advising.exports import layer_table_name, predicted_tables
     from advisor.advising.targets.table_targets import table_target
-    from advisor.tables.neighbourhood import STANDARD_TOKENS
+    from advisor.tables.tuned_table import STANDARD_TOKENS
     from advisor.tuning.export import table_path, write_predicted
     from advisor.tuning.table_kernels import check_exported
 

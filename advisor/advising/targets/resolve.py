@@ -13,7 +13,7 @@ from advisor.advising.targets.kernel_targets import closed_form_kernel, fused_mo
 from advisor.advising.targets.table_targets import table_target
 from advisor.python_source.source import read_source
 from advisor.system.errors import InputError, UsageError
-from advisor.system.folders import files_below, not_permitted
+from advisor.system.reading import files_below, not_permitted
 from advisor.system.resources import folder
 from advisor.tables.names import is_table_name
 from advisor.tables.tables import is_own_result

@@ -15,7 +15,7 @@ from advisor.compiled.launches.records import RecordedKernel
 from advisor.gpus.hardware import GpuSpec, match_device_name
 from advisor.python_source.launch_sites import grid_from_launches
 from advisor.result.schema import LAUNCH_OPTIONS
-from advisor.system.counting import agree, part
+from advisor.system.errors import agree, part
 
 MOST_LISTED = 300
 """Configurations that are compiled for all launches of a record together, beside the recorded ones; a program launches a tuned kernel with

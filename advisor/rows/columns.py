@@ -1,8 +1,55 @@
-"""Columns of measured operators as `ai-dynamo/aiconfigurator` names them, under the names that ROWS have."""
+"""Columns of ROWS and parameters of kernels under the names that others give them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+import numpy as np
+
+from advisor.result.schema import Configuration
+from advisor.system.errors import InputError
+from advisor.tables.entries import BLOCK_COLUMNS
+
+_SHORT_BLOCKS = {name.replace("_SIZE", ""): name for name in BLOCK_COLUMNS}
+"""Names that kernels have for the blocks of products: BLOCK_M for BLOCK_SIZE_M."""
+
+
+def check_letters(label: str, header: Sequence[str], read: Collection[str]) -> None:
+    """Check that no column is one of those that are `read` but for capitals and small letters, where that one is not there.
+
+    Raises:
+        InputError: Names file, column and its name.
+    """
+    missing = {name.lower(): name for name in sorted(read) if name not in header}
+    for name in header:
+        if (meant := missing.get(name.lower())) is not None:
+            raise InputError(
+                f"{label}: column {name}",
+                name,
+                f"{meant}, in capitals and small letters as here",
+                "rename it: under another name it would pass through unread",
+            )
+
+
+def check_block_names(label: str, cells: Mapping[str, Sequence[str]], tiled: np.ndarray) -> None:
+    """Check that rows of `tiled` [n] operators do not name their blocks as kernels do, BLOCK_M, in columns that only attention has.
+
+    Raises:
+        InputError: Names file, row, column and its name.
+    """
+    for name, column in cells.items():
+        meant = _SHORT_BLOCKS.get(name.upper())
+        if meant is None or meant in cells:
+            continue
+        for row in np.flatnonzero(tiled).tolist():
+            if column[row].strip():
+                raise InputError(
+                    f"{label}: row {row + 1}: column {name}",
+                    name,
+                    f"{meant} for gemm and fused_moe",
+                    "rename it: under another name it would pass through unread",
+                )
+
 
 Cells = Sequence[str]
 
@@ -105,4 +152,44 @@ def _number(cell: str) -> str:
     return str(int(value)) if value > 0 else ""
 
 
-__all__ = ["translated"]
+_ALIASES: dict[str, dict[str, str]] = {
+    family: {
+        "BLOCK_M": "BLOCK_SIZE_M",
+        "BLOCK_N": "BLOCK_SIZE_N",
+        "BLOCK_K": "BLOCK_SIZE_K",
+        "BM": "BLOCK_SIZE_M",
+        "BN": "BLOCK_SIZE_N",
+        "BK": "BLOCK_SIZE_K",
+        "GROUP_M": "GROUP_SIZE_M",
+    }
+    for family in ("gemm", "fused_moe")
+} | {
+    "attention": {"BLOCK_SIZE_M": "BLOCK_M", "BLOCK_SIZE_N": "BLOCK_N", "BLOCK_Q": "BLOCK_M", "BLOCK_KV": "BLOCK_N"},
+}
+_NEEDED: dict[str, tuple[str, ...]] = {
+    "gemm": ("BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K"),
+    "fused_moe": ("BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K"),
+    "attention": ("BLOCK_M", "BLOCK_N"),
+}
+
+
+def family_names(names: Iterable[str], family: str) -> dict[str, str]:
+    """Kernel parameter -> the family's name of it (its own where there is none); no two map to the same name."""
+    own = list(names)
+    aliases: Mapping[str, str] = _ALIASES.get(family, {})
+    stands: dict[str, str] = {}
+    for alias, target in aliases.items():  # the usual names first; a kernel that has the family's own name means that
+        if alias in own and target not in own:
+            stands.setdefault(target, alias)
+    chosen = {alias: target for target, alias in stands.items()}
+    return {name: chosen.get(name, name) for name in own}
+
+
+def needed_parameters(family: str) -> tuple[str, ...]:
+    """The parameters that the model of the family cannot do without, by the family's names."""
+    return _NEEDED.get(family, ())
+
+
+def missing_parameters(configuration: Configuration, family: str) -> list[str]:
+    """The needed parameters that a configuration does not name."""
+    return [name for name in needed_parameters(family) if name not in configuration.parameters]

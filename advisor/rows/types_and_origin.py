@@ -1,14 +1,62 @@
-"""The operands' type of rows that name none: what a file's name or its published columns say, else the default."""
+"""What rows say beside sizes and latencies: types of matrices, stored or implied, and whether anything was run for them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from advisor.gpus.hardware import match_device_name
+from advisor.rows.cells import REMEDY
 from advisor.rows.row_configurations import CONFIG_COLUMNS
-from advisor.rows.rows import FAMILY_PARAMETERS, Rows
+from advisor.rows.rows import DTYPES, FAMILY_PARAMETERS, Rows
+from advisor.system.errors import InputError
+
+STORED_TYPE_COLUMNS = ("weight_dtype", "output_dtype", "block_shape")
+STORED_DTYPES = {**DTYPES, "int4": "int4", "fp64": "fp64"}
+"""As `DTYPES`, with those that no tensor pipeline takes: weights are widened before they are multiplied, outputs after."""
+
+BLOCK_LIMIT = 65_536
+_BLOCK = re.compile(r"[\[(]?\s*([0-9]{1,5})\s*[\s,;x]\s*([0-9]{1,5})\s*[\])]?")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredTypes:
+    """The fields of these names of a `Problem`; None where a cell is empty or has no column."""
+
+    weight_dtype: str | None = None
+    output_dtype: str | None = None
+    block_shape: tuple[int, int] | None = None
+
+
+def read_stored_types(cells: Mapping[str, str], where: str) -> StoredTypes:
+    """The types in the cells of a row; `where` (file and row) begins the message of an error.
+
+    Raises:
+        InputError: A cell is no type, or no block of two sizes.
+    """
+    weight, output = (_dtype(cells.get(name, ""), f"{where}: {name}") for name in STORED_TYPE_COLUMNS[:2])
+    return StoredTypes(weight_dtype=weight, output_dtype=output, block_shape=_block(cells.get("block_shape", ""), f"{where}: block_shape"))
+
+
+def _dtype(cell: str, what: str) -> str | None:
+    name = cell.strip().lower().removeprefix("torch.")
+    if name and name not in STORED_DTYPES:
+        raise InputError(what, cell, f"one of {', '.join(dict.fromkeys(STORED_DTYPES.values()))}, or nothing", REMEDY)
+    return STORED_DTYPES[name] if name else None
+
+
+def _block(cell: str, what: str) -> tuple[int, int] | None:
+    if not cell.strip():
+        return None
+    found = _BLOCK.fullmatch(cell.strip().lower())
+    sizes = (int(found[1]), int(found[2])) if found else (0, 0)
+    if not all(0 < size <= BLOCK_LIMIT for size in sizes):
+        raise InputError(what, cell, f"two integers from 1 to {BLOCK_LIMIT}, such as 128 128, or nothing", REMEDY)
+    return sizes
+
 
 LIBRARY_COLUMNS = frozenset({"gpu", "op", "B", "M", "N", "K", "H"})
 """Columns of the published measurements of library operators that say what ran; `family` and `dtype` are ours, and not among them."""
@@ -70,3 +118,28 @@ def settle_dtypes(rows: Rows, name: str, gpu: str | None = None) -> str | None:
         f"bf16 operands are assumed for {assumed.size} row{'s' if assumed.size > 1 else ''} that name{'' if assumed.size > 1 else 's'} "
         f"no type{lacking}; say otherwise in a column dtype"
     )
+
+
+SIMULATED = "simulated"
+_FAKE = re.compile(r'"gpu_uuid":\s*"fake"')
+
+
+def simulated(cells: Mapping[str, str]) -> bool:
+    """Whether the cells of a row say that nothing was run for its latency: by `origin`, the timer, or whose fingerprint it has."""
+    if SIMULATED in (cells.get(name, "").strip().lower() for name in ("origin", "timer")):
+        return True
+    mark = cells.get("fingerprint", "")
+    return "fake" in mark and _FAKE.search(mark) is not None
+
+
+def simulated_rows(rows: Rows) -> np.ndarray:
+    """Which rows of a file say so, [rows]."""
+    names = [name for name in ("origin", "timer", "fingerprint") if name in rows.text]
+    if not names:
+        return np.zeros(len(rows), dtype=bool)
+    told: dict[tuple[str, ...], bool] = {}
+    cells = list(zip(*(rows.text[name] for name in names), strict=True))
+    for cell in cells:
+        if cell not in told:
+            told[cell] = simulated(dict(zip(names, cell, strict=True)))
+    return np.array([told[each] for each in cells], dtype=bool)
