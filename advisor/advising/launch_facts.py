@@ -1,8 +1,8 @@
-"""Figures of a launch beside its latencies: every pipeline, the occupancy, the figures of the GPU."""
+"""Figures of a launch beside its latencies: every pipeline, the occupancy, the figures of the GPU, a note on what a warm L2 lowers."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 
 import numpy as np
@@ -12,7 +12,7 @@ from advisor.gpus.hardware import GpuSpec
 from advisor.pipelines import Analysis
 from advisor.pipelines.bound import least_amounts, least_launch_us, share_of_least, throughput_per_us
 from advisor.pipelines.occupancy import held_registers
-from advisor.result.schema import PIPELINE_UNITS, PIPELINES, Occupancy, PipelineTime, SourcedFigure
+from advisor.result.schema import PIPELINE_UNITS, PIPELINES, LaunchReport, Occupancy, PipelineTime, SourcedFigure
 
 
 def pipeline_times(analysis: Analysis, gpu: GpuSpec) -> tuple[PipelineTime, ...]:
@@ -106,3 +106,25 @@ def gpu_figures(gpu: GpuSpec) -> tuple[SourcedFigure, ...]:
         values = {f"{field.name}.{key}": v for key, v in value.items()} if isinstance(value, dict) else {field.name: value}
         out += [SourcedFigure(name=name, value=v, source=source) for name, v in values.items()]
     return tuple(out)
+
+
+TOLD_FROM = 1.25
+"""A launch counts where its least bytes would take this many times its bound, came all of them from DRAM."""
+
+
+def warm_cache(launches: Sequence[LaunchReport]) -> tuple[str, ...]:
+    """A sentence, where the bounds of launches count on operands that the L2 still holds of an earlier run; else none."""
+    count = sum(report.problem.cache == "warm" and _from_dram_us(report) >= TOLD_FROM * report.bound.us for report in launches)
+    if not count:
+        return ()
+    whose = "this launch" if len(launches) == 1 else f"{count} of the {len(launches)} launches"
+    held = f"it holds operands of {whose} that come from DRAM where other kernels run between"
+    return (f"The L2 is taken as warm, as in a benchmark: {held} (give --cache cold).",)
+
+
+def _from_dram_us(report: LaunchReport) -> float:
+    """The least bytes that pass through the L2, at the bandwidth of DRAM, in microseconds; 0 where one of them is not known."""
+    parts = {part.pipeline: part for part in report.pipelines}
+    if "l2" not in parts or "dram" not in parts or not parts["dram"].throughput_per_s:
+        return 0.0
+    return 1e6 * parts["l2"].problem_demand / parts["dram"].throughput_per_s

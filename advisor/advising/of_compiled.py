@@ -11,16 +11,15 @@ from dataclasses import dataclass, field, replace
 from advisor import __version__
 from advisor.advising.choice import NEAR_BEST
 from advisor.advising.exports import triton_config
-from advisor.advising.launch_facts import gpu_figures
-from advisor.advising.measured.recorded import timed
+from advisor.advising.launch_facts import gpu_figures, warm_cache
+from advisor.advising.measured.profiles import timed
 from advisor.advising.missing_options import Lacking, is_tuned, missing_options, options_besides, say_contents, say_missing
 from advisor.advising.trials import DOUBT, LEAST_S, OTHER_WORK, Regrid, Trials
 from advisor.advising.verdict import verdict
-from advisor.advising.warm_cache import warm_cache
 from advisor.compiled.analysis import PROBLEM_NOTE, KernelAnalysis
 from advisor.compiled.compiler.pool import Pool
 from advisor.compiled.demand.counted import Counted
-from advisor.compiled.demand.undecided import guessed_places, guessed_trips, in_words
+from advisor.compiled.demand.likely_places import guessed_places, guessed_trips, in_words
 from advisor.compiled.launch_report import (
     KernelTarget,
     Unreadable,

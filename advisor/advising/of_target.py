@@ -10,15 +10,13 @@ import numpy as np
 
 from advisor import __version__
 from advisor.advising.choice import Choice, choose, predicted_latency
-from advisor.advising.doubtful_ceiling import ceiling_doubts
 from advisor.advising.drafts import Draft, Measured, draft_of, probability
 from advisor.advising.exports import recommended_exports, triton_config
-from advisor.advising.launch_facts import gpu_figures, occupancy, pipeline_times
+from advisor.advising.launch_facts import gpu_figures, occupancy, pipeline_times, warm_cache
 from advisor.advising.layers import layer_reports, slower_as_a_layer, weighed
-from advisor.advising.measured_choice import as_measured, fastest_measured
+from advisor.advising.measured_choice import as_measured, ceiling_doubts, fastest_measured
 from advisor.advising.targets import PlannedLaunch, Target
 from advisor.advising.verdict import verdict
-from advisor.advising.warm_cache import warm_cache
 from advisor.diagnosis import UNDIAGNOSED, WORTH_CHANGING, Change, Pricing, Sharing, actions, context, diagnose, now_us, table_findings
 from advisor.diagnosis.rule import microseconds
 from advisor.gpus.hardware import offline

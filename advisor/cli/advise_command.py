@@ -156,8 +156,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _documents(arguments: argparse.Namespace) -> list[str]:
     """Advise for one model, or none, and every GPU; the JSON documents, where they are asked for."""
-    from advisor.advising.targets.kinds import is_triton_cache
-    from advisor.advising.targets.resolve import is_folder
+    from advisor.advising.targets.resolve import is_folder, is_triton_cache
     from advisor.autotuning.decisions.exchange import cache_file
     from advisor.steps.trace import is_trace
 
@@ -236,7 +235,7 @@ def _request(arguments: argparse.Namespace, gpu: str | None) -> Request:
 
 def _for_gpu(arguments: argparse.Namespace, gpu: str | None, output: Path) -> tuple[str, Result]:
     """Resolve the target for one GPU, advise, write and print; the JSON document, where that is asked for, and the result."""
-    from advisor.advising.targets.kinds import is_code
+    from advisor.advising.targets.resolve import is_code
     from advisor.learned import load_predictor
 
     request = _request(arguments, gpu)
@@ -308,7 +307,7 @@ def _refuse_kernel_options(arguments: argparse.Namespace, *, table: bool) -> Non
 def _compiled(arguments: argparse.Namespace, name: str | None, output: Path) -> tuple[str, Result]:
     """A kernel in source or a record of launches, by what the compiler makes of it."""
     from advisor.advising.of_compiled import advise_compiled
-    from advisor.advising.targets.kinds import cached_gpu
+    from advisor.advising.targets.resolve import cached_gpu
     from advisor.rows.launches import is_launch_record
 
     named = [

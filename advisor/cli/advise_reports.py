@@ -72,7 +72,7 @@ def show_side_by_side(found: Sequence[tuple[Result, Path]], arguments: argparse.
 
     Nothing where there is one GPU, or no launch.
     """
-    from advisor.rendering.side_by_side_page import to_page
+    from advisor.rendering.side_by_side import to_page
 
     results, page, style = [result for result, _ in found], Path(arguments.output) / SIDE_BY_SIDE, arguments.format
     if len(results) < 2 or not any(result.launches for result in results):
@@ -92,7 +92,7 @@ def show_overview(rows: Sequence[Row], arguments: argparse.Namespace) -> None:
     """Write the page of all tables, and print it."""
     from advisor import __version__
     from advisor.rendering import overview, terminal
-    from advisor.rendering.overview_page import to_page
+    from advisor.rendering.overview import to_page
 
     page = Path(arguments.output) / OVERVIEW
     command = shlex.join(["advisor", *sys.argv[1:]])

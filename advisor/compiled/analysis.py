@@ -20,10 +20,9 @@ from advisor.compiled.demand.beside_products import scales_blocks, unpacked_type
 from advisor.compiled.demand.costs import PRODUCTS, input_type
 from advisor.compiled.demand.counts import CertainDemand, KernelDemand
 from advisor.compiled.demand.demand import programs_to_evaluate
-from advisor.compiled.demand.footprints import likely_footprints
+from advisor.compiled.demand.likely_places import guessed_places, guessed_trips, if_distinct
 from advisor.compiled.demand.machine_work import machine_work, stages_that_run
-from advisor.compiled.demand.passing import Passing, certain_passing, likely_passing
-from advisor.compiled.demand.undecided import guessed_places, guessed_trips, if_distinct
+from advisor.compiled.demand.passing import Passing, certain_passing, likely_footprints, likely_passing
 from advisor.compiled.guesses.guess_errors import certain_of_guesses
 from advisor.compiled.launches.launch import Inspection, inputs_of, own_files
 from advisor.gpus.hardware import FP16_ACCUMULATOR, GpuSpec

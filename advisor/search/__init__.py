@@ -23,7 +23,7 @@ _HOMES = {
     "Backend": "backend",
     "Decision": "study",
     "Measurement": "backend",
-    "RoundsPruner": "pruner",
+    "RoundsPruner": "stopping",
     "SearchSpace": "space",
     "StoppingRule": "stopping",
     "Tuner": "study",

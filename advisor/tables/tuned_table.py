@@ -1,4 +1,8 @@
-"""A table in the making: what ran before, what won against that, what keeps winners to their neighbourhood; SGLang's tables of w2 alone."""
+"""A table in the making: what ran before, what won against that, what keeps winners to their neighbourhood; SGLang's tables of w2 alone.
+
+SGLang 0.5.23 launches w2 with `down_config or config`, where the `_down` table's entry nearest to the same token count gets the
+BLOCK_SIZE_M of w13's: one sort of the tokens serves both (`fused_moe_triton_config.try_get_optimal_moe_config`).
+"""
 
 from __future__ import annotations
 

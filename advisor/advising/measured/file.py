@@ -11,8 +11,7 @@ import numpy as np
 
 from advisor.advising.drafts import Measured
 from advisor.measurement.measured_rows import read_rounds
-from advisor.measurement.row_configuration import read_configuration
-from advisor.measurement.row_source import RowSource
+from advisor.measurement.row_source import RowSource, read_configuration
 from advisor.measurement.statistics import CONFIDENCE, median_interval
 from advisor.result.schema import Configuration, Latency, MeasuredRounds
 from advisor.rows.cells import failed

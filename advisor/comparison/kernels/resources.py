@@ -24,8 +24,7 @@ from advisor.comparison.settings import KernelSettings
 from advisor.comparison.static import static_row
 from advisor.compiled.analysis import kernel_analysis
 from advisor.compiled.compiler.compile import version as triton_version
-from advisor.compiled.compiler.errors import CompileError, IrError
-from advisor.compiled.compiler.kernel import CompiledKernel, Target
+from advisor.compiled.compiler.kernel import CompiledKernel, CompileError, IrError, Target
 from advisor.compiled.compiler.pool import Pool, borrowed
 from advisor.compiled.demand.assembly import read_facts
 from advisor.compiled.demand.counted import Counted

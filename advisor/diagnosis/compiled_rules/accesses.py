@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import numpy as np
 
+from advisor.compiled.demand.accesses import scattered
 from advisor.compiled.demand.costs import cost, element_bytes
 from advisor.compiled.demand.counts import AccessDemand
 from advisor.compiled.demand.machine_work import executions_at
-from advisor.compiled.demand.sectors import scattered
 from advisor.compiled.ir.slicing import address_operands, needed_values
 from advisor.compiled.launches.launch import author_file
 from advisor.compiled.source_lines import exposed_us

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from advisor.compiled.launches.too_large import JUDGED
+from advisor.compiled.launches.launch import JUDGED
 from advisor.diagnosis.compiled_rules.context import CompiledContext
 from advisor.diagnosis.context import THRESHOLD
 from advisor.diagnosis.pricing import first

@@ -1,10 +1,11 @@
-"""Nsight Compute's CSV: `ncu --csv --page raw` (a line per launch) and `--page details` (a line per metric and launch)."""
+"""The formats of profilers: Nsight Compute (CSV), torch's profiler (Chrome trace), Proton (`.hatchet`)."""
 
 from __future__ import annotations
 
 import csv
 import io
 from collections.abc import Sequence
+from typing import Any
 
 from advisor.measurement.importers.record import RECORD_LIMIT, REMEDY, UNITS_US, Collector, KernelRecord, clean, dimensions, number
 from advisor.system.errors import InputError
@@ -19,7 +20,7 @@ def is_nsight_compute(text: str) -> bool:
     return any(line.startswith(('"ID","Process ID"', "ID,Process ID")) for line in text[:100_000].splitlines())
 
 
-def parse(text: str, label: str) -> tuple[tuple[KernelRecord, ...], tuple[str, ...]]:
+def parse_nsight_compute(text: str, label: str) -> tuple[tuple[KernelRecord, ...], tuple[str, ...]]:
     """Records and notes.
 
     Raises:
@@ -104,4 +105,97 @@ def _details(header: list[str], rows: Sequence[list[str]]) -> tuple[tuple[Kernel
             block=dimensions(cells.get("Block Size", "")),
             compute_capability=clean(cells.get("CC", "")) or None,
         )
+    return found.finish()
+
+
+_METRICS = {
+    "registers per thread": "registers_per_thread",
+    "shared memory": "shared_memory_bytes",
+    "est. achieved occupancy %": "estimated_occupancy_percent",
+}
+
+
+def is_torch_profiler(document: Any) -> bool:
+    """Whether the JSON is a Chrome trace."""
+    return isinstance(document, dict) and isinstance(document.get("traceEvents"), list)
+
+
+def parse_torch_profiler(document: Any, label: str) -> tuple[tuple[KernelRecord, ...], tuple[str, ...]]:
+    """Records and notes.
+
+    Raises:
+        InputError: It is not a trace, or too large.
+    """
+    if not is_torch_profiler(document):
+        raise InputError(f"{label}: is not a trace of torch's profiler", None, "traceEvents", "write it with export_chrome_trace")
+    events = document["traceEvents"]
+    if len(events) > RECORD_LIMIT:
+        raise InputError(f"{label}: too many events", len(events), f"at most {RECORD_LIMIT}", REMEDY)
+    devices = {}
+    for device in document.get("deviceProperties") or ():
+        if isinstance(device, dict) and isinstance(device.get("name"), str):
+            devices[number(device.get("id"))] = clean(device["name"])
+    found = Collector()
+    for event in events:
+        if not isinstance(event, dict) or event.get("cat") != "kernel" or event.get("ph", "X") != "X":
+            continue
+        arguments = event.get("args") if isinstance(event.get("args"), dict) else {}
+        assert isinstance(arguments, dict)
+        metrics = {ours: value for theirs, ours in _METRICS.items() if (value := number(arguments.get(theirs))) is not None}
+        found.add(
+            str(event.get("name", "")),
+            number(event.get("dur")),
+            metrics=metrics,
+            grid=dimensions(arguments.get("grid")),
+            block=dimensions(arguments.get("block")),
+            gpu=devices.get(number(arguments.get("device"))),
+        )
+    return found.finish()
+
+
+_TIME = "time ("
+
+
+def is_proton(document: Any) -> bool:
+    """Whether the JSON is a list that begins with a tree of frames."""
+    return isinstance(document, list) and bool(document) and isinstance(document[0], dict) and "frame" in document[0]
+
+
+def parse_proton(document: Any, label: str) -> tuple[tuple[KernelRecord, ...], tuple[str, ...]]:
+    """Records and notes; a leaf with a time is a kernel.
+
+    Raises:
+        InputError: It is not Proton's, or too large.
+    """
+    if not is_proton(document):
+        raise InputError(f"{label}: is not a Proton profile", None, "a list of frames", "write it with proton.finalize()")
+    found = Collector()
+    stack: list[Any] = [node for node in document if isinstance(node, dict) and "frame" in node]
+    seen = 0
+    while stack:
+        node = stack.pop()
+        seen += 1
+        if seen > RECORD_LIMIT:
+            raise InputError(f"{label}: too many frames", f"over {RECORD_LIMIT}", "a smaller profile", REMEDY)
+        if not isinstance(node, dict):
+            found.note("a frame that is not an object")
+            continue
+        children = node.get("children")
+        if isinstance(children, list) and children:
+            stack.extend(reversed(children))
+            continue
+        frame, metrics = node.get("frame"), node.get("metrics")
+        name = frame.get("name") if isinstance(frame, dict) else None
+        if not isinstance(name, str) or not isinstance(metrics, dict):
+            found.note("a leaf without a name or metrics")
+            continue
+        timed = next((key for key in metrics if isinstance(key, str) and key.startswith(_TIME)), None)
+        total = number(metrics.get(timed)) if timed is not None else None
+        scale = UNITS_US.get(timed[len(_TIME) :].rstrip(")").strip().lower()) if timed is not None else None
+        if total is None or scale is None:
+            found.note(f"{name}: no time")
+            continue
+        count = int(number(metrics.get("count")) or 1)
+        rest = {str(key): value for key, raw in metrics.items() if key not in (timed, "count") and (value := number(raw)) is not None}
+        found.add(name, total * scale / max(count, 1), count=max(count, 1), metrics=rest)
     return found.finish()
