@@ -12,7 +12,7 @@ from advisor import __version__
 from advisor.advising.choice import Choice, choose, predicted_latency
 from advisor.advising.drafts import Draft, Measured, draft_of, probability
 from advisor.advising.exports import recommended_exports, triton_config
-from advisor.advising.launch_facts import gpu_figures, occupancy, pipeline_times, warm_cache
+from advisor.advising.launch_facts import gpu_figures, occupancy, times_of, warm_cache
 from advisor.advising.layers import layer_reports, slower_as_a_layer, weighed
 from advisor.advising.measured_choice import as_measured, ceiling_doubts, fastest_measured
 from advisor.advising.targets import PlannedLaunch, Target
@@ -206,7 +206,7 @@ def _report(
     diagnosing: bool,
 ) -> LaunchReport:
     launch, analysis, measured, gpu = draft.launch, draft.analysis, draft.measured, target.gpu
-    times = pipeline_times(analysis, gpu)
+    times = times_of(analysis, gpu)
     predicted = predicted_latency(draft.predicted, predictor) if np.isfinite(draft.predicted_us) else None
     ceiling, ceiling_configuration = predicted_latency(least, predictor), choice.ceilings[launch.id][1]
     for configuration, latency in ([(draft.current, measured.latency)] if measured is not None else []) + draft.reached:

@@ -14,7 +14,7 @@ from advisor.gpus.hardware import load_gpu
 from advisor.learned import load_predictor
 from advisor.rendering import comparison_page, overview, page, side_by_side
 from advisor.rendering.overview import Row
-from advisor.rendering.steps.page import step_page
+from advisor.rendering.steps.text import step_page
 from advisor.result.comparison_schema import Compared, ComparisonResult, Gate, StaticRow, StaticSide, Subject
 from advisor.result.schema import Configuration
 from advisor.result.step import StepResult

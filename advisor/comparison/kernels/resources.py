@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from advisor.advising.of_compiled import compiled_report
+from advisor.advising.looked import compiled_report
 from advisor.comparison.kernels.guards import Touched, of_stores, touched
 from advisor.comparison.kernels.kernel_digest import own_tree
 from advisor.comparison.kernels.kernel_version import KernelVersion
