@@ -26,7 +26,7 @@ from advisor.learned.base import Predictor
 from advisor.pipelines import ConfigurationBatch, configuration_batch, problem_batch
 from advisor.pipelines.space import SPACES, combinations, sound_depths
 from advisor.result.schema import Configuration, Latency, LaunchReport, Origin, Problem, Recommendation, TunedProblem, TunedTiming
-from advisor.rows.parameter_names import family_names, needed_parameters
+from advisor.rows.columns import family_names, needed_parameters
 from advisor.system.errors import AdvisorError
 
 

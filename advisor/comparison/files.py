@@ -20,7 +20,7 @@ from advisor.pipelines.space import SPACES, problem_space
 from advisor.rendering.figures import sizes_text, types_text
 from advisor.result.comparison_schema import MeasuredEffect, MeasuredRow, StaticRow, StaticVerdict, Subject
 from advisor.result.schema import Configuration, Finding, Fingerprint, Latency, LaunchReport, Problem, Recommendation, Result, Round
-from advisor.rows.row_origin import simulated
+from advisor.rows.types_and_origin import simulated
 from advisor.system.errors import AdvisorError, InputError
 
 LARGEST_ROWS = 4_000

@@ -22,8 +22,7 @@ from advisor.rendering.comparison_markdown import MARKER, to_comment, to_summary
 from advisor.rendering.comparison_page import to_page
 from advisor.rendering.comparison_sarif import to_sarif
 from advisor.rendering.comparison_text import to_text
-from advisor.result.comparison_json import comparison_from_json, comparison_to_json
-from advisor.result.comparison_schema import Compared, Subject
+from advisor.result.comparison_schema import Compared, Subject, comparison_from_json, comparison_to_json
 from advisor.result.result_json import from_json
 from advisor.result.schema import Fingerprint, Problem, Round
 from advisor.system.errors import InputError, UsageError
