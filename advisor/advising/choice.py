@@ -15,7 +15,7 @@ from advisor.pipelines import problem_batch
 from advisor.pipelines.space import configuration_at, held_to
 from advisor.result.schema import Configuration, Latency
 from advisor.system.errors import NothingMatchedError
-from advisor.tables.replacing import replacement
+from advisor.tables.tuned_table import replacement
 
 NEAR_BEST = 1.005
 """Configurations predicted within this of the best count as equal; the one closest to the current configuration is taken, or to the one

@@ -19,7 +19,7 @@ from advisor.steps import layer_model
 from advisor.steps.latency import Cost, costs_of_layers
 from advisor.steps.layer_model import LayerModel
 from advisor.steps.moe_layer import BF16, FP8, FP8_BLOCK, Layers, without_gate
-from advisor.system.counting import several
+from advisor.system.errors import several
 from advisor.tables.defaults import FIELDS
 
 

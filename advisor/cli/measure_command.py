@@ -36,7 +36,7 @@ from advisor.cli.options import (
 from advisor.gpus.hardware import load_gpu, match_device_name
 from advisor.system.errors import NothingMatchedError, UsageError
 from advisor.system.progress import StatusLine
-from advisor.system.temporary import temporary_folder
+from advisor.system.writing import temporary_folder
 
 if TYPE_CHECKING:
     from advisor.measurement import Launch, Progress, Summary
@@ -101,7 +101,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Measure; 0 where everything was measured or found in the file, 3 where nothing could be."""
     from advisor.gpus.hardware import load_gpu
     from advisor.measurement import Limits, measure, run_plan
-    from advisor.system.worker_processes import sigterm_as_interrupt
+    from advisor.system.processes import sigterm_as_interrupt
 
     if (arguments.target is None) == (arguments.plan is None):
         raise UsageError("give a target or a campaign", "both" if arguments.target else "neither", "TARGET, or --plan FILE")

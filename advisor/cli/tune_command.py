@@ -75,7 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
     from advisor.rendering.page import to_html
     from advisor.result.result_json import to_json
     from advisor.search.storage import opened_by_optuna, without_password
-    from advisor.system.worker_processes import sigterm_as_interrupt
+    from advisor.system.processes import sigterm_as_interrupt
     from advisor.tuning import tune_order
     from advisor.tuning.export import markdown, write_exports
 

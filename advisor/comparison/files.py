@@ -20,7 +20,7 @@ from advisor.pipelines.space import SPACES, problem_space
 from advisor.rendering.figures import sizes_text, types_text
 from advisor.result.comparison_schema import MeasuredEffect, MeasuredRow, StaticRow, StaticVerdict, Subject
 from advisor.result.schema import Configuration, Finding, Fingerprint, Latency, LaunchReport, Problem, Recommendation, Result, Round
-from advisor.rows.row_origin import simulated
+from advisor.rows.types_and_origin import simulated
 from advisor.system.errors import AdvisorError, InputError
 
 LARGEST_ROWS = 4_000
@@ -353,6 +353,3 @@ def by_id(runs: Mapping[str, Ran], other: Mapping[str, Ran]) -> list[tuple[str, 
     """Both sides by identifier, in the order of head, then what only base has."""
     names = [*other, *(name for name in runs if name not in other)]
     return [(name, runs.get(name), other.get(name)) for name in names]
-
-
-__all__ = ["Context", "Ran", "by_id", "measured_row", "ran_of_report"]

@@ -19,7 +19,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from advisor.compiled.compiler.errors import CompileError
+from advisor.compiled.compiler.kernel import CompileError
 from advisor.compiled.compiler.pool import Pool
 from advisor.compiled.demand.assembly import read_facts
 from advisor.compiled.launches.described import described_launch

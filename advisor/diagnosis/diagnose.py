@@ -1,4 +1,4 @@
-"""Running the rules over one launch."""
+"""Running the rules over one launch, and the waterfall: bound -> predicted -> measured, split into causes that add up exactly."""
 
 from __future__ import annotations
 
@@ -7,11 +7,62 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from advisor.diagnosis.context import LaunchContext
-from advisor.diagnosis.gap import gap_parts
-from advisor.diagnosis.rule import Rule, scope_of
+from advisor.diagnosis.rule import Rule
 from advisor.diagnosis.rules import RULES
-from advisor.result.schema import Finding, GapPart
+from advisor.pipelines.schedule import CAUSES
+from advisor.result.schema import UNCERTAIN, Finding, GapPart
 from advisor.system.errors import shorten
+
+NOTES: dict[str, str] = {
+    UNCERTAIN: "work that is likely, not certain: it hangs on data that are not given, or is that of programs not looked at",
+    "padding": "rows and columns of tiles that hold no data",
+    "tail-wave": "SMs that idle while the last CTAs finish, or that get no CTA at all",
+    "occupancy": "too few resident CTAs per SM to hide each other's loads",
+    "latency": "loads that the software pipeline cannot hide",
+    "traffic": "bytes beyond those of the bound: read more than once, from the L2 or from DRAM, or not found in the L2 where they might be",
+    "launch": "the launch beyond what it takes at least, starting its CTAs, and filling the pipeline after it",
+    "power": "a clock held down by the board's power limit",
+    "efficiency": "pipelines that sustain less than their peak",
+}
+
+
+def gap_parts(context: LaunchContext) -> tuple[GapPart, ...]:
+    """Steps from the bound to the predicted and, where there is one, the measured latency.
+
+    The analytical model says how the gap divides; its parts are scaled so that they add up to predicted - bound. A prediction
+    below the bound has nothing to divide: that difference goes to `unexplained`, the only part that may be negative.
+
+    Returns:
+        Parts in the order of `schema.GAP_CAUSES` that add up to measured - bound, or to predicted - bound without a measurement;
+        nothing where neither is known.
+    """
+    bound, measured, origin = context.bound_us, context.measured_us, context.measured_origin
+    if not context.runs or context.demand is None:
+        if measured is None:
+            return ()
+        return (GapPart(cause="unexplained", us=measured - bound, origin=origin, note="nothing is predicted of it"),)
+    total = context.current_us - bound
+    if total < 0:
+        if measured is None:
+            note = "the prediction is below the bound: a fault of the model"
+            return (*_split({}, 0.0), GapPart(cause="unexplained", us=total, origin="predicted", note=note))
+        rest = GapPart(cause="unexplained", us=measured - bound, origin=origin, note=f"{origin} against the bound")
+        return (*_split({}, 0.0), rest)
+    parts = _split(context.divided, total)
+    if measured is None:
+        return parts
+    rest_us = measured - bound - math.fsum(part.us for part in parts)
+    note = f"{origin} {'slower' if rest_us >= 0 else 'faster'} than predicted"
+    return (*parts, GapPart(cause="unexplained", us=rest_us, origin=origin, note=note))
+
+
+def _split(weights: dict[str, float], total: float) -> tuple[GapPart, ...]:
+    """`total` divided in proportion to `weights`; all of it is `efficiency` where they say nothing."""
+    everything = math.fsum(weights.values())
+    parts = {cause: total * weights.get(cause, 0.0) / everything if everything > 0 else 0.0 for cause in CAUSES}
+    parts["efficiency"] = max(total - math.fsum(parts.values()), 0.0)
+    return tuple(GapPart(cause=cause, us=us, origin="predicted", note=NOTES[cause]) for cause, us in parts.items())
+
 
 _SEVERITIES = ("error", "warning", "advice", "info")
 
@@ -37,7 +88,7 @@ UNDIAGNOSED = Diagnosis(findings=(), passed=(), gap=(), faults=())
 """Of a launch that nobody asked the causes of."""
 
 
-def diagnose(context: LaunchContext, rules: Sequence[Rule] = RULES) -> Diagnosis:
+def diagnose(context: LaunchContext, rules: Sequence[Rule[LaunchContext]] = RULES) -> Diagnosis:
     """Try every rule that applies to the launch, and split its gap.
 
     A rule that crashes becomes an error finding that names it, and the run goes on.
@@ -58,7 +109,7 @@ def diagnose(context: LaunchContext, rules: Sequence[Rule] = RULES) -> Diagnosis
         if finding is None:
             passed.append(rule.id)
             continue
-        findings.append(_bounded(finding, context, changes_type=getattr(rule, "changes_type", False)))
+        findings.append(_bounded(finding, context, changes_type=rule.changes_type))
         if rule.id == "below-bound":
             faults.append(f"{finding.title}: model or measurement fault")
     predicted = context.predicted_us
@@ -84,12 +135,12 @@ def _bounded(finding: Finding, context: LaunchContext, *, changes_type: bool) ->
     return replace(finding, saving_us=saving, net_saving_us=net)
 
 
-def _crash(rule: Rule, context: LaunchContext, reason: str) -> Finding:
+def _crash(rule: Rule[LaunchContext], context: LaunchContext, reason: str) -> Finding:
     return Finding(
         rule=rule.id,
         severity="error",
         title=f"The rule {rule.id} crashed",
         evidence=reason,
         remedy="a fault of the advisor: please report it with this page's result.json",
-        scope=scope_of(context),
+        scope=context.place(None, None)[0],
     )

@@ -8,11 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from advisor.python_source import same_name
-from advisor.python_source.bindings import Scope, arguments, bound_by, own_nodes, scopes_around
+from advisor.python_source.bindings import Graph, Scope, arguments
 from advisor.python_source.imported import handed_on, imported_file, imported_kernel
 from advisor.python_source.imports import Import, imports_in
-from advisor.python_source.launch_forms import grid_of
+from advisor.python_source.kernel_forms import grid_of, visible_kernels
 from advisor.python_source.launch_site import FoundLaunch, LaunchSite
 from advisor.python_source.literals import dotted
 from advisor.python_source.source import SourceFile
@@ -112,8 +111,8 @@ def needed_for_grid(
         needed = tuple(unknown)
         if not site.tells_grid({**values, **dict.fromkeys(needed, PROBE)}, defaults, options):
             # Arguments are left out first, then what is assigned last, for it follows from other names; the extents of tensors remain.
-            made = {name: -node.lineno for name, node in site.around.assigned.items()} | dict.fromkeys(site.around.shapes.unpacked, 1)
-            order = {name: (made.get(name, -math.inf), name) for name in site.around.local - {*values, *unknown, dotted(grid_of(call))}}
+            made = {name: -node.lineno for name, node in site.assigned.items()} | dict.fromkeys(site.shapes.unpacked, 1)
+            order = {name: (made.get(name, -math.inf), name) for name in site.local - {*values, *unknown, dotted(grid_of(call))}}
             needed = (*sorted(order, key=order.__getitem__), *needed)
             if not site.tells_grid({**values, **dict.fromkeys(needed, PROBE)}, defaults, options):
                 continue
@@ -132,7 +131,7 @@ LONGEST_GRID = 120
 def names_around_launches(source: SourceFile, kernel: str) -> frozenset[str]:
     """Names of the functions around the launches of a kernel, whose values may be given for a grid that hangs on them."""
     sites = (LaunchSite(source, source.kernel(kernel), scopes, call, None, None) for scopes, call in launches(source, kernel))
-    return frozenset[str]().union(*(site.around.local for site in sites))
+    return frozenset[str]().union(*(site.local for site in sites))
 
 
 def grid_as_written(source: SourceFile, kernel: str) -> tuple[int, str] | None:
@@ -143,25 +142,24 @@ def grid_as_written(source: SourceFile, kernel: str) -> tuple[int, str] | None:
     for scopes, call in launches(source, kernel):
         found: ast.expr | None = grid_of(call)
         if isinstance(found, ast.Name):
-            found = _assigned_once(found.id, scopes)
+            found = _assigned_once(source.module_names, found.id, scopes)
         text = ast.unparse(found.body if isinstance(found, ast.Lambda) else found) if found is not None else ""
         if 0 < len(text) <= LONGEST_GRID:
             return call.lineno, text
     return None
 
 
-def _assigned_once(name: str, scopes: Sequence[Scope]) -> ast.expr | None:
+def _assigned_once(graph: Graph, name: str, scopes: Sequence[Scope]) -> ast.expr | None:
     """What the innermost function that binds a name gives it, where that is one expression."""
     for scope in reversed(scopes):
-        values: list[ast.expr | None] = []
-        for node in own_nodes(scope):
-            if isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == name for t in node.targets):
-                values.append(node.value)
-            elif isinstance(node, ast.FunctionDef) and node.name == name:
-                last = node.body[-1]
-                values.append(last.value if isinstance(last, ast.Return) and len(node.body) == 1 else None)
+        bound = [(node, graph.parent(node)) for node in graph.binders(scope).get(name, ())]
+        values = [around.value for node, around in bound if isinstance(around, ast.Assign) and node in around.targets]
+        functions = [node for node, _ in bound if isinstance(node, ast.FunctionDef)]
+        if functions and not values:
+            last = functions[0].body[-1]
+            return last.value if isinstance(last, ast.Return) and len(functions) == len(functions[0].body) == 1 else None
         if values:
-            return values[0] if len(values) == 1 else None
+            return values[0] if len(values) == 1 and not functions else None
     return None
 
 
@@ -182,16 +180,13 @@ def launches(source: SourceFile, kernel: str) -> Iterator[tuple[list[Scope], ast
     """
     several = source.definitions.get(kernel, [])
     own = source.kernel(kernel).node if len(several) > 1 else None
-    names = source.names_of(kernel)
-    scopes = source.scopes
-    if source.has_globals:
-        names -= _rebound(scopes)
+    names = source.names_of(kernel) - _rebound(source.module_names)
     for name, node in source.launches:
         if name not in names:
             continue
-        if own is not None and own not in same_name.visible(source.tree, several, node.lineno):
+        if own is not None and own not in visible_kernels(source.module_names, several, node.lineno):
             continue  # it launches another kernel of the same name
-        around = scopes_around(scopes, node)
+        around = source.module_names.scopes_around(node)
         if not any(name in _bound(each, source) for each in around):
             yield around, node
 
@@ -202,16 +197,16 @@ def imported_launches(source: SourceFile) -> Iterator[tuple[SourceFile, str, str
     As in `launches`, what a function binds itself is something else, but for what it imports.
     """
     found: dict[str, tuple[SourceFile, str] | None] = {}
-    scopes = source.scopes
-    rebound = _rebound(scopes)
+    graph = source.module_names
+    rebound = _rebound(graph)
     for name, node in source.launches:
         root = name.partition(".")[0]
         if root in source.definitions or root in rebound:
             continue
-        around = scopes_around(scopes, node)
+        around = graph.scopes_around(node)
         inner = next((each for each in reversed(around) if root in _bound(each, source)), None)
         if inner is not None:
-            items = _imports_within(inner, root)
+            items = _imports_within(graph, inner, root)
             kernel = _imported(source, name, items) if items else None
         else:
             if name not in found:
@@ -221,11 +216,12 @@ def imported_launches(source: SourceFile) -> Iterator[tuple[SourceFile, str, str
             yield *kernel, name, around, node
 
 
-def _imports_within(scope: Scope, root: str) -> list[Import]:
+def _imports_within(graph: Graph, scope: Scope, root: str) -> list[Import]:
     """What a function imports under a name; nothing where it binds that in other ways too."""
-    if root in arguments(scope) or any(root in bound_by(node) and not isinstance(node, ast.alias) for node in own_nodes(scope)):
+    bound = graph.binders(scope).get(root, [])
+    if root in arguments(scope) or not all(isinstance(node, ast.alias) for node in bound):
         return []
-    return [item for node in own_nodes(scope) for item in imports_in(node) if item.alias == root]
+    return [item for node in bound for item in imports_in(graph.parent(node)) if item.alias == root]
 
 
 def _imported(source: SourceFile, name: str, items: Sequence[Import] | None = None) -> tuple[SourceFile, str] | None:
@@ -241,15 +237,12 @@ def _imported(source: SourceFile, name: str, items: Sequence[Import] | None = No
 def _bound(scope: Scope, source: SourceFile) -> set[str]:
     """Names that a scope binds to something else than kernels that it defines: what it declares global it only may."""
     kernels = {id(node) for nodes in source.definitions.values() for node in nodes}
-    nodes = (node for node in own_nodes(scope) if id(node) not in kernels and not isinstance(node, (ast.Global, ast.Nonlocal)))
-    return arguments(scope) | {name for node in nodes for name in bound_by(node)}
+    bound = ((name, node) for name, nodes in source.module_names.binders(scope).items() for node in nodes)
+    return arguments(scope) | {name for name, node in bound if id(node) not in kernels and not isinstance(node, (ast.Global, ast.Nonlocal))}
 
 
-def _rebound(scopes: list[Scope]) -> set[str]:
+def _rebound(graph: Graph) -> set[str]:
     """Names of the file that some function assigns, `global kernel; kernel = other`: what they stand for depends on which ran."""
-    found: set[str] = set()
-    for scope in scopes:
-        declared = {name for node in own_nodes(scope) if isinstance(node, ast.Global) for name in node.names}
-        if declared:
-            found |= declared & {n.id for n in own_nodes(scope) if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load)}
-    return found
+    declared = [(node, name) for node in graph.nodes if isinstance(node, ast.Global) for name in node.names]
+    scopes = ((graph.scopes_around(node)[-1:], name) for node, name in declared)
+    return {name for around, name in scopes for scope in around if any(isinstance(n, ast.Name) for n in graph.binders(scope)[name])}

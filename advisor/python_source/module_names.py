@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import ast
 import contextlib
-import functools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from advisor.python_source.bindings import changed_by, statements_within
+from advisor.python_source.bindings import Graph, arguments, bound_by, changed_by, plainly_given
 from advisor.python_source.functions import FunctionReader
 from advisor.python_source.literal_values import plain
 from advisor.python_source.literals import NotLiteralError
@@ -22,11 +21,11 @@ _MISSING = object()
 _Block = tuple[int, int]  # by its first statement and its length: that of a `try` is also followed up to the one that fails
 
 
-class ModuleNames:
-    """The names of one file."""
+class ModuleNames(Graph):
+    """The graph of one file, and the names of it."""
 
     def __init__(self, tree: ast.Module) -> None:
-        self.tree = tree
+        super().__init__(tree)
         self._found: dict[_Block, dict[str, list[ast.stmt]]] = {}
 
     def statements(self, name: str) -> list[ast.stmt]:
@@ -41,14 +40,9 @@ class ModuleNames:
         """The place of a function: where the first of its decorators stands; None: after all of the file."""
         if node is None:
             return Place()
-        scopes = [n for n in self._definitions if n is not node and _within(n, node)]
         starts: list[ast.stmt | ast.expr] = [node, *node.decorator_list]
         position = min((each.lineno, each.col_offset) for each in starts)
-        return Place(position=position, scopes=tuple(sorted(scopes, key=lambda n: n.lineno)))
-
-    @functools.cached_property
-    def _definitions(self) -> list[ast.FunctionDef | ast.ClassDef]:
-        return [node for node in statements_within(self.tree) if isinstance(node, (ast.FunctionDef, ast.ClassDef))]
+        return Place(position=position, scopes=tuple(n for n in self.above(node) if isinstance(n, (ast.FunctionDef, ast.ClassDef))))
 
     def value(self, reader: FunctionReader, name: str) -> Any:
         """What a name stands for at the reader's place.
@@ -61,7 +55,7 @@ class ModuleNames:
         for number, scope in enumerate(reversed(place.scopes)):
             if isinstance(scope, ast.ClassDef) and number:
                 continue  # methods do not see the names of their class
-            if isinstance(scope, ast.FunctionDef) and name in _arguments(scope):
+            if isinstance(scope, ast.FunctionDef) and name in arguments(scope):
                 raise NotLiteralError(f"{name} is an argument of {scope.name}, line {scope.lineno}")
             if self.assigned_in(scope, name):
                 body = scope.body
@@ -73,16 +67,20 @@ class ModuleNames:
 
     def assigned_in(self, scope: ast.FunctionDef | ast.ClassDef, name: str) -> bool:
         """Whether a function or a class gives a name something of its own."""
-        return any(_assigns(statement, name) for statement in self._touching(scope.body).get(name, ()))
+        return any(name in bound_by(node) for statement in self._touching(scope.body).get(name, ()) for node in ast.walk(statement))
 
     def contested(self, node: ast.FunctionDef) -> bool:
         """Whether a function of a branch is one thing that its name may stand for: another branch assigns something to it.
 
         A value that cannot be called, `k = None` where there is no triton, is none that a launch or a call may mean.
         """
-        around = [each for each in self.statements(node.name) if each is not node and _within(each, node)]
+        around = [each for each in self.statements(node.name) if each in self.above(node)]
         values = [value for each in around for value in _given(each, node.name) if not isinstance(value, UNCALLABLE)]
         return any(not any(isinstance(n, ast.Name) and n.id == node.name for n in ast.walk(value)) for value in values)
+
+    def rebound_after(self, name: str, line: int) -> bool:
+        """Whether the file gives a name something else below a line."""
+        return any(each.lineno > line and name in bound_by(node) for each in self.statements(name) for node in ast.walk(each))
 
     def last(self, reader: FunctionReader, name: str) -> Any:
         """What a name stands for after all of the file: a value, or the definition of a function.
@@ -348,45 +346,15 @@ def _touched(node: ast.AST) -> Iterator[str]:
         yield from (n.id for n in ast.walk(node.iter) if isinstance(n, ast.Name))
 
 
-def _assigns(statement: ast.stmt, name: str) -> bool:
-    """Whether a statement gives a name a value, so that it belongs to the scope, and does not only change what it stands for."""
-    return any(
-        (isinstance(n, ast.Name) and n.id == name and not isinstance(n.ctx, ast.Load))
-        or (isinstance(n, (ast.FunctionDef, ast.ClassDef)) and n.name == name)
-        or (isinstance(n, (ast.Import, ast.ImportFrom)) and name in {i.asname or i.name.split(".")[0] for i in n.names})
-        for n in ast.walk(statement)
-    )
-
-
-def _assigned_expression(statement: ast.stmt, name: str) -> ast.expr | None:
+def _assigned_expression(statement: ast.AST, name: str) -> ast.expr | None:
     """What a plain assignment gives a name, where it can be told from what it gives others."""
-    if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
-        return statement.value if statement.target.id == name else None
-    if not isinstance(statement, ast.Assign):
-        return None
-    for target in statement.targets:
-        if isinstance(target, ast.Name) and target.id == name:
-            return statement.value
-        if isinstance(target, ast.Tuple) and isinstance(statement.value, ast.Tuple) and len(target.elts) == len(statement.value.elts):
-            for item, value in zip(target.elts, statement.value.elts, strict=True):
-                if isinstance(item, ast.Name) and item.id == name:
-                    return value
-    return None
+    return next((value for each, value in plainly_given(statement) if each == name), None)
 
 
 def _rebinds(statement: ast.stmt, name: str) -> bool:
     if isinstance(statement, (ast.FunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)):
         return True
     return _assigned_expression(statement, name) is not None
-
-
-def _arguments(function: ast.FunctionDef) -> set[str]:
-    return {n.arg for n in ast.walk(function.args) if isinstance(n, ast.arg)}
-
-
-def _within(outer: ast.stmt, inner: ast.FunctionDef) -> bool:
-    first = outer.body[0] if isinstance(outer, (ast.FunctionDef, ast.ClassDef)) else outer
-    return first.lineno <= inner.lineno <= (outer.end_lineno or outer.lineno)
 
 
 def _given(node: ast.AST, name: str) -> Iterator[ast.expr]:

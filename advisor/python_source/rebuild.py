@@ -390,6 +390,3 @@ def _noinline(node: ast.FunctionDef) -> bool:
                 if keyword.arg == "noinline" and isinstance(keyword.value, ast.Constant) and keyword.value.value is True:
                     return True
     return False
-
-
-__all__ = ["RebuildError", "Rebuilt", "rebuild"]

@@ -5,15 +5,13 @@ from __future__ import annotations
 import ast
 import io
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
-from advisor.python_source import same_name
-from advisor.python_source.bindings import SCOPES, Scope, nodes_of_file, statements_within
-from advisor.python_source.decorators import DEEPEST, Decorators, is_redefined, last_name, layers_of
+from advisor.python_source.bindings import statements_within
 from advisor.python_source.functions import FunctionReader
 from advisor.python_source.imports import (
     HANDED_ON,
@@ -23,15 +21,24 @@ from advisor.python_source.imports import (
     assigned_expressions,
     imports_in,
     imports_of,
-    inner_imports_of,
-    is_triton_jit,
     locate,
     module_level,
     stars_of,
 )
 from advisor.python_source.jit_function import JitFunction, read_function
+from advisor.python_source.kernel_forms import (
+    Decorators,
+    decorated,
+    distinct_names,
+    last_name,
+    launching_calls,
+    layers_of,
+    means_jit,
+    named_kernels,
+    nearest_kernel,
+    plain_name,
+)
 from advisor.python_source.kernel_names import called_functions, is_constexpr_function
-from advisor.python_source.launch_forms import launched_names, launching_calls
 from advisor.python_source.literal_values import Constexpr
 from advisor.python_source.literals import NotLiteralError, dotted
 from advisor.python_source.module_names import ModuleNames
@@ -40,7 +47,10 @@ from advisor.system.errors import InputError, NothingMatchedError, UsageError
 from advisor.system.reading import read_text
 
 MAX_FILE_BYTES = 8_000_000
-JIT_DECORATORS = ("triton.jit", "jit", "triton.runtime.jit", "triton.jit.jit")
+
+
+Finder = Callable[[Path, Import], "SourceFile | None"]
+"""Gives the file that an import of the file at a path leads to; None: there is none that can be read."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,18 +71,22 @@ class SourceFile:
     backend: str | None = None
     arch: int | str | None = None
     meant: int | None = None
+    find: Finder | None = field(default=None, repr=False)  # what finds the files that it imports; None: the disk
 
     def on(self, backend: str | None, arch: int | str | None = None) -> SourceFile:
         """The file as it is read for a target."""
         if (backend, arch) == (self.backend, self.arch):
             return self
-        return self._others.setdefault((backend, arch), replace(self, backend=backend, arch=arch))
+        return self._others.setdefault((backend, arch), self._with(backend=backend, arch=arch))
 
-    def at(self, path: Path) -> SourceFile:
-        """The file as it lies elsewhere, with what its tree alone decides: that is worked out once."""
-        found = replace(self, path=path)
-        for name in ("module_names", "imports", "inner_imports", "stars"):
-            vars(found)[name] = getattr(self, name)
+    def found_by(self, find: Finder) -> SourceFile:
+        """The file as one whose imports are looked for in another way than beside it on the disk."""
+        return self._with(find=find)
+
+    def _with(self, **changes: Any) -> SourceFile:
+        """The file with other attributes, and what its tree alone decides: that is worked out once."""
+        found = replace(self, **changes)
+        vars(found)["module_names"] = self.module_names
         return found
 
     @cached_property
@@ -93,12 +107,13 @@ class SourceFile:
     @cached_property
     def imports(self) -> dict[str, list[Import]]:
         """Imports at module level (also under `if` and `try`), by alias, in order; several where there are alternatives."""
-        return imports_of(self.tree)
+        return imports_of(module_level(self.tree))
 
     @cached_property
     def inner_imports(self) -> dict[str, list[Import]]:
         """What functions import, by alias, but for names that the module has: each function has its own."""
-        return {name: items for name, items in inner_imports_of(self.tree).items() if not self.module_names.statements(name)}
+        found = imports_of(statements_within(self.tree))
+        return {name: items for name, items in found.items() if not self.module_names.statements(name)}
 
     @cached_property
     def stars(self) -> tuple[Import, ...]:
@@ -114,6 +129,9 @@ class SourceFile:
         recorded = next(
             (path for path, tail in tails.items() if tail[-len(parts) :] == ends[0] or tail[-len(parts) - 1 :] == ends[1]), None
         )
+        if self.find is not None:
+            other = self.find(self.path, item)
+            return other.on(self.backend, self.arch) if other is not None else None
         try:
             if recorded is not None:
                 found = replace(parse_source(self.siblings[recorded], recorded), siblings=self.siblings, values=self.values)
@@ -239,20 +257,9 @@ class SourceFile:
         return found, reasons
 
     @cached_property
-    def scopes(self) -> list[Scope]:
-        """What has names of its own."""
-        return [node for node in nodes_of_file(self.tree) if isinstance(node, SCOPES)]
-
-    @cached_property
-    def has_globals(self) -> bool:
-        """Whether functions of it may give its names something else."""
-        return any(isinstance(node, ast.Global) for node in ast.walk(self.tree))
-
-    @cached_property
     def launches(self) -> tuple[tuple[str, ast.Call], ...]:
         """Its calls that launch something, each with what, as the file names it."""
-        calls = launching_calls(self.tree)
-        return tuple(launched_names(calls, self.scopes)) if calls else ()
+        return tuple(launching_calls(self.module_names))
 
     @property
     def plain_functions(self) -> dict[str, ast.FunctionDef]:
@@ -315,7 +322,7 @@ class SourceFile:
         meant = next((node for nodes in self.definitions.values() for node in nodes if node.lineno == self.meant), None)
         for name, nodes in self.definitions.items():
             own = [node for node in nodes if id(node) in outer] or nodes  # the file's name goes before those within functions
-            near = same_name.nearest(self.tree, meant, nodes) if meant is not None and len(nodes) > 1 else None
+            near = nearest_kernel(self.module_names, meant, nodes) if meant is not None and len(nodes) > 1 else None
             if meant is not None and (near is not None or name == meant.name):
                 found[name] = meant if name == meant.name else near or meant
             elif len(own) == 1 and not self.module_names.contested(own[0]):
@@ -408,7 +415,7 @@ class SourceFile:
             return self.functions[name]
         if name in self.definitions:
             nodes = self.definitions[name]
-            names = same_name.names(self.tree, nodes) if len(nodes) > 1 else [f"{name}:{nodes[0].lineno}"]
+            names = distinct_names(self.module_names, nodes) if len(nodes) > 1 else [f"{name}:{nodes[0].lineno}"]
             choices = " or ".join(f"{self.path.name}::{each}" for each in names)
             remedy = f"{'' if self.backend else 'give --gpu, or '}name the one that is meant: {choices}"
             reason = self.undecided.get(name, f"{name} is in the end no kernel: the file gives the name another value")
@@ -430,15 +437,15 @@ class SourceFile:
         text = next((kernel for kernel in self._applied if text in self.names_of(kernel)), text)
         if text in self.definitions:  # which of several is meant is decided for the target
             return self, text
-        name = same_name.plain_name(text)
+        name = plain_name(text)
         nodes = self.definitions.get(name, [])
-        found = same_name.matching(self.tree, nodes, text)
+        found = named_kernels(self.module_names, nodes, text)
         if len(found) == 1:
             return replace(self, meant=found[0].lineno), name
         if not nodes:
             self.kernel(text)  # says which there are
         what = "no kernel of that name there" if not found else f"{len(found)} kernels of that name"
-        raise UsageError(f"{self.path.name}: {what}", text, "one of " + ", ".join(same_name.names(self.tree, nodes)))
+        raise UsageError(f"{self.path.name}: {what}", text, "one of " + ", ".join(distinct_names(self.module_names, nodes)))
 
     def constant(self, name: str, asking: FunctionReader | None = None) -> Any:
         """The literal value of a module-level name.
@@ -491,7 +498,12 @@ class SourceFile:
         and the kernel's name, which may be imported; None: this is not what the name is."""
         values = self.alternatives.get(name, [])
         layers, called = (layers_of(values[0]) if len(values) == 1 else None) or ([], "")
-        if not called or name in self.definitions or name in self.plain_functions or is_redefined(self.tree, called, values[0].lineno):
+        if (
+            not called
+            or name in self.definitions
+            or name in self.plain_functions
+            or self.module_names.rebound_after(called, values[0].lineno)
+        ):
             return None
         tuning = all(last_name(self._decorators.meant(layer)) in ("autotune", "heuristics") for layer in layers)
         return (layers, called) if tuning else None
@@ -507,18 +519,7 @@ class SourceFile:
 
     def _is_jit(self, node: ast.FunctionDef) -> bool:
         targets = (each.func if isinstance(each, ast.Call) else each for each in node.decorator_list)
-        return any(self._is_triton_jit(dotted(target) or "") for target in targets)
-
-    def _is_triton_jit(self, name: str, followed: int = 0) -> bool:
-        """Whether a dotted name is `triton.jit`, by what the file imports its first part from: other packages have a `jit` too."""
-        root, _, rest = name.partition(".")
-        items = self.imports.get(root)
-        if not items:
-            other = dotted(self._assigned[root]) if root in self._assigned and not rest else None  # jit = triton.jit
-            if other and followed < DEEPEST:  # names can go round in a circle
-                return self._is_triton_jit(other, followed + 1)
-            return name in JIT_DECORATORS or name.endswith("triton.jit")
-        return any(is_triton_jit(item, rest) for item in items)
+        return any(means_jit(dotted(target) or "", self.imports, self._assigned) for target in targets)
 
 
 @lru_cache(maxsize=64)
@@ -556,25 +557,4 @@ def parse_source(text: str, path: str | Path) -> SourceFile:
         command = isinstance(error, SyntaxError) and (error.text or "").lstrip().startswith(("%", "!"))
         remedy = "take out the notebook's commands, the lines that begin with % or !" if command else None
         raise InputError(f"{path}{where}: is not Python", getattr(error, "msg", None) or str(error), "Python source", remedy) from None
-    return SourceFile(path=Path(path), text=text, tree=_decorated(tree))
-
-
-_APPLIED = frozenset({"triton.jit", "triton.autotune", "triton.heuristics"})
-
-
-def _decorated(tree: ast.Module) -> ast.Module:
-    """A file in which what it applies to its functions, `kernel = triton.jit(kernel)`, stands above them: the same, as Python reads it."""
-    functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
-    kept = []
-    for node in tree.body:
-        names = [each.id for each in node.targets if isinstance(each, ast.Name)] if isinstance(node, ast.Assign) else []
-        call = node.value if isinstance(node, ast.Assign) else None
-        function = functions.get(names[0]) if len(names) == 1 else None
-        if function is None or not isinstance(call, ast.Call) or call.keywords or [dotted(each) for each in call.args] != names:
-            kept.append(node)
-        elif dotted(call.func.func if isinstance(call.func, ast.Call) else call.func) in _APPLIED:
-            function.decorator_list.insert(0, ast.copy_location(call.func, function))
-        else:
-            kept.append(node)
-    tree.body = kept
-    return tree
+    return SourceFile(path=Path(path), text=text, tree=decorated(tree))

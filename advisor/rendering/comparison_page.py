@@ -12,8 +12,7 @@ from advisor.rendering import comparison_words as words
 from advisor.rendering import figures
 from advisor.rendering.markdown import environment as fingerprint_rows
 from advisor.rendering.page import _environment
-from advisor.result.comparison_json import comparison_to_json
-from advisor.result.comparison_schema import ComparisonResult, MeasuredRow, StaticRow, Subject, evidence
+from advisor.result.comparison_schema import ComparisonResult, MeasuredRow, StaticRow, Subject, comparison_to_json, evidence
 from advisor.system.resources import folder
 
 

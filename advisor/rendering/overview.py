@@ -1,15 +1,18 @@
-"""The results of many tables, of one GPU or several, as one table: a line each, the worst first, and a line for each GPU."""
+"""The results of many tables, of one GPU or several, as one table, a line each, the worst first: as text, Markdown and a page."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from markupsafe import Markup
 from rich.text import Text
 
 from advisor.rendering import figures
 from advisor.rendering.markdown import escape
+from advisor.rendering.page import _environment
 from advisor.result.schema import Origin, Result
+from advisor.system.resources import folder
 
 COLUMNS = ("GPU", "of ceiling", "latency", "ceiling", "binds", "cannot launch", "table")
 GPU_COLUMNS = ("GPU", "tables", "of ceiling", "cannot launch", "worst table")
@@ -114,3 +117,33 @@ def lines(rows: Sequence[Row]) -> list[Text]:
             )
             out.append(Text(f"  {'  '.join(padded)}".rstrip(), style="bold" if number == 0 else ""))
     return out
+
+
+def to_page(rows: Sequence[Row], *, title: str, command: str, version: str) -> str:
+    """The page.
+
+    Args:
+        rows: One of each table and GPU.
+        title: What the tables are, as a heading.
+        command: The command line that repeats this.
+        version: Of the advisor.
+    """
+    templates = folder("reports")
+    css = (templates / "page.css").read_text(encoding="utf-8") + (templates / "comparison.css").read_text(encoding="utf-8")
+    return (
+        _environment(str(templates))
+        .get_template("overview.html.jinja")
+        .render(
+            title=title,
+            command=command,
+            version=version,
+            about=ABOUT,
+            columns=COLUMNS,
+            rows=[(row.page, cells(row)) for row in ordered(rows)],
+            gpu_columns=GPU_COLUMNS,
+            gpus=gpu_cells(rows),
+            right=RIGHT,
+            css=Markup(css),
+            script=Markup((templates / "page.js").read_text(encoding="utf-8")),
+        )
+    )

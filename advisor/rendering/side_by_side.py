@@ -1,16 +1,20 @@
-"""The results of several GPUs as one table: a row per launch, and what each GPU makes of it."""
+"""The results of several GPUs as one table, a row per launch, and what each GPU makes of it: as text, Markdown and a page."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
+from markupsafe import Markup
 from rich.text import Text
 
 from advisor.rendering import figures
 from advisor.rendering.grouping import told_apart
 from advisor.rendering.markdown import escape
+from advisor.rendering.page import _environment
 from advisor.result.schema import LaunchReport, Result
+from advisor.system.resources import folder
 
 _Key = tuple[str, str, int]  # kernel and problem, configuration, how many before it are alike
 MOST_ROWS = 60
@@ -141,3 +145,30 @@ def _cells(launch: LaunchReport | None, result: Result) -> tuple[str, ...]:
         figures.microseconds(launch.bound.us),
         figures.clean(launch.binding_pipeline),
     )
+
+
+MOST_BESIDE = 2
+"""GPUs whose columns stand beside each other; of more the last would lie out of sight, and each has a line of its own."""
+
+
+def to_page(results: Sequence[Result], pages: Sequence[str]) -> str:
+    """The page for these results of one target.
+
+    Args:
+        results: One of each GPU; at least one.
+        pages: Where the page of each is, seen from this one: `h200/report.html`.
+    """
+    templates = folder("reports")
+    rows, notes = rows_of(results)
+    context: dict[str, Any] = {
+        "first": results[0],
+        "sides": list(zip(results, pages, strict=True)),
+        "shared": shared_unknowns(results),
+        "most_beside": MOST_BESIDE,
+        "columns": COLUMNS,
+        "rows": rows,
+        "notes": notes,
+        "css": Markup((templates / "page.css").read_text(encoding="utf-8") + (templates / "comparison.css").read_text(encoding="utf-8")),
+        "script": Markup((templates / "page.js").read_text(encoding="utf-8")),
+    }
+    return _environment(str(templates)).get_template("side_by_side.html.jinja").render(context)

@@ -22,7 +22,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from advisor.search.sampler import CHOICE, DIED, INTERRUPTED, LOST
 from advisor.system import processes
-from advisor.system.worker_processes import undisturbed
+from advisor.system.processes import undisturbed
 
 if TYPE_CHECKING:
     from optuna.study import Study

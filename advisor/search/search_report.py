@@ -14,7 +14,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from advisor.pipelines.same_launch import repeats
 from advisor.result.schema import SearchReport, SearchTrial
-from advisor.search.memory import HEARD
+from advisor.search.precedents import HEARD
 from advisor.search.sampler import DIED, LOST, MAX_LOST, SKIPPED, SLOWER
 from advisor.search.study import FAILURE, PARTS, PREDICTED, STOPPED, Decision, Tuner
 

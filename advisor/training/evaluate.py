@@ -19,7 +19,7 @@ from advisor.learned.base import Predictor
 from advisor.learned.estimator import LearnedPredictor
 from advisor.learned.library import direct
 from advisor.learned.weights import Weights
-from advisor.system.worker_processes import end_with_parent
+from advisor.system.processes import end_with_parent
 from advisor.system.writing import replacing
 from advisor.training import baselines, data, judging, model_card, splits, training
 from advisor.training.data import Measured

@@ -290,7 +290,7 @@ def _alone(path: Path) -> Iterator[None]:
     Raises:
         UsageError: Nothing can be written beside it.
     """
-    from advisor.search.file_lock import OwnedFileLock
+    from advisor.search.storage import OwnedFileLock
 
     lock = OwnedFileLock(os.fspath(path))
     try:

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from advisor.advising import advise_target
-from advisor.advising.doubtful_ceiling import ceiling_doubts
 from advisor.advising.drafts import Measured
 from advisor.advising.exports import triton_config
+from advisor.advising.measured_choice import ceiling_doubts
 from advisor.advising.targets import PlannedLaunch, Target
 from advisor.advising.verdict import verdict
 from advisor.diagnosis import actions

@@ -11,8 +11,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from advisor.measurement.correctness import compare as compare_outputs
-from advisor.measurement.correctness import poison
+from advisor.measurement.failures import compare as compare_outputs
+from advisor.measurement.failures import poison
 from advisor.measurement.kernel_file import tolerance_of
 
 FOLDER = Path(__file__).parents[2] / "triton_kernels"

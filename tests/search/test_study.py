@@ -375,7 +375,7 @@ def test_a_lock_that_a_killed_writer_left_does_not_stop_the_next_run(tmp_path, m
     else:
         Path("out/j.lock").symlink_to("out/j")
     seconds = iter(range(0, 1000, 10))  # of waiting; used up where it is waited for without end
-    for module in ("optuna.storages.journal._file", "advisor.search.file_lock"):
+    for module in ("optuna.storages.journal._file", "advisor.search.storage"):
         monkeypatch.setattr(f"{module}.time", SimpleNamespace(monotonic=lambda: next(seconds), sleep=lambda _: None))
     tuner = make_tuner("out/j", trials=1)
     tuner.run(backend_of(tuner))

@@ -20,8 +20,7 @@ from advisor.pipelines.from_rows import LAYER
 from advisor.result.schema import Configuration, Latency, Problem, result_dtype
 from advisor.rows.row_configurations import CONFIG_DEFAULTS
 from advisor.rows.rows import DTYPES, FAMILY_PARAMETERS, Rows
-from advisor.system.counting import agree, part, several
-from advisor.system.errors import NothingMatchedError
+from advisor.system.errors import NothingMatchedError, agree, part, several
 from advisor.tables.names import row_dtypes
 
 

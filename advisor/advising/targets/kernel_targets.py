@@ -20,10 +20,8 @@ from advisor.python_source.source import SourceFile, read_source
 from advisor.result.schema import Configuration, Problem
 from advisor.system.errors import UsageError
 from advisor.tables import defaults, models
-from advisor.tables.down_tables import SHARED
-from advisor.tables.neighbourhood import STANDARD_TOKENS
 from advisor.tables.routing import check_routing, crowded
-from advisor.tables.tuned_table import default_options
+from advisor.tables.tuned_table import SHARED, STANDARD_TOKENS, default_options
 
 STACKS = {"vllm": "vLLM", "sglang": "SGLang"}
 """Serving stacks by the names that options take."""

@@ -27,7 +27,7 @@ from advisor.python_source.literals import NotLiteralError
 from advisor.rendering.figures import sizes_text, types_text
 from advisor.result.comparison_schema import StaticRow
 from advisor.result.schema import LAUNCH_OPTIONS, Configuration, LaunchReport, Problem
-from advisor.rows.parameter_names import family_names, missing_parameters
+from advisor.rows.columns import family_names, missing_parameters
 from advisor.rows.rows import CONFIG_COLUMNS, FAMILY_PARAMETERS, is_tiled
 from advisor.system.errors import InputError
 
@@ -363,7 +363,7 @@ def _unknown(function: JitFunction, site: LaunchSite, read: Set[str], known: Set
     yield from (each.name for each in function.parameters if each.is_constexpr and each.name in asked)
     yield from (name for name in LAUNCH_OPTIONS if name in site.passed and name not in known)
     yield from (name for name in function.heuristics if name in read or name in LAUNCH_OPTIONS)
-    yield from (f"**{ast.unparse(each)}" for each in site.around.unread)
+    yield from (f"**{ast.unparse(each)}" for each in site.unread)
 
 
 def _configuration(function: JitFunction, constants: Mapping[str, Any], options: Mapping[str, Any], gpu: GpuSpec) -> Configuration:
