@@ -273,7 +273,7 @@ class _Builder:
 
 def _starred(source: SourceFile) -> str | None:
     """What may give a file a name that was not found, where it imports all names of modules that cannot be followed."""
-    unread = [star for star in source.stars if source.imported(star) is None]
+    unread = [star for star in source.module_names.stars if source.imported(star) is None]
     texts = [f"from {'.' * star.level}{star.module} import *" for star in reversed(unread)]
     return f"a name that may come with {' or '.join(texts)}, of which no file is nearby" if texts else None
 

@@ -333,7 +333,7 @@ def open_kernel(text: str) -> tuple[SourceFile, str]:
         source = read_source(text)
         names = source.launched
         if not names:
-            gluon = any("gluon" in f"{item.module}.{item.name}" for items in source.imports.values() for item in items)
+            gluon = any("gluon" in f"{item.module}.{item.name}" for items in source.module_names.imports.values() for item in items)
             raise NothingMatchedError(
                 f"{text}: no Triton kernel in this file",
                 "Gluon, which is not supported" if gluon else None,
