@@ -17,8 +17,8 @@ from advisor.compiled.launches.launch import KernelLaunch
 from advisor.compiled.launches.written_values import bytes_of, element_type, known_type, literal, symbol_text, type_name
 from advisor.gpus.hardware import GpuSpec, list_gpus
 from advisor.python_source.jit_function import MISSING, JitFunction
-from advisor.python_source.launch_site import FoundLaunch
 from advisor.python_source.launch_sites import (
+    FoundLaunch,
     LaunchCalls,
     grid_as_written,
     grid_from_launches,
