@@ -128,8 +128,10 @@ def taken(source: SourceFile, path: str, targets: Mapping[str, frozenset[str]], 
     """The first target of which a file imports changed names, and its own names for them; neither: it imports none."""
     attributes = mentioned(source.module_names)[1]
     vias, names = set[str](), set[str]()
-    named = (item for imports in (source.imports, source.inner_imports) for items in imports.values() for item in items)
-    for item in [*named, *source.stars]:
+    named = (
+        item for imports in (source.module_names.imports, source.module_names.inner_imports) for items in imports.values() for item in items
+    )
+    for item in [*named, *source.module_names.stars]:
         for led, wanted in leads(item, attributes.get(item.alias, ())):
             target = located(paths, path, led)
             changed = targets.get(target, frozenset()) if target is not None else frozenset[str]()
@@ -294,7 +296,7 @@ class Reading:
         """
         check_readable(entry, LARGEST_SOURCE_BYTES)
         self._room += LARGEST_IMPORTED
-        return parse(self.tree.read(entry), entry.path).found_by(partial(self._imported, lenient))
+        return parse(self.tree.read(entry), entry.path).given(find=partial(self._imported, lenient))
 
     def _read(self, entry: Entry, lenient: bool) -> SourceFile | None:
         try:
@@ -303,7 +305,7 @@ class Reading:
             if not lenient:
                 raise
             return None
-        return source.found_by(partial(self._imported, lenient)) if source is not None else None
+        return source.given(find=partial(self._imported, lenient)) if source is not None else None
 
     def _imported(self, lenient: bool, path: Path, item: Import) -> SourceFile | None:
         entries = self.tree.entries()
