@@ -23,7 +23,7 @@ from advisor.cli.options import given_for_a_kernel
 from advisor.system.errors import UsageError
 
 if TYPE_CHECKING:
-    from advisor.advising.drafts import Measured
+    from advisor.advising.choice import Measured
     from advisor.advising.targets import Request, Target
     from advisor.learned.base import Predictor
     from advisor.result.schema import Result
