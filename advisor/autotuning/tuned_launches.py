@@ -9,7 +9,6 @@ import math
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from types import SimpleNamespace
 
 import numpy as np
 
@@ -19,7 +18,7 @@ from advisor.advising.choice import Measured
 from advisor.advising.exports import triton_config
 from advisor.advising.targets import PlannedLaunch, Target
 from advisor.autotuning.decisions.exchange import Entry
-from advisor.autotuning.ranking import as_configuration
+from advisor.autotuning.ranking import named_for
 from advisor.autotuning.tuned_problems import ODD, finite, recognised_problem
 from advisor.diagnosis import WORTH_CHANGING, Pricing, context, diagnose
 from advisor.gpus.hardware import GpuSpec
@@ -70,20 +69,6 @@ def diagnosed(
     report = advise_target(target, predictor, command="", measured=measured).launches[0]
     report = _with_faster(report, known, tuned.origin, gpu, predictor)
     return _own_names(report, configuration, family), replace(tuned, launch=name)
-
-
-def named_for(configuration: Configuration, family: str) -> Configuration:
-    """The configuration under the family's names."""
-    return as_configuration(
-        SimpleNamespace(
-            kwargs=configuration.parameters,
-            num_warps=configuration.num_warps,
-            num_stages=configuration.num_stages,
-            num_ctas=configuration.num_ctas,
-            maxnreg=configuration.maxnreg,
-        ),
-        family,
-    )
 
 
 def predictable(named: Configuration, family: str) -> bool:

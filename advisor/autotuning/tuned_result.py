@@ -13,7 +13,8 @@ from advisor import __version__
 from advisor.advising.launch_facts import gpu_figures
 from advisor.advising.verdict import verdict
 from advisor.autotuning.decisions.exchange import Entry
-from advisor.autotuning.tuned_launches import diagnosed, named_for, predictable
+from advisor.autotuning.ranking import named_for
+from advisor.autotuning.tuned_launches import diagnosed, predictable
 from advisor.autotuning.tuned_problems import ODD, tuned_problem
 from advisor.diagnosis import actions
 from advisor.gpus.hardware import GpuSpec

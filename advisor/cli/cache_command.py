@@ -18,7 +18,6 @@ import argparse
 import json
 import sys
 import time
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -133,7 +132,7 @@ def _document(entry: Entry) -> dict[str, object]:
         "decided": entry.decided[0][2] if entry.decided else None,
         "configuration": _told(entry.best),
         "latency_us": entry.best_us,
-        "timings": [{**asdict(row), "config": _told(row.config)} for row in entry.rows],
+        "timings": [{**row._asdict(), "config": _told(row.config)} for row in entry.rows],
     }
 
 

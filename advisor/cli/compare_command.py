@@ -118,7 +118,7 @@ def exit_code(result: ComparisonResult) -> int:
 
 
 def _render(arguments: argparse.Namespace) -> ComparisonResult:
-    from advisor.comparison.of_files import OF_MODEL
+    from advisor.comparison.sides import OF_MODEL
     from advisor.result.comparison_schema import LARGEST_BYTES, comparison_from_json
 
     if arguments.sides or arguments.baseline or arguments.merge_base:
@@ -175,7 +175,7 @@ def _compare(arguments: argparse.Namespace) -> ComparisonResult:
 def _baseline(arguments: argparse.Namespace, wanted: Options, predictor: Predictor) -> ComparisonResult:
     """HEAD against what is stored for its GPU and Triton version; stored only where that is asked for."""
     from advisor.comparison import compare_files, new_result
-    from advisor.comparison.of_files import missing_baseline, refuse_unused
+    from advisor.comparison.sides import missing_baseline, refuse_unused
     from advisor.comparison.trees.git import of_result, of_rows
     from advisor.measurement.measured_rows import read_measured
     from advisor.result.comparison_schema import LARGEST_BYTES

@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+import ast
+import itertools
 import tempfile
-from collections.abc import Collection, Mapping
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 
 from advisor.advising.targets import Request
-from advisor.comparison.failures import broken_source, is_kernel_source, unreadable
 from advisor.comparison.files import result_subject, rows_subject
-from advisor.comparison.kernels.importers import LARGEST_IMPORTED
-from advisor.comparison.kernels.kernel_source import LARGEST_SOURCE_BYTES
-from advisor.comparison.kernels.kernels import kernel_subjects
-from advisor.comparison.kernels.launchers import LaunchedElsewhere, Launchers, Reading
+from advisor.comparison.kernels.importers import LARGEST_IMPORTED, LaunchedElsewhere, Launchers, Reading
+from advisor.comparison.kernels.kernel_digest import renamed
+from advisor.comparison.kernels.kernel_source import (
+    LARGEST_SOURCE_BYTES,
+    broken_source,
+    is_kernel_source,
+    mentions_triton,
+    parsed,
+    unreadable,
+)
+from advisor.comparison.kernels.kernel_version import launched
+from advisor.comparison.kernels.kernels import LARGEST_KERNELS, kernel_subjects
 from advisor.comparison.kernels.resources import Compiling
 from advisor.comparison.kernels.undefined_names import launched_in_vain
-from advisor.comparison.moves import MovedKernels
-from advisor.comparison.recorded import Recorded
-from advisor.comparison.settings import Settings
+from advisor.comparison.settings import Recorded, Settings
 from advisor.comparison.tables import (
     Fallback,
     fallback_entry,
@@ -30,7 +38,7 @@ from advisor.comparison.tables import (
     version_folders,
 )
 from advisor.comparison.trees import git
-from advisor.comparison.trees.trees import LARGEST_FILE_BYTES, Entry, FileChange, FolderTree, RevisionTree, Tree
+from advisor.comparison.trees.trees import LARGEST_FILE_BYTES, Entry, FileChange, FolderTree, RevisionTree, Tree, check_readable
 from advisor.gpus.hardware import GpuSpec
 from advisor.learned.base import Predictor
 from advisor.measurement.measured_rows import read_measured
@@ -40,6 +48,103 @@ from advisor.result import result_json
 from advisor.result.comparison_schema import Failure, Subject
 from advisor.result.schema import Finding
 from advisor.system.errors import InputError
+from advisor.tables.names import TableName, is_table_name, parse_table_name
+
+
+def moved_tables(differing: Sequence[FileChange]) -> list[FileChange]:
+    """The changes, with a table that went to another folder as one: it runs there as before."""
+    places: dict[TableName, list[FileChange]] = {}
+    for change in differing:
+        if change.word in ("added", "removed") and is_table_name(change.path):
+            places.setdefault(parse_table_name(change.path), []).append(change)
+    moved: dict[str, FileChange] = {}
+    for pair in places.values():
+        if sorted(each.word for each in pair) == ["added", "removed"]:
+            new, old = sorted(pair, key=lambda each: each.word)
+            moved |= {old.path: old, new.path: FileChange(path=new.path, base=old.base, head=new.head)}
+    return [moved.get(change.path, change) for change in differing if change.path not in moved or change.word == "added"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """Where a kernel lay in the base: the file, and what it was called there."""
+
+    entry: Entry
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MovedKernels:
+    """Kernels that lie in another file than before."""
+
+    came: Mapping[str, Mapping[str, Origin]] = field(default_factory=dict)  # by the head's file, then by kernel
+    left: Mapping[str, frozenset[str]] = field(default_factory=dict)  # by the base's file
+
+
+def moved_kernels(changed: Sequence[FileChange], base: Tree, head: Tree) -> MovedKernels:
+    """Of changed files: the kernels that one no longer has, and another has now under the same name; or, where it is a new file, under
+    another name with nearly the same body.
+
+    Where several files lost or gained a kernel of the name, those of the same content belong together, then those of the same file name;
+    what is left is a pair only where it is the only one.
+    """
+    lost: dict[str, list[Entry]] = defaultdict(list)
+    gained: dict[str, list[Entry]] = defaultdict(list)
+    bodies: tuple[_Bodies, _Bodies] = ({}, {})  # of what is gone from files that gained nothing, and of what is in new files
+    for change in changed:
+        if not change.path.endswith(".py"):
+            continue
+        before, after = _kernels(base, change.base), _kernels(head, change.head)
+        for names, others, entry, found in ((before, after, change.base, lost), (after, before, change.head, gained)):
+            for name, node in names.items():
+                if node is not None and name not in others and entry is not None:
+                    found[name].append(entry)
+                    if (change.base is None) if found is gained else after.keys() <= before.keys():
+                        bodies[found is gained][entry, name] = node
+    came: dict[str, dict[str, Origin]] = defaultdict(dict)
+    left: dict[str, set[str]] = defaultdict(set)
+    for name in lost:
+        for old, new in _pairs(lost[name], gained.get(name, ())):
+            came[new.path][name] = Origin(entry=old, name=name)
+            left[old.path].add(name)
+    gone, fresh = (
+        {key: node for key, node in side.items() if key[1] not in known} for side, known in zip(bodies, (gained, lost), strict=True)
+    )
+    for (file, name), (old, former) in renamed(_few(gone), _few(fresh)).items():
+        came[file.path][name] = Origin(entry=old, name=former)
+        left[old.path].add(former)
+    return MovedKernels(came=came, left={path: frozenset(names) for path, names in left.items()})
+
+
+_Bodies = dict[tuple[Entry, str], ast.FunctionDef]
+"""Kernels by file and name."""
+
+
+def _few(bodies: _Bodies) -> _Bodies:
+    return dict(itertools.islice(bodies.items(), LARGEST_KERNELS))
+
+
+def _kernels(tree: Tree, entry: Entry | None) -> dict[str, ast.FunctionDef | None]:
+    """The kernels that a file defines, each with its body where it is launched.
+
+    There are none where the file cannot be read, which its comparison tells.
+    """
+    source = parsed(tree, entry, kernels=True) if entry is not None else None
+    if source is None:
+        return {}
+    return dict.fromkeys(source.definitions) | {name: source.definitions[name][-1] for name in launched(source)}
+
+
+def _pairs(lost: Sequence[Entry], gained: Sequence[Entry]) -> Iterator[tuple[Entry, Entry]]:
+    """Each file that lost something with the one that gained it, as far as that is clear."""
+    old, new = list(lost), list(gained)
+    for mark in (lambda entry: entry.identity, lambda entry: PurePosixPath(entry.path).name, lambda _: ""):
+        for value in sorted({mark(entry) for entry in new}):
+            olds, news = ([entry for entry in entries if mark(entry) == value] for entries in (old, new))
+            if len(olds) == len(news) == 1:
+                yield olds[0], news[0]
+                old.remove(olds[0])
+                new.remove(news[0])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,39 +249,43 @@ class ChangedFiles:
         """The kernels of a file, with the files that launch them."""
         came = self.moved.came.get(change.path, {})
         left = self.moved.left.get(change.base.path, frozenset()) if change.base is not None else frozenset()
-        with tempfile.TemporaryDirectory(prefix="advisor-compare-") as folder:
-            before, after = Reading(self.base, Path(folder, "base")), Reading(self.head, Path(folder, "head"))
-            sources = [reading.kernels(entry) for reading, entry in ((before, change.base), (after, change.head))]
-            files = {entry.path: before.kernels(entry) for entry in {origin.entry for origin in came.values()}}
-            origins = {
-                name: (origin.entry.path, source, origin.name)
-                for name, origin in came.items()
-                if (source := files[origin.entry.path]) is not None
-            }
-            if not any(sources):
-                return []
-            former = {entry.path for entry in (*(each.entry for each in came.values()), change.base) if entry is not None}
-            launchers = (self._launchers(before, self.launched.base, former), self._launchers(after, self.launched.head, {change.path}))
-            found = kernel_subjects(
-                change.path,
-                change.word,
-                sources[0],
-                sources[1],
-                settings=self.settings,
-                gpus=self.gpus,
-                predictor=self.predictor,
-                compiling=self.compiling,
-                recorded=self.recorded,
-                origins=origins,
-                left=left,
-                launchers=launchers,
-                importing=self.importing,
-                renamed_only=self.renamed,
-            )
-            found = [self._still_launched(each, after, change.head) for each in found]
-            left_out = before.left_out or after.left_out
-            note = (f"Its kernels need more than {LARGEST_IMPORTED} other files: the rest was not read.",) if left_out else ()
-            return [replace(cleaned, notes=(*note, *cleaned.notes)) for each in found for cleaned in (_without_folder(each, folder),)]
+        before, after = Reading(self.base), Reading(self.head)
+        sources = [self._kernel_file(reading, entry) for reading, entry in ((before, change.base), (after, change.head))]
+        files = {entry.path: self._kernel_file(before, entry) for entry in {origin.entry for origin in came.values()}}
+        origins = {
+            name: (origin.entry.path, source, origin.name)
+            for name, origin in came.items()
+            if (source := files[origin.entry.path]) is not None
+        }
+        if not any(sources):
+            return []
+        former = {entry.path for entry in (*(each.entry for each in came.values()), change.base) if entry is not None}
+        found = kernel_subjects(
+            change.path,
+            change.word,
+            sources[0],
+            sources[1],
+            settings=self.settings,
+            gpus=self.gpus,
+            predictor=self.predictor,
+            compiling=self.compiling,
+            recorded=self.recorded,
+            origins=origins,
+            left=left,
+            launchers=(_launchers(before, self.launched.base, former), _launchers(after, self.launched.head, {change.path})),
+            importing=self.importing,
+            renamed_only=self.renamed,
+        )
+        left_out = before.left_out or after.left_out
+        note = (f"Its kernels need more than {LARGEST_IMPORTED} other files: the rest was not read.",) if left_out else ()
+        return [replace(each, notes=(*note, *each.notes)) for each in (self._still_launched(each, after, change.head) for each in found)]
+
+    def _kernel_file(self, reading: Reading, entry: Entry | None) -> SourceFile | None:
+        """A file that may hold kernels; None where there is none, or it holds none."""
+        if entry is None:
+            return None
+        check_readable(entry, LARGEST_SOURCE_BYTES)
+        return reading.file(entry) if mentions_triton(reading.tree.read(entry)) else None
 
     def _still_launched(self, subject: Subject, reading: Reading, entry: Entry | None) -> Subject:
         """A kernel that is gone, with the failure that its file launches it all the same, where it does."""
@@ -196,17 +305,11 @@ class ChangedFiles:
         failure = Failure(condition="failed", what="", reason=reason)
         return replace(subject, failures=(*subject.failures, failure), new_issues=(*subject.new_issues, issue))
 
-    def _launchers(self, reading: Reading, launchers: Launchers, paths: Collection[str]) -> list[tuple[str, SourceFile]]:
-        """The files that launch kernels of others in these paths, each with its path."""
-        found = []
-        for entry in dict.fromkeys(entry for path in sorted(paths) for entry in launchers.get(path, ())):
-            try:
-                source = reading.launches(entry, whole=True)
-            except git.PartialCloneError:
-                source = reading.launches(entry, whole=False)  # which was read to find it
-            if source is not None:
-                found.append((entry.path, source))
-        return found
+
+def _launchers(reading: Reading, launchers: Launchers, paths: Collection[str]) -> list[tuple[str, SourceFile]]:
+    """The files that launch kernels of others in these paths, each with its path."""
+    entries = dict.fromkeys(entry for path in sorted(paths) for entry in launchers.get(path, ()))
+    return [(entry.path, reading.file(entry, lenient=True)) for entry in entries]
 
 
 def no_longer_readable(base: Tree, head: Tree, change: FileChange) -> Subject | None:
@@ -241,24 +344,3 @@ def _is_table(data: bytes, path: str) -> bool:
     with tempfile.TemporaryDirectory(prefix="advisor-compare-") as folder:
         version = read_version(data, path, Path(folder))
     return version is not None and version.table is not None
-
-
-def _without_folder(subject: Subject, folder: str) -> Subject:
-    """The subject with the temporary folder taken out of its texts."""
-
-    def clean(text: str) -> str:
-        for side in ("base", "head"):
-            text = text.replace(f"{folder}/{side}/", "")
-        return text
-
-    def cleaned(finding: Finding) -> Finding:
-        return replace(finding, source_file=clean(finding.source_file)) if finding.source_file is not None else finding
-
-    rows = tuple(replace(row, reason=clean(row.reason)) for row in subject.resources)
-    static = tuple(
-        replace(row, new_findings=tuple(map(cleaned, row.new_findings)), cured_findings=tuple(map(cleaned, row.cured_findings)))
-        for row in subject.static
-    )
-    failures = tuple(replace(each, reason=clean(each.reason)) for each in subject.failures)
-    issues = tuple(replace(each, evidence=clean(each.evidence)) for each in subject.new_issues)
-    return replace(subject, notes=tuple(map(clean, subject.notes)), static=static, resources=rows, failures=failures, new_issues=issues)

@@ -8,15 +8,12 @@ from pathlib import PurePosixPath
 
 from advisor.advising.targets import Request
 from advisor.comparison.assembling import Options, assemble, chosen_gpus
-from advisor.comparison.changed_files import ChangedFiles, no_longer_readable
-from advisor.comparison.kernels.importers import reached
+from advisor.comparison.changed_files import ChangedFiles, moved_kernels, moved_tables, no_longer_readable
+from advisor.comparison.kernels.importers import launched_elsewhere, reached
 from advisor.comparison.kernels.kernel_source import mentions_triton, parse
-from advisor.comparison.kernels.launchers import launched_elsewhere
 from advisor.comparison.kernels.resources import SPENT, Compiling
 from advisor.comparison.kernels.undefined_names import lost_imports
-from advisor.comparison.moves import moved_kernels, moved_tables
-from advisor.comparison.recorded import Recorded, read_recorded
-from advisor.comparison.settings import FILE_NAME, Settings, matches, read_settings
+from advisor.comparison.settings import FILE_NAME, Recorded, Settings, matches, read_recorded, read_settings
 from advisor.comparison.tables import named_like_table, table_subject
 from advisor.comparison.trees import git
 from advisor.comparison.trees.trees import Entry, FileChange, Tree, changes, sized
@@ -189,10 +186,9 @@ def _settings(base: Tree, head: Tree) -> tuple[Settings, list[str]]:
 def _defines(tree: Tree, entry: Entry, name: str) -> bool:
     """Whether a file holds a kernel; also where it cannot be read or parsed, so that nobody can say it does not."""
     try:
-        source = parse(tree.read(entry), entry.path)
+        return name in parse(tree.read(entry), entry.path).definitions
     except AdvisorError:
         return True
-    return source is not None and name in source.definitions
 
 
 def _recorded(base: Tree, head: Tree, options: Options, settings: Settings, warnings: list[str]) -> Recorded:

@@ -353,6 +353,3 @@ def by_id(runs: Mapping[str, Ran], other: Mapping[str, Ran]) -> list[tuple[str, 
     """Both sides by identifier, in the order of head, then what only base has."""
     names = [*other, *(name for name in runs if name not in other)]
     return [(name, runs.get(name), other.get(name)) for name in names]
-
-
-__all__ = ["Context", "Ran", "by_id", "measured_row", "ran_of_report"]

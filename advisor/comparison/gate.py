@@ -121,6 +121,3 @@ def _below_measured(subject: Subject, row: MeasuredRow, percent: float) -> Itera
 
 def _name(subject: Subject, row: MeasuredRow | StaticRow) -> str:
     return f"{subject.title} {row.label} on {row.gpu}"
-
-
-__all__ = ["CONDITIONS", "DEFAULT", "comparable", "conditions", "gate"]

@@ -14,7 +14,6 @@ import numpy as np
 from advisor.advising import launch_reports
 from advisor.advising.targets import PlannedLaunch, Request, Target
 from advisor.advising.targets.table_targets import fused_moe_table, gemm_table
-from advisor.comparison.failures import table_failures, why_it_fails
 from advisor.comparison.settings import Settings
 from advisor.comparison.static import latency_sum, static_row
 from advisor.comparison.trees.trees import Entry
@@ -22,13 +21,77 @@ from advisor.diagnosis import table_findings
 from advisor.gpus.hardware import GpuSpec, match_device_name
 from advisor.learned.base import Predictor
 from advisor.pipelines import configuration_batch, problem_batch
-from advisor.result.comparison_schema import CHANGES, StaticRow, StaticSide, Subject
+from advisor.result.comparison_schema import CHANGES, Failure, FailureCondition, StaticRow, StaticSide, Subject
 from advisor.result.schema import Configuration, Finding, Latency, LaunchReport, Problem
 from advisor.system.errors import AdvisorError, InputError, NotOursError
 from advisor.tables import entries as defaults
 from advisor.tables.audit import AuditIssue, audit_table
 from advisor.tables.names import TableName, parse_table_name
-from advisor.tables.tables import Table, clamp
+from advisor.tables.tables import Table, clamp, is_token_count, nearest_key, takes_triton_version
+
+CERTAIN: dict[str, FailureCondition] = {
+    "unreadable": "failed",
+    "bad-entry": "failed",
+    "wrong-scales": "failed",
+    "does-not-fit": "cannot-launch",
+    "num-warps": "cannot-launch",
+    "num-ctas": "cannot-launch",
+    "shallow-dot": "cannot-launch",
+    "unknown-option": "cannot-launch",
+    "split-k": "cannot-launch",
+}
+"""Checks of the audit that a launch cannot survive. Errors that are none: the stacks take the last of two equal keys, and where a GPU
+refuses a table's operands (`refused-dtype`) vLLM runs another kernel, which asks for no table."""
+
+
+def is_certain(issue: AuditIssue) -> bool:
+    """Whether what the audit found makes a launch fail, or its output wrong. Of one check some may be errors and others not: a `SPLIT_K`
+    that is ignored does no harm, and whatever `triton_version` says does none where the loader takes it out."""
+    if issue.check not in CERTAIN or issue.severity != "error":
+        return False
+    if issue.key == "triton_version":
+        return not takes_triton_version(parse_table_name(issue.path))
+    return issue.check != "bad-entry" or issue.key is None or is_token_count(issue.key) or not _is_integer(issue.key)
+
+
+def _is_integer(key: str) -> bool:
+    """Whether the stacks, which ask no more of a key, can read it: "0" and "-1" too, though no launch has so many tokens."""
+    try:
+        int(key)
+    except ValueError:
+        return False
+    return True
+
+
+def table_failures(new: Iterable[AuditIssue], old: Iterable[AuditIssue], told: Iterable[str]) -> tuple[Failure, ...]:
+    """What fails in the new version of a table, and did not in the old one.
+
+    Args:
+        new: What the audit finds in the new version.
+        old: The same of the old one: an entry that failed there does not begin to.
+        told: The keys of entries of which a row says it. Where the file as a whole cannot be read, every row does.
+    """
+    told = set(told)
+    before = [issue for issue in old if is_certain(issue)]
+    known = {issue.key for issue in before if issue.key is not None} | told
+    whole = {issue.message for issue in before if issue.key is None}
+    return tuple(
+        Failure(condition=CERTAIN[issue.check], what=f"entry {issue.key}" if issue.key is not None else "", reason=issue.message)
+        for issue in new
+        if is_certain(issue) and (not told and issue.message not in whole if issue.key is None else issue.key not in known)
+    )
+
+
+def why_it_fails(table: Table | None, issues: Iterable[AuditIssue], tokens: int) -> str:
+    """Why what a version of a table launches for a token count is certain to fail; empty where it is not, and where a row says it with
+    its own figures (`does-not-fit`)."""
+    certain = [issue for issue in issues if is_certain(issue) and issue.check != "does-not-fit"]
+    key = str(nearest_key(table.keys, tokens)) if table is not None else None
+    found = next((issue for issue in certain if key is None or issue.key in (None, key)), None)
+    if found is None:
+        return ""
+    return found.message if found.key is not None else found.message.partition("; ")[0]  # in short, for every row says it
+
 
 LARGEST_TOKEN_COUNTS = 64
 """Token counts compared per table; the rest is said to be left out."""

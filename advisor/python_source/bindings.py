@@ -1,10 +1,13 @@
-"""Names that code binds, and the scopes that they belong to."""
+"""One graph of a file: what stands around each node, which scopes have names of their own, and what binds these; and what names of a
+function stand for where it makes a call. All that asks what a name may be asks here, or `module_names`, which follows values."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
-from functools import lru_cache
+import itertools
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from functools import cached_property, lru_cache
 from typing import Any
 
 from advisor.python_source.literal_values import Symbol, plain
@@ -14,6 +17,66 @@ SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ListComp, ast.S
 """What has names of its own that code within it sees: classes have not."""
 
 _INNER = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+_BLOCKS = ("body", "orelse", "finalbody")
+
+
+class Graph:
+    """What stands where in a file, worked out once and kept with the file.
+
+    Attributes:
+        tree: The file.
+        nodes: All its nodes, in the order of `ast.walk`.
+    """
+
+    def __init__(self, tree: ast.Module) -> None:
+        self.tree = tree
+        self.nodes = tuple(ast.walk(tree))
+        self._binders: dict[ast.AST, dict[str, list[ast.AST]]] = {}
+
+    @cached_property
+    def _around(self) -> dict[ast.AST, tuple[ast.AST, str]]:
+        """The node around each, and the field of it that it stands in."""
+        found: dict[ast.AST, tuple[ast.AST, str]] = {}
+        for node in self.nodes:
+            for field, value in ast.iter_fields(node):
+                found |= {each: (node, field) for each in (value if isinstance(value, list) else [value]) if isinstance(each, ast.AST)}
+        return found
+
+    @cached_property
+    def scopes(self) -> list[Scope]:
+        """What has names of its own, the outermost first."""
+        return [node for node in self.nodes if isinstance(node, SCOPES)]
+
+    def parent(self, node: ast.AST) -> ast.AST:
+        """The node around another one."""
+        return self._around[node][0]
+
+    def above(self, node: ast.AST) -> list[ast.AST]:
+        """The nodes around another one, the file first; none around one that is no part of the file."""
+        found: list[ast.AST] = []
+        while node in self._around:
+            node = self.parent(node)
+            found.append(node)
+        return found[::-1]
+
+    def scopes_around(self, node: ast.AST) -> list[Scope]:
+        """The scopes that an expression is in, the outermost first."""
+        return [each for each in self.above(node) if isinstance(each, SCOPES)]
+
+    def blocks(self, node: ast.AST) -> list[tuple[ast.AST, str]]:
+        """The blocks of statements around a node, the file's own first: each by what it belongs to, and the field there."""
+        chain = [*self.above(node)[1:], node]
+        return [self._around[each] for each in chain if self._around.get(each, (None, ""))[1] in _BLOCKS]
+
+    def binders(self, scope: ast.AST) -> dict[str, list[ast.AST]]:
+        """The nodes of a scope, or of the file, that bind each of its names, arguments apart; not those of scopes within it."""
+        if scope not in self._binders:
+            found = self._binders[scope] = {}
+            for node in own_nodes(scope):
+                for name in bound_by(node):
+                    found.setdefault(name, []).append(node)
+        return self._binders[scope]
 
 
 def bound_by(node: ast.AST) -> Iterator[str]:
@@ -59,26 +122,15 @@ def own_nodes(scope: ast.AST) -> Iterator[ast.AST]:
             waiting += ast.iter_child_nodes(node)
 
 
-def scopes_around(scopes: Iterable[Scope], node: ast.expr) -> list[Scope]:
-    """Those of a file's scopes that an expression is in, in their order."""
-    return [each for each in scopes if each.lineno <= node.lineno <= (each.end_lineno or each.lineno) and holds(each, node)]
-
-
-def statements_within(tree: ast.AST) -> Iterator[ast.AST]:
+def statements_within(tree: ast.AST, entering: tuple[type[ast.AST], ...] = (ast.AST,)) -> Iterator[ast.AST]:
     """A tree and the statements within it, at any depth, as they stand in the file: of its nodes a small part, where functions and
-    classes are looked for."""
+    classes are looked for. Those within others than `entering` are left out."""
     waiting = [tree]
     while waiting:
         node = waiting.pop()
         yield node
-        inner = [each for part in ("body", "handlers", "cases", "orelse", "finalbody") for each in getattr(node, part, ())]
-        waiting += reversed(inner)
-
-
-@lru_cache(maxsize=4)
-def nodes_of_file(tree: ast.Module) -> tuple[ast.AST, ...]:
-    """All nodes of a file, in the order of `ast.walk`: kept for a moment, for what looks through a file does so several times."""
-    return tuple(ast.walk(tree))
+        parts = ("body", "handlers", "cases", "orelse", "finalbody") if isinstance(node, entering) else ()
+        waiting += reversed([each for part in parts for each in getattr(node, part, ())])
 
 
 def holds(outer: ast.AST, inner: ast.AST) -> bool:
@@ -155,3 +207,229 @@ def _root(node: ast.expr) -> Iterator[str]:
         node = node.value
     if isinstance(node, ast.Name):
         yield node.id
+
+
+def own_names(scopes: Sequence[ast.AST], others: Collection[str] = ()) -> set[str]:
+    """Arguments of functions, and what they assign.
+
+    Args:
+        scopes: Those around a launch: their names are not the file's.
+        others: Names that the file assigns: what a function imports under one of these is its own, too.
+    """
+    bound = [(node, name) for scope in scopes for node in ast.walk(scope) for name in bound_by(node)]
+    kept = (ast.Name, ast.ExceptHandler, ast.MatchAs, ast.MatchStar, ast.MatchMapping)
+    stored = {name for node, name in bound if isinstance(node, kept) or (isinstance(node, ast.alias) and name in others)}
+    return stored.union(*(arguments(scope) for scope in scopes))
+
+
+@lru_cache(maxsize=64)
+def stores(function: Function) -> Counter[str]:
+    """In how many places a function, and those within it, bind each name, arguments apart."""
+    return Counter(name for node in ast.walk(function) if node is not function for name in bound_by(node))
+
+
+def defaults(function: Function) -> dict[str, ast.expr]:
+    """Defaults of a function's arguments that it does not assign anew."""
+    return {name: default for name, default in argument_defaults(function).items() if name not in stores(function)}
+
+
+def required(function: Function) -> set[str]:
+    """Arguments without a default that a function does not assign anew."""
+    named = {each.arg for each in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)}
+    return named - argument_defaults(function).keys() - stores(function).keys()
+
+
+def assigned(function: ast.FunctionDef, call: ast.Call | None = None) -> dict[str, ast.expr]:
+    """Names that the function assigns exactly once, with what they are assigned, and others as they are where it makes a call.
+
+    An argument that it assigns under a condition alone has two values: what it is given, and this one.
+    """
+    found = {name: value for node in own_nodes(function) if isinstance(node, ast.stmt) for name, value in given(node)}
+    elsewhere = {name for node in ast.walk(function) if isinstance(node, (ast.Global, ast.Nonlocal)) for name in node.names}
+    given_too = arguments(function) - _always_stored(function.body, call)
+    stored = stores(function)
+    once = {name: value for name, value in found.items() if stored[name] == 1 and name not in given_too | elsewhere}
+    if call is None or len(once) == len(stored):
+        return once
+    others = reaching_values(function, call)
+    return {**{name: value for name, value in others.items() if name in found and name not in once.keys() | elsewhere}, **once}
+
+
+def _always_stored(body: Sequence[ast.stmt], call: ast.Call | None) -> set[str]:
+    """Names that a block binds whatever its conditions are."""
+    found: set[str] = set()
+    for statement in body:
+        if isinstance(statement, (ast.With, ast.AsyncWith)) and call is not None and holds(statement, call):
+            found |= _always_stored(statement.body, call)
+        elif not isinstance(statement, BLOCKS):
+            found |= _stored(statement)
+    return found
+
+
+def inner_functions(function: Function) -> dict[str, ast.FunctionDef]:
+    """Functions that a function defines, under names that it gives nothing else."""
+    nodes = (node for node in ast.walk(function) if isinstance(node, ast.FunctionDef) and node is not function)
+    return {node.name: node for node in nodes if stores(function)[node.name] == 1}
+
+
+_Names = dict[str, ast.expr | None]  # None: one of several values, and not known which
+_Position = tuple[int, int]
+MOST_NODES = 500
+"""Of the syntax of one value: with every condition its parts may be used twice."""
+BLOCKS = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.Try, ast.With, ast.AsyncWith, ast.Match)
+
+
+def plainly_given(statement: ast.AST) -> Iterator[tuple[str, ast.expr]]:
+    """Names that a plain assignment gives expressions."""
+    targets = [statement.target] if isinstance(statement, ast.AnnAssign) else statement.targets if isinstance(statement, ast.Assign) else []
+    value = statement.value if isinstance(statement, ast.Assign | ast.AnnAssign) else None
+    for target, part in (pair for each in targets if value is not None for pair in pairs(each, value)):
+        if isinstance(target, ast.Name):
+            yield target.id, part
+
+
+def given(statement: ast.stmt) -> Iterator[tuple[str, ast.expr]]:
+    """The same, and of `BLOCK, num_warps = settings(n)` one item each."""
+    yield from plainly_given(statement)
+    value = statement.value if isinstance(statement, ast.Assign) else None
+    for target in statement.targets if isinstance(statement, ast.Assign) else ():
+        if isinstance(target, ast.Tuple) and isinstance(value, ast.Call) and isinstance(value.func, ast.Name):
+            # Something starred takes as many as are left: what comes after it is not known.
+            for number, item in enumerate(itertools.takewhile(lambda each: not isinstance(each, ast.Starred), target.elts)):
+                if isinstance(item, ast.Name):
+                    part = ast.Subscript(value=value, slice=ast.Constant(value=number), ctx=ast.Load())
+                    yield item.id, ast.copy_location(part, value)
+
+
+def reaching_values(function: ast.FunctionDef, call: ast.Call) -> dict[str, ast.expr]:
+    """Expressions for names that a function assigns more than once, as they are where it makes a call; those are left out that may be
+    something else, or of which an older value is used before the call.
+
+    Branches that return or raise do not reach it. Of others, what both assign depends on the condition: `a if condition else b`. What an
+    argument is before it is assigned is its default.
+    """
+    if any(isinstance(node, SCOPES) and node is not function and holds(node, call) for node in ast.walk(function)):
+        return {}  # a function within it runs whenever it is called
+    reader = _Reader(call)
+    for argument in ast.walk(function.args):
+        if isinstance(argument, ast.arg):
+            reader.stores[argument.arg] = [_start(argument)]
+    try:
+        reader.follow(function.body, dict(argument_defaults(function)))
+    except RecursionError:  # hundreds of `elif`
+        return {}
+    return {name: value for name, value in (reader.found or {}).items() if value is not None and reader.is_settled(name, value)}
+
+
+class _Reader:
+    def __init__(self, call: ast.Call) -> None:
+        self.call = call
+        self.found: _Names | None = None
+        self.stores: dict[str, list[_Position]] = {}
+        self.loads: dict[str, list[_Position]] = {}
+
+    def follow(self, body: Sequence[ast.stmt], names: _Names) -> _Names | None:
+        """What names stand for after a block; None: the block is left, or the call made."""
+        for statement in body:
+            if isinstance(statement, (ast.Return, ast.Raise, ast.Break, ast.Continue)) and not self._holds(statement):
+                return None
+            after = self._block(statement, names) if isinstance(statement, BLOCKS) else self._plain(statement, names)
+            if after is None:
+                return None
+            names = after
+        return names
+
+    def _plain(self, statement: ast.stmt, names: _Names) -> _Names | None:
+        if self._holds(statement):
+            self.found = names
+            return None
+        self._note(statement)
+        return {**names, **dict.fromkeys(_stored(statement)), **dict(given(statement))}
+
+    def _block(self, statement: ast.stmt, names: _Names) -> _Names | None:
+        if isinstance(statement, (ast.With, ast.AsyncWith)) and self._holds(statement):
+            for part in (each for item in statement.items for each in (item.context_expr, item.optional_vars) if each is not None):
+                self._note(part)
+                names = {**names, **dict.fromkeys(_stored(part))}
+            return self.follow(statement.body, names)
+        if isinstance(statement, ast.If):
+            return self._branches(statement, names)
+        self._note(statement)
+        names = {**names, **dict.fromkeys(_stored(statement))}  # loops, exceptions, `with suppress(...)`: any of it may have run, or not
+        if self._holds(statement):
+            self.found = names
+            return None
+        return names
+
+    def _branches(self, statement: ast.If, names: _Names) -> _Names | None:
+        test = _with_values(statement.test, names)
+        self._note(test)
+        names = {**names, **dict.fromkeys(_stored(test))}
+        arms = [arm for arm in (statement.body, statement.orelse) if any(self._holds(each) for each in arm)]
+        if arms:
+            return self.follow(arms[0], names)
+        first, second = (self._arm(arm, names) for arm in (statement.body, statement.orelse))
+        if first is None or second is None:
+            return first if second is None else second
+        return {name: _either(test, first.get(name), second.get(name)) for name in {**first, **second}}
+
+    def _arm(self, body: Sequence[ast.stmt], names: _Names) -> _Names | None:
+        before = [{name: list(each) for name, each in noted.items()} for noted in (self.stores, self.loads)]
+        after = self.follow(body, names)
+        if after is None:  # nothing of it reaches the call
+            self.stores, self.loads = before
+        return after
+
+    def is_settled(self, name: str, value: ast.expr) -> bool:
+        """Whether nothing uses an older value of a name, and its value uses none that was changed later."""
+        last = max(self.stores[name])
+        if any(min(self.stores[name]) <= position < last for position in self.loads.get(name, ())):
+            return False
+        used = [(n.id, _start(n)) for n in ast.walk(value) if isinstance(n, ast.Name)]
+        return all(max(self.stores.get(each, [position])) <= position for each, position in used)
+
+    def _holds(self, statement: ast.stmt) -> bool:
+        return holds(statement, self.call)
+
+    def _note(self, part: ast.stmt | ast.expr) -> None:
+        """Note where names are used, and where they have got what a statement gives them: at its end."""
+        end = (part.end_lineno or part.lineno, part.end_col_offset or part.col_offset)
+        for name in _stored(part):
+            self.stores.setdefault(name, []).append(end)
+        for node in ast.walk(part):
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+                self.loads.setdefault(node.id, []).append(_start(node))
+
+
+def _either(test: ast.expr, first: ast.expr | None, second: ast.expr | None) -> ast.expr | None:
+    if first is second or first is None or second is None:
+        return first if first is second else None
+    if sum(1 for value in (test, first, second) for _ in ast.walk(value)) > MOST_NODES:
+        return None
+    return ast.copy_location(ast.IfExp(test=test, body=first, orelse=second), test)
+
+
+def _with_values(test: ast.expr, names: _Names) -> ast.expr:
+    """A condition that asks of a name whether it is None, `if block is None: block = 64`, with what the name is there in its place."""
+    if not isinstance(test, ast.Compare) or not isinstance(test.ops[0], (ast.Is, ast.IsNot)) or not isinstance(test.left, ast.Name):
+        return test
+    value = names.get(test.left.id)
+    return ast.copy_location(ast.Compare(left=value, ops=test.ops, comparators=test.comparators), test) if value is not None else test
+
+
+def _stored(part: ast.AST) -> set[str]:
+    """Names that a statement may bind, whatever to."""
+    return {name for node in ast.walk(part) for name in bound_by(node)}
+
+
+def _start(node: ast.expr | ast.arg) -> _Position:
+    return node.lineno, node.col_offset
+
+
+def pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """What is assigned to what: `a, b = x, y` is two assignments."""
+    targets, values = (each.elts if isinstance(each, ast.Tuple) else [] for each in (target, value))
+    if len(targets) == len(values) > 0 and not any(isinstance(each, ast.Starred) for each in (*targets, *values)):
+        yield from zip(targets, values, strict=True)
+    else:
+        yield target, value

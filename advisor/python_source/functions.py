@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from advisor.python_source import surroundings, target_questions
+from advisor.python_source.bindings import argument_defaults
 from advisor.python_source.imports import as_function
 from advisor.python_source.kernel_names import DECORATORS
 from advisor.python_source.literal_values import FunctionValue, Symbol, held_function
@@ -121,18 +122,15 @@ class FunctionReader(FileReader):
         if asked.vararg or asked.kwarg or len(arguments) > len(positional):
             raise NotLiteralError(f"the arguments of {function.name} are not followed")
         given = {**dict(zip(positional, arguments, strict=False)), **keywords}
-        pairs: list[tuple[str, ast.expr | None]] = [(name, None) for name in positional[: len(positional) - len(asked.defaults)]]
-        pairs += zip(positional[len(pairs) :], asked.defaults, strict=True)
-        pairs += zip((a.arg for a in asked.kwonlyargs), asked.kw_defaults, strict=True)
-        names: dict[str, Any] = {}
-        for name, default in pairs:
+        defaults, names = argument_defaults(function), dict[str, Any]()
+        for name in (*positional, *(a.arg for a in asked.kwonlyargs)):
             if name in given:
                 names[name] = given.pop(name)
-            elif default is None:
+            elif name not in defaults:
                 raise NotLiteralError(f"{function.name} is called without {name}")
             else:
                 with self.at(replace(self.place, scopes=()), {}):
-                    names[name] = self.visit(default)
+                    names[name] = self.visit(defaults[name])
         if given:
             raise NotLiteralError(f"{function.name} has no argument {next(iter(given))}")
         return names

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ast
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from importlib import util
 from pathlib import Path
 
-from advisor.python_source.bindings import statements_within
+from advisor.python_source.bindings import plainly_given, statements_within
 
 _LIBDEVICE = "triton.language.extra.libdevice"
 HANDED_ON = {
@@ -43,38 +43,16 @@ class Import:
         return "." * self.level + ".".join(filter(None, (module, self.name)))
 
 
-def module_level(tree: ast.Module) -> Iterator[ast.stmt]:
-    """Statements at module level, also those under `if`, `try` and `with`."""
-    waiting: list[ast.stmt] = list(reversed(tree.body))
-    while waiting:
-        node = waiting.pop()
-        yield node
-        inner: list[ast.stmt] = []
-        if isinstance(node, ast.If):
-            inner = [*node.body, *node.orelse]
-        elif isinstance(node, ast.Try):
-            inner = [*node.body, *(s for h in node.handlers for s in h.body), *node.orelse, *node.finalbody]
-        elif isinstance(node, ast.With):
-            inner = list(node.body)
-        waiting.extend(reversed(inner))
+def module_level(tree: ast.Module) -> Iterator[ast.AST]:
+    """The file and its statements at module level, also those under `if`, `try` and `with`."""
+    return statements_within(tree, (ast.Module, ast.If, ast.Try, ast.ExceptHandler, ast.With))
 
 
-def imports_of(tree: ast.Module) -> dict[str, list[Import]]:
-    """Imports at module level (also under `if` and `try`), by alias, in order; several where there are alternatives."""
+def imports_of(nodes: Iterable[ast.AST]) -> dict[str, list[Import]]:
+    """What statements import, by alias, in order; several where there are alternatives."""
     found: dict[str, list[Import]] = {}
-    for node in module_level(tree):
-        for item in imports_in(node):
-            found.setdefault(item.alias, []).append(item)
-    return found
-
-
-def inner_imports_of(tree: ast.Module) -> dict[str, list[Import]]:
-    """Imports within functions and classes, by alias."""
-    outer = {id(node) for node in module_level(tree)}
-    found: dict[str, list[Import]] = {}
-    for node in statements_within(tree):
-        for item in imports_in(node) if id(node) not in outer else ():
-            found.setdefault(item.alias, []).append(item)
+    for item in (item for node in nodes for item in imports_in(node)):
+        found.setdefault(item.alias, []).append(item)
     return found
 
 
@@ -112,17 +90,8 @@ def is_triton_jit(item: Import, rest: str) -> bool:
 def assigned_expressions(tree: ast.Module) -> dict[str, list[ast.expr]]:
     """All expressions that are assigned to each name at module level, in order, whether or not they run."""
     found: dict[str, list[ast.expr]] = {}
-    for node in module_level(tree):
-        if isinstance(node, ast.Assign):
-            for target in node.targets:
-                if isinstance(target, ast.Name):
-                    found.setdefault(target.id, []).append(node.value)
-                elif isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
-                    for item, value in zip(target.elts, node.value.elts, strict=False):
-                        if isinstance(item, ast.Name):
-                            found.setdefault(item.id, []).append(value)
-        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value is not None:
-            found.setdefault(node.target.id, []).append(node.value)
+    for name, value in (pair for node in module_level(tree) for pair in plainly_given(node)):
+        found.setdefault(name, []).append(value)
     return found
 
 

@@ -10,8 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from advisor.python_source.decorators import Decorators, last_name
+from advisor.python_source.bindings import argument_defaults
 from advisor.python_source.functions import FunctionReader
+from advisor.python_source.kernel_forms import Decorators, last_name
 from advisor.python_source.literal_values import ConfigLiteral, config_literal
 from advisor.python_source.literals import MAX_ITEMS, NotLiteralError
 from advisor.python_source.surroundings import Place
@@ -182,20 +183,14 @@ def _heuristics(decorator: ast.Call, assignments: Mapping[str, ast.expr], functi
 
 
 def _parameters(node: ast.FunctionDef, evaluator: FunctionReader) -> Iterator[Parameter]:
-    arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
-    positional = [*node.args.posonlyargs, *node.args.args]
-    defaults: list[ast.expr | None] = [None] * (len(positional) - len(node.args.defaults)) + list(node.args.defaults)
-    defaults += list(node.args.kw_defaults)
-    for argument, default in zip(arguments, defaults, strict=True):
+    defaults = argument_defaults(node)
+    for argument in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs):
         annotation = ast.unparse(argument.annotation) if argument.annotation is not None else None
         if isinstance(argument.annotation, ast.Constant) and isinstance(argument.annotation.value, str):
             annotation = argument.annotation.value
         value: Any = MISSING
-        if default is not None:
-            try:
-                value = evaluator.evaluate(default)
-            except NotLiteralError:
-                value = MISSING
+        with contextlib.suppress(NotLiteralError):
+            value = evaluator.evaluate(defaults[argument.arg]) if argument.arg in defaults else MISSING
         yield Parameter(
             name=argument.arg,
             annotation=annotation,
@@ -251,10 +246,8 @@ def _inductor(decorator: ast.Call, evaluator: FunctionReader) -> dict[str, Any]:
             part: dict[Any, Any] = {}
             for key, value in zip(node.keys, node.values, strict=True):
                 if isinstance(key, ast.Constant):
-                    try:
+                    with contextlib.suppress(NotLiteralError):
                         part[key.value] = evaluator.evaluate(value)
-                    except NotLiteralError:
-                        continue
             found[str(keyword.arg)] = part
         else:
             try:

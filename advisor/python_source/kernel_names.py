@@ -10,6 +10,7 @@ import contextlib
 from collections.abc import Set
 
 from advisor.python_source import target_questions
+from advisor.python_source.bindings import arguments, bound_by
 from advisor.python_source.literals import NotLiteralError, dotted
 from advisor.system.errors import InputError
 
@@ -80,26 +81,15 @@ def free_names(node: ast.FunctionDef) -> dict[str, int]:
 
 def bound_names(node: ast.FunctionDef) -> set[str]:
     """Parameters of a function and of those within it, and all that it stores."""
-    bound = _parameters(node)
-    for item in (inner for statement in node.body for inner in ast.walk(statement)):
-        if isinstance(item, ast.Name) and not isinstance(item.ctx, ast.Load):
-            bound.add(item.id)
-        elif isinstance(item, ast.arg):
-            bound.add(item.arg)
-        elif isinstance(item, ast.FunctionDef):
-            bound.add(item.name)
-    return bound
-
-
-def _parameters(node: ast.FunctionDef) -> set[str]:
-    arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs, *([node.args.vararg] if node.args.vararg else [])]
-    return {argument.arg for argument in arguments}
+    nodes = [inner for statement in node.body for inner in ast.walk(statement)]
+    inner = {each.arg for each in nodes if isinstance(each, ast.arg)}
+    return arguments(node) | inner | {name for each in nodes for name in bound_by(each)}
 
 
 def _own_names(node: ast.FunctionDef) -> set[str]:
     """Names that cannot mean Python's own function of the name: parameters, and locals, unbound or not, where triton knows no other."""
     stored = {n.id for s in node.body for n in ast.walk(s) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-    return _parameters(node) | (stored - TRITON_BUILTINS)
+    return arguments(node) | (stored - TRITON_BUILTINS)
 
 
 _VALUES = frozenset({"tl.constexpr", "triton.language.constexpr", "language.constexpr", "constexpr"})
@@ -167,8 +157,7 @@ def check_constexpr_function(node: ast.FunctionDef) -> None:
     Raises:
         NotLiteralError: It does; the text says what, and where.
     """
-    own = {argument.arg for argument in ast.walk(node.args) if isinstance(argument, ast.arg)}
-    own |= {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    own = arguments(node) | {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
     for inner in (each for statement in node.body for each in ast.walk(statement)):
         good = isinstance(inner, _UNDERSTOOD)
         if isinstance(inner, (ast.Attribute, ast.Subscript)):

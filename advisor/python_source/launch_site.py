@@ -6,22 +6,60 @@ from __future__ import annotations
 import ast
 import contextlib
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
 
-from advisor.python_source.around_launch import AroundLaunch
-from advisor.python_source.bindings import Scope
-from advisor.python_source.jit_function import JitFunction
-from advisor.python_source.launch_forms import grid_of
+from advisor.python_source.bindings import (
+    Scope,
+    assigned,
+    bound_by,
+    changed_by,
+    changed_names,
+    defaults,
+    inner_functions,
+    is_fixed,
+    own_names,
+    required,
+)
+from advisor.python_source.functions import FunctionReader
+from advisor.python_source.jit_function import MISSING, JitFunction
+from advisor.python_source.kernel_forms import grid_of
 from advisor.python_source.literal_values import Symbol
-from advisor.python_source.literals import Allowance, NotLiteralError
+from advisor.python_source.literals import Allowance, NotLiteralError, dotted
 from advisor.python_source.source import SourceFile
-from advisor.python_source.tensor_shapes import DEEPEST, Extent, Stride, element_type, host_descriptor
+from advisor.python_source.stride_use import possible_unit_strides
+from advisor.python_source.surroundings import Inquiry
+from advisor.python_source.tensor_shapes import (
+    DEEPEST,
+    MOST_DIMENSIONS,
+    Extent,
+    Stride,
+    TensorShapes,
+    asked_of,
+    element_type,
+    host_descriptor,
+    whole_of,
+)
+
+Node = TypeVar("Node", bound=ast.AST)
+
+
+_NO_FUNCTION = ast.FunctionDef(name="", args=ast.arguments([], [], None, [], [], None, []), body=[], decorator_list=[])
+"""Stands for the function around a launch at the top of a file."""
 
 
 class LaunchSite:
-    """One launch, and what it passes; arguments as those of `AroundLaunch`."""
+    """One launch: what it passes, and what expressions around it are worked out with.
+
+    Args:
+        source: The file of the launch.
+        kernel: What is launched.
+        scopes: The functions and the like around it, the outermost first.
+        call: The launch.
+        num_sms: SMs of the GPU; None: not known.
+        element_bytes: Size of the elements of its tensors; None: not known.
+    """
 
     def __init__(
         self,
@@ -32,37 +70,231 @@ class LaunchSite:
         num_sms: int | None,
         element_bytes: int | None,
     ) -> None:
-        self.kernel, self.call = kernel, call
-        self.around = AroundLaunch(source, kernel, scopes, call, num_sms, element_bytes)
-        self.passed = self.around.passed
+        function = next((each for each in reversed(scopes) if isinstance(each, ast.FunctionDef)), _NO_FUNCTION)
+        self.source, self.kernel, self.call, self.scopes = source, kernel, call, scopes
+        self.surroundings = replace(source.surroundings, num_sms=num_sms, element_bytes=element_bytes)
+        self.shapes = TensorShapes.of(function)
+        inner = own_names(scopes[scopes.index(function) + 1 :] if function in scopes else ())  # lambda BLOCK: ...
+        self.assigned = {name: value for name, value in assigned(function, call).items() if name not in inner}
+        self.inner = inner_functions(function)
+        self.own = own_names(scopes, source.alternatives)
+        self.local = frozenset(own_names(scopes)) - {p.name for p in kernel.parameters}
+        self.changed = changed_names(scopes[0]) if scopes else set()
+        self.unread: list[ast.expr] = []  # `**options` of which it is not known what they are
+        self.passed = self._passed()
+        self.allowance = Allowance()  # whose time counts for all that is asked of the launch
+        self.following: set[str | Extent] = set()  # names and extents that are being worked out: their own values need them
+        self.defaults = {name: value for name, value in defaults(function).items() if name not in inner}
+        self.calls = [(name, node) for name, node in self.passed.items() if isinstance(node, ast.Call)]
+        self.asked = {name: asked for name, node in self.passed.items() if (asked := self._asked(node)) is not None}
+        strides = {name for name, asked in self.asked.items() if isinstance(asked, Stride)}
+        self.required = required(function) - inner
+        self._presumes = False  # that what is required is not None
+        self.innermost = possible_unit_strides(self.kernel.node, strides) & strides if strides else set()
 
-    def launch(self, values: Mapping[str, Any], defaults: Mapping[str, Any], options: Sequence[str]) -> FoundLaunch:
-        """What is known of the launch; its grid only where it follows from what is known."""
-        constants, launched = self.constants(values, options)
-        known = {**defaults, **constants, **values}
-        blocks, shapes = self.descriptors(known)
+    def _passed(self) -> dict[str, ast.expr]:
+        """What is passed for each parameter; `*x.stride()` is as many arguments as `x` has dimensions, and ends the list where that is
+        not known."""
+        named = {k.arg: k.value for k in self.call.keywords if k.arg}
+        for spread in (k.value for k in self.call.keywords if k.arg is None):
+            items = self._items(spread)
+            named = {**(items or {}), **named}
+            self.unread += [spread] if items is None else []
+        self._count_dimensions(named)
+        positional: list[ast.expr] = []
+        for argument in self.call.args:
+            if not isinstance(argument, ast.Starred):
+                positional.append(argument)
+                continue
+            whole, rank = self._starred(argument)
+            if whole is None or rank is None:
+                break
+            owner, kind = whole
+            positional += [
+                ast.parse(f"{owner}.{kind}({i})" if kind == "stride" else f"{owner}.shape[{i}]", mode="eval").body for i in range(rank)
+            ]
+        return {**dict(zip((p.name for p in self.kernel.parameters), positional, strict=False)), **named}
+
+    def _items(self, spread: ast.expr) -> dict[str, ast.expr] | None:
+        """What `**options` passes after `options = {"BLOCK": 64}` or `options = dict(BLOCK=64)`; None: not known."""
+        if isinstance(spread, ast.Name) and (value := self.assigned.get(spread.id)) is not None and value.lineno < self.call.lineno:
+            nodes = [node for scope in self.scopes[:1] for node in ast.walk(scope)]
+            later = {name for node in nodes if getattr(node, "lineno", 0) > (value.end_lineno or 0) for name in bound_by(node)}
+            used = {node.id for node in ast.walk(value) if isinstance(node, ast.Name)}
+            second = any(isinstance(node, ast.Assign) and dotted(node.value) == spread.id for node in nodes)  # a name to change it by
+            if used.isdisjoint(later) and not second and not any(spread.id in changed_by(node) for node in nodes):
+                spread = value
+        if isinstance(spread, ast.Call) and dotted(spread.func) == "dict" and not spread.args and all(k.arg for k in spread.keywords):
+            return {str(k.arg): k.value for k in spread.keywords}
+        if isinstance(spread, ast.Dict) and all(isinstance(key, ast.Constant) and isinstance(key.value, str) for key in spread.keys):
+            return {str(getattr(key, "value", "")): value for key, value in zip(spread.keys, spread.values, strict=True)}
+        return None
+
+    def _starred(self, argument: ast.Starred) -> tuple[tuple[str, str] | None, int | None]:
+        """Of `*x.stride()`: tensor and kind, and how many arguments it is; None: not known."""
+        whole = whole_of(argument.value)
+        return whole, self.shapes.rank(whole[0]) if whole is not None else None
+
+    def _count_dimensions(self, named: Mapping[str, ast.expr]) -> None:
+        """A tensor whose dimensions are not said, all of whose strides or extents are passed, has as many as there is room for."""
+        stars = [(argument, *self._starred(argument)) for argument in self.call.args if isinstance(argument, ast.Starred)]
+        unknown = [whole for _, whole, rank in stars if rank is None]
+        if len(unknown) != 1 or unknown[0] is None or self.shapes.extents.get(unknown[0][0]):
+            return
+        room = self._positional(named)
+        if room is None:
+            return
+        rank = room - (len(self.call.args) - len(stars)) - sum(rank for _, _, rank in stars if rank is not None)
+        if max(1, self.shapes.fewest.get(unknown[0][0], 0)) <= rank <= MOST_DIMENSIONS:
+            self.shapes.extents[unknown[0][0]] = [[None] * rank]
+
+    def _positional(self, named: Mapping[str, ast.expr]) -> int | None:
+        """How many parameters are passed by position; None: that depends on what cannot be read."""
+        elsewhere = {*named, *self.kernel.heuristics}
+        if self.kernel.autotune is not None:
+            elsewhere |= {name for config in self.kernel.autotune.configs for name in config.parameters}
+        parameters = self.kernel.parameters
+        room = next((i for i, each in enumerate(parameters) if each.name in elsewhere), len(parameters))
+        told = all(each.name in elsewhere or each.default is not MISSING for each in parameters[room:])
+        return room if told and not self.unread and all(each.default is MISSING for each in parameters[:room]) else None
+
+    def _asked(self, node: ast.expr) -> Extent | Stride | None:
+        """The extent or stride that an argument is, also by a name that stands for it."""
+        if isinstance(node, ast.Name) and node.id not in self.shapes.unpacked:
+            node = self.assigned.get(node.id, node)
+        return self.shapes.unpacked.get(node.id) if isinstance(node, ast.Name) else asked_of(node)
+
+    def rank(self, tensor: str) -> int | None:
+        """How many dimensions a tensor has: as the function says, or as many as strides are passed of it; None: not known."""
+        said = self.shapes.rank(tensor)
+        if said is not None or self.shapes.extents.get(tensor):
+            return said  # said in two ways: not known
+        passed = self._strides_of(tensor)
+        count = len(set(passed.values()))
+        if count < 2 or set(passed.values()) != set(range(count)) or self.shapes.fewest.get(tensor, 0) > count:
+            return None
+        return count if self.innermost.issuperset(name for name, index in passed.items() if index == count - 1) else None
+
+    def is_one_of_several(self, tensor: str) -> bool:
+        """Whether a tensor whose dimensions are not known has two or more, so far as not said in two ways."""
+        passed = set(self._strides_of(tensor).values())
+        return not self.shapes.extents.get(tensor) and (len(passed) > 1 or self.shapes.fewest.get(tensor, 0) > 1)
+
+    def _strides_of(self, tensor: str) -> dict[str, int]:
+        """The strides of a tensor that are passed."""
+        return {name: asked.index for name, asked in self.asked.items() if isinstance(asked, Stride) and asked.tensor == tensor}
+
+    def extent(self, asked: Extent, values: Mapping[str, Any], depth: int = 0) -> int | None:
+        """One extent of a tensor: as it is passed for an argument, or as the function says it is."""
+        place = self._place(asked)
+        for name, other in self.asked.items():
+            if isinstance(other, Extent) and self._place(other) == place and isinstance(values.get(name), int):
+                return int(values[name])
+        for node in self.shapes.extent(asked.tensor, asked.index) if depth < DEEPEST else ():
+            with contextlib.suppress(NotLiteralError), self._following(place):
+                value = self.evaluate(node, values, depth + 1)
+                if isinstance(value, int):
+                    return value
+        return None
+
+    def _place(self, asked: Extent) -> Extent:
+        """The same extent of the tensor whose shape this one has, with an index that counts from the front, where the rank is known."""
+        rank = self.rank(asked.tensor)
+        index = asked.index % rank if rank and -rank <= asked.index < rank else asked.index
+        return Extent(self.shapes.root(asked.tensor), index)
+
+    def _ask(self, *, presumes: bool = False) -> None:
+        """Begin with all steps anew; `presumes`: arguments that a call of the function around cannot leave out count as something other
+        than None."""
+        self.allowance, self._presumes = Allowance(until=self.allowance.until), presumes
+
+    def evaluate(self, node: ast.expr, values: Mapping[str, Any], depth: int = 0, *, presumes: bool = False) -> Any:
+        """The value of an expression around the launch; `presumes` as of `_ask`.
+
+        Raises:
+            NotLiteralError: It cannot be worked out.
+        """
+        if depth == 0:
+            self._ask(presumes=presumes)
+        return self.reader(values, depth).evaluate(self.with_extents(node, values, depth))
+
+    def with_extents(self, node: Node, values: Mapping[str, Any], depth: int) -> Node:
+        """The expression, or function, with the extents in it that are known."""
+        around = self
+
+        class Extents(ast.NodeTransformer):
+            def visit(self, node: ast.AST) -> Any:
+                around.allowance.take()
+                if around._presumes and around._asks_whether_there_is(node, values):
+                    assert isinstance(node, ast.Compare)
+                    return ast.copy_location(ast.Constant(value=isinstance(node.ops[0], ast.IsNot)), node)
+                asked = asked_of(node)
+                value = around.extent(asked, values, depth) if isinstance(asked, Extent) else around._as_passed(node, values)
+                return ast.copy_location(ast.Constant(value=value), node) if value is not None else self.generic_visit(_copied(node))
+
+        return node if depth > DEEPEST else Extents().visit(node)
+
+    def _as_passed(self, node: ast.AST, values: Mapping[str, Any]) -> int | None:
+        """What an argument is that the launch is given as the same call, `x.numel()`; None: there is none, or it is not known."""
+        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+            return None
+        given = (values.get(name) for name, other in self.calls if ast.dump(other) == ast.dump(node))
+        return next((value for value in given if type(value) is int), None)
+
+    def _asks_whether_there_is(self, node: ast.AST, values: Mapping[str, Any]) -> bool:
+        """Whether an expression asks if an argument that is required, and of which nothing is given, is None."""
+        if not isinstance(node, ast.Compare) or len(node.ops) != 1 or not isinstance(node.ops[0], (ast.Is, ast.IsNot)):
+            return False
+        asked, none = node.left, node.comparators[0]
+        if not isinstance(asked, ast.Name) or asked.id not in self.required or not (isinstance(none, ast.Constant) and none.value is None):
+            return False
+        return not any(isinstance(each, ast.Name) and each.id == asked.id and name in values for name, each in self.passed.items())
+
+    def reader(self, values: Mapping[str, Any], depth: int = 0) -> FunctionReader:
+        """A reader that knows the names around the launch, given values of the kernel's arguments."""
+        made = FunctionReader(self.surroundings, Inquiry(unset=self.source.unset, allowance=self.allowance), values)
+        for name in self.own:  # a name of the function around is not the kernel's argument of the same name, nor the file's
+            made.names[name] = lambda name=name: _unknown(name)
+        for name in self.changed.difference(made.names).intersection(self.source.alternatives):  # CONFIG["BLOCK"] = 128, of the file
+            made.names[name] = lambda name=name: self._as_it_was(name, self.surroundings.outer(made, name))
+        for name, node in (*self.defaults.items(), *self.assigned.items()):
+            made.names[name] = lambda name=name, node=node: self._named(made, name, node, values, depth)
+        for name, asked in self.shapes.unpacked.items():
+            if isinstance(asked, Extent) and depth <= DEEPEST:
+                made.names[name] = lambda name=name, asked=asked: self._unpacked(name, asked, values, depth)
+        for parameter, node in self.passed.items():
+            if isinstance(node, ast.Name) and parameter in values:
+                made.names[node.id] = values[parameter]
+        made.names |= {name: value for name, value in values.items() if name in self.local}  # given by their names there
+        self.allowance.take(len(made.names))  # as many as it takes to make the reader
+        return made
+
+    def _named(self, made: FunctionReader, name: str, node: ast.expr, values: Mapping[str, Any], depth: int) -> Any:
+        with self._following(name):
+            return self._as_it_was(name, made.visit(self.with_extents(node, values, depth + 1)))
+
+    def _as_it_was(self, name: str, value: Any) -> Any:
+        """What a name was given, unless that is a list or the like that the function may change before the launch."""
+        return value if name not in self.changed or is_fixed(value) else _unknown(name)
+
+    @contextlib.contextmanager
+    def _following(self, what: str | Extent) -> Iterator[None]:
+        """Work out a name or an extent, but not in terms of itself: of `x = x.view(-1, d)` it is not followed what x was before."""
+        if what in self.following:
+            raise NotLiteralError(f"{what} is needed to work itself out")
+        self.following.add(what)
         try:
-            grid = self.grid(known)
-        except NotLiteralError:
-            grid = None
-        return FoundLaunch(
-            grid=grid,
-            line=self.call.lineno,
-            text=ast.unparse(grid_of(self.call))[:120],
-            constexprs=constants,
-            options=launched,
-            numbers=self.numbers(values, known),
-            types=self.types(),
-            strides=self.strides(values, known),
-            presumed=self.presumed({**constants, **values}, known),
-            passed=self.tensors(known),
-            blocks=blocks,
-            shapes=shapes,
-        )
+            yield
+        finally:
+            self.following.remove(what)
+
+    def _unpacked(self, name: str, asked: Extent, values: Mapping[str, Any], depth: int) -> int:
+        found = self.extent(asked, values, depth + 1)
+        return found if found is not None else _unknown(name)
 
     def tells_grid(self, values: Mapping[str, Any], defaults: Mapping[str, Any], options: Sequence[str]) -> bool:
         """Whether the grid follows from what is known."""
-        self.around.allowance = Allowance(until=self.around.allowance.until)
+        self._ask()
         with contextlib.suppress(NotLiteralError):
             return self.grid({**defaults, **self.constants(values, options)[0], **values}) is not None
         return False
@@ -70,27 +302,29 @@ class LaunchSite:
     def is_for_others(self, values: Mapping[str, Any], constants: Mapping[str, Any], grid: tuple[int, ...]) -> bool:
         """Whether the launch passes other numbers than those that are given, and its grid is the same without these."""
         others = set()
-        for name in values:
-            parameter = self.kernel.parameter(name)
-            if name in self.passed and parameter is not None and not parameter.is_constexpr:
-                with contextlib.suppress(NotLiteralError):
-                    passed = self.around.evaluate(self.passed[name], {n: v for n, v in values.items() if n != name})
-                    others |= {name} if type(passed) is int and passed != values[name] else set()
+        for name in values.keys() & self._passed_as(constants=False).keys():
+            with contextlib.suppress(NotLiteralError):
+                passed = self.evaluate(self.passed[name], {n: v for n, v in values.items() if n != name})
+                others |= {name} if type(passed) is int and passed != values[name] else set()
         with contextlib.suppress(NotLiteralError):
             return bool(others) and self.grid({**constants, **{n: v for n, v in values.items() if n not in others}}) == grid
         return False
+
+    def _passed_as(self, *, constants: bool) -> dict[str, ast.expr]:
+        """What is passed for the kernel's constants, or for its other arguments."""
+        kinds = {each.name for each in self.kernel.parameters if each.is_constexpr is constants}
+        return {name: node for name, node in self.passed.items() if name in kinds}
 
     def constants(self, given: Mapping[str, Any], options: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
         """The constants and options that the launch passes, without those that are given."""
         constants: dict[str, Any] = {}
         launched: dict[str, Any] = {}
         for name, node in self.passed.items():
-            parameter = self.kernel.parameter(name)
-            found = constants if parameter is not None and parameter.is_constexpr else launched if name in options else None
-            if found is None or name in given or isinstance(self.around.asked.get(name), Stride):
+            found = constants if name in self._passed_as(constants=True) else launched if name in options else None
+            if found is None or name in given or isinstance(self.asked.get(name), Stride):
                 continue
             with contextlib.suppress(NotLiteralError):
-                value = self.around.evaluate(node, given)
+                value = self.evaluate(node, given)
                 if isinstance(value, (bool, int, float, str, type(None), Symbol)):
                     found[name] = value
         return constants, launched
@@ -98,24 +332,21 @@ class LaunchSite:
     def presumed(self, told: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, bool]:
         """Flags that are passed and not told, where all that the function around requires is taken to be there."""
         found: dict[str, bool] = {}
-        for name, node in self.passed.items():
-            parameter = self.kernel.parameter(name)
-            if parameter is not None and parameter.is_constexpr and name not in told:
-                with contextlib.suppress(NotLiteralError), self.around.presuming():
-                    value = self.around.evaluate(node, known)
-                    if isinstance(value, bool):
-                        found[name] = value
+        for name, node in self._passed_as(constants=True).items():
+            if name not in told:
+                with contextlib.suppress(NotLiteralError):
+                    value = self.evaluate(node, known, presumes=True)
+                    found |= {name: value} if isinstance(value, bool) else {}
         return found
 
     def tensors(self, known: Mapping[str, Any]) -> dict[str, bool]:
         """Whether arguments of which no value is known are given something rather than None."""
         found: dict[str, bool] = {}
-        for name, node in self.passed.items():
-            parameter = self.kernel.parameter(name)
-            if parameter is not None and not parameter.is_constexpr and name not in known:
+        for name, node in self._passed_as(constants=False).items():
+            if name not in known:
                 asked = ast.Compare(left=node, ops=[ast.IsNot()], comparators=[ast.Constant(value=None)])
-                with contextlib.suppress(NotLiteralError), self.around.presuming():
-                    found[name] = bool(self.around.evaluate(ast.copy_location(asked, node), known))
+                with contextlib.suppress(NotLiteralError):
+                    found[name] = bool(self.evaluate(ast.copy_location(asked, node), known, presumes=True))
         return found
 
     def descriptors(self, known: Mapping[str, Any]) -> tuple[dict[str, tuple[int, ...]], dict[str, tuple[int, ...]]]:
@@ -126,14 +357,14 @@ class LaunchSite:
         blocks: dict[str, tuple[int, ...]] = {}
         shapes: dict[str, tuple[int, ...]] = {}
         for name, node in self.passed.items():
-            made = host_descriptor(self.around.assigned.get(node.id) if isinstance(node, ast.Name) else node)
+            made = host_descriptor(self.assigned.get(node.id) if isinstance(node, ast.Name) else node)
             if made is None:
                 continue
             block = self._sizes(made.block, known)
             if block is not None and set(block) != {1}:
                 blocks[name] = block
             places = [Extent(made.tensor, index) for index in range(len(made.block))] if made.tensor is not None else []
-            of_tensor = [self.around.extent(place, known) for place in places]
+            of_tensor = [self.extent(place, known) for place in places]
             shape = self._sizes(made.shape, known) if made.shape is not None else tuple(size for size in of_tensor if size is not None)
             if shape is not None and len(shape) == len(made.block):
                 shapes[name] = shape
@@ -141,30 +372,26 @@ class LaunchSite:
 
     def _sizes(self, nodes: Sequence[ast.expr], known: Mapping[str, Any]) -> tuple[int, ...] | None:
         """Sizes, all positive; None: one is not known."""
-        found = []
-        for node in nodes:
-            try:
-                found.append(self.around.evaluate(node, known))
-            except NotLiteralError:
-                return None
+        try:
+            found = [self.evaluate(node, known) for node in nodes]
+        except NotLiteralError:
+            return None
         return tuple(found) if all(type(size) is int and size > 0 for size in found) else None
 
     def types(self) -> dict[str, str]:
         """Types of the elements of tensors that are made for the launch: `sizes = torch.tensor(rows, dtype=torch.int32)`."""
-        found = {name: element_type(node, self.around.assigned, self.around.shapes.unpacked) for name, node in self.passed.items()}
+        found = {name: element_type(node, self.assigned, self.shapes.unpacked) for name, node in self.passed.items()}
         return {name: kind for name, kind in found.items() if kind is not None}
 
     def numbers(self, given: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
         """Values of the arguments that are neither constants nor strides, without those that are given; None where it is written so."""
         found: dict[str, Any] = {}
-        for name, node in self.passed.items():
-            parameter = self.kernel.parameter(name)
-            if parameter is None or parameter.is_constexpr or name in given or isinstance(self.around.asked.get(name), Stride):
-                continue
-            with contextlib.suppress(NotLiteralError):
-                value = self.around.evaluate(node, known)
-                if isinstance(value, (bool, int, float)) or (isinstance(node, ast.Constant) and node.value is None):
-                    found[name] = value
+        for name, node in self._passed_as(constants=False).items():
+            if name not in given and not isinstance(self.asked.get(name), Stride):
+                with contextlib.suppress(NotLiteralError):
+                    value = self.evaluate(node, known)
+                    is_number = isinstance(value, (bool, int, float)) or (isinstance(node, ast.Constant) and node.value is None)
+                    found |= {name: value} if is_number else {}
         return found
 
     def strides(self, given: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, int | None]:
@@ -175,21 +402,21 @@ class LaunchSite:
         Otherwise none is taken for the innermost one, but what counts from the end.
         """
         found: dict[str, int | None] = {}
-        self.around.allowance = Allowance(until=self.around.allowance.until)
-        for name, asked in self.around.asked.items():
+        self._ask()
+        for name, asked in self.asked.items():
             if name in given or not isinstance(asked, Stride):
                 continue
-            rank = self.around.rank(asked.tensor)
+            rank = self.rank(asked.tensor)
             if rank is not None and -rank <= asked.index < rank:
                 inner = range(asked.index % rank + 1, rank)
             elif rank is None and asked.index < 0:
                 inner = range(asked.index + 1, 0)
-            elif rank is None and self.around.is_one_of_several(asked.tensor):
+            elif rank is None and self.is_one_of_several(asked.tensor):
                 found[name] = None
                 continue
             else:
                 continue
-            extents = [self.around.extent(Extent(asked.tensor, index), known) for index in inner]
+            extents = [self.extent(Extent(asked.tensor, index), known) for index in inner]
             found[name] = math.prod(e for e in extents if e is not None) if None not in extents else None
         return found
 
@@ -200,54 +427,32 @@ class LaunchSite:
             NotLiteralError: It cannot be worked out.
         """
         node: ast.expr = grid_of(self.call)
-        self.around.allowance = Allowance(until=self.around.allowance.until)
-        made = self.around.reader(values)
+        self._ask()
+        made = self.reader(values)
         for _ in range(DEEPEST):
-            if isinstance(node, ast.Name) and isinstance(value := self.around.assigned.get(node.id), ast.Name | ast.Lambda):
+            if isinstance(node, ast.Name) and isinstance(value := self.assigned.get(node.id), ast.Name | ast.Lambda):
                 node = value
-        inner = self.around.inner.get(node.id) if isinstance(node, ast.Name) else None  # def grid(meta): ...
+        inner = self.inner.get(node.id) if isinstance(node, ast.Name) else None  # def grid(meta): ...
         asked = inner.args.args if inner is not None else node.args.args if isinstance(node, ast.Lambda) else None
         if asked is not None:
             if len(asked) != 1:
                 return None
             made.names[asked[0].arg] = dict(values)
         if inner is not None:
-            found = made.follow(self.around.with_extents(inner, values, 0))
+            found = made.follow(self.with_extents(inner, values, 0))
         else:
-            found = made.evaluate(self.around.with_extents(node.body if isinstance(node, ast.Lambda) else node, values, 0))
+            found = made.evaluate(self.with_extents(node.body if isinstance(node, ast.Lambda) else node, values, 0))
         sizes = tuple(found) if isinstance(found, (tuple, list)) else (found,)
         good = 1 <= len(sizes) <= 3 and all(isinstance(n, int) and not isinstance(n, bool) and 0 < n < 2**31 for n in sizes)
         return sizes if good else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FoundLaunch:
-    """A launch and where it stands.
+def _unknown(name: str) -> Any:
+    raise NotLiteralError(f"what {name} is where the kernel is launched is not known")
 
-    Attributes:
-        grid: Programs; None: not known.
-        line: Of the launch.
-        text: The grid as it is written.
-        constexprs: Constants that the launch passes, as far as they can be worked out.
-        options: Options that it passes (num_warps, ...), the same.
-        numbers: Values of its other arguments, the same.
-        types: Types of the elements of tensors that it passes, where the function around it says which it makes them of: "int32".
-        strides: Strides that it passes, were its tensors contiguous; None: not known, but not the innermost one, or not known to be it.
-        presumed: Constants that follow where an argument which a call of the function around cannot leave out is not None:
-            `HAS_BIAS=bias is not None`.
-        blocks, shapes: Of tensor descriptors that it passes, where the function around makes them.
-        passed: Whether arguments are given something, by the same, where what the function around says of them is that or None.
-    """
 
-    grid: tuple[int, ...] | None
-    line: int
-    text: str
-    constexprs: Mapping[str, Any] = field(default_factory=dict)
-    options: Mapping[str, Any] = field(default_factory=dict)
-    numbers: Mapping[str, Any] = field(default_factory=dict)
-    types: Mapping[str, str] = field(default_factory=dict)
-    strides: Mapping[str, int | None] = field(default_factory=dict)
-    presumed: Mapping[str, bool] = field(default_factory=dict)
-    passed: Mapping[str, bool] = field(default_factory=dict)
-    blocks: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+def _copied(node: Node) -> Node:
+    """The node with lists of its own, so that what stands below it can be replaced; a whole copy would cost more than what is read."""
+    own = type(node).__new__(type(node))
+    vars(own).update({name: list(value) if isinstance(value, list) else value for name, value in vars(node).items()})
+    return own

@@ -5,16 +5,15 @@ from __future__ import annotations
 import ast
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from advisor.python_source import same_name
-from advisor.python_source.bindings import Scope, arguments, bound_by, own_nodes, scopes_around
+from advisor.python_source.bindings import Graph, Scope, arguments
 from advisor.python_source.imported import handed_on, imported_file, imported_kernel
 from advisor.python_source.imports import Import, imports_in
-from advisor.python_source.launch_forms import grid_of
-from advisor.python_source.launch_site import FoundLaunch, LaunchSite
-from advisor.python_source.literals import dotted
+from advisor.python_source.kernel_forms import grid_of, visible_kernels
+from advisor.python_source.launch_site import LaunchSite
+from advisor.python_source.literals import NotLiteralError, dotted
 from advisor.python_source.source import SourceFile
 
 LaunchCalls = Sequence[tuple[SourceFile, Sequence[Scope], ast.Call]]
@@ -22,6 +21,64 @@ LaunchCalls = Sequence[tuple[SourceFile, Sequence[Scope], ast.Call]]
 
 PROBE = 1024
 """Stands for a size that is not known, to see what would follow from it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundLaunch:
+    """A launch and where it stands.
+
+    Attributes:
+        grid: Programs; None: not known.
+        line: Of the launch.
+        text: The grid as it is written.
+        constexprs: Constants that the launch passes, as far as they can be worked out.
+        options: Options that it passes (num_warps, ...), the same.
+        numbers: Values of its other arguments, the same.
+        types: Types of the elements of tensors that it passes, where the function around it says which it makes them of: "int32".
+        strides: Strides that it passes, were its tensors contiguous; None: not known, but not the innermost one, or not known to be it.
+        presumed: Constants that follow where an argument which a call of the function around cannot leave out is not None:
+            `HAS_BIAS=bias is not None`.
+        blocks, shapes: Of tensor descriptors that it passes, where the function around makes them.
+        passed: Whether arguments are given something, by the same, where what the function around says of them is that or None.
+    """
+
+    grid: tuple[int, ...] | None
+    line: int
+    text: str
+    constexprs: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
+    numbers: Mapping[str, Any] = field(default_factory=dict)
+    types: Mapping[str, str] = field(default_factory=dict)
+    strides: Mapping[str, int | None] = field(default_factory=dict)
+    presumed: Mapping[str, bool] = field(default_factory=dict)
+    passed: Mapping[str, bool] = field(default_factory=dict)
+    blocks: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+
+
+def found_launch(site: LaunchSite, values: Mapping[str, Any], defaults: Mapping[str, Any], options: Sequence[str]) -> FoundLaunch:
+    """What is known of the launch; its grid only where it follows from what is known."""
+    constants, launched = site.constants(values, options)
+    known = {**defaults, **constants, **values}
+    blocks, shapes = site.descriptors(known)
+    try:
+        grid = site.grid(known)
+    except NotLiteralError:
+        grid = None
+    return FoundLaunch(
+        grid=grid,
+        line=site.call.lineno,
+        text=ast.unparse(grid_of(site.call))[:120],
+        constexprs=constants,
+        options=launched,
+        numbers=site.numbers(values, known),
+        types=site.types(),
+        strides=site.strides(values, known),
+        presumed=site.presumed({**constants, **values}, known),
+        passed=site.tensors(known),
+        blocks=blocks,
+        shapes=shapes,
+    )
 
 
 def _calls(source: SourceFile, kernel: str, elsewhere: LaunchCalls) -> LaunchCalls:
@@ -59,7 +116,7 @@ def grid_from_launches(
     calls = _calls(source, kernel, elsewhere)
     for file, scopes, call in calls:
         site = LaunchSite(file, source.kernel(kernel), scopes, call, num_sms, element_bytes)
-        found = site.launch(values, defaults or {}, options)
+        found = found_launch(site, values, defaults or {}, options)
         if found.grid is None:
             continue
         if not site.is_for_others(values, {**(defaults or {}), **found.constexprs}, found.grid):
@@ -86,7 +143,7 @@ def only_launch(
     if len(calls) != 1:
         return None
     file, scopes, call = calls[0]
-    launch = LaunchSite(file, source.kernel(kernel), scopes, call, num_sms, element_bytes).launch(values, {}, options)
+    launch = found_launch(LaunchSite(file, source.kernel(kernel), scopes, call, num_sms, element_bytes), values, {}, options)
     return replace(launch, grid=None)
 
 
@@ -112,8 +169,8 @@ def needed_for_grid(
         needed = tuple(unknown)
         if not site.tells_grid({**values, **dict.fromkeys(needed, PROBE)}, defaults, options):
             # Arguments are left out first, then what is assigned last, for it follows from other names; the extents of tensors remain.
-            made = {name: -node.lineno for name, node in site.around.assigned.items()} | dict.fromkeys(site.around.shapes.unpacked, 1)
-            order = {name: (made.get(name, -math.inf), name) for name in site.around.local - {*values, *unknown, dotted(grid_of(call))}}
+            made = {name: -node.lineno for name, node in site.assigned.items()} | dict.fromkeys(site.shapes.unpacked, 1)
+            order = {name: (made.get(name, -math.inf), name) for name in site.local - {*values, *unknown, dotted(grid_of(call))}}
             needed = (*sorted(order, key=order.__getitem__), *needed)
             if not site.tells_grid({**values, **dict.fromkeys(needed, PROBE)}, defaults, options):
                 continue
@@ -132,7 +189,7 @@ LONGEST_GRID = 120
 def names_around_launches(source: SourceFile, kernel: str) -> frozenset[str]:
     """Names of the functions around the launches of a kernel, whose values may be given for a grid that hangs on them."""
     sites = (LaunchSite(source, source.kernel(kernel), scopes, call, None, None) for scopes, call in launches(source, kernel))
-    return frozenset[str]().union(*(site.around.local for site in sites))
+    return frozenset[str]().union(*(site.local for site in sites))
 
 
 def grid_as_written(source: SourceFile, kernel: str) -> tuple[int, str] | None:
@@ -143,25 +200,24 @@ def grid_as_written(source: SourceFile, kernel: str) -> tuple[int, str] | None:
     for scopes, call in launches(source, kernel):
         found: ast.expr | None = grid_of(call)
         if isinstance(found, ast.Name):
-            found = _assigned_once(found.id, scopes)
+            found = _assigned_once(source.module_names, found.id, scopes)
         text = ast.unparse(found.body if isinstance(found, ast.Lambda) else found) if found is not None else ""
         if 0 < len(text) <= LONGEST_GRID:
             return call.lineno, text
     return None
 
 
-def _assigned_once(name: str, scopes: Sequence[Scope]) -> ast.expr | None:
+def _assigned_once(graph: Graph, name: str, scopes: Sequence[Scope]) -> ast.expr | None:
     """What the innermost function that binds a name gives it, where that is one expression."""
     for scope in reversed(scopes):
-        values: list[ast.expr | None] = []
-        for node in own_nodes(scope):
-            if isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == name for t in node.targets):
-                values.append(node.value)
-            elif isinstance(node, ast.FunctionDef) and node.name == name:
-                last = node.body[-1]
-                values.append(last.value if isinstance(last, ast.Return) and len(node.body) == 1 else None)
+        bound = [(node, graph.parent(node)) for node in graph.binders(scope).get(name, ())]
+        values = [around.value for node, around in bound if isinstance(around, ast.Assign) and node in around.targets]
+        functions = [node for node, _ in bound if isinstance(node, ast.FunctionDef)]
+        if functions and not values:
+            last = functions[0].body[-1]
+            return last.value if isinstance(last, ast.Return) and len(functions) == len(functions[0].body) == 1 else None
         if values:
-            return values[0] if len(values) == 1 else None
+            return values[0] if len(values) == 1 and not functions else None
     return None
 
 
@@ -182,16 +238,13 @@ def launches(source: SourceFile, kernel: str) -> Iterator[tuple[list[Scope], ast
     """
     several = source.definitions.get(kernel, [])
     own = source.kernel(kernel).node if len(several) > 1 else None
-    names = source.names_of(kernel)
-    scopes = source.scopes
-    if source.has_globals:
-        names -= _rebound(scopes)
+    names = source.names_of(kernel) - _rebound(source.module_names)
     for name, node in source.launches:
         if name not in names:
             continue
-        if own is not None and own not in same_name.visible(source.tree, several, node.lineno):
+        if own is not None and own not in visible_kernels(source.module_names, several, node.lineno):
             continue  # it launches another kernel of the same name
-        around = scopes_around(scopes, node)
+        around = source.module_names.scopes_around(node)
         if not any(name in _bound(each, source) for each in around):
             yield around, node
 
@@ -202,16 +255,16 @@ def imported_launches(source: SourceFile) -> Iterator[tuple[SourceFile, str, str
     As in `launches`, what a function binds itself is something else, but for what it imports.
     """
     found: dict[str, tuple[SourceFile, str] | None] = {}
-    scopes = source.scopes
-    rebound = _rebound(scopes)
+    graph = source.module_names
+    rebound = _rebound(graph)
     for name, node in source.launches:
         root = name.partition(".")[0]
         if root in source.definitions or root in rebound:
             continue
-        around = scopes_around(scopes, node)
+        around = graph.scopes_around(node)
         inner = next((each for each in reversed(around) if root in _bound(each, source)), None)
         if inner is not None:
-            items = _imports_within(inner, root)
+            items = _imports_within(graph, inner, root)
             kernel = _imported(source, name, items) if items else None
         else:
             if name not in found:
@@ -221,11 +274,12 @@ def imported_launches(source: SourceFile) -> Iterator[tuple[SourceFile, str, str
             yield *kernel, name, around, node
 
 
-def _imports_within(scope: Scope, root: str) -> list[Import]:
+def _imports_within(graph: Graph, scope: Scope, root: str) -> list[Import]:
     """What a function imports under a name; nothing where it binds that in other ways too."""
-    if root in arguments(scope) or any(root in bound_by(node) and not isinstance(node, ast.alias) for node in own_nodes(scope)):
+    bound = graph.binders(scope).get(root, [])
+    if root in arguments(scope) or not all(isinstance(node, ast.alias) for node in bound):
         return []
-    return [item for node in own_nodes(scope) for item in imports_in(node) if item.alias == root]
+    return [item for node in bound for item in imports_in(graph.parent(node)) if item.alias == root]
 
 
 def _imported(source: SourceFile, name: str, items: Sequence[Import] | None = None) -> tuple[SourceFile, str] | None:
@@ -241,15 +295,12 @@ def _imported(source: SourceFile, name: str, items: Sequence[Import] | None = No
 def _bound(scope: Scope, source: SourceFile) -> set[str]:
     """Names that a scope binds to something else than kernels that it defines: what it declares global it only may."""
     kernels = {id(node) for nodes in source.definitions.values() for node in nodes}
-    nodes = (node for node in own_nodes(scope) if id(node) not in kernels and not isinstance(node, (ast.Global, ast.Nonlocal)))
-    return arguments(scope) | {name for node in nodes for name in bound_by(node)}
+    bound = ((name, node) for name, nodes in source.module_names.binders(scope).items() for node in nodes)
+    return arguments(scope) | {name for name, node in bound if id(node) not in kernels and not isinstance(node, (ast.Global, ast.Nonlocal))}
 
 
-def _rebound(scopes: list[Scope]) -> set[str]:
+def _rebound(graph: Graph) -> set[str]:
     """Names of the file that some function assigns, `global kernel; kernel = other`: what they stand for depends on which ran."""
-    found: set[str] = set()
-    for scope in scopes:
-        declared = {name for node in own_nodes(scope) if isinstance(node, ast.Global) for name in node.names}
-        if declared:
-            found |= declared & {n.id for n in own_nodes(scope) if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load)}
-    return found
+    declared = [(node, name) for node in graph.nodes if isinstance(node, ast.Global) for name in node.names]
+    scopes = ((graph.scopes_around(node)[-1:], name) for node, name in declared)
+    return {name for around, name in scopes for scope in around if any(isinstance(n, ast.Name) for n in graph.binders(scope)[name])}

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ast
 import contextlib
-import functools
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
-from advisor.python_source.bindings import changed_by, statements_within
+from advisor.python_source.bindings import Graph, arguments, bound_by, changed_by, plainly_given, statements_within
 from advisor.python_source.functions import FunctionReader
+from advisor.python_source.imports import HANDED_ON, Import, as_function, assigned_expressions, imports_of, module_level, stars_of
+from advisor.python_source.kernel_forms import launching_calls
 from advisor.python_source.literal_values import plain
 from advisor.python_source.literals import NotLiteralError
 from advisor.python_source.surroundings import Place
@@ -22,12 +24,72 @@ _MISSING = object()
 _Block = tuple[int, int]  # by its first statement and its length: that of a `try` is also followed up to the one that fails
 
 
-class ModuleNames:
-    """The names of one file."""
+class ModuleNames(Graph):
+    """The graph of one file, and the names of it."""
 
     def __init__(self, tree: ast.Module) -> None:
-        self.tree = tree
+        super().__init__(tree)
         self._found: dict[_Block, dict[str, list[ast.stmt]]] = {}
+
+    @cached_property
+    def imports(self) -> dict[str, list[Import]]:
+        """Imports at module level (also under `if` and `try`), by alias, in order; several where there are alternatives."""
+        return imports_of(module_level(self.tree))
+
+    @cached_property
+    def inner_imports(self) -> dict[str, list[Import]]:
+        """What functions import, by alias, but for names that the module has: each function has its own."""
+        found = imports_of(statements_within(self.tree))
+        return {name: items for name, items in found.items() if not self.statements(name)}
+
+    @cached_property
+    def stars(self) -> tuple[Import, ...]:
+        """The imports of all names of a module, `from module import *`, at module level; the last, whose names count, first."""
+        return stars_of(self.tree)
+
+    @cached_property
+    def modules(self) -> dict[str, str]:
+        """Names that stand for a module or something of one, by what it is called there: {"np": "numpy", "inf": "math.inf"}.
+
+        Left out are those that the file gives another value, but for None: where the module is not installed, nothing is asked of it.
+        """
+        found: dict[str, str] = {}
+        for alias, items in self.imports.items():
+            others = self.alternatives.get(alias, ())
+            full = {item.full for item in items}
+            if len(full) == 1 and all(isinstance(each, ast.Constant) and each.value is None for each in others):
+                found[alias] = full.pop()
+        return found
+
+    @cached_property
+    def triton_roots(self) -> frozenset[str]:
+        """Names that stand for triton or a module of it."""
+        every = (*self.inner_imports.items(), *self.imports.items())
+        return frozenset(alias for alias, items in every if any(i.is_triton or i.name in HANDED_ON for i in items))
+
+    @cached_property
+    def lambdas(self) -> dict[str, ast.FunctionDef]:
+        """Names that the file gives a `lambda` and nothing else, as functions."""
+        return {
+            name: as_function(name, values[0])
+            for name, values in self.alternatives.items()
+            if isinstance(values[0], ast.Lambda) and len(self.statements(name)) == 1
+        }
+
+    @cached_property
+    def last_given(self) -> dict[str, ast.expr]:
+        """The last of these of each name."""
+        return {name: values[-1] for name, values in self.alternatives.items()}
+
+    @cached_property
+    def alternatives(self) -> dict[str, list[ast.expr]]:
+        """All expressions that are assigned to each name at module level, in order, whether or not they run."""
+        return assigned_expressions(self.tree)
+
+    @cached_property
+    def launches(self) -> tuple[tuple[str, ast.Call], ...]:
+        """Its calls that launch something, each with what, as the file names it."""
+        return tuple(launching_calls(self))
 
     def statements(self, name: str) -> list[ast.stmt]:
         """The statements at module level that assign, define or change a name: all that decides what it stands for."""
@@ -41,14 +103,9 @@ class ModuleNames:
         """The place of a function: where the first of its decorators stands; None: after all of the file."""
         if node is None:
             return Place()
-        scopes = [n for n in self._definitions if n is not node and _within(n, node)]
         starts: list[ast.stmt | ast.expr] = [node, *node.decorator_list]
         position = min((each.lineno, each.col_offset) for each in starts)
-        return Place(position=position, scopes=tuple(sorted(scopes, key=lambda n: n.lineno)))
-
-    @functools.cached_property
-    def _definitions(self) -> list[ast.FunctionDef | ast.ClassDef]:
-        return [node for node in statements_within(self.tree) if isinstance(node, (ast.FunctionDef, ast.ClassDef))]
+        return Place(position=position, scopes=tuple(n for n in self.above(node) if isinstance(n, (ast.FunctionDef, ast.ClassDef))))
 
     def value(self, reader: FunctionReader, name: str) -> Any:
         """What a name stands for at the reader's place.
@@ -61,7 +118,7 @@ class ModuleNames:
         for number, scope in enumerate(reversed(place.scopes)):
             if isinstance(scope, ast.ClassDef) and number:
                 continue  # methods do not see the names of their class
-            if isinstance(scope, ast.FunctionDef) and name in _arguments(scope):
+            if isinstance(scope, ast.FunctionDef) and name in arguments(scope):
                 raise NotLiteralError(f"{name} is an argument of {scope.name}, line {scope.lineno}")
             if self.assigned_in(scope, name):
                 body = scope.body
@@ -73,16 +130,20 @@ class ModuleNames:
 
     def assigned_in(self, scope: ast.FunctionDef | ast.ClassDef, name: str) -> bool:
         """Whether a function or a class gives a name something of its own."""
-        return any(_assigns(statement, name) for statement in self._touching(scope.body).get(name, ()))
+        return any(name in bound_by(node) for statement in self._touching(scope.body).get(name, ()) for node in ast.walk(statement))
 
     def contested(self, node: ast.FunctionDef) -> bool:
         """Whether a function of a branch is one thing that its name may stand for: another branch assigns something to it.
 
         A value that cannot be called, `k = None` where there is no triton, is none that a launch or a call may mean.
         """
-        around = [each for each in self.statements(node.name) if each is not node and _within(each, node)]
+        around = [each for each in self.statements(node.name) if each in self.above(node)]
         values = [value for each in around for value in _given(each, node.name) if not isinstance(value, UNCALLABLE)]
         return any(not any(isinstance(n, ast.Name) and n.id == node.name for n in ast.walk(value)) for value in values)
+
+    def rebound_after(self, name: str, line: int) -> bool:
+        """Whether the file gives a name something else below a line."""
+        return any(each.lineno > line and name in bound_by(node) for each in self.statements(name) for node in ast.walk(each))
 
     def last(self, reader: FunctionReader, name: str) -> Any:
         """What a name stands for after all of the file: a value, or the definition of a function.
@@ -348,45 +409,15 @@ def _touched(node: ast.AST) -> Iterator[str]:
         yield from (n.id for n in ast.walk(node.iter) if isinstance(n, ast.Name))
 
 
-def _assigns(statement: ast.stmt, name: str) -> bool:
-    """Whether a statement gives a name a value, so that it belongs to the scope, and does not only change what it stands for."""
-    return any(
-        (isinstance(n, ast.Name) and n.id == name and not isinstance(n.ctx, ast.Load))
-        or (isinstance(n, (ast.FunctionDef, ast.ClassDef)) and n.name == name)
-        or (isinstance(n, (ast.Import, ast.ImportFrom)) and name in {i.asname or i.name.split(".")[0] for i in n.names})
-        for n in ast.walk(statement)
-    )
-
-
-def _assigned_expression(statement: ast.stmt, name: str) -> ast.expr | None:
+def _assigned_expression(statement: ast.AST, name: str) -> ast.expr | None:
     """What a plain assignment gives a name, where it can be told from what it gives others."""
-    if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
-        return statement.value if statement.target.id == name else None
-    if not isinstance(statement, ast.Assign):
-        return None
-    for target in statement.targets:
-        if isinstance(target, ast.Name) and target.id == name:
-            return statement.value
-        if isinstance(target, ast.Tuple) and isinstance(statement.value, ast.Tuple) and len(target.elts) == len(statement.value.elts):
-            for item, value in zip(target.elts, statement.value.elts, strict=True):
-                if isinstance(item, ast.Name) and item.id == name:
-                    return value
-    return None
+    return next((value for each, value in plainly_given(statement) if each == name), None)
 
 
 def _rebinds(statement: ast.stmt, name: str) -> bool:
     if isinstance(statement, (ast.FunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)):
         return True
     return _assigned_expression(statement, name) is not None
-
-
-def _arguments(function: ast.FunctionDef) -> set[str]:
-    return {n.arg for n in ast.walk(function.args) if isinstance(n, ast.arg)}
-
-
-def _within(outer: ast.stmt, inner: ast.FunctionDef) -> bool:
-    first = outer.body[0] if isinstance(outer, (ast.FunctionDef, ast.ClassDef)) else outer
-    return first.lineno <= inner.lineno <= (outer.end_lineno or outer.lineno)
 
 
 def _given(node: ast.AST, name: str) -> Iterator[ast.expr]:

@@ -5,33 +5,28 @@ from __future__ import annotations
 import ast
 import io
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
-from advisor.python_source import same_name
-from advisor.python_source.bindings import SCOPES, Scope, nodes_of_file, statements_within
-from advisor.python_source.decorators import DEEPEST, Decorators, is_redefined, last_name, layers_of
+from advisor.python_source.bindings import statements_within
 from advisor.python_source.functions import FunctionReader
-from advisor.python_source.imports import (
-    HANDED_ON,
-    MOST_HANDS,
-    Import,
-    as_function,
-    assigned_expressions,
-    imports_in,
-    imports_of,
-    inner_imports_of,
-    is_triton_jit,
-    locate,
-    module_level,
-    stars_of,
-)
+from advisor.python_source.imports import MOST_HANDS, Import, imports_in, locate, module_level
 from advisor.python_source.jit_function import JitFunction, read_function
+from advisor.python_source.kernel_forms import (
+    Decorators,
+    decorated,
+    distinct_names,
+    last_name,
+    layers_of,
+    means_jit,
+    named_kernels,
+    nearest_kernel,
+    plain_name,
+)
 from advisor.python_source.kernel_names import called_functions, is_constexpr_function
-from advisor.python_source.launch_forms import launched_names, launching_calls
 from advisor.python_source.literal_values import Constexpr
 from advisor.python_source.literals import NotLiteralError, dotted
 from advisor.python_source.module_names import ModuleNames
@@ -40,7 +35,10 @@ from advisor.system.errors import InputError, NothingMatchedError, UsageError
 from advisor.system.reading import read_text
 
 MAX_FILE_BYTES = 8_000_000
-JIT_DECORATORS = ("triton.jit", "jit", "triton.runtime.jit", "triton.jit.jit")
+
+
+Finder = Callable[[Path, Import], "SourceFile | None"]
+"""Gives the file that an import of the file at a path leads to; None: there is none that can be read."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,18 +59,18 @@ class SourceFile:
     backend: str | None = None
     arch: int | str | None = None
     meant: int | None = None
+    find: Finder | None = field(default=None, repr=False)  # what finds the files that it imports; None: the disk
 
     def on(self, backend: str | None, arch: int | str | None = None) -> SourceFile:
         """The file as it is read for a target."""
         if (backend, arch) == (self.backend, self.arch):
             return self
-        return self._others.setdefault((backend, arch), replace(self, backend=backend, arch=arch))
+        return self._others.setdefault((backend, arch), self.given(backend=backend, arch=arch))
 
-    def at(self, path: Path) -> SourceFile:
-        """The file as it lies elsewhere, with what its tree alone decides: that is worked out once."""
-        found = replace(self, path=path)
-        for name in ("module_names", "imports", "inner_imports", "stars"):
-            vars(found)[name] = getattr(self, name)
+    def given(self, **changes: Any) -> SourceFile:
+        """The file with other attributes, and what its tree alone decides: that is worked out once."""
+        found = replace(self, **changes)
+        vars(found)["module_names"] = self.module_names
         return found
 
     @cached_property
@@ -90,21 +88,6 @@ class SourceFile:
         """Environment variables that what was read of the file so far depends on; they count as not set."""
         return set()
 
-    @cached_property
-    def imports(self) -> dict[str, list[Import]]:
-        """Imports at module level (also under `if` and `try`), by alias, in order; several where there are alternatives."""
-        return imports_of(self.tree)
-
-    @cached_property
-    def inner_imports(self) -> dict[str, list[Import]]:
-        """What functions import, by alias, but for names that the module has: each function has its own."""
-        return {name: items for name, items in inner_imports_of(self.tree).items() if not self.module_names.statements(name)}
-
-    @cached_property
-    def stars(self) -> tuple[Import, ...]:
-        """The imports of all names of a module, `from module import *`, at module level; the last, whose names count, first."""
-        return stars_of(self.tree)
-
     def imported(self, item: Import) -> SourceFile | None:
         """The file that an import leads to, among those that came with a record or near the file itself, read for the same target; None:
         none that can be read."""
@@ -114,6 +97,9 @@ class SourceFile:
         recorded = next(
             (path for path, tail in tails.items() if tail[-len(parts) :] == ends[0] or tail[-len(parts) - 1 :] == ends[1]), None
         )
+        if self.find is not None:
+            other = self.find(self.path, item)
+            return other.on(self.backend, self.arch) if other is not None else None
         try:
             if recorded is not None:
                 found = replace(parse_source(self.siblings[recorded], recorded), siblings=self.siblings, values=self.values)
@@ -126,9 +112,9 @@ class SourceFile:
     def imports_of(self, name: str, depth: int = 0) -> list[Import]:
         """Where it imports a name from; several where there are alternatives. Of the modules all of whose names it imports
         (`from module import *`), the last that has the name and can be read counts."""
-        if name in self.imports or self.module_names.statements(name) or depth > MOST_HANDS:
-            return self.imports.get(name, [])
-        for star in self.stars:
+        if name in self.module_names.imports or self.module_names.statements(name) or depth > MOST_HANDS:
+            return self.module_names.imports.get(name, [])
+        for star in self.module_names.stars:
             other = self.imported(star)
             if other is not None and other._gives(name, depth):
                 return [replace(star, alias=name, name=name)]
@@ -150,16 +136,16 @@ class SourceFile:
             public = True
         return public and bool(self.module_names.statements(name) or self.imports_of(name, depth + 1))
 
-    def _named_imports(self, name: str) -> Iterator[tuple[SourceFile, str]]:
-        """The files that it imports a name from, and the name there."""
-        for item in self.imports_of(name):
+    def named_imports(self, items: Iterable[Import]) -> Iterator[tuple[SourceFile, str]]:
+        """The files that imports of a name lead to, and the name there; triton's own are left out."""
+        for item in items:
             other = self.imported(item) if item.name is not None and not item.is_triton else None
             if other is not None and item.name is not None:
                 yield other, item.name
 
     def _followed(self, name: str, depth: int = 0) -> tuple[SourceFile, str] | None:
         """The file that assigns what it imports as `name`, also where one hands on what another does, and the name there."""
-        for other, there in self._named_imports(name):
+        for other, there in self.named_imports(self.imports_of(name)):
             if there in other.alternatives:
                 return other, there
             if (handed := other._followed(there, depth + 1) if depth < MOST_HANDS else None) is not None:
@@ -181,28 +167,8 @@ class SourceFile:
 
     def _imported_function(self, asking: FunctionReader, name: str) -> tuple[FunctionReader, ast.FunctionDef] | None:
         """The function that it imports as `name`, and a reader of its file for the one that asks; None: not to be found."""
-        found = ((other, there) for other, there in self._named_imports(name) if there in other.plain_functions)
+        found = ((other, there) for other, there in self.named_imports(self.imports_of(name)) if there in other.plain_functions)
         return next(((other.evaluator(inquiry=asking.inquiry), other.plain_functions[there]) for other, there in found), None)
-
-    @cached_property
-    def modules(self) -> dict[str, str]:
-        """Names that stand for a module or something of one, by what it is called there: {"np": "numpy", "inf": "math.inf"}.
-
-        Left out are those that the file gives another value, but for None: where the module is not installed, nothing is asked of it.
-        """
-        found: dict[str, str] = {}
-        for alias, items in self.imports.items():
-            others = self.alternatives.get(alias, ())
-            full = {item.full for item in items}
-            if len(full) == 1 and all(isinstance(each, ast.Constant) and each.value is None for each in others):
-                found[alias] = full.pop()
-        return found
-
-    @cached_property
-    def triton_roots(self) -> frozenset[str]:
-        """Names that stand for triton or a module of it."""
-        every = (*self.inner_imports.items(), *self.imports.items())
-        return frozenset(alias for alias, items in every if any(i.is_triton or i.name in HANDED_ON for i in items))
 
     @cached_property
     def assignments(self) -> dict[str, ast.expr]:
@@ -210,16 +176,12 @@ class SourceFile:
 
         Functions of which it is not known which definition runs are among them: `constant` tells why.
         """
-        return {**{name: ast.Name(id=name, ctx=ast.Load()) for name in self.undecided}, **self._assigned}
+        return {**{name: ast.Name(id=name, ctx=ast.Load()) for name in self.undecided}, **self.module_names.last_given}
 
-    @cached_property
-    def _assigned(self) -> dict[str, ast.expr]:
-        return {name: values[-1] for name, values in self.alternatives.items()}
-
-    @cached_property
+    @property
     def alternatives(self) -> dict[str, list[ast.expr]]:
         """All expressions that are assigned to each name at module level, in order, whether or not they run."""
-        return assigned_expressions(self.tree)
+        return self.module_names.alternatives
 
     @cached_property
     def _plain(self) -> tuple[dict[str, ast.FunctionDef], dict[str, str]]:
@@ -238,21 +200,10 @@ class SourceFile:
                 reasons[name] = str(error)
         return found, reasons
 
-    @cached_property
-    def scopes(self) -> list[Scope]:
-        """What has names of its own."""
-        return [node for node in nodes_of_file(self.tree) if isinstance(node, SCOPES)]
-
-    @cached_property
-    def has_globals(self) -> bool:
-        """Whether functions of it may give its names something else."""
-        return any(isinstance(node, ast.Global) for node in ast.walk(self.tree))
-
-    @cached_property
+    @property
     def launches(self) -> tuple[tuple[str, ast.Call], ...]:
         """Its calls that launch something, each with what, as the file names it."""
-        calls = launching_calls(self.tree)
-        return tuple(launched_names(calls, self.scopes)) if calls else ()
+        return self.module_names.launches
 
     @property
     def plain_functions(self) -> dict[str, ast.FunctionDef]:
@@ -272,25 +223,16 @@ class SourceFile:
         return FunctionReader(self.surroundings, inquiry or Inquiry(unset=self.unset), names, self.module_names.place(at))
 
     @cached_property
-    def _lambdas(self) -> dict[str, ast.FunctionDef]:
-        """Names that the file gives a `lambda` and nothing else, as functions."""
-        return {
-            name: as_function(name, values[0])
-            for name, values in self.alternatives.items()
-            if isinstance(values[0], ast.Lambda) and len(self.module_names.statements(name)) == 1
-        }
-
-    @cached_property
     def surroundings(self) -> Surroundings:
         """What its expressions are read with."""
         return self._surroundings(*self._plain)
 
     def _surroundings(self, functions: Mapping[str, ast.FunctionDef], reasons: Mapping[str, str]) -> Surroundings:
         return Surroundings(
-            functions={**self._lambdas, **functions},
+            functions={**self.module_names.lambdas, **functions},
             reasons=reasons,
-            roots=self.triton_roots | {"tl", "triton"},
-            modules=self.modules,
+            roots=self.module_names.triton_roots | {"tl", "triton"},
+            modules=self.module_names.modules,
             outer=self.module_names.value,
             outside=self._imported_value,
             imported=self._imported_function,
@@ -315,7 +257,7 @@ class SourceFile:
         meant = next((node for nodes in self.definitions.values() for node in nodes if node.lineno == self.meant), None)
         for name, nodes in self.definitions.items():
             own = [node for node in nodes if id(node) in outer] or nodes  # the file's name goes before those within functions
-            near = same_name.nearest(self.tree, meant, nodes) if meant is not None and len(nodes) > 1 else None
+            near = nearest_kernel(self.module_names, meant, nodes) if meant is not None and len(nodes) > 1 else None
             if meant is not None and (near is not None or name == meant.name):
                 found[name] = meant if name == meant.name else near or meant
             elif len(own) == 1 and not self.module_names.contested(own[0]):
@@ -408,7 +350,7 @@ class SourceFile:
             return self.functions[name]
         if name in self.definitions:
             nodes = self.definitions[name]
-            names = same_name.names(self.tree, nodes) if len(nodes) > 1 else [f"{name}:{nodes[0].lineno}"]
+            names = distinct_names(self.module_names, nodes) if len(nodes) > 1 else [f"{name}:{nodes[0].lineno}"]
             choices = " or ".join(f"{self.path.name}::{each}" for each in names)
             remedy = f"{'' if self.backend else 'give --gpu, or '}name the one that is meant: {choices}"
             reason = self.undecided.get(name, f"{name} is in the end no kernel: the file gives the name another value")
@@ -430,15 +372,15 @@ class SourceFile:
         text = next((kernel for kernel in self._applied if text in self.names_of(kernel)), text)
         if text in self.definitions:  # which of several is meant is decided for the target
             return self, text
-        name = same_name.plain_name(text)
+        name = plain_name(text)
         nodes = self.definitions.get(name, [])
-        found = same_name.matching(self.tree, nodes, text)
+        found = named_kernels(self.module_names, nodes, text)
         if len(found) == 1:
-            return replace(self, meant=found[0].lineno), name
+            return self.given(meant=found[0].lineno), name
         if not nodes:
             self.kernel(text)  # says which there are
         what = "no kernel of that name there" if not found else f"{len(found)} kernels of that name"
-        raise UsageError(f"{self.path.name}: {what}", text, "one of " + ", ".join(same_name.names(self.tree, nodes)))
+        raise UsageError(f"{self.path.name}: {what}", text, "one of " + ", ".join(distinct_names(self.module_names, nodes)))
 
     def constant(self, name: str, asking: FunctionReader | None = None) -> Any:
         """The literal value of a module-level name.
@@ -469,7 +411,11 @@ class SourceFile:
 
     @cached_property
     def _decorators(self) -> Decorators:
-        imported = {alias: items[0].name for alias, items in self.imports.items() if items[0].name and len({i.name for i in items}) == 1}
+        imported = {
+            alias: items[0].name
+            for alias, items in self.module_names.imports.items()
+            if items[0].name and len({i.name for i in items}) == 1
+        }
         return Decorators(imported=imported, assigned=self.alternatives, functions=self.plain_functions)
 
     @cached_property
@@ -491,7 +437,12 @@ class SourceFile:
         and the kernel's name, which may be imported; None: this is not what the name is."""
         values = self.alternatives.get(name, [])
         layers, called = (layers_of(values[0]) if len(values) == 1 else None) or ([], "")
-        if not called or name in self.definitions or name in self.plain_functions or is_redefined(self.tree, called, values[0].lineno):
+        if (
+            not called
+            or name in self.definitions
+            or name in self.plain_functions
+            or self.module_names.rebound_after(called, values[0].lineno)
+        ):
             return None
         tuning = all(last_name(self._decorators.meant(layer)) in ("autotune", "heuristics") for layer in layers)
         return (layers, called) if tuning else None
@@ -507,18 +458,7 @@ class SourceFile:
 
     def _is_jit(self, node: ast.FunctionDef) -> bool:
         targets = (each.func if isinstance(each, ast.Call) else each for each in node.decorator_list)
-        return any(self._is_triton_jit(dotted(target) or "") for target in targets)
-
-    def _is_triton_jit(self, name: str, followed: int = 0) -> bool:
-        """Whether a dotted name is `triton.jit`, by what the file imports its first part from: other packages have a `jit` too."""
-        root, _, rest = name.partition(".")
-        items = self.imports.get(root)
-        if not items:
-            other = dotted(self._assigned[root]) if root in self._assigned and not rest else None  # jit = triton.jit
-            if other and followed < DEEPEST:  # names can go round in a circle
-                return self._is_triton_jit(other, followed + 1)
-            return name in JIT_DECORATORS or name.endswith("triton.jit")
-        return any(is_triton_jit(item, rest) for item in items)
+        return any(means_jit(dotted(target) or "", self.module_names.imports, self.module_names.last_given) for target in targets)
 
 
 @lru_cache(maxsize=64)
@@ -556,25 +496,4 @@ def parse_source(text: str, path: str | Path) -> SourceFile:
         command = isinstance(error, SyntaxError) and (error.text or "").lstrip().startswith(("%", "!"))
         remedy = "take out the notebook's commands, the lines that begin with % or !" if command else None
         raise InputError(f"{path}{where}: is not Python", getattr(error, "msg", None) or str(error), "Python source", remedy) from None
-    return SourceFile(path=Path(path), text=text, tree=_decorated(tree))
-
-
-_APPLIED = frozenset({"triton.jit", "triton.autotune", "triton.heuristics"})
-
-
-def _decorated(tree: ast.Module) -> ast.Module:
-    """A file in which what it applies to its functions, `kernel = triton.jit(kernel)`, stands above them: the same, as Python reads it."""
-    functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
-    kept = []
-    for node in tree.body:
-        names = [each.id for each in node.targets if isinstance(each, ast.Name)] if isinstance(node, ast.Assign) else []
-        call = node.value if isinstance(node, ast.Assign) else None
-        function = functions.get(names[0]) if len(names) == 1 else None
-        if function is None or not isinstance(call, ast.Call) or call.keywords or [dotted(each) for each in call.args] != names:
-            kept.append(node)
-        elif dotted(call.func.func if isinstance(call.func, ast.Call) else call.func) in _APPLIED:
-            function.decorator_list.insert(0, ast.copy_location(call.func, function))
-        else:
-            kept.append(node)
-    tree.body = kept
-    return tree
+    return SourceFile(path=Path(path), text=text, tree=decorated(tree))

@@ -7,8 +7,8 @@ import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
+from advisor.python_source.bindings import pairs
 from advisor.python_source.literals import dotted
-from advisor.python_source.tensor_shapes import pairs
 
 STRIDE_NAME = re.compile(r"(^|_)strides?($|_|\d)", re.IGNORECASE)
 _STRIDES_OF = {"make_block_ptr": 2, "make_tensor_descriptor": 2, "_experimental_make_tensor_descriptor": 2}

@@ -113,6 +113,7 @@ class FileReader(Evaluator):
 
 UNANSWERED = object()
 _TEXT_METHODS = frozenset({"format", "join", "split", "replace", "strip", "lower", "upper"})
+_METHODS = _TEXT_METHODS | METHODS | {"get", "pop", "startswith", "endswith", "element_size"}
 _FORMATS = re.compile(r"\{[^{}]*[^\w{}]")
 """Fields of a text that do more than put a value in: `{x.y}`, `{x:8}`."""
 _ENVIRONMENT = frozenset({"os.environ.get", "os.getenv", "environ.get", "getenv"})
@@ -122,6 +123,9 @@ _VERSIONS = frozenset({"Version", "parse", "version.parse", "version.Version", "
 def answer(reader: FileReader, node: ast.Call, name: str) -> Any:
     """What a call gives; UNANSWERED: it is none of those that are known.
 
+    Known are functions of `math`, `hasattr(tl, "gather")`, the environment (every variable counts as not set), questions about the device
+    of a known target, versions, `next(...)` of a generator, and methods of values.
+
     Args:
         reader: Of the file that the call stands in.
         node: The call.
@@ -130,118 +134,48 @@ def answer(reader: FileReader, node: ast.Call, name: str) -> Any:
     Raises:
         NotLiteralError: It is one, and its value is not known.
     """
-    for each in ANSWERERS:
-        found = each(reader, node, name)
-        if found is not UNANSWERED:
-            return found
-    return UNANSWERED
-
-
-def _math(reader: FileReader, node: ast.Call, name: str) -> Any:
-    """`math.log2(x)`, by whatever name the file imports it."""
-    origin = reader.origin(node.func)
-    if origin.startswith("math.") and callable(function := MATH.get(origin.removeprefix("math."))) and not node.keywords:
-        return function(*reader.elements(node.args))
-    return UNANSWERED
-
-
-def _hasattr(reader: FileReader, node: ast.Call, name: str) -> Any:
-    """`hasattr(tl, "gather")`."""
-    if name != "hasattr" or len(node.args) != 2 or node.keywords or {"hasattr"} & {*reader.names, *reader.functions}:
-        return UNANSWERED
-    return reader.has(ast.Attribute(value=node.args[0], attr=reader.visit(node.args[1]), ctx=ast.Load(), lineno=node.lineno))
-
-
-def _environment(reader: FileReader, node: ast.Call, name: str) -> Any:
-    """`os.environ.get("DEBUG", "0")`: every variable counts as not set."""
-    if name not in _ENVIRONMENT or len(node.args) not in (1, 2) or node.keywords:
-        return UNANSWERED
-    reader.inquiry.unset.add(str(reader.visit(node.args[0])))
-    return reader.visit(node.args[1]) if len(node.args) == 2 else None
-
-
-def _lookup(reader: FileReader, node: ast.Call, name: str) -> Any:
-    """`get` and `pop` of a dictionary, `startswith` and `endswith` of a text."""
-    if not isinstance(node.func, ast.Attribute) or node.func.attr not in ("get", "pop", "startswith", "endswith") or node.keywords:
-        return UNANSWERED
-    owner, method = reader.visit(node.func.value), node.func.attr
-    if isinstance(owner, dict) and method in ("get", "pop") and len(node.args) in (1, 2):
-        values = [reader.visit(argument) for argument in node.args]
-        return owner.get(*values) if method == "get" else owner.pop(*values)
-    if isinstance(owner, str) and method.endswith("with") and len(node.args) == 1:
-        return getattr(owner, method)(str(reader.visit(node.args[0])))
-    return UNANSWERED
-
-
-def _integer_method(reader: FileReader, node: ast.Call, name: str) -> Any:
-    """`n.bit_length()`."""
-    if not isinstance(node.func, ast.Attribute) or node.func.attr not in METHODS or node.args or node.keywords:
-        return UNANSWERED
-    owner = reader.visit(node.func.value)
-    return getattr(owner, node.func.attr)() if isinstance(owner, int) else UNANSWERED
-
-
-def _element_size(reader: FileReader, node: ast.Call, name: str) -> Any:
-    """`x.element_size()`: of all tensors of which nothing else is said."""
-    if not isinstance(node.func, ast.Attribute) or node.func.attr != "element_size" or node.args or node.keywords:
-        return UNANSWERED
-    size = reader.surroundings.element_bytes
-    return size if size is not None else UNANSWERED
-
-
-def _device(reader: FileReader, node: ast.Call, name: str) -> Any:
-    """`torch.cuda.get_device_capability(0)`, `torch.cuda.is_available()`: of a known target."""
+    origin, count, plain = reader.origin(node.func), len(node.args), not node.keywords
     around = reader.surroundings
-    origin = reader.origin(node.func)
+    if plain and origin.startswith("math.") and callable(function := MATH.get(origin.removeprefix("math."))):
+        return function(*reader.elements(node.args))
+    if plain and name == "hasattr" and count == 2 and not {"hasattr"} & {*reader.names, *reader.functions}:
+        return reader.has(ast.Attribute(value=node.args[0], attr=reader.visit(node.args[1]), ctx=ast.Load(), lineno=node.lineno))
+    if plain and name in _ENVIRONMENT and count in (1, 2):
+        reader.inquiry.unset.add(str(reader.visit(node.args[0])))
+        return reader.visit(node.args[1]) if count == 2 else None
     if origin == "torch.cuda.get_device_capability":
         return target_questions.capability(around.backend, around.arch)
     if origin == "torch.cuda.is_available" and around.backend in target_questions.VENDORS and not node.args:
         return True
-    return UNANSWERED
+    if count == 1 and _VERSIONS & {name, origin}:
+        return target_questions.version(reader.visit(node.args[0]))
+    if plain and name == "next" and count in (1, 2):
+        found = reader.visit(node.args[0])
+        return UNANSWERED if not isinstance(found, list) else found[0] if found or count == 1 else reader.visit(node.args[1])
+    return _of_method(reader, node, node.func) if isinstance(node.func, ast.Attribute) and node.func.attr in _METHODS else UNANSWERED
 
 
-def _version(reader: FileReader, node: ast.Call, name: str) -> Any:
-    """`Version(triton.__version__)`."""
-    known = name in _VERSIONS or reader.origin(node.func) in _VERSIONS
-    return target_questions.version(reader.visit(node.args[0])) if known and len(node.args) == 1 else UNANSWERED
-
-
-def _first(reader: FileReader, node: ast.Call, name: str) -> Any:
-    """`next(...)` of a generator."""
-    if not isinstance(node.func, ast.Name) or node.func.id != "next" or len(node.args) not in (1, 2) or node.keywords:
+def _of_method(reader: FileReader, node: ast.Call, function: ast.Attribute) -> Any:
+    """`get` and `pop` of a dictionary, methods of texts, `n.bit_length()`, and `x.element_size()` of all tensors of which nothing else is
+    said."""
+    method, size = function.attr, reader.surroundings.element_bytes
+    if method == "element_size":
+        return size if size is not None and not node.args and not node.keywords else UNANSWERED
+    if not all(k.arg for k in node.keywords) or (node.keywords and method not in _TEXT_METHODS):
         return UNANSWERED
-    found = reader.visit(node.args[0])
-    if not isinstance(found, list):
-        return UNANSWERED
-    return found[0] if found or len(node.args) == 1 else reader.visit(node.args[1])
-
-
-def _text(reader: FileReader, node: ast.Call, name: str) -> Any:
-    """`template.format(register=i)` and other methods of texts, as files put inline assembly together with."""
-    if not isinstance(node.func, ast.Attribute) or node.func.attr not in _TEXT_METHODS or not all(k.arg for k in node.keywords):
-        return UNANSWERED
-    owner = reader.visit(node.func.value)
-    if not isinstance(owner, str):
-        return UNANSWERED
+    owner = reader.visit(function.value)
     arguments, keywords = reader.elements(node.args), {str(k.arg): reader.visit(k.value) for k in node.keywords}
+    if isinstance(owner, int) and method in METHODS and not arguments:
+        return getattr(owner, method)()
+    if isinstance(owner, dict) and method in ("get", "pop") and len(arguments) in (1, 2):
+        return getattr(owner, method)(*arguments)
+    if isinstance(owner, str) and method in ("startswith", "endswith") and len(arguments) == 1:
+        return getattr(owner, method)(str(arguments[0]))
+    if not isinstance(owner, str) or method not in _TEXT_METHODS:
+        return UNANSWERED
     flat = [part for each in (*arguments, *keywords.values()) for part in (each if isinstance(each, list | tuple) else [each])]
-    if not all(isinstance(part, str | int) for part in flat) or (node.func.attr == "format" and _FORMATS.search(owner)):
-        raise NotLiteralError(f"a call of {node.func.attr} in line {node.lineno} is not a literal")
+    if not all(isinstance(part, str | int) for part in flat) or (method == "format" and _FORMATS.search(owner)):
+        raise NotLiteralError(f"a call of {method} in line {node.lineno} is not a literal")
     if (len(owner) + 1) * (sum(len(str(part)) for part in flat) + len(flat) + 1) > MAX_ITEMS * 10:
         raise NotLiteralError("a text too long")
-    return getattr(owner, node.func.attr)(*arguments, **keywords)
-
-
-ANSWERERS: tuple[Callable[[FileReader, ast.Call, str], Any], ...] = (
-    _math,
-    _hasattr,
-    _environment,
-    _lookup,
-    _integer_method,
-    _element_size,
-    _device,
-    _version,
-    _first,
-    _text,
-)
-"""In this order: a call that none takes is one of a function."""
+    return getattr(owner, method)(*arguments, **keywords)

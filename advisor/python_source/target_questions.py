@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from advisor.gpus.hardware import list_gpus
+from advisor.python_source.bindings import bound_by, own_nodes
 from advisor.python_source.literals import NotLiteralError
 from advisor.system import triton_install
 
@@ -189,18 +190,8 @@ def _names(module: tuple[str, ...], installed: Path | None) -> tuple[frozenset[s
     folder = installed.joinpath(*module[1:])
     path = folder / "__init__.py" if folder.is_dir() else folder.with_suffix(".py")
     try:
-        waiting: list[ast.AST] = [ast.parse(path.read_text(encoding="utf-8"))]
+        tree = ast.parse(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, SyntaxError):
         raise NotLiteralError(f"what {shown} has is not known: {path.name} of it cannot be read") from None
-    names: set[str] = set()
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
-            names.add(node.name)
-            continue
-        if isinstance(node, (ast.Import, ast.ImportFrom)):
-            names |= {item.asname or item.name.split(".")[0] for item in node.names}
-        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            names.add(node.id)
-        waiting += ast.iter_child_nodes(node)
-    return frozenset(names), frozenset(each.stem for each in folder.iterdir()) if folder.is_dir() else frozenset()
+    names = frozenset(name for node in own_nodes(tree) for name in bound_by(node))
+    return names, frozenset(each.stem for each in folder.iterdir()) if folder.is_dir() else frozenset()

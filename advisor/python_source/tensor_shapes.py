@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from advisor.python_source.bindings import pairs, stores
 from advisor.python_source.literals import dotted
 
 MADE = frozenset({"empty", "zeros", "ones", "full", "rand", "randn", "new_empty", "new_zeros", "new_ones", "new_full"})
@@ -75,14 +76,11 @@ class TensorShapes:
     fewest: dict[str, int] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, function: ast.FunctionDef | None) -> TensorShapes:
+    def of(cls, function: ast.FunctionDef) -> TensorShapes:
         """Those that a function speaks of."""
         found = cls()
-        stored: dict[str, int] = {}
-        for node in ast.walk(function) if function is not None else ():
-            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-                stored[node.id] = stored.get(node.id, 0) + 1
-        for node in ast.walk(function) if function is not None else ():
+        stored = stores(function)
+        for node in ast.walk(function):
             if isinstance(node, ast.Assign) and len(node.targets) == 1:
                 for target, value in pairs(node.targets[0], node.value):
                     found._read(target, value, stored)
@@ -119,7 +117,7 @@ class TensorShapes:
                 return
             tensor = self.like[tensor]
 
-    def _read(self, target: ast.expr, value: ast.expr, stored: dict[str, int]) -> None:
+    def _read(self, target: ast.expr, value: ast.expr, stored: Mapping[str, int]) -> None:
         whole = whole_of(value)
         if whole is not None and isinstance(target, (ast.Tuple, ast.List)) and all(isinstance(n, ast.Name) for n in target.elts):
             tensor, kind = whole
@@ -177,15 +175,6 @@ def _dimensions_of(node: ast.expr) -> str | None:
 def mentions(node: ast.AST, name: str) -> bool:
     """Whether a name is part of an expression."""
     return any(isinstance(inner, ast.Name) and inner.id == name for inner in ast.walk(node))
-
-
-def pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.expr, ast.expr]]:
-    """What is assigned to what: `a, b = x, y` is two assignments."""
-    targets, values = (each.elts if isinstance(each, ast.Tuple) else [] for each in (target, value))
-    if len(targets) == len(values) > 0 and not any(isinstance(each, ast.Starred) for each in (*targets, *values)):
-        yield from zip(targets, values, strict=True)
-    else:
-        yield target, value
 
 
 def _sizes(arguments: list[ast.expr], function: str) -> list[ast.expr]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.comparison.headline import counts, headline
-from advisor.comparison.kernels.kernel_notes import SAME
+from advisor.comparison.assembling import counts, headline
+from advisor.comparison.kernels.launch_digest import SAME
 from advisor.result.comparison_schema import Failure, StaticRow, Subject
 
 NOTHING = "nothing could be predicted, and nothing was measured"

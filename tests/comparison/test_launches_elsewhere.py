@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from advisor.comparison import Options, compare_trees
-from advisor.comparison.kernels import launchers
+from advisor.comparison.kernels import importers
 from advisor.comparison.trees.trees import FolderTree, RevisionTree
 from advisor.rendering.comparison_markdown import to_comment
 from advisor.rendering.comparison_page import to_page
@@ -424,7 +424,7 @@ def test_odd_files_hide_nothing(repository, predictor, odd):
 
 
 def test_what_a_limit_leaves_out_is_said(repository, predictor, monkeypatch):
-    monkeypatch.setattr(launchers, "LARGEST_LAUNCHERS", 1)
+    monkeypatch.setattr(importers, "LARGEST_LAUNCHERS", 1)
     base = {**files(), "pkg/a.py": "x = 1\n"}
     found = compared_files(repository, predictor, base, {**edited(base, "num_warps=4", "num_warps=8"), "pkg/a.py": "x = 2\n"})
     assert not found.subjects and found.warnings == (

@@ -14,8 +14,8 @@ from advisor.cli import main
 from advisor.comparison import Options, assemble, new_result
 from advisor.comparison.files import Ran, measured_row
 from advisor.comparison.gate import conditions
-from advisor.comparison.of_files import compare_files
 from advisor.comparison.settings import Settings
+from advisor.comparison.sides import compare_files
 from advisor.learned import load_predictor
 from advisor.measurement.launch import Failure
 from advisor.rendering.comparison_markdown import MARKER, to_comment, to_summary

@@ -7,11 +7,10 @@ from types import SimpleNamespace
 import pytest
 
 from advisor.comparison.kernels import resources
-from advisor.comparison.kernels.guards import touched
+from advisor.comparison.kernels.attempts import alike_configurations
 from advisor.comparison.kernels.kernel_version import versions
-from advisor.comparison.kernels.one_launch import both_launches, closest
-from advisor.comparison.kernels.resources import Compiling, alike_configurations
-from advisor.comparison.kernels.typical_sizes import typical_size
+from advisor.comparison.kernels.one_launch import both_launches, closest, touched, typical_size
+from advisor.comparison.kernels.resources import Compiling
 from advisor.comparison.settings import KernelSettings, read_settings
 from advisor.gpus.hardware import load_gpu
 from advisor.python_source.source import parse_source

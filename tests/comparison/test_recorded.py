@@ -9,8 +9,7 @@ import pytest
 
 from advisor.cli import main
 from advisor.comparison import Options, compare_trees
-from advisor.comparison.recorded import read_recorded
-from advisor.comparison.settings import read_settings
+from advisor.comparison.settings import read_recorded, read_settings
 from advisor.comparison.trees.trees import RevisionTree
 from advisor.system.errors import InputError
 

@@ -10,7 +10,7 @@ import pytest
 
 from advisor.comparison import Options, assemble, compare_files
 from advisor.comparison.kernels import resources
-from advisor.comparison.kernels.resources import described_arguments
+from advisor.comparison.kernels.attempts import described_arguments
 from advisor.comparison.settings import Settings
 from advisor.compiled.compiler.kernel import Resources as Held
 from advisor.gpus.hardware import load_gpu

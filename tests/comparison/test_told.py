@@ -7,7 +7,7 @@ import json
 import pytest
 
 from advisor.comparison import Options, assemble
-from advisor.comparison.headline import counts, headline
+from advisor.comparison.assembling import counts, headline
 from advisor.comparison.kernels import resources
 from advisor.comparison.settings import Settings
 from advisor.comparison.static import judge

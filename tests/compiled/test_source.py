@@ -11,7 +11,7 @@ import pytest
 from advisor.compiled.compiler.kernel import CompileError, Target
 from advisor.compiled.guesses.inference import Given, guesses
 from advisor.compiled.launches.launch import KernelLaunch, inspect_launch
-from advisor.python_source.heuristics import heuristic_values
+from advisor.python_source.described import heuristic_values
 from advisor.python_source.literal_values import Constexpr, Symbol
 from advisor.python_source.literals import MAX_ITEMS, NotLiteralError
 from advisor.python_source.rebuild import RebuildError, rebuild

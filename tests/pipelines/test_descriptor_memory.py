@@ -52,7 +52,7 @@ def test_shared_memory_is_what_was_compiled(case):
 def test_what_is_recommended_compiles_and_fits(gpu, dtype, tmp_path, capsys):
     """Compiled here, for a GPU that need not be there."""
     pytest.importorskip("triton")
-    from advisor.comparison.kernels.resources import described_arguments
+    from advisor.comparison.kernels.attempts import described_arguments
     from advisor.compiled.compiler.kernel import Target
     from advisor.compiled.launches.described import described_launch
     from advisor.compiled.launches.launch import compile_launch

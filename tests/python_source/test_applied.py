@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from advisor.python_source.decorators import made_of
+from advisor.python_source.kernel_forms import made_of
 from advisor.python_source.source import parse_source
 
 HEAD = "import triton\nimport triton.language as tl\n"

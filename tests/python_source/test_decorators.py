@@ -6,7 +6,7 @@ import pytest
 
 from advisor.compiled.launches.launch_options import LaunchOptions, launches, one_launch
 from advisor.gpus.hardware import load_gpu
-from advisor.python_source.heuristics import heuristic_values
+from advisor.python_source.described import heuristic_values
 from advisor.python_source.launch_sites import grid_from_launches
 from advisor.python_source.source import SourceFile, parse_source
 

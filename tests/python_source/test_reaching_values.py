@@ -7,7 +7,7 @@ import textwrap
 
 import pytest
 
-from advisor.python_source.function_names import reaching_values
+from advisor.python_source.bindings import reaching_values
 from advisor.python_source.launch_sites import grid_from_launches, only_launch
 from advisor.python_source.source import parse_source
 

@@ -27,7 +27,7 @@ def passed(body: str, call: str) -> tuple[dict[str, str], list[str]]:
     source = parse_source(KERNEL + "\n".join(f"    {line}" for line in (*body.split("; "), call)) + "\n", "k.py")
     ((scopes, node),) = launches(source, "kernel")
     site = LaunchSite(source, source.kernel("kernel"), scopes, node, None, None)
-    return {name: ast.unparse(value) for name, value in site.passed.items()}, [ast.unparse(each) for each in site.around.unread]
+    return {name: ast.unparse(value) for name, value in site.passed.items()}, [ast.unparse(each) for each in site.unread]
 
 
 @pytest.mark.parametrize(

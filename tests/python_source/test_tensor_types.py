@@ -6,7 +6,7 @@ import ast
 
 import pytest
 
-from advisor.python_source.function_names import assigned
+from advisor.python_source.bindings import assigned
 from advisor.python_source.tensor_shapes import TensorShapes, element_type
 
 MADE = "torch.empty(n, dtype=torch.int8)"

@@ -74,7 +74,7 @@ def entries(cache: Cache, kernel: str | None = None, gpu: str | None = None) -> 
 def to_json(found: Iterable[Entry]) -> str:
     """An export."""
     problems = [
-        {**asdict(entry.key), "timings": [asdict(row) for row in entry.rows], "decisions": [list(each) for each in entry.decided]}
+        {**asdict(entry.key), "timings": [row._asdict() for row in entry.rows], "decisions": [list(each) for each in entry.decided]}
         for entry in found
     ]
     return json.dumps({"format": FORMAT, "version": VERSION, "problems": problems}, indent=1) + "\n"

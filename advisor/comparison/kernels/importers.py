@@ -4,17 +4,18 @@ other files, which are read from the tree as `advisor.python_source.imported` fi
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence, Set
+import re
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from functools import lru_cache
-from pathlib import PurePosixPath
+from functools import lru_cache, partial
+from pathlib import Path, PurePosixPath
 
-from advisor.comparison.kernels.kernel_digest import behind, leads
-from advisor.comparison.kernels.kernel_source import LARGEST_SOURCE_BYTES, parse
+from advisor.comparison.kernels.kernel_digest import leads
+from advisor.comparison.kernels.kernel_source import LARGEST_SOURCE_BYTES, ODD, parse, parsed
 from advisor.comparison.trees import git
-from advisor.comparison.trees.trees import Entry, FileChange, Tree, sized
-from advisor.python_source.bindings import nodes_of_file
+from advisor.comparison.trees.trees import Entry, FileChange, Tree, check_readable, sized
 from advisor.python_source.imports import MOST_ABOVE, MOST_HANDS, Import
+from advisor.python_source.launch_sites import imported_launches
 from advisor.python_source.module_names import ModuleNames
 from advisor.python_source.source import SourceFile
 from advisor.system.errors import AdvisorError, InputError
@@ -42,73 +43,6 @@ def _places(folder: str, module: str, level: int) -> tuple[str, ...]:
     parts = module.split(".") if module else []
     wholes = [start.joinpath(*parts) for start in starts]
     return tuple(place for whole in wholes for place in ((f"{whole}.py",) if parts else ()) + (str(whole / "__init__.py"),))
-
-
-def imported_files(
-    tree: Tree,
-    source: SourceFile,
-    path: str,
-    write: Callable[[Entry, bytes], None],
-    launched: Collection[str] | None = None,
-    *,
-    whole: bool = True,
-) -> bool:
-    """Hand every file that is needed for what a file imports to `write`, those that its kernels need first.
-
-    Args:
-        tree: Where the files are.
-        source: The file that imports them.
-        path: Its path in the tree.
-        write: Where they go.
-        launched: What it launches, as it names that (`kernel`, `module.kernel`): goes first in place of its kernels.
-        whole: Whether to go on to the rest.
-
-    Returns:
-        Whether some that its kernels need were left out: there are more than `LARGEST_IMPORTED`.
-    """
-    entries = tree.entries()
-    everything = mentioned(source.tree)[0] if whole else ()
-    known: dict[str, SourceFile | None] = {path: source}
-    done: set[tuple[str, str]] = set()
-    left_out = []
-    asked_of: dict[str, set[str]] = {}  # names of the file: attributes
-    for name in launched or ():
-        root, *attributes = name.split(".")
-        asked_of.setdefault(root, set()).update(attributes)
-    first = frozenset(source.definitions if launched is None else asked_of)
-    for names in (first, frozenset({*everything, *source.imports})) if whole else (first,):
-        waiting = [(path, names)]
-        left_out.append(False)
-        while waiting:
-            here, asked = waiting.pop(0)
-            fresh = {name for name in asked if (here, name) not in done}
-            done |= {(here, name) for name in fresh}
-            file = known[here]
-            _, imports = behind(file, fresh) if file is not None else ([], {})
-            further = asked_of if here == path else {}
-            for led, wanted in (each for item, named in imports.items() for each in leads(item, named | further.get(item.alias, set()))):
-                target = located(entries, here, led)
-                if target is None or entries[target].kind != "file":
-                    continue
-                if target not in known:
-                    if len(known) > LARGEST_IMPORTED:
-                        left_out[-1] = True
-                        continue
-                    known[target] = None
-                    entry = tree.sized([entries[target]])[0]
-                    if entry.size_bytes <= LARGEST_SOURCE_BYTES:
-                        data = tree.read(entry)
-                        write(entry, data)
-                        known[target] = _parsed(data, target)
-                waiting.append((target, wanted))
-    return left_out[0]
-
-
-def _parsed(data: bytes, path: str) -> SourceFile | None:
-    try:
-        return parse(data, path)
-    except AdvisorError:
-        return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,8 +83,7 @@ def reached(base: Tree, head: Tree, changes: Sequence[FileChange]) -> Reached:
         room = LARGEST_IMPORTERS - len(sources)
         unread |= {entry.path for entry in fresh[room:]}
         head.fetch(fresh[:room])
-        for entry in head.sized(fresh[:room]):
-            sources[entry.path] = _parsed(head.read(entry), entry.path) if entry.size_bytes <= LARGEST_SOURCE_BYTES else None
+        sources |= {entry.path: parsed(head, entry) for entry in fresh[:room]}
         came: dict[str, frozenset[str]] = {}
         for path in candidates:
             source = sources.get(path)
@@ -170,8 +103,7 @@ def _changed(change: FileChange, base: Tree, head: Tree) -> frozenset[str]:
     """The names of a changed file that may mean something else now."""
     versions: list[ModuleNames | None] = []
     for tree, entry in ((base, change.base), (head, change.head)):
-        readable = entry is not None and entry.kind == "file" and tree.sized([entry])[0].size_bytes <= LARGEST_SOURCE_BYTES
-        source = _parsed(tree.read(entry), change.path) if entry is not None and readable else None
+        source = parsed(tree, entry) if entry is not None else None
         versions.append(source.module_names if source is not None else None)
     return changed_names(*versions)
 
@@ -194,10 +126,12 @@ def _candidates(tree: Tree, entries: dict[str, Entry], targets: Mapping[str, fro
 
 def taken(source: SourceFile, path: str, targets: Mapping[str, frozenset[str]], paths: Container[str]) -> tuple[str, frozenset[str]]:
     """The first target of which a file imports changed names, and its own names for them; neither: it imports none."""
-    attributes = mentioned(source.tree)[1]
+    attributes = mentioned(source.module_names)[1]
     vias, names = set[str](), set[str]()
-    named = (item for imports in (source.imports, source.inner_imports) for items in imports.values() for item in items)
-    for item in [*named, *source.stars]:
+    named = (
+        item for imports in (source.module_names.imports, source.module_names.inner_imports) for items in imports.values() for item in items
+    )
+    for item in [*named, *source.module_names.stars]:
         for led, wanted in leads(item, attributes.get(item.alias, ())):
             target = located(paths, path, led)
             changed = targets.get(target, frozenset()) if target is not None else frozenset[str]()
@@ -211,11 +145,11 @@ def taken(source: SourceFile, path: str, targets: Mapping[str, frozenset[str]], 
 
 
 @lru_cache(maxsize=64)
-def mentioned(tree: ast.Module) -> tuple[Set[str], Mapping[str, Set[str]]]:
+def mentioned(graph: ModuleNames) -> tuple[Set[str], Mapping[str, Set[str]]]:
     """The names in a file, and what is asked of each, at any depth: {"package": {"helpers", "scale"}} of `package.helpers.scale`."""
     names: set[str] = set()
     found: dict[str, set[str]] = {}
-    for node in nodes_of_file(tree):
+    for node in graph.nodes:
         if isinstance(node, ast.Name):
             names.add(node.id)
         asked, root = set[str](), node
@@ -270,3 +204,116 @@ def _used(statement: ast.stmt) -> Iterator[str]:
         inner = ast.iter_child_nodes(node)
         methods = isinstance(node, ast.ClassDef)
         waiting += [each for each in inner if not (methods and isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef))]
+
+
+LARGEST_LAUNCHERS = 1_000
+"""Files of a tree that are looked through for launches: each takes some 20 ms."""
+LAUNCH = re.compile(rb"\]\s*\(|\.run\s*\(")
+"""What stands in every file that launches something: `kernel[grid](`, `kernel.run(`."""
+
+Launchers = Mapping[str, Sequence[Entry]]
+"""By the path of a file that defines kernels: the files that launch some of them, among those that were looked at."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchedElsewhere:
+    """Launches by other files than the kernels' own, of both trees; and what was left out."""
+
+    base: Launchers = field(default_factory=dict)
+    head: Launchers = field(default_factory=dict)
+    left_out: tuple[str, ...] = ()
+
+    def unchanged(self, base: Tree, head: Tree, known: Iterable[FileChange]) -> list[FileChange]:
+        """The files whose kernels these launch, that are not among those which are looked at anyway."""
+        before, after = base.entries(), head.entries()
+        looked_at = {each.path for change in known for each in (change.base, change.head) if each is not None}
+        paths = sorted({*self.base, *self.head} - looked_at)
+        return sized([FileChange(path=path, base=before.get(path), head=after.get(path)) for path in paths], base, head)
+
+
+def launched_elsewhere(base: Tree, head: Tree, changed: Sequence[FileChange]) -> LaunchedElsewhere:
+    """Of files that changed, or that import what did: the kernels of others that they launch.
+
+    Args:
+        base, head: The trees.
+        changed: The files.
+    """
+    sides: list[dict[str, list[Entry]]] = []
+    left_out = 0
+    for tree, entries in ((base, [change.base for change in changed]), (head, [change.head for change in changed])):
+        sources = [each for each in entries if each is not None and _is_source(each)]
+        left_out = max(left_out, len(sources) - LARGEST_LAUNCHERS)
+        try:
+            sides.append(_launchers(tree, sources[:LARGEST_LAUNCHERS]))
+        except git.PartialCloneError:
+            told = "Kernels that changed files launch were not looked for in others: a partial clone may lack them (clone without --filter)"
+            return LaunchedElsewhere(left_out=(told,))
+    told = f"{left_out} files were not looked through for launches of other files' kernels: there are more than {LARGEST_LAUNCHERS:,}."
+    return LaunchedElsewhere(base=sides[0], head=sides[1], left_out=(told,) if left_out > 0 else ())
+
+
+def _is_source(entry: Entry) -> bool:
+    return entry.kind == "file" and entry.path.endswith(".py") and entry.size_bytes <= LARGEST_SOURCE_BYTES
+
+
+def _launchers(tree: Tree, entries: Sequence[Entry]) -> dict[str, list[Entry]]:
+    found: dict[str, list[Entry]] = {}
+    reading = Reading(tree)
+    for entry in entries:
+        for path in _launched_by(reading, entry) if LAUNCH.search(tree.read(entry)) else ():
+            found.setdefault(path, []).append(entry)
+    return found
+
+
+def _launched_by(reading: Reading, entry: Entry) -> list[str]:
+    """The paths of the files whose kernels a file launches."""
+    try:
+        found = dict.fromkeys(file.path.as_posix() for file, *_ in imported_launches(reading.file(entry)))
+    except git.PartialCloneError:
+        raise
+    except (AdvisorError, *ODD):  # told where the file itself is compared
+        return []
+    return [path for path in found if path in reading.tree.entries()]
+
+
+class Reading:
+    """Reads files of one tree, and what they import from others of it, as far as that is asked for.
+
+    Attributes:
+        left_out: Whether files that they import were left out: there are more than `LARGEST_IMPORTED` for each that is read.
+    """
+
+    def __init__(self, tree: Tree) -> None:
+        self.tree, self.left_out = tree, False
+        self._room, self._known = 0, set[str]()
+        self._kept = lru_cache(maxsize=64)(self._read)
+
+    def file(self, entry: Entry, *, lenient: bool = False) -> SourceFile:
+        """A file; `lenient`: what it imports and a partial clone lacks counts as not there.
+
+        Raises:
+            InputError: It cannot be read, or is not Python.
+        """
+        check_readable(entry, LARGEST_SOURCE_BYTES)
+        self._room += LARGEST_IMPORTED
+        return parse(self.tree.read(entry), entry.path).given(find=partial(self._imported, lenient))
+
+    def _read(self, entry: Entry, lenient: bool) -> SourceFile | None:
+        try:
+            source = parsed(self.tree, entry)
+        except git.PartialCloneError:
+            if not lenient:
+                raise
+            return None
+        return source.given(find=partial(self._imported, lenient)) if source is not None else None
+
+    def _imported(self, lenient: bool, path: Path, item: Import) -> SourceFile | None:
+        entries = self.tree.entries()
+        entry = entries.get(located(entries, path.as_posix(), item) or "")
+        if entry is None or entry.kind != "file":
+            return None
+        if entry.path not in self._known and len(self._known) >= self._room:
+            self.left_out = True
+            return None
+        self._known.add(entry.path)
+        return self._kept(entry, lenient)

@@ -363,7 +363,7 @@ def _unknown(function: JitFunction, site: LaunchSite, read: Set[str], known: Set
     yield from (each.name for each in function.parameters if each.is_constexpr and each.name in asked)
     yield from (name for name in LAUNCH_OPTIONS if name in site.passed and name not in known)
     yield from (name for name in function.heuristics if name in read or name in LAUNCH_OPTIONS)
-    yield from (f"**{ast.unparse(each)}" for each in site.around.unread)
+    yield from (f"**{ast.unparse(each)}" for each in site.unread)
 
 
 def _configuration(function: JitFunction, constants: Mapping[str, Any], options: Mapping[str, Any], gpu: GpuSpec) -> Configuration:

@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import ast
+import sys
+import warnings
+
+from advisor.comparison.trees.git import PartialCloneError
+from advisor.comparison.trees.trees import Entry, Tree
 from advisor.python_source.source import SourceFile, parse_source
-from advisor.system.errors import InputError
+from advisor.result.comparison_schema import CHANGES, Failure, Subject
+from advisor.result.schema import Finding
+from advisor.system.errors import AdvisorError, InputError
 
 LARGEST_SOURCE_BYTES = 1_000_000
 """No kernel file is that long, and parsing takes some fifty times its size in memory."""
@@ -17,17 +25,31 @@ def mentions_triton(data: bytes | None) -> bool:
     return data is not None and b"triton" in data and b"jit" in data
 
 
-def parse(data: bytes | None, path: str) -> SourceFile | None:
+def parse(data: bytes, path: str) -> SourceFile:
     """The file, parsed.
 
     Raises:
         InputError: It is too large, or is not Python.
     """
-    if data is None:
-        return None
     if len(data) > LARGEST_SOURCE_BYTES:
         raise InputError(f"{path}: too large to be parsed", f"{len(data):,} bytes", f"at most {LARGEST_SOURCE_BYTES:,} bytes")
     return _KEPT.parsed(data, path)
+
+
+def parsed(tree: Tree, entry: Entry, *, kernels: bool = False) -> SourceFile | None:
+    """A file of a tree, parsed; None: it is no file, too large, or not Python, or can hold no kernel where `kernels` are asked for.
+
+    Raises:
+        PartialCloneError: It is not on this machine.
+    """
+    try:
+        entry = tree.sized([entry])[0]
+        data = tree.read(entry) if entry.kind == "file" and entry.size_bytes <= LARGEST_SOURCE_BYTES else None
+        return parse(data, entry.path) if data is not None and (not kernels or mentions_triton(data)) else None
+    except PartialCloneError:
+        raise
+    except AdvisorError:
+        return None
 
 
 class KeptFiles:
@@ -64,3 +86,57 @@ class KeptFiles:
 
 
 _KEPT = KeptFiles(largest_bytes=6_000_000)
+
+
+def is_kernel_source(data: bytes) -> bool:
+    """Whether a file can hold a kernel, and can be parsed."""
+    return mentions_triton(data) and len(data) <= LARGEST_SOURCE_BYTES and _refused(data) is None
+
+
+def broken_source(path: str, change: CHANGES, head: bytes) -> Subject | None:
+    """A kernel file that was Python and no longer is; None where that cannot be said."""
+    if (why := _refused(head)) is None:
+        return None
+    reason = f"{why}, says Python {sys.version_info.major}.{sys.version_info.minor}"
+    return unreadable(
+        path,
+        change,
+        "The file is no longer Python",
+        reason,
+        "correct the syntax; where it is that of a newer Python, compare with that one",
+    )
+
+
+def unreadable(path: str, change: CHANGES, title: str, reason: str, remedy: str) -> Subject:
+    """A file that could be read and no longer can: whatever launches with it is not known any more, and that gates."""
+    issue = Finding(
+        rule="unreadable",
+        severity="error",
+        title=title,
+        evidence=reason,
+        remedy=remedy,
+        scope="kernel" if path.endswith(".py") else "table",
+    )
+    return Subject(
+        kind="file",
+        title=path,
+        path=path,
+        change=change,
+        new_issues=(issue,),
+        failures=(Failure(condition="failed", what="", reason=reason),),
+    )
+
+
+def _refused(data: bytes) -> str | None:
+    """Why Python refuses a file, None where it does not; as bytes, for the file may say its own encoding."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            ast.parse(data)
+    except SyntaxError as error:
+        return f"line {error.lineno}: {error.msg}" if error.lineno else error.msg
+    except ValueError as error:
+        return str(error)
+    except (RecursionError, MemoryError):  # nothing is certain of these
+        return None
+    return None

@@ -15,19 +15,17 @@ from typing import Any
 
 from advisor.comparison.kernels import resources
 from advisor.comparison.kernels.kernel_digest import meaning, renamed
-from advisor.comparison.kernels.kernel_notes import changed_by_hand, launch_notes, misfits, unread_body
 from advisor.comparison.kernels.kernel_rows import added_in_vain, kernel_row, unread_of
 from advisor.comparison.kernels.kernel_source import ODD
 from advisor.comparison.kernels.kernel_version import KernelVersion, launches_elsewhere, refused, versions
-from advisor.comparison.kernels.launch_digest import ChangedLaunch, changed_launches
+from advisor.comparison.kernels.launch_digest import ChangedLaunch, changed_by_hand, changed_launches, launch_notes, misfits, unread_body
 from advisor.comparison.kernels.one_launch import sizes_to_give
 from advisor.comparison.kernels.undefined_names import undefined_names
-from advisor.comparison.recorded import Recorded, merged, recorded_problems
-from advisor.comparison.settings import KernelSettings, Settings, problem_of
+from advisor.comparison.settings import KernelSettings, Recorded, Settings, merged, problem_of, recorded_problems
 from advisor.gpus.hardware import GpuSpec
 from advisor.learned.base import Predictor
 from advisor.pipelines.batch import SIZES
-from advisor.python_source.decorators import made_of
+from advisor.python_source.kernel_forms import made_of
 from advisor.python_source.source import SourceFile
 from advisor.python_source.target_questions import BACKENDS
 from advisor.result.comparison_schema import CHANGES, Failure, StaticRow, Subject

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import ast
 import contextlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from advisor.comparison.kernels.kernel_digest import own_tree
 from advisor.comparison.kernels.kernel_rows import DEFAULT_STAGES, sizes_by_argument
 from advisor.comparison.kernels.kernel_version import KernelVersion
-from advisor.comparison.kernels.typical_sizes import BLOCK, OF_BLOCK, typical_size
 from advisor.comparison.settings import KernelSettings
 from advisor.compiled.compiler.kernel import OPTION_NAMES
 from advisor.compiled.guesses.assumptions import INTEGERS
@@ -25,10 +27,54 @@ from advisor.gpus.hardware import GpuSpec, load_gpu
 from advisor.python_source.jit_function import MISSING
 from advisor.python_source.launch_site import LaunchSite
 from advisor.python_source.launch_sites import grid_as_written, launches
+from advisor.python_source.literals import dotted
 from advisor.python_source.stride_use import STRIDE_NAME
 from advisor.result.schema import Configuration, Problem
 from advisor.rows.launches import RecordedLaunch
 from advisor.system.errors import AdvisorError
+
+VOCABULARY = re.compile(r"cross_?entropy|vocab|logits?|logprob|ce_loss", re.IGNORECASE)
+"""What a kernel is called whose rows are as long as a vocabulary."""
+ROW = re.compile(
+    r"(n_?|num_?)?(cols?|columns?)|n|(?-i:V)|row_(size|len\w*)|hidden(_(size|dim))?|(model_|d_|input_)?dim|d_model|features?", re.IGNORECASE
+)
+OF_VOCABULARY = 128_256
+"""Tokens of Llama 3 (its model card)."""
+
+BLOCK = re.compile(r"x?block(_?size)?(_x)?", re.IGNORECASE)
+"""A kernel's one block, and `OF_BLOCK` its elements, as tutorials and libraries launch kernels along one dimension."""
+OF_BLOCK = 1_024
+
+_SIZES = tuple(
+    (re.compile(pattern, re.IGNORECASE), size)
+    for pattern, size in (
+        (r"\w*vocab\w*", OF_VOCABULARY),
+        (r"(n_?|num_?|total_?)?(elements?|elems?|numel|size)|numel|xnumel", 2**24),
+        (r"(n_?|num_?|total_?)?(rows?|tokens?)|m|x?_?rows", 8_192),
+        (r"(?-i:[BZ])|(n_?|num_?)?batch(es|_size)?|batchsize", 4),
+        (r"(?-i:[TSL])|sq|sk|n_ctx\w*|(max_?)?(seq|ctx|context)_?(len)?\w*|\w*seq_?lens?\w*|length", 4_096),
+        (r"h_?kv|(n_?|num_?)?(kv_?heads?|heads?_?kv)", 8),
+        (r"(?-i:H_?[QVOqvo]?)|(n_?|num_?)?(q_?)?heads?(_?q)?|heads?_num|nh", 32),
+        (r"(?-i:[KVD])|d[kqv]|d_?head|head_?(dim|size)\w*|hd|dim_?[kqv]|d_?state|dstate", 128),
+    )
+)
+
+
+def typical_size(name: str, kernel: str, others: Iterable[str]) -> int | None:
+    """What a size of a kernel may be; None: the name says nothing of it.
+
+    Args:
+        name: Of a parameter.
+        kernel: The kernel's name.
+        others: Its other parameters: M, N and K of one kernel are those of a product.
+    """
+    if VOCABULARY.search(kernel) and ROW.fullmatch(name):
+        return OF_VOCABULARY
+    if name.upper() in ("M", "N", "K") and {"M", "N", "K"} <= {each.upper() for each in others}:
+        return 4_096
+    found = next((size for pattern, size in _SIZES if pattern.fullmatch(name)), None)
+    return found if found is not None else 4_096 if ROW.fullmatch(name) else None
+
 
 ELEMENT_BYTES = 2
 """Of tensors of which nothing is said: bf16."""
@@ -268,3 +314,125 @@ def closest(tuned: Sequence[Configuration], launch: KernelLaunch, gpu: GpuSpec) 
     """Of configurations, the first that has most in common with a launch."""
     passed = {"num_warps": 4, "num_stages": DEFAULT_STAGES[gpu.vendor], **launch.given.constexprs, **launch.given.options}
     return max(tuned, key=lambda each: sum(passed.get(name) == value for name, value in each.flat().items()))
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A statement, or the head of a block, and the conditions that it stands under, each with what it has to be."""
+
+    text: str
+    node: ast.AST
+    under: tuple[tuple[ast.expr, bool], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Touched:
+    """What a change touches of a kernel: the flags that let the compiler see most of it, and the lines of the head."""
+
+    flags: Mapping[str, Any]
+    lines: frozenset[int]
+
+
+def touched(old: KernelVersion, new: KernelVersion) -> Touched:
+    """The lines that only one version has, and calls of helpers that differ."""
+    sides = [list(_lines(version.function.node.body, ())) for version in (old, new)]
+    counts = [Counter(line.text for line in lines) for lines in sides]
+    known = [{name: nodes[-1] for name, nodes in version.source.definitions.items()} for version in (old, new)]
+    helpers = {name for name in known[0].keys() & known[1].keys() if own_tree(known[0][name]) != own_tree(known[1][name])}
+    fresh: tuple[list[Line], ...] = ([], [])
+    for side, lines in enumerate(sides):
+        left = counts[side] - counts[1 - side]
+        for line in lines:
+            if left[line.text] > 0 or helpers & set(_called(line.node)):
+                left[line.text] -= 1
+                fresh[side].append(line)
+    both = _constants(old) & _constants(new)
+    sets = [each for line in fresh[1] if (each := _flags([line], _constants(new)))]
+    sets += [each for line in fresh[0] if (each := _flags([line], both))]
+    often = Counter(flag for each in sets for flag in each.items())
+    most = {name: value for (name, value), count in often.items() if 2 * count > len(sets)}
+    return Touched(
+        flags=most or min(sets, key=len, default={}),
+        lines=frozenset(getattr(line.node, "lineno", 0) for line in fresh[1]),
+    )
+
+
+def of_stores(old: KernelVersion, new: KernelVersion) -> Mapping[str, Any]:
+    """The flags that let a kernel store what it works out."""
+    stores = [
+        line
+        for line in _lines(new.function.node.body, ())
+        if any(name.rsplit(".", 1)[-1] == "store" or ".atomic_" in name for name in _called(line.node))
+    ]
+    return _flags(stores, _constants(new))
+
+
+def _constants(version: KernelVersion) -> set[str]:
+    return {each.name for each in version.function.parameters if each.is_constexpr}
+
+
+def _called(node: ast.AST) -> Iterator[str]:
+    return (name for each in ast.walk(node) if isinstance(each, ast.Call) and (name := dotted(each.func)))
+
+
+def _lines(body: Sequence[ast.stmt], under: tuple[tuple[ast.expr, bool], ...]) -> Iterator[Line]:
+    for node in body:
+        if isinstance(node, ast.If):
+            yield Line(f"if {ast.unparse(node.test)}", ast.copy_location(ast.Expr(node.test), node), under)
+            yield from _lines(node.body, (*under, (node.test, True)))
+            yield from _lines(node.orelse, (*under, (node.test, False)))
+        elif isinstance(node, ast.For | ast.While | ast.With):
+            head = [node.target, node.iter] if isinstance(node, ast.For) else [node.test] if isinstance(node, ast.While) else []
+            yield Line(" ".join(map(ast.unparse, head)), ast.copy_location(ast.Expr(head[-1] if head else ast.Constant(0)), node), under)
+            yield from _lines(node.body, under)
+        elif not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)):
+            yield Line(ast.unparse(node), node, under)
+
+
+def _flags(lines: Collection[Line], constants: Collection[str]) -> dict[str, Any]:
+    """Values of constants with which all conditions hold that lines stand under, as far as they do not contradict each other."""
+    found: dict[str, Any] = {}
+    for line in lines:
+        choices = [(each.test, True) for each in ast.walk(line.node) if isinstance(each, ast.IfExp)]
+        tested = [(line.node.value, True)] if isinstance(line.node, ast.Expr) else []
+        for test, truth in (*line.under, *choices, *tested):
+            for name, value in _holding(test, truth):
+                if name in constants:
+                    found.setdefault(name, value)
+    return found
+
+
+_ABOVE: Mapping[type[ast.cmpop], Callable[[Any], Any]] = {
+    ast.Eq: lambda value: value,
+    ast.Is: lambda value: value,
+    ast.Gt: lambda value: value + 1,
+    ast.GtE: lambda value: value,
+    ast.Lt: lambda value: value - 1,
+    ast.LtE: lambda value: value,
+}
+"""A value for which a comparison with a constant holds."""
+_CONTRARY: Mapping[type[ast.cmpop], type[ast.cmpop]] = {
+    ast.NotEq: ast.Eq,
+    ast.IsNot: ast.Is,
+    ast.Gt: ast.LtE,
+    ast.Lt: ast.GtE,
+    ast.GtE: ast.Lt,
+    ast.LtE: ast.Gt,
+}
+
+
+def _holding(test: ast.expr, truth: bool) -> Iterator[tuple[str, Any]]:
+    """Constants with which a condition is true, or is not."""
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        yield from _holding(test.operand, not truth)
+    elif isinstance(test, ast.BoolOp):
+        parts = test.values if isinstance(test.op, ast.And) is truth else test.values[:1]
+        for part in parts:
+            yield from _holding(part, truth)
+    elif isinstance(test, ast.Name):
+        yield test.id, truth
+    elif isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.left, ast.Name):
+        other, kind = test.comparators[0], type(test.ops[0])
+        solved = _ABOVE.get(kind if truth else _CONTRARY.get(kind, ast.In))
+        if isinstance(other, ast.Constant) and solved is not None and (isinstance(other.value, int | float) or kind in (ast.Eq, ast.NotEq)):
+            yield test.left.id, solved(other.value)

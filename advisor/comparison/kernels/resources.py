@@ -13,35 +13,24 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
-
 from advisor.advising.looked import compiled_report
-from advisor.comparison.kernels.guards import Touched, of_stores, touched
-from advisor.comparison.kernels.kernel_digest import own_tree
+from advisor.comparison.kernels.attempts import MOST_SHOWN, Attempt, Run, alike_configurations, compiled_pair
 from advisor.comparison.kernels.kernel_version import KernelVersion
-from advisor.comparison.kernels.one_launch import both_launches, closest, with_guess
+from advisor.comparison.kernels.one_launch import Touched, of_stores, touched
 from advisor.comparison.settings import KernelSettings
 from advisor.comparison.static import static_row
 from advisor.compiled.analysis import kernel_analysis
 from advisor.compiled.compiler.compile import version as triton_version
-from advisor.compiled.compiler.kernel import CompiledKernel, CompileError, IrError, Target
+from advisor.compiled.compiler.kernel import IrError, Target
 from advisor.compiled.compiler.pool import Pool, borrowed
-from advisor.compiled.demand.assembly import read_facts
 from advisor.compiled.demand.counted import Counted
 from advisor.compiled.guesses.assumptions import shown_value
 from advisor.compiled.guesses.guess_errors import certain_of_guesses
-from advisor.compiled.guesses.inference import Guess, guesses
 from advisor.compiled.launch_report import KernelTarget
-from advisor.compiled.launches.described import described_launch
-from advisor.compiled.launches.launch import Inspection, KernelLaunch, author_file, compile_launch, inputs_of, own_files
+from advisor.compiled.launches.launch import Inspection, author_file, inputs_of, own_files
 from advisor.gpus.hardware import GpuSpec
-from advisor.pipelines import occupancy
-from advisor.python_source.described import call_function, kernel_problem
-from advisor.python_source.jit_function import MISSING
-from advisor.python_source.literals import NotLiteralError
-from advisor.python_source.source import SourceFile
 from advisor.result.comparison_schema import Failure, ResourceRow, Resources, StaticRow
-from advisor.result.schema import LAUNCH_OPTIONS, Configuration, Problem
+from advisor.result.schema import Problem
 from advisor.rows.launches import RecordedLaunch
 from advisor.system.errors import AdvisorError
 from advisor.system.settings import read_settings
@@ -66,72 +55,11 @@ CERTAIN_AS_DESCRIBED = CERTAIN | {"failed"}
 base compiles with the same ones (`Attempt.alike`)."""
 UNFINISHED = frozenset({"timeout", "crash"})
 """Kinds of `CompileError` that say nothing of the kernel."""
-OF_VALUES = ("CompileTimeAssertionFailure", "PTXASError")
-"""What says of guessed constants that they are other ones, and of one of several configurations that an autotuner passes over it
-(`Autotuner._bench`, Triton 3.9)."""
 UNSEEN = "As it is launched here the compiler leaves out what changed"
-MOST_SHOWN = 4
-"""Guesses that a reason names."""
 _STORES = re.compile(r"tt\.(?:store|atomic|descriptor_store|descriptor_reduce|experimental_descriptor_store)")
 _REMARKS = re.compile(r"//.*|/\*.*?\*/|^\s*\.(?:loc|file)\b.*|^\s*;.*", re.MULTILINE)
 _REFUSED = re.compile(r"line (\d+) from `def (\w+)`")
 _PLACES = re.compile(r'loc\("([^"]*)":(\d+):\d+\)')
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
-    """With what a problem is computed on a GPU. `configuration` None: the kernel lists none; `element`: triton's name of the type;
-    `former`: what the base is compiled with, where that is another configuration."""
-
-    configuration: Configuration | None
-    problem: Problem | None
-    element: str
-    former: Configuration | None = None
-    recorded: RecordedLaunch | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Attempt:
-    """What came of compiling one version.
-
-    Attributes:
-        resources: Of what was compiled.
-        refused: Why nothing was.
-        described: Whether the kernel's file gives every argument of the launch, so that nothing was guessed.
-        launch: What was to be compiled.
-        guess: With what it was.
-        compiled: What came of it.
-        sizes: Values of the launch that are typical ones, for nothing says what they are.
-        grid_known: Whether the launch's grid is.
-        alike: Of a head that was refused: whether it was with what the base compiles with, too.
-    """
-
-    resources: Resources | None = None
-    refused: AdvisorError | None = None
-    described: bool = False
-    launch: KernelLaunch | None = None
-    guess: Guess | None = None
-    compiled: CompiledKernel | None = None
-    sizes: Mapping[str, int] = field(default_factory=dict)
-    grid_known: bool = False
-    alike: bool = False
-
-    @property
-    def kind(self) -> str:
-        """Of the error, where there is one."""
-        return getattr(self.refused, "kind", "")
-
-    @property
-    def launched(self) -> dict[str, Any]:
-        """Constants and options with which it was compiled, without what was guessed."""
-        if self.launch is None or self.described:
-            return {}
-        given, invented = self.launch.given, set(self.guess.invented) if self.guess is not None else set()
-        constants = dict(self.guess.constexprs) if self.guess is not None else dict(given.constexprs)
-        names = {each.name for each in self.launch.source.kernel(self.launch.kernel).parameters if each.is_constexpr}
-        told = {name: value for name, value in constants.items() if name in names and name not in invented and "stride" not in name}
-        options = self.guess.options if self.guess is not None else given.options
-        return {**told, **{name: value for name, value in options.items() if (name, value) != ("num_ctas", 1)}}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -286,31 +214,6 @@ def refused_line(version: KernelVersion | None, error: AdvisorError | None) -> i
     return nodes[-1].lineno + int(found[1]) - 1 if nodes else None
 
 
-def alike_configurations(old: KernelVersion | None, new: KernelVersion | None) -> tuple[Configuration | None, Configuration | None]:
-    """What the base is compiled with where that is another configuration, and what the head is.
-
-    One that both may be launched with, if there is any, so that what differs is the kernel; where the kernels are the same, the first that
-    autotuning no longer tries and the first that it tries in its place.
-    """
-    sides = [version.configurations if version is not None else () for version in (old, new)]
-    if old is None or new is None or not all(sides):
-        return None, next((each for side in reversed(sides) for each in side), None)
-    labels = [{each.label() for each in side} for side in sides]
-    gone = next((each for each in sides[0] if each.label() not in labels[1]), None)
-    came = next((each for each in sides[1] if each.label() not in labels[0]), None)
-    both = next((each for each in sides[1] if each.label() in labels[0]), None)
-    tuned = old.function.autotune is not None and new.function.autotune is not None
-    if gone is not None and came is not None and tuned and (both is None or _same_body(old, new)):
-        return gone, came
-    if both is None and gone is not None and came is not None:
-        return gone, came
-    return None, both or sides[1][0]
-
-
-def _same_body(old: KernelVersion, new: KernelVersion) -> bool:
-    return own_tree(old.function.node) == own_tree(new.function.node)
-
-
 def _distinct(runs: Sequence[Run]) -> list[Run]:
     """Those of different configurations: the first, the last, the middle one, and the others."""
     known: dict[str, Run] = {}
@@ -365,7 +268,7 @@ def _compile(
 
     Where they differ, and the code is the same or nothing is stored, once more with the flags that the changed lines stand under.
     """
-    base, head = _pair(old, new, run, gpu, said, workers, {})
+    base, head = compiled_pair(old, new, run, gpu, said, workers, {})
     if old is None or new is None or base.compiled is None or head.compiled is None:
         return base, head, []
     change, notes = touched(old, new), []
@@ -375,7 +278,7 @@ def _compile(
     other = " ".join(f"{name}={value}" for name, value in flags.items() if known.get(name) != value)
     if other and change.lines and not compiling.spent(2):
         compiling.left -= 2
-        pair = _pair(old, new, run, gpu, said, workers, flags)
+        pair = compiled_pair(old, new, run, gpu, said, workers, flags)
         if pair[0].compiled is not None and pair[1].compiled is not None:
             base, head = pair
             notes.append(f"Compiled with {other}, for {'something to be stored' if empty else 'the changed lines to be there'}.")
@@ -385,136 +288,6 @@ def _compile(
         lines = ", ".join(map(str, sorted(change.lines)[:MOST_SHOWN]))
         notes.append(f"{UNSEEN} (line {lines}): nothing is said of it.")
     return base, head, notes
-
-
-def _pair(
-    old: KernelVersion | None,
-    new: KernelVersion | None,
-    run: Run,
-    gpu: GpuSpec,
-    said: KernelSettings,
-    workers: Pool,
-    flags: Mapping[str, Any],
-) -> tuple[Attempt, Attempt]:
-    """Both versions, compiled with the same: what is guessed of the head counts for the base, and where that fails, the reverse."""
-    versions = (old, new)
-    try:
-        configurations = _configurations(versions, run, gpu, said, flags)
-        launches = _launches(versions, configurations, run, gpu, said, flags)
-    except AdvisorError as error:
-        refused = Attempt(refused=error)
-        return (refused if old is not None else Attempt()), (refused if new is not None else Attempt())
-    if old is None or new is None:
-        only = [_attempt(each, gpu, workers) if each.launch is not None else each for each in launches]
-        return only[0], only[1]
-    first = _attempt(launches[1], gpu, workers)
-    second = _attempt(_guessed_as(launches[0], first, old), gpu, workers)
-    if second.refused is None or (first.guess is None and second.refused is not None):
-        base, head = second, first
-    else:  # what was guessed of the head is not what the base takes
-        base = _attempt(launches[0], gpu, workers)
-        again = _attempt(_guessed_as(launches[1], base, new), gpu, workers)
-        head = again if again.refused is None else first
-    if base.guess is None or head.refused is None or head.kind != "failed" or (base.described and head.described):
-        return base, head
-    return base, _refused_alike(base, launches[1], head, new, gpu, workers)
-
-
-def _configurations(
-    versions: Sequence[KernelVersion | None], run: Run, gpu: GpuSpec, said: KernelSettings, flags: Mapping[str, Any]
-) -> tuple[Configuration | None, Configuration | None]:
-    """What either side is compiled with: where only one of them is tuned, of its configurations the nearest to the other's launch."""
-    listed = [bool(version is not None and version.configurations) for version in versions]
-    if run.problem is not None or None in versions or listed[0] == listed[1]:
-        return run.former or run.configuration, run.configuration
-    alone = tuple(None if has else version for has, version in zip(listed, versions, strict=True))
-    launch = next(
-        each.launch for each in both_launches(alone, (None, None), gpu, run.element, None, said, run.recorded, flags) if each is not None
-    )
-    found = [
-        closest(version.configurations, launch, gpu) if version is not None and has else None
-        for has, version in zip(listed, versions, strict=True)
-    ]
-    return found[0], found[1]
-
-
-def _refused_alike(base: Attempt, launch: Attempt, head: Attempt, new: KernelVersion, gpu: GpuSpec, workers: Pool) -> Attempt:
-    """The attempt at a head that was refused, once more with what was guessed of a base that compiles.
-
-    Where the two are not inferred to take the same arguments of the same types, what the one was given says nothing of the other.
-    """
-    assert base.launch is not None and base.guess is not None and launch.launch is not None
-    inferred = []
-    for each in (base.launch, launch.launch):
-        source = each.source.on(*gpu.triton_target[:2])
-        inferred.append(dict(next(guesses(source, source.kernel(each.kernel), each.given)).signature))
-    again = _attempt(_guessed_as(launch, base, new), gpu, workers)
-    if again.refused is None:
-        return again
-    error = again.refused
-    odd = again.kind != "failed" or any(text in str(getattr(error, "got", "")) for text in OF_VALUES)
-    if odd or inferred[0] != inferred[1] or not isinstance(error, CompileError):
-        return head
-    remedy = f"the base compiles with the same {_named(base.guess, base.sizes)}"
-    return replace(head, refused=CompileError(error.what, error.got, None, remedy, error.kind), alike=True)
-
-
-def _guessed_as(launch: Attempt, other: Attempt, version: KernelVersion) -> Attempt:
-    if launch.launch is None or other.guess is None or launch.described:
-        return launch
-    names = [each.name for each in version.function.parameters]
-    return replace(launch, launch=with_guess(launch.launch, other.guess, names))
-
-
-def _launches(
-    versions: Sequence[KernelVersion | None],
-    configurations: Sequence[Configuration | None],
-    run: Run,
-    gpu: GpuSpec,
-    said: KernelSettings,
-    flags: Mapping[str, Any],
-) -> list[Attempt]:
-    """What is to be compiled of either side: what its file describes, or else the one launch of both."""
-    found: list[Attempt | None] = []
-    for version, configuration in zip(versions, configurations, strict=True):
-        described: Mapping[str, Any] | None = None
-        if version is not None and configuration is not None and run.problem is not None:
-            described = described_arguments(version.source, version.entry, run.problem, configuration, gpu.compute_capability)
-        if version is None or described is None or configuration is None:
-            found.append(Attempt() if version is None else None)
-            continue
-        known = {parameter.name for parameter in version.function.parameters}
-        values = {key: value for key, value in configuration.flat().items() if key in known or key in LAUNCH_OPTIONS}
-        launch = described_launch(version.source, version.function.name, {**described, **flags}, values)
-        given = {*launch.given.types, *launch.given.scalars, *launch.given.constexprs}
-        whole = all(each.name in given or each.default is not MISSING for each in version.function.parameters)
-        found.append(Attempt(described=whole, launch=launch))
-    if None in found:
-        sized = both_launches(versions, configurations, gpu, run.element, run.problem, said, run.recorded, flags)
-        for side, each in enumerate(sized):
-            if found[side] is None and each is not None:
-                found[side] = Attempt(launch=each.launch, sizes=each.sizes, grid_known=each.grid_known)
-    return [_with_precision(each or Attempt(), version, run.element) for each, version in zip(found, versions, strict=True)]
-
-
-def _with_precision(attempt: Attempt, version: KernelVersion | None, element: str) -> Attempt:
-    """With the constant that has `tl.dot`'s input precision (triton_kernels/README.md)."""
-    if attempt.launch is None or version is None:
-        return attempt
-    precision, given = version.entry.get("precision"), attempt.launch.given
-    constants = dict(given.constexprs)
-    if isinstance(precision, str) and precision not in constants:
-        constants[precision] = "ieee" if element == "fp32" else "tf32"
-    return replace(attempt, launch=replace(attempt.launch, given=replace(given, constexprs=constants, element=element)))
-
-
-def _attempt(attempt: Attempt, gpu: GpuSpec, workers: Pool) -> Attempt:
-    assert attempt.launch is not None
-    try:
-        compiled, guess, _ = compile_launch(attempt.launch, Target.of(gpu), workers)
-    except AdvisorError as error:
-        return replace(attempt, refused=error)
-    return replace(attempt, resources=_held(compiled, gpu), guess=guess, compiled=compiled, refused=None)
 
 
 def _stores(attempt: Attempt) -> bool:
@@ -580,53 +353,3 @@ def _predicted(name: str, base: Attempt, head: Attempt, gpu: GpuSpec, notes: lis
         row = replace(row, verdict="within-doubt", reason=why)
     counts = [each.demand.programs for each in pair if each is not None]
     return replace(row, kernel=name), counts[0] / counts[1] if all(counts) else 1.0
-
-
-def _named(guess: Guess, sizes: Mapping[str, int]) -> str:
-    """What was guessed, constants first, and sizes taken for typical."""
-    known = [f"{name} = {shown_value(guess.constexprs[name])}" for name in guess.invented if name in guess.constexprs]
-    known += [f"{name} = {size}" for name, size in sizes.items()]
-    known += [f"{name}: {guess.signature[name]}" for name in guess.signature if name in guess.guessed]
-    more = f" and {len(known) - MOST_SHOWN} more" if len(known) > MOST_SHOWN else ""
-    return f"guesses ({', '.join(known[:MOST_SHOWN])}{more})" if known else "arguments"
-
-
-def _held(compiled: CompiledKernel, gpu: GpuSpec) -> Resources:
-    """What a CTA of a compiled kernel holds."""
-    mix: dict[str, int] = {}
-    try:
-        mix = {str(kind): int(count) for kind, count in read_facts(compiled).mix.items()}
-    except (AdvisorError, KeyError, ValueError):
-        mix = {}  # the machine code is not one that can be read yet (AMD)
-    held = compiled.resources
-    return Resources(
-        origin="compiled",
-        registers_per_thread=held.registers,
-        spill_bytes=held.spill_bytes,
-        shared_memory_bytes=held.shared_memory_bytes,
-        resident_ctas_per_sm=_resident(held, gpu),
-        instruction_mix=mix,
-    )
-
-
-def _resident(held: Any, gpu: GpuSpec) -> int | None:
-    """Resident CTAs per SM of what was compiled; None where the registers are not known."""
-    if not held.registers:
-        return None
-    amounts = (held.registers, held.shared_memory_bytes, held.num_warps)
-    registers, shared, warps = (np.array([float(amount)]) for amount in amounts)
-    asked = occupancy.Resources(registers=registers, shared_memory_bytes=shared, num_warps=warps)
-    return int(occupancy.resident_ctas(gpu, asked)[0][0])
-
-
-def described_arguments(
-    source: SourceFile, entry: Mapping[str, Any], problem: Problem, configuration: Configuration, compute_capability: str
-) -> dict[str, Any] | None:
-    """Every argument of a call but the configuration's: pointers as Triton types, the rest as values; None: not known."""
-    flat = kernel_problem(problem, compute_capability)
-    options = {"num_warps": configuration.num_warps, "num_stages": configuration.num_stages}
-    try:
-        found = call_function(source, entry.get("arguments"), flat, {**configuration.parameters, **options})
-    except NotLiteralError:
-        return None
-    return found if isinstance(found, dict) and all(isinstance(name, str) for name in found) else None

@@ -9,18 +9,18 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from advisor.comparison.kernels.importers import located
-from advisor.comparison.kernels.kernel_source import LARGEST_SOURCE_BYTES, parse
+from advisor.comparison.kernels.kernel_source import parsed
 from advisor.comparison.trees.trees import Entry, FileChange, Tree
-from advisor.python_source.bindings import arguments, bound_by, own_nodes, scopes_around
-from advisor.python_source.decorators import last_name
+from advisor.python_source.bindings import arguments
 from advisor.python_source.imported import imported_kernel
 from advisor.python_source.imports import Import, imports_in
 from advisor.python_source.jit_function import JitFunction
+from advisor.python_source.kernel_forms import last_name
 from advisor.python_source.kernel_names import bound_names
 from advisor.python_source.source import SourceFile
 from advisor.result.comparison_schema import Failure, Subject
 from advisor.result.schema import Finding
-from advisor.system.errors import AdvisorError, InputError
+from advisor.system.errors import InputError
 
 MOST_FUNCTIONS = 200
 """Helpers that a kernel is followed to."""
@@ -86,7 +86,7 @@ def _always_read(function: ast.FunctionDef) -> Iterator[ast.Name]:
 def launched_in_vain(source: SourceFile, kernel: str) -> int | None:
     """The first line in which a file launches a kernel that nothing in it defines; None: there is none, or that is not certain."""
     for name, call in source.launches:
-        known = _defined(source, scopes_around(source.scopes, call)) if name == kernel else None
+        known = _defined(source, source.module_names.scopes_around(call)) if name == kernel else None
         if known is not None and name not in known:
             return call.lineno
     return None
@@ -94,20 +94,20 @@ def launched_in_vain(source: SourceFile, kernel: str) -> int | None:
 
 def _defined(source: SourceFile, scopes: Sequence[ast.AST]) -> set[str] | None:
     """All names that may be defined where a function within scopes reads them; None: that is not known."""
-    others: Sequence[SourceFile | None] = [source.imported(star) for star in source.stars if not star.is_triton]
-    nodes = list(ast.walk(source.tree))
-    if (source.stars and len(others) < len(source.stars)) or None in others:
+    others: Sequence[SourceFile | None] = [source.imported(star) for star in source.module_names.stars if not star.is_triton]
+    graph = source.module_names
+    if (source.module_names.stars and len(others) < len(source.module_names.stars)) or None in others:
         return None
-    if any(isinstance(node, ast.Name) and node.id in WRITE_GLOBALS for node in nodes):
+    if WRITE_GLOBALS & _used(source):
         return None
-    names = {name for node in own_nodes(source.tree) for name in bound_by(node)} | set(dir(builtins)) | set(source.values)
-    names |= {name for node in nodes if isinstance(node, ast.Global) for name in node.names}
+    names = {*graph.binders(source.tree), *dir(builtins), *source.values}
+    names |= {name for node in graph.nodes if isinstance(node, ast.Global) for name in node.names}
     for scope in scopes:
-        names |= arguments(scope) | {name for node in own_nodes(scope) for name in bound_by(node)}
+        names |= {*arguments(scope), *graph.binders(scope)}
     for other in others:
-        if other is None or other.stars:
+        if other is None or other.module_names.stars:
             return None
-        names |= {name for node in own_nodes(other.tree) for name in bound_by(node)}
+        names |= _names(other)
     return names
 
 
@@ -128,11 +128,10 @@ def lost_imports(base: Tree, head: Tree, changes: Sequence[FileChange]) -> Itera
     try:
         entries = [after[path] for path in head.mentioning(words) if path in after and after[path].kind == "file"][:LARGEST_READ]
         head.fetch(entries)
-        entries = head.sized(entries)
     except InputError:  # a partial clone, or git gave up on a large tree: nothing is certain
         return
     for entry in entries:
-        source = _parsed(head, entry)
+        source = parsed(head, entry)
         gone = dict.fromkeys(_in_vain(source, entry.path, lost, before, after)) if source is not None else {}
         if gone:
             yield _failing(entry.path, list(gone), unchanged=before.get(entry.path) == after[entry.path])
@@ -142,7 +141,7 @@ def _lost(entry: Entry, base: Tree, head: Tree) -> frozenset[str]:
     """The names that a file which defined kernels no longer defines, as far as that is certain."""
     if entry.kind != "file" or not entry.path.endswith(".py"):
         return frozenset()
-    old = _parsed(base, entry)
+    old = parsed(base, entry)
     if old is None or not old.definitions:
         return frozenset()
     names = _names(old)
@@ -150,8 +149,8 @@ def _lost(entry: Entry, base: Tree, head: Tree) -> frozenset[str]:
     if now is None:
         package = entry.path.removesuffix(".py") + "/__init__.py"  # which would be imported in its place
         return frozenset() if package in head.entries() else names
-    new = _parsed(head, head.sized([now])[0])
-    if new is None or any(not star.is_triton for star in new.stars):
+    new = parsed(head, now)
+    if new is None or any(not star.is_triton for star in new.module_names.stars):
         return frozenset()
     kept = _names(new)
     submodules = {PurePosixPath(path).stem for path in head.entries()} if entry.path.endswith("__init__.py") else set()
@@ -212,15 +211,8 @@ def _failing(path: str, gone: Sequence[tuple[int, str, str]], *, unchanged: bool
 
 
 def _names(source: SourceFile) -> frozenset[str]:
-    return frozenset(name for node in own_nodes(source.tree) for name in bound_by(node))
+    return frozenset(source.module_names.binders(source.tree))
 
 
 def _used(source: SourceFile) -> set[str]:
-    return {node.id for node in ast.walk(source.tree) if isinstance(node, ast.Name)}
-
-
-def _parsed(tree: Tree, entry: Entry) -> SourceFile | None:
-    try:
-        return parse(tree.read(entry), entry.path) if entry.size_bytes <= LARGEST_SOURCE_BYTES else None
-    except AdvisorError:
-        return None
+    return {node.id for node in source.module_names.nodes if isinstance(node, ast.Name)}

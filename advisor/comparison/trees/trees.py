@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
-from typing import Literal, Protocol
+from typing import Literal
 
 from advisor.comparison.trees import git
 from advisor.system.errors import InputError
@@ -40,52 +40,6 @@ class Entry:
     kind: EntryKind
     identity: str
     size_bytes: int
-
-
-class Tree(Protocol):
-    """A side that holds files."""
-
-    @property
-    def label(self) -> str:
-        """How the user named it."""
-        ...
-
-    @property
-    def revision(self) -> str | None:
-        """Its commit, where it is one."""
-        ...
-
-    def entries(self) -> dict[str, Entry]:
-        """Everything in it, by path."""
-        ...
-
-    def sized(self, entries: Sequence[Entry]) -> list[Entry]:
-        """The entries with their sizes.
-
-        Raises:
-            InputError: One is not on this machine.
-        """
-        ...
-
-    def fetch(self, entries: Sequence[Entry]) -> None:
-        """Make ready for files to be read, which may take less time for many at once.
-
-        Raises:
-            InputError: One is not on this machine.
-        """
-        ...
-
-    def read(self, entry: Entry) -> bytes:
-        """The content of a file.
-
-        Raises:
-            InputError: It is no plain file, or too large.
-        """
-        ...
-
-    def mentioning(self, words: Collection[str]) -> list[str]:
-        """The paths of the Python files in which one of the words stands."""
-        ...
 
 
 def check_readable(entry: Entry, largest_bytes: int = LARGEST_FILE_BYTES) -> None:
@@ -231,6 +185,10 @@ class FolderTree:
         pattern = re.compile(rb"(?<!\w)(?:" + b"|".join(re.escape(word.encode("utf-8", "surrogateescape")) for word in words) + rb")(?!\w)")
         files = [each for path, each in self.entries().items() if path.endswith(".py") and each.kind == "file"]
         return [each.path for each in files if each.size_bytes <= LARGEST_FILE_BYTES and words and pattern.search(self.read(each))]
+
+
+Tree = RevisionTree | FolderTree
+"""A side that holds files. What is not on this machine, no plain file, or too large is an `InputError` where it is asked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -117,7 +117,8 @@ def with_likely_places(demand: KernelDemand, inputs: Inputs, likely: Inputs, cou
     places = {access.operation.text: access for access in found.accesses}
     for access in demand.accesses:
         what = untold_place(access.argument, access.operation)
-        if what in texts and access.reach_bytes is None and places[access.operation.text].reach_bytes is not None:
+        place = places.get(access.operation.text)  # none where likely arguments leave its loop without a trip
+        if what in texts and access.reach_bytes is None and place is not None and place.reach_bytes is not None:
             texts[what] = f"{texts[what].partition(PREDICTED)[0]}{PREDICTED}{_assumed(access, inputs, likely)}"
     return replace(
         demand,

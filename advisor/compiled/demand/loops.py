@@ -29,6 +29,8 @@ ADDRESS_WORK = 4e8
 """Of these for a loop of which only addresses, or conditions that change once or twice, need that: some tenths of a second."""
 STEP_WORK = 5000.0
 """Elements that take as long as an operation does besides."""
+WHILE_WORK = 25_000.0
+"""The same in a `while` loop, whose operations are mostly single accesses by all programs."""
 FORGET_TRIPS = 64
 """Trips after which what is remembered of masks and addresses is forgotten: those of earlier trips do not come again."""
 

@@ -14,7 +14,7 @@ from advisor.compiled.launches.launch_options import Choice, NamedLaunch, config
 from advisor.compiled.launches.records import RecordedKernel
 from advisor.compiled.launches.target import grid_of
 from advisor.gpus.hardware import GpuSpec, match_device_name
-from advisor.python_source.heuristics import heuristic_values
+from advisor.python_source.described import heuristic_values
 from advisor.python_source.launch_sites import grid_from_launches
 from advisor.result.schema import LAUNCH_OPTIONS
 from advisor.system.errors import UsageError, agree, part

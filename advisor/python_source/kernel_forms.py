@@ -1,0 +1,235 @@
+"""What a decorator is, whatever it is called: other names of `triton.autotune`, a decorator that was kept, `functools.partial`."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from advisor.python_source.bindings import Function, Graph, arguments
+from advisor.python_source.imports import Import, is_triton_jit
+from advisor.python_source.literals import dotted
+
+DEEPEST = 6
+"""Names of names that are followed."""
+
+MOST_NODES = 20_000
+"""Of the syntax of a decorator, after what a function is given stands in place of its arguments: each may be used many times over."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decorators:
+    """What names of one file stand for, as far as decorators go.
+
+    Attributes:
+        imported: Alias -> the name that is imported under it.
+        assigned: All expressions that are assigned to a name at module level.
+        functions: Functions of the file.
+    """
+
+    imported: Mapping[str, str]
+    assigned: Mapping[str, Sequence[ast.expr]]
+    functions: Mapping[str, ast.FunctionDef]
+
+    def meant(self, node: ast.expr, depth: int = 0) -> ast.expr:
+        """The expression that a decorator stands for: a call of what it is called where it comes from, as far as that can be followed."""
+        if depth > DEEPEST:
+            return node
+        if isinstance(node, ast.Name):
+            values = self.assigned.get(node.id, ())
+            if len(values) == 1 and node.id not in self.imported:
+                return self.meant(values[0], depth + 1)
+            return ast.copy_location(ast.Name(id=self.imported.get(node.id, node.id), ctx=ast.Load()), node)
+        if not isinstance(node, ast.Call):
+            return node
+        function = self.meant(node.func, depth + 1)
+        if isinstance(function, ast.Call) and last_name(function) == "partial" and function.args:
+            named = {keyword.arg for keyword in node.keywords}
+            kept = [keyword for keyword in function.keywords if keyword.arg not in named]
+            call = ast.Call(func=function.args[0], args=[*function.args[1:], *node.args], keywords=[*kept, *node.keywords])
+            return self.meant(ast.copy_location(call, node), depth + 1)
+        return ast.copy_location(ast.Call(func=function, args=node.args, keywords=node.keywords), node)
+
+
+def last_name(node: ast.expr) -> str:
+    """The last part of the name that is called, or of a name itself."""
+    return (dotted(node.func if isinstance(node, ast.Call) else node) or "").rsplit(".", 1)[-1]
+
+
+_Blocks = tuple[int, ...]  # ids of the blocks around a statement, the file's own first
+
+
+def layers_of(node: ast.expr, is_jit: Callable[[str], bool] = lambda name: False) -> tuple[list[ast.expr], str] | None:
+    """Decorators, the outermost first, and the name of the function that they are applied to; None: this is not what it is."""
+    found: list[ast.expr] = []
+    while isinstance(node, ast.Call):
+        if len(node.args) != 1 or (node.keywords and not is_jit(dotted(node.func) or "")):
+            return None
+        # triton.jit(f, noinline=True) is triton.jit(noinline=True)(f)
+        found.append(ast.copy_location(ast.Call(func=node.func, args=[], keywords=node.keywords), node) if node.keywords else node.func)
+        node = node.args[0]
+    return (found, node.id) if isinstance(node, ast.Name) else None
+
+
+def made_of(kernel: str, assigned: Mapping[str, Sequence[ast.expr]]) -> set[str]:
+    """A kernel's name, and those that a file gives what it makes of it, also by way of others.
+
+    Args:
+        kernel: The name.
+        assigned: All expressions that are assigned to each name of the file.
+    """
+    found = {kernel}
+    sources = {name: {layers[1] for value in values if (layers := layers_of(value)) is not None} for name, values in assigned.items()}
+    while more := {name for name, made in sources.items() if name not in found and made & found}:
+        found |= more
+    return found
+
+
+RUN = "run"
+"""What triton calls for a subscript (`KernelInterface.__getitem__`, Triton 3.6 and 3.9); autotuners and heuristics have it as well."""
+
+
+def launched_by(call: ast.Call) -> ast.expr | None:
+    """What a call launches if that is a kernel; None: it is written as no launch is."""
+    if isinstance(call.func, ast.Subscript):
+        return call.func.value
+    named = isinstance(call.func, ast.Attribute) and call.func.attr == RUN and any(each.arg == "grid" for each in call.keywords)
+    return call.func.value if named and isinstance(call.func, ast.Attribute) and not _only_compiles(call) else None
+
+
+def grid_of(call: ast.Call) -> ast.expr:
+    """The grid of a launch."""
+    if isinstance(call.func, ast.Subscript):
+        return call.func.slice
+    return next(each.value for each in call.keywords if each.arg == "grid")
+
+
+def _only_compiles(call: ast.Call) -> bool:
+    return any(each.arg == "warmup" and isinstance(each.value, ast.Constant) and each.value.value is True for each in call.keywords)
+
+
+_WRAPPERS = ("wrap_triton", "capture_triton")
+"""Functions of torch that hand a kernel on for `torch.compile`: `wrap_triton(kernel)[grid](...)`."""
+
+
+def launching_calls(graph: Graph) -> Iterator[tuple[str, ast.Call]]:
+    """The calls of a file that launch something, each with what, as it is named there: `kernel`, `module.kernel`; where a function gives
+    such names another, `kernel = fast if small else slow`, once for each of them."""
+    for node in graph.nodes:
+        launched = launched_by(node) if isinstance(node, ast.Call) else None
+        if isinstance(node, ast.Call) and launched is not None:
+            if isinstance(launched, ast.Call) and len(launched.args) == 1 and last_name(launched) in _WRAPPERS:
+                launched = launched.args[0]
+            name = dotted(launched)
+            yield from ((each, node) for each in (_meant(graph, name, node) if name is not None else ()))
+
+
+def _meant(graph: Graph, name: str, call: ast.Call) -> list[str]:
+    """What a name that is launched stands for by plain assignments of the innermost function that binds it; else the name itself."""
+    scope = next((each for each in reversed(graph.scopes_around(call)) if name in arguments(each) or name in graph.binders(each)), None)
+    binding = graph.binders(scope).get(name, []) if scope is not None else []
+    around = [graph.parent(each) for each in binding]
+    given = [node.value for node, each in zip(around, binding, strict=True) if isinstance(node, ast.Assign) and node.targets[0] is each]
+    names = [dotted(each) for value in given for each in _choices(value)]
+    plain = dict.fromkeys(each for each in names if each is not None)
+    return list(plain) if names and None not in names and len(given) == len(binding) else [name]
+
+
+def _choices(value: ast.expr) -> list[ast.expr]:
+    """What an expression may be: `a if small else b` is one of two, and None is nothing that can be launched."""
+    if isinstance(value, ast.IfExp):
+        return [*_choices(value.body), *_choices(value.orelse)]
+    return [] if isinstance(value, ast.Constant) and value.value is None else [value]
+
+
+_LINE = re.compile(r"(?P<name>.+):(?P<line>\d{1,9})")
+_OWNERS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+
+
+def distinct_names(graph: Graph, nodes: Sequence[ast.FunctionDef]) -> list[str]:
+    """A name for each of several kernels of one name that none of the others has."""
+    qualified = [_qualified(graph, node) for node in nodes]
+    return [text if qualified.count(text) == 1 else f"{node.name}:{node.lineno}" for text, node in zip(qualified, nodes, strict=True)]
+
+
+def plain_name(text: str) -> str:
+    """The kernel's own name in `kernel`, `outer.kernel` or `kernel:12`."""
+    found = _LINE.fullmatch(text)
+    return (found["name"] if found else text).rsplit(".", 1)[-1]
+
+
+def named_kernels(graph: Graph, nodes: Sequence[ast.FunctionDef], text: str) -> list[ast.FunctionDef]:
+    """Those of several kernels of one name that `text` names: by any line from the first decorator on, or by what they stand in."""
+    found = _LINE.fullmatch(text)
+    asked, line = (found["name"], int(found["line"])) if found else (text, None)
+    return [node for node in nodes if f".{_qualified(graph, node)}".endswith(f".{asked}") and (line is None or _spans_line(node, line))]
+
+
+def nearest_kernel(graph: Graph, wanted: ast.FunctionDef, nodes: Sequence[ast.FunctionDef]) -> ast.FunctionDef | None:
+    """Of several kernels of one name the one in the same branch or function as `wanted`, or the next around; None: none, or several."""
+    for block in reversed(graph.blocks(wanted)[1:]):  # in the file's own block the file decides
+        within = [node for node in nodes if block in graph.blocks(node)]
+        if within:
+            return within[0] if len(within) == 1 else None
+    return None
+
+
+def visible_kernels(graph: Graph, nodes: Sequence[ast.FunctionDef], line: int) -> list[ast.FunctionDef]:
+    """Those of several kernels of one name that the name can stand for in a line: of the innermost function around it that has any."""
+    depths: dict[int, list[ast.FunctionDef]] = {}
+    for node in nodes:
+        owners = [owner for owner in graph.above(node) if isinstance(owner, Function)]
+        if not owners or _spans_line(owners[-1], line):
+            depths.setdefault(len(owners), []).append(node)
+    return depths[max(depths)] if depths else []
+
+
+def _qualified(graph: Graph, node: ast.FunctionDef) -> str:
+    return ".".join(each.name for each in (*graph.above(node), node) if isinstance(each, _OWNERS))
+
+
+def _spans_line(node: Function, line: int) -> bool:
+    return min(each.lineno for each in (node, *node.decorator_list)) <= line <= (node.end_lineno or node.lineno)
+
+
+JIT_DECORATORS = ("triton.jit", "jit", "triton.runtime.jit", "triton.jit.jit")
+
+
+def means_jit(name: str, imports: Mapping[str, Sequence[Import]], assigned: Mapping[str, ast.expr], followed: int = 0) -> bool:
+    """Whether a dotted name is `triton.jit`, by what the file imports its first part from: other packages have a `jit` too.
+
+    Args:
+        name: The name.
+        imports: The file's imports by alias.
+        assigned: What it gives its names last.
+        followed: Names of names that were followed: they can go round in a circle.
+    """
+    root, _, rest = name.partition(".")
+    if items := imports.get(root):
+        return any(is_triton_jit(item, rest) for item in items)
+    other = dotted(assigned[root]) if root in assigned and not rest else None  # jit = triton.jit
+    if other and followed < DEEPEST:
+        return means_jit(other, imports, assigned, followed + 1)
+    return name in JIT_DECORATORS or name.endswith("triton.jit")
+
+
+_APPLIED = frozenset({"triton.jit", "triton.autotune", "triton.heuristics"})
+
+
+def decorated(tree: ast.Module) -> ast.Module:
+    """A file in which what it applies to its functions, `kernel = triton.jit(kernel)`, stands above them: the same, as Python reads it."""
+    functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
+    kept = []
+    for node in tree.body:
+        names = [each.id for each in node.targets if isinstance(each, ast.Name)] if isinstance(node, ast.Assign) else []
+        call = node.value if isinstance(node, ast.Assign) else None
+        function = functions.get(names[0]) if len(names) == 1 else None
+        if function is None or not isinstance(call, ast.Call) or call.keywords or [dotted(each) for each in call.args] != names:
+            kept.append(node)
+        elif dotted(call.func.func if isinstance(call.func, ast.Call) else call.func) in _APPLIED:
+            function.decorator_list.insert(0, ast.copy_location(call.func, function))
+        else:
+            kept.append(node)
+    tree.body = kept
+    return tree
