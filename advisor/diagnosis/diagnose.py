@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from advisor.diagnosis.context import LaunchContext
-from advisor.diagnosis.rule import Rule
+from advisor.diagnosis.rule import Rule, crashed
 from advisor.diagnosis.rules import RULES
 from advisor.pipelines.schedule import CAUSES
 from advisor.result.schema import UNCERTAIN, Finding, GapPart, Severity
@@ -104,7 +104,7 @@ def diagnose(context: LaunchContext, rules: Sequence[Rule[LaunchContext]] = RULE
             finding = rule.check(context)
         except Exception as error:  # the report must not be lost to one rule
             reason = shorten(f"{type(error).__name__}: {error}")
-            findings.append(_crash(rule, context, reason))
+            findings.append(crashed(rule, reason, context.place(None, None)[0]))
             faults.append(f"the rule {rule.id} crashed: {reason}")
             continue
         if finding is None:
@@ -134,17 +134,6 @@ def _bounded(finding: Finding, context: LaunchContext, *, changes_type: bool) ->
     saving = min(finding.saving_us, context.now_us if changes_type else context.available_us)
     net = finding.net_saving_us - (finding.saving_us - saving) if finding.net_saving_us is not None else None
     return replace(finding, saving_us=saving, net_saving_us=net)
-
-
-def _crash(rule: Rule[LaunchContext], context: LaunchContext, reason: str) -> Finding:
-    return Finding(
-        rule=rule.id,
-        severity="error",
-        title=f"The rule {rule.id} crashed",
-        evidence=reason,
-        remedy="a fault of the advisor: please report it with this page's result.json",
-        scope=context.place(None, None)[0],
-    )
 
 
 REMEDIES: dict[str, str] = {

@@ -96,6 +96,12 @@ def found(
     )
 
 
+def crashed(rule: Rule[Context], reason: str, scope: str) -> Finding:
+    """The error finding of a rule that crashed: the run goes on."""
+    remedy = "a fault of the advisor: please report it with this page's result.json; the other findings stand"
+    return Finding(rule=rule.id, severity="error", title=f"The rule {rule.id} crashed", evidence=reason, remedy=remedy, scope=scope)
+
+
 def cured(
     context: LaunchContext, better: Change | None, title: str, *, evidence: str, costs_us: float = math.inf, how: str = ""
 ) -> Finding | None:
