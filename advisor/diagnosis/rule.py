@@ -20,7 +20,6 @@ class Place(Protocol):
 
     def place(self, file: str | None, line: int | None) -> tuple[str, str | None, int | None]:
         """Scope, path and line."""
-        ...
 
 
 Context = TypeVar("Context", bound=Place)
