@@ -20,11 +20,10 @@ from sqlalchemy.exc import IntegrityError
 from advisor.search import claims
 from advisor.search.backend import Measurement
 from advisor.search.sampler import LOST
-from advisor.search.search_report import plots, search_reports, state_of
+from advisor.search.search_report import best_of, decide, plots, search_reports, state_of
 from advisor.search.stopping import StoppingRule
 from advisor.search.storage import _lock, open_storage
 from advisor.search.study import STOPPED, Budget, Tuner, counts
-from advisor.search.winner import best_of, decide
 from advisor.system.errors import AdvisorError, UsageError
 from tests.search.searches import EXHAUSTIVE, TableBackend, make_tuner, slow_worker, table_of, truth
 
