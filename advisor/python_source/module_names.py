@@ -9,12 +9,11 @@ from functools import cached_property
 from typing import Any
 
 from advisor.python_source.bindings import Graph, arguments, bound_by, changed_by, plainly_given, statements_within
-from advisor.python_source.functions import FunctionReader
+from advisor.python_source.functions import FunctionReader, Place
 from advisor.python_source.imports import HANDED_ON, Import, as_function, assigned_expressions, imports_of, module_level, stars_of
 from advisor.python_source.kernel_forms import launching_calls
 from advisor.python_source.literal_values import plain
 from advisor.python_source.literals import NotLiteralError
-from advisor.python_source.surroundings import Place
 
 UNCALLABLE = (ast.Constant, ast.List, ast.Tuple, ast.Dict, ast.Set)
 """Expressions whose values cannot be called: what stands for a function where it is not available."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from advisor.python_source.bindings import statements_within
-from advisor.python_source.functions import FunctionReader
+from advisor.python_source.functions import FunctionReader, Inquiry, Surroundings
 from advisor.python_source.imports import MOST_HANDS, Import, imports_in, locate, module_level
 from advisor.python_source.jit_function import JitFunction, read_function
 from advisor.python_source.kernel_forms import (
@@ -30,7 +30,6 @@ from advisor.python_source.kernel_names import called_functions, is_constexpr_fu
 from advisor.python_source.literal_values import Constexpr
 from advisor.python_source.literals import NotLiteralError, dotted
 from advisor.python_source.module_names import ModuleNames
-from advisor.python_source.surroundings import Inquiry, Surroundings
 from advisor.system.errors import InputError, NothingMatchedError, UsageError
 from advisor.system.reading import read_text
 

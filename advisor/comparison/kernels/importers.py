@@ -14,7 +14,7 @@ from advisor.comparison.kernels.kernel_digest import leads
 from advisor.comparison.kernels.kernel_source import LARGEST_SOURCE_BYTES, ODD, parse, parsed
 from advisor.comparison.trees import git
 from advisor.comparison.trees.trees import Entry, FileChange, Tree, check_readable, sized
-from advisor.python_source.imports import MOST_ABOVE, MOST_HANDS, Import
+from advisor.python_source.imports import MOST_HANDS, Import, places
 from advisor.python_source.launch_sites import imported_launches
 from advisor.python_source.module_names import ModuleNames
 from advisor.python_source.source import SourceFile
@@ -36,13 +36,7 @@ def located(paths: Container[str], path: str, item: Import) -> str | None:
 @lru_cache(maxsize=KEPT_PLACES)
 def _places(folder: str, module: str, level: int) -> tuple[str, ...]:
     """Where a file of a folder may find a module, in order."""
-    beside = PurePosixPath(folder)
-    starts = [beside, *list(beside.parents)[:MOST_ABOVE]]
-    if level:
-        starts = starts[level - 1 : level]
-    parts = module.split(".") if module else []
-    wholes = [start.joinpath(*parts) for start in starts]
-    return tuple(place for whole in wholes for place in ((f"{whole}.py",) if parts else ()) + (str(whole / "__init__.py"),))
+    return tuple(map(str, places(PurePosixPath(folder), module, level)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
