@@ -147,7 +147,7 @@ OF_A_TARGET = ("model", "hidden_size", "top_k", "tensor_parallel", "expert_paral
 """Options that say the same of a target in every command."""
 
 
-def request_of(arguments: argparse.Namespace, sizes: Sequence[Mapping[str, int]], **more: Any) -> Request:
+def request_of(arguments: argparse.Namespace, sizes: Sequence[Mapping[str, int]], /, **more: Any) -> Request:
     """What the options say of a target with these `sizes`; `more` are fields of the request that the command reads its own way."""
     from advisor.advising.targets import Request
 
