@@ -45,14 +45,14 @@ def choose(tuner: Tunable, args: tuple, kwargs: dict[str, Any], key: tuple) -> t
     pruned = list(tuner.prune_configs(kwargs))
     if len(pruned) == 1:
         return Decision(config=pruned[0], how="only", reason="one configuration is left after pruning", key=key), {}
-    conflicts = kwargs.keys() & {name for config in pruned for name in config.kwargs}
-    if conflicts:
+    given = kwargs.keys() - {"grid", "warmup"}
+    if conflicts := [name for name in given if any(name in config.kwargs for config in pruned)]:
         # The text of triton.autotune, whose users may look for it.
         raise ValueError(
             f"Conflicting meta-parameters: {', '.join(sorted(conflicts))}. Make sure that you don't re-define auto-tuned symbols."
         )
     # An option that every configuration sets (num_warps) is given twice to the launch, whichever wins: no use in measuring them.
-    if twice := kwargs.keys() & set.intersection(*(set(config.all_kwargs()) for config in pruned)):
+    if twice := [name for name in given if all(name in config.all_kwargs() for config in pruned)]:
         name = getattr(tuner.base_fn, "__name__", "kernel")
         raise TypeError(
             f"{name}() got multiple values for {', '.join(sorted(twice))}: every configuration sets them, and so does the call,"
@@ -244,24 +244,13 @@ def _decision(situation: Situation, session: Session, place: int, how: How, reas
     timings = []
     for position, i in enumerate(order):
         row = session.rows.get(i)
-        if row is None and position >= SHOWN:
-            continue
-        predicted = row.predicted_us if row and row.predicted_us is not None else ranked.predicted_us.get(i) if ranked else None
-        if row is None:
+        predicted = ranked.predicted_us.get(i) if ranked else None
+        if row is not None:
+            _, state, us, low, high, before, why = row[:7]
+            timings.append(Timing(call.configs[i], state, us, low, high, predicted if before is None else before, why))  # type: ignore[arg-type]
+        elif position < SHOWN:
             why = _unfit(ranked, i) if ranked else ""
             timings.append(Timing(config=call.configs[i], state="not-measured", predicted_us=predicted, reason=why))
-        else:
-            timings.append(
-                Timing(
-                    config=call.configs[i],
-                    state=row.state,  # type: ignore[arg-type]
-                    us=row.us,
-                    low_us=row.low_us,
-                    high_us=row.high_us,  # type: ignore[arg-type]
-                    predicted_us=predicted,
-                    reason=row.reason,
-                )
-            )
     return Decision(
         config=call.configs[place],
         how=how,

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from advisor.autotuning import triton_configs
 from advisor.autotuning.recognise import Recognised
-from advisor.result.schema import Configuration, Problem
-from advisor.rows.parameter_names import family_names, needed_parameters
+from advisor.result.schema import Configuration
+from advisor.rows.columns import family_names, needed_parameters
 from advisor.system.errors import AdvisorError
 from advisor.tables.launchability import refused_dtype
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from advisor.learned import Predictor
+    from advisor.pipelines import ConfigurationBatch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,74 +50,73 @@ def predictor() -> Predictor:
     return load_predictor()
 
 
-def rank(configs: Sequence[Any], recognised: Recognised | None, why_not: str, gpu_name: str) -> Ranking:
-    """Rank `triton.Config`s for a problem. Never raises: without a model the given order stands."""
+def rank(identities: Sequence[str], recognised: Recognised | None, why_not: str, gpu_name: str) -> Ranking:
+    """Ranks configurations, by their names in the cache, for a problem. Never raises: without a model the given order stands."""
     if recognised is None:
-        return given_order(len(configs), why_not)
+        return given_order(len(identities), why_not)
     from advisor.gpus.hardware import match_device_name
 
     try:
         gpu = match_device_name(gpu_name)
         if gpu is None:
-            return given_order(len(configs), f"ceilings/ describes no GPU {gpu_name}")
+            return given_order(len(identities), f"ceilings/ describes no GPU {gpu_name}")
         if (refused := refused_dtype(recognised.problem.dtype, gpu.name, gpu.compute_capability)) is not None:
-            return given_order(len(configs), refused)  # whether it runs all the same (e5m2 may), the launch says best
-        return _by_model(configs, recognised, gpu)
+            return given_order(len(identities), refused)  # whether it runs all the same (e5m2 may), the launch says best
+        return _by_model((*identities,), recognised, gpu)
     except (AdvisorError, KeyError, ValueError, TypeError, ArithmeticError) as error:
-        return given_order(len(configs), f"the model does not take it ({type(error).__name__}: {error})")
+        return given_order(len(identities), f"the model does not take it ({type(error).__name__}: {error})")
 
 
-def _by_model(configs: Sequence[Any], recognised: Recognised, gpu: Any) -> Ranking:
+def _by_model(identities: tuple[str, ...], recognised: Recognised, gpu: Any) -> Ranking:
     import numpy as np
 
-    from advisor.pipelines import configuration_batch, problem_batch
-    from advisor.pipelines.same_launch import repeats
+    from advisor.pipelines import problem_batch
+    from advisor.pipelines.same_launch import launch_numbers, repeats
 
-    family = recognised.problem.family
-    problem = problem_batch([recognised.problem])
-    described = [as_configuration(config, family) for config in configs]
-    batch = configuration_batch(described)
+    count, family = len(identities), recognised.problem.family
+    batch, columns = _columns(identities, family)
     missing = [name for name in needed_parameters(family) if name not in batch.parameters]
     if missing:
-        return given_order(len(configs), f"its configurations do not name {', '.join(missing)}")
-    model = predictor()
-    scores = np.broadcast_to(model.scores(problem, batch, gpu), (len(configs),))
-    microseconds = np.broadcast_to(model.predict(problem, batch, gpu).us, (len(configs),))
+        return given_order(count, f"its configurations do not name {', '.join(missing)}")
+    model, problem = predictor(), problem_batch([recognised.problem])
+    scores = np.broadcast_to(model.scores(problem, batch, gpu), (count,))
+    microseconds = np.broadcast_to(model.predict(problem, batch, gpu).us, (count,))
     usable = np.isfinite(scores)
     if not usable.any():
-        return given_order(len(configs), f"the model says that none fits {gpu.name}")
+        return given_order(count, f"the model says that none fits {gpu.name}")
     order = np.argsort(np.where(usable, scores, np.inf), kind="stable")
-    again = repeats(_launches(configs, described, recognised.problem)[order])
+    again = repeats(launch_numbers(columns, [recognised.problem])[order])
     order = order[np.lexsort((again, ~usable[order]))]  # what makes a launch once more comes after all others that fit
     return Ranking(
-        order=tuple(int(i) for i in order),
+        order=tuple(order.tolist()),
         by=f"{model.name} ({recognised.how}: {family})",
         modelled=True,
-        predicted_us={i: float(us) for i, us in enumerate(microseconds) if math.isfinite(us)},
-        unfit=frozenset(int(i) for i in np.flatnonzero(~usable)),
+        predicted_us={i: us for i, us in enumerate(microseconds.tolist()) if math.isfinite(us)},
+        unfit=frozenset(np.flatnonzero(~usable).tolist()),
     )
 
 
-def _launches(configs: Sequence[Any], described: Sequence[Configuration], problem: Problem) -> NDArray[np.int64]:
-    """Numbers of the launches that the configurations make (`launch_numbers`), [c]."""
-    from advisor.pipelines.same_launch import launch_numbers
+@lru_cache(maxsize=64)
+def _columns(identities: tuple[str, ...], family: str) -> tuple[ConfigurationBatch, dict[str, list[Any]]]:
+    """The configurations as the model takes them, and what tells their launches apart (`launch_numbers`).
 
-    columns = {name: [each.parameters.get(name, 0) for each in described] for name in ("BLOCK_SIZE_M", "GROUP_SIZE_M")}
-    own = [{name for name, target in family_names(config.kwargs, problem.family).items() if target == "GROUP_SIZE_M"} for config in configs]
-    others = [triton_configs.identity(config, without=names) for config, names in zip(configs, own, strict=True)]
-    return launch_numbers({**columns, "others": others}, [problem])
+    Raises:
+        UsageError: They do not name the same parameters.
+    """
+    from advisor.pipelines import configuration_batch
+
+    named = [named_for(Configuration.from_flat(triton_configs.parameters(each)), family) for each in identities]
+    columns: dict[str, list[Any]] = {name: [each.parameters.get(name, 0) for each in named] for name in ("BLOCK_SIZE_M", "GROUP_SIZE_M")}
+    columns["others"] = []
+    for identity in identities:
+        values = json.loads(identity)
+        names = family_names(values, family)
+        columns["others"].append(triton_configs.as_text({name: values[name] for name in values if names[name] != "GROUP_SIZE_M"}))
+    return configuration_batch(named), columns
 
 
-def as_configuration(config: Any, family: str) -> Configuration:
-    """A `triton.Config` with the parameter names of the family."""
-    names = family_names(config.kwargs, family)
-    parameters: dict[str, int | bool | str] = {
-        names[name]: value for name, value in config.kwargs.items() if isinstance(value, (bool, int, str))
-    }
-    return Configuration(
-        parameters=parameters,
-        num_warps=config.num_warps,
-        num_stages=config.num_stages,
-        num_ctas=config.num_ctas or 1,
-        maxnreg=config.maxnreg,
-    )
+def named_for(configuration: Configuration, family: str) -> Configuration:
+    """The configuration under the family's names; a parameter that is neither a number nor a text is left out."""
+    names = family_names(configuration.parameters, family)
+    known = {names[name]: value for name, value in configuration.parameters.items() if isinstance(value, (bool, int, str))}
+    return replace(configuration, parameters=known)

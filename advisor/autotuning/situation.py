@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from advisor.autotuning import internals, ranking, source, triton_configs
@@ -35,12 +36,12 @@ class Situation:
     cache: Cache
     started: float
 
-    @property
+    @cached_property
     def exhaustive_list(self) -> str:
         """Name of the decision over all configurations."""
         return triton_configs.list_hash(self.call.identities, "all")
 
-    @property
+    @cached_property
     def list_name(self) -> str:
         """Name of the decision over the first of them."""
         return triton_configs.list_hash(self.call.identities, "top", self.tuner.options.top_k)
@@ -54,7 +55,7 @@ class Situation:
 
     def rank(self) -> Ranking:
         """Best first, where a model knows."""
-        return ranking.rank(self.call.configs, self.recognised, self.why_not_recognised, self.device.name)
+        return ranking.rank(self.call.identities, self.recognised, self.why_not_recognised, self.device.name)
 
 
 def situation_of(
@@ -109,7 +110,7 @@ def situation_of(
         problem=recognised.canonical() if recognised else None,
     )
     if not told_apart:  # hooks that share name and code: told apart by their place
-        identities = [f"{identity}#{place}" for place, identity in enumerate(identities)]
+        identities = [f'{identity[:-1]},"pre_hook":{place}}}' for place, identity in enumerate(identities)]
     cache = (options.cache or tuner.default_cache()) if kept else memory_cache()
     if not kept:
         # Another kernel object of this process must not take these for its own.

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from advisor.autotuning.source import code_hash
@@ -14,24 +15,34 @@ from advisor.system.errors import UsageError
 
 CONFIG_OPTIONS = (*LAUNCH_OPTIONS, "ir_override")
 MAX_SPACE = 200_000
-_AS_TEXT = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
+as_text = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 
 
-def identity(config: Any, without: Collection[str] = ()) -> str:
-    """The name of a configuration in the cache: parameters (but `without`) and options as JSON, and its hook by name and code.
+def identity(config: Any) -> str:
+    """The name of a configuration in the cache: parameters and options as JSON, and its hook by name and code.
 
     The order of parameters does not matter, nor does the Triton version's set of options where they are at their default.
     """
-    values = {str(k): _plain(v) for k, v in config.kwargs.items() if k not in without}
-    given = vars(config)
-    values |= {name: _plain(value) for name in CONFIG_OPTIONS if (value := given.get(name)) is not None}
+    hook = getattr(config, "pre_hook", None)
+    if hook is not None:  # it may set what the launch depends on: a descriptor's block
+        hook = f"{getattr(hook, '__module__', '')}:{getattr(hook, '__qualname__', type(hook).__qualname__)}:{code_hash(hook)[:16]}"
+    parameters, options = (*config.kwargs.items(),), (*map(vars(config).get, CONFIG_OPTIONS),)
+    try:
+        return _identity(parameters, (*map(type, config.kwargs.values()),), options, hook)
+    except TypeError:  # a value that no dictionary takes as a key
+        return _identity.__wrapped__(parameters, (), options, hook)
+
+
+@lru_cache(maxsize=8192)
+def _identity(parameters: tuple[tuple[str, Any], ...], types: tuple[type, ...], options: tuple[Any, ...], hook: str | None) -> str:
+    """See `identity`; `types`, of the values, tell 1 from True."""
+    values = {str(name): _plain(value) for name, value in parameters}
+    values |= {name: _plain(value) for name, value in zip(CONFIG_OPTIONS, options, strict=True) if value is not None}
     if values.get("num_ctas") == 1:
         del values["num_ctas"]
-    hook = getattr(config, "pre_hook", None)
     if hook is not None:
-        name = f"{getattr(hook, '__module__', '')}:{getattr(hook, '__qualname__', type(hook).__qualname__)}"
-        values["pre_hook"] = f"{name}:{code_hash(hook)[:16]}"  # it may set what the launch depends on: a descriptor's block
-    return _AS_TEXT(values)
+        values["pre_hook"] = hook
+    return as_text(values)
 
 
 def distinct(configs: Sequence[Any], identities: Sequence[str]) -> list[Any]:

@@ -9,17 +9,16 @@ import math
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from types import SimpleNamespace
 
 import numpy as np
 
 from advisor import pipelines
 from advisor.advising import advise_target
-from advisor.advising.drafts import Measured
+from advisor.advising.choice import Measured
 from advisor.advising.exports import triton_config
 from advisor.advising.targets import PlannedLaunch, Target
 from advisor.autotuning.decisions.exchange import Entry
-from advisor.autotuning.ranking import as_configuration
+from advisor.autotuning.ranking import named_for
 from advisor.autotuning.tuned_problems import ODD, finite, recognised_problem
 from advisor.diagnosis import WORTH_CHANGING, Pricing, context, diagnose
 from advisor.gpus.hardware import GpuSpec
@@ -27,7 +26,7 @@ from advisor.learned.base import Predictor
 from advisor.pipelines import ConfigurationBatch, configuration_batch, problem_batch
 from advisor.pipelines.space import SPACES, combinations, sound_depths
 from advisor.result.schema import Configuration, Latency, LaunchReport, Origin, Problem, Recommendation, TunedProblem, TunedTiming
-from advisor.rows.parameter_names import family_names, needed_parameters
+from advisor.rows.columns import family_names, needed_parameters
 from advisor.system.errors import AdvisorError
 
 
@@ -70,20 +69,6 @@ def diagnosed(
     report = advise_target(target, predictor, command="", measured=measured).launches[0]
     report = _with_faster(report, known, tuned.origin, gpu, predictor)
     return _own_names(report, configuration, family), replace(tuned, launch=name)
-
-
-def named_for(configuration: Configuration, family: str) -> Configuration:
-    """The configuration under the family's names."""
-    return as_configuration(
-        SimpleNamespace(
-            kwargs=configuration.parameters,
-            num_warps=configuration.num_warps,
-            num_stages=configuration.num_stages,
-            num_ctas=configuration.num_ctas,
-            maxnreg=configuration.maxnreg,
-        ),
-        family,
-    )
 
 
 def predictable(named: Configuration, family: str) -> bool:

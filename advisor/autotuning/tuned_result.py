@@ -13,13 +13,14 @@ from advisor import __version__
 from advisor.advising.launch_facts import gpu_figures
 from advisor.advising.verdict import verdict
 from advisor.autotuning.decisions.exchange import Entry
-from advisor.autotuning.tuned_launches import diagnosed, named_for, predictable
+from advisor.autotuning.ranking import named_for
+from advisor.autotuning.tuned_launches import diagnosed, predictable
 from advisor.autotuning.tuned_problems import ODD, tuned_problem
 from advisor.diagnosis import actions
 from advisor.gpus.hardware import GpuSpec
 from advisor.learned.base import Predictor
 from advisor.result.schema import Export, Fingerprint, LaunchReport, Result, TunedProblem, Verdict
-from advisor.rows.parameter_names import missing_parameters
+from advisor.rows.columns import missing_parameters
 from advisor.system.errors import AdvisorError, NothingMatchedError
 
 LAUNCH_LIMIT = 256

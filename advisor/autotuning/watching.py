@@ -50,6 +50,8 @@ def wait(limit_s: float | None, event: Callable[[], Any] | None, what: Callable[
         return
     behind = event()
     behind.record()
+    if behind.query():
+        return
     until = time.monotonic() + hang_limit_s(limit_s)
     delay = POLL_S[0]
     while not behind.query():

@@ -18,13 +18,11 @@ import argparse
 import json
 import sys
 import time
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from advisor.cli import options
-from advisor.system.counting import agree, several
-from advisor.system.errors import InputError, NothingMatchedError, NotOursError, UsageError
+from advisor.system.errors import InputError, NothingMatchedError, NotOursError, UsageError, agree, several
 from advisor.system.reading import open_file
 from advisor.system.settings import read_settings
 
@@ -134,7 +132,7 @@ def _document(entry: Entry) -> dict[str, object]:
         "decided": entry.decided[0][2] if entry.decided else None,
         "configuration": _told(entry.best),
         "latency_us": entry.best_us,
-        "timings": [{**asdict(row), "config": _told(row.config)} for row in entry.rows],
+        "timings": [{**row._asdict(), "config": _told(row.config)} for row in entry.rows],
     }
 
 

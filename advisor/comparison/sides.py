@@ -25,8 +25,7 @@ from advisor.learned import load_predictor
 from advisor.learned.base import Predictor
 from advisor.measurement.measured_rows import read_measured
 from advisor.result import result_json
-from advisor.result.comparison_json import LARGEST_BYTES, comparison_from_json
-from advisor.result.comparison_schema import Compared, ComparisonResult, Subject
+from advisor.result.comparison_schema import LARGEST_BYTES, Compared, ComparisonResult, Subject, comparison_from_json
 from advisor.result.schema import Fingerprint, Result
 from advisor.system.errors import InputError, NoRoomError, UsageError
 from advisor.system.reading import read_bytes

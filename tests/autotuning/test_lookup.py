@@ -109,9 +109,10 @@ def test_nothing_is_predicted_of_operands_that_the_gpu_does_not_take():
 
     from advisor.autotuning.ranking import rank
     from advisor.autotuning.recognise import Recognised
+    from advisor.autotuning.triton_configs import identity
     from advisor.result.schema import Problem
 
-    configs = [Config({"BLOCK_SIZE_M": 64, "BLOCK_SIZE_N": n, "BLOCK_SIZE_K": 64, "GROUP_SIZE_M": 1}) for n in (64, 128)]
+    configs = [identity(Config({"BLOCK_SIZE_M": 64, "BLOCK_SIZE_N": n, "BLOCK_SIZE_K": 64, "GROUP_SIZE_M": 1})) for n in (64, 128)]
     problem = Problem(family="gemm", op="gemm", sizes={"M": 512, "N": 512, "K": 512}, dtype="fp8")
     for gpu, modelled in (("A100", False), ("H100", True)):
         ranked = rank(configs, Recognised(problem=problem, how="hint"), "", gpu)

@@ -16,13 +16,13 @@ from advisor.advising.missing_options import missing_options
 from advisor.compiled.analysis import KernelAnalysis, kernel_analysis
 from advisor.compiled.compiler.kernel import Target
 from advisor.compiled.compiler.pool import Pool
-from advisor.compiled.launches.launch import Inspection, inspect_launch
+from advisor.compiled.launches.launch import JUDGED, Inspection, inspect_launch
 from advisor.compiled.launches.launch_options import LaunchOptions, one_launch
 from advisor.compiled.launches.target import open_kernel
-from advisor.compiled.launches.too_large import JUDGED
 from advisor.diagnosis.compiled_rules import check_compiled
 from advisor.gpus.hardware import load_gpu
 from advisor.result.schema import Finding
+from advisor.system.errors import UsageError
 from tests.conftest import missing
 
 H100 = load_gpu("H100")
@@ -148,6 +148,11 @@ def test_arguments_may_be_tuples(given: dict[str, Any], inspect: Inspect) -> Non
     found = inspect("tuple_arg.py::k", constexprs={"BLOCK": 4096}, grid="8192", **given)
     assert float(analysed(found).asked.dram_bytes[0]) == pytest.approx((8192 * 4096 + 4096) * 2, rel=0.01)
     assert missing_options(found) == (() if given else ("--arg strides=…",))
+
+
+def test_a_number_for_a_tuple_is_refused_with_how_to_give_one(inspect: Inspect) -> None:
+    with pytest.raises(UsageError, match=r"a tuple; got 4096; expected 2 values; --arg 'strides=\(…,…\)'"):
+        inspect("tuple_arg.py::k", constexprs={"BLOCK": 4096}, grid="8192", arguments={"strides": 4096})
 
 
 @pytest.mark.parametrize(("kernel", "cause"), [("k", True), ("k2", False)])

@@ -78,6 +78,36 @@ def test_all_sets_of_programs_share_what_may_be_walked(tmp_path: Path, pool: Poo
     assert alone.exact and not got.exact and len(got.approximations) == 1
 
 
+LOOKING_BACK = """
+module {
+  tt.func public @k(%x: !tt.ptr<f32>, %n: i32) attributes {noinline = false} {
+    %c1 = arith.constant 1 : i32
+    %v = arith.constant 1.000000e+00 : f32
+    %left = scf.while (%at = %n) : (i32) -> i32 {
+      %more = arith.cmpi sge, %at, %c1 : i32
+      scf.condition(%more) %at : i32
+    } do {
+    ^bb0(%at: i32):
+      %p = tt.addptr %x, %at : !tt.ptr<f32>, i32
+      tt.store %p, %v : !tt.ptr<f32>
+      %next = arith.subi %at, %c1 : i32
+      scf.yield %next : i32
+    }
+    tt.return
+  }
+}
+"""
+
+
+@pytest.mark.parametrize(("work", "trips"), [(4e9, 1000), (0.0, 96)])
+def test_a_while_loop_is_followed_as_far_as_work_is_left(work: float, trips: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else one within another takes minutes."""
+    monkeypatch.setattr("advisor.compiled.demand.demand.EXACT_WORK", work)
+    got = read_demand(LOOKING_BACK, (1,), Inputs(scalars={"n": 1000}))
+    assert got.store_bytes == trips * 4 and got.loops[0].trips == trips
+    assert [f"followed for {trips} trips only" in text for text in got.approximations] == [True] * (trips < 1000)
+
+
 def test_samples_of_trips_that_are_not_alike_fall_on_all_of_them(tmp_path: Path, pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("advisor.compiled.demand.loops.MAX_TRIPS", 3000)
     got = counted(REMAINDER, 16 * 3000, tmp_path, pool)

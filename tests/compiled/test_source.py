@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from advisor.compiled.compiler.errors import CompileError
-from advisor.compiled.compiler.kernel import Target
+from advisor.compiled.compiler.kernel import CompileError, Target
 from advisor.compiled.guesses.inference import Given, guesses
 from advisor.compiled.launches.launch import KernelLaunch, inspect_launch
 from advisor.python_source.described import heuristic_values

@@ -20,7 +20,7 @@ import weakref
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from advisor.autotuning.decisions.cache_file import VERSION, copied_to, in_memory, patiently, transaction
 from advisor.autotuning.decisions.leases import ATTEMPTS, LEASE_S, may_take_over, owner_name
@@ -62,8 +62,7 @@ class ProblemKey:
         return self.source.partition(FOR_CONSTANTS)[2]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class Row(NamedTuple):  # hundreds are made for every new key, and a tuple takes a quarter of the time
     """One configuration of a problem as the cache has it; latencies in microseconds.
 
     `took_s`: the seconds that one run of a configuration took which was left out for that; whoever allows as much may measure it.
@@ -126,7 +125,7 @@ class Cache:
         """The rows of the problem's configurations, claims left out."""
         query = "SELECT config, state, us, low_us, high_us, predicted_us, reason, at, took_s FROM timings WHERE problem = ? AND state <> ?"
         found = self._do(lambda connection: connection.execute(query, (problem, CLAIMED)).fetchall())
-        return {config: _row(config, *rest) for config, *rest in found}
+        return {values[0]: Row(*values) for values in found}
 
     def decision(self, problem: str, lists: Iterable[str]) -> tuple[str, str] | None:
         """Configuration and `how` of the decision for the first of the lists that has one."""
@@ -167,27 +166,37 @@ class Cache:
 
         def action(connection: sqlite3.Connection) -> list[str]:
             claimed: list[str] = []
+            fresh: list[str] = []
             with transaction(connection):
-                for config in configs:
+                for first in range(0, len(configs), most):
                     if len(claimed) == most:
                         break
-                    if self._claimed(connection, problem, config, allowed_s):
+                    asked = configs[first : first + most]
+                    places = ",".join("?" * len(asked))
+                    query = f"SELECT config, state, owner, lease, attempts, took_s FROM timings WHERE problem = ? AND config IN ({places})"
+                    known = {config: rest for config, *rest in connection.execute(query, (problem, *asked))}
+                    for config in asked:
+                        if len(claimed) == most:
+                            break
+                        if config not in known or ((took_s := known[config][-1]) is not None and took_s <= allowed_s):
+                            fresh.append(config)
+                        elif not self._taken_over(connection, problem, config, *known[config][:-1]):
+                            continue
                         claimed.append(config)
+                now = time.time()
+                connection.executemany(
+                    "INSERT OR REPLACE INTO timings (problem, config, state, owner, lease, attempts, at) VALUES (?,?,?,?,?,1,?)",
+                    [(problem, config, CLAIMED, self._owner, now + LEASE_S, now) for config in fresh],
+                )
             return claimed
 
         return self._do(action)
 
-    def _claimed(self, connection: sqlite3.Connection, problem: str, config: str, allowed_s: float) -> bool:
+    def _taken_over(
+        self, connection: sqlite3.Connection, problem: str, config: str, state: str, owner: str, lease: float, attempts: int
+    ) -> bool:
+        """Whether a claim no longer stands, and is this process's now."""
         now = time.time()
-        query = "SELECT state, owner, lease, attempts, took_s FROM timings WHERE problem = ? AND config = ?"
-        found = connection.execute(query, (problem, config)).fetchone()
-        if found is None or (found[-1] is not None and found[-1] <= allowed_s):
-            connection.execute(
-                "INSERT OR REPLACE INTO timings (problem, config, state, owner, lease, attempts, at) VALUES (?,?,?,?,?,1,?)",
-                (problem, config, CLAIMED, self._owner, now + LEASE_S, now),
-            )
-            return True
-        state, owner, lease, attempts, _ = found
         if state != CLAIMED or not (may_take_over(owner, lease, now) or self._stands_still(problem, config, owner, lease)):
             return False
         if attempts >= ATTEMPTS:
@@ -228,9 +237,8 @@ class Cache:
     def record_all(self, problem: str, rows: Iterable[Row], *, replace_existing: bool = True) -> None:
         """Writes rows in one transaction."""
         word = "REPLACE" if replace_existing else "IGNORE"
-        values = [
-            (problem, r.config, r.state, r.us, r.low_us, r.high_us, r.predicted_us, r.reason, r.at or time.time(), r.took_s) for r in rows
-        ]
+        now = time.time()
+        values = [(problem, *row[:7], row.at or now, row.took_s) for row in rows]
 
         def action(connection: sqlite3.Connection) -> None:
             with transaction(connection):
@@ -333,10 +341,6 @@ class Cache:
             return os.stat(self.path).st_ino if self.path is not None else 0  # noqa: PTH116 - at every action: half the time
         except OSError:
             return 0
-
-
-def _row(config: str, state: str, us: Any, low: Any, high: Any, predicted: Any, reason: str, at: float, took: Any) -> Row:
-    return Row(config=config, state=state, us=us, low_us=low, high_us=high, predicted_us=predicted, reason=reason, at=at, took_s=took)
 
 
 def copy_of(path: Path) -> Cache:

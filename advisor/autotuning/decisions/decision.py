@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 State = Literal["measured", "compile", "fit", "time", "output", "crash", "not-measured"]
 """compile: it does not compile. fit: the GPU cannot hold it. time: it takes too long. output: it wrote something other than the
@@ -13,8 +13,7 @@ first configuration. crash: anything else that went wrong. not-measured: it was 
 How = Literal["measured", "cached", "imported", "predicted", "default", "only", "off"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Timing:
+class Timing(NamedTuple):
     """One configuration: its latency in microseconds (median, 20 % and 80 % quantile), or why it has none."""
 
     config: Any  # triton.Config

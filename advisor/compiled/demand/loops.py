@@ -11,11 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.compiled.ir import values
-from advisor.compiled.ir.execution import Active, Count, Execution, Integers, Part, Places, Running
+from advisor.compiled.ir.execution import Active, Count, Execution, Integers, Part, Places, Remembered, Running
 from advisor.compiled.ir.ir import Operation
 from advisor.compiled.ir.places import between, tags_of
 from advisor.compiled.ir.regularity import regularity
-from advisor.compiled.ir.remembered import Remembered
 from advisor.compiled.ir.slicing import for_parts
 from advisor.compiled.ir.values import Value
 
@@ -30,6 +29,8 @@ ADDRESS_WORK = 4e8
 """Of these for a loop of which only addresses, or conditions that change once or twice, need that: some tenths of a second."""
 STEP_WORK = 5000.0
 """Elements that take as long as an operation does besides."""
+WHILE_WORK = 25_000.0
+"""The same in a `while` loop, whose operations are mostly single accesses by all programs."""
 FORGET_TRIPS = 64
 """Trips after which what is remembered of masks and addresses is forgotten: those of earlier trips do not come again."""
 

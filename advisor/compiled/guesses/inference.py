@@ -10,11 +10,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from advisor.compiled.compiler.kernel import OPTION_NAMES, items_of
-from advisor.compiled.guesses.assumptions import Assumption, narrower_note
+from advisor.compiled.guesses.assumptions import INTEGERS, Assumption, assumption, narrower_note, unit_strides, unknown_strides
 from advisor.compiled.guesses.descriptors import descriptor_type, said_blocks
-from advisor.compiled.guesses.parameter_guesses import LEAST_DEPTH, argument_type, constant_value, type_of
-from advisor.compiled.guesses.row_blocks import block_sizes, longest_product, row_sizes
-from advisor.compiled.guesses.strides import INTEGERS, assumption, unit_strides, unknown_strides
+from advisor.compiled.guesses.parameter_guesses import (
+    LEAST_DEPTH,
+    argument_type,
+    block_sizes,
+    constant_value,
+    longest_product,
+    row_sizes,
+    type_of,
+)
 from advisor.compiled.guesses.usage import usage_of
 from advisor.compiled.guesses.usage_marks import Usage
 from advisor.python_source.described import heuristic_values
@@ -22,6 +28,7 @@ from advisor.python_source.jit_function import MISSING, JitFunction, Parameter, 
 from advisor.python_source.literals import dotted
 from advisor.python_source.source import SourceFile
 from advisor.python_source.stride_use import STRIDE_NAME
+from advisor.system.errors import UsageError
 
 MOST_ELEMENTS = 2**14
 """Of a tensor of guessed extents; a tensor of 64 x 64 x 64 takes minutes to compile."""
@@ -339,6 +346,8 @@ class _Draft:
         for name, kinds in [(name, found) for name, kind in self.signature.items() if (found := items_of(kind))]:
             strides = name not in self.given.scalars and bool(STRIDE_NAME.search(name))
             values = self.given.scalars.get(name, (None,) * (len(kinds) - strides) + (1,) * strides)
+            if not isinstance(values, tuple | list):
+                raise UsageError(f"{name} is a tuple", values, f"{len(kinds)} values", f"--arg '{name}=({','.join('…' * len(kinds))})'")
             ones = [i for i, value in enumerate(values[: len(kinds)]) if type(value) is int and value == 1]
             self.signature[name] = f"({','.join('constexpr' if i in ones else kind for i, kind in enumerate(kinds))})"
             self.constants |= {f"{name}.{i}": 1 for i in ones}

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from advisor.compiled.compiler.kernel import OPTION_NAMES, Target
+from advisor.compiled.guesses.assumptions import launched
 from advisor.compiled.guesses.inference import Given, guesses, unknown_option
-from advisor.compiled.guesses.strides import launched
 from advisor.compiled.guesses.usage import usage_of
 from advisor.compiled.launches.inductor import embedded, with_generated
 from advisor.compiled.launches.launch import KernelLaunch
