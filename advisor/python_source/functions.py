@@ -11,9 +11,7 @@ from typing import Any
 
 from advisor.python_source import target_questions
 from advisor.python_source.bindings import argument_defaults
-from advisor.python_source.imports import as_function
 from advisor.python_source.kernel_names import DECORATORS
-from advisor.python_source.literal_values import FunctionValue, Symbol, held_function
 from advisor.python_source.literals import CONSTANTS, Allowance, Evaluator, NotLiteralError, dotted
 
 LONGEST_TEXT = 200
@@ -126,10 +124,9 @@ class FunctionReader(Evaluator):
 
     def call(
         self,
-        function: ast.FunctionDef | ast.Lambda,
+        function: ast.FunctionDef,
         arguments: Sequence[Any],
         keywords: Mapping[str, Any] | None = None,
-        closure: Mapping[str, Any] | None = None,
     ) -> Any:
         """What a function of the file returns.
 
@@ -137,14 +134,12 @@ class FunctionReader(Evaluator):
             function: Its definition.
             arguments: What it is given in order.
             keywords: What it is given by name.
-            closure: Names that it sees of a function around it.
 
         Raises:
             NotLiteralError: It does more than the evaluator understands.
         """
-        called = function if isinstance(function, ast.FunctionDef) else as_function("a lambda", function)
-        with _reasons(called.name):
-            return self._file_function(called, list(arguments), dict(keywords or {}), closure)
+        with _reasons(function.name):
+            return self._file_function(function, list(arguments), dict(keywords or {}))
 
     def follow(self, function: ast.FunctionDef) -> Any:
         """What the body of a function returns that sees the reader's names: one within the function that these are of.
@@ -166,16 +161,6 @@ class FunctionReader(Evaluator):
         finally:
             self.names, self.place = before
 
-    def evaluate(self, node: ast.AST) -> Any:
-        """As of literals; a function is a value only within an expression."""
-        value = super().evaluate(node)
-        if function := held_function(value):
-            raise NotLiteralError(f"{function.name} is a function")
-        return value
-
-    def _lambda(self, node: ast.Lambda) -> FunctionValue:
-        return FunctionValue(node, self.call, self.names)
-
     def _outer(self, name: str) -> Any:
         constant = CONSTANTS.get(self.surroundings.modules.get(name, ""))
         if constant is not None:
@@ -191,9 +176,7 @@ class FunctionReader(Evaluator):
     def _asked_target(self, name: str) -> bool | None:
         return target_questions.asked_target(name, self.surroundings.backend, self.surroundings.arch)
 
-    def _file_function(
-        self, function: ast.FunctionDef, arguments: list, keywords: dict[str, Any], closure: Mapping[str, Any] | None = None
-    ) -> Any:
+    def _file_function(self, function: ast.FunctionDef, arguments: list, keywords: dict[str, Any]) -> Any:
         if self.depth > DEEPEST_CALLS:
             raise NotLiteralError("calls nested too deeply")
         for decorator in function.decorator_list:
@@ -202,7 +185,7 @@ class FunctionReader(Evaluator):
         names = self._arguments(function, arguments, keywords)
         self.depth += 1
         try:
-            with self.at(replace(self.place, scopes=()), {**(closure or {}), **names}):
+            with self.at(replace(self.place, scopes=()), names):
                 value = self._body(function.body)
         finally:
             self.depth -= 1
@@ -264,8 +247,6 @@ class FunctionReader(Evaluator):
                 self._owner(target).pop(self.visit(target.slice))
         elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
             self._change(statement.value)
-        elif isinstance(statement, ast.FunctionDef):
-            self.names[statement.name] = FunctionValue(statement, self.call, self.names)
         elif not (isinstance(statement, (ast.Pass, ast.Global)) or _is_remark(statement)):
             raise NotLiteralError(f"{type(statement).__name__} in line {statement.lineno} is not understood")
         return _NOTHING
@@ -400,13 +381,6 @@ class FunctionReader(Evaluator):
         if found is not target_questions.UNANSWERED:
             return found
         around = self.surroundings
-        given = self.visit(node.func) if name in self.names else None
-        if isinstance(given, FunctionValue) and all(k.arg for k in node.keywords):
-            return given.follow(self.elements(node.args), {str(k.arg): self.visit(k.value) for k in node.keywords})
-        if isinstance(given, Symbol):  # Config = triton.Config
-            return super()._call(
-                ast.copy_location(ast.Call(func=ast.parse(given.text, mode="eval").body, args=node.args, keywords=node.keywords), node)
-            )
         try:
             if name in around.reasons:
                 raise NotLiteralError(around.reasons[name])
