@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from advisor.advising.choice import Choice, demand_totals, predicted_latency
-from advisor.advising.drafts import Draft, Measured
+from advisor.advising.choice import Choice, Draft, Measured, demand_totals, predicted_latency
 from advisor.advising.targets import Target
 from advisor.advising.verdict import GAIN
 from advisor.diagnosis import WORTH_CHANGING

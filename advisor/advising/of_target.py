@@ -9,8 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from advisor import __version__
-from advisor.advising.choice import Choice, choose, predicted_latency
-from advisor.advising.drafts import Draft, Measured, draft_of, probability
+from advisor.advising.choice import Choice, Draft, Measured, choose, draft_of, predicted_latency, probability
 from advisor.advising.exports import recommended_exports, triton_config
 from advisor.advising.launch_facts import gpu_figures, occupancy, times_of, warm_cache
 from advisor.advising.layers import layer_reports, slower_as_a_layer, weighed

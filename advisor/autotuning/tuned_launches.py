@@ -14,7 +14,7 @@ import numpy as np
 
 from advisor import pipelines
 from advisor.advising import advise_target
-from advisor.advising.drafts import Measured
+from advisor.advising.choice import Measured
 from advisor.advising.exports import triton_config
 from advisor.advising.targets import PlannedLaunch, Target
 from advisor.autotuning.decisions.exchange import Entry

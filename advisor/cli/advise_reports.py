@@ -23,7 +23,7 @@ from advisor.cli.options import given_for_a_kernel
 from advisor.system.errors import UsageError
 
 if TYPE_CHECKING:
-    from advisor.advising.drafts import Measured
+    from advisor.advising.choice import Measured
     from advisor.advising.targets import Request, Target
     from advisor.learned.base import Predictor
     from advisor.result.schema import Result
@@ -123,23 +123,10 @@ def tell_of_others(output: Path, *names: str) -> None:
 
 def request_of(arguments: argparse.Namespace, gpu: str | None) -> Request:
     """The options besides the target, for one GPU."""
-    from advisor.advising.targets import Request, routing_given
+    from advisor.advising.targets import routing_given
 
-    return Request(
-        gpu=gpu,
-        model=arguments.model,
-        hidden_size=arguments.hidden_size,
-        top_k=arguments.top_k,
-        tensor_parallel=arguments.tensor_parallel,
-        expert_parallel=arguments.expert_parallel,
-        tokens=options.token_counts(arguments.tokens, [arguments.sizes or {}]),
-        dtype=arguments.dtype,
-        **routing_given(arguments.routing or "random"),
-        cache=arguments.cache or "warm",
-        sizes=arguments.sizes,
-        stack=arguments.stack,
-        block_shape=arguments.block_shape,
-    )
+    fields = {name: getattr(arguments, name) for name in ("sizes", "stack", "block_shape")}
+    return options.request_of(arguments, [arguments.sizes or {}], gpu=gpu, **fields, **routing_given(arguments.routing or "random"))
 
 
 def refuse_kernel_options(arguments: argparse.Namespace, *, table: bool) -> None:

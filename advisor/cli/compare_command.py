@@ -239,6 +239,6 @@ def _print(result: ComparisonResult, style: str) -> None:
 
         sys.stdout.write(to_annotations(result))
     else:
-        from advisor.rendering.comparison_text import to_text
+        from advisor.rendering.comparison_words import to_text
 
         sys.stdout.write(to_text(result))

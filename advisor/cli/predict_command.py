@@ -145,7 +145,7 @@ def _filled_in(rows: Rows) -> list[str]:
     """Parameters that configurations leave out, with the value taken: a misspelt column passes through, and is otherwise missed unseen."""
     import numpy as np
 
-    from advisor.rows.row_configurations import CONFIG_DEFAULTS, OF_DEFAULTS
+    from advisor.rows.columns import CONFIG_DEFAULTS, OF_DEFAULTS
     from advisor.rows.rows import is_tiled
 
     tiled = np.array([is_tiled(*kind) for kind in zip(rows.family, rows.op, strict=True)], dtype=bool)

@@ -120,22 +120,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _order(arguments: argparse.Namespace) -> Order:
-    from advisor.advising.targets import Request
-    from advisor.tables.routing import read_routing
     from advisor.tuning import Order
 
-    request = Request(
-        gpu=arguments.gpu,
-        model=arguments.model,
-        hidden_size=arguments.hidden_size,
-        top_k=arguments.top_k,
-        tensor_parallel=arguments.tensor_parallel,
-        expert_parallel=arguments.expert_parallel,
-        tokens=options.token_counts(arguments.tokens, arguments.sizes or ()),
-        dtype=arguments.dtype,
-        routing=read_routing(arguments.routing) if arguments.routing else None,
-        cache=arguments.cache,
-    )
+    request = options.request_of(arguments, arguments.sizes or (), routing=options.routing_of(arguments))
     if arguments.recorded and arguments.device is not None:
         raise UsageError(
             "--recorded replays rows and --device measures", f"both, with --device {arguments.device}", "one of them", "leave one out"

@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from pathlib import PurePath
 
 from advisor.advising import advise_target
-from advisor.advising.drafts import Measured
+from advisor.advising.choice import Measured
 from advisor.advising.targets import PlannedLaunch, Target
 from advisor.comparison.static import static_row
 from advisor.gpus.hardware import GpuSpec, match_device_name
 from advisor.learned.base import Predictor
-from advisor.measurement.failures import Failure
+from advisor.measurement.launch import Failure
 from advisor.measurement.measured_rows import MeasuredRow as Row
 from advisor.measurement.statistics import Side, median_interval, verdict
 from advisor.pipelines.space import SPACES, problem_space

@@ -20,7 +20,6 @@ class Place(Protocol):
 
     def place(self, file: str | None, line: int | None) -> tuple[str, str | None, int | None]:
         """Scope, path and line."""
-        ...
 
 
 Context = TypeVar("Context", bound=Place)
@@ -94,6 +93,12 @@ def found(
         source_file=source_file,
         source_line=source_line,
     )
+
+
+def crashed(rule: Rule[Context], reason: str, scope: str) -> Finding:
+    """The error finding of a rule that crashed: the run goes on."""
+    remedy = "a fault of the advisor: please report it with this page's result.json; the other findings stand"
+    return Finding(rule=rule.id, severity="error", title=f"The rule {rule.id} crashed", evidence=reason, remedy=remedy, scope=scope)
 
 
 def cured(

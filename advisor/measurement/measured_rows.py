@@ -23,8 +23,7 @@ import numpy as np
 
 from advisor import pipelines
 from advisor.gpus.hardware import GpuSpec
-from advisor.measurement.failures import FAILURE_KINDS, MESSAGE_LIMIT, Failure
-from advisor.measurement.launch import Launch, Outcome
+from advisor.measurement.launch import FAILURE_KINDS, MESSAGE_LIMIT, Failure, Launch, Outcome
 from advisor.measurement.row_source import CONFIGURATION_COLUMNS, OPTION_COLUMNS, PARAMETER_COLUMNS, RowSource, read_configuration
 from advisor.measurement.statistics import median_interval, outliers
 from advisor.result.schema import Configuration, Fingerprint, Problem, Round

@@ -23,9 +23,8 @@ from advisor.compiled.compiler.worker import answer_for
 from advisor.measurement.batch_run import FatalFailure, run_batch
 from advisor.measurement.devices.device import Device, DeviceSpec, open_device
 from advisor.measurement.devices.probe import python_command
-from advisor.measurement.failures import Failure, classify
 from advisor.measurement.kernel_file import KernelRef, function_of, load_module
-from advisor.measurement.launch import batch_from_json, problem_from_json
+from advisor.measurement.launch import Failure, batch_from_json, classify, problem_from_json
 from advisor.python_source.described import kernel_problem
 from advisor.result.schema import Configuration, Problem
 from advisor.system.errors import AdvisorError, shorten

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from markupsafe import Markup
 from rich.text import Text
 
 from advisor.rendering import figures
 from advisor.rendering.markdown import escape
-from advisor.rendering.page import _environment
+from advisor.rendering.page import filled
 from advisor.result.schema import Origin, Result
-from advisor.system.resources import folder
 
 COLUMNS = ("GPU", "of ceiling", "latency", "ceiling", "binds", "cannot launch", "table")
 GPU_COLUMNS = ("GPU", "tables", "of ceiling", "cannot launch", "worst table")
@@ -128,22 +126,15 @@ def to_page(rows: Sequence[Row], *, title: str, command: str, version: str) -> s
         command: The command line that repeats this.
         version: Of the advisor.
     """
-    templates = folder("reports")
-    css = (templates / "page.css").read_text(encoding="utf-8") + (templates / "comparison.css").read_text(encoding="utf-8")
-    return (
-        _environment(str(templates))
-        .get_template("overview.html.jinja")
-        .render(
-            title=title,
-            command=command,
-            version=version,
-            about=ABOUT,
-            columns=COLUMNS,
-            rows=[(row.page, cells(row)) for row in ordered(rows)],
-            gpu_columns=GPU_COLUMNS,
-            gpus=gpu_cells(rows),
-            right=RIGHT,
-            css=Markup(css),
-            script=Markup((templates / "page.js").read_text(encoding="utf-8")),
-        )
+    return filled(
+        "overview.html.jinja",
+        title=title,
+        command=command,
+        version=version,
+        about=ABOUT,
+        columns=COLUMNS,
+        rows=[(row.page, cells(row)) for row in ordered(rows)],
+        gpu_columns=GPU_COLUMNS,
+        gpus=gpu_cells(rows),
+        right=RIGHT,
     )

@@ -11,6 +11,7 @@ import base64
 import gzip
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -116,7 +117,6 @@ class SearchView:
 
 def to_html(result: Result, document: str | None = None) -> str:
     """The page for this result, whose JSON is `document` where the caller has written it already."""
-    templates = folder("reports")
     anchors = views.Anchors()
     groups = group(result.launches)
     launches = views.launch_views(result, anchors)
@@ -127,8 +127,6 @@ def to_html(result: Result, document: str | None = None) -> str:
     kept, left_out = _thinned(len(result.layers))
     context: dict[str, Any] = {
         "result": result,
-        "css": Markup((templates / "page.css").read_text(encoding="utf-8")),
-        "script": Markup((templates / "page.js").read_text(encoding="utf-8")),
         "symbols": Markup(svg.SYMBOLS),
         "launches": launches,
         "by_id": {view.launch.id: view for view in launches},
@@ -164,7 +162,15 @@ def to_html(result: Result, document: str | None = None) -> str:
         "faults": [(view, fault) for view in launches for fault in view.launch.faults],
         "download": _download(document or result_json.to_json(result)),
     }
-    return _environment(str(templates)).get_template("page.html.jinja").render(context)
+    return filled("page.html.jinja", ("page.css",), **context)
+
+
+def filled(template: str, sheets: Sequence[str] = ("page.css", "comparison.css"), **values: Any) -> str:
+    """A page: one of the templates in `reports/` with these values, its style sheets and the script."""
+    templates = folder("reports")
+    css = "".join((templates / sheet).read_text(encoding="utf-8") for sheet in sheets)
+    script = Markup((templates / "page.js").read_text(encoding="utf-8"))
+    return _environment(str(templates)).get_template(template).render(values, css=Markup(css), script=script)
 
 
 @cache  # templates are compiled once, for however many pages

@@ -6,15 +6,13 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from markupsafe import Markup
 from rich.text import Text
 
 from advisor.rendering import figures
 from advisor.rendering.grouping import told_apart
 from advisor.rendering.markdown import escape
-from advisor.rendering.page import _environment
+from advisor.rendering.page import filled
 from advisor.result.schema import LaunchReport, Result
-from advisor.system.resources import folder
 
 _Key = tuple[str, str, int]  # kernel and problem, configuration, how many before it are alike
 MOST_ROWS = 60
@@ -158,7 +156,6 @@ def to_page(results: Sequence[Result], pages: Sequence[str]) -> str:
         results: One of each GPU; at least one.
         pages: Where the page of each is, seen from this one: `h200/report.html`.
     """
-    templates = folder("reports")
     rows, notes = rows_of(results)
     context: dict[str, Any] = {
         "first": results[0],
@@ -168,7 +165,5 @@ def to_page(results: Sequence[Result], pages: Sequence[str]) -> str:
         "columns": COLUMNS,
         "rows": rows,
         "notes": notes,
-        "css": Markup((templates / "page.css").read_text(encoding="utf-8") + (templates / "comparison.css").read_text(encoding="utf-8")),
-        "script": Markup((templates / "page.js").read_text(encoding="utf-8")),
     }
-    return _environment(str(templates)).get_template("side_by_side.html.jinja").render(context)
+    return filled("side_by_side.html.jinja", **context)

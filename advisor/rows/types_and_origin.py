@@ -10,7 +10,7 @@ import numpy as np
 
 from advisor.gpus.hardware import match_device_name
 from advisor.rows.cells import REMEDY
-from advisor.rows.row_configurations import CONFIG_COLUMNS
+from advisor.rows.columns import CONFIG_COLUMNS
 from advisor.rows.rows import DTYPES, FAMILY_PARAMETERS, Rows
 from advisor.system.errors import InputError
 

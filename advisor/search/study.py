@@ -20,7 +20,7 @@ from advisor.result.schema import Configuration
 from advisor.search import claims
 from advisor.search import precedents as memory
 from advisor.search.backend import Backend, Measurement, Task
-from advisor.search.identity import differences
+from advisor.search.claims import differences
 from advisor.search.precedents import Precedent
 from advisor.search.prior import Prior
 from advisor.search.sampler import CHOICE, LOST, SKIPPED, SLOWER, AdvisorSampler, known_elsewhere

@@ -22,7 +22,7 @@ from advisor.steps.layer_features import features
 from advisor.steps.layer_time import layer_time
 from advisor.steps.moe_layer import KINDS, Launched, Layers, launched
 from advisor.steps.tuned_tables import Key, TunedTables, keys
-from advisor.tables.defaults import FIELDS
+from advisor.tables.entries import FIELDS
 
 PREFIX = "moe_layer"
 TOKEN_BINS = (4.5, 32.5, 256.5, 2048.5)

@@ -18,7 +18,7 @@ from advisor.gpus.hardware import GpuSpec
 from advisor.result.schema import Configuration, Problem
 from advisor.system.errors import AdvisorError
 from advisor.tables.audit import entry_errors
-from advisor.tables.defaults import default_configuration, default_fields
+from advisor.tables.entries import default_configuration, default_fields
 from advisor.tables.launchability import lacks_split_k, refused_ctas, refused_parameters
 from advisor.tables.names import SIZE_LIMIT, TableName
 from advisor.tables.tables import Table, inspect_table, merge, nearest_key, new_table, select

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from advisor.gpus.hardware import GpuSpec, load_gpu
 from advisor.pipelines import Array, ConfigurationBatch, ProblemBatch
-from advisor.rows.row_configurations import CONFIG_COLUMNS, OF_DEFAULTS, complete_configurations, configuration_columns
+from advisor.rows.columns import CONFIG_COLUMNS, OF_DEFAULTS, complete_configurations, configuration_columns
 from advisor.rows.rows import TEXT_SIZE_LIMIT_BYTES, UNTILED_OPERATORS, Rows, is_tiled, parse_rows
 from advisor.rows.types_and_origin import settle_dtypes, simulated_rows
 from advisor.system.errors import InputError, several

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from advisor.advising import advise_target
-from advisor.advising.drafts import Measured
+from advisor.advising.choice import Measured
 from advisor.advising.measured_choice import ceiling_doubts
 from advisor.advising.targets import Request
 from advisor.advising.targets.resolve import resolve_target

@@ -18,6 +18,14 @@ HOOK_S, KERNEL_S, NOISE = 0.02, {16: 0.016, 32: 0.010}, 0.2
 """The kernels differ by 60 %, with the hooks by less than the noise."""
 
 
+@pytest.fixture(autouse=True)
+def clock(monkeypatch):
+    """Sleeping moves the clock, and nothing else does: a real one jitters by more than a launch takes where the machine is busy."""
+    now = [1.0]
+    monkeypatch.setattr(time, "sleep", lambda seconds: now.append(now.pop() + seconds))
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
+
+
 class Cache:
     """A large tensor that a kernel updates in place: cloning, restoring or zeroing it takes long."""
 

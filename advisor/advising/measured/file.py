@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from advisor.advising.drafts import Measured
+from advisor.advising.choice import Measured
 from advisor.measurement.measured_rows import read_rounds
 from advisor.measurement.row_source import RowSource, read_configuration
 from advisor.measurement.statistics import CONFIDENCE, median_interval

@@ -10,15 +10,14 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
-from advisor.advising.drafts import Measured
+from advisor.advising.choice import Measured
 from advisor.advising.measured.file import coverage
 from advisor.advising.measured.row_matching import Matched, match
 from advisor.advising.targets import Target
 from advisor.compiled.launch_report import KernelTarget
 from advisor.measurement import KernelRef, Launch
 from advisor.measurement.importers import NSIGHT_COMPUTE, KernelRecord, parse_profile, read_profile
-from advisor.measurement.importers.matching import same_name
-from advisor.measurement.importers.record import TEXT_LIMIT_BYTES
+from advisor.measurement.importers.record import TEXT_LIMIT_BYTES, same_name
 from advisor.result.schema import Latency, MeasuredRounds, Round
 from advisor.system.errors import InputError, NothingMatchedError
 from advisor.system.reading import read_text

@@ -19,7 +19,7 @@ from advisor.python_source.literals import NotLiteralError
 from advisor.python_source.source import SourceFile, read_source
 from advisor.result.schema import Configuration, Problem
 from advisor.system.errors import UsageError
-from advisor.tables import defaults, models
+from advisor.tables import entries, models
 from advisor.tables.routing import check_routing, crowded
 from advisor.tables.tuned_table import SHARED, STANDARD_TOKENS, default_options
 
@@ -56,7 +56,7 @@ def fused_moe_kernel(request: Request) -> Target:
                 distribution=request.distribution,
                 cache="cold" if request.cache == "cold" else "warm",
             )
-            used = defaults.default_configuration(stack, tokens, sizes["E"], **default_options(problem, gpu))
+            used = entries.default_configuration(stack, tokens, sizes["E"], **default_options(problem, gpu))
             launches.append(
                 PlannedLaunch(
                     id=f"{op}-M{tokens}",

@@ -17,8 +17,8 @@ from advisor.compiled.launches.launch import KernelLaunch
 from advisor.compiled.launches.written_values import bytes_of, element_type, known_type, literal, symbol_text, type_name
 from advisor.gpus.hardware import GpuSpec, list_gpus
 from advisor.python_source.jit_function import MISSING, JitFunction
-from advisor.python_source.launch_site import FoundLaunch
 from advisor.python_source.launch_sites import (
+    FoundLaunch,
     LaunchCalls,
     grid_as_written,
     grid_from_launches,
@@ -333,7 +333,7 @@ def open_kernel(text: str) -> tuple[SourceFile, str]:
         source = read_source(text)
         names = source.launched
         if not names:
-            gluon = any("gluon" in f"{item.module}.{item.name}" for items in source.imports.values() for item in items)
+            gluon = any("gluon" in f"{item.module}.{item.name}" for items in source.module_names.imports.values() for item in items)
             raise NothingMatchedError(
                 f"{text}: no Triton kernel in this file",
                 "Gluon, which is not supported" if gluon else None,

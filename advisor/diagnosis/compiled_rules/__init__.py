@@ -11,7 +11,7 @@ from advisor.compiled.guesses.inference import Guess
 from advisor.compiled.launches.launch import Inspection
 from advisor.diagnosis.compiled_rules import accesses, arithmetic, limits, products
 from advisor.diagnosis.compiled_rules.context import CompiledContext
-from advisor.diagnosis.rule import Rule
+from advisor.diagnosis.rule import Rule, crashed
 from advisor.gpus.hardware import GpuSpec
 from advisor.result.schema import Finding
 
@@ -78,14 +78,7 @@ def check_compiled(
         try:
             finding = rule.check(context)
         except Exception as error:
-            finding = Finding(
-                rule=rule.id,
-                severity="error",
-                title=f"The rule {rule.id} failed",
-                evidence=f"{type(error).__name__}: {error}",
-                remedy="report it; the other findings stand",
-                scope="kernel",
-            )
+            finding = crashed(rule, f"{type(error).__name__}: {error}", "kernel")
         if finding is None:
             continue
         if untold and rule.id in STRIDES_DECIDE | TOLD_STRIDES_DECIDE:

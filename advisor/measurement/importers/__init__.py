@@ -12,8 +12,7 @@ from dataclasses import dataclass
 
 from advisor.gpus.hardware import GpuSpec
 from advisor.measurement.importers import profilers
-from advisor.measurement.importers.matching import Match, match
-from advisor.measurement.importers.record import TEXT_LIMIT_BYTES, KernelRecord, clean, parse_json
+from advisor.measurement.importers.record import TEXT_LIMIT_BYTES, KernelRecord, Match, clean, match, parse_json
 from advisor.measurement.launch import Launch
 from advisor.system.errors import InputError
 from advisor.system.reading import read_text

@@ -8,10 +8,9 @@ from itertools import cycle, groupby
 from markupsafe import Markup
 
 from advisor.rendering.charts import Chart, Dash, Series
-from advisor.rendering.page import _drawing, _environment
+from advisor.rendering.page import _drawing, filled
 from advisor.rendering.svg import SYMBOLS
 from advisor.result.step import StepOperator, StepResult
-from advisor.system.resources import folder
 
 COLUMNS = ("operator", "count", "µs each", "total ms", "share", "bound µs", "ceiling µs", "library µs", "gain", "bound by", "problem")
 """Heads of the operators' table; `gain` is of the step, at the tunable ceiling or with the best library kernel."""
@@ -180,29 +179,22 @@ def step_page(results: Sequence[StepResult], version: str) -> str:
         results: Steps of one model, as they were asked for.
         version: Of the advisor.
     """
-    templates = folder("reports")
-    css = (templates / "page.css").read_text(encoding="utf-8") + (templates / "comparison.css").read_text(encoding="utf-8")
-    return (
-        _environment(str(templates))
-        .get_template("model.html.jinja")
-        .render(
-            title=results[0].model,
-            command=results[0].command,
-            version=version,
-            steps=[(result, verdict(result), memory_line(result), kinds(result)) for result in results],
-            columns=columns,
-            words=WORDS,
-            is_trace=is_trace,
-            rows=rows,
-            measured_columns=MEASURED,
-            measured_rows=measured_rows,
-            shade=shade,
-            overview=overview(results),
-            drawing=_drawing(curve(results)),
-            symbols=Markup(SYMBOLS),
-            css=Markup(css),
-            script=Markup((templates / "page.js").read_text(encoding="utf-8")),
-        )
+    return filled(
+        "model.html.jinja",
+        title=results[0].model,
+        command=results[0].command,
+        version=version,
+        steps=[(result, verdict(result), memory_line(result), kinds(result)) for result in results],
+        columns=columns,
+        words=WORDS,
+        is_trace=is_trace,
+        rows=rows,
+        measured_columns=MEASURED,
+        measured_rows=measured_rows,
+        shade=shade,
+        overview=overview(results),
+        drawing=_drawing(curve(results)),
+        symbols=Markup(SYMBOLS),
     )
 
 

@@ -1,6 +1,6 @@
 """What the compiler makes of the bundled fused-MoE kernel over its configuration space: a table for `ceilings/`.
 
-    python -m advisor.compiled.resource_table -o ceilings/compiled/fused_moe.csv.gz
+    python tests/bench/resource_table.py -o ceilings/compiled/fused_moe.csv.gz
 
 compiles every configuration whose operand buffers can fit the target's shared memory (GROUP_SIZE_M only reorders CTAs, so one value
 stands for all), needs no GPU, and takes about half a second a row with Triton 3.6, twice that with 3.9. A file that is there already is
