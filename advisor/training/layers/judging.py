@@ -17,7 +17,16 @@ from advisor.steps.moe_layer import KINDS
 from advisor.steps.tuned_tables import TunedTables
 from advisor.training.layers.held_out import of_two_defaults
 from advisor.training.layers.layer_tables import Measured, choose_launches
-from advisor.training.layers.layer_training import corrected, errors_of_models, fit_time, hidden_tables, read, table, without
+from advisor.training.layers.layer_training import (
+    ROUGH_ROUNDS,
+    corrected,
+    errors_of_models,
+    fit_time,
+    hidden_tables,
+    read,
+    table,
+    without,
+)
 from advisor.training.library_kernels.judging import summed
 
 PER_FILE, TIME_STEPS, ROUNDS, STEPS = 4000, 25, 300, 3000
@@ -49,11 +58,11 @@ def judge(
     progress(f"layers: {sum(len(part) for part in parts)} rows")
     constants = fit_time([_alone(part) for part in parts], steps=TIME_STEPS)
     parts, _ = choose_launches(parts, TunedTables(tables), constants)
-    errors = errors_of_models(parts, constants, ROUNDS, STEPS)
-    hidden = [hidden_tables(part, error) for part, error in zip(parts, errors, strict=True)]
-    parts, errors = without(parts, np.concatenate(hidden)), [error[~mine] for error, mine in zip(errors, hidden, strict=True)]
+    rough = errors_of_models(parts, constants, ROUGH_ROUNDS, 0)
+    parts = without(parts, np.concatenate([hidden_tables(part, error) for part, error in zip(parts, rough, strict=True)]))
     out: dict[str, Any] = {}
     if "model" in leave_out:
+        errors = errors_of_models(parts, constants, ROUNDS, STEPS)
         out["layers: models left out"] = _figures(parts, errors) | of_two_defaults(parts, errors)
     for sglang, version in NEWEST if "version" in leave_out else ():
         newest = [(part.launch.layers.sglang == sglang) & (part.launch.layers.version == version) for part in parts]
