@@ -13,16 +13,17 @@ from advisor.system.settings import read_settings
 def adopt(situation: Situation) -> bool:
     """Takes over what Triton or triton-dejavu found for this kernel, key and GPU; whether that settles the decision."""
     cache, problem, call = situation.cache, situation.problem, situation.call
-    timings, origin = _imported(situation), "an imported file"
+    timings = _imported(situation)
     if not timings and situation.device.runs:
-        timings, origin = _on_this_machine(situation)
-    timings = [timing for timing in timings if timing.config in call.identities]
+        timings = _on_this_machine(situation)
+    timings = [timing for timing in timings if timing.row.config in call.identities]
     if not timings:
         return False
     # Others time the hooks as part of the launch: what they found best is, but their latencies are none to compare ours with.
     unlike = ("not-measured", "measured") if situation.tuner.leaves_hooks_out else ("not-measured",)
-    cache.record_all(problem.id, (row for row in foreign.rows_of(timings, origin) if row.state not in unlike), replace_existing=False)
-    best = [timing.config for timing in timings if timing.best]
+    rows = [timing.row for timing in timings if timing.row.state not in unlike]
+    cache.record_all(problem.id, rows, replace_existing=False)
+    best = [timing.row.config for timing in timings if timing.best]
     if not best:
         return False
     cache.decide(problem.id, situation.list_name, best[0], "imported")
@@ -34,25 +35,13 @@ def _imported(situation: Situation) -> list[ForeignTiming]:
     """Timings that `advisor cache import` read of a kernel known by name only."""
     cache, problem = situation.cache, situation.problem
     by_name = foreign.by_name(problem.kernel, problem.gpu, problem.key).id
-    decided = cache.decision(by_name, [""])
-    return [
-        ForeignTiming(
-            kernel=problem.kernel,
-            key=problem.key,
-            gpu=problem.gpu,
-            config=row.config,
-            us=row.us,
-            low_us=row.low_us,
-            high_us=row.high_us,
-            failed=row.state == "crash",
-            best=decided is not None and decided[0] == row.config,
-        )
-        for row in cache.rows(by_name).values()
-    ]
+    best, _ = cache.decision(by_name, [""]) or (None, "")
+    rows = cache.rows(by_name).values()
+    return [ForeignTiming(kernel=problem.kernel, key=problem.key, gpu=problem.gpu, row=row, best=row.config == best) for row in rows]
 
 
-def _on_this_machine(situation: Situation) -> tuple[list[ForeignTiming], str]:
-    """Timings from the first file of another tuner's cache that knows the problem, and the name of that tuner."""
+def _on_this_machine(situation: Situation) -> list[ForeignTiming]:
+    """Timings from the first file of another tuner's cache that knows the problem."""
     problem, dejavu = situation.problem, read_settings().dejavu_storage
     own = internals.triton_timings_file(situation.tuner.fn, situation.key, situation.call.configs)
     for file in ([own] if own else []) + (foreign.dejavu_files(dejavu, problem.kernel) if dejavu else []):
@@ -70,5 +59,5 @@ def _on_this_machine(situation: Situation) -> tuple[list[ForeignTiming], str]:
             and (each.gpu is None or gpu_model(each.gpu) == problem.gpu)
         ]
         if timings:
-            return timings, "Triton's cache" if file == own else "triton-dejavu's cache"
-    return [], ""
+            return timings
+    return []

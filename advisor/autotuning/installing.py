@@ -83,6 +83,11 @@ class Taken(Tuner, metaclass=_InPlaceOfTritons):
     def __init__(self, *args: Any, cache_results: bool | None = None, **kwargs: Any) -> None:
         super().__init__(*args, cache_results=cache_results or None, **kwargs)
 
+    def __setstate__(self, state: dict[str, Any]) -> None:  # of a copy, as a library makes one for each card
+        super().__setstate__(state)
+        if hasattr(self, "made"):  # else it was made after uninstall()
+            _made.append((weakref.ref(self), self.made))
+
 
 def install() -> None:
     """Puts our tuner in the place of Triton's, for every decorator and class that comes after; a second call changes nothing.
@@ -101,7 +106,8 @@ def install() -> None:
     @functools.wraps(_init)  # torch.compile reads its signature
     def counted(self: Any, *args: Any, **kwargs: Any) -> None:
         _init(self, *args, **kwargs)
-        _made.append((weakref.ref(self), f"{os.getpid()}:{len(_made)}"))
+        self.made = f"{os.getpid()}:{len(_made)}"
+        _made.append((weakref.ref(self), self.made))
 
     _TRITONS.__init__ = counted
 
@@ -116,7 +122,7 @@ def uninstall() -> None:
 
 def fates() -> list[Fate]:
     """What became of every tuner that was made since `install()` and is still there."""
-    return [_fate(tuner, made) for tuner, made in ((tuner(), made) for tuner, made in _made) if tuner is not None]
+    return _one_each(_fate(tuner, made) for tuner, made in ((tuner(), made) for tuner, made in _made) if tuner is not None)
 
 
 def _fate(tuner: Any, made: str) -> Fate:
@@ -138,9 +144,14 @@ def _fate(tuner: Any, made: str) -> Fate:
 
 
 def read_census(lines: Iterable[str]) -> list[Fate]:
-    """The fates that processes wrote down; of a tuner that a forked child has too, what whoever did most with it says."""
+    """The fates that processes wrote down."""
+    return _one_each(Fate(**json.loads(line)) for line in lines)
+
+
+def _one_each(fates: Iterable[Fate]) -> list[Fate]:
+    """Of a tuner that was copied, or that a forked child has too, what whoever did most with it says."""
     found: dict[str, Fate] = {}
-    for fate in (Fate(**json.loads(line)) for line in lines):
+    for fate in fates:
         found[fate.made] = max(found.get(fate.made, fate), fate, key=lambda each: (each.how is not None, each.measurements))
     return [*found.values()]
 

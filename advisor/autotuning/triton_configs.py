@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
@@ -104,9 +105,7 @@ def expand(configs: Any) -> Sequence[Any]:
     columns: dict[str, Sequence[Any]] = {
         name: list(values) if isinstance(values, (list, tuple, set, range)) else [values] for name, values in configs.items()
     }
-    count = 1
-    for values in columns.values():
-        count *= len(values)
+    count = math.prod(map(len, columns.values()))
     if not 0 < count <= MAX_SPACE:
         raise UsageError("configs: the space has an unusable number of configurations", count, f"1 to {MAX_SPACE}")
     found = []

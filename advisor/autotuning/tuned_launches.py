@@ -1,14 +1,17 @@
 """A problem of the tuning cache as a launch: the configuration that runs, diagnosed, beside what was tried and what was not.
 
-Measured latencies come from the cache. What was measured faster than what runs is the ceiling and the advice; else the model says.
+What a cache holds may be damaged, or another program's: it is read as anything from a file. Measured latencies come from
+the cache. What was measured faster than what runs is the ceiling and the advice; else the model says.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -19,15 +22,98 @@ from advisor.advising.exports import triton_config
 from advisor.advising.targets import PlannedLaunch, Target
 from advisor.autotuning.decisions.exchange import Entry
 from advisor.autotuning.ranking import named_for
-from advisor.autotuning.tuned_problems import ODD, finite, recognised_problem
+from advisor.autotuning.triton_configs import parameters as flat_parameters
 from advisor.diagnosis import WORTH_CHANGING, Pricing, context, diagnose
 from advisor.gpus.hardware import GpuSpec
 from advisor.learned.base import Predictor
 from advisor.pipelines import ConfigurationBatch, configuration_batch, problem_batch
 from advisor.pipelines.space import SPACES, combinations, sound_depths
-from advisor.result.schema import Configuration, Latency, LaunchReport, Origin, Problem, Recommendation, TunedProblem, TunedTiming
+from advisor.result.schema import FAMILIES, Configuration, Latency, LaunchReport, Origin, Problem, Recommendation, TunedProblem, TunedTiming
 from advisor.rows.columns import family_names, needed_parameters
 from advisor.system.errors import AdvisorError
+from advisor.tables.names import SIZE_LIMIT
+
+ODD = (TypeError, ValueError, KeyError, AttributeError, ArithmeticError, RecursionError)
+"""What a damaged or foreign row can make the parsing raise, besides our own errors."""
+
+
+def tuned_problem(entry: Entry) -> TunedProblem:
+    """The entry as the result has it, before any model looks at it."""
+    best, decided = entry.best, entry.decided[0][2] if entry.decided else "undecided"
+    origin: Origin = "simulated" if entry.simulated else "measured"
+    chosen = next((row for row in entry.rows if row.config == best), None)
+    return TunedProblem(
+        kernel=entry.key.kernel,
+        key=entry.key.key,
+        triton=entry.key.triton,
+        decided=origin if decided == "measured" else decided,
+        configuration=_configuration(best) if best is not None else None,
+        latency_us=chosen.us if chosen else None,
+        timings=tuple(
+            TunedTiming(
+                configuration=_configuration(row.config),
+                state=row.state,
+                us=row.us,
+                low_us=row.low_us,
+                high_us=row.high_us,
+                predicted_us=finite(row.predicted_us),
+                reason=row.reason,
+            )
+            for row in entry.rows
+        ),
+        origin=origin,
+    )
+
+
+def _configuration(identity: str) -> Configuration:
+    """A configuration under the kernel's own names; an identity that is no JSON object is shown as it stands."""
+    try:
+        found = Configuration.from_flat(flat_parameters(identity))
+    except ODD:
+        return Configuration(parameters={"configuration": identity})
+    plain = {name: value if isinstance(value, (bool, int, str)) else str(value) for name, value in found.parameters.items()}
+    return replace(found, parameters=plain)
+
+
+def finite(value: float | None) -> float | None:
+    """A figure; None where it is none."""
+    return value if value is not None and math.isfinite(value) else None
+
+
+def recognised_problem(entry: Entry) -> Problem:
+    """The recognised problem, checked as anything read from a file.
+
+    Raises:
+        UsageError, KeyError, TypeError, ValueError: It is none.
+    """
+    text = json.loads(entry.key.problem or "null")
+    sizes = {str(name): _size(str(name), value) for name, value in text["sizes"].items()}
+    if entry.key.family not in FAMILIES:
+        raise ValueError(f"no family {entry.key.family}")
+    block = text.get("block_shape")
+    found = Problem(
+        family=entry.key.family,  # type: ignore[arg-type]
+        op=str(text["op"]),
+        sizes=sizes,
+        dtype=str(text["dtype"]),  # type: ignore[arg-type]
+        weight_dtype=text.get("weight_dtype"),
+        output_dtype=text.get("output_dtype"),
+        block_shape=(int(block[0]), int(block[1])) if block else None,
+    )
+    problem_batch([found])  # raises where the model knows no such operator or type
+    return found
+
+
+def _size(name: str, value: Any) -> int:
+    """A size of a problem, if a tensor can have it.
+
+    Raises:
+        ValueError: None can.
+    """
+    least = 0 if name == "causal" else 1
+    if not isinstance(value, (int, float)) or value != value or not least <= value < SIZE_LIMIT or value != int(value):
+        raise ValueError(f"size {name} of {value!r}; expected an integer from {least} to {SIZE_LIMIT - 1}")
+    return int(value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

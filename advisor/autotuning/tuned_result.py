@@ -14,8 +14,7 @@ from advisor.advising.launch_facts import gpu_figures
 from advisor.advising.verdict import verdict
 from advisor.autotuning.decisions.exchange import Entry
 from advisor.autotuning.ranking import named_for
-from advisor.autotuning.tuned_launches import diagnosed, predictable
-from advisor.autotuning.tuned_problems import ODD, tuned_problem
+from advisor.autotuning.tuned_launches import ODD, diagnosed, predictable, tuned_problem
 from advisor.diagnosis import actions
 from advisor.gpus.hardware import GpuSpec
 from advisor.learned.base import Predictor

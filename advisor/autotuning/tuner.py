@@ -8,6 +8,7 @@ A decided call reads its key with a generated function and looks it up in one di
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import sys
 import threading
@@ -28,6 +29,19 @@ TORCH_READS = "torch._higher_order_ops.triton_kernel_wrap"
 """The module in which torch.compile reads the configurations of a kernel (torch 2.6 to 2.13)."""
 
 
+def _telling(change: Callable[..., Any]) -> Callable[..., Any]:
+    """A dictionary's method that changes it, and then tells."""
+
+    @functools.wraps(change)
+    def told(self: Decided, *args: Any, **kwargs: Any) -> Any:
+        found = change(self, *args, **kwargs)
+        for forget in self._forgetting:
+            forget()
+        return found
+
+    return told
+
+
 class Decided(dict):
     """Key → configuration, as `kernel.cache` of triton.autotune; whoever changes it makes every call look at it again.
 
@@ -43,39 +57,8 @@ class Decided(dict):
         if forget not in self._forgetting:
             self._forgetting.append(forget)
 
-    def _forget(self) -> None:
-        for forget in self._forgetting:
-            forget()
-
-    def __setitem__(self, key: Any, value: Any) -> None:
-        super().__setitem__(key, value)
-        self._forget()
-
-    def __delitem__(self, key: Any) -> None:
-        super().__delitem__(key)
-        self._forget()
-
-    def clear(self) -> None:
-        super().clear()
-        self._forget()
-
-    def pop(self, *args: Any) -> Any:
-        value = super().pop(*args)
-        self._forget()
-        return value
-
-    def popitem(self) -> tuple[Any, Any]:
-        item = super().popitem()
-        self._forget()
-        return item
-
-    def update(self, *args: Any, **kwargs: Any) -> None:
-        super().update(*args, **kwargs)
-        self._forget()
-
-    def __ior__(self, other: Any) -> Decided:  # type: ignore[override, misc]
-        self.update(other)
-        return self
+    __setitem__, __delitem__, __ior__ = map(_telling, (dict.__setitem__, dict.__delitem__, dict.__ior__))  # type: ignore[assignment, arg-type]
+    clear, pop, popitem, update = map(_telling, (dict.clear, dict.pop, dict.popitem, dict.update))  # type: ignore[assignment, arg-type]
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A copy, and what is pickled, is a dictionary of its own, as that of triton.autotune: whoever keeps it keeps no kernel."""

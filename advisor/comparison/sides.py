@@ -134,9 +134,7 @@ def _other_gpu(base: Path, head: Path) -> tuple[str, ...]:
         return ()
     found = [match_device_name(name) for name in names]
     known = [name if gpu is None else gpu.name for name, gpu in zip(names, found, strict=True)]
-    if known[0] == known[1]:
-        return ()
-    if found[1] is None:  # nothing is predicted, which a note says
+    if known[0] == known[1] or found[1] is None:  # where the head's is not known, nothing is predicted, which a note says
         return ()
     return (f"{base.name} is for {known[0]} and {head.name} for {known[1]}: both are compared as if they ran on {known[1]}",)
 

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Sequence
 from dataclasses import replace
 
+from advisor.python_source.bindings import is_none
 from advisor.python_source.imports import HANDED_ON, MOST_HANDS, Import
 from advisor.python_source.literals import dotted
 from advisor.python_source.source import SourceFile
@@ -32,7 +33,7 @@ def imported_kernel(source: SourceFile, name: str, depth: int = 0) -> tuple[Sour
         return (source, meant) if meant in source.functions else None
     if depth > MOST_HANDS:
         return None
-    given = [each for each in source.alternatives.get(name, ()) if not (isinstance(each, ast.Constant) and each.value is None)]
+    given = [each for each in source.alternatives.get(name, ()) if not is_none(each)]
     if given:  # besides None, where it cannot be imported
         match given if len(given) == len(source.module_names.statements(name)) == 1 else ():
             case [ast.Name(id=other_name)]:

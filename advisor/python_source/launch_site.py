@@ -19,6 +19,7 @@ from advisor.python_source.bindings import (
     defaults,
     inner_functions,
     is_fixed,
+    is_none,
     own_names,
     required,
 )
@@ -245,7 +246,7 @@ class LaunchSite:
         if not isinstance(node, ast.Compare) or len(node.ops) != 1 or not isinstance(node.ops[0], (ast.Is, ast.IsNot)):
             return False
         asked, none = node.left, node.comparators[0]
-        if not isinstance(asked, ast.Name) or asked.id not in self.required or not (isinstance(none, ast.Constant) and none.value is None):
+        if not isinstance(asked, ast.Name) or asked.id not in self.required or not is_none(none):
             return False
         return not any(isinstance(each, ast.Name) and each.id == asked.id and name in values for name, each in self.passed.items())
 
@@ -389,7 +390,7 @@ class LaunchSite:
             if name not in given and not isinstance(self.asked.get(name), Stride):
                 with contextlib.suppress(NotLiteralError):
                     value = self.evaluate(node, known)
-                    is_number = isinstance(value, (bool, int, float)) or (isinstance(node, ast.Constant) and node.value is None)
+                    is_number = isinstance(value, (bool, int, float)) or is_none(node)
                     found |= {name: value} if is_number else {}
         return found
 

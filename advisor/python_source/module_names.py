@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
-from advisor.python_source.bindings import Graph, arguments, bound_by, changed_by, plainly_given, statements_within
+from advisor.python_source.bindings import Graph, arguments, bound_by, changed_by, is_none, plainly_given, statements_within
 from advisor.python_source.functions import FunctionReader, Place
 from advisor.python_source.imports import HANDED_ON, Import, as_function, assigned_expressions, imports_of, module_level, stars_of
 from advisor.python_source.kernel_forms import launching_calls
@@ -52,13 +52,9 @@ class ModuleNames(Graph):
 
         Left out are those that the file gives another value, but for None: where the module is not installed, nothing is asked of it.
         """
-        found: dict[str, str] = {}
-        for alias, items in self.imports.items():
-            others = self.alternatives.get(alias, ())
-            full = {item.full for item in items}
-            if len(full) == 1 and all(isinstance(each, ast.Constant) and each.value is None for each in others):
-                found[alias] = full.pop()
-        return found
+        full = {alias: {item.full for item in items} for alias, items in self.imports.items()}
+        absent = {alias: all(is_none(each) for each in self.alternatives.get(alias, ())) for alias in full}
+        return {alias: names.pop() for alias, names in full.items() if len(names) == 1 and absent[alias]}
 
     @cached_property
     def triton_roots(self) -> frozenset[str]:
@@ -214,9 +210,9 @@ class ModuleNames(Graph):
     def _step(self, reader: FunctionReader, name: str, statement: ast.stmt, place: Place, value: Any) -> Any:
         if isinstance(statement, (ast.FunctionDef, ast.ClassDef)):
             return statement
-        if isinstance(statement, (ast.Import, ast.ImportFrom)):
-            if isinstance(statement, ast.ImportFrom):
-                return reader.surroundings.outside(reader, name)
+        if isinstance(statement, ast.ImportFrom):
+            return reader.surroundings.outside(reader, name)
+        if isinstance(statement, ast.Import):
             raise NotLiteralError(f"{name} is imported in line {statement.lineno}")
         if isinstance(statement, ast.If):
             return self._fold(reader, name, self._arm(reader, name, statement, place), place, value)

@@ -65,7 +65,7 @@ def test_the_name_of_tritons_file_is_tritons(tmp_path, monkeypatch):
     found = internals.triton_timings_file(kernel, (5,), configs(16, 32))
     assert found is not None and found.name == "kernel.autotune.json"
     timings = foreign.read_foreign(found, foreign.read_json(found))
-    assert [each.us for each in timings] == [1000.0, 1000.0] and timings[0].key == "(5,)" and timings[0].kernel == "kernel"
+    assert [each.row.us for each in timings] == [1000.0, 1000.0] and timings[0].key == "(5,)" and timings[0].kernel == "kernel"
     assert internals.triton_timings_file(kernel, (6,), configs(16, 32)) is None
 
 

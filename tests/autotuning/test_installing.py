@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import subprocess
 import sys
@@ -141,6 +142,15 @@ def test_a_tuner_that_a_forked_child_has_too_is_counted_once(installing, tmp_pat
     assert len(census.read_text().splitlines()) == 4
     words = installing.in_words(installing.read_census(census.read_text().splitlines()))
     assert words.startswith("2 tuners: 2 taken; 1 kernel decided (1 measured), 2 measurements in ")
+
+
+def test_what_a_copy_decides_is_told_of_its_tuner(installing):
+    """unsloth copies its tuners, one for each card."""
+    installing.install()
+    kernel, _ = decorated()
+    copied = copy.copy(kernel)
+    copied[(1,)](Tensor(), 64)
+    assert [(fate.fate, fate.how, fate.measurements) for fate in installing.fates()] == [("taken", "measured", 2)]
 
 
 def test_a_program_without_tuners(capfd):

@@ -187,7 +187,7 @@ def import_path(cache: Cache, path: Path, gpu: str | None) -> Imported:
     if where is None:
         raise UsageError(f"{path}: does not say on which GPU it was measured", None, None, "say which with --gpu NAME")
     origin = "triton" if "configs_timings" in document else "triton-dejavu"
-    count = foreign.add_by_name(cache, timings, gpu_model(where), f"{'Triton' if origin == 'triton' else origin}'s cache")
+    count = foreign.add_by_name(cache, timings, gpu_model(where))
     return Imported(problems=count, timings=len(timings), origin=origin)
 
 

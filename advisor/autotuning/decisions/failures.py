@@ -38,26 +38,23 @@ class LeftOut:
     reason: str
     lasting: bool
     fatal: bool
-    error: Exception | None = None
     took_s: float | None = None
 
 
 def left_out(error: Exception, stage: str) -> LeftOut:
     """The reason that an exception gives for leaving a configuration out; `stage` is compile or launch."""
     reason = shorten(f"{type(error).__name__}: {error}", 300)
-    if isinstance(error, TooSlowError):
-        return LeftOut(state="time", reason=shorten(str(error), 300), lasting=True, fatal=False, error=error, took_s=error.took_s)
-    if isinstance(error, OutputDiffersError):
-        return LeftOut(state="output", reason=shorten(str(error), 300), lasting=True, fatal=False, error=error)
-    if isinstance(error, NeverEndsError):
-        return LeftOut(state="time", reason=shorten(str(error), 300), lasting=True, fatal=True, error=error)
+    if isinstance(error, (TooSlowError, OutputDiffersError, NeverEndsError)):
+        state: State = "output" if isinstance(error, OutputDiffersError) else "time"
+        took_s, fatal = getattr(error, "took_s", None), isinstance(error, NeverEndsError)
+        return LeftOut(state=state, reason=shorten(str(error), 300), lasting=True, fatal=fatal, took_s=took_s)
     failure = classify(error, stage)
     fatal = is_fatal(error, failure)
     if _is_compiler(error):
-        return LeftOut(state="compile", reason=reason, lasting=True, fatal=False, error=error)
+        return LeftOut(state="compile", reason=reason, lasting=True, fatal=False)
     state = _STATES.get(failure.kind, "crash")
     # A lost context is the configuration's doing. Anything else unknown (the GPU's memory was full) may go well next time.
-    return LeftOut(state=state, reason=reason, lasting=fatal or state in ("fit", "output"), fatal=fatal, error=error)
+    return LeftOut(state=state, reason=reason, lasting=fatal or state in ("fit", "output"), fatal=fatal)
 
 
 def _is_compiler(error: BaseException) -> bool:

@@ -8,6 +8,7 @@ elsewhere. triton-dejavu's holds the best configuration per key, as text; kernel
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -30,16 +31,12 @@ _DEJAVU_TRITON = re.compile(r"[/\\]triton_([^/\\]+)[/\\]")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForeignTiming:
-    """One timing of another tuner; `us` None: it was found best, and its latency is not known."""
+    """One timing of another tuner, and whether it was found best: then its latency need not be known."""
 
     kernel: str
     key: str
     gpu: str | None
-    config: str  # identity
-    us: float | None
-    low_us: float | None = None
-    high_us: float | None = None
-    failed: bool = False
+    row: Row
     best: bool = False
 
 
@@ -77,26 +74,15 @@ def read_foreign(path: Path, document: Any) -> list[ForeignTiming]:
 def _triton(path: Path, document: Mapping[str, Any]) -> Iterator[ForeignTiming]:
     kernel = path.name.removesuffix(".json").removesuffix(".autotune")
     key = str(_tuples(document.get("key") or ()))
-    found = []
+    rows = []
     for config, timing in document["configs_timings"]:
         values = timing if isinstance(timing, list) else [timing] * 3
-        median, low, high = (1e3 * float(v) for v in (values + values[-1:] * 2)[:3])
-        found.append((_identity(config["kwargs"], config), median, low, high))
-    finite = [each for each in found if each[1] == each[1] and each[1] != float("inf")]
-    best = min(finite, key=lambda each: each[1])[0] if finite else None
-    for name, median, low, high in found:
-        ok = (name, median, low, high) in finite
-        yield ForeignTiming(
-            kernel=kernel,
-            key=key,
-            gpu=None,
-            config=name,
-            us=median if ok else None,
-            low_us=low if ok else None,
-            high_us=high if ok else None,
-            failed=not ok,
-            best=name == best,
-        )
+        us, low, high = (1e3 * float(each) for each in (values + values[-1:] * 2)[:3])
+        row = Row(_identity(config["kwargs"], config), "crash", reason="imported from Triton's cache")
+        rows.append(row._replace(state="measured", us=us, low_us=low, high_us=high) if math.isfinite(us) else row)
+    best = min((row for row in rows if row.us is not None), key=lambda row: row.us or 0.0, default=None)
+    for row in rows:
+        yield ForeignTiming(kernel=kernel, key=key, gpu=None, row=row, best=row is best)
 
 
 def _dejavu(path: Path, document: Mapping[str, Any]) -> Iterator[ForeignTiming]:
@@ -115,17 +101,10 @@ def _dejavu(path: Path, document: Mapping[str, Any]) -> Iterator[ForeignTiming]:
         timing = timings.get(key)
         values = timing.get("values", []) if isinstance(timing, Mapping) else timing if isinstance(timing, list) else [timing]
         microseconds: list[float | None] = [1e3 * float(v) for v in values if isinstance(v, (int, float))]
-        microseconds = microseconds or [None]
-        yield ForeignTiming(
-            kernel=kernel,
-            key=str(key),
-            gpu=gpu,
-            config=_identity(kwargs, options),
-            us=microseconds[0],
-            low_us=microseconds[1] if len(microseconds) > 1 else None,
-            high_us=microseconds[2] if len(microseconds) > 2 else None,
-            best=True,
-        )
+        us, low, high = [*microseconds, None, None, None][:3]
+        state = "not-measured" if us is None else "measured"
+        row = Row(_identity(kwargs, options), state, us, low, high, reason="imported from triton-dejavu's cache")
+        yield ForeignTiming(kernel=kernel, key=str(key), gpu=gpu, row=row, best=True)
 
 
 def dejavu_files(storage: Path, kernel: str) -> list[Path]:
@@ -147,37 +126,16 @@ def by_name(kernel: str, gpu: str, key: str) -> ProblemKey:
     return ProblemKey(kernel=kernel, source=BY_NAME, triton="", gpu=gpu, key=key)
 
 
-def rows_of(timings: list[ForeignTiming], origin: str) -> list[Row]:
-    """Rows of ours."""
-    rows = []
-    for timing in timings:
-        state = "measured" if timing.us is not None else "crash" if timing.failed else "not-measured"
-        rows.append(
-            Row(
-                config=timing.config,
-                state=state,
-                us=timing.us,
-                low_us=timing.low_us,
-                high_us=timing.high_us,
-                reason=f"imported from {origin}",
-            )
-        )
-    return rows
-
-
-def add_by_name(cache: Cache, timings: list[ForeignTiming], gpu: str, origin: str) -> int:
+def add_by_name(cache: Cache, timings: list[ForeignTiming], gpu: str) -> int:
     """Keeps timings of kernels known by name; how many problems they belong to."""
-    problems: dict[str, list[ForeignTiming]] = {}
-    keys: dict[str, ProblemKey] = {}
+    problems: dict[ProblemKey, list[ForeignTiming]] = {}
     for timing in timings:
-        key = by_name(timing.kernel, gpu, timing.key)
-        keys[key.id] = key
-        problems.setdefault(key.id, []).append(timing)
-    for name, members in problems.items():
-        cache.add_problem(keys[name])
-        cache.record_all(name, rows_of(members, origin))
+        problems.setdefault(by_name(timing.kernel, gpu, timing.key), []).append(timing)
+    for key, members in problems.items():
+        cache.add_problem(key)
+        cache.record_all(key.id, [member.row for member in members])
         for best in (member for member in members if member.best):
-            cache.decide(name, "", best.config, "imported")
+            cache.decide(key.id, "", best.row.config, "imported")
     return len(problems)
 
 
