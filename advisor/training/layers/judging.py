@@ -72,14 +72,14 @@ def judge(
         gone = [part for part in gone if len(part)]
         name = f"no {'SGLang' if sglang else 'vLLM'} 0.{version // 100 if not sglang else f'5.{version % 100}'}"
         progress(f"layers: {name}")
-        out[f"layers: {name}"] = _figures(gone, [_of_others(kept, part, constants, STEPS)[1] for part in gone])
+        out[f"layers: {name}"] = _figures(gone, [error for _, error in _of_others(kept, gone, constants, STEPS)])
     for part in parts if "gpu" in leave_out else ():
         name = part.launch.gpu.name
         others = [other for other in parts if other is not part]
         if not others or (gpus is not None and name not in gpus):
             continue
         progress(f"layers: no {name}")
-        told, error = _of_others(others, part, fit_time([_alone(other) for other in others], steps=TIME_STEPS), 0)
+        ((told, error),) = _of_others(others, [part], fit_time([_alone(other) for other in others], steps=TIME_STEPS), 0)
         out[f"layers: no {name}"] = _figures([part], [error])
         out |= {f"layers: no {name}, {count} rows given": _given(part, told, error, count) for count in given}
     return out
@@ -89,11 +89,11 @@ def _alone(part: Measured) -> Measured:
     return part.take(np.flatnonzero(part.launch.layers.ranks == 1))
 
 
-def _of_others(others: Sequence[Measured], part: Measured, constants: Array, steps: int) -> tuple[Array, Array]:
-    """Features, and log(predicted / measured) of some rows by a model of others, whose network takes so many steps."""
-    x, y = table(others, constants)
-    told, truth = table([part], constants)
-    return told, corrected(x, y, ROUNDS, steps)(told) - truth
+def _of_others(others: Sequence[Measured], parts: Sequence[Measured], constants: Array, steps: int) -> list[tuple[Array, Array]]:
+    """By part: features, and log(predicted / measured), by a model of others, whose network takes so many steps."""
+    correction = corrected(*table(others, constants), ROUNDS, steps)
+    found = [table([part], constants) for part in parts]
+    return [(told, correction(told) - truth) for told, truth in found]
 
 
 def _given(part: Measured, told: Array, error: Array, count: int) -> dict[str, Any]:
