@@ -1,74 +1,33 @@
-"""Figures of a launch beside its latencies: every pipeline, the occupancy, the figures of the GPU."""
+"""Figures of a launch beside its latencies: every pipeline, the occupancy, the figures of the GPU, a note on what a warm L2 lowers."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import fields
 
 import numpy as np
 
 from advisor import pipelines
+from advisor.compiled.pipeline_times import pipeline_times
 from advisor.gpus.hardware import GpuSpec
 from advisor.pipelines import Analysis
-from advisor.pipelines.bound import least_amounts, least_launch_us, share_of_least, throughput_per_us
+from advisor.pipelines.bound import least_amounts, least_launch_us
 from advisor.pipelines.occupancy import held_registers
-from advisor.result.schema import PIPELINE_UNITS, PIPELINES, Occupancy, PipelineTime, SourcedFigure
+from advisor.result.schema import LaunchReport, Occupancy, PipelineTime, SourcedFigure
 
 
-def pipeline_times(analysis: Analysis, gpu: GpuSpec) -> tuple[PipelineTime, ...]:
-    """Demand of the configuration and least work of the problem on every pipeline, and microseconds of each at full throughput."""
-    rates = throughput_per_us(gpu, analysis.demand.tensor_dtype)
-    totals, busiest = analysis.demand.totals(), analysis.demand.busiest_sm(gpu.num_sms)
+def times_of(analysis: Analysis, gpu: GpuSpec) -> tuple[PipelineTime, ...]:
+    """The pipelines of a launch in closed form: of the busiest SM where every SM has its own, with all modelled traffic."""
+
+    def time_us(name: str, rate: float, demand: float, busiest: float | None) -> float:
+        if not rate:
+            return 0.0
+        if busiest is None:  # the L2 takes longer where another cache behind it has to deliver
+            return max(demand / rate, float(analysis.bound.times_us["l2"].flat[0]) if name == "l2" else 0.0)
+        return busiest / (rate / gpu.num_sms * (float(analysis.demand.tensor_rate.flat[0]) if name == "tensor" else 1.0))
+
     least = least_amounts(analysis.work, gpu, analysis.problem.cache)
-    out = []
-    for name in PIPELINES:
-        if name == "launch":
-            launch = least_launch_us(gpu)
-            out.append(
-                PipelineTime(
-                    pipeline=name,
-                    unit="launch",
-                    demand=1.0,
-                    problem_demand=1.0,
-                    busiest_sm_demand=None,
-                    throughput_per_s=0.0,
-                    time_us=launch,
-                    problem_time_us=launch,
-                )
-            )
-            continue
-        demand, of_problem = float(totals[name].flat[0]), float(least[name].flat[0])
-        share = share_of_least(name, of_problem, demand)
-        out.append(
-            PipelineTime(
-                pipeline=name,
-                unit=PIPELINE_UNITS[name],
-                demand=demand,
-                problem_demand=of_problem * share,
-                busiest_sm_demand=float(busiest[name].flat[0]) if name in busiest else None,
-                throughput_per_s=rates[name] * 1e6,
-                time_us=_configuration_time(name, analysis, totals, busiest, rates, gpu),
-                problem_time_us=float(analysis.bound.times_us[name].flat[0]) * share,
-            )
-        )
-    return tuple(out)
-
-
-def _configuration_time(
-    name: str,
-    analysis: Analysis,
-    totals: Mapping[str, pipelines.Array],
-    busiest: Mapping[str, pipelines.Array],
-    rates: Mapping[str, float],
-    gpu: GpuSpec,
-) -> float:
-    """Time of one pipeline at its full throughput: of the busiest SM where every SM has its own, with all modelled traffic."""
-    if not rates[name]:
-        return 0.0
-    if name not in busiest:  # the L2 takes longer where another cache behind it has to deliver
-        return max(float(totals[name].flat[0]) / rates[name], float(analysis.bound.times_us["l2"].flat[0]) if name == "l2" else 0.0)
-    rate = rates[name] / gpu.num_sms * (float(analysis.demand.tensor_rate.flat[0]) if name == "tensor" else 1.0)
-    return float(busiest[name].flat[0]) / rate
+    return pipeline_times(analysis.demand, least, analysis.bound, gpu, least_launch_us(gpu), time_us)
 
 
 def occupancy(analysis: Analysis, gpu: GpuSpec) -> Occupancy:
@@ -106,3 +65,25 @@ def gpu_figures(gpu: GpuSpec) -> tuple[SourcedFigure, ...]:
         values = {f"{field.name}.{key}": v for key, v in value.items()} if isinstance(value, dict) else {field.name: value}
         out += [SourcedFigure(name=name, value=v, source=source) for name, v in values.items()]
     return tuple(out)
+
+
+TOLD_FROM = 1.25
+"""A launch counts where its least bytes would take this many times its bound, came all of them from DRAM."""
+
+
+def warm_cache(launches: Sequence[LaunchReport]) -> tuple[str, ...]:
+    """A sentence, where the bounds of launches count on operands that the L2 still holds of an earlier run; else none."""
+    count = sum(report.problem.cache == "warm" and _from_dram_us(report) >= TOLD_FROM * report.bound.us for report in launches)
+    if not count:
+        return ()
+    whose = "this launch" if len(launches) == 1 else f"{count} of the {len(launches)} launches"
+    held = f"it holds operands of {whose} that come from DRAM where other kernels run between"
+    return (f"The L2 is taken as warm, as in a benchmark: {held} (give --cache cold).",)
+
+
+def _from_dram_us(report: LaunchReport) -> float:
+    """The least bytes that pass through the L2, at the bandwidth of DRAM, in microseconds; 0 where one of them is not known."""
+    parts = {part.pipeline: part for part in report.pipelines}
+    if "l2" not in parts or "dram" not in parts or not parts["dram"].throughput_per_s:
+        return 0.0
+    return 1e6 * parts["l2"].problem_demand / parts["dram"].throughput_per_s

@@ -9,7 +9,7 @@ from typing import cast
 
 import numpy as np
 
-from advisor.advising.drafts import Measured
+from advisor.advising.choice import Measured
 from advisor.advising.targets import GEMM_OF_LAYER, PlannedLaunch, Target
 from advisor.diagnosis.rule import microseconds
 from advisor.learned.base import Predictor
@@ -19,8 +19,8 @@ from advisor.steps import layer_model
 from advisor.steps.latency import Cost, costs_of_layers
 from advisor.steps.layer_model import LayerModel
 from advisor.steps.moe_layer import BF16, FP8, FP8_BLOCK, Layers, without_gate
-from advisor.system.counting import several
-from advisor.tables.defaults import FIELDS
+from advisor.system.errors import several
+from advisor.tables.entries import FIELDS
 
 
 def layer_id(tokens: int) -> str:

@@ -7,9 +7,9 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from advisor.compiled.demand.undecided import ARGUMENT, guessed_places
+from advisor.compiled.demand.likely_places import ARGUMENT, guessed_places
 from advisor.compiled.guesses.parameter_guesses import BLOCK_NAMES
-from advisor.compiled.ir.contents import not_given, what_holds
+from advisor.compiled.ir.execution import not_given, what_holds
 from advisor.compiled.launches.launch import Inspection
 from advisor.result.schema import Action
 

@@ -6,47 +6,35 @@ import math
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from advisor import __version__
 from advisor.advising.choice import NEAR_BEST
 from advisor.advising.exports import triton_config
-from advisor.advising.launch_facts import gpu_figures
-from advisor.advising.measured.recorded import timed
-from advisor.advising.missing_options import Lacking, is_tuned, missing_options, options_besides, say_contents, say_missing
+from advisor.advising.launch_facts import gpu_figures, warm_cache
+from advisor.advising.looked import Looked
+from advisor.advising.measured.profiles import timed
+from advisor.advising.missing_options import is_tuned
 from advisor.advising.trials import DOUBT, LEAST_S, OTHER_WORK, Regrid, Trials
 from advisor.advising.verdict import verdict
-from advisor.advising.warm_cache import warm_cache
 from advisor.compiled.analysis import PROBLEM_NOTE, KernelAnalysis
 from advisor.compiled.compiler.pool import Pool
 from advisor.compiled.demand.counted import Counted
-from advisor.compiled.demand.undecided import guessed_places, guessed_trips, in_words
 from advisor.compiled.launch_report import (
     KernelTarget,
-    Unreadable,
     analyse_targets,
     fitting,
-    launch_report,
     targets_from,
     targets_recorded,
     until_sized,
 )
 from advisor.compiled.launches.launch_options import LaunchOptions
 from advisor.compiled.launches.records import heaviest, record_target
-from advisor.compiled.launches.triton_cache import UNRECORDED, staleness
-from advisor.compiled.source_lines import source_texts
 from advisor.diagnosis import WORTH_CHANGING, actions
 from advisor.diagnosis.actions import MOST
-from advisor.diagnosis.compiled_rules import COMPILED_RULES, check_compiled
-from advisor.diagnosis.gap import NOTES
-from advisor.gpus.fingerprint import offline
-from advisor.gpus.hardware import GpuSpec, match_device_name
-from advisor.learned.analytical import SPREAD
+from advisor.gpus.hardware import GpuSpec, offline
 from advisor.learned.caveats import exact_products, held_by_power, unmeasured_vendor
-from advisor.python_source.source import SourceFile
 from advisor.result.schema import (
-    UNCERTAIN,
-    Action,
     Configuration,
     Finding,
     Latency,
@@ -55,7 +43,6 @@ from advisor.result.schema import (
     Result,
     SearchReport,
     SearchTrial,
-    SourceText,
 )
 from advisor.rows.launches import is_launch_record, read_launches
 from advisor.system.errors import InputError, shorten
@@ -98,7 +85,7 @@ def advise_compiled(
     targets, elsewhere = fitting(targets_recorded(heavy, gpu) if heavy else targets_from(text, asked, gpu), gpu)
     # Records and caches hold what there is to know, and a file of TorchInductor's says its sizes itself.
     written = all(each.cached is None and each.launch.source.kernel(each.launch.kernel).inductor is None for each in targets)
-    looked = _Looked(warnings=[elsewhere] if elsewhere else [], takes_options=written and not is_launch_record(text))
+    looked = Looked(warnings=[elsewhere] if elsewhere else [], takes_options=written and not is_launch_record(text))
     if is_launch_record(text):
         looked.warnings += dict.fromkeys(read_launches(text).problems)  # what it lacks, each once
         if measured is not None:
@@ -155,117 +142,8 @@ def advise_compiled(
     )
 
 
-@dataclass(slots=True)
-class _Looked:
-    """Reports and findings of every target, by its id; `takes_options`: whether options can add to them, as for a kernel in a file."""
-
-    targets: dict[str, KernelTarget] = field(default_factory=dict)
-    reports: dict[str, LaunchReport] = field(default_factory=dict)
-    failed: dict[str, str] = field(default_factory=dict)
-    sources: dict[SourceText, None] = field(default_factory=dict)
-    unknowns: dict[str, list[str]] = field(default_factory=dict)
-    missing: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    besides: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    guessed: dict[str, str] = field(default_factory=dict)  # in words, as `in_words` has them
-    deciding: dict[str, frozenset[str]] = field(default_factory=dict)
-    takes_options: bool = True
-    warnings: list[str] = field(default_factory=list)
-    stopped: dict[str, str] = field(default_factory=dict)  # by space that was made by trying, why that ended
-
-    @property
-    def kernels(self) -> dict[str, SourceFile]:
-        """The kernels by name."""
-        return {target.launch.kernel: target.launch.source for target in self.targets.values()}
-
-    def count(self, report: LaunchReport) -> int:
-        """Configurations that are known of a launch, itself included."""
-        space = self.targets[report.id].space
-        return 1 if space is None else sum(target.space == space for target in self.targets.values())
-
-    def take(self, target: KernelTarget, found: KernelAnalysis | Unreadable, gpu: GpuSpec, *, tried: bool = False) -> None:
-        """Keep one target's outcome; one that was only `tried` may fail without a word."""
-        self.targets[target.id] = target
-        if isinstance(found, Unreadable):
-            self.failed[target.id] = found.reason
-            self.warnings += [] if tried else [f"{found.id}: {found.reason}"]
-            return
-        report = self.reports[target.id] = compiled_report(target, found, gpu)
-        self.sources |= dict.fromkeys(source_texts(found.inspection, report.source_lines))
-        self.unknowns[target.id] = _assumptions(target, found)
-        trips = " (one trip of each loop that it decides)" if guessed_trips(found.inspection.demand) else ""
-        self.guessed[target.id] = f"{in_words(found.guessed)}{trips}" if found.guessed else ""
-        self.deciding[target.id] = found.guessed
-        if any(part.cause == UNCERTAIN for part in found.gap_parts):  # then a distance is told, but to work that hangs on data
-            self.deciding[target.id] |= {*found.inspection.demand.unknown, *guessed_places(found.inspection.demand)}
-        self.missing[target.id] = missing_options(found.inspection) if self.takes_options else ()
-        self.besides[target.launch.kernel] = options_besides(found.inspection)
-        if target.cached is not None and (stale := staleness(target.cached, target.launch)):
-            self.warnings.append(stale)
-
-    def say_left(self, rest: Sequence[KernelTarget]) -> None:
-        """Say of which kernels configurations were left for when their sizes are known."""
-        for target in self.targets.values():
-            left = sum(each.space == target.space and each.id not in self.targets for each in rest)
-            if left and target.id in self.reports:
-                counted = f"one configuration is shown, and {left} more {'is' if left == 1 else 'are'} compiled"
-                self.unknowns[target.id].append(f"{self.reports[target.id].kernel}: {counted} once its grid is known, to be compared with.")
-
-    def missing_first(self, unsized: tuple[str, ...], shown: Sequence[LaunchReport], text: str, command: str) -> tuple[Action, ...]:
-        """The first action: give what launches without a grid lack, or else any that are shown, of the target `text`."""
-        ids = unsized or tuple(report.id for report in shown if self.missing[report.id])
-        options: dict[str, dict[str, None]] = defaultdict(dict)
-        for name in ids:
-            options[self.targets[name].launch.kernel] |= dict.fromkeys(self.missing[name])
-        kernels = self.kernels
-        names = {name: frozenset(p.name for p in kernels[name].kernel(name).parameters) for name in options}
-        lacking = [
-            Lacking(kernel=name, options=tuple(each), besides=self.besides[name], parameters=names[name])
-            for name, each in options.items()
-            if each
-        ]
-        return say_missing(lacking, ids, text, command, sized=not unsized, alone=len(kernels) == 1)
-
-    def contents_first(self, unsized: tuple[str, ...], shown: Sequence[LaunchReport], text: str) -> tuple[Action, ...]:
-        """To give what tensors hold, where a considerable part of the work hangs on it; of one program that is beside the point."""
-        deciding: dict[str, dict[str, frozenset[str]]] = defaultdict(dict)
-        for report in shown:
-            if self.deciding[report.id] and not unsized:
-                deciding[report.kernel][report.id] = self.deciding[report.id]
-        recorded = is_launch_record(text)
-        return say_contents(deciding, recorded=recorded, alone=len(self.kernels) == 1) if recorded or self.takes_options else ()
-
-
-def compiled_report(target: KernelTarget, analysis: KernelAnalysis, gpu: GpuSpec) -> LaunchReport:
-    findings = check_compiled(analysis.inspection, analysis.facts, gpu, analysis)
-    fired = {finding.rule for finding in findings}
-    passed = tuple(rule.id for rule in COMPILED_RULES if rule.id not in fired)
-    elsewhere = target.device is not None and (match_device_name(target.device) or gpu).name != gpu.name
-    analysis = replace(
-        analysis,
-        predicted=_with_interval(analysis),
-        gap_parts=tuple(replace(part, note=part.note or NOTES.get(part.cause, "")) for part in analysis.gap_parts),
-    )
-    # A time recorded on another GPU says nothing of this one.
-    return launch_report(replace(target, measured_us=None) if elsewhere else target, analysis, findings, passed)
-
-
-def _with_interval(analysis: KernelAnalysis) -> Latency | None:
-    """The interval that was fitted, or else that of the analytical model, as launches in closed form have it; as wide as the doubt where
-    accesses go, and never below the bound."""
-    predicted = analysis.predicted
-    if predicted is None:
-        return None
-    low, high = predicted.us * math.exp(-SPREAD), predicted.us * math.exp(SPREAD)  # SPREAD is that of the 80 % interval
-    if predicted.low_us is not None and predicted.high_us is not None:
-        low, high = predicted.low_us, predicted.high_us
-    least_us, most_us = analysis.doubt_us or (predicted.us, predicted.us)
-    low, high = low * min(least_us / predicted.us, 1.0), high * max(most_us / predicted.us, 1.0)
-    low = max(low, min(analysis.config_bound.us, predicted.us))
-    return replace(predicted, low_us=low, high_us=high, coverage=0.8)
-
-
 def _try(
-    looked: _Looked,
+    looked: Looked,
     gpu: GpuSpec,
     cache: str,
     counted: Counted,
@@ -300,29 +178,7 @@ def _try(
                     looked.unknowns[target.id], looked.missing[target.id] = looked.unknowns[report.id], looked.missing[report.id]
 
 
-MOST_ASSUMPTIONS = 12
-"""Of one launch; `advisor inspect` shows all."""
-
-
-def _assumptions(target: KernelTarget, analysis: KernelAnalysis) -> list[str]:
-    """Sentences on what of a launch is unknown or assumed, each with the kernel's name."""
-    if target.cached is not None:
-        return [UNRECORDED]
-    name = analysis.inspection.compiled.name
-    found = [text for text in analysis.inspection.assumptions if not text.startswith("Assumed the first configuration of @triton.autotune")]
-    if not found:
-        return []
-    if target.launch.grid is None and not target.launch.assumed:
-        guessed = f"{name}: its arguments and grid are guessed from the source (--arg, --constexpr, --signature and --grid say them)."
-        return [guessed, *(f"{name}: {text[0].lower()}{text[1:]}" for text in target.launch.notes)]
-    taken = [text.removeprefix("Assumed ").removesuffix(".") for text in found if text.startswith("Assumed ")]
-    # Of one program, counted to show something, what is not known is beside the point: what is missing is said as the first thing to do.
-    untold = ("Assumed ", "Not known: ") if target.launch.grid is None else ("Assumed ",)
-    rest = [f"{name}: {text[0].lower()}{text[1:]}" for text in found if not text.startswith(untold)]
-    return [*([f"{name}: assumed {'; '.join(taken)}."] if taken else []), *rest[:MOST_ASSUMPTIONS]]
-
-
-def _rated(looked: _Looked) -> tuple[tuple[LaunchReport, ...], tuple[SearchReport, ...]]:
+def _rated(looked: Looked) -> tuple[tuple[LaunchReport, ...], tuple[SearchReport, ...]]:
     """The launches to show with the ceilings that are known, and a search for every space that was looked through.
 
     A space (the list of `@triton.autotune`, those given, the file's own) stands for one launch: the one that runs untuned, or else the
@@ -431,7 +287,7 @@ def _of_one_grid(group: Sequence[LaunchReport], targets: Mapping[str, KernelTarg
     return list(parts.values())
 
 
-def _search(main: LaunchReport, space: str, looked: _Looked) -> SearchReport:
+def _search(main: LaunchReport, space: str, looked: Looked) -> SearchReport:
     """Every configuration of a space as a trial: what is predicted of it, or why it cannot run."""
     trials = []
     failures: dict[str, int] = {}

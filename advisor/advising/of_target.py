@@ -9,19 +9,16 @@ from dataclasses import replace
 import numpy as np
 
 from advisor import __version__
-from advisor.advising.choice import Choice, choose, predicted_latency
-from advisor.advising.doubtful_ceiling import ceiling_doubts
-from advisor.advising.drafts import Draft, Measured, draft_of, probability
+from advisor.advising.choice import Choice, Draft, Measured, choose, draft_of, predicted_latency, probability
 from advisor.advising.exports import recommended_exports, triton_config
-from advisor.advising.launch_facts import gpu_figures, occupancy, pipeline_times
+from advisor.advising.launch_facts import gpu_figures, occupancy, times_of, warm_cache
 from advisor.advising.layers import layer_reports, slower_as_a_layer, weighed
-from advisor.advising.measured_choice import as_measured, fastest_measured
+from advisor.advising.measured_choice import as_measured, ceiling_doubts, fastest_measured
 from advisor.advising.targets import PlannedLaunch, Target
 from advisor.advising.verdict import verdict
-from advisor.advising.warm_cache import warm_cache
 from advisor.diagnosis import UNDIAGNOSED, WORTH_CHANGING, Change, Pricing, Sharing, actions, context, diagnose, now_us, table_findings
 from advisor.diagnosis.rule import microseconds
-from advisor.gpus.fingerprint import offline
+from advisor.gpus.hardware import offline
 from advisor.learned.base import ANALYTICAL, EXTRAPOLATED, Prediction, Predictor
 from advisor.learned.caveats import exact_products, held_by_power, unmeasured_vendor
 from advisor.learned.tunable_ceiling import tunable_ceiling
@@ -29,8 +26,8 @@ from advisor.pipelines import problem_batch
 from advisor.result.schema import Configuration, Finding, Latency, LaunchReport, Recommendation, Result, nearest_to_peak
 from advisor.system.errors import NothingMatchedError
 from advisor.tables.audit import audit_table
-from advisor.tables.down_tables import SHARED
 from advisor.tables.tables import entry_of
+from advisor.tables.tuned_table import SHARED
 
 
 def advise_target(
@@ -208,7 +205,7 @@ def _report(
     diagnosing: bool,
 ) -> LaunchReport:
     launch, analysis, measured, gpu = draft.launch, draft.analysis, draft.measured, target.gpu
-    times = pipeline_times(analysis, gpu)
+    times = times_of(analysis, gpu)
     predicted = predicted_latency(draft.predicted, predictor) if np.isfinite(draft.predicted_us) else None
     ceiling, ceiling_configuration = predicted_latency(least, predictor), choice.ceilings[launch.id][1]
     for configuration, latency in ([(draft.current, measured.latency)] if measured is not None else []) + draft.reached:
@@ -237,7 +234,6 @@ def _report(
                 measured_origin=measured.latency.origin if measured else "measured",
                 entry=launch.entry,
                 entry_m=launch.entry_key,
-                stack=target.stack,
                 pricing=pricing,
                 ranked=ranked,
                 refused=draft.refused,

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from advisor.advising.targets import Request, routing_given
-from advisor.advising.targets.kinds import cached_gpu, is_code
+from advisor.advising.targets.resolve import cached_gpu, is_code
 from advisor.gpus.hardware import load_gpu
 from advisor.result.schema import LAUNCH_OPTIONS, Result
 from advisor.system.errors import UsageError

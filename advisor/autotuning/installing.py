@@ -22,7 +22,7 @@ import triton
 from triton.runtime import autotuner
 
 from advisor.autotuning.tuner import Tuner
-from advisor.system.counting import several
+from advisor.system.errors import several
 
 CENSUS = "ADVISOR_AUTOTUNE_CENSUS"
 """Environment variable: the file to which every process appends what became of its tuners, a JSON object a line."""

@@ -168,7 +168,7 @@ def _measured(family: str, ops: tuple[str, ...], sizes: dict[str, int], types: d
 def _under_family_names(values: dict[str, Any], family: str) -> MetaParameters | None:
     """A kernel's own configuration as kernels of the family take it; None where it lacks a block size that they need."""
     from advisor.pipelines.space import SPACES
-    from advisor.rows.parameter_names import family_names, needed_parameters
+    from advisor.rows.columns import family_names, needed_parameters
 
     names = family_names(values, family)
     found = {names[name]: value for name, value in values.items()}

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from advisor.autotuning import triton_configs
 from advisor.autotuning.recognise import Recognised
 from advisor.result.schema import Configuration
-from advisor.rows.parameter_names import family_names, needed_parameters
+from advisor.rows.columns import family_names, needed_parameters
 from advisor.system.errors import AdvisorError
 from advisor.tables.launchability import refused_dtype
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from advisor import pipelines
 from advisor.advising import advise_target
-from advisor.advising.drafts import Measured
+from advisor.advising.choice import Measured
 from advisor.advising.exports import triton_config
 from advisor.advising.targets import PlannedLaunch, Target
 from advisor.autotuning.decisions.exchange import Entry
@@ -29,7 +29,7 @@ from advisor.learned.base import Predictor
 from advisor.pipelines import ConfigurationBatch, configuration_batch, problem_batch
 from advisor.pipelines.space import SPACES, combinations, sound_depths
 from advisor.result.schema import FAMILIES, Configuration, Latency, LaunchReport, Origin, Problem, Recommendation, TunedProblem, TunedTiming
-from advisor.rows.parameter_names import family_names, needed_parameters
+from advisor.rows.columns import family_names, needed_parameters
 from advisor.system.errors import AdvisorError
 from advisor.tables.names import SIZE_LIMIT
 

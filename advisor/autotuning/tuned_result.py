@@ -19,7 +19,7 @@ from advisor.diagnosis import actions
 from advisor.gpus.hardware import GpuSpec
 from advisor.learned.base import Predictor
 from advisor.result.schema import Export, Fingerprint, LaunchReport, Result, TunedProblem, Verdict
-from advisor.rows.parameter_names import missing_parameters
+from advisor.rows.columns import missing_parameters
 from advisor.system.errors import AdvisorError, NothingMatchedError
 
 LAUNCH_LIMIT = 256

@@ -12,7 +12,7 @@ import os
 import stat
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -156,8 +156,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     _be_plain_on_an_unnamed_terminal()
     try:
         if argv is None and sys.argv[1:2] == ["complete"] and "COMP_LINE" in os.environ:
-            from advisor.cli.completion import completions
-
             print("\n".join(completions(os.environ["COMP_LINE"][: int(os.environ.get("COMP_POINT", "100000"))])))
             return 0
         return _run(list(sys.argv[1:] if argv is None else argv))
@@ -288,3 +286,51 @@ def _silence_stdout() -> None:
 def _fail(message: str, code: int) -> int:
     print(f"advisor: error: {printable(' '.join(message.split()))}", file=sys.stderr)
     return code
+
+
+NAMED_VALUES = {"--gpu": "gpus", "--model": "models"}
+"""Options whose values have names."""
+
+
+def completions(line: str) -> list[str]:
+    """What the last word of a command line may become: the shell completes with it, without a package of its own.
+
+    `complete -o default -C 'advisor complete' advisor` (zsh: after `bashcompinit`) has the shell run that command with the line in
+    COMP_LINE and take what it prints for the candidates (bash's manual, "Programmable Completion"); where nothing is printed it completes
+    file names.
+    """
+    words = line.split()
+    last = "" if line[-1:].isspace() else words.pop() if words else ""
+    if len(words) <= 1:
+        return _starting(COMMANDS, last)
+    command, before = words[1], words[-1]
+    if command not in COMMANDS:
+        return []
+    parser = build_parser(command)
+    (commands,) = (each for each in parser._actions if isinstance(each, argparse._SubParsersAction))
+    known = commands.choices[command]._option_string_actions
+    if last.startswith("-"):
+        return _starting(known, last)
+    if before in NAMED_VALUES:
+        return _starting(_names(NAMED_VALUES[before]), last)
+    if before in known and known[before].choices:
+        return _starting(map(str, known[before].choices or ()), last)
+    return _starting(_names("targets"), last) if command in ("advise", "tune", "measure", "inspect") else []
+
+
+def _names(what: str) -> Iterable[str]:
+    if what == "gpus":
+        from advisor.gpus.hardware import list_gpus
+
+        return (gpu.name.replace(" ", "-") for gpu in list_gpus())
+    if what == "models":
+        from advisor.tables.models import MODELS
+
+        return (model.name for model in MODELS)
+    from advisor.system.resources import folder
+
+    return ("fused_moe", *(file.stem for file in folder("triton_kernels").glob("*.py")))
+
+
+def _starting(names: Iterable[str], start: str) -> list[str]:
+    return sorted({name for name in names if name.lower().startswith(start.lower())})

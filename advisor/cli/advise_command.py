@@ -23,26 +23,23 @@ examples:
 from __future__ import annotations
 
 import argparse
-import contextlib
-import json
-import os
 import re
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
-from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from advisor.cli import options
+from advisor.cli.advise_folder import folder_of_tables
 from advisor.cli.advise_reports import (
     SIDE_BY_SIDE,
+    advised,
+    exported,
+    refuse_kernel_options,
     report_folders,
+    request_of,
     show_commands,
-    show_overview,
     show_side_by_side,
     shown,
     tell_of_others,
@@ -50,19 +47,13 @@ from advisor.cli.advise_reports import (
 )
 from advisor.cli.options import add_kernel_arguments, given_for_a_kernel, launch_options
 from advisor.gpus.hardware import load_gpu, match_device_name
-from advisor.system.errors import AdvisorError, NothingMatchedError, UsageError, printable
+from advisor.system.errors import NothingMatchedError, UsageError
 from advisor.system.progress import progress_bar
-from advisor.system.worker_processes import end_with_parent, hear_interrupts, starting_workers
 
 if TYPE_CHECKING:
-    from advisor.advising.drafts import Measured
     from advisor.advising.targets import Request, Target
-    from advisor.learned.base import Predictor
-    from advisor.rendering.overview import Row
     from advisor.result.schema import Result
 
-TABLES_PER_WORKER = 8
-"""Tables from which on another process is worth the second that it takes to start."""
 
 HELP = "how fast a launch could be, what holds it back, what to change"
 
@@ -156,8 +147,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _documents(arguments: argparse.Namespace) -> list[str]:
     """Advise for one model, or none, and every GPU; the JSON documents, where they are asked for."""
-    from advisor.advising.targets.kinds import is_triton_cache
-    from advisor.advising.targets.resolve import is_folder
+    from advisor.advising.targets.resolve import is_folder, is_triton_cache
     from advisor.autotuning.decisions.exchange import cache_file
     from advisor.steps.trace import is_trace
 
@@ -168,7 +158,7 @@ def _documents(arguments: argparse.Namespace) -> list[str]:
     elif is_trace(arguments.target):
         documents = [_traced(arguments)]
     elif is_folder(Path(arguments.target)) and not is_triton_cache(arguments.target):
-        documents = _folder_of_tables(arguments)
+        documents = folder_of_tables(arguments)
     elif len(arguments.gpu) > 1:
         gpus = [load_gpu(name) for name in arguments.gpu]  # a misspelt one is told before the first report is written
         folders = report_folders(Path(arguments.output), [gpu.name for gpu in gpus])
@@ -213,46 +203,25 @@ def _folder_name(arguments: argparse.Namespace) -> str:
     return re.sub(r"[^\w.,=+-]+", "-", "-".join(filter(None, parts))).strip("-.")[:120] or "report"
 
 
-def _request(arguments: argparse.Namespace, gpu: str | None) -> Request:
-    """The options besides the target, for one GPU."""
-    from advisor.advising.targets import Request, routing_given
-
-    return Request(
-        gpu=gpu,
-        model=arguments.model,
-        hidden_size=arguments.hidden_size,
-        top_k=arguments.top_k,
-        tensor_parallel=arguments.tensor_parallel,
-        expert_parallel=arguments.expert_parallel,
-        tokens=options.token_counts(arguments.tokens, [arguments.sizes or {}]),
-        dtype=arguments.dtype,
-        **routing_given(arguments.routing or "random"),
-        cache=arguments.cache or "warm",
-        sizes=arguments.sizes,
-        stack=arguments.stack,
-        block_shape=arguments.block_shape,
-    )
-
-
 def _for_gpu(arguments: argparse.Namespace, gpu: str | None, output: Path) -> tuple[str, Result]:
     """Resolve the target for one GPU, advise, write and print; the JSON document, where that is asked for, and the result."""
-    from advisor.advising.targets.kinds import is_code
+    from advisor.advising.targets.resolve import is_code
     from advisor.learned import load_predictor
 
-    request = _request(arguments, gpu)
+    request = request_of(arguments, gpu)
     if is_code(arguments.target):
         return _compiled(arguments, gpu, output)
-    _refuse_kernel_options(arguments, table=arguments.target.endswith(".json"))
+    refuse_kernel_options(arguments, table=arguments.target.endswith(".json"))
     predictor = load_predictor(Path(arguments.weights) if arguments.weights else None)
     command = shlex.join(["advisor", *sys.argv[1:]])
     target = _resolve(arguments.target, request)
     if not arguments.export:
-        result = _advise(target, predictor, arguments, command)
+        result = advised(target, predictor, arguments, command)
         return shown(result, arguments.format, str(write(result, output)), verbose=arguments.verbose), result
     wanted = [target]
     if target.table is None and arguments.stack is None:  # a layer's: each stack looks for a table of its own
         wanted.append(_resolve(arguments.target, replace(request, stack="sglang")))
-    found = [_exported(each, request, predictor, arguments, command) for each in wanted]
+    found = [exported(each, request, predictor, arguments, command) for each in wanted]
     result, paths = found[0]
     document = shown(result, arguments.format, str(write(result, output)), verbose=arguments.verbose)
     for path in dict.fromkeys([*paths, *(path for _, others in found[1:] for path in others)]):
@@ -260,55 +229,10 @@ def _for_gpu(arguments: argparse.Namespace, gpu: str | None, output: Path) -> tu
     return document, result
 
 
-def _exported(
-    target: Target, request: Request, predictor: Predictor, arguments: argparse.Namespace, command: str
-) -> tuple[Result, list[Path]]:
-    """Advise on a target, on the table that lies under its name in the folder to export to if there is one, and write the predicted table.
-
-    Raises:
-        UsageError: No stack asks for a table of the target.
-    """
-    from advisor.advising.exports import layer_table_name, predicted_tables
-    from advisor.advising.targets.table_targets import table_target
-    from advisor.tables.neighbourhood import STANDARD_TOKENS
-    from advisor.tuning.export import table_path, write_predicted
-    from advisor.tuning.table_kernels import check_exported
-
-    folder = Path(arguments.export)
-    check_exported(target)
-    name = layer_table_name(target) if target.table is None else None
-    if name is not None and (path := table_path(folder, name)).exists():
-        sizes, tokens = target.launches[0].problem.sizes, request.tokens or STANDARD_TOKENS
-        target = table_target(path, replace(request, sizes=None, tokens=tokens, hidden_size=sizes["H"], top_k=sizes["topk"], model=None))
-    result = _advise(target, predictor, arguments, command)
-    tables = predicted_tables(target, result.launches)
-    if not tables:
-        raise UsageError(
-            f"{target.title}: no serving stack looks for a table of this", None, "a tuned table, or fused_moe", "leave out --export"
-        )
-    rest = tuple(each for each in result.exports if each.kind != "table")
-    return replace(result, exports=(*(each.export for each in tables), *rest)), write_predicted(folder, tables, result)
-
-
-def _refuse_kernel_options(arguments: argparse.Namespace, *, table: bool) -> None:
-    """Refuse options of a kernel in a file; a table says its sizes itself.
-
-    Raises:
-        UsageError: One is given.
-    """
-    if given := given_for_a_kernel(arguments):
-        raise UsageError(
-            f"{', '.join(given)} is for a kernel in a file",
-            arguments.target,
-            "FILE.py::KERNEL",
-            f"give {'--tokens' if table else '--sizes'} instead",
-        )
-
-
 def _compiled(arguments: argparse.Namespace, name: str | None, output: Path) -> tuple[str, Result]:
     """A kernel in source or a record of launches, by what the compiler makes of it."""
     from advisor.advising.of_compiled import advise_compiled
-    from advisor.advising.targets.kinds import cached_gpu
+    from advisor.advising.targets.resolve import cached_gpu
     from advisor.rows.launches import is_launch_record
 
     named = [
@@ -452,127 +376,3 @@ def _ask(text: str, labels: list[str]) -> int:
             raise KeyboardInterrupt
         if answer.strip().isdecimal() and 1 <= int(answer) <= len(labels):
             return int(answer) - 1
-
-
-def _advise(target: Target, predictor: Predictor, arguments: argparse.Namespace, command: str) -> Result:
-    from advisor.advising import advise_target
-    from advisor.advising.measured.profiles import match_file
-
-    measured: Mapping[str, Measured] = {}
-    if arguments.measured:
-        matched = match_file(target, arguments.measured)
-        target, measured = matched.target, matched.measured
-        if matched.unmatched:
-            options.warn(matched.unmatched)
-    for warning in target.warnings:
-        options.warn(warning)
-    return advise_target(target, predictor, command=command, measured=measured)
-
-
-def _folder_of_tables(arguments: argparse.Namespace) -> list[str]:
-    """Advise on every table below a folder, for every GPU asked for, and show them together; the JSON document of each GPU."""
-    from advisor.learned import load_predictor
-
-    _refuse_kernel_options(arguments, table=True)
-    predictor = load_predictor(Path(arguments.weights) if arguments.weights else None)
-    output = Path(arguments.output)
-    # A misspelt GPU is told before the first report is written.
-    folders = report_folders(output, [load_gpu(name).name for name in arguments.gpu]) if arguments.gpu else [output]
-    documents: list[str] = []
-    rows: list[Row] = []
-    try:
-        for gpu, folder in zip(arguments.gpu or [None], folders, strict=True):
-            documents.append(_tables(arguments, _request(arguments, gpu), predictor, folder, rows))
-    finally:  # what was found until Ctrl-C too
-        if rows:
-            show_overview(rows, arguments)
-    return documents
-
-
-_worker: dict[str, Predictor] = {}
-"""What a worker process predicts with: loaded once, for all its tables."""
-
-
-def _load_in_worker(weights: str | None, predictor: Predictor | None = None) -> None:
-    from advisor.learned import load_predictor
-
-    if predictor is None:
-        end_with_parent()
-    _worker["predictor"] = predictor or load_predictor(Path(weights) if weights else None)
-
-
-@contextlib.contextmanager
-def _table_workers(count: int, weights: str | None, predictor: Predictor) -> Iterator[Callable[..., Iterator[Any]]]:
-    """A `map` over tables, in their order: of this process for a few, else of one worker process per processor."""
-    processes = min(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1, count // TABLES_PER_WORKER)
-    if processes < 2:
-        _load_in_worker(weights, predictor)
-        yield map
-        return
-    pool = ProcessPoolExecutor(processes, get_context("spawn"), _load_in_worker, (weights,))
-
-    def each_of(one: Callable[..., Any], tables: list[Path]) -> Iterator[Any]:
-        with starting_workers():
-            return pool.map(one, tables)
-
-    try:
-        yield each_of
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
-
-
-def _of_folder(table: Path, *, arguments: argparse.Namespace, request: Request, output: Path) -> tuple[Row | None, Any]:
-    """Advise on one table of a folder and write its report: what the overview and the JSON document show of it; or why not."""
-    from advisor.advising.targets.table_targets import table_target
-    from advisor.rendering.overview import row_of
-
-    hear_interrupts()
-    predictor = _worker["predictor"]
-    relative = table.relative_to(arguments.target)
-    command = shlex.join(["advisor", "advise", str(table)])
-    try:
-        target = table_target(table, replace(request, assume=True))
-        if arguments.export:
-            result, _ = _exported(target, request, predictor, arguments, command)
-        else:
-            result = _advise(target, predictor, arguments, command)
-        page = write(result, output / relative.with_suffix(""))
-    except AdvisorError as error:
-        return None, str(error).removeprefix(f"{printable(table.name)}: ")  # which the path says already
-    return row_of(result, str(relative), page.relative_to(arguments.output).as_posix()), {
-        "table": str(relative),
-        "gpu": result.gpu,
-        "verdict": result.verdict.sentence,
-        "current_us": result.verdict.current_us,
-        "ceiling_us": result.verdict.ceiling_us,
-        "bound_us": result.verdict.bound_us,
-    }
-
-
-def _tables(arguments: argparse.Namespace, request: Request, predictor: Predictor, output: Path, rows: list[Row]) -> str:
-    """Advise on every table below the folder for one GPU, or its own: the report of each under `output`, what the overview shows of it
-    added to `rows`, and the JSON document."""
-    from advisor.advising.targets.resolve import tables_in
-
-    path = Path(arguments.target)
-    found = tables_in(path)
-    if not found:
-        raise NothingMatchedError(
-            f"{path}: no tables in this folder", None, "files named E=…,N=….json or N=…,K=….json", "name a folder that has some"
-        )
-    one = partial(_of_folder, arguments=arguments, request=request, output=output)
-    done = 0
-    lines: list[object] = []
-    with progress_bar("advising on tables") as advance, _table_workers(len(found), arguments.weights, predictor) as each_of:
-        for number, (table, (row, said)) in enumerate(zip(found, each_of(one, found), strict=True), start=1):
-            advance(number, len(found))
-            if row is None:
-                print(f"advisor: skipped {printable(str(table.relative_to(path)))}: {said}", file=sys.stderr)
-                continue
-            done += 1
-            rows.append(row)
-            lines.append(said)
-    print(f"advisor: {done} of {len(found)} tables advised on; reports in {output}", file=sys.stderr)
-    if not done:
-        raise NothingMatchedError(f"{path}: none of {len(found)} files could be advised on", None, None, "see the lines above")
-    return json.dumps(lines, indent=2, ensure_ascii=False) + "\n"

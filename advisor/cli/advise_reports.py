@@ -1,4 +1,4 @@
-"""Writing and printing the results of `advisor advise`: a report each, and the pages and tables of several."""
+"""One target of `advisor advise` that is no code: its request, advice and export; writing and printing reports, of one and of several."""
 
 from __future__ import annotations
 
@@ -16,6 +16,18 @@ from advisor.cli import options
 if TYPE_CHECKING:
     from advisor.rendering.overview import Row
     from advisor.result.schema import Result
+from collections.abc import Mapping
+from dataclasses import replace
+
+from advisor.cli.options import given_for_a_kernel
+from advisor.system.errors import UsageError
+
+if TYPE_CHECKING:
+    from advisor.advising.choice import Measured
+    from advisor.advising.targets import Request, Target
+    from advisor.learned.base import Predictor
+    from advisor.result.schema import Result
+
 
 SIDE_BY_SIDE, OVERVIEW = "side-by-side.html", "overview.html"
 
@@ -72,7 +84,7 @@ def show_side_by_side(found: Sequence[tuple[Result, Path]], arguments: argparse.
 
     Nothing where there is one GPU, or no launch.
     """
-    from advisor.rendering.side_by_side_page import to_page
+    from advisor.rendering.side_by_side import to_page
 
     results, page, style = [result for result, _ in found], Path(arguments.output) / SIDE_BY_SIDE, arguments.format
     if len(results) < 2 or not any(result.launches for result in results):
@@ -92,7 +104,7 @@ def show_overview(rows: Sequence[Row], arguments: argparse.Namespace) -> None:
     """Write the page of all tables, and print it."""
     from advisor import __version__
     from advisor.rendering import overview, terminal
-    from advisor.rendering.overview_page import to_page
+    from advisor.rendering.overview import to_page
 
     page = Path(arguments.output) / OVERVIEW
     command = shlex.join(["advisor", *sys.argv[1:]])
@@ -107,3 +119,72 @@ def tell_of_others(output: Path, *names: str) -> None:
     """Say which files of those names, that this run does not write, lie beside what it wrote: they stay, as someone may want them."""
     if there := [name for name in names if os.path.exists(output / name)]:  # noqa: PTH110 - pathlib raises where it may not look
         options.note(f"{' and '.join(there)} in {output} {'is' if len(there) == 1 else 'are'} of another run, and not of this one")
+
+
+def request_of(arguments: argparse.Namespace, gpu: str | None) -> Request:
+    """The options besides the target, for one GPU."""
+    from advisor.advising.targets import routing_given
+
+    fields = {name: getattr(arguments, name) for name in ("sizes", "stack", "block_shape")}
+    return options.request_of(arguments, [arguments.sizes or {}], gpu=gpu, **fields, **routing_given(arguments.routing or "random"))
+
+
+def refuse_kernel_options(arguments: argparse.Namespace, *, table: bool) -> None:
+    """Refuse options of a kernel in a file; a table says its sizes itself.
+
+    Raises:
+        UsageError: One is given.
+    """
+    if given := given_for_a_kernel(arguments):
+        raise UsageError(
+            f"{', '.join(given)} is for a kernel in a file",
+            arguments.target,
+            "FILE.py::KERNEL",
+            f"give {'--tokens' if table else '--sizes'} instead",
+        )
+
+
+def advised(target: Target, predictor: Predictor, arguments: argparse.Namespace, command: str) -> Result:
+    """The result of a target, with what was measured of it, after the warnings."""
+    from advisor.advising import advise_target
+    from advisor.advising.measured.profiles import match_file
+
+    measured: Mapping[str, Measured] = {}
+    if arguments.measured:
+        matched = match_file(target, arguments.measured)
+        target, measured = matched.target, matched.measured
+        if matched.unmatched:
+            options.warn(matched.unmatched)
+    for warning in target.warnings:
+        options.warn(warning)
+    return advise_target(target, predictor, command=command, measured=measured)
+
+
+def exported(
+    target: Target, request: Request, predictor: Predictor, arguments: argparse.Namespace, command: str
+) -> tuple[Result, list[Path]]:
+    """Advise on a target, on the table that lies under its name in the folder to export to if there is one, and write the predicted table.
+
+    Raises:
+        UsageError: No stack asks for a table of the target.
+    """
+    from advisor.advising.exports import layer_table_name, predicted_tables
+    from advisor.advising.targets.table_targets import table_target
+    from advisor.tables.tuned_table import STANDARD_TOKENS
+    from advisor.tuning.export import table_path, write_predicted
+    from advisor.tuning.table_kernels import check_exported
+
+    folder = Path(arguments.export)
+    check_exported(target)
+    name = layer_table_name(target) if target.table is None else None
+    if name is not None and (path := table_path(folder, name)).exists():
+        sizes, tokens = target.launches[0].problem.sizes, request.tokens or STANDARD_TOKENS
+        target = table_target(path, replace(request, sizes=None, tokens=tokens, hidden_size=sizes["H"], top_k=sizes["topk"], model=None))
+    result = advised(target, predictor, arguments, command)
+    tables = predicted_tables(target, result.launches)
+    if not tables:
+        raise UsageError(
+            f"{target.title}: no serving stack looks for a table of this", None, "a tuned table, or fused_moe", "leave out --export"
+        )
+    rest = tuple(each for each in result.exports if each.kind != "table")
+    return replace(result, exports=(*(each.export for each in tables), *rest)), write_predicted(folder, tables, result)

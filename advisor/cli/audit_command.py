@@ -22,8 +22,7 @@ from typing import TYPE_CHECKING
 from advisor.cli import options
 from advisor.gpus.hardware import match_device_name
 from advisor.rendering.figures import clean
-from advisor.system.counting import several
-from advisor.system.errors import UsageError
+from advisor.system.errors import UsageError, several
 from advisor.tables.names import TableName, is_table_name, parse_table_name
 
 if TYPE_CHECKING:

@@ -22,8 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from advisor.cli import options
-from advisor.system.counting import agree, several
-from advisor.system.errors import InputError, NothingMatchedError, NotOursError, UsageError
+from advisor.system.errors import InputError, NothingMatchedError, NotOursError, UsageError, agree, several
 from advisor.system.reading import open_file
 from advisor.system.settings import read_settings
 

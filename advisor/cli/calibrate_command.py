@@ -38,8 +38,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Calibrate and write."""
     from advisor.learned import weights
-    from advisor.rows.implied_types import settle_dtypes
     from advisor.rows.rows import read_rows
+    from advisor.rows.types_and_origin import settle_dtypes
     from advisor.training.own_gpu import calibrate
 
     target = Path(arguments.output)

@@ -119,7 +119,7 @@ def exit_code(result: ComparisonResult) -> int:
 
 def _render(arguments: argparse.Namespace) -> ComparisonResult:
     from advisor.comparison.sides import OF_MODEL
-    from advisor.result.comparison_json import LARGEST_BYTES, comparison_from_json
+    from advisor.result.comparison_schema import LARGEST_BYTES, comparison_from_json
 
     if arguments.sides or arguments.baseline or arguments.merge_base:
         raise UsageError("--render compares nothing: give it no sides", " ".join(arguments.sides) or None)
@@ -178,7 +178,7 @@ def _baseline(arguments: argparse.Namespace, wanted: Options, predictor: Predict
     from advisor.comparison.sides import missing_baseline, refuse_unused
     from advisor.comparison.trees.git import of_result, of_rows
     from advisor.measurement.measured_rows import read_measured
-    from advisor.result.comparison_json import LARGEST_BYTES
+    from advisor.result.comparison_schema import LARGEST_BYTES
     from advisor.result.result_json import from_json
 
     if arguments.merge_base:
@@ -211,7 +211,7 @@ def _write(result: ComparisonResult, folder: Path) -> None:
     from advisor.rendering.comparison_markdown import to_comment, to_summary
     from advisor.rendering.comparison_page import to_page
     from advisor.rendering.comparison_sarif import to_sarif
-    from advisor.result.comparison_json import comparison_to_json
+    from advisor.result.comparison_schema import comparison_to_json
 
     options.write_text(folder / "comparison.json", comparison_to_json(result))
     options.write_text(folder / "comment.md", to_comment(result))
@@ -223,7 +223,7 @@ def _write(result: ComparisonResult, folder: Path) -> None:
 
 def _print(result: ComparisonResult, style: str) -> None:
     if style == "json":
-        from advisor.result.comparison_json import comparison_to_json
+        from advisor.result.comparison_schema import comparison_to_json
 
         sys.stdout.write(comparison_to_json(result))
     elif style == "md":
@@ -239,6 +239,6 @@ def _print(result: ComparisonResult, style: str) -> None:
 
         sys.stdout.write(to_annotations(result))
     else:
-        from advisor.rendering.comparison_text import to_text
+        from advisor.rendering.comparison_words import to_text
 
         sys.stdout.write(to_text(result))

@@ -30,13 +30,15 @@ from advisor.cli.options import (
     file_output,
     positive_integer,
     positive_integers,
+    request_of,
+    routing_of,
     token_counts,
     warn,
 )
 from advisor.gpus.hardware import load_gpu, match_device_name
 from advisor.system.errors import NothingMatchedError, UsageError
 from advisor.system.progress import StatusLine
-from advisor.system.temporary import temporary_folder
+from advisor.system.writing import temporary_folder
 
 if TYPE_CHECKING:
     from advisor.measurement import Launch, Progress, Summary
@@ -101,7 +103,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Measure; 0 where everything was measured or found in the file, 3 where nothing could be."""
     from advisor.gpus.hardware import load_gpu
     from advisor.measurement import Limits, measure, run_plan
-    from advisor.system.worker_processes import sigterm_as_interrupt
+    from advisor.system.processes import sigterm_as_interrupt
 
     if (arguments.target is None) == (arguments.plan is None):
         raise UsageError("give a target or a campaign", "both" if arguments.target else "neither", "TARGET, or --plan FILE")
@@ -231,7 +233,7 @@ def _table_launches(arguments: argparse.Namespace) -> list[Launch]:
     from advisor.advising.targets.resolve import resolve_target
     from advisor.measurement import Launch, find_kernels
 
-    found = resolve_target(arguments.target, _request(arguments))
+    found = resolve_target(arguments.target, request_of(arguments, arguments.sizes or (), routing=routing_of(arguments)))
     for text in found.warnings:
         warn(text)
     launches = []
@@ -242,31 +244,6 @@ def _table_launches(arguments: argparse.Namespace) -> list[Launch]:
         if planned.configuration is not None and (arguments.op is None or planned.problem.op == arguments.op):
             launches.append(Launch(kernel=kernel, problem=planned.problem, configuration=planned.configuration))
     return launches
-
-
-def _request(arguments: argparse.Namespace) -> Any:
-    from advisor.advising.targets import Request
-
-    return Request(
-        gpu=arguments.gpu,
-        model=arguments.model,
-        hidden_size=arguments.hidden_size,
-        top_k=arguments.top_k,
-        tensor_parallel=arguments.tensor_parallel,
-        expert_parallel=arguments.expert_parallel,
-        tokens=token_counts(arguments.tokens, arguments.sizes or ()),
-        dtype=arguments.dtype,
-        routing=_routing(arguments),
-        cache=arguments.cache or "warm",
-    )
-
-
-def _routing(arguments: argparse.Namespace) -> tuple[int, ...] | None:
-    if arguments.routing is None:
-        return None
-    from advisor.tables.routing import read_routing
-
-    return read_routing(arguments.routing)
 
 
 def _row_launches(arguments: argparse.Namespace) -> list[Launch]:
@@ -361,7 +338,7 @@ def _problems(kernel: Any, arguments: argparse.Namespace) -> list[Problem]:
         for each in sizes:
             check_sizes(kernel, op, each)
     dtype = problem_dtype(entry, kernel.label, arguments.dtype)
-    routing = _routing(arguments)
+    routing = routing_of(arguments)
     if routing is not None and entry["family"] == "fused_moe":
         for each in sizes:
             check_routing(routing, each["E"], "--routing")

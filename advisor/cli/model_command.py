@@ -113,7 +113,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def write_steps(results: Sequence[StepResult], folder: Path, page: str, document: str) -> None:
     """Write the page and the JSON document of steps."""
-    from advisor.rendering.steps.page import step_page
+    from advisor.rendering.steps.text import step_page
 
     options.write_text(folder / page, step_page(results, __version__))
     options.write_text(folder / document, as_json(results))

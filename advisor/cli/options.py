@@ -18,6 +18,7 @@ from advisor.system.settings import check_compile_limit
 from advisor.system.writing import replacing
 
 if TYPE_CHECKING:
+    from advisor.advising.targets import Request
     from advisor.compiled.launches.launch_options import LaunchOptions
 
 FORMATS = ("text", "json", "md")
@@ -140,6 +141,27 @@ def token_counts(groups: list[list[int]] | None, sizes: Sequence[Mapping[str, in
             "--tokens and --sizes both say M", f"--tokens {','.join(map(str, tokens))} and M={said[0]}", "one of them", "leave one out"
         )
     return tokens
+
+
+OF_A_TARGET = ("model", "hidden_size", "top_k", "tensor_parallel", "expert_parallel", "dtype")
+"""Options that say the same of a target in every command."""
+
+
+def request_of(arguments: argparse.Namespace, sizes: Sequence[Mapping[str, int]], /, **more: Any) -> Request:
+    """What the options say of a target with these `sizes`; `more` are fields of the request that the command reads its own way."""
+    from advisor.advising.targets import Request
+
+    asked = {name: getattr(arguments, name) for name in OF_A_TARGET}
+    return Request(
+        **{"gpu": arguments.gpu, **asked, "tokens": token_counts(arguments.tokens, sizes), "cache": arguments.cache or "warm", **more}
+    )
+
+
+def routing_of(arguments: argparse.Namespace) -> tuple[int, ...] | None:
+    """Token slots per expert of the file that `--routing` names; None: it is not given."""
+    from advisor.tables.routing import read_routing
+
+    return read_routing(arguments.routing) if arguments.routing else None
 
 
 def gpu_names(groups: Sequence[str]) -> list[str]:

@@ -50,7 +50,7 @@ from typing import TYPE_CHECKING, Any
 
 from advisor.cli import options
 from advisor.gpus.hardware import GpuSpec, load_gpu
-from advisor.system.counting import several
+from advisor.system.errors import several
 
 if TYPE_CHECKING:
     import numpy as np
@@ -105,8 +105,8 @@ class _Predicted:
 def run(arguments: argparse.Namespace) -> int:
     """Predict and write."""
     from advisor.learned import load_predictor
-    from advisor.rows.implied_types import settle_dtypes
     from advisor.rows.rows import read_rows, write_rows
+    from advisor.rows.types_and_origin import settle_dtypes
 
     output = options.rows_output(arguments.output, arguments.rows)
     rows = read_rows(arguments.rows, defaults=True)
@@ -145,7 +145,7 @@ def _filled_in(rows: Rows) -> list[str]:
     """Parameters that configurations leave out, with the value taken: a misspelt column passes through, and is otherwise missed unseen."""
     import numpy as np
 
-    from advisor.rows.row_configurations import CONFIG_DEFAULTS, OF_DEFAULTS
+    from advisor.rows.columns import CONFIG_DEFAULTS, OF_DEFAULTS
     from advisor.rows.rows import is_tiled
 
     tiled = np.array([is_tiled(*kind) for kind in zip(rows.family, rows.op, strict=True)], dtype=bool)

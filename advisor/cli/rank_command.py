@@ -47,8 +47,8 @@ def run(arguments: argparse.Namespace) -> int:
     from advisor.learned.caveats import unmeasured_vendor
     from advisor.pipelines.from_rows import LAYER, batches, one_problem
     from advisor.pipelines.space import problem_space
-    from advisor.rows.implied_types import settle_dtypes
     from advisor.rows.rows import read_rows, write_rows
+    from advisor.rows.types_and_origin import settle_dtypes
     from advisor.system.errors import InputError
 
     output = options.rows_output(arguments.output, arguments.shapes)

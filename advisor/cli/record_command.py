@@ -14,8 +14,8 @@ import sys
 from pathlib import Path
 
 from advisor.cli.options import file_output
-from advisor.system.counting import agree, several
-from advisor.system.programs import program_of, run_with
+from advisor.system.errors import agree, several
+from advisor.system.processes import program_of, run_with
 from advisor.system.writing import unwritable
 
 SHOWN = 10

@@ -18,7 +18,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from advisor.system.programs import program_of, run_with
+from advisor.system.processes import program_of, run_with
 
 HELP = "run a program, its kernels tuned by the advisor in place of triton.autotune"
 

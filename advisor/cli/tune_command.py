@@ -75,7 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
     from advisor.rendering.page import to_html
     from advisor.result.result_json import to_json
     from advisor.search.storage import opened_by_optuna, without_password
-    from advisor.system.worker_processes import sigterm_as_interrupt
+    from advisor.system.processes import sigterm_as_interrupt
     from advisor.tuning import tune_order
     from advisor.tuning.export import markdown, write_exports
 
@@ -120,22 +120,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _order(arguments: argparse.Namespace) -> Order:
-    from advisor.advising.targets import Request
-    from advisor.tables.routing import read_routing
     from advisor.tuning import Order
 
-    request = Request(
-        gpu=arguments.gpu,
-        model=arguments.model,
-        hidden_size=arguments.hidden_size,
-        top_k=arguments.top_k,
-        tensor_parallel=arguments.tensor_parallel,
-        expert_parallel=arguments.expert_parallel,
-        tokens=options.token_counts(arguments.tokens, arguments.sizes or ()),
-        dtype=arguments.dtype,
-        routing=read_routing(arguments.routing) if arguments.routing else None,
-        cache=arguments.cache,
-    )
+    request = options.request_of(arguments, arguments.sizes or (), routing=options.routing_of(arguments))
     if arguments.recorded and arguments.device is not None:
         raise UsageError(
             "--recorded replays rows and --device measures", f"both, with --device {arguments.device}", "one of them", "leave one out"

@@ -278,7 +278,7 @@ class ChangedFiles:
         )
         left_out = before.left_out or after.left_out
         note = (f"Its kernels need more than {LARGEST_IMPORTED} other files: the rest was not read.",) if left_out else ()
-        return [replace(each, notes=(*note, *each.notes)) for each in (self._still_launched(each, sources[1]) for each in found)]
+        return [replace(each, notes=(*note, *each.notes)) for each in (self._still_launched(each, after, change.head) for each in found)]
 
     def _kernel_file(self, reading: Reading, entry: Entry | None) -> SourceFile | None:
         """A file that may hold kernels; None where there is none, or it holds none."""
@@ -287,10 +287,10 @@ class ChangedFiles:
         check_readable(entry, LARGEST_SOURCE_BYTES)
         return reading.file(entry) if mentions_triton(reading.tree.read(entry)) else None
 
-    def _still_launched(self, subject: Subject, head: SourceFile | None) -> Subject:
+    def _still_launched(self, subject: Subject, reading: Reading, entry: Entry | None) -> Subject:
         """A kernel that is gone, with the failure that its file launches it all the same, where it does."""
         kernel = subject.title.rpartition("::")[2]
-        line = launched_in_vain(head, kernel) if head is not None and subject.change == "removed" else None
+        line = launched_in_vain(reading.file(entry), kernel) if entry is not None and subject.change == "removed" else None
         if line is None:
             return subject
         reason = f"NameError as soon as it is launched: line {line} launches {kernel}, which nothing defines any more"

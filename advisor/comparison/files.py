@@ -8,19 +8,19 @@ from dataclasses import dataclass, replace
 from pathlib import PurePath
 
 from advisor.advising import advise_target
-from advisor.advising.drafts import Measured
+from advisor.advising.choice import Measured
 from advisor.advising.targets import PlannedLaunch, Target
 from advisor.comparison.static import static_row
 from advisor.gpus.hardware import GpuSpec, match_device_name
 from advisor.learned.base import Predictor
-from advisor.measurement.failures import Failure
+from advisor.measurement.launch import Failure
 from advisor.measurement.measured_rows import MeasuredRow as Row
 from advisor.measurement.statistics import Side, median_interval, verdict
 from advisor.pipelines.space import SPACES, problem_space
 from advisor.rendering.figures import sizes_text, types_text
 from advisor.result.comparison_schema import MeasuredEffect, MeasuredRow, StaticRow, StaticVerdict, Subject
 from advisor.result.schema import Configuration, Finding, Fingerprint, Latency, LaunchReport, Problem, Recommendation, Result, Round
-from advisor.rows.row_origin import simulated
+from advisor.rows.types_and_origin import simulated
 from advisor.system.errors import AdvisorError, InputError
 
 LARGEST_ROWS = 4_000

@@ -25,8 +25,7 @@ from advisor.learned import load_predictor
 from advisor.learned.base import Predictor
 from advisor.measurement.measured_rows import read_measured
 from advisor.result import result_json
-from advisor.result.comparison_json import LARGEST_BYTES, comparison_from_json
-from advisor.result.comparison_schema import Compared, ComparisonResult, Subject
+from advisor.result.comparison_schema import LARGEST_BYTES, Compared, ComparisonResult, Subject, comparison_from_json
 from advisor.result.schema import Fingerprint, Result
 from advisor.system.errors import InputError, NoRoomError, UsageError
 from advisor.system.reading import read_bytes
@@ -135,9 +134,7 @@ def _other_gpu(base: Path, head: Path) -> tuple[str, ...]:
         return ()
     found = [match_device_name(name) for name in names]
     known = [name if gpu is None else gpu.name for name, gpu in zip(names, found, strict=True)]
-    if known[0] == known[1]:
-        return ()
-    if found[1] is None:  # nothing is predicted, which a note says
+    if known[0] == known[1] or found[1] is None:  # where the head's is not known, nothing is predicted, which a note says
         return ()
     return (f"{base.name} is for {known[0]} and {head.name} for {known[1]}: both are compared as if they ran on {known[1]}",)
 

@@ -24,7 +24,7 @@ from advisor.pipelines import configuration_batch, problem_batch
 from advisor.result.comparison_schema import CHANGES, Failure, FailureCondition, StaticRow, StaticSide, Subject
 from advisor.result.schema import Configuration, Finding, Latency, LaunchReport, Problem
 from advisor.system.errors import AdvisorError, InputError, NotOursError
-from advisor.tables import defaults
+from advisor.tables import entries as defaults
 from advisor.tables.audit import AuditIssue, audit_table
 from advisor.tables.names import TableName, parse_table_name
 from advisor.tables.tables import Table, clamp, is_token_count, nearest_key, takes_triton_version

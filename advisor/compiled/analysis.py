@@ -20,20 +20,20 @@ from advisor.compiled.demand.beside_products import scales_blocks, unpacked_type
 from advisor.compiled.demand.costs import PRODUCTS, input_type
 from advisor.compiled.demand.counts import CertainDemand, KernelDemand
 from advisor.compiled.demand.demand import programs_to_evaluate
-from advisor.compiled.demand.footprints import likely_footprints
+from advisor.compiled.demand.likely_places import guessed_places, guessed_trips, if_distinct
 from advisor.compiled.demand.machine_work import machine_work, stages_that_run
-from advisor.compiled.demand.passing import Passing, certain_passing, likely_passing
-from advisor.compiled.demand.undecided import guessed_places, guessed_trips, if_distinct
+from advisor.compiled.demand.passing import Passing, certain_passing, likely_footprints, likely_passing
 from advisor.compiled.guesses.guess_errors import certain_of_guesses
 from advisor.compiled.launches.launch import Inspection, inputs_of, own_files
+from advisor.compiled.pipeline_times import pipeline_times
 from advisor.gpus.hardware import FP16_ACCUMULATOR, GpuSpec
 from advisor.pipelines import cache as residency
 from advisor.pipelines import occupancy as residents
-from advisor.pipelines.bound import Bound, bound, config_bound, least_amounts, least_launch_us, share_of_least, throughput_per_us
+from advisor.pipelines.bound import Bound, bound, config_bound, least_amounts, least_launch_us
 from advisor.pipelines.demand import Demand, Work, fma_gain, least_special
 from advisor.pipelines.schedule import gap, latency_us, schedule, start_us
 from advisor.pipelines.tile import MMA_SYNC_SHARE, compute_pipeline, product_count
-from advisor.result.schema import PIPELINE_UNITS, PIPELINES, UNCERTAIN, GapPart, Latency, Occupancy, PipelineTime
+from advisor.result.schema import UNCERTAIN, GapPart, Latency, Occupancy, PipelineTime
 
 Amount = TypeVar("Amount", float, np.ndarray)
 
@@ -97,7 +97,7 @@ def kernel_analysis(inspection: Inspection, gpu: GpuSpec, cache: str = "warm", f
             split = {UNCERTAIN: uncertain, **split, "efficiency": split["efficiency"] - uncertain}
         parts = tuple(GapPart(cause=cause, us=float(np.atleast_1d(amount)[0]), origin="predicted") for cause, amount in split.items())
     resources = inspection.compiled.resources
-    times = _pipeline_times(least_amounts(needed, gpu, cache), asked, gpu, least, config)
+    times = _pipeline_times(asked, least_amounts(needed, gpu, cache), gpu, least, config)
     return KernelAnalysis(
         gpu=gpu,
         cache=cache,
@@ -453,46 +453,13 @@ def _wave_loads(inspection: Inspection, slots: float, working: float) -> float:
 
 
 def _pipeline_times(
-    amounts: Mapping[str, np.ndarray], asked: Demand, gpu: GpuSpec, least: Bound, config: Bound
+    asked: Demand, amounts: Mapping[str, np.ndarray], gpu: GpuSpec, least: Bound, config: Bound
 ) -> tuple[PipelineTime, ...]:
-    rates = throughput_per_us(gpu, asked.tensor_dtype)
-    busiest = asked.busiest_sm(gpu.num_sms)
-    totals = asked.totals()
-    found = []
-    for name in PIPELINES:
-        if name == "launch":
-            least_us = least_launch_us(gpu)
-            found.append(
-                PipelineTime(
-                    pipeline=name,
-                    unit="launch",
-                    demand=1.0,
-                    problem_demand=1.0,
-                    busiest_sm_demand=None,
-                    throughput_per_s=0.0,
-                    time_us=max(least_us, float(start_us(asked, gpu)[0])),
-                    problem_time_us=least_us,
-                )
-            )
-            continue
-        rate = rates[name]
+    def time_us(name: str, rate: float, demand: float, busiest: float | None) -> float:
         time = float(np.atleast_1d(config.times_us[name])[0])
-        if name in busiest and rate:
-            time = max(time, float(busiest[name][0]) / (rate / gpu.num_sms))
-        if name in ("l2", "dram") and rate:
-            time = max(time, float(totals[name][0]) / rate)
-        demand, of_problem = float(totals[name][0]), float(amounts[name][0])
-        share = share_of_least(name, of_problem, demand)
-        found.append(
-            PipelineTime(
-                pipeline=name,
-                unit=PIPELINE_UNITS[name],
-                demand=demand,
-                problem_demand=of_problem * share,
-                busiest_sm_demand=float(busiest[name][0]) if name in busiest else None,
-                throughput_per_s=rate * 1e6,
-                time_us=time,
-                problem_time_us=float(np.atleast_1d(least.times_us[name])[0]) * share,
-            )
-        )
-    return tuple(found)
+        if rate and busiest is not None:
+            time = max(time, busiest / (rate / gpu.num_sms))
+        return max(time, demand / rate) if rate and name in ("l2", "dram") else time
+
+    launch_us = max(least_launch_us(gpu), float(start_us(asked, gpu)[0]))
+    return pipeline_times(asked, amounts, least, gpu, launch_us, time_us)

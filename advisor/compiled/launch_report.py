@@ -13,10 +13,10 @@ from advisor.compiled.compiler.pool import Pool, borrowed
 from advisor.compiled.demand.costs import input_type
 from advisor.compiled.demand.counted import Counted
 from advisor.compiled.guesses.inference import UNKNOWN_STAGES
+from advisor.compiled.launches.configured import with_spaces
 from advisor.compiled.launches.inductor import inductor_launches
 from advisor.compiled.launches.launch import Inspection, KernelLaunch, inspect_launch
 from advisor.compiled.launches.launch_options import LaunchOptions, launches, options_by_kernel
-from advisor.compiled.launches.recorded_space import with_spaces
 from advisor.compiled.launches.records import RecordedKernel, record_target
 from advisor.compiled.launches.target import is_kernel_target, open_kernel
 from advisor.compiled.launches.triton_cache import CachedKernel, cached_kernels, cached_launch, inspect_cached, is_cache_target

@@ -1,16 +1,14 @@
-"""Why a launch is slow: the gap split, the rules (one per file in `rules/`), and what to do first."""
+"""Why a launch is slow: the gap split, the rules (in `rules/`, a module for each kind of cause), and what to do first."""
 
 from __future__ import annotations
 
 from advisor.diagnosis.actions import WORTH_CHANGING, actions
 from advisor.diagnosis.context import LaunchContext, context
-from advisor.diagnosis.diagnose import UNDIAGNOSED, Diagnosis, diagnose
-from advisor.diagnosis.gap import gap_parts
+from advisor.diagnosis.diagnose import UNDIAGNOSED, Diagnosis, diagnose, gap_parts, table_findings
 from advisor.diagnosis.neighbours import Change
 from advisor.diagnosis.pricing import Pricing, Sharing, now_us
 from advisor.diagnosis.rule import Rule
 from advisor.diagnosis.rules import RULES
-from advisor.diagnosis.table_findings import table_findings
 
 __all__ = [
     "RULES",

@@ -14,9 +14,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from advisor import pipelines
-from advisor.diagnosis.columns import first, take_row
 from advisor.diagnosis.neighbours import Change, Limits, Neighbourhood, change, neighbourhood
-from advisor.diagnosis.pricing import Pricing, now_us
+from advisor.diagnosis.pricing import Pricing, first, now_us, take_row
 from advisor.gpus.hardware import GpuSpec
 from advisor.pipelines import Analysis, Bound, Demand, Schedule
 from advisor.pipelines.bound import throughput_per_us
@@ -48,7 +47,6 @@ class LaunchContext:
         configuration: As it really runs, after the launcher's clamping; None where it cannot be known.
         entry: As the table has it, before clamping; None where there is no table.
         entry_m: Token count the entry stands under.
-        stack: Serving stack whose launcher reads the table.
         predicted_us: Latency shown for this launch, inf where it cannot launch, None where nothing can be predicted.
         ceiling_us: Least latency over the kernel's space.
         measured_us: Where it was measured.
@@ -73,7 +71,6 @@ class LaunchContext:
     configuration: Configuration | None
     entry: Configuration | None = None
     entry_m: int | None = None
-    stack: str | None = None
     predicted_us: float | None
     ceiling_us: float | None = None
     measured_us: float | None = None
@@ -180,6 +177,10 @@ class LaunchContext:
         if not self.runs or modelled <= 0:
             return 0.0
         return max(self.current_us - self.bound_us, 0.0) / modelled
+
+    def place(self, file: str | None, line: int | None) -> tuple[str, str | None, int | None]:
+        """`entry M=64` where a table's entry is meant, else `launch`; and where the kernel is: a rule on closed forms knows no line."""
+        return f"entry M={self.entry_m}" if self.entry_m is not None else "launch", file or self.source_file, line or self.source_line
 
     def parameter(self, name: str, default: int = 1) -> int:
         """A numeric parameter or launch option of the configuration as it runs."""
@@ -297,7 +298,6 @@ def context(
     measured_origin: Origin = "measured",
     entry: Configuration | None = None,
     entry_m: int | None = None,
-    stack: str | None = None,
     pricing: Pricing | None = None,
     recommended: Change | None = None,
     offered: Configuration | None = None,
@@ -320,7 +320,6 @@ def context(
         measured_origin: "simulated" where it was that.
         entry: As the table has it, before clamping.
         entry_m: Token count the entry stands under.
-        stack: "vllm" or "sglang".
         pricing: What prices changed configurations; the analytical model where it is None.
         recommended: What is recommended in place of the configuration: what is then predicted.
         offered: The configuration that is recommended.
@@ -347,7 +346,6 @@ def context(
         configuration=configuration,
         entry=entry,
         entry_m=entry_m,
-        stack=stack,
         predicted_us=analytical_us if predicted_us is None else predicted_us,
         ceiling_us=ceiling_us,
         measured_us=measured_us,

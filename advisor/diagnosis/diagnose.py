@@ -1,17 +1,69 @@
-"""Running the rules over one launch."""
+"""Running the rules over one launch; the waterfall, bound -> predicted -> measured, split into causes; and findings of a whole table."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from advisor.diagnosis.context import LaunchContext
-from advisor.diagnosis.gap import gap_parts
-from advisor.diagnosis.rule import Rule, scope_of
+from advisor.diagnosis.rule import Rule, crashed
 from advisor.diagnosis.rules import RULES
-from advisor.result.schema import Finding, GapPart
+from advisor.pipelines.schedule import CAUSES
+from advisor.result.schema import UNCERTAIN, Finding, GapPart, Severity
 from advisor.system.errors import shorten
+from advisor.tables.audit import CHECKS, AuditIssue
+
+NOTES: dict[str, str] = {
+    UNCERTAIN: "work that is likely, not certain: it hangs on data that are not given, or is that of programs not looked at",
+    "padding": "rows and columns of tiles that hold no data",
+    "tail-wave": "SMs that idle while the last CTAs finish, or that get no CTA at all",
+    "occupancy": "too few resident CTAs per SM to hide each other's loads",
+    "latency": "loads that the software pipeline cannot hide",
+    "traffic": "bytes beyond those of the bound: read more than once, from the L2 or from DRAM, or not found in the L2 where they might be",
+    "launch": "the launch beyond what it takes at least, starting its CTAs, and filling the pipeline after it",
+    "power": "a clock held down by the board's power limit",
+    "efficiency": "pipelines that sustain less than their peak",
+}
+
+
+def gap_parts(context: LaunchContext) -> tuple[GapPart, ...]:
+    """Steps from the bound to the predicted and, where there is one, the measured latency.
+
+    The analytical model says how the gap divides; its parts are scaled so that they add up to predicted - bound. A prediction
+    below the bound has nothing to divide: that difference goes to `unexplained`, the only part that may be negative.
+
+    Returns:
+        Parts in the order of `schema.GAP_CAUSES` that add up to measured - bound, or to predicted - bound without a measurement;
+        nothing where neither is known.
+    """
+    bound, measured, origin = context.bound_us, context.measured_us, context.measured_origin
+    if not context.runs or context.demand is None:
+        if measured is None:
+            return ()
+        return (GapPart(cause="unexplained", us=measured - bound, origin=origin, note="nothing is predicted of it"),)
+    total = context.current_us - bound
+    if total < 0:
+        if measured is None:
+            note = "the prediction is below the bound: a fault of the model"
+            return (*_split({}, 0.0), GapPart(cause="unexplained", us=total, origin="predicted", note=note))
+        rest = GapPart(cause="unexplained", us=measured - bound, origin=origin, note=f"{origin} against the bound")
+        return (*_split({}, 0.0), rest)
+    parts = _split(context.divided, total)
+    if measured is None:
+        return parts
+    rest_us = measured - bound - math.fsum(part.us for part in parts)
+    note = f"{origin} {'slower' if rest_us >= 0 else 'faster'} than predicted"
+    return (*parts, GapPart(cause="unexplained", us=rest_us, origin=origin, note=note))
+
+
+def _split(weights: dict[str, float], total: float) -> tuple[GapPart, ...]:
+    """`total` divided in proportion to `weights`; all of it is `efficiency` where they say nothing."""
+    everything = math.fsum(weights.values())
+    parts = {cause: total * weights.get(cause, 0.0) / everything if everything > 0 else 0.0 for cause in CAUSES}
+    parts["efficiency"] = max(total - math.fsum(parts.values()), 0.0)
+    return tuple(GapPart(cause=cause, us=us, origin="predicted", note=NOTES[cause]) for cause, us in parts.items())
+
 
 _SEVERITIES = ("error", "warning", "advice", "info")
 
@@ -37,7 +89,7 @@ UNDIAGNOSED = Diagnosis(findings=(), passed=(), gap=(), faults=())
 """Of a launch that nobody asked the causes of."""
 
 
-def diagnose(context: LaunchContext, rules: Sequence[Rule] = RULES) -> Diagnosis:
+def diagnose(context: LaunchContext, rules: Sequence[Rule[LaunchContext]] = RULES) -> Diagnosis:
     """Try every rule that applies to the launch, and split its gap.
 
     A rule that crashes becomes an error finding that names it, and the run goes on.
@@ -52,13 +104,13 @@ def diagnose(context: LaunchContext, rules: Sequence[Rule] = RULES) -> Diagnosis
             finding = rule.check(context)
         except Exception as error:  # the report must not be lost to one rule
             reason = shorten(f"{type(error).__name__}: {error}")
-            findings.append(_crash(rule, context, reason))
+            findings.append(crashed(rule, reason, context.place(None, None)[0]))
             faults.append(f"the rule {rule.id} crashed: {reason}")
             continue
         if finding is None:
             passed.append(rule.id)
             continue
-        findings.append(_bounded(finding, context, changes_type=getattr(rule, "changes_type", False)))
+        findings.append(_bounded(finding, context, changes_type=rule.changes_type))
         if rule.id == "below-bound":
             faults.append(f"{finding.title}: model or measurement fault")
     predicted = context.predicted_us
@@ -84,12 +136,77 @@ def _bounded(finding: Finding, context: LaunchContext, *, changes_type: bool) ->
     return replace(finding, saving_us=saving, net_saving_us=net)
 
 
-def _crash(rule: Rule, context: LaunchContext, reason: str) -> Finding:
+REMEDIES: dict[str, str] = {
+    "unreadable": "restore the file or tune it again",
+    "bad-entry": "correct the entry or tune it again",
+    "not-ours": "nothing: the advisor has no model of that kernel",
+    "unreachable-name": "rename the file to what the serving stack asks for, or remove it",
+    "device-alias": "ship a copy under every name that drivers report",
+    "odd-key": "write the key as a plain number",
+    "duplicate-key": "remove all of them but the one that is meant",
+    "unknown-gpu": "describe it in a TOML file (ceilings/README.md), or correct the name",
+    "unknown-dtype": "correct the name, or say with --dtype what to reckon with",
+    "refused-dtype": "serve bf16 there, or fp8 weights through a kernel that unpacks them (Marlin)",
+    "does-not-fit": "fewer num_stages or smaller blocks",
+    "num-warps": "take 4 or 8 warps",
+    "num-ctas": "leave out num_ctas, or take 2, 4 or 8 where the GPU has clusters",
+    "shallow-dot": "take the next larger BLOCK_SIZE_K, or tune it again",
+    "clamped-block-k": "write the value that runs, and tune the rest again with it",
+    "raised-block-k": "write the value that runs, and tune the rest again with it",
+    "wrong-scales": "set BLOCK_SIZE_K to the quantization block or a divisor of it",
+    "unknown-option": "remove the option, or tune on this GPU",
+    "split-k": "leave SPLIT_K out, or set it to 1 where the kernel asks for it",
+    "other-kernel": "nothing: another kernel runs there",
+    "hole": "add entries between the two keys",
+    "starts-late": "add entries for fewer tokens, where decoding runs",
+    "stops-early": "add entries for more tokens, where prefill runs",
+    "order": "sort the keys in ascending order",
+    "copied": "tune for this GPU or shape, unless the copy is meant",
+}
+"""What to do about each check of the audit."""
+
+SAID_BY_RULES = frozenset({"clamped-block-k", "does-not-fit", "num-warps", "shallow-dot"})
+"""Checks that a rule repeats, with a saving or a remedy, for every launch that is diagnosed."""
+
+_SHOWN = 8
+
+
+def table_findings(issues: Iterable[AuditIssue], diagnosed: Collection[int] = ()) -> tuple[Finding, ...]:
+    """One finding per check of the audit and message kind, naming the entries it concerns.
+
+    Args:
+        issues: Of one table.
+        diagnosed: Keys whose entries were diagnosed as launches: what their rules say is not said again.
+
+    Returns:
+        Errors first; none has a saving, because a table alone says nothing of how often a size is served.
+    """
+    by_check: dict[str, list[AuditIssue]] = {}
+    for issue in issues:
+        covered = issue.key is not None and issue.key.isdigit() and int(issue.key) in diagnosed
+        if not (issue.check in SAID_BY_RULES and covered):
+            by_check.setdefault(issue.check, []).append(issue)
+    return tuple(sorted((_finding(check, group) for check, group in by_check.items()), key=order))
+
+
+def _finding(check: str, group: list[AuditIssue]) -> Finding:
+    severities: tuple[Severity, ...] = ("error", "warning", "advice", "info")
+    severity = min((issue.severity for issue in group), key=severities.index)
+    keys = [issue.key for issue in group if issue.key is not None]
+    messages = list(dict.fromkeys(issue.message for issue in group))
+    evidence = "; ".join(messages[:2]) + (f"; and {len(messages) - 2} more" if len(messages) > 2 else "")
+    scope = "table"
+    if len(keys) == 1:
+        scope = f"entry M={keys[0]}" if keys[0].isdigit() else f"entry {keys[0]}"
+    elif keys:
+        scope = "entries " + ", ".join(keys[:_SHOWN]) + (f" and {len(keys) - _SHOWN} more" if len(keys) > _SHOWN else "")
+        evidence = f"{scope}: {evidence}"
+    title = CHECKS.get(check, check)
     return Finding(
-        rule=rule.id,
-        severity="error",
-        title=f"The rule {rule.id} crashed",
-        evidence=reason,
-        remedy="a fault of the advisor: please report it with this page's result.json",
-        scope=scope_of(context),
+        rule=check,
+        severity=severity,
+        title=title[:1].upper() + title[1:],
+        evidence=evidence,
+        remedy=REMEDIES.get(check, "see the message"),
+        scope=scope,
     )

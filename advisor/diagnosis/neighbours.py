@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor import pipelines
-from advisor.diagnosis.columns import take_rows
-from advisor.diagnosis.pricing import Pricing
+from advisor.diagnosis.pricing import Pricing, take_rows
 from advisor.gpus.hardware import GpuSpec
 from advisor.pipelines import Array, ConfigurationBatch, Demand, Schedule
 from advisor.pipelines.space import block_k_range

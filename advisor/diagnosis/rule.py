@@ -1,9 +1,11 @@
-"""The protocol of a rule, and the wording of findings."""
+"""What a rule is, and the wording of findings."""
 
 from __future__ import annotations
 
 import math
-from typing import Protocol
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Generic, Protocol, TypeVar
 
 from advisor.diagnosis.context import LaunchContext, Need, parameter_of
 from advisor.diagnosis.neighbours import Change
@@ -13,35 +15,48 @@ LEAST_SHOWN_US = 0.005
 """Latencies are shown to a hundredth of a microsecond: less is no difference."""
 
 
-class Rule(Protocol):
+class Place(Protocol):
+    """What a finding says of where it is: the scope, and the source that `file` and `line` are in."""
+
+    def place(self, file: str | None, line: int | None) -> tuple[str, str | None, int | None]:
+        """Scope, path and line."""
+
+
+Context = TypeVar("Context", bound=Place)
+
+
+@dataclass(frozen=True)
+class Rule(Generic[Context]):
     """One thing that can be wrong with a launch.
 
-    `id` is what is wrong, in kebab case, and the name of the file (here, and in `reports/rules/`, where the text for
-    `advisor explain` is); `title` says it in one line; `needs` is what a launch must have for the rule to apply.
+    `id` is what is wrong, in kebab case, and the name of the function that looks for it and of the text for `advisor explain` in
+    `reports/rules/`; `title` says it in one line; `needs` is what a launch must have for the rule to apply. `changes_type`: the cure is
+    another type of operands, and the launch's own bound none of it.
     """
 
-    @property
-    def id(self) -> str: ...
+    id: str
+    title: str
+    needs: tuple[Need, ...]
+    changes_type: bool
+    look: Callable[[Context], Finding | None]
 
-    @property
-    def title(self) -> str: ...
-
-    @property
-    def needs(self) -> tuple[Need, ...]: ...
-
-    def check(self, context: LaunchContext) -> Finding | None:
+    def check(self, context: Context) -> Finding | None:
         """The finding, or None where the launch passes. Called only where the launch has what the rule needs."""
-        ...
+        finding = self.look(context)
+        return finding and replace(finding, rule=self.id)
 
 
-def scope_of(context: LaunchContext) -> str:
-    """`entry M=64` where a table's entry is meant, else `launch`."""
-    return f"entry M={context.entry_m}" if context.entry_m is not None else "launch"
+def rule(title: str, *needs: Need, changes_type: bool = False) -> Callable[[Callable[[Context], Finding | None]], Rule[Context]]:
+    """Makes a rule of the function that looks; the finding that it returns gets the rule's id."""
+
+    def made(look: Callable[[Context], Finding | None]) -> Rule[Context]:
+        return Rule(id=look.__name__.replace("_", "-"), title=title, needs=needs, changes_type=changes_type, look=look)
+
+    return made
 
 
 def found(
-    rule: Rule,
-    context: LaunchContext,
+    context: Place,
     severity: Severity,
     title: str,
     *,
@@ -49,46 +64,65 @@ def found(
     remedy: str,
     saving_us: float | None = None,
     better: Change | None = None,
+    file: str | None = None,
+    line: int | None = None,
 ) -> Finding:
-    """A finding of `rule`, with the place that `context` knows; `better` is the configuration its saving comes from."""
+    """A finding of the rule that returns it, at the place that `context` knows.
+
+    Args:
+        context: The launch or compiled kernel.
+        severity: How bad it is.
+        title: What is wrong, in one line.
+        evidence: The figures behind it.
+        remedy: What to do.
+        saving_us: What curing it alone would save; None: that cannot be said.
+        better: The configuration that the saving comes from.
+        file: Of compiled code: the file that the line is in; None: the kernel's own.
+        line: Of compiled code: the line; None: no line in particular.
+    """
+    scope, source_file, source_line = context.place(file, line)
     return Finding(
-        rule=rule.id,
+        rule="",
         severity=severity,
         title=title,
         evidence=evidence,
         remedy=remedy,
         saving_us=saving_us,
         net_saving_us=saving_us - sum(better.slower_us.values()) if saving_us is not None and better is not None else None,
-        saving_origin="predicted",
-        scope=scope_of(context),
-        source_file=context.source_file,
-        source_line=context.source_line,
+        scope=scope,
+        source_file=source_file,
+        source_line=source_line,
     )
 
 
+def crashed(rule: Rule[Context], reason: str, scope: str) -> Finding:
+    """The error finding of a rule that crashed: the run goes on."""
+    remedy = "a fault of the advisor: please report it with this page's result.json; the other findings stand"
+    return Finding(rule=rule.id, severity="error", title=f"The rule {rule.id} crashed", evidence=reason, remedy=remedy, scope=scope)
+
+
 def cured(
-    rule: Rule, context: LaunchContext, better: Change | None, title: str, *, evidence: str, costs_us: float = math.inf
+    context: LaunchContext, better: Change | None, title: str, *, evidence: str, costs_us: float = math.inf, how: str = ""
 ) -> Finding | None:
     """A finding whose remedy is a neighbour that cures it; None where there is none, or it saves too little to be told.
 
     Args:
-        rule: The rule that found it.
         context: The launch.
         better: The neighbour; None: none cures it.
         title: What is wrong, in one line.
         evidence: The figures behind it.
         costs_us: What the cause costs in all: a neighbour may be faster for other reasons too, and saves no more of it.
+        how: What the remedy begins with.
     """
     saving = min(costs_us, context.saving(better.us)) if better is not None else 0.0
     if better is None or not context.matters(saving, better):
         return None
     return found(
-        rule,
         context,
         severity_of(context, saving),
         title,
         evidence=evidence,
-        remedy=remedy_of(better, context),
+        remedy=how + remedy_of(better, context),
         saving_us=saving,
         better=better,
     )

@@ -9,13 +9,17 @@ A10 and A100, L4, L40 and L40S differ by more than a suffix.
 from __future__ import annotations
 
 import difflib
+import platform
 import re
 from dataclasses import MISSING, dataclass, field, fields, replace
 from functools import cache, lru_cache
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from advisor.gpus.gpu_description import REAL, TABLES, accepted, check_sources, check_values
+from advisor.result.schema import Fingerprint
+from advisor.system import triton_install
 from advisor.system.errors import InputError, UnknownGpuError, UsageError
 from advisor.system.reading import parse_toml, read_bytes
 from advisor.system.resources import folder
@@ -331,3 +335,18 @@ def _from_dict(data: dict[str, Any], origin: str, *, own: bool) -> GpuSpec:
     values.update({key: float(values[key]) for key in REAL if values.get(key) is not None})
     values.update({key: {dtype: float(rate) for dtype, rate in values[key].items()} for key in TABLES if key in values})
     return GpuSpec(**values)
+
+
+def _version(package: str) -> str | None:
+    """Version of an installed package, without importing it."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def offline(gpu: GpuSpec) -> Fingerprint:
+    """Nothing was run: the GPU is a description."""
+    return Fingerprint(
+        mode="offline", gpu=gpu.name, torch=_version("torch"), triton=triton_install.version(), python=platform.python_version()
+    )

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from advisor.gpus.hardware import GpuSpec
 from advisor.pipelines.tile import compute_pipeline
 from advisor.result.schema import LaunchReport, Problem
-from advisor.system.counting import part
+from advisor.system.errors import part
 
 PRODUCTS = ("gemm", "attention", "w13", "w2")
 """Families and operators that multiply matrices."""

@@ -13,7 +13,7 @@ import numpy as np
 from advisor.gpus.hardware import GpuSpec
 from advisor.learned.machine import Machine, machine
 from advisor.pipelines import ConfigurationBatch, ProblemBatch
-from advisor.tables.defaults import default_fields
+from advisor.tables.entries import default_fields
 
 SMALL_SMEM_BYTES = 128 * 1024
 LARGE_SMEM_BYTES = 200 * 1024

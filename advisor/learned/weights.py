@@ -102,6 +102,23 @@ def save(weights: Weights, path: Path | str) -> None:
             archive.writestr(zipfile.ZipInfo(f"{name}.npy", (2026, 1, 1, 0, 0, 0)), buffer.getvalue(), zipfile.ZIP_DEFLATED, 9)
 
 
+UNREADABLE = (
+    zipfile.BadZipFile,  # no archive
+    EOFError,  # one that was cut off
+    zlib.error,  # one that was damaged
+    RuntimeError,  # one that is encrypted or packed by another method (NotImplementedError), or JSON that nests too deep (RecursionError)
+    ValueError,  # no array, one of another size or that needs pickle, a number that is none, no JSON
+    OverflowError,  # a size that no array can have
+    MemoryError,  # one for which there is no room
+    LookupError,  # an array or a part of the description is missing
+    TypeError,  # a part of it is of another type
+    AttributeError,  # a list where a mapping belongs
+    AssertionError,  # parts of the fused-MoE model that belong together (`moe.load`)
+    OSError,  # the half that lies beside the shipped weights is not read
+)
+"""What a file that is no weights, or a damaged one, raises while it is read."""
+
+
 def load(path: Path | str) -> Weights:
     """Read weights.
 
@@ -122,10 +139,7 @@ def load(path: Path | str) -> Weights:
         )
     except InputError:
         raise
-    except (
-        *(ValueError, KeyError, TypeError, IndexError, AttributeError, EOFError, AssertionError, OverflowError),
-        *(RecursionError, MemoryError, NotImplementedError, RuntimeError, OSError, zipfile.BadZipFile, zlib.error),
-    ) as error:
+    except UNREADABLE as error:
         raise InputError(
             f"{name}: cannot be read as weights ({type(error).__name__})",
             os.fspath(path),

@@ -9,33 +9,31 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from advisor.measurement.comparison import compare_launches
     from advisor.measurement.devices.device import DeviceSpec, find_device, open_device, parse_device
-    from advisor.measurement.failures import FAILURE_KINDS, NotRecordedError
     from advisor.measurement.kernel_file import KernelRef, configurations, find_kernels, read_kernels
-    from advisor.measurement.launch import Batch, Launch, Outcome
+    from advisor.measurement.launch import FAILURE_KINDS, Batch, Launch, NotRecordedError, Outcome
     from advisor.measurement.measured_rows import read_measured
-    from advisor.measurement.measuring import Progress, Summary, measure, run_plan
+    from advisor.measurement.measuring import Progress, Summary, compare_launches, measure, run_plan
     from advisor.measurement.plan import launches_of, read_plan, skewed_routing
     from advisor.measurement.recorded import Recording, read_recording
     from advisor.measurement.scheduler import Limits, Scheduler
     from advisor.measurement.statistics import Side, verdict
 
 _HOMES = {
-    "FAILURE_KINDS": "failures",
+    "FAILURE_KINDS": "launch",
     "Batch": "launch",
     "DeviceSpec": "devices.device",
     "KernelRef": "kernel_file",
     "Launch": "launch",
     "Limits": "scheduler",
-    "NotRecordedError": "failures",
+    "NotRecordedError": "launch",
     "Outcome": "launch",
     "Progress": "measuring",
     "Recording": "recorded",
     "Scheduler": "scheduler",
     "Side": "statistics",
     "Summary": "measuring",
-    "compare_launches": "comparison",
+    "compare_launches": "measuring",
     "configurations": "kernel_file",
     "find_device": "devices.device",
     "find_kernels": "kernel_file",

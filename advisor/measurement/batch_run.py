@@ -7,9 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from advisor.measurement.devices.device import Bench, Device
-from advisor.measurement.failures import Failure, classify, is_fatal
 from advisor.measurement.kernel_file import KernelRef
-from advisor.measurement.launch import Batch, Outcome, Sustained
+from advisor.measurement.launch import Batch, Failure, Outcome, Sustained, classify, is_fatal
 from advisor.measurement.rounds import SideTimings, measure_rounds
 from advisor.measurement.statistics import noise_floor
 

@@ -23,17 +23,14 @@ import numpy as np
 
 from advisor import pipelines
 from advisor.gpus.hardware import GpuSpec
-from advisor.measurement.failures import FAILURE_KINDS, MESSAGE_LIMIT, Failure
-from advisor.measurement.launch import Launch, Outcome
-from advisor.measurement.row_configuration import CONFIGURATION_COLUMNS, OPTION_COLUMNS, PARAMETER_COLUMNS, read_configuration
-from advisor.measurement.row_source import RowSource
+from advisor.measurement.launch import FAILURE_KINDS, MESSAGE_LIMIT, Failure, Launch, Outcome
+from advisor.measurement.row_source import CONFIGURATION_COLUMNS, OPTION_COLUMNS, PARAMETER_COLUMNS, RowSource, read_configuration
 from advisor.measurement.statistics import median_interval, outliers
 from advisor.result.schema import Configuration, Fingerprint, Problem, Round
-from advisor.rows.cells import LATENCY_LIMIT, is_latency
-from advisor.rows.row_status import failed
+from advisor.rows.cells import LATENCY_LIMIT, failed, is_latency
 from advisor.rows.rows import SIZE_COLUMNS, Rows
 from advisor.rows.rows import read_rows as read_columns
-from advisor.rows.stored_types import read_stored_types
+from advisor.rows.types_and_origin import read_stored_types
 from advisor.system.errors import AdvisorError, InputError
 from advisor.tables.routing import check_routing
 

@@ -37,7 +37,7 @@ from advisor.pipelines.batch import ELEMENT_BYTES, SIZES
 from advisor.result.schema import Configuration, Problem
 from advisor.system.errors import AdvisorError, InputError
 from advisor.system.reading import parse_toml, read_bytes
-from advisor.tables.defaults import default_configuration
+from advisor.tables.entries import default_configuration
 
 MAX_FILE_BYTES = 1_000_000
 MAX_PROBLEMS = 1_000_000

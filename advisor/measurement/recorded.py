@@ -12,8 +12,8 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from advisor.gpus.hardware import GpuSpec, match_device_name
-from advisor.measurement.failures import NotRecordedError
 from advisor.measurement.kernel_file import KernelRef
+from advisor.measurement.launch import NotRecordedError
 from advisor.measurement.rounds import Timing
 from advisor.result.schema import Configuration, Fingerprint, Problem, result_dtype
 from advisor.system.errors import InputError, UsageError

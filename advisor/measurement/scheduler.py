@@ -16,8 +16,7 @@ from typing import Any
 
 from advisor.measurement.batch_run import run_batch
 from advisor.measurement.devices.device import DeviceSpec, open_device
-from advisor.measurement.failures import Failure
-from advisor.measurement.launch import MAX_SUSTAINED_S, Batch, Launch, Outcome, outcome_from_json
+from advisor.measurement.launch import MAX_SUSTAINED_S, Batch, Failure, Launch, Outcome, outcome_from_json
 from advisor.measurement.worker import WorkerProcess
 from advisor.result.schema import Fingerprint
 from advisor.system.errors import MeasurementError, NoGpuError

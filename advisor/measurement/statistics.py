@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.measurement.failures import Failure
+from advisor.measurement.launch import Failure
 from advisor.result.schema import Fingerprint, Round
 from advisor.system.errors import UsageError
 

@@ -15,12 +15,11 @@ from advisor.pipelines import routing, token_draws
 from advisor.pipelines.batch import SIZES, ConfigurationBatch, ProblemBatch
 from advisor.pipelines.columns import Array
 from advisor.pipelines.elementwise import OPERATORS
-from advisor.rows.row_configurations import BLOCK_COLUMNS, CONFIG_COLUMNS
+from advisor.rows.columns import BLOCK_COLUMNS, CONFIG_COLUMNS
 from advisor.rows.rows import FAMILY_PARAMETERS, RECORDED_OPERATOR, SIZE_COLUMNS, UNMODELLED_DTYPES, Rows, is_tiled
 from advisor.rows.silicon import GPUS as FOLDERS_OF_GPUS
-from advisor.rows.stored_types import STORED_TYPE_COLUMNS, read_stored_types
-from advisor.system.counting import several
-from advisor.system.errors import InputError, NothingMatchedError, UnknownGpuError
+from advisor.rows.types_and_origin import STORED_TYPE_COLUMNS, read_stored_types
+from advisor.system.errors import InputError, NothingMatchedError, UnknownGpuError, several
 from advisor.tables.launchability import refused_dtype
 from advisor.tables.routing import check_routing
 

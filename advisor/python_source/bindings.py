@@ -169,6 +169,11 @@ def changed_names(scope: ast.AST | None) -> set[str]:
     return found
 
 
+def is_none(node: ast.expr) -> bool:
+    """Whether an expression is `None` as it is written."""
+    return isinstance(node, ast.Constant) and node.value is None
+
+
 def is_fixed(value: Any) -> bool:
     """Whether a value cannot be changed in place."""
     value = plain(value)

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from advisor.python_source import surroundings, target_questions
+from advisor.python_source import target_questions
 from advisor.python_source.bindings import argument_defaults
-from advisor.python_source.imports import as_function
 from advisor.python_source.kernel_names import DECORATORS
-from advisor.python_source.literal_values import FunctionValue, Symbol, held_function
-from advisor.python_source.literals import CONSTANTS, NotLiteralError, dotted
-from advisor.python_source.surroundings import FileReader, Place
+from advisor.python_source.literals import CONSTANTS, Allowance, Evaluator, NotLiteralError, dotted
 
 LONGEST_TEXT = 200
 MOST_TRIPS = 1_000
@@ -28,16 +25,108 @@ _CACHES = DECORATORS | {"cache", "lru_cache", "functools.cache", "functools.lru_
 """Decorators that change nothing of what a function returns."""
 
 
-class FunctionReader(FileReader):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where in a file an expression is evaluated: names stand for what was assigned before.
+
+    Attributes:
+        position: Line and column.
+        scopes: Functions and classes around, the outermost first.
+    """
+
+    position: tuple[float, int] = (math.inf, 0)
+    scopes: tuple[ast.FunctionDef | ast.ClassDef, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What stands around the expressions of a file: its functions, what its names lead to, and the target that it is read for.
+
+    Attributes:
+        functions: Functions of the file.
+        reasons: Why others of its functions cannot be followed.
+        roots: Names that stand for triton's own modules.
+        modules: Names that stand for a module, or something of one, and for what: {"np": "numpy", "inf": "math.inf"}.
+        outer: Gives the value of a name of the file at the reader's `place`.
+        outside: Gives a value that the file imports.
+        imported: Gives a function that the file imports, with a reader of its file.
+        backend: Triton's backend of the target (cuda, hip); None: not known.
+        arch: Architecture of the target (90, gfx942); None: not known.
+        num_sms: SMs of the GPU, for files that ask how many it has; None: not known.
+        element_bytes: Of tensors, for `x.element_size()`; None: not known.
+    """
+
+    functions: Mapping[str, ast.FunctionDef]
+    reasons: Mapping[str, str]
+    roots: frozenset[str]
+    modules: Mapping[str, str]
+    outer: Callable[[Any, str], Any]
+    outside: Callable[[Any, str], Any]
+    imported: Callable[[Any, str], tuple[Any, ast.FunctionDef] | None]
+    backend: str | None = None
+    arch: int | str | None = None
+    num_sms: int | None = None
+    element_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inquiry:
+    """What readers share of which one asks another: that of another file, for what a file imports.
+
+    Attributes:
+        unset: Takes the names of environment variables that were asked for: each counts as not set.
+        allowance: The steps that are left for all of them.
+        importing: Files and names whose values are being worked out: files import each other.
+    """
+
+    unset: set[str]
+    allowance: Allowance = field(default_factory=Allowance)
+    importing: frozenset[tuple[str, str]] = frozenset()
+
+
+class FunctionReader(Evaluator):
     """The evaluator of literals, with what functions do besides: branches, loops, lists that grow, f-strings of plain values, methods of
-    dictionaries and texts, and questions about the target."""
+    dictionaries and texts, and questions about the target.
+
+    Args:
+        surroundings: Of the file.
+        inquiry: What is shared with the readers that it asks, or that ask it.
+        names: As for Evaluator; names of the expression's own scope.
+        place: Where in the file the expression stands.
+    """
+
+    def __init__(
+        self, surroundings: Surroundings, inquiry: Inquiry, names: Mapping[str, Any] | None = None, place: Place | None = None
+    ) -> None:
+        super().__init__(names, surroundings.roots, surroundings.functions, inquiry.allowance)
+        self.surroundings = surroundings
+        self.inquiry = inquiry
+        self.place = place or Place()
+        self.depth = 0
+        self.known: dict[tuple[str, int], Any] = {}  # what names of the file were found to be, for `outer`
+
+    def origin(self, node: ast.expr) -> str:
+        """What a dotted name is called where it comes from: `torch.finfo` for `th.finfo` after `import torch as th`; "": not known."""
+        root, dot, rest = (dotted(node) or "").partition(".")
+        return f"{self.surroundings.modules[root]}{dot}{rest}" if root in self.surroundings.modules and root not in self.names else ""
+
+    def has(self, node: ast.Attribute) -> bool:
+        """Whether a module of triton's has a name: `tl.gather`, or `hasattr(tl, "gather")`.
+
+        Raises:
+            NotLiteralError: It is no module of triton's, or that is not known.
+        """
+        owner = dotted(node.value) or ""
+        root = owner.partition(".")[0]
+        if root not in self.roots or root in self.names:
+            raise NotLiteralError(f"whether {ast.unparse(node.value)[:60]} has an attribute, as line {node.lineno} asks, is not known")
+        return target_questions.has(self.origin(node.value) or owner, str(node.attr))
 
     def call(
         self,
-        function: ast.FunctionDef | ast.Lambda,
+        function: ast.FunctionDef,
         arguments: Sequence[Any],
         keywords: Mapping[str, Any] | None = None,
-        closure: Mapping[str, Any] | None = None,
     ) -> Any:
         """What a function of the file returns.
 
@@ -45,14 +134,12 @@ class FunctionReader(FileReader):
             function: Its definition.
             arguments: What it is given in order.
             keywords: What it is given by name.
-            closure: Names that it sees of a function around it.
 
         Raises:
             NotLiteralError: It does more than the evaluator understands.
         """
-        called = function if isinstance(function, ast.FunctionDef) else as_function("a lambda", function)
-        with _reasons(called.name):
-            return self._file_function(called, list(arguments), dict(keywords or {}), closure)
+        with _reasons(function.name):
+            return self._file_function(function, list(arguments), dict(keywords or {}))
 
     def follow(self, function: ast.FunctionDef) -> Any:
         """What the body of a function returns that sees the reader's names: one within the function that these are of.
@@ -74,16 +161,6 @@ class FunctionReader(FileReader):
         finally:
             self.names, self.place = before
 
-    def evaluate(self, node: ast.AST) -> Any:
-        """As of literals; a function is a value only within an expression."""
-        value = super().evaluate(node)
-        if function := held_function(value):
-            raise NotLiteralError(f"{function.name} is a function")
-        return value
-
-    def _lambda(self, node: ast.Lambda) -> FunctionValue:
-        return FunctionValue(node, self.call, self.names)
-
     def _outer(self, name: str) -> Any:
         constant = CONSTANTS.get(self.surroundings.modules.get(name, ""))
         if constant is not None:
@@ -99,9 +176,7 @@ class FunctionReader(FileReader):
     def _asked_target(self, name: str) -> bool | None:
         return target_questions.asked_target(name, self.surroundings.backend, self.surroundings.arch)
 
-    def _file_function(
-        self, function: ast.FunctionDef, arguments: list, keywords: dict[str, Any], closure: Mapping[str, Any] | None = None
-    ) -> Any:
+    def _file_function(self, function: ast.FunctionDef, arguments: list, keywords: dict[str, Any]) -> Any:
         if self.depth > DEEPEST_CALLS:
             raise NotLiteralError("calls nested too deeply")
         for decorator in function.decorator_list:
@@ -110,7 +185,7 @@ class FunctionReader(FileReader):
         names = self._arguments(function, arguments, keywords)
         self.depth += 1
         try:
-            with self.at(replace(self.place, scopes=()), {**(closure or {}), **names}):
+            with self.at(replace(self.place, scopes=()), names):
                 value = self._body(function.body)
         finally:
             self.depth -= 1
@@ -172,8 +247,6 @@ class FunctionReader(FileReader):
                 self._owner(target).pop(self.visit(target.slice))
         elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
             self._change(statement.value)
-        elif isinstance(statement, ast.FunctionDef):
-            self.names[statement.name] = FunctionValue(statement, self.call, self.names)
         elif not (isinstance(statement, (ast.Pass, ast.Global)) or _is_remark(statement)):
             raise NotLiteralError(f"{type(statement).__name__} in line {statement.lineno} is not understood")
         return _NOTHING
@@ -304,17 +377,10 @@ class FunctionReader(FileReader):
 
     def _call(self, node: ast.Call) -> Any:
         name = dotted(node.func) or ""
-        found = surroundings.answer(self, node, name)
-        if found is not surroundings.UNANSWERED:
+        found = target_questions.answer(self, node, name)
+        if found is not target_questions.UNANSWERED:
             return found
         around = self.surroundings
-        given = self.visit(node.func) if name in self.names else None
-        if isinstance(given, FunctionValue) and all(k.arg for k in node.keywords):
-            return given.follow(self.elements(node.args), {str(k.arg): self.visit(k.value) for k in node.keywords})
-        if isinstance(given, Symbol):  # Config = triton.Config
-            return super()._call(
-                ast.copy_location(ast.Call(func=ast.parse(given.text, mode="eval").body, args=node.args, keywords=node.keywords), node)
-            )
         try:
             if name in around.reasons:
                 raise NotLiteralError(around.reasons[name])

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Sequence
 from dataclasses import replace
 
+from advisor.python_source.bindings import is_none
 from advisor.python_source.imports import HANDED_ON, MOST_HANDS, Import
 from advisor.python_source.literals import dotted
 from advisor.python_source.source import SourceFile
@@ -32,7 +33,7 @@ def imported_kernel(source: SourceFile, name: str, depth: int = 0) -> tuple[Sour
         return (source, meant) if meant in source.functions else None
     if depth > MOST_HANDS:
         return None
-    given = [each for each in source.alternatives.get(name, ()) if not (isinstance(each, ast.Constant) and each.value is None)]
+    given = [each for each in source.alternatives.get(name, ()) if not is_none(each)]
     if given:  # besides None, where it cannot be imported
         match given if len(given) == len(source.module_names.statements(name)) == 1 else ():
             case [ast.Name(id=other_name)]:
@@ -48,12 +49,8 @@ def imported_kernel(source: SourceFile, name: str, depth: int = 0) -> tuple[Sour
 
 def handed_on(source: SourceFile, items: Sequence[Import], depth: int = 0) -> tuple[SourceFile, str] | None:
     """The same as `imported_kernel` of what a file, or a function in it, imports."""
-    for item in items:
-        other = source.imported(item) if item.name is not None and not item.is_triton else None
-        found = imported_kernel(other, item.name, depth + 1) if other is not None and item.name is not None else None
-        if found is not None:
-            return found
-    return None
+    kernels = (imported_kernel(other, there, depth + 1) for other, there in source.named_imports(items))
+    return next((found for found in kernels if found is not None), None)
 
 
 def imported_tuning(source: SourceFile, name: str, depth: int = 0) -> tuple[SourceFile, list[ast.expr]] | None:
@@ -62,12 +59,9 @@ def imported_tuning(source: SourceFile, name: str, depth: int = 0) -> tuple[Sour
     applied = source.applied_by(name)
     if applied is not None:
         return (source, applied[0]) if applied[0] else imported_tuning(source, applied[1], depth + 1) if depth < MOST_HANDS else None
-    for item in source.imports_of(name) if depth < MOST_HANDS else ():
-        other = source.imported(item) if item.name is not None and not item.is_triton else None
-        found = imported_tuning(other, item.name, depth + 1) if other is not None and item.name is not None else None
-        if found is not None:
-            return found
-    return None
+    items = source.imports_of(name) if depth < MOST_HANDS else ()
+    tuning = (imported_tuning(other, there, depth + 1) for other, there in source.named_imports(items))
+    return next((found for found in tuning if found is not None), None)
 
 
 INDUCTOR_HELPERS = ("torch._inductor.runtime.triton_helpers", "torch._inductor.triton_helpers")
@@ -122,7 +116,7 @@ def _hands_on(source: SourceFile, item: Import, depth: int = 0) -> bool:
 def _names_module(source: SourceFile, value: ast.expr, leaf: str) -> bool:
     """Whether an expression is a module of triton's by its name: `triton.language.extra.libdevice`."""
     root, *parts = (dotted(value) or "").split(".")
-    return bool(parts) and parts[-1] == leaf and (root == "triton" or root in source.triton_roots)
+    return bool(parts) and parts[-1] == leaf and (root == "triton" or root in source.module_names.triton_roots)
 
 
 def _triton_import(items: Sequence[Import]) -> str:

@@ -7,7 +7,8 @@ import contextlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from importlib import util
-from pathlib import Path
+from pathlib import Path, PurePath
+from typing import TypeVar
 
 from advisor.python_source.bindings import plainly_given, statements_within
 
@@ -109,21 +110,23 @@ INDUCTOR = "torch._inductor"
 """What generated kernels call is defined there (`triton_helpers`), and in no file near them."""
 
 
+Folder = TypeVar("Folder", bound=PurePath)
+
+
+def places(folder: Folder, module: str, level: int) -> Iterator[Folder]:
+    """Where a file of a folder may find a module, in order; `level`: leading dots."""
+    parts = module.split(".") if module else []
+    starts = [folder, *list(folder.parents)[:MOST_ABOVE]] if not level else [folder, *folder.parents][level - 1 : level]
+    for whole in (start.joinpath(*parts) for start in starts):
+        yield from ([whole.with_suffix(".py")] if parts else [])
+        yield whole / "__init__.py"
+
+
 def locate(path: Path, item: Import) -> Path | None:
     """The file of an import beside or above `path`."""
-    parts = item.module.split(".") if item.module else []
-    folder = path.absolute().parent
-    if item.level:
-        for _ in range(item.level - 1):
-            folder = folder.parent
-        starts = [folder]
-    else:
-        starts = [folder, *list(folder.parents)[:MOST_ABOVE]]
-    for start in starts:
-        for candidate in (start.joinpath(*parts).with_suffix(".py") if parts else None, start.joinpath(*parts, "__init__.py")):
-            if candidate is not None and candidate.is_file():
-                return candidate
-    return _of_inductor(parts) if not item.level and item.module.startswith(f"{INDUCTOR}.") else None
+    found = next((each for each in places(path.absolute().parent, item.module, item.level) if each.is_file()), None)
+    torch = found is None and not item.level and item.module.startswith(f"{INDUCTOR}.")
+    return _of_inductor(item.module.split(".")) if torch else found
 
 
 def _of_inductor(parts: list[str]) -> Path | None:

@@ -11,11 +11,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from advisor.python_source.bindings import argument_defaults
-from advisor.python_source.functions import FunctionReader
+from advisor.python_source.functions import FunctionReader, Place
 from advisor.python_source.kernel_forms import Decorators, last_name
 from advisor.python_source.literal_values import ConfigLiteral, config_literal
 from advisor.python_source.literals import MAX_ITEMS, NotLiteralError
-from advisor.python_source.surroundings import Place
 from advisor.result.schema import LAUNCH_OPTIONS
 
 INDUCTOR_DECORATORS = (

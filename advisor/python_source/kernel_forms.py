@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from advisor.python_source.bindings import Function, Graph, arguments
+from advisor.python_source.bindings import Function, Graph, arguments, is_none
 from advisor.python_source.imports import Import, is_triton_jit
 from advisor.python_source.literals import dotted
 
@@ -140,7 +140,7 @@ def _choices(value: ast.expr) -> list[ast.expr]:
     """What an expression may be: `a if small else b` is one of two, and None is nothing that can be launched."""
     if isinstance(value, ast.IfExp):
         return [*_choices(value.body), *_choices(value.orelse)]
-    return [] if isinstance(value, ast.Constant) and value.value is None else [value]
+    return [] if is_none(value) else [value]
 
 
 _LINE = re.compile(r"(?P<name>.+):(?P<line>\d{1,9})")

@@ -95,8 +95,6 @@ def _own_names(node: ast.FunctionDef) -> set[str]:
 _VALUES = frozenset({"tl.constexpr", "triton.language.constexpr", "language.constexpr", "constexpr"})
 """`tl.constexpr` of a function: a kernel calls it as it is, and it is given what stands in the call as it is (`o.value`)."""
 DECORATORS = frozenset({"triton.constexpr_function", "constexpr_function"}) | _VALUES
-METHODS = frozenset({"bit_length"})
-"""Methods of numbers that may be called."""
 _UNDERSTOOD = (
     ast.Return,
     ast.Assign,
@@ -164,7 +162,7 @@ def check_constexpr_function(node: ast.FunctionDef) -> None:
             good = isinstance(inner.ctx, ast.Load)
         elif isinstance(inner, ast.Call):
             root = (dotted(inner.func) or "").split(".")[0]
-            method = isinstance(inner.func, ast.Attribute) and inner.func.attr in METHODS and not inner.args
+            method = isinstance(inner.func, ast.Attribute) and inner.func.attr in target_questions.METHODS and not inner.args
             good = method or (bool(root) and root not in own)
         if not good:
             line = getattr(inner, "lineno", node.lineno)

@@ -7,7 +7,7 @@ import ast
 import contextlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from advisor.python_source.bindings import (
@@ -19,17 +19,17 @@ from advisor.python_source.bindings import (
     defaults,
     inner_functions,
     is_fixed,
+    is_none,
     own_names,
     required,
 )
-from advisor.python_source.functions import FunctionReader
+from advisor.python_source.functions import FunctionReader, Inquiry
 from advisor.python_source.jit_function import MISSING, JitFunction
 from advisor.python_source.kernel_forms import grid_of
 from advisor.python_source.literal_values import Symbol
 from advisor.python_source.literals import Allowance, NotLiteralError, dotted
 from advisor.python_source.source import SourceFile
 from advisor.python_source.stride_use import possible_unit_strides
-from advisor.python_source.surroundings import Inquiry
 from advisor.python_source.tensor_shapes import (
     DEEPEST,
     MOST_DIMENSIONS,
@@ -43,39 +43,6 @@ from advisor.python_source.tensor_shapes import (
 )
 
 Node = TypeVar("Node", bound=ast.AST)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FoundLaunch:
-    """A launch and where it stands.
-
-    Attributes:
-        grid: Programs; None: not known.
-        line: Of the launch.
-        text: The grid as it is written.
-        constexprs: Constants that the launch passes, as far as they can be worked out.
-        options: Options that it passes (num_warps, ...), the same.
-        numbers: Values of its other arguments, the same.
-        types: Types of the elements of tensors that it passes, where the function around it says which it makes them of: "int32".
-        strides: Strides that it passes, were its tensors contiguous; None: not known, but not the innermost one, or not known to be it.
-        presumed: Constants that follow where an argument which a call of the function around cannot leave out is not None:
-            `HAS_BIAS=bias is not None`.
-        blocks, shapes: Of tensor descriptors that it passes, where the function around makes them.
-        passed: Whether arguments are given something, by the same, where what the function around says of them is that or None.
-    """
-
-    grid: tuple[int, ...] | None
-    line: int
-    text: str
-    constexprs: Mapping[str, Any] = field(default_factory=dict)
-    options: Mapping[str, Any] = field(default_factory=dict)
-    numbers: Mapping[str, Any] = field(default_factory=dict)
-    types: Mapping[str, str] = field(default_factory=dict)
-    strides: Mapping[str, int | None] = field(default_factory=dict)
-    presumed: Mapping[str, bool] = field(default_factory=dict)
-    passed: Mapping[str, bool] = field(default_factory=dict)
-    blocks: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
 
 _NO_FUNCTION = ast.FunctionDef(name="", args=ast.arguments([], [], None, [], [], None, []), body=[], decorator_list=[])
@@ -236,14 +203,19 @@ class LaunchSite:
         index = asked.index % rank if rank and -rank <= asked.index < rank else asked.index
         return Extent(self.shapes.root(asked.tensor), index)
 
-    def evaluate(self, node: ast.expr, values: Mapping[str, Any], depth: int = 0) -> Any:
-        """The value of an expression around the launch.
+    def _ask(self, *, presumes: bool = False) -> None:
+        """Begin with all steps anew; `presumes`: arguments that a call of the function around cannot leave out count as something other
+        than None."""
+        self.allowance, self._presumes = Allowance(until=self.allowance.until), presumes
+
+    def evaluate(self, node: ast.expr, values: Mapping[str, Any], depth: int = 0, *, presumes: bool = False) -> Any:
+        """The value of an expression around the launch; `presumes` as of `_ask`.
 
         Raises:
             NotLiteralError: It cannot be worked out.
         """
         if depth == 0:
-            self.allowance = Allowance(until=self.allowance.until)
+            self._ask(presumes=presumes)
         return self.reader(values, depth).evaluate(self.with_extents(node, values, depth))
 
     def with_extents(self, node: Node, values: Mapping[str, Any], depth: int) -> Node:
@@ -274,18 +246,9 @@ class LaunchSite:
         if not isinstance(node, ast.Compare) or len(node.ops) != 1 or not isinstance(node.ops[0], (ast.Is, ast.IsNot)):
             return False
         asked, none = node.left, node.comparators[0]
-        if not isinstance(asked, ast.Name) or asked.id not in self.required or not (isinstance(none, ast.Constant) and none.value is None):
+        if not isinstance(asked, ast.Name) or asked.id not in self.required or not is_none(none):
             return False
         return not any(isinstance(each, ast.Name) and each.id == asked.id and name in values for name, each in self.passed.items())
-
-    @contextlib.contextmanager
-    def presuming(self) -> Iterator[None]:
-        """Take arguments that a call of the function around cannot leave out for something other than None."""
-        self._presumes = True
-        try:
-            yield
-        finally:
-            self._presumes = False
 
     def reader(self, values: Mapping[str, Any], depth: int = 0) -> FunctionReader:
         """A reader that knows the names around the launch, given values of the kernel's arguments."""
@@ -329,33 +292,9 @@ class LaunchSite:
         found = self.extent(asked, values, depth + 1)
         return found if found is not None else _unknown(name)
 
-    def launch(self, values: Mapping[str, Any], defaults: Mapping[str, Any], options: Sequence[str]) -> FoundLaunch:
-        """What is known of the launch; its grid only where it follows from what is known."""
-        constants, launched = self.constants(values, options)
-        known = {**defaults, **constants, **values}
-        blocks, shapes = self.descriptors(known)
-        try:
-            grid = self.grid(known)
-        except NotLiteralError:
-            grid = None
-        return FoundLaunch(
-            grid=grid,
-            line=self.call.lineno,
-            text=ast.unparse(grid_of(self.call))[:120],
-            constexprs=constants,
-            options=launched,
-            numbers=self.numbers(values, known),
-            types=self.types(),
-            strides=self.strides(values, known),
-            presumed=self.presumed({**constants, **values}, known),
-            passed=self.tensors(known),
-            blocks=blocks,
-            shapes=shapes,
-        )
-
     def tells_grid(self, values: Mapping[str, Any], defaults: Mapping[str, Any], options: Sequence[str]) -> bool:
         """Whether the grid follows from what is known."""
-        self.allowance = Allowance(until=self.allowance.until)
+        self._ask()
         with contextlib.suppress(NotLiteralError):
             return self.grid({**defaults, **self.constants(values, options)[0], **values}) is not None
         return False
@@ -395,8 +334,8 @@ class LaunchSite:
         found: dict[str, bool] = {}
         for name, node in self._passed_as(constants=True).items():
             if name not in told:
-                with contextlib.suppress(NotLiteralError), self.presuming():
-                    value = self.evaluate(node, known)
+                with contextlib.suppress(NotLiteralError):
+                    value = self.evaluate(node, known, presumes=True)
                     found |= {name: value} if isinstance(value, bool) else {}
         return found
 
@@ -406,8 +345,8 @@ class LaunchSite:
         for name, node in self._passed_as(constants=False).items():
             if name not in known:
                 asked = ast.Compare(left=node, ops=[ast.IsNot()], comparators=[ast.Constant(value=None)])
-                with contextlib.suppress(NotLiteralError), self.presuming():
-                    found[name] = bool(self.evaluate(ast.copy_location(asked, node), known))
+                with contextlib.suppress(NotLiteralError):
+                    found[name] = bool(self.evaluate(ast.copy_location(asked, node), known, presumes=True))
         return found
 
     def descriptors(self, known: Mapping[str, Any]) -> tuple[dict[str, tuple[int, ...]], dict[str, tuple[int, ...]]]:
@@ -451,7 +390,7 @@ class LaunchSite:
             if name not in given and not isinstance(self.asked.get(name), Stride):
                 with contextlib.suppress(NotLiteralError):
                     value = self.evaluate(node, known)
-                    is_number = isinstance(value, (bool, int, float)) or (isinstance(node, ast.Constant) and node.value is None)
+                    is_number = isinstance(value, (bool, int, float)) or is_none(node)
                     found |= {name: value} if is_number else {}
         return found
 
@@ -463,7 +402,7 @@ class LaunchSite:
         Otherwise none is taken for the innermost one, but what counts from the end.
         """
         found: dict[str, int | None] = {}
-        self.allowance = Allowance(until=self.allowance.until)
+        self._ask()
         for name, asked in self.asked.items():
             if name in given or not isinstance(asked, Stride):
                 continue
@@ -488,7 +427,7 @@ class LaunchSite:
             NotLiteralError: It cannot be worked out.
         """
         node: ast.expr = grid_of(self.call)
-        self.allowance = Allowance(until=self.allowance.until)
+        self._ask()
         made = self.reader(values)
         for _ in range(DEEPEST):
             if isinstance(node, ast.Name) and isinstance(value := self.assigned.get(node.id), ast.Name | ast.Lambda):

@@ -5,15 +5,15 @@ from __future__ import annotations
 import ast
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from advisor.python_source.bindings import Graph, Scope, arguments
 from advisor.python_source.imported import handed_on, imported_file, imported_kernel
 from advisor.python_source.imports import Import, imports_in
 from advisor.python_source.kernel_forms import grid_of, visible_kernels
-from advisor.python_source.launch_site import FoundLaunch, LaunchSite
-from advisor.python_source.literals import dotted
+from advisor.python_source.launch_site import LaunchSite
+from advisor.python_source.literals import NotLiteralError, dotted
 from advisor.python_source.source import SourceFile
 
 LaunchCalls = Sequence[tuple[SourceFile, Sequence[Scope], ast.Call]]
@@ -21,6 +21,64 @@ LaunchCalls = Sequence[tuple[SourceFile, Sequence[Scope], ast.Call]]
 
 PROBE = 1024
 """Stands for a size that is not known, to see what would follow from it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundLaunch:
+    """A launch and where it stands.
+
+    Attributes:
+        grid: Programs; None: not known.
+        line: Of the launch.
+        text: The grid as it is written.
+        constexprs: Constants that the launch passes, as far as they can be worked out.
+        options: Options that it passes (num_warps, ...), the same.
+        numbers: Values of its other arguments, the same.
+        types: Types of the elements of tensors that it passes, where the function around it says which it makes them of: "int32".
+        strides: Strides that it passes, were its tensors contiguous; None: not known, but not the innermost one, or not known to be it.
+        presumed: Constants that follow where an argument which a call of the function around cannot leave out is not None:
+            `HAS_BIAS=bias is not None`.
+        blocks, shapes: Of tensor descriptors that it passes, where the function around makes them.
+        passed: Whether arguments are given something, by the same, where what the function around says of them is that or None.
+    """
+
+    grid: tuple[int, ...] | None
+    line: int
+    text: str
+    constexprs: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
+    numbers: Mapping[str, Any] = field(default_factory=dict)
+    types: Mapping[str, str] = field(default_factory=dict)
+    strides: Mapping[str, int | None] = field(default_factory=dict)
+    presumed: Mapping[str, bool] = field(default_factory=dict)
+    passed: Mapping[str, bool] = field(default_factory=dict)
+    blocks: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+
+
+def found_launch(site: LaunchSite, values: Mapping[str, Any], defaults: Mapping[str, Any], options: Sequence[str]) -> FoundLaunch:
+    """What is known of the launch; its grid only where it follows from what is known."""
+    constants, launched = site.constants(values, options)
+    known = {**defaults, **constants, **values}
+    blocks, shapes = site.descriptors(known)
+    try:
+        grid = site.grid(known)
+    except NotLiteralError:
+        grid = None
+    return FoundLaunch(
+        grid=grid,
+        line=site.call.lineno,
+        text=ast.unparse(grid_of(site.call))[:120],
+        constexprs=constants,
+        options=launched,
+        numbers=site.numbers(values, known),
+        types=site.types(),
+        strides=site.strides(values, known),
+        presumed=site.presumed({**constants, **values}, known),
+        passed=site.tensors(known),
+        blocks=blocks,
+        shapes=shapes,
+    )
 
 
 def _calls(source: SourceFile, kernel: str, elsewhere: LaunchCalls) -> LaunchCalls:
@@ -58,7 +116,7 @@ def grid_from_launches(
     calls = _calls(source, kernel, elsewhere)
     for file, scopes, call in calls:
         site = LaunchSite(file, source.kernel(kernel), scopes, call, num_sms, element_bytes)
-        found = site.launch(values, defaults or {}, options)
+        found = found_launch(site, values, defaults or {}, options)
         if found.grid is None:
             continue
         if not site.is_for_others(values, {**(defaults or {}), **found.constexprs}, found.grid):
@@ -85,7 +143,7 @@ def only_launch(
     if len(calls) != 1:
         return None
     file, scopes, call = calls[0]
-    launch = LaunchSite(file, source.kernel(kernel), scopes, call, num_sms, element_bytes).launch(values, {}, options)
+    launch = found_launch(LaunchSite(file, source.kernel(kernel), scopes, call, num_sms, element_bytes), values, {}, options)
     return replace(launch, grid=None)
 
 

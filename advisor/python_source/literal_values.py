@@ -1,11 +1,9 @@
-"""Values that an expression of a file can have besides Python's own: names of triton's, `tl.constexpr`, functions,
-configurations."""
+"""Values that an expression of a file can have besides Python's own: names of triton's, `tl.constexpr`, configurations."""
 
 from __future__ import annotations
 
-import ast
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -47,34 +45,6 @@ class Constexpr:
     value: Any
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class FunctionValue:
-    """A function that a name or an expression stands for.
-
-    Attributes:
-        node: Its definition.
-        call: Follows a function of the file that it stands in: for its definition, arguments, keywords and closure.
-        closure: Names of the scope around that it sees, where it is defined within a function; None: only those of its file.
-    """
-
-    node: ast.FunctionDef | ast.Lambda
-    call: Callable[..., Any]
-    closure: Mapping[str, Any] | None = None
-
-    @property
-    def name(self) -> str:
-        """What it is called."""
-        return self.node.name if isinstance(self.node, ast.FunctionDef) else "a lambda"
-
-    def follow(self, arguments: Sequence[Any], keywords: Mapping[str, Any] | None = None) -> Any:
-        """What it returns for arguments.
-
-        Raises:
-            NotLiteralError: It does more than the evaluator understands.
-        """
-        return self.call(self.node, arguments, keywords, self.closure)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigLiteral:
     """A `triton.Config(...)` of literals; `hook` where it names a `pre_hook`."""
@@ -92,24 +62,11 @@ def plain(value: Any) -> Any:
     return value.value if isinstance(value, Constexpr) else value
 
 
-def held_function(value: Any) -> FunctionValue | None:
-    """A function that a value is or holds, which no literal does."""
-    if isinstance(value, (list, tuple, set, dict)):
-        return next((f for each in (value.values() if isinstance(value, dict) else value) if (f := held_function(each))), None)
-    return value if isinstance(value, FunctionValue) else None
-
-
 def config_literal(arguments: list, keywords: dict[str, Any], hook: bool = False) -> ConfigLiteral:
-    """What `triton.Config(*arguments, **keywords)` is.
-
-    Raises:
-        TypeError: It holds a function.
-    """
+    """What `triton.Config(*arguments, **keywords)` is."""
     values = dict(zip(("kwargs", *LAUNCH_OPTIONS), map(plain, arguments), strict=False))
     values.update({k: plain(v) for k, v in keywords.items()})
     parameters = {str(k): plain(v) for k, v in dict(values.get("kwargs") or {}).items()}
-    if function := held_function(parameters):
-        raise TypeError(f"{function.name} is a function")
     return ConfigLiteral(
         parameters=parameters,
         num_warps=int(values.get("num_warps") or 4),

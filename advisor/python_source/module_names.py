@@ -5,13 +5,15 @@ from __future__ import annotations
 import ast
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
-from advisor.python_source.bindings import Graph, arguments, bound_by, changed_by, plainly_given
-from advisor.python_source.functions import FunctionReader
+from advisor.python_source.bindings import Graph, arguments, bound_by, changed_by, is_none, plainly_given, statements_within
+from advisor.python_source.functions import FunctionReader, Place
+from advisor.python_source.imports import HANDED_ON, Import, as_function, assigned_expressions, imports_of, module_level, stars_of
+from advisor.python_source.kernel_forms import launching_calls
 from advisor.python_source.literal_values import plain
 from advisor.python_source.literals import NotLiteralError
-from advisor.python_source.surroundings import Place
 
 UNCALLABLE = (ast.Constant, ast.List, ast.Tuple, ast.Dict, ast.Set)
 """Expressions whose values cannot be called: what stands for a function where it is not available."""
@@ -27,6 +29,62 @@ class ModuleNames(Graph):
     def __init__(self, tree: ast.Module) -> None:
         super().__init__(tree)
         self._found: dict[_Block, dict[str, list[ast.stmt]]] = {}
+
+    @cached_property
+    def imports(self) -> dict[str, list[Import]]:
+        """Imports at module level (also under `if` and `try`), by alias, in order; several where there are alternatives."""
+        return imports_of(module_level(self.tree))
+
+    @cached_property
+    def inner_imports(self) -> dict[str, list[Import]]:
+        """What functions import, by alias, but for names that the module has: each function has its own."""
+        found = imports_of(statements_within(self.tree))
+        return {name: items for name, items in found.items() if not self.statements(name)}
+
+    @cached_property
+    def stars(self) -> tuple[Import, ...]:
+        """The imports of all names of a module, `from module import *`, at module level; the last, whose names count, first."""
+        return stars_of(self.tree)
+
+    @cached_property
+    def modules(self) -> dict[str, str]:
+        """Names that stand for a module or something of one, by what it is called there: {"np": "numpy", "inf": "math.inf"}.
+
+        Left out are those that the file gives another value, but for None: where the module is not installed, nothing is asked of it.
+        """
+        full = {alias: {item.full for item in items} for alias, items in self.imports.items()}
+        absent = {alias: all(is_none(each) for each in self.alternatives.get(alias, ())) for alias in full}
+        return {alias: names.pop() for alias, names in full.items() if len(names) == 1 and absent[alias]}
+
+    @cached_property
+    def triton_roots(self) -> frozenset[str]:
+        """Names that stand for triton or a module of it."""
+        every = (*self.inner_imports.items(), *self.imports.items())
+        return frozenset(alias for alias, items in every if any(i.is_triton or i.name in HANDED_ON for i in items))
+
+    @cached_property
+    def lambdas(self) -> dict[str, ast.FunctionDef]:
+        """Names that the file gives a `lambda` and nothing else, as functions."""
+        return {
+            name: as_function(name, values[0])
+            for name, values in self.alternatives.items()
+            if isinstance(values[0], ast.Lambda) and len(self.statements(name)) == 1
+        }
+
+    @cached_property
+    def last_given(self) -> dict[str, ast.expr]:
+        """The last of these of each name."""
+        return {name: values[-1] for name, values in self.alternatives.items()}
+
+    @cached_property
+    def alternatives(self) -> dict[str, list[ast.expr]]:
+        """All expressions that are assigned to each name at module level, in order, whether or not they run."""
+        return assigned_expressions(self.tree)
+
+    @cached_property
+    def launches(self) -> tuple[tuple[str, ast.Call], ...]:
+        """Its calls that launch something, each with what, as the file names it."""
+        return tuple(launching_calls(self))
 
     def statements(self, name: str) -> list[ast.stmt]:
         """The statements at module level that assign, define or change a name: all that decides what it stands for."""
@@ -152,9 +210,9 @@ class ModuleNames(Graph):
     def _step(self, reader: FunctionReader, name: str, statement: ast.stmt, place: Place, value: Any) -> Any:
         if isinstance(statement, (ast.FunctionDef, ast.ClassDef)):
             return statement
-        if isinstance(statement, (ast.Import, ast.ImportFrom)):
-            if isinstance(statement, ast.ImportFrom):
-                return reader.surroundings.outside(reader, name)
+        if isinstance(statement, ast.ImportFrom):
+            return reader.surroundings.outside(reader, name)
+        if isinstance(statement, ast.Import):
             raise NotLiteralError(f"{name} is imported in line {statement.lineno}")
         if isinstance(statement, ast.If):
             return self._fold(reader, name, self._arm(reader, name, statement, place), place, value)

@@ -17,6 +17,7 @@ from typing import Any
 
 from advisor.python_source.imported import imported_file, imported_kernel, triton_statement
 from advisor.python_source.imports import INDUCTOR, MOST_HANDS, Import
+from advisor.python_source.jit_function import MISSING
 from advisor.python_source.kernel_names import SAFE_BUILTINS, RebuildError, check_constexpr_function, check_names, decorator_of, free_names
 from advisor.python_source.literal_values import Constexpr, Passed, Symbol
 from advisor.python_source.literals import NotLiteralError, dotted
@@ -206,8 +207,7 @@ class _Builder:
         other = source.imported(item)
         if other is None or item.name is None:
             return False
-        known = self.modules.get(other.path.absolute())
-        other = known.source if known is not None else other
+        other = self._known(other)
         meant = other.kernel_meant(item.name)
         if meant is not None:
             self._link(module, item.alias, other, meant)
@@ -230,6 +230,11 @@ class _Builder:
             return True
         return any(self._follow(other, module, replace(each, alias=item.alias), depth + 1) for each in inner)
 
+    def _known(self, file: SourceFile) -> SourceFile:
+        """The file as it was read first: what is known of it is asked for once."""
+        known = self.modules.get(file.path.absolute())
+        return known.source if known is not None else file
+
     def _link(self, module: _Module, alias: str, other: SourceFile, name: str) -> None:
         link = self.module(other)
         if link == module.name:
@@ -243,8 +248,7 @@ class _Builder:
         other = imported_file(source, name) if name not in source.callees else None
         if other is None:
             return False
-        known = self.modules.get(other.path.absolute())
-        other = known.source if known is not None else other
+        other = self._known(other)
         wanted = {n.attr for n in ast.walk(node) if isinstance(n, ast.Attribute) and dotted(n.value) == name}
         if not wanted or not wanted <= set(other.callees):
             return False
@@ -273,7 +277,7 @@ class _Builder:
 
 def _starred(source: SourceFile) -> str | None:
     """What may give a file a name that was not found, where it imports all names of modules that cannot be followed."""
-    unread = [star for star in source.stars if source.imported(star) is None]
+    unread = [star for star in source.module_names.stars if source.imported(star) is None]
     texts = [f"from {'.' * star.level}{star.module} import *" for star in reversed(unread)]
     return f"a name that may come with {' or '.join(texts)}, of which no file is nearby" if texts else None
 
@@ -285,24 +289,18 @@ def _padded(module: _Module, head: str, tail: list[str]) -> str:
     nodes = sorted((module.source.callees[name].node for name in module.functions), key=lambda n: n.lineno)
     for node in nodes:
         # Decorators go; `def` stays on its line. The line before it holds the one decorator that is ours.
-        while len(out) < node.lineno - 2:
-            out.append("")
-        block = lines[node.lineno - 1 : node.end_lineno]
-        indent = node.col_offset
-        if indent:
-            block = [line[indent:] if line[:indent].strip() == "" else line for line in block]
-        if len(out) == node.lineno - 2:
-            ours = "@triton.jit" if node.name in module.source.functions else decorator_of(node)
-            out.append("@triton.jit(noinline=True)" if _noinline(node) else ours)
-        else:
+        if len(out) > node.lineno - 2:
             raise RebuildError(
                 f"{module.source.path.name}:{node.lineno}: two functions share a line",
                 node.name,
                 "one on each line",
                 "write them on lines of their own",
             )
-        clean = _plain_header(node, block, module)
-        out.extend(clean)
+        out += [""] * (node.lineno - 2 - len(out))
+        indent = node.col_offset
+        block = [line[indent:] if not line[:indent].strip() else line for line in lines[node.lineno - 1 : node.end_lineno]]
+        ours = "@triton.jit" if node.name in module.source.functions else decorator_of(node)
+        out += ["@triton.jit(noinline=True)" if _noinline(node) else ours, *_plain_header(node, block, module)]
     return "\n".join([*out, *tail]) + "\n"
 
 
@@ -311,29 +309,31 @@ def _plain_header(node: ast.FunctionDef, block: list[str], module: _Module) -> l
 
     The header keeps its number of lines: everything that defaults and annotations could run is evaluated here instead.
     """
-    arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
-    if node.args.vararg is not None:
-        arguments.append(node.args.vararg)
-    function = module.source.callees[node.name]
-    parts: list[str] = []
-    for argument in arguments:
+    function, written = module.source.callees[node.name], node.args
+
+    def plain(argument: ast.arg) -> ast.arg:
         parameter = function.parameter(argument.arg)
-        text = argument.arg if argument is not node.args.vararg else f"*{argument.arg}"
-        if parameter is not None and parameter.is_constexpr:
-            text += ": tl.constexpr"
-        elif parameter is not None and parameter.annotation in _TYPE_ANNOTATIONS:
-            text += f": {parameter.annotation!r}"
-        if parameter is not None and isinstance(parameter.default, (int, float, str, bool, type(None), tuple, list, Symbol, Constexpr)):
-            text += f"={_expression(parameter.default, module.source, module, node.lineno)}"
-        elif parts and "=" in parts[-1] and argument in node.args.args:  # a default that is not known: a launch gives a value
-            text += "=None"
-        parts.append(text)
-    if node.args.kwonlyargs and node.args.vararg is None:
-        parts.insert(len(parts) - len(node.args.kwonlyargs), "*")
-    if node.args.posonlyargs:
-        parts.insert(len(node.args.posonlyargs), "/")
+        annotation = parameter.annotation if parameter is not None and parameter.annotation in _TYPE_ANNOTATIONS else None
+        kind = "tl.constexpr" if parameter is not None and parameter.is_constexpr else repr(annotation) if annotation else None
+        return ast.arg(arg=argument.arg, annotation=ast.Name(id=kind) if kind else None)
+
+    def default(argument: ast.arg) -> ast.expr | None:
+        value = getattr(function.parameter(argument.arg), "default", MISSING)
+        known = isinstance(value, (int, float, str, bool, type(None), tuple, list, Symbol, Constexpr))
+        return ast.Name(id=_expression(value, module.source, module, node.lineno)) if known else None
+
+    given = [default(each) for each in (*written.posonlyargs, *written.args)]
+    least = next((place for place, value in enumerate(given) if value is not None), len(given))
+    arguments = ast.arguments(
+        posonlyargs=[plain(each) for each in written.posonlyargs],
+        args=[plain(each) for each in written.args],
+        vararg=plain(written.vararg) if written.vararg is not None else None,
+        kwonlyargs=[plain(each) for each in written.kwonlyargs],
+        kw_defaults=[default(each) for each in written.kwonlyargs],
+        defaults=[value or ast.Name(id="None") for value in given[least:]],  # a default that is not known: a launch gives a value
+    )
     first = node.body[0]
-    header = f"def {node.name}({', '.join(parts)}):"
+    header = f"def {node.name}({ast.unparse(arguments)}):"
     offset = first.lineno - node.lineno
     if isinstance(first, ast.FunctionDef) and first.decorator_list:
         offset = first.decorator_list[0].lineno - node.lineno
@@ -384,9 +384,5 @@ def _expression(value: Any, source: SourceFile, module: _Module, line: int) -> s
 
 
 def _noinline(node: ast.FunctionDef) -> bool:
-    for decorator in node.decorator_list:
-        if isinstance(decorator, ast.Call):
-            for keyword in decorator.keywords:
-                if keyword.arg == "noinline" and isinstance(keyword.value, ast.Constant) and keyword.value.value is True:
-                    return True
-    return False
+    told = [keyword for each in node.decorator_list if isinstance(each, ast.Call) for keyword in each.keywords]
+    return any(each.arg == "noinline" and isinstance(each.value, ast.Constant) and each.value.value is True for each in told)

@@ -5,33 +5,21 @@ from __future__ import annotations
 import ast
 import io
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
 from advisor.python_source.bindings import statements_within
-from advisor.python_source.functions import FunctionReader
-from advisor.python_source.imports import (
-    HANDED_ON,
-    MOST_HANDS,
-    Import,
-    as_function,
-    assigned_expressions,
-    imports_in,
-    imports_of,
-    locate,
-    module_level,
-    stars_of,
-)
+from advisor.python_source.functions import FunctionReader, Inquiry, Surroundings
+from advisor.python_source.imports import MOST_HANDS, Import, imports_in, locate, module_level
 from advisor.python_source.jit_function import JitFunction, read_function
 from advisor.python_source.kernel_forms import (
     Decorators,
     decorated,
     distinct_names,
     last_name,
-    launching_calls,
     layers_of,
     means_jit,
     named_kernels,
@@ -42,7 +30,6 @@ from advisor.python_source.kernel_names import called_functions, is_constexpr_fu
 from advisor.python_source.literal_values import Constexpr
 from advisor.python_source.literals import NotLiteralError, dotted
 from advisor.python_source.module_names import ModuleNames
-from advisor.python_source.surroundings import Inquiry, Surroundings
 from advisor.system.errors import InputError, NothingMatchedError, UsageError
 from advisor.system.reading import read_text
 
@@ -77,13 +64,9 @@ class SourceFile:
         """The file as it is read for a target."""
         if (backend, arch) == (self.backend, self.arch):
             return self
-        return self._others.setdefault((backend, arch), self._with(backend=backend, arch=arch))
+        return self._others.setdefault((backend, arch), self.given(backend=backend, arch=arch))
 
-    def found_by(self, find: Finder) -> SourceFile:
-        """The file as one whose imports are looked for in another way than beside it on the disk."""
-        return self._with(find=find)
-
-    def _with(self, **changes: Any) -> SourceFile:
+    def given(self, **changes: Any) -> SourceFile:
         """The file with other attributes, and what its tree alone decides: that is worked out once."""
         found = replace(self, **changes)
         vars(found)["module_names"] = self.module_names
@@ -103,22 +86,6 @@ class SourceFile:
     def unset(self) -> set[str]:
         """Environment variables that what was read of the file so far depends on; they count as not set."""
         return set()
-
-    @cached_property
-    def imports(self) -> dict[str, list[Import]]:
-        """Imports at module level (also under `if` and `try`), by alias, in order; several where there are alternatives."""
-        return imports_of(module_level(self.tree))
-
-    @cached_property
-    def inner_imports(self) -> dict[str, list[Import]]:
-        """What functions import, by alias, but for names that the module has: each function has its own."""
-        found = imports_of(statements_within(self.tree))
-        return {name: items for name, items in found.items() if not self.module_names.statements(name)}
-
-    @cached_property
-    def stars(self) -> tuple[Import, ...]:
-        """The imports of all names of a module, `from module import *`, at module level; the last, whose names count, first."""
-        return stars_of(self.tree)
 
     def imported(self, item: Import) -> SourceFile | None:
         """The file that an import leads to, among those that came with a record or near the file itself, read for the same target; None:
@@ -144,9 +111,9 @@ class SourceFile:
     def imports_of(self, name: str, depth: int = 0) -> list[Import]:
         """Where it imports a name from; several where there are alternatives. Of the modules all of whose names it imports
         (`from module import *`), the last that has the name and can be read counts."""
-        if name in self.imports or self.module_names.statements(name) or depth > MOST_HANDS:
-            return self.imports.get(name, [])
-        for star in self.stars:
+        if name in self.module_names.imports or self.module_names.statements(name) or depth > MOST_HANDS:
+            return self.module_names.imports.get(name, [])
+        for star in self.module_names.stars:
             other = self.imported(star)
             if other is not None and other._gives(name, depth):
                 return [replace(star, alias=name, name=name)]
@@ -168,16 +135,16 @@ class SourceFile:
             public = True
         return public and bool(self.module_names.statements(name) or self.imports_of(name, depth + 1))
 
-    def _named_imports(self, name: str) -> Iterator[tuple[SourceFile, str]]:
-        """The files that it imports a name from, and the name there."""
-        for item in self.imports_of(name):
+    def named_imports(self, items: Iterable[Import]) -> Iterator[tuple[SourceFile, str]]:
+        """The files that imports of a name lead to, and the name there; triton's own are left out."""
+        for item in items:
             other = self.imported(item) if item.name is not None and not item.is_triton else None
             if other is not None and item.name is not None:
                 yield other, item.name
 
     def _followed(self, name: str, depth: int = 0) -> tuple[SourceFile, str] | None:
         """The file that assigns what it imports as `name`, also where one hands on what another does, and the name there."""
-        for other, there in self._named_imports(name):
+        for other, there in self.named_imports(self.imports_of(name)):
             if there in other.alternatives:
                 return other, there
             if (handed := other._followed(there, depth + 1) if depth < MOST_HANDS else None) is not None:
@@ -199,28 +166,8 @@ class SourceFile:
 
     def _imported_function(self, asking: FunctionReader, name: str) -> tuple[FunctionReader, ast.FunctionDef] | None:
         """The function that it imports as `name`, and a reader of its file for the one that asks; None: not to be found."""
-        found = ((other, there) for other, there in self._named_imports(name) if there in other.plain_functions)
+        found = ((other, there) for other, there in self.named_imports(self.imports_of(name)) if there in other.plain_functions)
         return next(((other.evaluator(inquiry=asking.inquiry), other.plain_functions[there]) for other, there in found), None)
-
-    @cached_property
-    def modules(self) -> dict[str, str]:
-        """Names that stand for a module or something of one, by what it is called there: {"np": "numpy", "inf": "math.inf"}.
-
-        Left out are those that the file gives another value, but for None: where the module is not installed, nothing is asked of it.
-        """
-        found: dict[str, str] = {}
-        for alias, items in self.imports.items():
-            others = self.alternatives.get(alias, ())
-            full = {item.full for item in items}
-            if len(full) == 1 and all(isinstance(each, ast.Constant) and each.value is None for each in others):
-                found[alias] = full.pop()
-        return found
-
-    @cached_property
-    def triton_roots(self) -> frozenset[str]:
-        """Names that stand for triton or a module of it."""
-        every = (*self.inner_imports.items(), *self.imports.items())
-        return frozenset(alias for alias, items in every if any(i.is_triton or i.name in HANDED_ON for i in items))
 
     @cached_property
     def assignments(self) -> dict[str, ast.expr]:
@@ -228,16 +175,12 @@ class SourceFile:
 
         Functions of which it is not known which definition runs are among them: `constant` tells why.
         """
-        return {**{name: ast.Name(id=name, ctx=ast.Load()) for name in self.undecided}, **self._assigned}
+        return {**{name: ast.Name(id=name, ctx=ast.Load()) for name in self.undecided}, **self.module_names.last_given}
 
-    @cached_property
-    def _assigned(self) -> dict[str, ast.expr]:
-        return {name: values[-1] for name, values in self.alternatives.items()}
-
-    @cached_property
+    @property
     def alternatives(self) -> dict[str, list[ast.expr]]:
         """All expressions that are assigned to each name at module level, in order, whether or not they run."""
-        return assigned_expressions(self.tree)
+        return self.module_names.alternatives
 
     @cached_property
     def _plain(self) -> tuple[dict[str, ast.FunctionDef], dict[str, str]]:
@@ -256,10 +199,10 @@ class SourceFile:
                 reasons[name] = str(error)
         return found, reasons
 
-    @cached_property
+    @property
     def launches(self) -> tuple[tuple[str, ast.Call], ...]:
         """Its calls that launch something, each with what, as the file names it."""
-        return tuple(launching_calls(self.module_names))
+        return self.module_names.launches
 
     @property
     def plain_functions(self) -> dict[str, ast.FunctionDef]:
@@ -279,25 +222,16 @@ class SourceFile:
         return FunctionReader(self.surroundings, inquiry or Inquiry(unset=self.unset), names, self.module_names.place(at))
 
     @cached_property
-    def _lambdas(self) -> dict[str, ast.FunctionDef]:
-        """Names that the file gives a `lambda` and nothing else, as functions."""
-        return {
-            name: as_function(name, values[0])
-            for name, values in self.alternatives.items()
-            if isinstance(values[0], ast.Lambda) and len(self.module_names.statements(name)) == 1
-        }
-
-    @cached_property
     def surroundings(self) -> Surroundings:
         """What its expressions are read with."""
         return self._surroundings(*self._plain)
 
     def _surroundings(self, functions: Mapping[str, ast.FunctionDef], reasons: Mapping[str, str]) -> Surroundings:
         return Surroundings(
-            functions={**self._lambdas, **functions},
+            functions={**self.module_names.lambdas, **functions},
             reasons=reasons,
-            roots=self.triton_roots | {"tl", "triton"},
-            modules=self.modules,
+            roots=self.module_names.triton_roots | {"tl", "triton"},
+            modules=self.module_names.modules,
             outer=self.module_names.value,
             outside=self._imported_value,
             imported=self._imported_function,
@@ -441,7 +375,7 @@ class SourceFile:
         nodes = self.definitions.get(name, [])
         found = named_kernels(self.module_names, nodes, text)
         if len(found) == 1:
-            return replace(self, meant=found[0].lineno), name
+            return self.given(meant=found[0].lineno), name
         if not nodes:
             self.kernel(text)  # says which there are
         what = "no kernel of that name there" if not found else f"{len(found)} kernels of that name"
@@ -476,7 +410,11 @@ class SourceFile:
 
     @cached_property
     def _decorators(self) -> Decorators:
-        imported = {alias: items[0].name for alias, items in self.imports.items() if items[0].name and len({i.name for i in items}) == 1}
+        imported = {
+            alias: items[0].name
+            for alias, items in self.module_names.imports.items()
+            if items[0].name and len({i.name for i in items}) == 1
+        }
         return Decorators(imported=imported, assigned=self.alternatives, functions=self.plain_functions)
 
     @cached_property
@@ -519,7 +457,7 @@ class SourceFile:
 
     def _is_jit(self, node: ast.FunctionDef) -> bool:
         targets = (each.func if isinstance(each, ast.Call) else each for each in node.decorator_list)
-        return any(means_jit(dotted(target) or "", self.imports, self._assigned) for target in targets)
+        return any(means_jit(dotted(target) or "", self.module_names.imports, self.module_names.last_given) for target in targets)
 
 
 @lru_cache(maxsize=64)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 
 from advisor.python_source.bindings import pairs
 from advisor.python_source.literals import dotted
@@ -31,19 +30,6 @@ def possible_unit_strides(kernel: ast.FunctionDef, strides: Collection[str] = ()
     return _Addresses(kernel, frozenset(strides)).possible()
 
 
-@dataclass(frozen=True, slots=True)
-class _Assigned:
-    """What a name stands for.
-
-    Attributes:
-        after: The line in which the statement ends that says so.
-        value: What it is assigned.
-    """
-
-    after: int
-    value: ast.expr
-
-
 class _Addresses:
     """The sums of a kernel, through the names that stand for their parts."""
 
@@ -56,7 +42,7 @@ class _Addresses:
         self.sums = [node for node in self.nodes if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add)]
         inner = {id(side) for node in self.sums for side in (node.left, node.right)}
         self.sums = [node for node in self.sums if id(node) not in inner]
-        self.assigned: dict[str, list[_Assigned]] = {}
+        self.assigned: dict[str, list[tuple[int, ast.expr]]] = {}  # what a name stands for, and after which line
         for node in self.nodes:
             if isinstance(node, ast.Assign) and len(node.targets) == 1:
                 for target, value in pairs(node.targets[0], node.value):
@@ -103,16 +89,16 @@ class _Addresses:
 
     def _before(self, name: ast.Name) -> ast.expr | None:
         """What a name was assigned last in the lines before."""
-        before = [each for each in self.assigned.get(name.id, ()) if each.after < name.lineno]
-        return max(before, key=lambda each: each.after).value if before else None
+        before = [each for each in self.assigned.get(name.id, ()) if each[0] < name.lineno]
+        return max(before, key=lambda each: each[0])[1] if before else None
 
     def _assign(self, target: ast.expr, value: ast.expr, statement: ast.stmt) -> None:
         if isinstance(target, ast.Name):
-            self.assigned.setdefault(target.id, []).append(_Assigned(statement.end_lineno or statement.lineno, value))
+            self.assigned.setdefault(target.id, []).append((statement.end_lineno or statement.lineno, value))
 
     def _ranges(self) -> set[str]:
         """Names of ranges of elements, and of what is made of them without strides; what a strided range points at is none."""
-        parts = [(name, list(ast.walk(each.value))) for name, values in self.assigned.items() for each in values]
+        parts = [(name, list(ast.walk(value))) for name, values in self.assigned.items() for _, value in values]
         left = [(name, nodes) for name, nodes in parts if not any(self._is_stride(node) for node in nodes)]
         found: set[str] = set()
         known = -1

@@ -1,4 +1,5 @@
-"""What files ask of the machine they run on (`torch.version.hip`, `is_cuda()`, `triton.__version__`), answered for a known target."""
+"""What files ask of the machine they run on (`torch.version.hip`, `is_cuda()`, `triton.__version__`), answered for a known target, and
+calls that are answered without following a function."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from typing import Any
 
 from advisor.gpus.hardware import list_gpus
 from advisor.python_source.bindings import bound_by, own_nodes
-from advisor.python_source.literals import NotLiteralError
+from advisor.python_source.literals import MATH, MAX_ITEMS, NotLiteralError
 from advisor.system import triton_install
 
 BACKENDS = {"nvidia": "cuda", "amd": "hip"}
@@ -195,3 +196,75 @@ def _names(module: tuple[str, ...], installed: Path | None) -> tuple[frozenset[s
         raise NotLiteralError(f"what {shown} has is not known: {path.name} of it cannot be read") from None
     names = frozenset(name for node in own_nodes(tree) for name in bound_by(node))
     return names, frozenset(each.stem for each in folder.iterdir()) if folder.is_dir() else frozenset()
+
+
+METHODS = frozenset({"bit_length"})
+"""Methods of numbers that may be called."""
+UNANSWERED = object()
+_TEXT_METHODS = frozenset({"format", "join", "split", "replace", "strip", "lower", "upper"})
+_METHODS = _TEXT_METHODS | METHODS | {"get", "pop", "startswith", "endswith", "element_size"}
+_FORMATS = re.compile(r"\{[^{}]*[^\w{}]")
+"""Fields of a text that do more than put a value in: `{x.y}`, `{x:8}`."""
+_ENVIRONMENT = frozenset({"os.environ.get", "os.getenv", "environ.get", "getenv"})
+_VERSIONS = frozenset({"Version", "parse", "version.parse", "version.Version", "packaging.version.parse", "packaging.version.Version"})
+
+
+def answer(reader: Any, node: ast.Call, name: str) -> Any:
+    """What a call gives; UNANSWERED: it is none of those that are known.
+
+    Known are functions of `math`, `hasattr(tl, "gather")`, the environment (every variable counts as not set), questions about the device
+    of a known target, versions, `next(...)` of a generator, and methods of values.
+
+    Args:
+        reader: The `FunctionReader` of the file that the call stands in.
+        node: The call.
+        name: What is called, as a dotted name; "": something else.
+
+    Raises:
+        NotLiteralError: It is one, and its value is not known.
+    """
+    origin, count, plain = reader.origin(node.func), len(node.args), not node.keywords
+    around = reader.surroundings
+    if plain and origin.startswith("math.") and callable(function := MATH.get(origin.removeprefix("math."))):
+        return function(*reader.elements(node.args))
+    if plain and name == "hasattr" and count == 2 and not {"hasattr"} & {*reader.names, *reader.functions}:
+        return reader.has(ast.Attribute(value=node.args[0], attr=reader.visit(node.args[1]), ctx=ast.Load(), lineno=node.lineno))
+    if plain and name in _ENVIRONMENT and count in (1, 2):
+        reader.inquiry.unset.add(str(reader.visit(node.args[0])))
+        return reader.visit(node.args[1]) if count == 2 else None
+    if origin == "torch.cuda.get_device_capability":
+        return capability(around.backend, around.arch)
+    if origin == "torch.cuda.is_available" and around.backend in VENDORS and not node.args:
+        return True
+    if count == 1 and _VERSIONS & {name, origin}:
+        return version(reader.visit(node.args[0]))
+    if plain and name == "next" and count in (1, 2):
+        found = reader.visit(node.args[0])
+        return UNANSWERED if not isinstance(found, list) else found[0] if found or count == 1 else reader.visit(node.args[1])
+    return _of_method(reader, node, node.func) if isinstance(node.func, ast.Attribute) and node.func.attr in _METHODS else UNANSWERED
+
+
+def _of_method(reader: Any, node: ast.Call, function: ast.Attribute) -> Any:
+    """`get` and `pop` of a dictionary, methods of texts, `n.bit_length()`, and `x.element_size()` of all tensors of which nothing else is
+    said."""
+    method, size = function.attr, reader.surroundings.element_bytes
+    if method == "element_size":
+        return size if size is not None and not node.args and not node.keywords else UNANSWERED
+    if not all(k.arg for k in node.keywords) or (node.keywords and method not in _TEXT_METHODS):
+        return UNANSWERED
+    owner = reader.visit(function.value)
+    arguments, keywords = reader.elements(node.args), {str(k.arg): reader.visit(k.value) for k in node.keywords}
+    if isinstance(owner, int) and method in METHODS and not arguments:
+        return getattr(owner, method)()
+    if isinstance(owner, dict) and method in ("get", "pop") and len(arguments) in (1, 2):
+        return getattr(owner, method)(*arguments)
+    if isinstance(owner, str) and method in ("startswith", "endswith") and len(arguments) == 1:
+        return getattr(owner, method)(str(arguments[0]))
+    if not isinstance(owner, str) or method not in _TEXT_METHODS:
+        return UNANSWERED
+    flat = [part for each in (*arguments, *keywords.values()) for part in (each if isinstance(each, list | tuple) else [each])]
+    if not all(isinstance(part, str | int) for part in flat) or (method == "format" and _FORMATS.search(owner)):
+        raise NotLiteralError(f"a call of {method} in line {node.lineno} is not a literal")
+    if (len(owner) + 1) * (sum(len(str(part)) for part in flat) + len(flat) + 1) > MAX_ITEMS * 10:
+        raise NotLiteralError("a text too long")
+    return getattr(owner, method)(*arguments, **keywords)

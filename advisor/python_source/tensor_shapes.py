@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from advisor.python_source.bindings import pairs, stores
+from advisor.python_source.bindings import is_none, pairs, stores
 from advisor.python_source.literals import dotted
 
 MADE = frozenset({"empty", "zeros", "ones", "full", "rand", "randn", "new_empty", "new_zeros", "new_ones", "new_full"})
@@ -244,7 +244,7 @@ def element_type(node: ast.expr, assigned: Mapping[str, ast.expr], unpacked: Map
     if isinstance(node, ast.Name):
         follow = assigned.get(node.id)
     elif isinstance(node, ast.IfExp):  # y if wanted else None: where there is none, there is no type
-        arms = [each for each in (node.body, node.orelse) if not (isinstance(each, ast.Constant) and each.value is None)]
+        arms = [each for each in (node.body, node.orelse) if not is_none(each)]
         follow = arms[0] if len(arms) == 1 else None
     elif isinstance(node, ast.Subscript):
         follow = node.value if isinstance(node.value, ast.Name | ast.Attribute | ast.Call) else None

@@ -11,10 +11,8 @@ from markupsafe import Markup
 from advisor.rendering import comparison_words as words
 from advisor.rendering import figures
 from advisor.rendering.markdown import environment as fingerprint_rows
-from advisor.rendering.page import _environment
-from advisor.result.comparison_json import comparison_to_json
-from advisor.result.comparison_schema import ComparisonResult, MeasuredRow, StaticRow, Subject, evidence
-from advisor.system.resources import folder
+from advisor.rendering.page import filled
+from advisor.result.comparison_schema import ComparisonResult, MeasuredRow, StaticRow, Subject, comparison_to_json, evidence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,13 +32,10 @@ class SubjectView:
 
 def to_page(comparison: ComparisonResult) -> str:
     """The page for this comparison."""
-    templates = folder("reports")
     subjects = [_view(subject, number) for number, subject in enumerate(sorted(comparison.subjects, key=words.rank), 1)]
     packed = base64.b64encode(comparison_to_json(comparison).encode("utf-8")).decode("ascii")
     context: dict[str, Any] = {
         "comparison": comparison,
-        "css": Markup((templates / "page.css").read_text(encoding="utf-8") + (templates / "comparison.css").read_text(encoding="utf-8")),
-        "script": Markup((templates / "page.js").read_text(encoding="utf-8")),
         "subjects": subjects,
         "tiles": _tiles(comparison),
         "evidence": _evidence(comparison),
@@ -55,7 +50,7 @@ def to_page(comparison: ComparisonResult) -> str:
         "scale": _scale,
         "config_lines": lambda configuration: list(figures.fields_of(configuration).items()) if configuration is not None else [],
     }
-    return _environment(str(templates)).get_template("comparison.html.jinja").render(context)
+    return filled("comparison.html.jinja", **context)
 
 
 def _view(subject: Subject, number: int) -> SubjectView:

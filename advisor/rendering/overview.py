@@ -1,4 +1,4 @@
-"""The results of many tables, of one GPU or several, as one table: a line each, the worst first, and a line for each GPU."""
+"""The results of many tables, of one GPU or several, as one table, a line each, the worst first: as text, Markdown and a page."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from rich.text import Text
 
 from advisor.rendering import figures
 from advisor.rendering.markdown import escape
+from advisor.rendering.page import filled
 from advisor.result.schema import Origin, Result
 
 COLUMNS = ("GPU", "of ceiling", "latency", "ceiling", "binds", "cannot launch", "table")
@@ -114,3 +115,26 @@ def lines(rows: Sequence[Row]) -> list[Text]:
             )
             out.append(Text(f"  {'  '.join(padded)}".rstrip(), style="bold" if number == 0 else ""))
     return out
+
+
+def to_page(rows: Sequence[Row], *, title: str, command: str, version: str) -> str:
+    """The page.
+
+    Args:
+        rows: One of each table and GPU.
+        title: What the tables are, as a heading.
+        command: The command line that repeats this.
+        version: Of the advisor.
+    """
+    return filled(
+        "overview.html.jinja",
+        title=title,
+        command=command,
+        version=version,
+        about=ABOUT,
+        columns=COLUMNS,
+        rows=[(row.page, cells(row)) for row in ordered(rows)],
+        gpu_columns=GPU_COLUMNS,
+        gpus=gpu_cells(rows),
+        right=RIGHT,
+    )

@@ -1,15 +1,17 @@
-"""The results of several GPUs as one table: a row per launch, and what each GPU makes of it."""
+"""The results of several GPUs as one table, a row per launch, and what each GPU makes of it: as text, Markdown and a page."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 from rich.text import Text
 
 from advisor.rendering import figures
 from advisor.rendering.grouping import told_apart
 from advisor.rendering.markdown import escape
+from advisor.rendering.page import filled
 from advisor.result.schema import LaunchReport, Result
 
 _Key = tuple[str, str, int]  # kernel and problem, configuration, how many before it are alike
@@ -141,3 +143,27 @@ def _cells(launch: LaunchReport | None, result: Result) -> tuple[str, ...]:
         figures.microseconds(launch.bound.us),
         figures.clean(launch.binding_pipeline),
     )
+
+
+MOST_BESIDE = 2
+"""GPUs whose columns stand beside each other; of more the last would lie out of sight, and each has a line of its own."""
+
+
+def to_page(results: Sequence[Result], pages: Sequence[str]) -> str:
+    """The page for these results of one target.
+
+    Args:
+        results: One of each GPU; at least one.
+        pages: Where the page of each is, seen from this one: `h200/report.html`.
+    """
+    rows, notes = rows_of(results)
+    context: dict[str, Any] = {
+        "first": results[0],
+        "sides": list(zip(results, pages, strict=True)),
+        "shared": shared_unknowns(results),
+        "most_beside": MOST_BESIDE,
+        "columns": COLUMNS,
+        "rows": rows,
+        "notes": notes,
+    }
+    return filled("side_by_side.html.jinja", **context)

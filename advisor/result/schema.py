@@ -7,115 +7,33 @@ written as JSON and read back without loss (`advisor.result.result_json`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
+
+from advisor.result.problem import (  # noqa: F401 - this module is the face of both
+    FAMILIES,
+    LAUNCH_OPTIONS,
+    PIPELINE_UNITS,
+    PIPELINES,
+    Cache,
+    Configuration,
+    Family,
+    Origin,
+    Problem,
+    result_dtype,
+)
 
 SCHEMA_VERSION = "1.2"
 """1.1: the library reference of a launch. 1.2: its share of a pipeline's peak."""
 
-Origin = Literal["measured", "simulated", "predicted", "specified"]
-"""What a number is. Simulated: it stands where a measurement would, and comes from a fake device or from rows that say so."""
-Family = Literal["gemm", "fused_moe", "attention", "normalization", "elementwise"]
-Cache = Literal["cold", "warm"]
 Severity = Literal["error", "warning", "advice", "info"]
 
-FAMILIES: tuple[str, ...] = ("gemm", "fused_moe", "attention", "normalization", "elementwise")
-PIPELINES: tuple[str, ...] = ("tensor", "fma", "xu", "alu", "issue", "smem", "l2", "dram", "launch")
-PIPELINE_UNITS: dict[str, str] = {
-    "tensor": "flop",
-    "fma": "flop",
-    "xu": "op",
-    "alu": "op",
-    "issue": "instruction",
-    "smem": "bytes",
-    "l2": "bytes",
-    "dram": "bytes",
-    "launch": "launch",
-}
-"""Unit of the demand on each pipeline; its throughput is that unit per second."""
 
 # The gap between two latencies is split into these causes, in this order (bound -> ceiling -> predicted -> measured).
 UNCERTAIN = "uncertain"
 """Cause of the first step above the bound of a kernel whose work hangs on data that are not given: what it likely does besides."""
 GAP_CAUSES: tuple[str, ...] = ("padding", "tail-wave", "occupancy", "latency", "traffic", "launch", "power", "efficiency", "unexplained")
-
-
-def result_dtype(dtype: str, given: str | None = None) -> str:
-    """Type of a problem's result: as given, else that of its operands, or bf16 where they are quantised."""
-    return given or ("bf16" if dtype in ("fp8", "int8") else dtype)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Problem:
-    """A computation, whatever computes it: family, operator within it, sizes, types, routing and cache state.
-
-    `sizes` per family (all positive integers):
-      gemm           M, N, K, optional B (batch)
-      fused_moe      M (tokens), E, topk, H (hidden), N (intermediate per expert); op w13 | activation | w2 | combine
-      attention      B, H (query heads), H_kv, M (queries), N (keys), D (head size), causal (0/1); op prefill | decode
-      normalization  B (rows), H (row length); op rms_norm | layer_norm | softmax
-      elementwise    B (rows), H (row length); op silu_and_mul | gelu | add | mul | ...
-    """
-
-    family: Family
-    op: str
-    sizes: dict[str, int]
-    dtype: str = "bf16"  # operand type of the tensor pipeline (and of activations)
-    weight_dtype: str | None = None  # type the weights are stored in; None: as dtype
-    output_dtype: str | None = None  # None: as dtype, or bf16 where dtype is fp8 / int8
-    block_shape: tuple[int, int] | None = None  # quantization block (n, k), block-scaled fp8 / int8 only
-    routing: tuple[int, ...] | None = None  # token slots per expert; None: as `distribution` says
-    distribution: str | None = None  # the routing by name, random or power_law:A; None: balanced, or `routing` says it
-    cache: Cache = "warm"  # what the L2 holds when the launch starts
-
-
-LAUNCH_OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
-"""What a configuration holds beside the kernel's own parameters: options of `triton.Config`, in the order of its arguments."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Configuration:
-    """The tunable part of a launch.
-
-    `parameters` holds the kernel's own constexprs (BLOCK_SIZE_M, GROUP_SIZE_M, SPLIT_K, ...).
-    """
-
-    parameters: dict[str, int | bool | str]
-    num_warps: int = 4
-    num_stages: int = 3
-    num_ctas: int = 1
-    maxnreg: int | None = None
-
-    def label(self) -> str:
-        """`BLOCK_SIZE_M=16 ... num_warps=4 num_stages=3`, the order of the table entry."""
-        return " ".join(f"{key}={value}" for key, value in self.flat().items())
-
-    def flat(self, *, all_options: bool = False) -> dict[str, Any]:
-        """One dictionary, launch options last; `num_ctas` and `maxnreg` are in it where they are not the default, or `all_options`."""
-        flat: dict[str, Any] = {**self.parameters, "num_warps": self.num_warps, "num_stages": self.num_stages}
-        if all_options or self.num_ctas != 1:
-            flat["num_ctas"] = self.num_ctas
-        if all_options or self.maxnreg is not None:
-            flat["maxnreg"] = self.maxnreg
-        return flat
-
-    def to_triton(self) -> Any:
-        """As a `triton.Config`, for `@triton.autotune`."""
-        import triton
-
-        options = {name: value for name, value in self.flat().items() if name not in self.parameters}
-        return triton.Config(dict(self.parameters), **options)
-
-    @classmethod
-    def from_flat(cls, flat: Mapping[str, Any]) -> Configuration:
-        """The reverse of `flat`: what is left out, or None, has its default.
-
-        Raises:
-            TypeError, ValueError: A launch option is no number.
-        """
-        options = {name: int(flat[name]) for name in LAUNCH_OPTIONS if flat.get(name) is not None}
-        return cls(parameters={name: value for name, value in flat.items() if name not in LAUNCH_OPTIONS}, **options)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,11 +23,16 @@ import numpy as np
 
 from advisor.result.schema import FAMILIES
 from advisor.rows.cells import REMEDY as _REMEDY
-from advisor.rows.cells import integers, latencies
-from advisor.rows.column_letters import check_block_names, check_letters
-from advisor.rows.publisher_columns import translated
-from advisor.rows.row_configurations import CONFIG_COLUMNS, OF_DEFAULTS, complete_configurations, configuration_columns
-from advisor.rows.row_status import failed
+from advisor.rows.cells import failed, integers, latencies
+from advisor.rows.columns import (
+    CONFIG_COLUMNS,
+    OF_DEFAULTS,
+    check_block_names,
+    check_letters,
+    complete_configurations,
+    configuration_columns,
+    translated,
+)
 from advisor.system.errors import InputError
 from advisor.system.reading import check_lines, read_text
 from advisor.system.writing import replacing

@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from advisor.search.backend import Backend, Measurement, Versus
-    from advisor.search.pruner import RoundsPruner
     from advisor.search.sampler import AdvisorSampler
     from advisor.search.space import SearchSpace
-    from advisor.search.stopping import StoppingRule
+    from advisor.search.stopping import RoundsPruner, StoppingRule
     from advisor.search.study import Decision, Tuner
 
 _HOMES = {
@@ -24,7 +23,7 @@ _HOMES = {
     "Backend": "backend",
     "Decision": "study",
     "Measurement": "backend",
-    "RoundsPruner": "pruner",
+    "RoundsPruner": "stopping",
     "SearchSpace": "space",
     "StoppingRule": "stopping",
     "Tuner": "study",

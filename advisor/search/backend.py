@@ -82,16 +82,13 @@ class Backend(Protocol):
     @property
     def name(self) -> str:
         """The name of the backend in results."""
-        ...
 
     @property
     def noise_floor(self) -> float | None:
         """Relative difference between two measurements of one configuration; None: not known."""
-        ...
 
     def measure(self, task: Task, configuration: Configuration, watch: Watch) -> Measurement:
         """Times one configuration. Never raises for what the configuration does."""
-        ...
 
     def compare(self, task: Task, base: Configuration, head: Configuration, deadline: float | None = None) -> Versus:
         """Times two configurations in the same rounds.
@@ -102,7 +99,6 @@ class Backend(Protocol):
             head: What may replace it.
             deadline: On `time.monotonic`; what is not compared then is `NOT_COMPARED`.
         """
-        ...
 
 
 def not_recorded(slower: bool) -> Measurement:

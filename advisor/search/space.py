@@ -1,13 +1,19 @@
-"""The space of a search: the configurations of a kernel, which of them can launch, and which cannot win any more."""
+"""The space of a search: the configurations of a kernel, which of them can launch, and which cannot win any more.
+
+What the compiler made of fused-MoE configurations is looked up in the table that `tests/bench/resource_table.py` makes.
+"""
 
 from __future__ import annotations
 
 import ast
+import csv
+import gzip
 import hashlib
 import itertools
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +21,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor import pipelines
-from advisor.compiled.shipped_resources import CONFIGURATION, shipped_resources, target_of
 from advisor.gpus.hardware import GpuSpec
 from advisor.pipelines import ConfigurationBatch, column, configuration_batch, problem_batch
 from advisor.pipelines.occupancy import LIMITERS
@@ -23,9 +28,45 @@ from advisor.pipelines.space import configuration_at, problem_space
 from advisor.result.schema import LAUNCH_OPTIONS, Configuration, Problem
 from advisor.system.errors import InputError, UsageError
 from advisor.system.reading import read_bytes
+from advisor.system.resources import folder
 
 if TYPE_CHECKING:
     import optuna
+
+
+TABLE = "compiled/fused_moe.csv.gz"
+CONFIGURATION = ("BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K", "num_warps", "num_stages")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompiledResources:
+    """Registers and spilled bytes per thread, shared memory in bytes per CTA, of the bundled bf16 kernel."""
+
+    registers: int
+    spill_bytes: int
+    shared_memory_bytes: int
+
+
+def target_of(gpu: GpuSpec) -> str:
+    """The table's name of what Triton compiles for: sm_90 for a Hopper GPU."""
+    return f"sm_{gpu.compute_capability.replace('.', '')}"
+
+
+@lru_cache(maxsize=8)
+def shipped_resources(target: str) -> Mapping[tuple[int, ...], CompiledResources]:
+    """Resources by configuration (values of `CONFIGURATION`); empty for targets the table lacks, or where no table is shipped."""
+    try:
+        path = folder("ceilings") / TABLE
+        with gzip.open(path, "rt", encoding="utf-8", newline="") as stream:
+            rows = [row for row in csv.DictReader(stream) if row["target"] == target and row["registers"]]
+    except FileNotFoundError:
+        return {}
+    return {tuple(int(row[name]) for name in CONFIGURATION): _resources(row) for row in rows}
+
+
+def _resources(row: Mapping[str, str]) -> CompiledResources:
+    return CompiledResources(**{name: int(row[name]) for name in ("registers", "spill_bytes", "shared_memory_bytes")})
+
 
 MAX_CONFIGURATIONS = 200_000
 MAX_FILE_BYTES = 8_000_000

@@ -17,15 +17,15 @@ import optuna
 from optuna.trial import FrozenTrial, TrialState
 
 from advisor.result.schema import Configuration
-from advisor.search import claims, memory
+from advisor.search import claims
+from advisor.search import precedents as memory
 from advisor.search.backend import Backend, Measurement, Task
-from advisor.search.identity import differences
+from advisor.search.claims import differences
 from advisor.search.precedents import Precedent
 from advisor.search.prior import Prior
-from advisor.search.pruner import RoundsPruner
 from advisor.search.sampler import CHOICE, LOST, SKIPPED, SLOWER, AdvisorSampler, known_elsewhere
 from advisor.search.space import SearchSpace
-from advisor.search.stopping import Stop, StoppingRule
+from advisor.search.stopping import RoundsPruner, Stop, StoppingRule
 from advisor.search.storage import open_storage
 from advisor.search.surrogate import Observation, nearest
 from advisor.system.errors import UsageError

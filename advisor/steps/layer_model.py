@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -21,7 +22,7 @@ from advisor.steps.layer_features import features
 from advisor.steps.layer_time import layer_time
 from advisor.steps.moe_layer import KINDS, Launched, Layers, launched
 from advisor.steps.tuned_tables import Key, TunedTables, keys
-from advisor.tables.defaults import FIELDS
+from advisor.tables.entries import FIELDS
 
 PREFIX = "moe_layer"
 TOKEN_BINS = (4.5, 32.5, 256.5, 2048.5)
@@ -106,6 +107,7 @@ class LayerModel:
             [1 + GPUs, token bins, kinds, 2].
         ran: Layers for which a table or, although there was one, a default ran.
         versions: (SGLang, version) measured, by GPU.
+        held_out: By `own_kind` and GPU, errors in percent that training saw on rows left out, and by name what it says in words.
         own: Rows of the user, by GPU and `own_kind`.
     """
 
@@ -114,6 +116,7 @@ class LayerModel:
     quantiles: Array
     ran: Sequence[Ran]
     versions: Mapping[str, list[list[float]]]
+    held_out: Mapping[str, Any] = field(default_factory=dict)
     own: Mapping[tuple[str, str], OwnRows] = field(default_factory=dict)
 
     def newest(self, gpu: str, sglang: bool) -> float:
@@ -216,6 +219,7 @@ class LayerModel:
             f"{PREFIX}/measured": np.array(names),
             f"{PREFIX}/versions": np.array(versions),
             f"{PREFIX}/ran": np.array(rows, dtype=np.int32).reshape(-1, 7),
+            f"{PREFIX}/held_out": np.array(json.dumps(self.held_out)),
             **self.correction.arrays(f"{PREFIX}/correction"),
         }
 
@@ -238,5 +242,6 @@ def load(stored: Mapping[str, NDArray[Any]]) -> LayerModel | None:
         quantiles=stored[f"{PREFIX}/quantiles"],
         ran=ran,
         versions=versions,
+        held_out=json.loads(str(stored.get(f"{PREFIX}/held_out", "{}"))),
         own=own_rows.load_all(stored),
     )

@@ -19,7 +19,7 @@ from advisor.steps import tuned_tables
 from advisor.steps.layer_model import LayerModel
 from advisor.steps.moe_layer import BF16, FP8, FP8_BLOCK, MXFP4, Launched, Layers, version_number, without_gate
 from advisor.system.errors import InputError
-from advisor.tables.defaults import FIELDS
+from advisor.tables.entries import FIELDS
 
 STACKS = ("vllm", "sglang")
 _FALSE = ("0", "false", "no")

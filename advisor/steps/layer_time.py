@@ -40,8 +40,8 @@ BY_INSTRUCTION: dict[str, tuple[float, float, float]] = {
     "fp8": (1.0, 1.0, 1.0),
     "scaled": (0.7, 0.7, 0.7),
     "deep": (1.0, 1.0, 1.0),  # steps of more than 64 bytes
-    "odd": (1.5, 1.5, 1.5),  # rows of 16-bit operands that do not start at multiples of 16 elements: read one by one
-    "odd_fp8": (3.0, 3.0, 3.0),
+    "odd": (0.3, 0.3, 0.3),  # clocks of an element, where rows do not start at multiples of 16: read one by one, 32 to a thread
+    "odd_fp8": (0.3, 0.3, 0.3),
     "launches": (1.0, 1.0, 1.0),
     "dram": (1.0, 1.0, 1.0),
     "sectors_32": (1.3, 1.3, 1.3),  # DRAM reads weights in pieces of 32 bytes
@@ -64,6 +64,7 @@ COMMON: dict[str, float] = {
     "floor_scaled": 4.0,
     "align_expert": 0.005,
     "align_slot": 0.00003,
+    "odd_spill": 1.2,  # how these clocks rise with the elements of a thread, whose addresses take its registers
     "floor_clock": 0.3,
     "alone": 0.35,
     "mxfp4": 1.0,
@@ -156,19 +157,22 @@ def layer_time(launch: Launched, logarithms: Array) -> LayerTime:
     stages = np.maximum(launch.configuration["num_stages"] - 1, 1)
     piece = block_k * weight
     sectors = np.where(piece <= 32, of["sectors_32"], np.where(piece <= 64, of["sectors_64"], 1.0))
-    odd = 1 + np.where(fp8, of["odd_fp8"], of["odd"]) * (layers.inner % 16 != 0)
+    elements = (block_m + block_n) * block_k
+    one_by_one = (
+        np.where(fp8, of["odd_fp8"], of["odd"]) * elements * (elements / launch.configuration["num_warps"] / 1024) ** c["odd_spill"]
+    )
+    one_by_one = np.where(layers.inner % 16 == 0, 0, one_by_one)
 
     def product(columns: Array, depth: Array, from_tokens: bool) -> Product:
         tiles, steps = np.ceil(columns / block_n), np.ceil(depth / block_k)
-        slow = 1.0 if from_tokens else odd
         ctas = launch.blocks * tiles
-        tensor = (
-            2 * block_m * block_n * block_k * steps / (launch.flop_per_clock * share * clock) * np.maximum(ctas / gpu.num_sms, 1) * slow
-        )
+        in_turn = np.maximum(ctas / gpu.num_sms, 1)
+        tensor = 2 * block_m * block_n * block_k * steps / (launch.flop_per_clock * share * clock) * in_turn
         waves = ctas / (gpu.num_sms * launch.resident)
         full = np.maximum(np.ceil(waves), 1)
-        step = (of["iteration"] + of["iteration_byte"] * launch.stage_bytes * slow) / clock / stages
-        loop = (of["prologue"] / clock + steps * step * slow) * 0.5 * (np.maximum(waves, 1) + full)
+        step = (of["iteration"] + of["iteration_byte"] * launch.stage_bytes) / clock / stages
+        loop = (of["prologue"] / clock + steps * step) * 0.5 * (np.maximum(waves, 1) + full)
+        loop = loop + (0 if from_tokens else steps * one_by_one / clock * in_turn)
         l2 = ctas * (block_m * activation + block_n * weight) * depth / (l2_rate * c["l2_share"])
         operands = (launch.kept if from_tokens else slots) * depth * activation + slots * columns * 2
         busy = np.minimum(1, np.minimum(ctas / gpu.num_sms, 1) / c["alone"]) ** 0.5

@@ -18,7 +18,7 @@ from advisor.learned.machine import TENSOR_MEMORY
 from advisor.pipelines import token_draws
 from advisor.pipelines.cache import SPLIT_L2
 from advisor.pipelines.columns import Array
-from advisor.tables.defaults import FIELDS, released_defaults
+from advisor.tables.entries import FIELDS, released_defaults
 
 BF16, FP8, FP8_BLOCK, MXFP4 = range(4)
 KINDS = ("bf16", "fp8", "fp8_block", "w4a16_mxfp4")

@@ -19,7 +19,7 @@ from advisor.pipelines import Array
 from advisor.steps.moe_layer import BF16, FP8, FP8_BLOCK, Launched
 from advisor.system.errors import InputError, UnknownGpuError
 from advisor.system.settings import read_settings
-from advisor.tables.defaults import FIELDS
+from advisor.tables.entries import FIELDS
 from advisor.tables.names import TableName, is_table_name, parse_table_name
 from advisor.tables.tables import read_table
 

@@ -1,9 +1,20 @@
-"""Whether another process of this machine still runs, told by its number and when it started."""
+"""Processes: whether another one still runs, workers that end with us, programs of the user's with something of ours started in them."""
 
 from __future__ import annotations
 
+import contextlib
+import multiprocessing
+import multiprocessing.resource_tracker
 import os
+import shutil
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+
+from advisor.system.errors import UsageError
 
 
 def namespace() -> str | None:
@@ -47,3 +58,116 @@ def _stat(pid: int) -> list[str] | None:
     except OSError:
         return None
     return fields if len(fields) > 19 else None
+
+
+ORPHANED = 143
+"""Exit status of a worker that ended with its parent: that of a process which SIGTERM ended."""
+
+LAST_WORDS_S = 5.0
+"""What a worker that handles SIGTERM has to end in an orderly way."""
+
+
+@contextlib.contextmanager
+def sigterm_as_interrupt() -> Iterator[None]:
+    """Within it SIGTERM raises KeyboardInterrupt, as Ctrl-C does: both are somebody's wish, and no fault of what runs."""
+    if threading.current_thread() is not threading.main_thread():  # only there can it be handled
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextlib.contextmanager
+def undisturbed() -> Iterator[None]:
+    """Within it neither Ctrl-C nor SIGTERM is heard: for the last words of what leaves because of one of them, or of both."""
+    if threading.current_thread() is not threading.main_thread():  # only there are they raised
+        yield
+        return
+    before = {each: signal.signal(each, signal.SIG_IGN) for each in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+
+
+@contextlib.contextmanager
+def starting_workers() -> Iterator[None]:
+    """Within it Ctrl-C waits, here until the end of it, and in a worker that is started in it until that one says `hear_interrupts`.
+
+    A worker that imports for a second has nobody yet who takes a KeyboardInterrupt: it would end with a traceback.
+    """
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    multiprocessing.resource_tracker.ensure_running()  # started with the first worker, it would let Ctrl-C in again
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # workers inherit the mask
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def hear_interrupts() -> None:
+    """Raises the KeyboardInterrupt that waited since `starting_workers`, if one did; from here on Ctrl-C raises it at once."""
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+
+
+def end_with_parent() -> None:
+    """Have this process end as soon as the one that started it is gone; nothing in the process that nobody's child is.
+
+    `multiprocessing` ends its children when their parent ends in an orderly way. A parent that a signal ends says nothing to them: they
+    would train on for minutes, or measure on a GPU that seems idle.
+    """
+    parent = multiprocessing.parent_process()
+    if parent is None:
+        return
+
+    def watch() -> None:
+        parent.join()
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(LAST_WORDS_S)
+        os._exit(ORPHANED)
+
+    threading.Thread(target=watch, daemon=True, name="ends-with-parent").start()
+
+
+STARTED = Path(__file__).parent.parent / "compiled" / "recorder"
+"""The folder whose sitecustomize starts what the environment asks for."""
+
+
+def program_of(given: Sequence[str], example: str) -> list[str]:
+    """The command after "--".
+
+    Raises:
+        UsageError: There is none, or its program is not on the PATH.
+    """
+    command = list(given[1:] if given[:1] == ["--"] else given)
+    if not command:
+        raise UsageError("a program to run is missing", None, example)
+    if shutil.which(command[0]) is None:
+        raise UsageError("no such program", command[0], None, "check the path")
+    return command
+
+
+def run_with(command: Sequence[str], variables: Mapping[str, str], interrupted: str) -> int:
+    """Runs a command with these environment variables; its exit code, 128 and the signal's number where one ended it.
+
+    Raises:
+        KeyboardInterrupt: The program was interrupted, and has ended; says `interrupted`.
+    """
+    environment = {**os.environ, **variables}
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(STARTED), environment.get("PYTHONPATH", ""))))
+    process = subprocess.Popen(command, env=environment)
+    try:
+        with sigterm_as_interrupt():  # or the program would go on by itself
+            code = process.wait()
+    except KeyboardInterrupt:
+        process.send_signal(signal.SIGINT)
+        process.wait()
+        raise KeyboardInterrupt(interrupted) from None
+    return code if code >= 0 else 128 - code

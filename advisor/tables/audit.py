@@ -14,7 +14,7 @@ from pathlib import Path
 from advisor.gpus.hardware import GpuSpec, match_device_name
 from advisor.result.schema import Configuration, Severity
 from advisor.system.errors import InputError, NothingMatchedError, NotOursError
-from advisor.system.folders import files_below, not_permitted
+from advisor.system.reading import files_below, not_permitted
 from advisor.tables.launchability import (
     ELEMENT_BYTES,
     MAX_THREADS_PER_CTA,

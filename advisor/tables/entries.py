@@ -1,12 +1,20 @@
-"""One entry of a tuned table: its fields, their limits, and what a launch gets for those it leaves out."""
+"""One entry of a tuned table (its fields, their limits, what a launch gets for those left out), and the stacks' own where no table exists.
+
+The defaults are pure functions, vectorised over the token count. Sources: vLLM 0.33 `fused_moe.get_default_config` (the heuristic of vLLM
+pull request 34846) and `fp8_utils.w8a8_triton_block_scaled_mm`; SGLang 0.5.23 `fused_moe_triton_config.get_default_config` and
+`fp8_kernel.w8a8_block_fp8_matmul_triton`. "sglang-early" is SGLang's bf16 heuristic before 0.4.4, with which the
+published sweeps took their default latency (`default_*` of `fused_moe_sweep_summary`).
+"""
 
 from __future__ import annotations
 
 import json
 from typing import Any
 
+import numpy as np
+
 from advisor.result.schema import Configuration
-from advisor.system.errors import InputError, NotOursError
+from advisor.system.errors import InputError, NotOursError, UsageError
 from advisor.tables.names import SIZE_LIMIT, TableName, is_amd
 
 BLOCK_SIZE_LIMIT = 8192
@@ -100,3 +108,152 @@ def _shown(raw: Any) -> str:
         return json.dumps(raw)[:200]
     except (TypeError, ValueError, RecursionError):
         return type(raw).__name__
+
+
+DEFAULT_STACKS: tuple[str, ...] = ("vllm", "sglang", "sglang-early")
+FIELDS = ("BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K", "GROUP_SIZE_M", "num_warps", "num_stages")
+
+# SGLang takes smaller fp8 tiles where a CTA can have less shared memory than this (100 KiB GPUs).
+SGLANG_LOW_SHARED_MEMORY_BYTES = 128 * 1024
+
+# vLLM 0.33 `w8a8_triton_block_scaled_mm`; SGLang 0.5.23 `w8a8_block_fp8_matmul_triton`, `w8a8_block_int8_matmul`. All else agrees.
+_GEMM_STAGES = {"vllm": 2, "sglang": 3}
+
+
+def default_fields(
+    stack: str,
+    M: Any,
+    E: Any,
+    *,
+    dtype: str | None = None,
+    block_shape: tuple[int, int] | None = None,
+    amd: bool = False,
+    shared_memory_bytes_per_cta: int | None = None,
+) -> dict[str, np.ndarray]:
+    """Default fused-MoE configurations for many launches at once.
+
+    Args:
+        stack: "vllm", "sglang" or "sglang-early".
+        M: Token counts (before top-k), a number or an array.
+        E: Experts, broadcast with M.
+        dtype: The `dtype` field of a table name ("fp8_w8a8", …), or one of bf16, fp16, fp8, int8; None: bf16.
+        block_shape: Quantization block (n, k); None: tensor-wise or channel-wise.
+        amd: ROCm, where both stacks keep to two stages.
+        shared_memory_bytes_per_cta: The most one CTA can have (SGLang's fp8 default looks at it); None: plenty.
+
+    Returns:
+        An integer array per field of `FIELDS`, all of the broadcast shape of M and E.
+    """
+    if stack not in DEFAULT_STACKS:
+        raise UsageError("serving stack", stack, f"one of {', '.join(DEFAULT_STACKS)}", "name one of them")
+    m, e = np.broadcast_arrays(*(np.atleast_1d(np.asarray(value, dtype=np.int64)) for value in (M, E)))
+    fp8 = dtype in ("fp8_w8a8", "fp8")
+    weight_only = dtype in ("int4_w4a16", "int8_w8a16") and block_shape is not None
+    if stack == "vllm":
+        columns = _vllm(m, e, fp8, weight_only, block_shape, amd)
+    else:
+        columns = _sglang(stack, m, e, fp8, block_shape, amd, shared_memory_bytes_per_cta)
+    return {name: np.broadcast_to(np.asarray(column, dtype=np.int64), m.shape).copy() for name, column in zip(FIELDS, columns, strict=True)}
+
+
+VLLM_NEW_HEURISTIC = 1800
+VLLM_FEW_ROWS_OF_BLOCKS = 1900
+VLLM_NARROW_BLOCKS = 3300
+"""Versions of vLLM, 0.18 as 1800: from the first on `get_default_config` is that of pull request 34846, before it SGLang's; from the second
+on block-scaled fp8 has 16 rows for at most 64 tokens, before it always 64; the narrow tile for at most 8 tokens is known of the third.
+By the measured layers of `ai-dynamo/aiconfigurator`, whose steps lie there."""
+
+
+def released_defaults(stack: str, version: int, M: Any, E: Any, **options: Any) -> dict[str, np.ndarray]:
+    """`default_fields` of an older version of a stack, as `moe_layer.version_number` counts them; 0: of the newest."""
+    if stack != "vllm" or not version or version >= VLLM_NARROW_BLOCKS:
+        return default_fields(stack, M, E, **options)
+    if options.get("block_shape") is None:
+        old = version < VLLM_NEW_HEURISTIC
+        return default_fields("sglang" if old else "vllm", M, E, **(options | {"dtype": None} if old else options))
+    found = default_fields("sglang", M, E, **options)
+    if version >= VLLM_FEW_ROWS_OF_BLOCKS:
+        tokens = np.broadcast_to(np.asarray(M), found["BLOCK_SIZE_M"].shape)
+        found["BLOCK_SIZE_M"] = np.where(tokens <= 64, 16, 64)
+        found["GROUP_SIZE_M"] = np.where(tokens <= 16, 1, 32)
+    return found
+
+
+def _vllm(m: np.ndarray, e: np.ndarray, fp8: bool, weight_only: bool, block_shape: tuple[int, int] | None, amd: bool) -> tuple[Any, ...]:
+    if fp8 and block_shape is not None:
+        narrow = (m <= 8) & (not amd) & (block_shape[0] % 64 == 0)  # twice the CTAs, where 128 columns leave most SMs idle
+        return (
+            np.where(m <= 64, 16, 64),
+            np.where(narrow, 64, block_shape[0]),
+            block_shape[1],
+            np.where(m <= 16, 1, 32),
+            4,
+            2 if amd else np.where(narrow & (m <= 4), 4, 3),
+        )
+    stages = TRITON_DEFAULT_NUM_STAGES_AMD if amd else TRITON_DEFAULT_NUM_STAGES
+    if weight_only:  # the Triton kernel of group-quantized weights; get_moe_wna16_block_config fills in N and K
+        one = m == 1
+        block_m = np.select([m <= 20, m <= 40], [16, 32], 64)
+        return block_m, np.where(one, 32, 64), np.where(one, 64, 32), 1, TRITON_DEFAULT_NUM_WARPS, stages
+    return (
+        np.select([m <= 32, m <= 96, m <= 512], [16, 32, 64], 128),
+        np.where(m <= 64, 64, 128),
+        128 if fp8 else np.where(m <= 64, 128, 64),
+        np.where(m // np.maximum(e, 1) > 128, 16, 1),
+        np.where(m <= 128, 4, 8),
+        2 if amd else np.where(m <= 32, 4, 3),
+    )
+
+
+def _sglang(
+    stack: str,
+    m: np.ndarray,
+    e: np.ndarray,
+    fp8: bool,
+    block_shape: tuple[int, int] | None,
+    amd: bool,
+    shared_memory_bytes_per_cta: int | None,
+) -> tuple[Any, ...]:
+    few = m <= e
+    if fp8 and block_shape is not None:
+        return 64, block_shape[0], block_shape[1], 32, 4, 2 if amd else 3
+    if fp8 and shared_memory_bytes_per_cta is not None and shared_memory_bytes_per_cta < SGLANG_LOW_SHARED_MEMORY_BYTES:
+        return np.where(few, 32, 64), np.where(few, 64, 128), 256, np.where(few, 1, 64), 4, np.where(few, 4, 2)
+    if fp8:
+        stages = 2 if amd else 4
+        return np.where(few, 64, 128), np.where(few, 128, 256), 128, np.where(few, 1, 32), np.where(few, 4, 8), stages
+    block_k, group = (64, 16) if stack == "sglang-early" else (32, 8)
+    return (
+        np.where(few, 16, 64),
+        np.where(few, 32, 64),
+        np.where(few, 64, block_k),
+        np.where(few, 1, group),
+        TRITON_DEFAULT_NUM_WARPS,
+        TRITON_DEFAULT_NUM_STAGES_AMD if amd else TRITON_DEFAULT_NUM_STAGES,
+    )
+
+
+def default_configuration(stack: str, M: int, E: int, **options: Any) -> Configuration:
+    """The default fused-MoE configuration of one launch; options as for `default_fields`."""
+    fields = {name: int(values[0]) for name, values in default_fields(stack, M, E, **options).items()}
+    return _configuration(fields)
+
+
+def default_gemm_configuration(stack: str, block_shape: tuple[int, int] | None = None) -> Configuration:
+    """The configuration a stack launches its block-scaled GEMM with where no table exists: the same for every M.
+
+    Without a quantization block (a plain GEMM, which the stacks leave to cuBLAS) the tile is 64 x 128 x 128 as well.
+
+    Args:
+        stack: "vllm" or "sglang".
+        block_shape: Quantization block (n, k).
+    """
+    if stack not in _GEMM_STAGES:
+        raise UsageError("serving stack", stack, f"one of {', '.join(_GEMM_STAGES)}", "name one of them")
+    block_n, block_k = block_shape or (128, 128)
+    return _configuration(dict(zip(FIELDS, (64, block_n, block_k, 32, 4, _GEMM_STAGES[stack]), strict=True)))
+
+
+def _configuration(fields: dict[str, int]) -> Configuration:
+    warps, stages = fields.pop("num_warps"), fields.pop("num_stages")
+    return Configuration(parameters=dict(fields), num_warps=warps, num_stages=stages)

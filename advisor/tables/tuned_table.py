@@ -1,20 +1,91 @@
-"""A table in the making: what ran before, what won against that, and what keeps the winners to their neighbourhood."""
+"""A table in the making: what ran before, what won against that, what keeps winners to their neighbourhood; SGLang's tables of w2 alone.
+
+SGLang 0.5.23 launches w2 with `down_config or config`, where the `_down` table's entry nearest to the same token count gets the
+BLOCK_SIZE_M of w13's: one sort of the tokens serves both (`fused_moe_triton_config.try_get_optimal_moe_config`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from advisor.gpus.hardware import GpuSpec
 from advisor.result.schema import Configuration, Problem
+from advisor.system.errors import AdvisorError
 from advisor.tables.audit import entry_errors
-from advisor.tables.defaults import default_configuration, default_fields
-from advisor.tables.names import TableName
-from advisor.tables.neighbourhood import STANDARD_TOKENS, restated, running
-from advisor.tables.tables import Table, merge, new_table
+from advisor.tables.entries import default_configuration, default_fields
+from advisor.tables.launchability import lacks_split_k, refused_ctas, refused_parameters
+from advisor.tables.names import SIZE_LIMIT, TableName
+from advisor.tables.tables import Table, inspect_table, merge, nearest_key, new_table, select
+
+STANDARD_TOKENS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 256, 512, 1024, 1536, 2048, 3072, 4096)
+"""The token counts vLLM's and SGLang's tuners use: what a table has entries for."""
+
+
+def running(table: Table, tokens: int) -> Configuration | None:
+    """The configuration that runs for `tokens`; None: the table is empty."""
+    return select(table, tokens).configuration if table.keys else None
+
+
+def restated(table: Table, winners: Mapping[int, Configuration], gpu: GpuSpec, tuned: Collection[int] = ()) -> dict[int, Configuration]:
+    """Entries that keep today's configurations running around the keys that winners add, by token count.
+
+    An added key takes over half of the way to its neighbours, of which it is not known what it does to them. So the usual token counts in
+    between get what ran there, and so do the two at which that changes, where the winner is not the nearest of all. Where a key has an
+    entry already, whoever made the table chose how far that reaches, but not over token counts for which nothing won. What fails, or is
+    another kernel's, is not said again.
+
+    Args:
+        table: What runs.
+        winners: What is to run, by token count.
+        gpu: What it runs on.
+        tuned: The token counts that were searched for, with and without a winner.
+    """
+    if not table.keys:
+        return {}
+    old, won = sorted(table.keys), merge(table, winners)
+    lost = {tokens for tokens in tuned if tokens not in winners and running(won, tokens) != running(table, tokens)}
+    found: set[int] = set()
+    for low, high in pairwise((0, *old, SIZE_LIMIT)):
+        if any(low < tokens < high for tokens in (*winners, *lost)):
+            between = {tokens for tokens in (*STANDARD_TOKENS, *lost) if low < tokens < high and tokens not in winners}
+            change = (low + high) // 2 if low in old and high in old else 0
+            edges = {each for each in (change, change + 1) if low < each < high}
+            found |= between
+            if any(nearest_key((*old, *winners, *between), each) not in winners for each in edges):
+                found |= edges - winners.keys()  # both: one alone would reach across the change
+    entries = {tokens: running(table, tokens) for tokens in found}
+    return {tokens: entry for tokens, entry in entries.items() if entry is not None and not entry_errors(entry, table.name, gpu)}
+
+
+SHARED = "BLOCK_SIZE_M"
+"""What w13's entry decides for w2."""
+
+
+def sibling(table: Table) -> Table | None:
+    """The other table of a layer (w13's of a `_down` table, and the reverse), where it lies beside it and can be read."""
+    path = Path(table.path)
+    if table.name.stack != "sglang" or table.name.kind != "fused_moe":
+        return None
+    other = path.with_name(replace(table.name, down=not table.name.down).file_name())
+    try:
+        return inspect_table(other)[0] if path.is_file() and other.is_file() else None
+    except (AdvisorError, OSError):
+        return None
+
+
+def entry_of_other(other: Table | None, tokens: int) -> tuple[int, Configuration] | None:
+    """Key and entry of the other table that run for `tokens`; None where there is none."""
+    if other is None:
+        return None
+    chosen = select(other, tokens)
+    return None if chosen.configuration is None else (chosen.key, chosen.configuration)
+
 
 MOST_TOKENS = 1 << 17
 """Of one launch; vLLM and SGLang prefill at most some thousand tokens at a time unless told otherwise."""
@@ -108,3 +179,43 @@ def default_options(problem: Problem, gpu: GpuSpec) -> dict[str, Any]:
         "amd": gpu.vendor == "amd",
         "shared_memory_bytes_per_cta": gpu.smem_bytes_per_cta,
     }
+
+
+def replacement(
+    configuration: Configuration, today: Configuration | None, *, table: TableName | None, gpu: GpuSpec, searched: Collection[str] = ()
+) -> Configuration:
+    """The configuration as it is launched instead of `today`'s.
+
+    What was not searched (waves_per_eu, USE_TMA, num_ctas, …) stays as it is today, in today's order. An entry of a table loses what the
+    launch refuses, and gets the SPLIT_K that its kernel asks for: it would raise the same error with the best blocks. `num_ctas` that no
+    launch has goes, and so does `maxnreg` where another tile or other warps take today's place: it is how many registers a thread of
+    today's needs.
+
+    Args:
+        configuration: What was found.
+        today: What runs now; None: nothing to take over.
+        table: The table that it becomes an entry of; None: it becomes none, and every parameter is the kernel's own.
+        gpu: That it is launched on.
+        searched: Launch options that were searched besides num_warps and num_stages.
+    """
+    if today is None:
+        return configuration
+    refused = set(refused_parameters(today.parameters, gpu.vendor, table, gpu.compute_capability)) if table is not None else set()
+    tile = {name: value for name, value in configuration.parameters.items() if name != "GROUP_SIZE_M"}
+    same = configuration.num_warps == today.num_warps and tile.items() <= today.parameters.items()
+    if not same:
+        refused.add("maxnreg")
+    parameters = {
+        name: configuration.parameters.get(name, value)
+        for name, value in today.parameters.items()
+        if name in configuration.parameters or name not in refused
+    }
+    parameters |= {name: value for name, value in configuration.parameters.items() if name not in parameters}
+    if table is not None and lacks_split_k(parameters, table):
+        parameters["SPLIT_K"] = 1
+    kept: dict[str, Any] = {}
+    if "num_ctas" not in searched:
+        kept["num_ctas"] = today.num_ctas if refused_ctas(today.num_ctas, gpu.compute_capability) is None else 1
+    if "maxnreg" not in searched:
+        kept["maxnreg"] = today.maxnreg if same else None
+    return replace(configuration, parameters=parameters, **kept)

@@ -11,12 +11,10 @@ from numpy.typing import NDArray
 
 from advisor.gpus.hardware import GpuSpec, load_gpu
 from advisor.pipelines import Array, ConfigurationBatch, ProblemBatch
-from advisor.rows.implied_types import settle_dtypes
-from advisor.rows.row_configurations import CONFIG_COLUMNS, OF_DEFAULTS, complete_configurations, configuration_columns
-from advisor.rows.row_origin import simulated_rows
+from advisor.rows.columns import CONFIG_COLUMNS, OF_DEFAULTS, complete_configurations, configuration_columns
 from advisor.rows.rows import TEXT_SIZE_LIMIT_BYTES, UNTILED_OPERATORS, Rows, is_tiled, parse_rows
-from advisor.system.counting import several
-from advisor.system.errors import InputError
+from advisor.rows.types_and_origin import settle_dtypes, simulated_rows
+from advisor.system.errors import InputError, several
 from advisor.system.reading import read_text
 from advisor.training import published
 

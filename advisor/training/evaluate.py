@@ -19,7 +19,7 @@ from advisor.learned.base import Predictor
 from advisor.learned.estimator import LearnedPredictor
 from advisor.learned.library import direct
 from advisor.learned.weights import Weights
-from advisor.system.worker_processes import end_with_parent
+from advisor.system.processes import end_with_parent
 from advisor.system.writing import replacing
 from advisor.training import baselines, data, judging, model_card, splits, training
 from advisor.training.data import Measured
@@ -159,13 +159,17 @@ def group_splits(paths: Iterable[Path | str], progress: Progress = lambda text: 
 
 
 def write_card(weights_path: Path | str, card_path: Path | str, found: Mapping[str, Mapping[str, Any]] | None = None) -> None:
-    """Write the model card: what training itself held out, and the splits `found` (of `group_splits`), where they were run."""
+    """Write the model card: what training itself held out, and the splits `found` (of `group_splits`), where they were run.
+
+    Weights of layers and library kernels alone fill their section of a card that is there, and leave the rest of it as it is.
+    """
     given = weights.load(weights_path)
     held = given.moe.held_out if given.moe else {}
     titles = {by: f"{by.capitalize()}s left out (`advisor train DATA -o WEIGHTS --card FILE`)".replace("Gpu", "GPU") for by in held}
     figures = {titles[by]: model_card.of_training(f) for by, f in held.items()} | dict(found or {})
-    library = {kind: model.held_out for kind, model in given.direct.items()}
-    text = model_card.card(given.about, given.digest(), figures, Path(weights_path).stat().st_size, library)
+    text = model_card.card(given, figures, Path(weights_path).stat().st_size)
+    if not held and not given.direct and Path(card_path).is_file():  # layers and library kernels alone
+        text = model_card.with_section(Path(card_path).read_text(encoding="utf-8"), given)
     with replacing(Path(card_path), "choose another --card") as place:
         place.write_text(text, encoding="utf-8")
 

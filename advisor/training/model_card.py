@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from advisor.learned.weights import Weights
+from advisor.steps import layer_model
 from advisor.system.resources import folder
 
 TASKS = {"served": "as served", "exact": "known configuration", "best": "best of a sweep"}
@@ -30,26 +32,20 @@ LIMITS = (
 )
 
 
-def card(
-    about: Mapping[str, Any],
-    digest: str,
-    evaluations: Mapping[str, Mapping[str, Any]],
-    size_bytes: int,
-    library: Mapping[str, Mapping[str, Any]],
-) -> str:
+def card(weights: Weights, evaluations: Mapping[str, Mapping[str, Any]], size_bytes: int) -> str:
     """Markdown.
 
     Args:
-        about: `Weights.about`.
-        digest: `Weights.digest()`.
+        weights: Which.
         evaluations: Title -> figures of `evaluate.cross` or `evaluate.given_split`; the title names the command that prints them.
         size_bytes: Of the weights' file.
-        library: Kind of library kernel -> `DirectModel.held_out`.
     """
+    about = weights.about
     lines = [
         "# Model card of the learned weights",
         "",
-        f"Weights `{digest}`, {size_bytes / 1e6:.1f} MB. Written by `advisor evaluate DATA --weights WEIGHTS --card FILE`: do not edit.",
+        f"Weights `{weights.digest()}`, {size_bytes / 1e6:.1f} MB. "
+        "Written by `advisor evaluate DATA --weights WEIGHTS --card FILE`: do not edit.",
         "",
         "## Trained on",
         "",
@@ -68,13 +64,47 @@ def card(
     lines += [""]
     for title, figures in evaluations.items():
         lines += [f"### {title}", "", *_figures(figures)]
-    if library:
-        rows = [(kind, *(_one(found.get(by)) for by in ("shape", "gpu"))) for kind, found in sorted(library.items())]
+    if weights.direct:
+        rows = [(kind, *(_one(model.held_out.get(by)) for by in ("shape", "gpu"))) for kind, model in sorted(weights.direct.items())]
         lines += ["### Library kernels, held out by training (`advisor train DATA -o WEIGHTS --card FILE`; MAPE, a third of the trees)", ""]
         lines += _table(("kind", "shapes left out", "one GPU left out"), rows)
-    lines += ["## Where not to trust it", "", *(f"- {text}" for text in LIMITS), ""]
+    lines += [NEXT, "", *(f"- {text}" for text in LIMITS), "", ""]
+    return with_section("\n".join(lines), weights)
+
+
+def with_section(text: str, weights: Weights) -> str:
+    """A card with what these weights say of layers and library kernels (`SECTION`), and with all attempts that there are now."""
+    before, _, after = text.partition(NEXT)
     attempts = (folder("ceilings") / "ATTEMPTS.md").read_text(encoding="utf-8")
-    return "\n".join(lines) + f"\n#{attempts}"  # its heading, one level down
+    heading = "#" + attempts.partition("\n")[0]  # one level down
+    return before.partition(SECTION)[0] + section(weights) + NEXT + after.partition(heading)[0] + f"#{attempts}"
+
+
+SECTION, NEXT = "## Layers and library kernels of the serving stacks", "## Where not to trust it"
+
+
+def section(weights: Weights) -> str:
+    """What training saw of layers and library kernels on rows that it left out, under the heading `SECTION`; nothing where it saw none."""
+    layers = layer_model.load(weights.silicon)
+    found = {**(layers.held_out if layers else {}), **{kind: model.held_out for kind, model in sorted(weights.library.items())}}
+    tables = {kind: by_gpu for kind, by_gpu in found.items() if not isinstance(by_gpu, str)}
+    if not any(tables.values()):
+        return ""
+    columns = list(dict.fromkeys(name for by_gpu in tables.values() for figures in by_gpu.values() for name in figures if name != "rows"))
+    rows = [
+        (kind, gpu, f"{figures['rows']:,}", *(f"{figures[name]:.1f}" if name in figures else "–" for name in columns))
+        for kind, by_gpu in tables.items()
+        for gpu, figures in by_gpu.items()
+    ]
+    lines = [SECTION, "", SECTION_WORDS, "", *_table(("kind", "GPU", "rows", *columns), rows)]
+    return "\n".join([*lines, *(f"- {kind}: {words}" for kind, words in found.items() if isinstance(words, str)), "", ""])
+
+
+SECTION_WORDS = """Written by `advisor train SILICON AITER TABLES -o ceilings/silicon.npz --card ceilings/MODEL_CARD.md`. Mean absolute
+errors in percent of the latency, of layers on one rank with whole models left out (models of 150,000 rows), of library kernels with a
+fifth of the weight matrices or layouts of heads left out (models as large as those that serve), and with all rows of the GPU left out
+(smaller models). Beside them on the same rows: the nearest shapes measured in the same series, which is how the publisher of the
+measurements predicts; the physics that is corrected, alone; and the bound."""
 
 
 def of_training(held_out: Mapping[str, Any]) -> dict[str, Any]:

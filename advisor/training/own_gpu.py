@@ -17,8 +17,8 @@ from advisor.learned.own_predictor import features, kind_of
 from advisor.learned.weights import Weights
 from advisor.pipelines import Array
 from advisor.pipelines.from_rows import batches
-from advisor.rows.row_origin import simulated_rows
 from advisor.rows.rows import Rows
+from advisor.rows.types_and_origin import simulated_rows
 from advisor.steps import layer_model
 from advisor.steps.layer_bound import layer_bound
 from advisor.steps.layer_features import features as layer_features

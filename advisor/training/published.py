@@ -104,7 +104,7 @@ def _joined(header: Sequence[str], row: Sequence[str], name: str) -> str:
 
 
 def _ours() -> tuple[str, ...]:
-    from advisor.rows.row_configurations import CONFIG_COLUMNS
+    from advisor.rows.columns import CONFIG_COLUMNS
     from advisor.rows.rows import SIZE_COLUMNS, TEXT_COLUMNS
 
     return (*SIZE_COLUMNS, *CONFIG_COLUMNS, *TEXT_COLUMNS)

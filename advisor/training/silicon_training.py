@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from advisor.gpus.hardware import list_gpus
 from advisor.learned.library import kernels
 from advisor.rows import aiter, silicon
+from advisor.system.errors import MissingDependencyError
 from advisor.training.layers import judging as layer_judging
 from advisor.training.layers import layer_training
 from advisor.training.library_kernels import fitting
@@ -43,14 +44,23 @@ def train(
         exclude_gpus: Names of GPUs to leave out entirely.
         exclude_models: Mixture-of-experts models (E, topk, H, inter) to leave out of the layers.
         progress: Told what is being done.
+
+    Raises:
+        MissingDependencyError: Packages of the extra `train` are not installed.
     """
+    try:
+        import threadpoolctl  # scikit-learn brings it
+        from scipy import linalg  # noqa: F401  its BLAS has to be there to be limited
+    except ImportError:
+        raise MissingDependencyError("training needs scikit-learn", remedy="pip install 'triton-advisor[train]'") from None
     gpus = [gpu.name for gpu in list_gpus() if gpu.name not in exclude_gpus]
     paths = list(paths)
     folders = [path for path in paths if silicon.is_layout(path)]
     tables = [path for path in paths if holds_tables(path)]
-    layers = layer_training.train(folders, exclude_gpus, exclude_models, tables, progress)
-    parts = fitting.read([path for path in paths if path not in tables], gpus, progress)
-    return layers | (kernels.arrays_of(fitting.fit(parts, progress)) if parts else {})
+    with threadpoolctl.threadpool_limits(1):  # with more threads sums come out otherwise, to the bit
+        layers = layer_training.train(folders, exclude_gpus, exclude_models, tables, progress)
+        parts = fitting.read([path for path in paths if path not in tables], gpus, progress)
+        return layers | (kernels.arrays_of(fitting.fit(parts, progress)) if parts else {})
 
 
 def judge(

@@ -21,7 +21,7 @@ from advisor.search.stopping import StoppingRule
 from advisor.search.storage import database_errors_named, open_storage
 from advisor.search.study import Budget, Tuner
 from advisor.system.errors import AdvisorError, NoGpuError, UsageError
-from advisor.system.worker_processes import end_with_parent, hear_interrupts, sigterm_as_interrupt, starting_workers
+from advisor.system.processes import end_with_parent, hear_interrupts, sigterm_as_interrupt, starting_workers
 from advisor.tuning.backends import MeasuringBackend, RecordedBackend
 from advisor.tuning.export import Row
 from advisor.tuning.order import Order

@@ -14,7 +14,7 @@ from typing import Any
 from advisor.advising.exports import PredictedTable, triton_config
 from advisor.rendering.figures import microseconds
 from advisor.result.schema import Configuration, Export, ExportRow, Result
-from advisor.search.winner import Winner
+from advisor.search.search_report import Winner
 from advisor.system.writing import replacing, unwritable
 from advisor.tables.audit import AuditIssue, entry_errors
 from advisor.tables.names import TableName
@@ -290,7 +290,7 @@ def _alone(path: Path) -> Iterator[None]:
     Raises:
         UsageError: Nothing can be written beside it.
     """
-    from advisor.search.file_lock import OwnedFileLock
+    from advisor.search.storage import OwnedFileLock
 
     lock = OwnedFileLock(os.fspath(path))
     try:

@@ -25,11 +25,10 @@ from advisor.search.study import Decision
 from advisor.system.errors import NothingMatchedError
 from advisor.system.reading import read_bytes
 from advisor.tables.audit import entry_errors
-from advisor.tables.replacing import replacement
 from advisor.tables.tables import Table, clamp, read_table, select
+from advisor.tables.tuned_table import replacement
 from advisor.tuning.backends import Subject, holds_only_best
-from advisor.tuning.order import Order, target_of
-from advisor.tuning.shared_rows import may_be_tried, of_own_table, restricted, with_fixed
+from advisor.tuning.order import Order, may_be_tried, of_own_table, restricted, target_of, with_fixed
 from advisor.tuning.table_kernels import check_exported, kernel_of, table_name, with_tables_types
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from advisor.measurement.kernel_file import block_shape_of, kernel_entry
 from advisor.measurement.recorded import Recording
 from advisor.result.schema import Problem
 from advisor.system.errors import InputError, UsageError
-from advisor.tables.defaults import default_configuration
+from advisor.tables.entries import default_configuration
 from advisor.tables.names import FLOAT32, TableName, row_dtypes
 from advisor.tables.reachability import unreachable_reasons
 

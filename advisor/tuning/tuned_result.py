@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from advisor.advising import advise_target
-from advisor.advising.doubtful_ceiling import ceiling_doubts
-from advisor.advising.drafts import Measured
+from advisor.advising.choice import Measured
 from advisor.advising.exports import triton_config
+from advisor.advising.measured_choice import ceiling_doubts
 from advisor.advising.targets import PlannedLaunch, Target
 from advisor.advising.verdict import verdict
 from advisor.diagnosis import actions
@@ -32,9 +32,8 @@ from advisor.result.schema import (
     SearchReport,
 )
 from advisor.search.backend import NOT_COMPARED, NOT_RECORDED, Backend
-from advisor.search.search_report import can_be_tried, search_reports, stopped_because
+from advisor.search.search_report import Winner, can_be_tried, decide, search_reports, stopped_because
 from advisor.search.study import STOPPED_CAUSE, Decision, Tuner, counts, measured_latencies
-from advisor.search.winner import Winner, decide
 from advisor.tables.tables import entry_of
 from advisor.tuning import history
 from advisor.tuning.backends import MeasuringBackend, RecordedBackend

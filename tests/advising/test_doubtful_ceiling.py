@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from advisor.advising import advise_target
-from advisor.advising.doubtful_ceiling import ceiling_doubts
-from advisor.advising.drafts import Measured
+from advisor.advising.choice import Measured
+from advisor.advising.measured_choice import ceiling_doubts
 from advisor.advising.targets import Request
 from advisor.advising.targets.resolve import resolve_target
 from advisor.learned import load_predictor

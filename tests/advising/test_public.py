@@ -10,7 +10,7 @@ import pytest
 
 import advisor
 from advisor.cli import main
-from advisor.result.comparison_json import comparison_to_json
+from advisor.result.comparison_schema import comparison_to_json
 from advisor.result.result_json import to_json
 from advisor.system.errors import AdvisorError, NothingMatchedError, UsageError
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from advisor.advising.measured.recorded import timed
+from advisor.advising.measured.profiles import timed
 from advisor.compiled.launch_report import KernelTarget
 from advisor.system.errors import InputError
 

@@ -23,11 +23,14 @@ from typing import Any
 sys.path[:0] = [str(Path(__file__).resolve().parents[2])]
 
 from advisor.advising.missing_options import missing_options  # noqa: E402
-from advisor.compiled.compiler.errors import CompileError  # noqa: E402
-from advisor.compiled.compiler.kernel import Target, items_of  # noqa: E402
+from advisor.compiled.compiler.kernel import (  # noqa: E402
+    CompileError,
+    Target,
+    items_of,
+)
 from advisor.compiled.compiler.pool import Pool  # noqa: E402
-from advisor.compiled.demand.undecided import guessed_trips  # noqa: E402
-from advisor.compiled.ir.contents import not_given  # noqa: E402
+from advisor.compiled.demand.likely_places import guessed_trips  # noqa: E402
+from advisor.compiled.ir.execution import not_given  # noqa: E402
 from advisor.compiled.launches.launch import Inspection, inspect_launch  # noqa: E402
 from advisor.compiled.launches.launch_options import LaunchOptions, one_launch  # noqa: E402
 from advisor.gpus.hardware import load_gpu  # noqa: E402

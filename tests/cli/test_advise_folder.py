@@ -45,16 +45,16 @@ def test_json_says_the_gpu_of_each_table(tables, tmp_path, capsys):
 
 
 def test_what_was_found_is_shown_where_it_is_interrupted(tables, tmp_path, capsys, monkeypatch):
-    from advisor.cli import advise_command
+    from advisor.cli import advise_folder
 
-    advise = advise_command._advise
+    advise = advise_folder.advised
 
     def interrupted(target, *more):
         if target.gpu.name == "H200":
             raise KeyboardInterrupt
         return advise(target, *more)
 
-    monkeypatch.setattr(advise_command, "_advise", interrupted)
+    monkeypatch.setattr(advise_folder, "advised", interrupted)
     assert main(["advise", str(tables), "--output", str(tmp_path / "out")]) == 130
     assert NAMES[0] in capsys.readouterr().out and (tmp_path / "out" / "overview.html").is_file()
 

@@ -6,8 +6,7 @@ from advisor.advising.targets import Request
 from advisor.advising.targets.resolve import tables_in
 from advisor.advising.targets.table_targets import table_target
 from advisor.cli import main
-from advisor.cli.advise_command import _advise
-from advisor.cli.advise_reports import write
+from advisor.cli.advise_reports import advised, write
 from advisor.learned import load_predictor
 from advisor.system.errors import AdvisorError
 
@@ -40,7 +39,7 @@ def test_every_third_table_gets_a_report(corpus_dir, tmp_path):
             continue
         if not target.launches:  # a null entry: another kernel runs there
             continue
-        result = _advise(target, predictor, _Arguments(), "")
+        result = advised(target, predictor, _Arguments(), "")
         assert result.verdict.bound_us <= result.verdict.ceiling_us * (1 + 1e-9)
         reported += 1
         if number % 20 == 0:

@@ -10,7 +10,7 @@ import pytest
 from advisor.cli import main
 from advisor.system import triton_install
 from advisor.tables.audit import audit_table
-from advisor.tables.defaults import default_configuration
+from advisor.tables.entries import default_configuration
 from advisor.tables.tables import entry_of, read_table, select
 
 GLM = ["advise", "fused_moe", "--model", "GLM-4.5-Air", "--tensor-parallel", "4", "--gpu", "H200"]

@@ -9,7 +9,7 @@ import pytest
 
 from advisor import load_predictor
 from advisor.advising import advise_target
-from advisor.advising.drafts import Measured
+from advisor.advising.choice import Measured
 from advisor.advising.targets import Request, Target
 from advisor.advising.targets.resolve import resolve_target
 from advisor.diagnosis.neighbours import change

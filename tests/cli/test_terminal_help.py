@@ -8,8 +8,7 @@ from importlib import import_module
 import pytest
 from rendering import factory
 
-from advisor.cli import COMMANDS, build_parser, main
-from advisor.cli.completion import completions
+from advisor.cli import COMMANDS, build_parser, completions, main
 from advisor.rendering import terminal
 
 

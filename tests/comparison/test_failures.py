@@ -14,8 +14,7 @@ from advisor.comparison.trees.trees import LARGEST_FILE_BYTES, FolderTree
 from advisor.rendering.comparison_markdown import to_comment
 from advisor.rendering.comparison_page import to_page
 from advisor.rendering.comparison_sarif import to_sarif
-from advisor.rendering.comparison_text import to_text
-from advisor.rendering.comparison_words import reasons
+from advisor.rendering.comparison_words import reasons, to_text
 from advisor.rendering.markdown import escape
 
 from .conftest import KERNEL, TABLE, entry, table

@@ -9,7 +9,7 @@ from advisor.comparison.kernels import importers
 from advisor.comparison.trees.trees import FolderTree, RevisionTree
 from advisor.rendering.comparison_markdown import to_comment
 from advisor.rendering.comparison_page import to_page
-from advisor.rendering.comparison_text import to_text
+from advisor.rendering.comparison_words import to_text
 
 from .repository import compared_files
 

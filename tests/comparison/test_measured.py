@@ -17,13 +17,12 @@ from advisor.comparison.gate import conditions
 from advisor.comparison.settings import Settings
 from advisor.comparison.sides import compare_files
 from advisor.learned import load_predictor
-from advisor.measurement.failures import Failure
+from advisor.measurement.launch import Failure
 from advisor.rendering.comparison_markdown import MARKER, to_comment, to_summary
 from advisor.rendering.comparison_page import to_page
 from advisor.rendering.comparison_sarif import to_sarif
-from advisor.rendering.comparison_text import to_text
-from advisor.result.comparison_json import comparison_from_json, comparison_to_json
-from advisor.result.comparison_schema import Compared, Subject
+from advisor.rendering.comparison_words import to_text
+from advisor.result.comparison_schema import Compared, Subject, comparison_from_json, comparison_to_json
 from advisor.result.result_json import from_json
 from advisor.result.schema import Fingerprint, Problem, Round
 from advisor.system.errors import InputError, UsageError

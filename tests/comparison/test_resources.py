@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from advisor.comparison import Options, assemble, compare_files
-from advisor.comparison.kernels import resources
+from advisor.comparison.kernels import attempts, resources
 from advisor.comparison.kernels.attempts import described_arguments
 from advisor.comparison.settings import Settings
 from advisor.compiled.compiler.kernel import Resources as Held
@@ -17,7 +17,7 @@ from advisor.gpus.hardware import load_gpu
 from advisor.learned.analytical import AnalyticalPredictor
 from advisor.python_source.source import parse_source
 from advisor.rendering.comparison_markdown import to_comment
-from advisor.rendering.comparison_text import to_text
+from advisor.rendering.comparison_words import to_text
 from advisor.result.comparison_schema import Compared, ResourceRow, Resources, Subject
 from advisor.result.schema import Configuration, Problem
 
@@ -113,7 +113,7 @@ def test_a_file_is_told_all_of_the_problem():
 def test_resident_ctas_are_those_of_the_occupancy_model(gpu, registers, warps, shared, resident):
     """A warp lives in one partition's registers; a CTA's threads share them out; 64 warps are more than a CTA has."""
     held = Held(registers=registers, spill_bytes=0, shared_memory_bytes=shared, num_warps=warps)
-    assert resources._resident(held, load_gpu(gpu)) == resident
+    assert attempts._resident(held, load_gpu(gpu)) == resident
 
 
 SCALE = """

@@ -15,7 +15,7 @@ from advisor.rendering import figures
 from advisor.rendering.comparison_markdown import MARKER, to_comment
 from advisor.rendering.comparison_page import to_page
 from advisor.rendering.comparison_sarif import to_sarif
-from advisor.rendering.comparison_text import to_text
+from advisor.rendering.comparison_words import to_text
 from advisor.system.errors import InputError
 
 from .conftest import KERNEL, TABLE, entry, table

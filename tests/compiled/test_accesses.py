@@ -7,10 +7,9 @@ import numpy as np
 from advisor.compiled.demand.accesses import AccessCounter, request
 from advisor.compiled.demand.loops import Environment
 from advisor.compiled.ir import values
-from advisor.compiled.ir.execution import Access, Execution, Running
+from advisor.compiled.ir.execution import Access, Execution, Remembered, Running
 from advisor.compiled.ir.ir import Operation, parse
 from advisor.compiled.ir.places import PlaceRecorder
-from advisor.compiled.ir.remembered import Remembered
 from advisor.compiled.ir.values import Value
 
 LOAD = """

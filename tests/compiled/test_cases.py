@@ -16,10 +16,9 @@ from advisor.advising.missing_options import missing_options
 from advisor.compiled.analysis import KernelAnalysis, kernel_analysis
 from advisor.compiled.compiler.kernel import Target
 from advisor.compiled.compiler.pool import Pool
-from advisor.compiled.launches.launch import Inspection, inspect_launch
+from advisor.compiled.launches.launch import JUDGED, Inspection, inspect_launch
 from advisor.compiled.launches.launch_options import LaunchOptions, one_launch
 from advisor.compiled.launches.target import open_kernel
-from advisor.compiled.launches.too_large import JUDGED
 from advisor.diagnosis.compiled_rules import check_compiled
 from advisor.gpus.hardware import load_gpu
 from advisor.result.schema import Finding

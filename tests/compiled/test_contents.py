@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from advisor.compiled.ir import values
-from advisor.compiled.ir.contents import loaded, not_given
+from advisor.compiled.ir.execution import loaded, not_given
 from advisor.compiled.ir.values import Value
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from advisor.compiled.compiler.kernel import Target
-from advisor.compiled.demand.descriptor_blocks import block_addresses, block_elements
+from advisor.compiled.demand.accesses import block_addresses, block_elements
 from advisor.compiled.ir import values
 from advisor.compiled.ir.ir import Operation, parse
 from advisor.compiled.ir.values import Value

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from advisor.compiled.compiler.errors import IrError
+from advisor.compiled.compiler.kernel import IrError
 from advisor.compiled.demand import loops
 from advisor.compiled.demand.demand import read_demand
 from advisor.compiled.ir import values

@@ -11,9 +11,8 @@ from advisor.compiled.analysis import KernelAnalysis, kernel_analysis
 from advisor.compiled.compiler.pool import Pool
 from advisor.compiled.demand.machine_work import machine_work
 from advisor.compiled.launch_report import problem_of
-from advisor.compiled.launches.launch import inspect_launch
+from advisor.compiled.launches.launch import JUDGED, inspect_launch
 from advisor.compiled.launches.target import compile_target, make_launch
-from advisor.compiled.launches.too_large import JUDGED
 from advisor.diagnosis.compiled_rules import check_compiled
 from advisor.gpus.hardware import load_gpu
 from advisor.python_source.source import read_source

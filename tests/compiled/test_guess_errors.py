@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from advisor.compiled.compiler.errors import CompileError
-from advisor.compiled.compiler.kernel import Target
+from advisor.compiled.compiler.kernel import CompileError, Target
 from advisor.compiled.compiler.pool import Pool
 from advisor.compiled.guesses.guess_errors import with_guess
 from advisor.compiled.guesses.inference import Given, Guess, guesses

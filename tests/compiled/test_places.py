@@ -13,10 +13,9 @@ import pytest
 
 from advisor.compiled.demand.counts import KernelDemand
 from advisor.compiled.ir import values
-from advisor.compiled.ir.execution import Places, Running
+from advisor.compiled.ir.execution import Places, Remembered, Running
 from advisor.compiled.ir.lattices import Lattice, distinct_bytes
 from advisor.compiled.ir.places import Family, PlaceRecorder, families
-from advisor.compiled.ir.remembered import Remembered
 from advisor.compiled.ir.values import Value
 from advisor.compiled.launches.launch import inspect_launch
 from advisor.compiled.launches.target import compile_target, make_launch

@@ -5,12 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from advisor.compiled.demand.padding import Padding
-from advisor.compiled.demand.products import Product, products
+from advisor.compiled.demand.products import Padding, Product, products
 from advisor.compiled.ir import values
-from advisor.compiled.ir.execution import Execution, Running
+from advisor.compiled.ir.execution import Execution, Remembered, Running
 from advisor.compiled.ir.ir import Operation, parse
-from advisor.compiled.ir.remembered import Remembered
 
 GEMM = """
 module {

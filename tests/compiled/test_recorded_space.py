@@ -11,7 +11,7 @@ import pytest
 
 from advisor.advising.of_compiled import advise_compiled
 from advisor.compiled.launch_report import targets_from
-from advisor.compiled.launches import recorded_space
+from advisor.compiled.launches import configured
 from advisor.compiled.launches.launch_options import LaunchOptions
 from advisor.gpus.hardware import load_gpu
 from advisor.result.schema import Result
@@ -131,7 +131,7 @@ def test_only_the_costliest_launches_are_compared_where_there_are_many(tmp_path:
     program = tmp_path / "program.py"
     program.write_text(KERNEL + LAUNCH.replace("GRID", OWN_GRID) + "\nlaunch()\nlaunch()\nlaunch(4096)\n")
     record, _ = recorded(tmp_path, program, "predict")
-    monkeypatch.setattr(recorded_space, "MOST_LISTED", 5)
+    monkeypatch.setattr(configured, "MOST_LISTED", 5)
     targets = targets_from(str(record), None, GPU)
     assert [each.launch.given.scalars["n"] for each in targets] == [64 * 101] * 3 + [4096]
     assert any("are not compared" in note for note in targets[-1].launch.notes)

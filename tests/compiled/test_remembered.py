@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from advisor.compiled.ir.remembered import Remembered
+from advisor.compiled.ir.execution import Remembered
 
 
 def test_the_same_arrays_are_worked_out_once() -> None:

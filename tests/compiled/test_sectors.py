@@ -7,7 +7,7 @@ import pytest
 from advisor.compiled.analysis import KernelAnalysis, kernel_analysis
 from advisor.compiled.compiler.kernel import Target
 from advisor.compiled.compiler.pool import Pool
-from advisor.compiled.demand.sectors import scattered, widened
+from advisor.compiled.demand.accesses import scattered, widened
 from advisor.compiled.ir.lattices import Lattice, distinct_bytes
 from advisor.compiled.launches.launch import inspect_launch
 from advisor.compiled.launches.target import make_launch

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from advisor.compiled.compiler.errors import CompileError
-from advisor.compiled.compiler.kernel import Target
+from advisor.compiled.compiler.kernel import CompileError, Target
 from advisor.compiled.guesses.inference import Given, guesses
 from advisor.compiled.launches.launch import KernelLaunch, inspect_launch
 from advisor.python_source.described import heuristic_values
@@ -366,7 +365,7 @@ def test_triton_imported_from_elsewhere_is_triton(module: str | None, tmp_path: 
         (tmp_path / "pack" / "triton_utils.py").write_text(module, encoding="utf-8")
         (tmp_path / "pack" / "more.py").write_text("import triton, triton.language as tl\nfrom triton.language.extra import libdevice\n")
     source = parse_source(REEXPORTED, tmp_path / "k.py")
-    assert {"tl", "triton", "device"} <= source.triton_roots
+    assert {"tl", "triton", "device"} <= source.module_names.triton_roots
     prelude = rebuild(source, "k").modules["rebuilt_0_prelude.py"]
     assert "import triton.language.extra.libdevice as device" in prelude and "pack" not in prelude
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from advisor.cli import main
-from advisor.compiled.compiler.supported import supported
+from advisor.compiled.compiler.compile import supported
 from advisor.compiled.launches.target import compile_target
 
 from .shared_pool import POOL

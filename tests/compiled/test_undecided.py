@@ -9,7 +9,7 @@ import pytest
 
 from advisor.advising.missing_options import say_contents
 from advisor.advising.of_compiled import advise_compiled
-from advisor.compiled.demand.undecided import NOT_TOLD, in_words
+from advisor.compiled.demand.likely_places import NOT_TOLD, in_words
 from advisor.compiled.launches.launch_options import LaunchOptions
 from advisor.gpus.hardware import load_gpu
 from advisor.result.schema import Result

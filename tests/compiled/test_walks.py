@@ -10,9 +10,8 @@ import pytest
 from advisor.compiled.demand import loops
 from advisor.compiled.demand.loops import Effort, Environment, Walk, bounds
 from advisor.compiled.ir import values
-from advisor.compiled.ir.execution import Execution, Running
+from advisor.compiled.ir.execution import Execution, Remembered, Running
 from advisor.compiled.ir.ir import parse
-from advisor.compiled.ir.remembered import Remembered
 from advisor.compiled.ir.values import Value
 
 LOOP = """

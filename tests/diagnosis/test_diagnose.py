@@ -11,27 +11,22 @@ from hypothesis import strategies as st
 
 from advisor import pipelines
 from advisor.diagnosis import RULES, LaunchContext, context, diagnose
-from advisor.diagnosis.context import Need
+from advisor.diagnosis.rule import rule
 from advisor.gpus.hardware import list_gpus, load_gpu
 from advisor.result.schema import GAP_CAUSES, Configuration, Finding, Problem
 
 from .launches import gemm, launch, moe, rows, tile
 
 
-class Broken:
+@rule("Always crashes")
+def broken_rule(context: LaunchContext) -> Finding | None:
     """A rule that crashes."""
-
-    id = "broken-rule"
-    title = "Always crashes"
-    needs: tuple[Need, ...] = ()
-
-    def check(self, context: LaunchContext) -> Finding | None:
-        raise ZeroDivisionError("float division by zero")
+    raise ZeroDivisionError("float division by zero")
 
 
 def test_a_crash_becomes_an_error_finding_and_the_run_goes_on() -> None:
     case = launch(gemm(4096, 1056, 4096), tile(128, 256, 64, 8, 8), "H20")
-    diagnosis = diagnose(case, (Broken(), *RULES))
+    diagnosis = diagnose(case, (broken_rule, *RULES))
     assert diagnosis.findings[0].rule == "broken-rule"
     assert diagnosis.findings[0].severity == "error"
     assert "ZeroDivisionError: float division by zero" in diagnosis.findings[0].evidence

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from advisor.advising import advise_target
-from advisor.advising.drafts import Measured
+from advisor.advising.choice import Measured
 from advisor.advising.targets import Request
 from advisor.advising.targets.resolve import resolve_target
 from advisor.diagnosis.neighbours import Change, Limits

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from advisor.diagnosis import table_findings
-from advisor.diagnosis.table_findings import REMEDIES
+from advisor.diagnosis.diagnose import REMEDIES
 from advisor.result.schema import Severity
 from advisor.tables.audit import CHECKS, AuditIssue
 

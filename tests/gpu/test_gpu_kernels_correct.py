@@ -9,8 +9,8 @@ from concurrent.futures import ProcessPoolExecutor
 import pytest
 from kernel_harness import check_inputs, compare, load, poison
 
-from advisor.measurement.compile_ahead import compile_launch, use_offline_target
 from advisor.measurement.kernel_file import block_shape_of, bundled_files, find_kernels, load_module, tolerance_of
+from advisor.measurement.worker import compile_launch, use_offline_target
 from advisor.result.schema import Configuration, Problem
 
 pytestmark = pytest.mark.gpu

@@ -11,9 +11,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from advisor.measurement.correctness import compare as compare_outputs
-from advisor.measurement.correctness import poison
 from advisor.measurement.kernel_file import tolerance_of
+from advisor.measurement.launch import compare as compare_outputs
+from advisor.measurement.launch import poison
 
 FOLDER = Path(__file__).parents[2] / "triton_kernels"
 FILES = sorted(path for path in FOLDER.glob("*.py") if path.name != "__init__.py")

@@ -108,7 +108,7 @@ def test_what_is_hard_to_tell_is_learned_for_swept_gpus_alone(predictor, some):
     for gpu, swept in ((samples.GPUS[0], True), ("A40", False)):
         launch = moe_launch(samples.problems(tokens=(64,)), some, machine(load_gpu(gpu), "bf16"))
         others = rivals(launch, *moe_physics.terms(launch, moe.core.physics))
-        ((heard, _),), ((unheard, _),) = (each._log_odds(moe.core.physics, [launch], [others]) for each in (moe.ranker, without))
+        ((heard, _),), ((unheard, _),) = (each._closely([each._look(moe.core.physics, launch, others)]) for each in (moe.ranker, without))
         assert (heard != unheard).any() == swept, gpu
 
 

@@ -79,11 +79,11 @@ def test_the_trees_alone_have_their_say_on_gpus_never_swept(monkeypatch):
     unseen = dataclasses.replace(moe.ranker, wins=dataclasses.replace(moe.ranker.wins, machines=moe.ranker.wins.machines + 5.0))
     known = as_configuration(unseen.known[fits(gpu, as_configuration(unseen.known))])
     launch = moe_launch(problem, known, gpu)
-    ((joint, trees),) = unseen._log_odds(moe.core.physics, [launch], [unseen._rivals(moe.core.physics, problem, gpu)])
+    ((joint, trees),) = unseen._closely([unseen._look(moe.core.physics, launch, unseen._rivals(moe.core.physics, problem, gpu))])
     order = np.argsort(unseen.scores(moe.core, [problem], known, gpu), kind="stable").tolist()
     assert order[0] == joint.argmax() != trees.argmax()
     assert order.index(trees.argmax()) == AGREED_UNSEEN
-    ((same, alone),) = moe.ranker._log_odds(moe.core.physics, [launch], [moe.ranker._rivals(moe.core.physics, problem, gpu)])
+    ((same, alone),) = moe.ranker._closely([moe.ranker._look(moe.core.physics, launch, moe.ranker._rivals(moe.core.physics, problem, gpu))])
     assert (same == alone).all()
 
 

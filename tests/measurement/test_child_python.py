@@ -8,8 +8,8 @@ import sys
 import pytest
 
 from advisor.cli import main
-from advisor.measurement.child_python import python_command
 from advisor.measurement.devices import probe
+from advisor.measurement.devices.probe import python_command
 
 
 @pytest.fixture

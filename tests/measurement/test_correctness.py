@@ -6,9 +6,8 @@ import math
 
 import pytest
 
-from advisor.measurement import correctness
-from advisor.measurement.correctness import compare, poison
-from advisor.measurement.failures import WrongOutputError
+from advisor.measurement import launch
+from advisor.measurement.launch import WrongOutputError, compare, poison
 
 torch = pytest.importorskip("torch")
 
@@ -45,7 +44,7 @@ def test_rows_are_compared_by_their_own_size(monkeypatch):
     rounded[0, 0, 0] += 0.02
     with pytest.raises(WrongOutputError, match=r"1 of 96 elements .* 0.03 at 0"):
         compare(rounded, want, 1e-2, 1e-2, "a small row")
-    monkeypatch.setattr(correctness, "CHECK_ELEMENTS", 20)  # two rows at once, and a rest
+    monkeypatch.setattr(launch, "CHECK_ELEMENTS", 20)  # two rows at once, and a rest
     with pytest.raises(WrongOutputError, match=r"1 of 96 elements .* 0.03 at 0"):
         compare(rounded, want, 1e-2, 1e-2, "in pieces")
     with pytest.raises(WrongOutputError, match=r"2 of 96 elements .* at 51"):

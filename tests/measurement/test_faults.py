@@ -12,7 +12,7 @@ import pytest
 from advisor.measurement import Batch, Launch, Limits, Scheduler, measure, parse_device, read_measured
 from advisor.measurement.batch_run import run_batch
 from advisor.measurement.devices.device import DeviceSpec
-from advisor.measurement.failures import FAILURE_KINDS, Failure, classify, is_fatal
+from advisor.measurement.launch import FAILURE_KINDS, Failure, classify, is_fatal
 from advisor.measurement.rounds import Timing
 from advisor.result.schema import Configuration
 from advisor.system.errors import MeasurementError

@@ -9,8 +9,7 @@ import pytest
 
 from advisor.gpus.hardware import load_gpu
 from advisor.measurement import FAILURE_KINDS, KernelRef, Launch, Outcome, measure, read_measured
-from advisor.measurement.failures import Failure
-from advisor.measurement.launch import Batch, batch_from_json, outcome_from_json
+from advisor.measurement.launch import Batch, Failure, batch_from_json, outcome_from_json
 from advisor.measurement.measured_rows import HEADER, bound_us, line_of, row_key, row_of
 from advisor.result.schema import Configuration, Fingerprint, Problem, Round
 from advisor.rows.rows import read_rows

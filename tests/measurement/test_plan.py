@@ -27,7 +27,7 @@ from advisor.measurement.plan import batches_of, fits, problems_of
 from advisor.pipelines import configuration_batch, problem_batch
 from advisor.result.schema import Problem
 from advisor.system.errors import AdvisorError, InputError
-from advisor.tables.defaults import default_configuration
+from advisor.tables.entries import default_configuration
 
 from .conftest import KERNELS, configuration, elementwise
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from advisor.measurement import statistics
-from advisor.measurement.failures import Failure
+from advisor.measurement.launch import Failure
 from advisor.measurement.statistics import VERDICTS, Side, effect, noise_floor, outliers, verdict
 from advisor.result.schema import Fingerprint, Round
 from advisor.system.errors import UsageError

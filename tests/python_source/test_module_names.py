@@ -9,8 +9,7 @@ import pytest
 
 from advisor.compiled.compiler.compile import version
 from advisor.compiled.guesses.inference import guesses
-from advisor.gpus.fingerprint import offline
-from advisor.gpus.hardware import load_gpu
+from advisor.gpus.hardware import load_gpu, offline
 from advisor.python_source import target_questions
 from advisor.python_source.literal_values import Symbol
 from advisor.python_source.literals import NotLiteralError

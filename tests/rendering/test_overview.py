@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from advisor.rendering import overview, overview_page
+from advisor.rendering import overview
 from advisor.rendering.overview import Row
 
 from . import factory
@@ -70,7 +70,7 @@ def test_every_surface_shows_all_rows_and_escapes_them() -> None:
     text = "\n".join(line.plain for line in overview.lines(rows))
     assert "\x1b" not in text and len(text.splitlines()) == 1 + 1 + 3 + 1 + 1 + len(rows)
     assert overview.to_markdown(rows).count("\n| ") == 2 * 2 + 3 + len(rows) and "\x1b" not in overview.to_markdown(rows)
-    page = overview_page.to_page(rows, title=factory.HOSTILE, command="advisor advise tables", version="1")
+    page = overview.to_page(rows, title=factory.HOSTILE, command="advisor advise tables", version="1")
     document = Document(page)
     links = {value for _, name, value in document.attributes if name in ("href", "src")}
     assert {f"{each.page}" for each in ROWS} <= links and not any(name.startswith("on") for _, name, _ in document.attributes)

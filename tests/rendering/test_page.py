@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 
 from advisor.advising.verdict import verdict
-from advisor.rendering import charts, figures, markdown, page, plots, side_by_side_page, svg, terminal
+from advisor.rendering import charts, figures, markdown, page, side_by_side, svg, terminal
 from advisor.rendering.grouping import group
-from advisor.rendering.prose import prose
+from advisor.rendering.page import prose
 from advisor.result import result_json
 from advisor.result.schema import GapPart, Latency, Result
 
@@ -411,20 +411,20 @@ def test_plots_of_a_search_are_drawn_as_charts_of_the_page() -> None:
         {"type": "scatter", "x": [2, 4], "y": [2.0, 1.0], "xaxis": "x2", "mode": "markers"},
     ]
     layout = {"xaxis": {"title": {"text": "BLOCK_SIZE_M"}}, "xaxis2": {"title": {"text": "num_warps"}}, "yaxis": {"title": {"text": "µs"}}}
-    blocks, warps = plots.charts_of({"data": data, "layout": layout}, "Slices", "s")
+    blocks, warps = charts.charts_of({"data": data, "layout": layout}, "Slices", "s")
     assert blocks.x_names == ("16", "32", "128"), "in the order of the numbers"
     assert blocks.rows == (("16", "3", "trial 0"), ("128", "1", "trial 1"), ("32", "2", "trial 2"))
     assert blocks.series[0].x == (0.0, 2.0, 1.0) and (warps.x_title, warps.y_title, warps.x_names) == ("num_warps", "µs", ())
     history = [{"type": "scatter", "x": [0, 1], "y": [3, 2]}, {"type": "scatter", "mode": "lines", "x": [0, 1], "y": [3, 2]}]
-    (both,) = plots.charts_of({"data": history}, "History", "h")
+    (both,) = charts.charts_of({"data": history}, "History", "h")
     assert [series.kind for series in both.series] == ["points", "line"]
     bars = {"type": "bar", "orientation": "h", "x": [0.25, 0.75], "y": ["a", "b"]}
-    assert plots.bars({"data": [bars]}) == [("b", "0.75", 100.0), ("a", "0.25", pytest.approx(100 / 3))]
+    assert charts.bars({"data": [bars]}) == [("b", "0.75", 100.0), ("a", "0.25", pytest.approx(100 / 3))]
 
 
 @pytest.mark.parametrize("plot", [{}, {"data": None}, {"data": [3, {"x": 5}, {"type": "bar", "x": ["<b>"], "y": [1]}]}, {"layout": []}])
 def test_a_plot_that_is_none_is_no_reason_to_fail(plot: dict) -> None:
-    assert plots.charts_of(plot, "a", "b") == [] and plots.bars(plot) == []
+    assert charts.charts_of(plot, "a", "b") == [] and charts.bars(plot) == []
 
 
 def test_an_axis_of_any_span_has_marks_enough_to_read_it() -> None:
@@ -477,7 +477,7 @@ def test_the_slowest_pipeline_binds_the_configuration() -> None:
 
 
 def test_page_of_several_gpus_leads_to_theirs_and_nowhere_else() -> None:
-    text = side_by_side_page.to_page([factory.result(), factory.hostile()], ["h20/report.html", "h20-2/report.html"])
+    text = side_by_side.to_page([factory.result(), factory.hostile()], ["h20/report.html", "h20-2/report.html"])
     document = Document(text)
     links = {value for _, name, value in document.attributes if name in ("href", "src")}
     assert links == {"#side-by-side", "h20/report.html", "h20-2/report.html"} and "side-by-side" in document.ids

@@ -12,9 +12,9 @@ import pytest
 from advisor import advise
 from advisor.gpus.hardware import load_gpu
 from advisor.learned import load_predictor
-from advisor.rendering import comparison_page, overview_page, page, side_by_side_page
+from advisor.rendering import comparison_page, overview, page, side_by_side
 from advisor.rendering.overview import Row
-from advisor.rendering.steps.page import step_page
+from advisor.rendering.steps.text import step_page
 from advisor.result.comparison_schema import Compared, ComparisonResult, Gate, StaticRow, StaticSide, Subject
 from advisor.result.schema import Configuration
 from advisor.result.step import StepResult
@@ -209,7 +209,7 @@ def test_every_table_of_an_overview_is_named_on_a_phone(browser: Browser) -> Non
         )
         for gpu in ("H20-3e", "RTX PRO 6000 Workstation")
     ]
-    text = overview_page.to_page(rows, title="tables", command="advisor advise tables", version="1")
+    text = overview.to_page(rows, title="tables", command="advisor advise tables", version="1")
     said = """[document.documentElement.scrollWidth].concat(
       Array.from(document.querySelectorAll(".stacked tbody tr > *")).map(function (cell) { return cell.getBoundingClientRect().right; }),
       Array.from(document.querySelectorAll(".stacked thead")).map(function (head) { return head.offsetHeight; }))"""
@@ -460,7 +460,7 @@ def test_the_gate_of_a_comparison_is_read_in_full_on_a_phone(browser: Browser) -
 
 @pytest.mark.parametrize("width", [1240, 390])
 def test_page_of_several_gpus_fits(width: int, browser: Browser) -> None:
-    text = side_by_side_page.to_page([factory.result(), factory.hostile()], ["h20/report.html", "h20-2/report.html"])
+    text = side_by_side.to_page([factory.result(), factory.hostile()], ["h20/report.html", "h20-2/report.html"])
     said = '[document.documentElement.scrollWidth, document.getElementById("theme").textContent.length, window.attacked ? 1 : 0]'
     needed, label, attacked = measured(browser, text.replace("alert(1)", "window.attacked=true"), width, said)
     assert needed <= width and label > 0 and attacked == 0
@@ -490,7 +490,7 @@ def test_no_gpu_of_the_table_lies_out_of_sight(number: int, browser: Browser) ->
     """In a region that scrolls sideways nothing says that there is a fourth GPU."""
     one = factory.result((64, 1024))
     results = [replace(one, gpu=name) for name in ("H20", "RTX PRO 6000 S", "B200", "MI300X", "A100")[:number]]
-    text = side_by_side_page.to_page(results, [f"{i}/report.html" for i in range(number)])
+    text = side_by_side.to_page(results, [f"{i}/report.html" for i in range(number)])
     said = """(function () {
       var region = document.querySelector("#side-by-side .scroll");
       return [region.scrollWidth - region.clientWidth, region.querySelectorAll("tbody td").length];

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from advisor.rendering import figures, markdown, page, side_by_side, side_by_side_page, terminal
+from advisor.rendering import figures, markdown, page, side_by_side, terminal
 from advisor.result.schema import Latency, Result, SourceLine, SourceText
 
 from . import factory
@@ -313,7 +313,7 @@ def test_several_gpus_show_how_sure_each_is_and_what_is_not_known_of_some_only()
     assert lines[3].index("100.0 ±5.0 % predicted") < lines[3].index("100.0 ±20 % predicted")
     assert lines[4:] == ["  B200: 1 launch lies *far* outside."]
     assert side_by_side.to_markdown([one, two]).endswith(" |\n\nB200: 1 launch lies \\*far\\* outside.\n")
-    words = side_by_side_page.to_page([one, two], ["h200/report.html", "b200/report.html"])
+    words = side_by_side.to_page([one, two], ["h200/report.html", "b200/report.html"])
     assert words.count("Routing is *uniform*.") == 1 and words.count("1 launch lies *far* outside.") == 1
     assert words.index("Routing is *uniform*.") < words.index("<h2>H200</h2>") < words.index("<h2>B200</h2>") < words.index("1 launch lies")
     assert "100.0 ±20 % predicted" in words

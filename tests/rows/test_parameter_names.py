@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.rows.parameter_names import family_names
+from advisor.rows.columns import family_names
 
 
 @pytest.mark.parametrize(

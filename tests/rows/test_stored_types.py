@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.rows.stored_types import StoredTypes, read_stored_types
+from advisor.rows.types_and_origin import StoredTypes, read_stored_types
 from advisor.system.errors import InputError
 
 

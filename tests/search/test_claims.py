@@ -10,7 +10,7 @@ from optuna.trial import TrialState
 
 from advisor.search import claims
 from advisor.search.sampler import DIED, INTERRUPTED, LOST
-from advisor.system.worker_processes import sigterm_as_interrupt
+from advisor.system.processes import sigterm_as_interrupt
 from tests.search.searches import make_tuner
 
 

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 from optuna.storages.journal import JournalFileOpenLock, JournalFileSymlinkLock
 
-from advisor.search import file_lock
-from advisor.search.file_lock import OwnedFileLock
+from advisor.search import storage
+from advisor.search.storage import OwnedFileLock
 
 HOLD = """
 import sys
-from advisor.search.file_lock import OwnedFileLock
+from advisor.search.storage import OwnedFileLock
 OwnedFileLock(sys.argv[1]).acquire()
 print("held", flush=True)
 input()
@@ -72,7 +72,7 @@ def test_optunas_own_locks_keep_it_out_and_are_kept_out(kind, tmp_path):
 
 @pytest.mark.parametrize("link", [False, True])
 def test_a_lock_that_says_nothing_is_abandoned_in_the_end(link, tmp_path, monkeypatch):
-    monkeypatch.setattr(file_lock, "ABANDONED_S", 0.3)
+    monkeypatch.setattr(storage, "ABANDONED_S", 0.3)
     path, lock = tmp_path / "s.journal", tmp_path / "s.journal.lock"
     path.write_text("{}\n")
     lock.symlink_to(path) if link else lock.touch()
@@ -94,8 +94,8 @@ def test_a_living_ones_lock_that_came_in_the_meantime_is_put_back(tmp_path):
 
 def test_who_holds_it_is_known_before_the_file_is_made(tmp_path, monkeypatch):
     """Whoever is killed between the two leaves a lock that says nothing, for which everybody waits: under contention that is many."""
-    lock, owner = tmp_path / "s.journal.lock", file_lock._owner
+    lock, owner = tmp_path / "s.journal.lock", storage._owner
     there = []
-    monkeypatch.setattr(file_lock, "_owner", lambda: there.append(lock.exists()) or owner())
+    monkeypatch.setattr(storage, "_owner", lambda: there.append(lock.exists()) or owner())
     OwnedFileLock(str(tmp_path / "s.journal")).acquire()
     assert there == [False] and lock.read_bytes() == owner()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from advisor.search.winner import best_of
+from advisor.search.search_report import best_of
 from tests.search.searches import TableBackend, make_tuner, table_of
 from tests.search.test_study import check_accounts, run_workers
 

@@ -11,7 +11,7 @@ import pytest
 
 from advisor.advising.targets import Request
 from advisor.cli import main
-from advisor.search import winner
+from advisor.search import search_report
 from advisor.tables.tables import read_table
 from advisor.tuning import Order, make_plan
 
@@ -91,8 +91,8 @@ def test_what_an_earlier_run_measured_with_other_rows_does_not_win(folder, monke
     usable = np.isfinite(decision.prior.mean)
     trials = [(int(np.flatnonzero(~usable)[0]), 1.0, {}), (int(np.flatnonzero(usable)[0]), 2.0, {})]
     tuner = SimpleNamespace(space=plan.space, study=lambda _: None, sampler=lambda _: SimpleNamespace(index_of=lambda trial: trial))
-    monkeypatch.setattr(winner, "measured_latencies", lambda _: trials)
-    found = winner.best_of(tuner, replace(decision, incumbent=None), 0.01)
+    monkeypatch.setattr(search_report, "measured_latencies", lambda _: trials)
+    found = search_report.best_of(tuner, replace(decision, incumbent=None), 0.01)
     assert found is not None and found[0] == plan.space.configurations[trials[1][0]]
 
 

@@ -20,11 +20,10 @@ from sqlalchemy.exc import IntegrityError
 from advisor.search import claims
 from advisor.search.backend import Measurement
 from advisor.search.sampler import LOST
-from advisor.search.search_report import plots, search_reports, state_of
+from advisor.search.search_report import best_of, decide, plots, search_reports, state_of
 from advisor.search.stopping import StoppingRule
 from advisor.search.storage import _lock, open_storage
 from advisor.search.study import STOPPED, Budget, Tuner, counts
-from advisor.search.winner import best_of, decide
 from advisor.system.errors import AdvisorError, UsageError
 from tests.search.searches import EXHAUSTIVE, TableBackend, make_tuner, slow_worker, table_of, truth
 
@@ -375,7 +374,7 @@ def test_a_lock_that_a_killed_writer_left_does_not_stop_the_next_run(tmp_path, m
     else:
         Path("out/j.lock").symlink_to("out/j")
     seconds = iter(range(0, 1000, 10))  # of waiting; used up where it is waited for without end
-    for module in ("optuna.storages.journal._file", "advisor.search.file_lock"):
+    for module in ("optuna.storages.journal._file", "advisor.search.storage"):
         monkeypatch.setattr(f"{module}.time", SimpleNamespace(monotonic=lambda: next(seconds), sleep=lambda _: None))
     tuner = make_tuner("out/j", trials=1)
     tuner.run(backend_of(tuner))

@@ -27,10 +27,10 @@ from advisor.rendering.markdown import environment, to_markdown
 from advisor.result.result_json import from_json
 from advisor.result.schema import Configuration, Problem
 from advisor.search.backend import Task
-from advisor.search.identity import differences
+from advisor.search.claims import differences
 from advisor.search.sampler import CHOICE, LOST
 from advisor.tables.audit import audit_table
-from advisor.tables.defaults import default_configuration
+from advisor.tables.entries import default_configuration
 from advisor.tables.tables import read_table, select
 from advisor.tuning import Deadlines, Order, make_plan
 from advisor.tuning.backends import MeasuringBackend, Subject

@@ -17,7 +17,7 @@ from optuna.storages.journal import JournalFileBackend
 from advisor.cli import main
 from advisor.result.result_json import from_json
 from advisor.result.schema import Recommendation, Result
-from advisor.tables.defaults import default_configuration
+from advisor.tables.entries import default_configuration
 
 SWEEP = Path(__file__).resolve().parents[1] / "data" / "sweep.csv"
 TABLE = "E=128,N=768,device_name=NVIDIA_H200.json"

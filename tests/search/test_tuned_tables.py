@@ -12,7 +12,7 @@ from advisor.advising.targets import Request
 from advisor.cli import main
 from advisor.measurement.kernel_file import function_of
 from advisor.python_source.described import kernel_problem
-from advisor.tables.defaults import default_configuration
+from advisor.tables.entries import default_configuration
 from advisor.tables.names import TableName, parse_table_name, table_dtype
 from advisor.tables.tables import read_table
 from advisor.tuning import Order, make_plan

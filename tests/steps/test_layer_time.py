@@ -76,3 +76,16 @@ def test_sglang_keeps_the_tokens_of_one_rank_and_vllm_all():
     assert layers([4096], ranks=8.0, sglang=True).kept[0] == 4096  # as many slots as tokens, of eight experts each
     assert layers([4096], ranks=16.0, sglang=True).kept[0] == 2048
     assert layers([4096], ranks=16.0, sglang=False).kept[0] == 4096
+
+
+def test_rows_read_one_by_one_cost_w2_more_with_every_element_of_a_thread():
+    """Of 84 columns of fp8, whose rows start nowhere; the more elements a thread holds, the more of each the registers cannot."""
+    added = {}
+    for sglang, version in ((False, 1400), (True, 514)):
+        odd, even = (
+            layer_time.layer_time(layers([4096], kind=FP8, sglang=sglang, version=version, inner=inner), layer_time.start())
+            for inner in (84.0, 96.0)
+        )
+        assert odd.w13.loop == pytest.approx(even.w13.loop, rel=0.2)
+        added[sglang] = float(odd.w2.loop[0] - even.w2.loop[0])
+    assert added[True] > 2 * added[False] > 0

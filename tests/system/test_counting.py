@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.system.counting import agree, part, several
+from advisor.system.errors import agree, part, several
 
 
 @pytest.mark.parametrize(

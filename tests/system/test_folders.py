@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from advisor.cli import main
-from advisor.system import folders
+from advisor.system import reading
 from advisor.system.errors import InputError
 
 
@@ -14,7 +14,7 @@ def test_files_below_are_sorted_and_links_to_folders_not_entered(tmp_path):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("{}")
     (tmp_path / "a" / "round").symlink_to(tmp_path)
-    assert [path.relative_to(tmp_path).as_posix() for path in folders.files_below(tmp_path, ".json")] == ["3.json", "a/1.json", "b/2.json"]
+    assert [path.relative_to(tmp_path).as_posix() for path in reading.files_below(tmp_path, ".json")] == ["3.json", "a/1.json", "b/2.json"]
 
 
 @pytest.mark.parametrize("command", [["advise"], ["audit"], ["cache", "import"]])
@@ -22,8 +22,8 @@ def test_a_folder_of_far_too_many_files_is_named(tmp_path, monkeypatch, capsys, 
     (tmp_path / "deep").mkdir()
     for i in range(4):
         (tmp_path / "deep" / f"{i}.json").write_text("{}")
-    monkeypatch.setattr(folders, "ENTRY_LIMIT", 3)
+    monkeypatch.setattr(reading, "ENTRY_LIMIT", 3)
     with pytest.raises(InputError, match="too many files"):
-        folders.files_below(tmp_path, ".json")
+        reading.files_below(tmp_path, ".json")
     assert main([*command, str(tmp_path)]) == 2
     assert "too many files" in capsys.readouterr().err

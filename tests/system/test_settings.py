@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from advisor.compiled.compiler.cache import cache_folder
+from advisor.compiled.compiler.compile import cache_folder
 from advisor.system.errors import UsageError
 from advisor.system.settings import read_settings
 

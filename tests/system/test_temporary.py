@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from advisor.system.temporary import temporary_folder
+from advisor.system.writing import temporary_folder
 
 HOLD = """
-from advisor.system.temporary import temporary_folder
+from advisor.system.writing import temporary_folder
 with temporary_folder("test") as folder:
     print(folder, flush=True)
     input()

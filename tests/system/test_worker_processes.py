@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from advisor.system.worker_processes import end_with_parent
+from advisor.system.processes import end_with_parent
 
 MUCH_TO_DO_S = 30.0
 

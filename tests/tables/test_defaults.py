@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from advisor.system.errors import UsageError
-from advisor.tables.defaults import FIELDS, default_configuration, default_fields, default_gemm_configuration
+from advisor.tables.entries import FIELDS, default_configuration, default_fields, default_gemm_configuration
 from advisor.tables.launchability import pipeline_buffers, shared_memory_bytes
 
 

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from advisor.tables.down_tables import entry_of_other, sibling
 from advisor.tables.tables import read_table
+from advisor.tables.tuned_table import entry_of_other, sibling
 
 UP = "E=256,N=512,device_name=NVIDIA_H20-3e.json"
 DOWN = "E=256,N=512,device_name=NVIDIA_H20-3e_down.json"

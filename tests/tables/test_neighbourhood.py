@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from advisor.gpus.hardware import load_gpu
 from advisor.result.schema import Configuration
 from advisor.tables.names import parse_table_name
-from advisor.tables.neighbourhood import STANDARD_TOKENS, restated, running
 from advisor.tables.tables import merge, new_table
+from advisor.tables.tuned_table import STANDARD_TOKENS, restated, running
 
 NAME = parse_table_name("E=8,N=14336,device_name=NVIDIA_H200.json")
 GPU = load_gpu("H200")

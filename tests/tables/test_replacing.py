@@ -10,7 +10,7 @@ from advisor.gpus.hardware import load_gpu, match_device_name
 from advisor.result.schema import Configuration
 from advisor.tables.audit import entry_errors
 from advisor.tables.names import parse_table_name
-from advisor.tables.replacing import replacement
+from advisor.tables.tuned_table import replacement
 
 BLOCKS = {"BLOCK_SIZE_M": 16, "BLOCK_SIZE_N": 64, "BLOCK_SIZE_K": 64, "GROUP_SIZE_M": 1}
 FOUND = Configuration(parameters={**BLOCKS, "BLOCK_SIZE_N": 32}, num_warps=8)

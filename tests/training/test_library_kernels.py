@@ -75,6 +75,7 @@ def test_predict_gives_what_training_evaluates(trained, tmp_path: Path) -> None:
         (part,) = [each for each in fitting.read([folder], ["H200"]) if each.kind == kind]
         (us, _, _), seen = models[kind].predict(fitting.asked(part), load_gpu("H200"))
         assert seen
+        assert {"left out", "nearest shapes", "bound", "GPU left out"} <= set(models[kind].held_out["H200"])
         by_latency = dict(zip(np.round(part.latency_us, 6).tolist(), us.tolist(), strict=True))
         expected = np.array([by_latency.get(each, np.nan) for each in np.round(measured, 6).tolist()])
         assert np.isfinite(expected).mean() > 0.9, kind

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from itertools import pairwise
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from advisor.learned import weights as store
-from advisor.training import evaluate
+from advisor.steps import layer_model
+from advisor.training import evaluate, model_card
 
 
 @pytest.fixture
@@ -52,3 +56,18 @@ def test_figures_of_a_split_are_shown(world, predictor, weights, tmp_path):
 
 def test_in_sample_is_said(world, weights):
     assert evaluate.evaluate([world], weights)["in_sample"] is True
+
+
+def test_layers_and_library_kernels_fill_their_section_of_a_card(written, tmp_path):
+    """And leave the rest of it; what has no figures takes no place."""
+    held = {"layer bf16": {"H100": {"rows": 1200, "left out": 4.25, "bound": 61.5}}, "two stacks": "correlation 0.9"}
+    arrays = {"moe_layer/constants": np.zeros(1), "moe_layer/held_out": np.array(json.dumps(held))}
+    given = store.Weights(moe=None, direct={}, silicon=arrays)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(layer_model, "load", lambda stored: SimpleNamespace(held_out=json.loads(str(stored["moe_layer/held_out"]))))
+        once = model_card.with_section(written, given)
+        assert model_card.with_section(once, given) == once
+    assert "| layer bf16 | H100 | 1,200 | 4.2 | 61.5 |" in once
+    assert "- two stacks: correlation 0.9" in once
+    assert once.startswith(written.partition("## Where not to trust it")[0])
+    assert model_card.section(store.Weights(moe=None, direct={})) == ""

@@ -6,7 +6,7 @@ import gzip
 
 import pytest
 
-from advisor.rows.implied_types import implied_dtype
+from advisor.rows.types_and_origin import implied_dtype
 from advisor.system.errors import InputError
 from advisor.training import data
 

@@ -9,17 +9,15 @@ from pathlib import Path
 
 import numpy as np
 
-from advisor.advising.drafts import Measured
+from advisor.advising.choice import Measured
 from advisor.measurement.measured_rows import read_rounds
-from advisor.measurement.row_configuration import read_configuration
-from advisor.measurement.row_source import RowSource
+from advisor.measurement.row_source import RowSource, read_configuration
 from advisor.measurement.statistics import CONFIDENCE, median_interval
 from advisor.result.schema import Configuration, Latency, MeasuredRounds
-from advisor.rows.row_origin import simulated_rows
-from advisor.rows.row_status import failed
+from advisor.rows.cells import failed
 from advisor.rows.rows import Rows, parse_rows, read_rows
-from advisor.system.counting import agree, part
-from advisor.system.errors import InputError
+from advisor.rows.types_and_origin import simulated_rows
+from advisor.system.errors import InputError, agree, part
 
 Row = tuple[int, Configuration | None]
 """Number of a row, from 0, and its configuration."""

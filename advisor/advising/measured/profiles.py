@@ -1,4 +1,4 @@
-"""Measured latencies from a file, a profile or rows, matched to the launches of a target."""
+"""Measured latencies from a file, a profile or rows, matched to the launches of a target, recorded ones by kernel name and grid."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
-from advisor.advising.drafts import Measured
+from advisor.advising.choice import Measured
 from advisor.advising.measured.file import coverage
 from advisor.advising.measured.row_matching import Matched, match
 from advisor.advising.targets import Target
+from advisor.compiled.launch_report import KernelTarget
 from advisor.measurement import KernelRef, Launch
-from advisor.measurement.importers import NSIGHT_COMPUTE, KernelRecord, parse_profile
-from advisor.measurement.importers.record import TEXT_LIMIT_BYTES
+from advisor.measurement.importers import NSIGHT_COMPUTE, KernelRecord, parse_profile, read_profile
+from advisor.measurement.importers.record import TEXT_LIMIT_BYTES, same_name
 from advisor.result.schema import Latency, MeasuredRounds, Round
-from advisor.system.errors import NothingMatchedError
+from advisor.system.errors import InputError, NothingMatchedError
 from advisor.system.reading import read_text
 
 REASONS_SHOWN = 4
@@ -117,3 +118,35 @@ def _rows_of_layers(timed: Sequence[tuple[str, str]], target: Target) -> str:
     sizes = target.launches[0].problem.sizes
     fixed = ",".join(str(sizes.get(name, "")) for name in ("E", "topk", "H", "N"))
     return "\n".join(["gpu,op,M,E,topk,H,N,latency_us", *(f"{target.gpu.name},layer,{m},{fixed},{us}" for m, us in timed)]) + "\n"
+
+
+def timed(targets: Sequence[KernelTarget], path: str) -> tuple[list[KernelTarget], list[str]]:
+    """The launches with the medians of a profile (Nsight Compute, torch's profiler, Proton), and what it lacks, in words.
+
+    Raises:
+        InputError: It is no profile.
+    """
+    profile = read_profile(path)
+    if profile is None:
+        takes = "ncu --csv, a Chrome trace of torch's profiler, or Proton's .hatchet"
+        raise InputError(f"{path}: no profile", None, takes, "profile it again")
+    found, lacking = [], []
+    for target in targets:
+        grid = _whole(target.launch.grid)
+        alike = [each for each in targets if each.launch.kernel == target.launch.kernel and _whole(each.launch.grid) == grid]
+        named = [each for each in targets if each.launch.kernel == target.launch.kernel]
+        of_it = [each for each in profile.records if same_name(each.name, target.launch.kernel)]
+        # Proton says no grid: its time is one launch's only where there is one launch.
+        mine = [each for each in of_it if (_whole(each.grid) == grid and len(alike) == 1) or (not each.grid and len(named) == 1)]
+        samples = [sample for each in mine for sample in each.samples_us]
+        if samples:
+            target = replace(target, measured_us=median(samples), device=mine[0].gpu or target.device)
+        else:
+            why = "several launches fit it" if of_it else "no kernel of that name is in it"
+            lacking.append(f"{path}: no time for {target.id} ({why})")
+        found.append(target)
+    return found, lacking
+
+
+def _whole(grid: Sequence[int] | None) -> tuple[int, ...]:
+    return (*(grid or ()), 1, 1, 1)[:3]

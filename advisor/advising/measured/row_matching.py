@@ -11,17 +11,16 @@ from statistics import median
 
 import numpy as np
 
-from advisor.advising.drafts import Measured
+from advisor.advising.choice import Measured
 from advisor.advising.layers import layer_id, layer_launches
 from advisor.advising.measured.file import MeasuredFile, Row, coverage, read_file
 from advisor.advising.targets import CONFIGURATION_UNKNOWN, PlannedLaunch, Target
 from advisor.gpus.hardware import match_device_name
 from advisor.pipelines.from_rows import LAYER
 from advisor.result.schema import Configuration, Latency, Problem, result_dtype
-from advisor.rows.row_configurations import CONFIG_DEFAULTS
+from advisor.rows.columns import CONFIG_DEFAULTS
 from advisor.rows.rows import DTYPES, FAMILY_PARAMETERS, Rows
-from advisor.system.counting import agree, part, several
-from advisor.system.errors import NothingMatchedError
+from advisor.system.errors import NothingMatchedError, agree, part, several
 from advisor.tables.names import row_dtypes
 
 

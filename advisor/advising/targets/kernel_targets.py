@@ -19,11 +19,9 @@ from advisor.python_source.literals import NotLiteralError
 from advisor.python_source.source import SourceFile, read_source
 from advisor.result.schema import Configuration, Problem
 from advisor.system.errors import UsageError
-from advisor.tables import defaults, models
-from advisor.tables.down_tables import SHARED
-from advisor.tables.neighbourhood import STANDARD_TOKENS
+from advisor.tables import entries, models
 from advisor.tables.routing import check_routing, crowded
-from advisor.tables.tuned_table import default_options
+from advisor.tables.tuned_table import SHARED, STANDARD_TOKENS, default_options
 
 STACKS = {"vllm": "vLLM", "sglang": "SGLang"}
 """Serving stacks by the names that options take."""
@@ -58,7 +56,7 @@ def fused_moe_kernel(request: Request) -> Target:
                 distribution=request.distribution,
                 cache="cold" if request.cache == "cold" else "warm",
             )
-            used = defaults.default_configuration(stack, tokens, sizes["E"], **default_options(problem, gpu))
+            used = entries.default_configuration(stack, tokens, sizes["E"], **default_options(problem, gpu))
             launches.append(
                 PlannedLaunch(
                     id=f"{op}-M{tokens}",

@@ -12,10 +12,10 @@ from advisor.pipelines.space import problem_space
 from advisor.result.schema import Problem
 from advisor.system.errors import InputError, UsageError
 from advisor.tables import models
-from advisor.tables.down_tables import SHARED, entry_of_other, sibling
 from advisor.tables.names import TableName
 from advisor.tables.routing import check_routing, crowded
 from advisor.tables.tables import Selection, Table, TableProblem, clamp, down_configuration, inspect_table, select
+from advisor.tables.tuned_table import SHARED, entry_of_other, sibling
 
 LAUNCH_LIMIT = 256
 """Token counts of one report; the shipped tables have at most 37 entries."""

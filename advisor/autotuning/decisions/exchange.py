@@ -17,9 +17,9 @@ from advisor.autotuning.decisions.cache_file import took_s_of
 from advisor.autotuning.gpu_names import gpu_model
 from advisor.autotuning.triton_configs import parameters
 from advisor.rows.cells import LATENCY_LIMIT, is_latency
-from advisor.rows.parameter_names import family_names, needed_parameters
+from advisor.rows.columns import family_names, needed_parameters
 from advisor.rows.rows import CONFIG_COLUMNS, FAMILY_PARAMETERS, parse_rows
-from advisor.system import folders
+from advisor.system import reading
 from advisor.system.errors import InputError, NothingMatchedError, NotOursError, UsageError
 from advisor.system.settings import read_settings
 
@@ -329,7 +329,7 @@ def files_below(path: Path) -> list[Path]:
         raise InputError(f"{path}: no such file or folder", None, None, "check the path")
     if path.is_file():
         return [path]
-    return [each for each in folders.files_below(path, ".json") if each.name in _FOREIGN_NAMES or each.name.endswith(".autotune.json")]
+    return [each for each in reading.files_below(path, ".json") if each.name in _FOREIGN_NAMES or each.name.endswith(".autotune.json")]
 
 
 __all__ = [

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from advisor.autotuning.decisions.decision import State
 from advisor.autotuning.watching import NeverEndsError
-from advisor.measurement.failures import classify, is_fatal
+from advisor.measurement.launch import classify, is_fatal
 from advisor.system.errors import MeasurementError, shorten
 
 _STATES: dict[str, State] = {

@@ -12,8 +12,7 @@ from advisor.comparison.kernels.kernel_digest import own_tree
 from advisor.comparison.kernels.kernel_version import KernelVersion
 from advisor.comparison.kernels.one_launch import both_launches, closest, with_guess
 from advisor.comparison.settings import KernelSettings
-from advisor.compiled.compiler.errors import CompileError
-from advisor.compiled.compiler.kernel import CompiledKernel, Target
+from advisor.compiled.compiler.kernel import CompiledKernel, CompileError, Target
 from advisor.compiled.compiler.pool import Pool
 from advisor.compiled.demand.assembly import read_facts
 from advisor.compiled.guesses.assumptions import shown_value

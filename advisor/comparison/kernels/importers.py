@@ -14,7 +14,7 @@ from advisor.comparison.kernels.kernel_digest import leads
 from advisor.comparison.kernels.kernel_source import LARGEST_SOURCE_BYTES, ODD, parse, parsed
 from advisor.comparison.trees import git
 from advisor.comparison.trees.trees import Entry, FileChange, Tree, check_readable, sized
-from advisor.python_source.imports import MOST_ABOVE, MOST_HANDS, Import
+from advisor.python_source.imports import MOST_HANDS, Import, places
 from advisor.python_source.launch_sites import imported_launches
 from advisor.python_source.module_names import ModuleNames
 from advisor.python_source.source import SourceFile
@@ -36,13 +36,7 @@ def located(paths: Container[str], path: str, item: Import) -> str | None:
 @lru_cache(maxsize=KEPT_PLACES)
 def _places(folder: str, module: str, level: int) -> tuple[str, ...]:
     """Where a file of a folder may find a module, in order."""
-    beside = PurePosixPath(folder)
-    starts = [beside, *list(beside.parents)[:MOST_ABOVE]]
-    if level:
-        starts = starts[level - 1 : level]
-    parts = module.split(".") if module else []
-    wholes = [start.joinpath(*parts) for start in starts]
-    return tuple(place for whole in wholes for place in ((f"{whole}.py",) if parts else ()) + (str(whole / "__init__.py"),))
+    return tuple(map(str, places(PurePosixPath(folder), module, level)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,8 +122,10 @@ def taken(source: SourceFile, path: str, targets: Mapping[str, frozenset[str]], 
     """The first target of which a file imports changed names, and its own names for them; neither: it imports none."""
     attributes = mentioned(source.module_names)[1]
     vias, names = set[str](), set[str]()
-    named = (item for imports in (source.imports, source.inner_imports) for items in imports.values() for item in items)
-    for item in [*named, *source.stars]:
+    named = (
+        item for imports in (source.module_names.imports, source.module_names.inner_imports) for items in imports.values() for item in items
+    )
+    for item in [*named, *source.module_names.stars]:
         for led, wanted in leads(item, attributes.get(item.alias, ())):
             target = located(paths, path, led)
             changed = targets.get(target, frozenset()) if target is not None else frozenset[str]()
@@ -294,7 +290,7 @@ class Reading:
         """
         check_readable(entry, LARGEST_SOURCE_BYTES)
         self._room += LARGEST_IMPORTED
-        return parse(self.tree.read(entry), entry.path).found_by(partial(self._imported, lenient))
+        return parse(self.tree.read(entry), entry.path).given(find=partial(self._imported, lenient))
 
     def _read(self, entry: Entry, lenient: bool) -> SourceFile | None:
         try:
@@ -303,7 +299,7 @@ class Reading:
             if not lenient:
                 raise
             return None
-        return source.found_by(partial(self._imported, lenient)) if source is not None else None
+        return source.given(find=partial(self._imported, lenient)) if source is not None else None
 
     def _imported(self, lenient: bool, path: Path, item: Import) -> SourceFile | None:
         entries = self.tree.entries()

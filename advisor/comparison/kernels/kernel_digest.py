@@ -82,9 +82,9 @@ def behind(
             waiting += names if kernels else [each for each in names if each not in source.definitions]
             for owner, attribute in asked:
                 attributes.setdefault(owner, set()).add(attribute)
-        stars = () if nodes else tuple(replace(star, alias=name, name=name) for star in source.stars)
-        inner = source.inner_imports.get(name, ())
-        imported[name] = [item for item in (*source.imports.get(name, ()), *inner, *stars) if not item.is_triton]
+        stars = () if nodes else tuple(replace(star, alias=name, name=name) for star in source.module_names.stars)
+        inner = source.module_names.inner_imports.get(name, ())
+        imported[name] = [item for item in (*source.module_names.imports.get(name, ()), *inner, *stars) if not item.is_triton]
     return trees, {item: attributes.get(name, set()) for name, items in imported.items() for item in items}
 
 

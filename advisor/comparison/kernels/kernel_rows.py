@@ -27,7 +27,7 @@ from advisor.python_source.literals import NotLiteralError
 from advisor.rendering.figures import sizes_text, types_text
 from advisor.result.comparison_schema import StaticRow
 from advisor.result.schema import LAUNCH_OPTIONS, Configuration, LaunchReport, Problem
-from advisor.rows.parameter_names import family_names, missing_parameters
+from advisor.rows.columns import family_names, missing_parameters
 from advisor.rows.rows import CONFIG_COLUMNS, FAMILY_PARAMETERS, is_tiled
 from advisor.system.errors import InputError
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from advisor.comparison.kernels.kernel_source import ODD
 from advisor.gpus.hardware import GpuSpec
-from advisor.python_source.bindings import Scope, own_nodes
+from advisor.python_source.bindings import Scope, is_none, own_nodes
 from advisor.python_source.imported import imported_tuning
 from advisor.python_source.jit_function import JitFunction
 from advisor.python_source.launch_sites import imported_launches, launches
@@ -66,7 +66,7 @@ def launched(source: SourceFile) -> list[str]:
 
 def _returns_a_value(node: ast.FunctionDef) -> bool:
     returns = (each.value for each in own_nodes(node) if isinstance(each, ast.Return))
-    return any(value is not None and not (isinstance(value, ast.Constant) and value.value is None) for value in returns)
+    return any(value is not None and not is_none(value) for value in returns)
 
 
 def versions(source: SourceFile, elsewhere: Elsewhere) -> dict[str, KernelVersion]:

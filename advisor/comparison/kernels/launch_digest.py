@@ -356,7 +356,7 @@ def unread_body(old: KernelVersion | None, new: KernelVersion | None, differ: bo
     ]
 
 
-MOST_NAMED = 3
+MOST_MISFITS = 3
 _ALIKE = 0.85
 """From which likeness on (`difflib`) a keyword is taken for a misspelt one: of others, a back end that is not at hand may know them."""
 
@@ -367,8 +367,8 @@ def misfits(old: KernelVersion | None, new: KernelVersion) -> tuple[Failure, ...
     fresh = {reason: where for where, reason in _misfits(new, old) if reason not in known}
     if not fresh:
         return ()
-    listed = "; ".join(f"{where} {reason}" for reason, where in list(fresh.items())[:MOST_NAMED])
-    more = f"; and {len(fresh) - MOST_NAMED} more" if len(fresh) > MOST_NAMED else ""
+    listed = "; ".join(f"{where} {reason}" for reason, where in list(fresh.items())[:MOST_MISFITS])
+    more = f"; and {len(fresh) - MOST_MISFITS} more" if len(fresh) > MOST_MISFITS else ""
     return (Failure(condition="failed", what="", reason=f"fails as soon as it is launched: {listed}{more}"),)
 
 

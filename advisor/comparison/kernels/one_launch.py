@@ -19,8 +19,8 @@ from advisor.comparison.kernels.kernel_rows import DEFAULT_STAGES, sizes_by_argu
 from advisor.comparison.kernels.kernel_version import KernelVersion
 from advisor.comparison.settings import KernelSettings
 from advisor.compiled.compiler.kernel import OPTION_NAMES
+from advisor.compiled.guesses.assumptions import INTEGERS
 from advisor.compiled.guesses.inference import Guess, guesses
-from advisor.compiled.guesses.strides import INTEGERS
 from advisor.compiled.launches.launch import KernelLaunch
 from advisor.compiled.launches.target import grid_of, make_launch
 from advisor.gpus.hardware import GpuSpec, load_gpu

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from advisor.advising.of_compiled import compiled_report
+from advisor.advising.looked import compiled_report
 from advisor.comparison.kernels.attempts import MOST_SHOWN, Attempt, Run, alike_configurations, compiled_pair
 from advisor.comparison.kernels.kernel_version import KernelVersion
 from advisor.comparison.kernels.one_launch import Touched, of_stores, touched
@@ -21,8 +21,7 @@ from advisor.comparison.settings import KernelSettings
 from advisor.comparison.static import static_row
 from advisor.compiled.analysis import kernel_analysis
 from advisor.compiled.compiler.compile import version as triton_version
-from advisor.compiled.compiler.errors import IrError
-from advisor.compiled.compiler.kernel import Target
+from advisor.compiled.compiler.kernel import IrError, Target
 from advisor.compiled.compiler.pool import Pool, borrowed
 from advisor.compiled.demand.counted import Counted
 from advisor.compiled.guesses.assumptions import shown_value

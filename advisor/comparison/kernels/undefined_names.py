@@ -94,9 +94,9 @@ def launched_in_vain(source: SourceFile, kernel: str) -> int | None:
 
 def _defined(source: SourceFile, scopes: Sequence[ast.AST]) -> set[str] | None:
     """All names that may be defined where a function within scopes reads them; None: that is not known."""
-    others: Sequence[SourceFile | None] = [source.imported(star) for star in source.stars if not star.is_triton]
+    others: Sequence[SourceFile | None] = [source.imported(star) for star in source.module_names.stars if not star.is_triton]
     graph = source.module_names
-    if (source.stars and len(others) < len(source.stars)) or None in others:
+    if (source.module_names.stars and len(others) < len(source.module_names.stars)) or None in others:
         return None
     if WRITE_GLOBALS & _used(source):
         return None
@@ -105,7 +105,7 @@ def _defined(source: SourceFile, scopes: Sequence[ast.AST]) -> set[str] | None:
     for scope in scopes:
         names |= {*arguments(scope), *graph.binders(scope)}
     for other in others:
-        if other is None or other.stars:
+        if other is None or other.module_names.stars:
             return None
         names |= _names(other)
     return names
@@ -150,7 +150,7 @@ def _lost(entry: Entry, base: Tree, head: Tree) -> frozenset[str]:
         package = entry.path.removesuffix(".py") + "/__init__.py"  # which would be imported in its place
         return frozenset() if package in head.entries() else names
     new = parsed(head, now)
-    if new is None or any(not star.is_triton for star in new.stars):
+    if new is None or any(not star.is_triton for star in new.module_names.stars):
         return frozenset()
     kept = _names(new)
     submodules = {PurePosixPath(path).stem for path in head.entries()} if entry.path.endswith("__init__.py") else set()

@@ -1,18 +1,61 @@
-"""Compile kernels for GPUs that are not there, from source that is never run."""
+"""Compile kernels for GPUs that are not there, from source that is never run; those that were compiled are kept on disk.
+
+The cache holds one compressed JSON per request, named by everything that decides it. Which targets the installed Triton compiles for is
+listed nowhere, so they are found by compiling the smallest kernel: LLVM, Triton's passes and ptxas each know some of them; where one is
+lacking, LLVM may end the compile process instead of saying so.
+"""
 
 from __future__ import annotations
 
+import json
+import os
 import re
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
-from advisor.compiled.compiler import cache
-from advisor.compiled.compiler.errors import CompileError
-from advisor.compiled.compiler.kernel import CompiledKernel, CompileRequest, Resources, Target
+from advisor.compiled.compiler.kernel import CompiledKernel, CompileError, CompileRequest, Resources, Target
 from advisor.compiled.compiler.pool import Pool, borrowed
+from advisor.gpus.hardware import list_gpus
+from advisor.python_source.rebuild import rebuild
+from advisor.python_source.source import parse_source
 from advisor.system import triton_install
-from advisor.system.errors import MissingDependencyError
+from advisor.system.errors import MissingDependencyError, UsageError
+from advisor.system.settings import read_settings
+
+MAX_BYTES = 64_000_000
+
+
+def cache_folder() -> Path:
+    """`compiled` in the cache folder that the environment names."""
+    return read_settings().cache_dir / "compiled"
+
+
+def read(key: str) -> dict[str, Any] | None:
+    """The answer of an earlier run, or None; a damaged file counts as none."""
+    path = cache_folder() / key[:2] / f"{key}.z"
+    try:
+        raw = path.read_bytes()
+        decoder = zlib.decompressobj()
+        value = json.loads(decoder.decompress(raw, MAX_BYTES))
+    except (OSError, ValueError, zlib.error):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def write(key: str, answer: dict[str, Any]) -> None:
+    """Keep an answer; a cache that cannot be written to is no failure."""
+    path = cache_folder() / key[:2] / f"{key}.z"
+    temporary = path.with_suffix(f".{os.getpid()}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_bytes(zlib.compress(json.dumps(answer).encode(), 1))
+        temporary.replace(path)
+    except OSError:
+        return
+
 
 Progress = Callable[[int, int], None]
 """Called with how many requests are done, and how many there are."""
@@ -67,9 +110,9 @@ def compile_kernels(
     answers: list[CompiledKernel | CompileError | None] = [None] * len(requests)
     open_: list[int] = []
     for i, request in enumerate(requests):
-        found = cache.read(request.key(triton))
+        found = read(request.key(triton))
         if found is None and not request.sass:
-            found = cache.read(replace(request, sass=True).key(triton))
+            found = read(replace(request, sass=True).key(triton))
         if found is None or found.get("kind") in NOT_KEPT:
             open_.append(i)
         else:
@@ -82,7 +125,7 @@ def compile_kernels(
         nonlocal finished
         i = open_[position]
         if answer.get("kind") not in NOT_KEPT:
-            cache.write(requests[i].key(triton), answer)
+            write(requests[i].key(triton), answer)
         if answer.get("kind") == "missing":
             raise MissingDependencyError("compiling a kernel needs triton, which cannot be imported", answer["error"])
         answers[i] = _answer(requests[i], answer)
@@ -164,3 +207,28 @@ def read_resources(
 def _amd(assembly: str, name: str) -> int | None:
     found = re.search(rf"^\s*\.{name}:\s*(\d+)", assembly, re.MULTILINE)
     return int(found.group(1)) if found else None
+
+
+SMALLEST = "import triton\nimport triton.language as tl\n@triton.jit\ndef smallest(x):\n    tl.store(x, 1)\n"
+
+
+def check_target(target: Target, pool: Pool) -> None:
+    """Check that the installed Triton compiles anything for a target: asked where a kernel did not compile, which may be its own fault.
+
+    Raises:
+        UsageError: It compiles nothing for this one, and something for others: the targets of `ceilings/` that work are named.
+    """
+    if supported([target], pool):
+        return
+    known = {Target.of(gpu): None for gpu in list_gpus()}
+    if working := supported(sorted(known, key=lambda each: (each.backend, str(each.arch).zfill(3))), pool):
+        names = ", ".join(each.name for each in working)
+        raise UsageError(f"Triton {version()} does not compile for this target", target.name, f"one that it does, such as {names}")
+
+
+def supported(targets: Sequence[Target], pool: Pool) -> list[Target]:
+    """Those for which the smallest kernel compiles. None at all, where no compiler can run on this machine."""
+    rebuilt = rebuild(parse_source(SMALLEST, "smallest.py"), "smallest")
+    requests = [CompileRequest(rebuilt=rebuilt, signature={"x": "*fp32"}, constexprs={}, target=each, sass=False) for each in targets]
+    answers = compile_kernels(requests, pool)
+    return [target for target, answer in zip(targets, answers, strict=True) if not isinstance(answer, CompileError)]

@@ -1,4 +1,4 @@
-"""What to compile, and what the compiler made of it."""
+"""What to compile, what the compiler made of it, and why a kernel could not be compiled or read."""
 
 from __future__ import annotations
 
@@ -14,6 +14,30 @@ from advisor.gpus.hardware import GpuSpec
 from advisor.python_source.literal_values import Passed, Symbol
 from advisor.python_source.rebuild import Rebuilt
 from advisor.result.schema import LAUNCH_OPTIONS
+from advisor.system.errors import InputError
+
+
+class CompileError(InputError):
+    """The compiler refused a kernel.
+
+    Attributes:
+        kind: "failed" (the compiler said no), "refused" (it would run Python), "absent" (whatever it is given, this Triton
+            lacks what it names), "timeout", "crash".
+    """
+
+    longest_got = 400  # the compiler says what matters at the end
+
+    def __init__(self, what: str, got: object = None, limit: str | None = None, remedy: str | None = None, kind: str = "failed") -> None:
+        super().__init__(what, got, limit, remedy)
+        self.kind = kind
+
+    def __reduce__(self) -> tuple:
+        return type(self), (self.what, self.got, self.limit, self.remedy, self.kind)
+
+
+class IrError(InputError):
+    """The compiler's text is not what this version of the advisor can read."""
+
 
 AMD_OPTIONS = ("waves_per_eu", "matrix_instr_nonkdim", "kpack")
 """Options of AMD's compiler, which files write among the parameters of a `triton.Config`; on other GPUs a launch rejects them."""

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.compiled.demand.costs import Cost
-from advisor.compiled.ir.contents import not_given
+from advisor.compiled.ir.execution import not_given
 from advisor.compiled.ir.ir import Operation
 from advisor.compiled.ir.lattices import Lattice
 

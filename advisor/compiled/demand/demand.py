@@ -9,21 +9,19 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.compiled.demand.accesses import unused_sector_bytes
 from advisor.compiled.demand.beside_products import beside_products
 from advisor.compiled.demand.collected import COLUMNS, AccessTotals, Collected
 from advisor.compiled.demand.costs import cost, element_bytes, right_operand
 from advisor.compiled.demand.counts import AccessDemand, CertainDemand, KernelDemand, LineDemand, LoopDemand, ProgramClass
 from advisor.compiled.demand.evaluate import evaluate
-from advisor.compiled.demand.footprints import footprints, likely_footprints, likely_unused_bytes, unlocated
+from advisor.compiled.demand.likely_places import untold_place
 from advisor.compiled.demand.loops import EXACT_WORK
-from advisor.compiled.demand.passing import not_told_apart, rewritten_bytes
+from advisor.compiled.demand.passing import footprints, likely_footprints, likely_unused_bytes, not_told_apart, rewritten_bytes, unlocated
 from advisor.compiled.demand.products import Names
-from advisor.compiled.demand.sectors import unused_sector_bytes
-from advisor.compiled.demand.undecided import untold_place
 from advisor.compiled.ir.arithmetic import distinct_values
-from advisor.compiled.ir.contents import not_given, what_holds
 from advisor.compiled.ir.divisors import divisors
-from advisor.compiled.ir.execution import Inputs
+from advisor.compiled.ir.execution import Inputs, not_given, what_holds
 from advisor.compiled.ir.ir import Module, Operation, parse
 from advisor.compiled.ir.lattices import Sample, distinct_bytes, growth, lattices, quotients
 from advisor.compiled.ir.places import together

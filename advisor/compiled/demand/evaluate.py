@@ -17,19 +17,15 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.compiled.demand.accesses import AccessCounter, request
+from advisor.compiled.demand.accesses import AccessCounter, descriptor_parts, request
 from advisor.compiled.demand.costs import element_bytes
-from advisor.compiled.demand.descriptor_blocks import descriptor_parts
 from advisor.compiled.demand.loops import EXACT_TRIPS, MAX_TRIPS, WHILE_WORK, Effort, Environment, Walk, bounds
-from advisor.compiled.demand.padding import Padding
-from advisor.compiled.demand.products import products
+from advisor.compiled.demand.products import Padding, products
 from advisor.compiled.ir import values
 from advisor.compiled.ir.arithmetic import compute, constant
-from advisor.compiled.ir.contents import LOADED, addresses, loaded, plain
-from advisor.compiled.ir.execution import Active, Count, Execution, Inputs, Running
+from advisor.compiled.ir.execution import LOADED, Active, Count, Execution, Inputs, Remembered, Running, addresses, loaded, plain
 from advisor.compiled.ir.ir import Block, Function, Module, Operation
 from advisor.compiled.ir.places import PlaceRecorder
-from advisor.compiled.ir.remembered import Remembered
 from advisor.compiled.ir.slicing import MEMORY, for_parts, needed_values, reachable, weight, while_arguments
 from advisor.compiled.ir.values import Value
 

@@ -1,6 +1,7 @@
-"""Where accesses likely go of which it is not known: rows follow one another, and indices differ.
+"""What has a guess in its place: trips of loops, and where accesses go, which is likely that rows follow one another, and indices differ.
 
-What is not known is never counted as nothing, nor as one place for all programs. The bound takes no part in this.
+On these guesses hangs the distance to the bound. What is not known is never counted as nothing, nor as one place for all programs; the
+bound takes no part in this.
 """
 
 from __future__ import annotations
@@ -13,10 +14,59 @@ from numpy.typing import NDArray
 
 from advisor.compiled.demand.costs import element_bytes
 from advisor.compiled.demand.counts import AccessDemand, KernelDemand
-from advisor.compiled.demand.undecided import ARGUMENT, guessed_trips, in_words, untold_place
-from advisor.compiled.ir.contents import POSITIONS, not_given
-from advisor.compiled.ir.execution import Inputs
+from advisor.compiled.demand.passing import likely_footprints
+from advisor.compiled.ir.execution import POSITIONS, Inputs, not_given, what_holds
+from advisor.compiled.ir.ir import Operation
 from advisor.python_source.stride_use import STRIDE_NAME
+
+ARGUMENT = "argument "
+"""Begins the reason why something is not known where it is an argument's value."""
+
+NOT_TOLD = "data that are not given"
+
+
+def untold_place(argument: str | None, operation: Operation) -> str:
+    """What is not known of an access of which it is not where it goes."""
+    if argument:
+        return f"which bytes of {argument} are touched"
+    where = f"line {operation.line}" if operation.location else "an access"
+    return f"which bytes of which tensor {where} touches"  # such as behind a pointer that was loaded
+
+
+def guessed_trips(demand: KernelDemand) -> frozenset[str]:
+    """Why it is not known how often loops run: a prediction takes a number of trips that nothing tells."""
+    return frozenset(reason for loop in demand.loops if loop.entries for reason in loop.reasons)
+
+
+def guessed_places(demand: KernelDemand) -> frozenset[str]:
+    """Why it is not known which bytes are touched, of all accesses of which it is not."""
+    return frozenset[str]().union(*(access.unlocated_for or {NOT_TOLD} for access in demand.accesses if access.reach_bytes is None))
+
+
+def if_distinct(demand: KernelDemand, inputs: Inputs) -> KernelDemand:
+    """The demand if accesses of which it is not known where they go touched other bytes each time, as far as tensors are large enough."""
+    accesses = tuple(replace(each, argument=each.name) for each in demand.accesses)  # also of which it is not known to what they go
+    endless = dict.fromkeys((each.name for each in accesses if each.argument not in inputs.shapes), 2**62)
+    inputs = replace(inputs, sizes={**endless, **inputs.sizes})
+    loads = tuple(each for each in accesses if each.kind == "load")
+    rest = tuple(each for each in accesses if each.kind != "load")
+    return replace(
+        demand,
+        likely_footprint_bytes=likely_footprints(accesses, inputs, demand.programs),
+        likely_read_footprints=likely_footprints(loads, inputs, demand.programs),
+        likely_written_footprints=likely_footprints(rest, inputs, demand.programs),
+    )
+
+
+def in_words(reasons: Iterable[str]) -> str:
+    """What a guess stands for where something is not known for these reasons: `what lengths holds, and the values of m and n`."""
+    reasons = sorted(reasons)
+    held = not_given(reasons)
+    values = [reason.removeprefix(ARGUMENT) for reason in reasons if reason.startswith(ARGUMENT)]
+    found = [what_holds(held)] if held else []
+    found += [f"the value{'s' if len(values) > 1 else ''} of {' and '.join(values)}"] if values else []
+    return ", and ".join(found) or NOT_TOLD
+
 
 LOOKED_AT = 128
 """Programs that tell how far apart rows are; the first and the last are among them."""

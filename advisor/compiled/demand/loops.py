@@ -11,11 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.compiled.ir import values
-from advisor.compiled.ir.execution import Active, Count, Execution, Integers, Part, Places, Running
+from advisor.compiled.ir.execution import Active, Count, Execution, Integers, Part, Places, Remembered, Running
 from advisor.compiled.ir.ir import Operation
 from advisor.compiled.ir.places import between, tags_of
 from advisor.compiled.ir.regularity import regularity
-from advisor.compiled.ir.remembered import Remembered
 from advisor.compiled.ir.slicing import for_parts
 from advisor.compiled.ir.values import Value
 

@@ -1,11 +1,19 @@
-"""What is assumed of a launch: a record each, so that what follows from one never hangs on how it is worded."""
+"""What is assumed of a launch: a record each, so that what follows from one never hangs on how it is worded; and strides nobody gave.
+
+A real call passes 1 for one of a tensor's strides and multiples of 16 for the others. Compiled without either, loads are narrower than any
+call's, nothing is copied asynchronously, and registers spill that never would.
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from advisor.python_source.jit_function import JitFunction
 from advisor.python_source.literal_values import Symbol
+from advisor.python_source.stride_use import STRIDE_NAME, possible_unit_strides
 
 NARROWER = {"*i64": "*i32"}
 """What else a guess is likely to be, of fewer bytes: indices are of 64 bits in torch, and of 32 in what serving stacks keep of them."""
@@ -43,3 +51,56 @@ def narrower_note(kind: str) -> str:
 def shown_value(value: Any) -> str:
     """A guessed constant as shown to people."""
     return value.text if isinstance(value, Symbol) else repr(value)
+
+
+INTEGERS = ("i32", "i64", "u32", "u64")
+NOT_JUDGED = "how accesses lie in memory is not judged"
+
+
+def unknown_strides(signature: Mapping[str, str], known: Collection[str]) -> tuple[str, ...]:
+    """Arguments that are strides by their names, and whose values are not given."""
+    return tuple(name for name, kind in signature.items() if kind in INTEGERS and STRIDE_NAME.search(name) and name not in known)
+
+
+def unit_strides(function: JitFunction, unknown: Sequence[str], given: Mapping[str, object]) -> tuple[str, ...]:
+    """Of the strides that are not given those that are 1 where tensors are contiguous: of each tensor the last, by the names
+    (`stride_am, stride_ak`).
+
+    Not every kernel takes the last: one that a program's number is multiplied with (the stride of heads), or that stands beside a range
+    without a stride, is another.
+    """
+    possible = possible_unit_strides(function.node)
+    groups: dict[str, list[str]] = {}
+    for parameter in function.parameters:
+        if STRIDE_NAME.search(parameter.name):
+            groups.setdefault(_tensor(parameter.name), []).append(parameter.name)
+    last = {group[-1] for group in groups.values() if len(group) > 1 and not any(given.get(other) == 1 for other in group)}
+    return tuple(name for name in unknown if name in last & possible)
+
+
+def assumption(unit: Sequence[str], others: Sequence[str]) -> str:
+    """What is taken for strides that are not given, in words."""
+    parts = [f"{', '.join(unit)} = 1"] * bool(unit) + [f"{', '.join(others)} multiples of 16"] * bool(others)
+    return f"{' and '.join(parts)}, as of contiguous tensors ({NOT_JUDGED})"
+
+
+def launched(line: int, strides: Mapping[str, int | None]) -> str:
+    """What is taken for the strides that a file's launch passes, in words.
+
+    Args:
+        line: Of the launch.
+        strides: Those that it passes; None: not known, taken for multiples of 16.
+    """
+    multiples = [name for name, value in strides.items() if value is None]
+    parts = [", ".join(f"{name} = {value}" for name, value in strides.items() if value is not None)] * (len(multiples) < len(strides))
+    parts += [f"{', '.join(multiples)} multiples of 16 ({NOT_JUDGED})"] * bool(multiples)
+    return f"contiguous tensors where line {line} passes strides: {' and '.join(parts)}"
+
+
+def _tensor(name: str) -> str:
+    """The tensor's part of a stride's name: `a` of `stride_am`, `x` of `x_stride_0` and `stride_x_row`."""
+    rest = [part for part in re.split(r"_?strides?_?", name, flags=re.IGNORECASE) if part]
+    text = rest[0] if rest else ""
+    if len(rest) == 1 and "_" in text:
+        return text.rsplit("_", 1)[0]
+    return text if len(rest) > 1 else text[:-1]

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from advisor.compiled.compiler.errors import CompileError
+from advisor.compiled.compiler.kernel import CompileError
 from advisor.compiled.demand.costs import element_bytes
 from advisor.compiled.demand.counts import AccessDemand, KernelDemand
 from advisor.compiled.guesses.assumptions import NARROWER, narrower_note, shown_value

@@ -10,11 +10,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from advisor.compiled.compiler.kernel import OPTION_NAMES, items_of
-from advisor.compiled.guesses.assumptions import Assumption, narrower_note
+from advisor.compiled.guesses.assumptions import INTEGERS, Assumption, assumption, narrower_note, unit_strides, unknown_strides
 from advisor.compiled.guesses.descriptors import descriptor_type, said_blocks
-from advisor.compiled.guesses.parameter_guesses import LEAST_DEPTH, argument_type, constant_value, type_of
-from advisor.compiled.guesses.row_blocks import block_sizes, longest_product, row_sizes
-from advisor.compiled.guesses.strides import INTEGERS, assumption, unit_strides, unknown_strides
+from advisor.compiled.guesses.parameter_guesses import (
+    LEAST_DEPTH,
+    argument_type,
+    block_sizes,
+    constant_value,
+    longest_product,
+    row_sizes,
+    type_of,
+)
 from advisor.compiled.guesses.usage import usage_of
 from advisor.compiled.guesses.usage_marks import Usage
 from advisor.python_source.described import heuristic_values

@@ -97,7 +97,7 @@ class Reader:
     def meant(self, name: str) -> str:
         """What is called by a name: a function of triton's by its own name, where the file gives it another or imports it from a file that
         does (`make_desc = tl.make_tensor_descriptor`)."""
-        if name in self.source.functions or not (name in self.source.assignments or name in self.source.imports):
+        if name in self.source.functions or not (name in self.source.assignments or name in self.source.module_names.imports):
             return name
         with suppress(NotLiteralError):
             value = self.source.evaluator().evaluate(ast.Name(id=name, ctx=ast.Load()))
@@ -192,7 +192,9 @@ class _KernelReader:
         sides = [node.left, *node.comparators]
         uses = [use for side in sides if (use := self.marks.parameter(side)) is not None]
         for side in sides:
-            of_triton = isinstance(side, ast.Attribute) and (dotted(side) or "").split(".")[0] in self.reader.source.triton_roots
+            of_triton = (
+                isinstance(side, ast.Attribute) and (dotted(side) or "").split(".")[0] in self.reader.source.module_names.triton_roots
+            )
             values = self._constants(side)
             for use in uses:
                 use.element_type |= of_triton

@@ -138,7 +138,7 @@ class CallReader:
 
     def _access(self, called: _Called) -> bool:
         """`tl.load(pointer, mask, other)` and others that take a pointer."""
-        if called.last not in MEMORY_CALLS or called.root not in self.reader.source.triton_roots | {"tl", "triton"}:
+        if called.last not in MEMORY_CALLS or called.root not in self.reader.source.module_names.triton_roots | {"tl", "triton"}:
             return False
         pointer = called.argument(0, "pointer", "base")
         if pointer is not None:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from advisor.compiled.compiler.errors import IrError
+from advisor.compiled.compiler.kernel import IrError
 from advisor.compiled.ir.ir_text import Location, Locations, closing, split_top, trailing_location
 
 _VALUE = re.compile(r"%[\w$.-]+(?:#\d+)?")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from advisor.compiled.compiler.errors import IrError
+from advisor.compiled.compiler.kernel import IrError
 
 _LOC_DEFINITION = re.compile(r"^#(loc\d*) = loc\((.*)\)$")
 _FILE_LOC = re.compile(r'^"((?:[^"\\]|\\.)*)":(\d+):(\d+)')

@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 
 from advisor.compiled.ir import values
 from advisor.compiled.ir.arithmetic import distinct_values
-from advisor.compiled.ir.execution import Active, Count, Integers, Part, Places, Running
-from advisor.compiled.ir.remembered import Remembered
+from advisor.compiled.ir.execution import Active, Count, Integers, Part, Places, Remembered, Running
 from advisor.compiled.ir.values import Value
 
 MOST_PATTERNS = 64

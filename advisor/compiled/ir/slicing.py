@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from advisor.compiled.compiler.errors import IrError
+from advisor.compiled.compiler.kernel import IrError
 from advisor.compiled.ir.ir import Block, Function, Operation
 
 MEMORY = frozenset(

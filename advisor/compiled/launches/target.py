@@ -9,16 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from advisor.compiled.compiler.kernel import OPTION_NAMES, Target
+from advisor.compiled.guesses.assumptions import launched
 from advisor.compiled.guesses.inference import Given, guesses, unknown_option
-from advisor.compiled.guesses.strides import launched
 from advisor.compiled.guesses.usage import usage_of
 from advisor.compiled.launches.inductor import embedded, with_generated
 from advisor.compiled.launches.launch import KernelLaunch
 from advisor.compiled.launches.written_values import bytes_of, element_type, known_type, literal, symbol_text, type_name
 from advisor.gpus.hardware import GpuSpec, list_gpus
 from advisor.python_source.jit_function import MISSING, JitFunction
-from advisor.python_source.launch_site import FoundLaunch
 from advisor.python_source.launch_sites import (
+    FoundLaunch,
     LaunchCalls,
     grid_as_written,
     grid_from_launches,
@@ -333,7 +333,7 @@ def open_kernel(text: str) -> tuple[SourceFile, str]:
         source = read_source(text)
         names = source.launched
         if not names:
-            gluon = any("gluon" in f"{item.module}.{item.name}" for items in source.imports.values() for item in items)
+            gluon = any("gluon" in f"{item.module}.{item.name}" for items in source.module_names.imports.values() for item in items)
             raise NothingMatchedError(
                 f"{text}: no Triton kernel in this file",
                 "Gluon, which is not supported" if gluon else None,

@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from advisor.compiled.compiler.compile import read_resources
-from advisor.compiled.compiler.errors import CompileError
-from advisor.compiled.compiler.kernel import OPTION_NAMES, CompiledKernel, Target
+from advisor.compiled.compiler.kernel import OPTION_NAMES, CompiledKernel, CompileError, Target
 from advisor.compiled.compiler.pool import Pool, borrowed
 from advisor.compiled.demand.demand import read_demand
 from advisor.compiled.guesses.inference import Given, Guess

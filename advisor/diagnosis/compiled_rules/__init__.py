@@ -1,4 +1,4 @@
-"""Rules that look at the compiled code of a kernel, one per file, in the order in which they are checked."""
+"""Rules that look at the compiled code of a kernel, a module for each kind of cause, in the order in which they are checked."""
 
 from __future__ import annotations
 
@@ -9,64 +9,46 @@ from advisor.compiled.analysis import KernelAnalysis
 from advisor.compiled.demand.assembly import CodeFacts
 from advisor.compiled.guesses.inference import Guess
 from advisor.compiled.launches.launch import Inspection
-from advisor.diagnosis.compiled_rules.atomics_in_loop import RULE as ATOMICS_IN_LOOP
-from advisor.diagnosis.compiled_rules.block_exceeds_registers import RULE as BLOCK_EXCEEDS_REGISTERS
-from advisor.diagnosis.compiled_rules.cannot_launch import RULE as CANNOT_LAUNCH
-from advisor.diagnosis.compiled_rules.contended_atomics import RULE as CONTENDED_ATOMICS
-from advisor.diagnosis.compiled_rules.context import CompiledContext, CompiledRule
-from advisor.diagnosis.compiled_rules.convert_layout_in_loop import RULE as CONVERT_LAYOUT_IN_LOOP
-from advisor.diagnosis.compiled_rules.dot_without_tensor_instruction import RULE as DOT_WITHOUT_TENSOR_INSTRUCTION
-from advisor.diagnosis.compiled_rules.index_arithmetic import RULE as INDEX_ARITHMETIC
-from advisor.diagnosis.compiled_rules.integer_division_in_loop import RULE as INTEGER_DIVISION_IN_LOOP
-from advisor.diagnosis.compiled_rules.mask_never_binds import RULE as MASK_NEVER_BINDS
-from advisor.diagnosis.compiled_rules.masked_lanes import RULE as MASKED_LANES
-from advisor.diagnosis.compiled_rules.mma_instead_of_wgmma import RULE as MMA_INSTEAD_OF_WGMMA
-from advisor.diagnosis.compiled_rules.narrow_access import RULE as NARROW_ACCESS
-from advisor.diagnosis.compiled_rules.no_async_copy import RULE as NO_ASYNC_COPY
-from advisor.diagnosis.compiled_rules.packable_loads import RULE as PACKABLE_LOADS
-from advisor.diagnosis.compiled_rules.register_spills import RULE as REGISTER_SPILLS
-from advisor.diagnosis.compiled_rules.repeated_loads import RULE as REPEATED_LOADS
-from advisor.diagnosis.compiled_rules.scalar_loads import RULE as SCALAR_LOADS
-from advisor.diagnosis.compiled_rules.single_stage_loop import RULE as SINGLE_STAGE_LOOP
-from advisor.diagnosis.compiled_rules.small_programs import RULE as SMALL_PROGRAMS
-from advisor.diagnosis.compiled_rules.too_few_ctas import RULE as TOO_FEW_CTAS
-from advisor.diagnosis.compiled_rules.uncoalesced_access import RULE as UNCOALESCED_ACCESS
-from advisor.diagnosis.compiled_rules.wide_index_in_loop import RULE as WIDE_INDEX_IN_LOOP
+from advisor.diagnosis.compiled_rules import accesses, arithmetic, limits, products
+from advisor.diagnosis.compiled_rules.context import CompiledContext
+from advisor.diagnosis.rule import Rule, crashed
 from advisor.gpus.hardware import GpuSpec
 from advisor.result.schema import Finding
 
-COMPILED_RULES: tuple[CompiledRule, ...] = (
-    CANNOT_LAUNCH,
-    BLOCK_EXCEEDS_REGISTERS,
-    REGISTER_SPILLS,
-    DOT_WITHOUT_TENSOR_INSTRUCTION,
-    MMA_INSTEAD_OF_WGMMA,
-    NO_ASYNC_COPY,
-    SINGLE_STAGE_LOOP,
-    UNCOALESCED_ACCESS,
-    NARROW_ACCESS,
-    PACKABLE_LOADS,
-    REPEATED_LOADS,
-    SCALAR_LOADS,
-    TOO_FEW_CTAS,
-    SMALL_PROGRAMS,
-    CONVERT_LAYOUT_IN_LOOP,
-    ATOMICS_IN_LOOP,
-    CONTENDED_ATOMICS,
-    INTEGER_DIVISION_IN_LOOP,
-    INDEX_ARITHMETIC,
-    MASKED_LANES,
-    WIDE_INDEX_IN_LOOP,
-    MASK_NEVER_BINDS,
+COMPILED_RULES: tuple[Rule[CompiledContext], ...] = (
+    limits.cannot_launch,
+    limits.block_exceeds_registers,
+    limits.register_spills,
+    products.dot_without_tensor_instruction,
+    products.mma_instead_of_wgmma,
+    products.no_async_copy,
+    products.single_stage_loop,
+    accesses.uncoalesced_access,
+    accesses.narrow_access,
+    accesses.packable_loads,
+    accesses.repeated_loads,
+    accesses.scalar_loads,
+    limits.too_few_ctas,
+    limits.small_programs,
+    products.convert_layout_in_loop,
+    arithmetic.atomics_in_loop,
+    arithmetic.contended_atomics,
+    arithmetic.integer_division_in_loop,
+    arithmetic.index_arithmetic,
+    arithmetic.masked_lanes,
+    arithmetic.wide_index_in_loop,
+    arithmetic.mask_never_binds,
 )
-STRIDES_DECIDE = frozenset({UNCOALESCED_ACCESS.id, NARROW_ACCESS.id})
+STRIDES_DECIDE = frozenset({accesses.uncoalesced_access.id, accesses.narrow_access.id})
 """Rules that are not asked where a stride is not given: what they find, a call with other strides has not."""
-TOLD_STRIDES_DECIDE = frozenset({REGISTER_SPILLS.id, NO_ASYNC_COPY.id, CONVERT_LAYOUT_IN_LOOP.id, WIDE_INDEX_IN_LOOP.id})
+TOLD_STRIDES_DECIDE = frozenset(
+    {limits.register_spills.id, products.no_async_copy.id, products.convert_layout_in_loop.id, arithmetic.wide_index_in_loop.id}
+)
 """Rules that are not asked where the compiler was told nothing of a stride: no call is compiled like that. Where it was told nothing of
 another integer, which does not decide as much, what they find says so."""
 
 
-TYPES_DECIDE = frozenset({NARROW_ACCESS.id, PACKABLE_LOADS.id, DOT_WITHOUT_TENSOR_INSTRUCTION.id})
+TYPES_DECIDE = frozenset({accesses.narrow_access.id, accesses.packable_loads.id, products.dot_without_tensor_instruction.id})
 """Rules whose findings hang on the types of elements; all findings hang on the constants that a kernel is compiled with."""
 
 MOST_NAMES = 4
@@ -96,14 +78,7 @@ def check_compiled(
         try:
             finding = rule.check(context)
         except Exception as error:
-            finding = Finding(
-                rule=rule.id,
-                severity="error",
-                title=f"The rule {rule.id} failed",
-                evidence=f"{type(error).__name__}: {error}",
-                remedy="report it; the other findings stand",
-                scope="kernel",
-            )
+            finding = crashed(rule, f"{type(error).__name__}: {error}", "kernel")
         if finding is None:
             continue
         if untold and rule.id in STRIDES_DECIDE | TOLD_STRIDES_DECIDE:
@@ -125,4 +100,4 @@ def _few(names: Sequence[str]) -> str:
     return ", ".join(names[:MOST_NAMES]) + (", ..." if len(names) > MOST_NAMES else "")
 
 
-__all__ = ["COMPILED_RULES", "CompiledContext", "CompiledRule", "check_compiled"]
+__all__ = ["COMPILED_RULES", "CompiledContext", "check_compiled"]

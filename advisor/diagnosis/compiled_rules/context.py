@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Protocol
 
 import numpy as np
 
@@ -23,24 +22,9 @@ from advisor.gpus.hardware import GpuSpec
 from advisor.pipelines.cache import second_pass_fraction
 from advisor.pipelines.demand import Demand
 from advisor.pipelines.schedule import latency_us
-from advisor.result.schema import Finding, Severity
 
 LEAST_SAVING_US = 0.01
 """No latency is known to less; a smaller saving is none."""
-
-
-class CompiledRule(Protocol):
-    """One thing that can be wrong with compiled code. `id` and `title` as for `diagnosis.rule.Rule`."""
-
-    @property
-    def id(self) -> str: ...
-
-    @property
-    def title(self) -> str: ...
-
-    def check(self, context: CompiledContext) -> Finding | None:
-        """The finding, or None where the kernel passes."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,28 +133,6 @@ class CompiledContext:
         """Compute capability x 10; None on AMD."""
         return int(self.compiled.target.arch) if self.compiled.target.backend == "cuda" else None
 
-
-def report(
-    rule: CompiledRule,
-    context: CompiledContext,
-    severity: Severity,
-    title: str,
-    *,
-    evidence: str,
-    remedy: str,
-    line: int | None = None,
-    file: str | None = None,
-    saving_us: float | None = None,
-) -> Finding:
-    """A finding at a line of the author's source; `saving_us` None: what curing it would save cannot be said."""
-    return Finding(
-        rule=rule.id,
-        severity=severity,
-        title=title,
-        evidence=evidence,
-        remedy=remedy,
-        saving_us=saving_us,
-        scope="kernel",
-        source_file=author_file(context.compiled, file) or str(context.inspection.launch.source.path),
-        source_line=line,
-    )
+    def place(self, file: str | None, line: int | None) -> tuple[str, str | None, int | None]:
+        """Scope of a finding, and the file and line of the author's source."""
+        return "kernel", author_file(self.compiled, file) or str(self.inspection.launch.source.path), line

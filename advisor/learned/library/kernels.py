@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -178,6 +178,7 @@ class LibraryModel:
         spread: log of the error to expect of that.
         calibration: Quantiles of errors over what is expected; task "seen" and "unseen" is the GPU, by GPU where it was measured.
         series: What was measured.
+        held_out: By GPU, errors in percent that training saw on rows left out (`training.peers`).
     """
 
     kind: str
@@ -185,6 +186,7 @@ class LibraryModel:
     spread: BushyForest
     calibration: calibration.Calibration
     series: tuple[Series, ...]
+    held_out: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     @property
     def gpus(self) -> tuple[str, ...]:
@@ -295,7 +297,7 @@ class LibraryModel:
         prefix = f"{PREFIX}/{self.kind}"
         out = self.correction.arrays(f"{prefix}/correction") | self.spread.arrays(f"{prefix}/spread")
         out |= self.calibration.arrays(f"{prefix}/calibration")
-        return out, {"series": [list(series) for series in self.series]}
+        return out, {"series": [list(series) for series in self.series], "held_out": self.held_out}
 
 
 def load(stored: Mapping[str, NDArray[Any]], kind: str, meta: Mapping[str, Any]) -> LibraryModel:
@@ -307,6 +309,7 @@ def load(stored: Mapping[str, NDArray[Any]], kind: str, meta: Mapping[str, Any])
         spread=bushy_forest.from_arrays(stored, f"{prefix}/spread"),
         calibration=calibration.from_arrays(stored, f"{prefix}/calibration"),
         series=tuple(Series(*each) for each in meta["series"]),
+        held_out=meta.get("held_out", {}),
     )
 
 

@@ -201,13 +201,6 @@ class Ranker:
         launch = moe_launch(problem, as_configuration(fitting if fitting.size else self.known), gpu)
         return rivals(launch, *moe_physics.terms(launch, physics))
 
-    def _log_odds(self, physics: Array, launches: Sequence[Launch], others: Sequence[Rivals]) -> list[tuple[Array, Array]]:
-        """Log-odds [n] of each problem's launches: with the physics of the order, and by the trees alone, alike on GPUs with sweeps.
-
-        All problems have a closer look at what any of them finds promising, so that their odds can be averaged.
-        """
-        return self._closely([self._look(physics, launch, each) for launch, each in zip(launches, others, strict=True)])
-
     def _looked_at(self, physics: Array, problem: ProblemBatch, configuration: ConfigurationBatch, rows: Array, gpu: Machine) -> Look:
         """The quick look at a problem's candidates `rows`; remembered for the next few: whoever ranks for each of several problems ranks
         for all of them together next."""
@@ -226,6 +219,10 @@ class Ranker:
         return Look(launch=launch, features=features, trees=trees, added=added, closer=np.full(trees.shape, np.nan))
 
     def _closely(self, quick: Sequence[Look]) -> list[tuple[Array, Array]]:
+        """Log-odds [n] of each problem's launches: with the physics of the order, and by the trees alone, alike on GPUs with sweeps.
+
+        All problems have a closer look at what any of them finds promising, so that their odds can be averaged.
+        """
         known = self.wins.know(quick[0].launch)
         trees, added = [each.trees for each in quick], [each.added for each in quick]
         if len(quick[0].launch) > 8:

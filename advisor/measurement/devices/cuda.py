@@ -19,13 +19,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from advisor.gpus.hardware import GpuSpec, match_device_name
-from advisor.measurement.correctness import compare, poison
 from advisor.measurement.devices.ceilings import measure_on_cuda
 from advisor.measurement.devices.nvml import Monitor, Reading
 from advisor.measurement.devices.probe import no_gpu
-from advisor.measurement.failures import WrongOutputError, classify, is_fatal
 from advisor.measurement.kernel_file import KernelRef, function_of, kernel_entry, tolerance_of
-from advisor.measurement.launch import Sustained
+from advisor.measurement.launch import Sustained, WrongOutputError, classify, compare, is_fatal, poison
 from advisor.measurement.rounds import Timing
 from advisor.python_source.described import kernel_problem
 from advisor.result.schema import Configuration, Fingerprint, Problem

@@ -24,7 +24,6 @@ class Bench(Protocol):
 
     def launch(self, configuration: Configuration) -> Any:
         """Compiles and runs the launch once on a poisoned output; returns what `check` and `time` take. Raises on failure."""
-        ...
 
     def check(self, launched: Any) -> None:
         """Compares the output of that launch with the reference.
@@ -32,23 +31,18 @@ class Bench(Protocol):
         Raises:
             WrongOutputError: They differ.
         """
-        ...
 
     def timer(self, launched: Any) -> str:
         """The way its times are taken: events, graph, simulated or recorded."""
-        ...
 
     def time(self, launched: Any, round_number: int, replica: int) -> Timing:
         """One round of one side. `replica` counts equal launches of one batch (the two sides of an A/A)."""
-        ...
 
     def sustain(self, launched: Any, seconds: float) -> Sustained | None:
         """The launch over and over for so many seconds; None where that cannot be known."""
-        ...
 
     def close(self) -> None:
         """Frees what it holds."""
-        ...
 
 
 class Device(Protocol):
@@ -57,29 +51,23 @@ class Device(Protocol):
     @property
     def gpu_name(self) -> str:
         """The GPU: its short name where `ceilings/` describes it, else what the driver calls it."""
-        ...
 
     @property
     def gpu(self) -> GpuSpec | None:
         """Its description, where there is one."""
-        ...
 
     @property
     def default_clock_mhz(self) -> float | None:
         """The SM clock it runs at when nothing holds it back."""
-        ...
 
     def fingerprint(self) -> Fingerprint:
         """The facts of the machine that a latency measured on it depends on."""
-        ...
 
     def open(self, kernel: KernelRef, problem: Problem, seed: int) -> Bench:
         """Makes inputs and computes the reference."""
-        ...
 
     def measure_ceilings(self) -> dict[str, float]:
         """The device's own ceilings, by the names of `ceilings.FIGURES`."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

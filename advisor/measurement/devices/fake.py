@@ -24,9 +24,8 @@ import numpy as np
 from advisor import pipelines
 from advisor.gpus.hardware import GpuSpec, load_gpu
 from advisor.measurement.devices.ceilings import specified_figures
-from advisor.measurement.failures import WrongOutputError
 from advisor.measurement.kernel_file import KernelRef, function_of, kernel_entry, tolerance_of
-from advisor.measurement.launch import Launch, Sustained, problem_key
+from advisor.measurement.launch import Launch, Sustained, WrongOutputError, problem_key
 from advisor.measurement.rounds import Timing
 from advisor.python_source.described import kernel_problem
 from advisor.result.schema import Configuration, Fingerprint, Problem

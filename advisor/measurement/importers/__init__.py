@@ -11,9 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from advisor.gpus.hardware import GpuSpec
-from advisor.measurement.importers import nsight_compute, proton, torch_profiler
-from advisor.measurement.importers.matching import Match, match
-from advisor.measurement.importers.record import TEXT_LIMIT_BYTES, KernelRecord, clean, parse_json
+from advisor.measurement.importers import profilers
+from advisor.measurement.importers.record import TEXT_LIMIT_BYTES, KernelRecord, Match, clean, match, parse_json
 from advisor.measurement.launch import Launch
 from advisor.system.errors import InputError
 from advisor.system.reading import read_text
@@ -59,10 +58,10 @@ def parse_profile(text: str, label: str, launches: Sequence[Launch] = (), gpu: G
     """As `read_profile`, from text; `label` is what errors call the file."""
     if text.lstrip()[:1] in ("{", "["):
         document = parse_json(text, label)
-        if torch_profiler.is_torch_profiler(document):
-            name, (records, notes) = "torch-profiler", torch_profiler.parse(document, label)
-        elif proton.is_proton(document):
-            name, (records, notes) = "proton", proton.parse(document, label)
+        if profilers.is_torch_profiler(document):
+            name, (records, notes) = "torch-profiler", profilers.parse_torch_profiler(document, label)
+        elif profilers.is_proton(document):
+            name, (records, notes) = "proton", profilers.parse_proton(document, label)
         else:
             got = "a list" if isinstance(document, list) else f"the keys {', '.join(map(clean, document)) or '(none)'}"
             raise InputError(
@@ -71,8 +70,8 @@ def parse_profile(text: str, label: str, launches: Sequence[Launch] = (), gpu: G
                 "rows (CSV), ncu --csv, or a Chrome trace of torch's profiler",
                 "give what advisor measure or the profiler wrote",
             )
-    elif nsight_compute.is_nsight_compute(text):
-        name, (records, notes) = NSIGHT_COMPUTE, nsight_compute.parse(text, label)
+    elif profilers.is_nsight_compute(text):
+        name, (records, notes) = NSIGHT_COMPUTE, profilers.parse_nsight_compute(text, label)
     else:
         return None
     matches, unmatched, missing = match(records, launches, gpu)

@@ -15,12 +15,21 @@ from advisor.pipelines import Array
 from advisor.steps.layer_bound import layer_bound
 from advisor.steps.moe_layer import KINDS
 from advisor.steps.tuned_tables import TunedTables
+from advisor.training.layers.held_out import of_two_defaults
 from advisor.training.layers.layer_tables import Measured, choose_launches
-from advisor.training.layers.layer_training import corrected, errors_of_models, fit_time, hidden_tables, read, table, without
+from advisor.training.layers.layer_training import (
+    ROUGH_ROUNDS,
+    corrected,
+    errors_of_models,
+    fit_time,
+    hidden_tables,
+    read,
+    table,
+    without,
+)
 from advisor.training.library_kernels.judging import summed
 
-PER_FILE, TIME_STEPS, ROUNDS, STEPS = 1500, 25, 300, 3000
-GAIN = 1.2
+PER_FILE, TIME_STEPS, ROUNDS, STEPS = 4000, 25, 300, 3000
 NEWEST = ((False, 2400), (True, 514))
 """Whether it is SGLang's, and the version that is left out."""
 
@@ -49,12 +58,12 @@ def judge(
     progress(f"layers: {sum(len(part) for part in parts)} rows")
     constants = fit_time([_alone(part) for part in parts], steps=TIME_STEPS)
     parts, _ = choose_launches(parts, TunedTables(tables), constants)
-    errors = errors_of_models(parts, constants, ROUNDS, STEPS)
-    hidden = [hidden_tables(part, error) for part, error in zip(parts, errors, strict=True)]
-    parts, errors = without(parts, np.concatenate(hidden)), [error[~mine] for error, mine in zip(errors, hidden, strict=True)]
+    rough = errors_of_models(parts, constants, ROUGH_ROUNDS, 0)
+    parts = without(parts, np.concatenate([hidden_tables(part, error) for part, error in zip(parts, rough, strict=True)]))
     out: dict[str, Any] = {}
     if "model" in leave_out:
-        out["layers: models left out"] = _figures(parts, errors) | _of_two_defaults(parts, errors)
+        errors = errors_of_models(parts, constants, ROUNDS, STEPS)
+        out["layers: models left out"] = _figures(parts, errors) | of_two_defaults(parts, errors)
     for sglang, version in NEWEST if "version" in leave_out else ():
         newest = [(part.launch.layers.sglang == sglang) & (part.launch.layers.version == version) for part in parts]
         kept, gone = (
@@ -74,31 +83,6 @@ def judge(
         out[f"layers: no {name}"] = _figures([part], [error])
         out |= {f"layers: no {name}, {count} rows given": _given(part, told, error, count) for count in given}
     return out
-
-
-def _of_two_defaults(parts: Sequence[Measured], errors: Sequence[Array]) -> dict[str, Any]:
-    """How well it is foreseen which of two stacks is faster at the same layer of more tokens than experts, and by how much: what a finding
-    about a configuration is worth, for their defaults are most of the difference. Errors are of the ratio of their latencies."""
-    measured, foreseen = [], []
-    for part, error in zip(parts, errors, strict=True):
-        layers = part.launch.layers
-        sizes = (layers.tokens, layers.experts, layers.topk, layers.hidden, layers.inner, layers.kind, np.round(100 * layers.routing))
-        rows = np.flatnonzero((layers.ranks == 1) & (layers.tokens > layers.experts))
-        keys = list(zip(*(column[rows].tolist() for column in sizes), strict=True))
-        sides: list[dict[Any, int]] = [{}, {}]
-        for key, row in zip(keys, rows.tolist(), strict=True):
-            sides[int(layers.sglang[row])][key] = row
-        pairs = np.array([(sides[0][key], sides[1][key]) for key in sides[0].keys() & sides[1].keys()], dtype=np.int64).reshape(-1, 2)
-        latency = np.log(part.latency_us)
-        measured.append(latency[pairs[:, 1]] - latency[pairs[:, 0]])
-        foreseen.append(measured[-1] + error[pairs[:, 1]] - error[pairs[:, 0]])
-    true, told = np.concatenate(measured), np.concatenate(foreseen)
-    large = np.abs(true) > np.log(GAIN)
-    if large.sum() < 2:
-        return {}
-    correlation, seen = np.corrcoef(true, told)[0, 1], (true * told > 0)[large].mean()
-    words = f"correlation {correlation:.3f}; of {large.sum()} gains above 20 % foreseen which is faster: {100 * seen:.1f} %"
-    return {"SGLang's default against vLLM's": summed(told - true, None, np.zeros(true.size, dtype=bool)) | {"words": words}}
 
 
 def _alone(part: Measured) -> Measured:

@@ -14,7 +14,7 @@ from advisor.steps.layer_model import Ran
 from advisor.steps.layer_time import layer_time
 from advisor.steps.moe_layer import Launched
 from advisor.steps.tuned_tables import Key, TunedTables, keys
-from advisor.tables.defaults import FIELDS
+from advisor.tables.entries import FIELDS
 
 LEAST_GAIN = 0.02
 """Log error by which a table has to explain the rows better than the default, for it to be believed to have run."""

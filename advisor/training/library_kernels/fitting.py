@@ -23,6 +23,7 @@ from advisor.learned.network import Mixed
 from advisor.pipelines import Array, ProblemBatch
 from advisor.rows import aiter, silicon
 from advisor.system.errors import MissingDependencyError
+from advisor.training import peers
 from advisor.training.correction_network import fit_correction
 
 TREES: dict[str, Any] = {
@@ -195,11 +196,16 @@ def _merged(part: Measured) -> Measured:
     return replace(part.take(first), latency_us=np.array(middle))
 
 
+def bound_us(part: Measured) -> Array:
+    """Bounds of its launches, warm, [n]."""
+    gpu = load_gpu(part.series.gpu)
+    return pipelines.bound(pipelines.work(part.problem, gpu), gpu, "warm").us
+
+
 def _plausible(part: Measured, progress: Callable[[str], None]) -> Measured:
     """Without rows below the bound, and rows far from their neighbours: the two shorter and the two longer ones of the same shape."""
     gpu = load_gpu(part.series.gpu)
-    bound = pipelines.bound(pipelines.work(part.problem, gpu), gpu, "warm").us
-    faster = part.latency_us < bound
+    faster = part.latency_us < bound_us(part)
     us, _ = kernels.reference(part.kind, part.problem, chip(gpu, part.problem.dtype), part.series)
     length = part.problem.sizes["M" if part.kind.startswith("gemm") else "N"]
     far = _far_from_neighbours(np.log(part.latency_us / us), length, part)
@@ -271,15 +277,21 @@ def _fit(kind: str, parts: Sequence[Measured], quick: bool = False) -> LibraryMo
         error[rows] = y[rows] - _corrected(kind, x, y, drawn[~out[drawn]][:MOST_FOLD_ROWS], OF_FOLD)(x[rows])
     at = np.sort(judged)
     spread = grow(x[at], np.log(np.abs(error[at]) + LEAST_ERROR), SPREAD_ROUNDS, SPREAD_TREES)
-    error *= 1.0 if quick else _gain_of_strength(kind, x, y, drawn, group, error)
+    unseen = _errors_of_gpus_left_out(kind, parts, x, y, gpu, drawn)
+    held_out: dict[str, dict[str, float]] = {}
+    if not quick:
+        fold = group // 7 % FOLDS
+        out = fold == fold[judged].min()
+        strong = _errors_of_a_strong_one(kind, x, y, drawn, out)
+        error *= np.nanquantile(np.abs(strong), 0.8) / np.nanquantile(np.abs(error[out]), 0.8)  # which is where intervals end
+        held_out = peers.side_by_side(gpu, _beside(parts, out, strong, y) | {"GPU left out": -unseen})
     scaled = error[judged] / np.exp(spread(x[judged]))
     one = np.ones(scaled.size)
     quantiles = {(kind, True): calibration.table(scaled, one)}
     for_gpu = {name: gpu[judged] == name for name in np.unique(gpu[judged]).tolist()}
     of_gpu = {(kind, name): calibration.table(scaled[rows], one[rows]) for name, rows in for_gpu.items()}
-    unseen = _errors_of_gpus_left_out(kind, parts, x, y, gpu, drawn)
-    if unseen is not None:
-        known = np.flatnonzero(np.isfinite(unseen))
+    known = np.flatnonzero(np.isfinite(unseen))
+    if known.size:
         far = unseen[known] / np.exp(spread(x[known]))
         quantiles[(kind, False)] = calibration.table(np.concatenate([far, -far]), np.ones(2 * far.size))  # to either side
     return LibraryModel(
@@ -288,17 +300,33 @@ def _fit(kind: str, parts: Sequence[Measured], quick: bool = False) -> LibraryMo
         spread=spread,
         calibration=Calibration(quantiles=quantiles, of_gpu=of_gpu),
         series=tuple(part.series for part in parts),
+        held_out=held_out,
     )
 
 
-def _gain_of_strength(kind: str, x: Array, y: Array, drawn: NDArray[np.int64], group: NDArray[np.int64], error: Array) -> float:
-    """How much smaller errors on shapes left out are of a correction as large as the one that serves, fitted without the first fold that
-    holds rows, than those of the smaller ones of the folds, `error` [n]: at the 80 % quantile, which is where intervals end."""
-    judged, fold = drawn[:MOST_FOLD_ROWS], group // 7 % FOLDS
-    out = fold == fold[judged].min()
-    rows = judged[out[judged]]
-    strong = np.abs(y[rows] - _corrected(kind, x, y, drawn[~out[drawn]][:MOST_ROWS], WHOLE)(x[rows]))
-    return float(np.quantile(strong, 0.8) / np.quantile(np.abs(error[rows]), 0.8))
+def _errors_of_a_strong_one(kind: str, x: Array, y: Array, drawn: NDArray[np.int64], out: NDArray[np.bool_]) -> Array:
+    """log(predicted / measured) of the rows judged of `out` by a correction as large as the one that serves, fitted without them; NaN of
+    other rows, [n]."""
+    rows = drawn[:MOST_FOLD_ROWS][out[drawn[:MOST_FOLD_ROWS]]]
+    error = np.full(y.size, np.nan)
+    error[rows] = _corrected(kind, x, y, drawn[~out[drawn]][:MOST_ROWS], WHOLE)(x[rows]) - y[rows]
+    return error
+
+
+def _beside(parts: Sequence[Measured], out: NDArray[np.bool_], strong: Array, y: Array) -> dict[str, Array]:
+    """Errors of the rows in which `strong` is known, its own and those of what else would be said of them, [n] each; the nearest shapes
+    are those of the same series that are not `out`."""
+    judged = np.isfinite(strong)
+    bound = np.concatenate([np.log(bound_us(part) / part.latency_us) for part in parts])
+    near, start = np.full(y.size, np.nan), 0
+    for part in parts:
+        here = np.arange(start, start := start + part.latency_us.size)
+        known, asked = here[~out[here]], here[judged[here]]
+        if known.size >= peers.NEAREST and asked.size:
+            sizes = np.log1p(np.stack([np.broadcast_to(values, here.shape) for values in part.problem.sizes.values()], axis=1))
+            near[asked] = peers.nearest(sizes[known - here[0]], -bound[known], sizes[asked - here[0]]) + bound[asked]
+    of_judged = {name: np.where(judged, error, np.nan) for name, error in (("physics alone", -y), ("bound", bound))}
+    return {"left out": strong, "nearest shapes": near, **of_judged}
 
 
 def _in_turn(sizes: Sequence[int]) -> NDArray[np.int64]:
@@ -320,13 +348,11 @@ def _corrected(kind: str, x: Array, y: Array, rows: NDArray[np.int64], effort: E
 
 def _errors_of_gpus_left_out(
     kind: str, parts: Sequence[Measured], x: Array, y: Array, gpu: NDArray[Any], drawn: NDArray[np.int64]
-) -> Array | None:
-    """log(measured / predicted) of some rows of each GPU, from models without it, [n]; NaN of other rows; None where there is one GPU."""
+) -> Array:
+    """log(measured / predicted) of some rows of each GPU, from models without it, [n]; NaN of other rows, and where there is one GPU."""
     names = np.unique(gpu).tolist()
-    if len(names) < 2:
-        return None
     error = np.full(y.size, np.nan)
-    for name in names:
+    for name in names if len(names) > 1 else ():
         mine = gpu[drawn] == name
         out = drawn[mine][:MOST_UNSEEN_ROWS]
         correction = _corrected(kind, x, y, drawn[~mine][: 10 * MOST_UNSEEN_ROWS], OF_GPU)

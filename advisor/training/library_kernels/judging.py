@@ -8,20 +8,18 @@ from typing import Any
 
 import numpy as np
 
-from advisor import pipelines
 from advisor.gpus.hardware import load_gpu
 from advisor.learned import own_predictor, own_rows
 from advisor.learned.library.kernels import LibraryModel
+from advisor.training import peers
 from advisor.training.library_kernels import fitting
-from advisor.training.library_kernels.fitting import Measured, fit, read
+from advisor.training.library_kernels.fitting import Measured, bound_us, fit, read
 
 SHARE = 5
 """One in so many weight matrices or layouts of heads is left out."""
 
 MOST_JUDGED = 3_000
 """Rows of a file that are judged, drawn at random."""
-
-NEAREST = 4
 
 
 def judge(
@@ -70,26 +68,16 @@ def judge(
 
 
 def nearest_shapes(kept: Sequence[Measured], gone: Sequence[Measured]) -> dict[str, float]:
-    """Errors in percent by kind, of rows of `gone` that reach as much of their bound as the nearest in `kept` of the same series: their
-    mean by inverse distance in logarithms of sizes. So the publisher of the silicon tables predicts."""
-    from scipy.spatial import KDTree
-
+    """Errors in percent by kind, of rows of `gone` that reach as much of their bound as the nearest in `kept` of the same series."""
     errors: dict[str, list[np.ndarray]] = {}
     for known, part in zip(kept, gone, strict=True):
-        if min(len(known.latency_us), len(part.latency_us)) < NEAREST:
+        if min(len(known.latency_us), len(part.latency_us)) < peers.NEAREST:
             continue
         part = part.take(_judged(part))
         at, of = ([np.log1p(np.broadcast_to(v, p.latency_us.shape)) for v in p.problem.sizes.values()] for p in (part, known))
-        distance, near = KDTree(np.stack(of, axis=1)).query(np.stack(at, axis=1), NEAREST)
-        weight = 1 / np.maximum(distance, 1e-6)
-        reached = (weight * (np.log(known.latency_us) - np.log(_bound(known)))[near]).sum(axis=1) / weight.sum(axis=1)
-        errors.setdefault(part.kind, []).append(np.expm1(reached + np.log(_bound(part)) - np.log(part.latency_us)))
+        reached = peers.nearest(np.stack(of, axis=1), np.log(known.latency_us / bound_us(known)), np.stack(at, axis=1))
+        errors.setdefault(part.kind, []).append(np.expm1(reached + np.log(bound_us(part) / part.latency_us)))
     return {kind: float(100 * np.abs(np.concatenate(found)).mean()) for kind, found in errors.items()}
-
-
-def _bound(part: Measured) -> np.ndarray:
-    gpu = load_gpu(part.series.gpu)
-    return pipelines.bound(pipelines.work(part.problem, gpu), gpu, "warm").us
 
 
 def _judged(part: Measured, given: int = 0) -> np.ndarray:
@@ -130,7 +118,7 @@ def _errors(model: LibraryModel, part: Measured, given: int) -> tuple[np.ndarray
     part, gpu = part.take(_judged(part, given)), load_gpu(part.series.gpu)
     problem = fitting.asked(part)
     found, _ = model.predict(problem, gpu)
-    bound = _bound(part)
+    bound = bound_us(part)
     if given:
         told = own_predictor.features(problem, None, gpu, found[0])
         own = own_rows.of_rows(told[:given], np.log(part.latency_us[:given] / found[0][:given]))

@@ -88,8 +88,10 @@ def test_a_table_that_cannot_be_read_is_none(tmp_path):
     assert tables.running((True, "H100", 128, 768, 0), 514, np.array([1.0])) is None
 
 
-def test_rows_faster_than_any_default_are_found_by_group():
+def test_rows_faster_or_slower_than_any_default_are_found_by_group():
     part = measured(layer_time.start())[1]
     slower = np.where(part.launch.layers.tokens >= 192, 0.4, 0.0)
     assert layer_training.hidden_tables(part, slower).all()
+    assert layer_training.hidden_tables(part, -slower).all()
     assert not layer_training.hidden_tables(part, slower * 0.3).any()
+    assert not layer_training.hidden_tables(part, -slower * 0.6).any()

@@ -1,0 +1,244 @@
+"""Loads and stores: scattered, narrow, of scalars, or of the same bytes again and again."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from advisor.compiled.demand.accesses import scattered
+from advisor.compiled.demand.costs import cost, element_bytes
+from advisor.compiled.demand.counts import AccessDemand
+from advisor.compiled.demand.machine_work import executions_at
+from advisor.compiled.ir.slicing import address_operands, needed_values
+from advisor.compiled.launches.launch import author_file
+from advisor.compiled.source_lines import exposed_us
+from advisor.diagnosis.compiled_rules.context import CompiledContext
+from advisor.diagnosis.rule import amount, found, microseconds, rule
+from advisor.pipelines.bound import throughput_per_us
+from advisor.pipelines.demand import Demand
+from advisor.result.schema import Finding
+
+
+@rule("Neighbouring threads touch scattered addresses")
+def uncoalesced_access(context: CompiledContext) -> Finding | None:
+    """Neighbouring threads touch scattered addresses."""
+    worst = None
+    for access in context.demand.accesses:
+        if not access.unused_bytes:
+            continue
+        if worst is None or access.unused_bytes > worst.unused_bytes:
+            worst = access
+    if worst is None:
+        return None
+    fetched = context.demand.load_bytes + context.demand.store_bytes + sum(a.unused_bytes for a in context.demand.accesses)
+    share = (worst.issued_bytes + worst.unused_bytes) / fetched
+    if share < 0.05:
+        return None
+    unused = worst.unused_bytes
+    used = worst.contiguous or 1
+    all_unused = context.work.sector_bytes if context.work is not None else unused
+    return found(
+        context,
+        "warning" if share > 0.3 else "advice",
+        f"A {worst.kind} of {worst.argument or 'memory'} is not coalesced",
+        evidence=f"{used} element{'s' if used > 1 else ''} of {element_bytes(worst.element):g} bytes in a row, in sectors of "
+        f"{worst.sector_ratio:.1f} times the bytes asked for; {100 * share:.0f} % of the bytes the kernel moves",
+        remedy="let the last dimension of the block run along memory, or change the tensor's layout",
+        line=worst.line,
+        file=worst.file,
+        saving_us=context.without(
+            l2_bytes=unused,
+            dram_bytes=context.demand.likely_unused_bytes * unused / all_unused,
+            load_bytes=unused if worst.kind == "load" else 0.0,
+        ),
+    )
+
+
+@rule("Global accesses are narrower than 16 bytes per thread")
+def narrow_access(context: CompiledContext) -> Finding | None:
+    """Global accesses are narrower than 16 bytes per thread."""
+    threads = context.compiled.num_warps * context.compiled.target.warp_size
+    worst, narrow = None, 0
+    for access in context.demand.accesses:
+        widths = context.facts.widths.get((access.kind, access.line or 0), ())
+        if not widths or access.lanes < 2 * threads or (access.contiguous or 0) < 2:
+            continue
+        size = element_bytes(access.element)
+        possible = min(16, int(size * min(access.contiguous or 1, access.lanes // threads)))
+        widest = max(widths)
+        if widest * 2 <= possible and (worst is None or access.issued_bytes > worst.issued_bytes):
+            worst, narrow = access, widest
+    total = context.demand.load_bytes + context.demand.store_bytes
+    if worst is None or not total or worst.issued_bytes < 0.05 * total:
+        return None
+    work = context.work
+    untold = _untold(context, worst)
+    remedy = "make the size and stride multiples of 16, or assert it with tl.multiple_of / tl.max_contiguous"
+    if untold:
+        remedy = f"take {', '.join(untold)} out of do_not_specialize of @triton.jit, for which the compiler is not told that it is a "
+        remedy += "multiple of 16; or assert it with tl.multiple_of"
+    spared = work.access_instructions - work.access_instructions_widest if work is not None else 0.0
+    return found(
+        context,
+        "warning" if narrow < 4 else "advice",
+        f"A {worst.kind} of {worst.argument or 'memory'} moves {narrow} bytes per thread" + (", for do_not_specialize" if untold else ""),
+        evidence=f"{worst.contiguous} elements of {element_bytes(worst.element):g} bytes lie in a row, and each thread holds "
+        f"{worst.lanes // threads}; 16 bytes were possible",
+        remedy=remedy,
+        line=worst.line,
+        file=worst.file,
+        saving_us=context.without(issue=spared),
+    )
+
+
+def _untold(context: CompiledContext, access: AccessDemand) -> list[str]:
+    """Integer arguments whose values are multiples of 16, which the kernel keeps from the compiler, and that an access goes by."""
+    launch, function = context.inspection.launch, context.module.kernel
+    values = launch.given.scalars
+    aligned = [n for n in launch.source.kernel(launch.kernel).unaligned if type(value := values.get(n)) is int and value % 16 == 0]
+    goes_by = needed_values(function, address_operands(access.operation)) if aligned else set()
+    names = [name for name, kind in context.compiled.signature.items() if kind != "constexpr"]
+    return [name for name, value in zip(names, function.arguments, strict=False) if name in aligned and value in goes_by]
+
+
+WORD_BYTES = 4
+"""What one register holds."""
+
+DENSE = 0.9
+"""Share of the bytes from the first to the last that all loads together touch, from which on they lie there whole: borders are masked."""
+
+
+@rule("Narrow elements that lie side by side are loaded apart")
+def packable_loads(context: CompiledContext) -> Finding | None:
+    """Narrow elements that lie side by side are loaded apart."""
+    groups: dict[str, list[AccessDemand]] = defaultdict(list)
+    for access in context.demand.accesses:
+        if access.kind == "load" and element_bytes(access.element) < WORD_BYTES and access.contiguous == 1 and scattered(access):
+            groups[access.name].append(access)
+    packable = [(each, packed) for each in groups.values() if (packed := _packed(context, each)) > 1]
+    if not packable:
+        return None
+    loads, packed = max(packable, key=lambda pair: sum(access.issued_bytes for access in pair[0]))
+    spared, first = 1 - 1 / packed, loads[0]
+    size = element_bytes(first.element)
+    places = {access.line for access in loads}
+    around = [op for op in context.index_operations if op.line in places]
+    alu = sum(cost(op, context.divisors).alu * executions_at(context.demand, op.line, 0.0) for op in around)
+    instructions = sum(access.issued_bytes for access in loads) / size / context.compiled.target.warp_size
+    return found(
+        context,
+        "warning",
+        f"{len(loads)} loads of {first.name} take {size:g} byte{'s' if size > 1 else ''} each of words that lie there whole",
+        evidence=f"neighbouring threads are {first.sector_ratio * size:.0f} bytes apart, and other loads take what lies between",
+        remedy=f"load words of {packed * size:g} bytes (`ptr.to(tl.pointer_type(tl.uint{8 * packed * size:.0f}))`), and take them "
+        "apart with shifts",
+        line=first.line,
+        file=first.file,
+        saving_us=context.without(alu=alu * spared, issue=(instructions + alu / context.compiled.target.warp_size) * spared),
+    )
+
+
+def _packed(context: CompiledContext, loads: list[AccessDemand]) -> int:
+    """Elements in a word that such loads take one by one, all of them; 1 where what lies between is not asked for, or too far apart."""
+    apart = round(loads[0].sector_ratio)
+    reaches = [access.reach_bytes for access in loads if access.reach_bytes is not None]
+    if not 1 < apart <= WORD_BYTES / element_bytes(loads[0].element) or len(loads) < apart or len(reaches) < len(loads):
+        return 1
+    span = max(last for _, last in reaches) - min(first for first, _ in reaches)
+    return apart if context.demand.likely_read_footprints[loads[0].name] >= DENSE * span else 1
+
+
+AGAIN = 1.5
+"""Below this multiple of the distinct bytes loads are no cause: the limit that `operand-traffic` has for the L2."""
+
+LEAST_SHARE_OF_REREADING = 0.05
+"""Of the predicted latency: re-reading that costs less is not reported."""
+
+
+@rule("Programs load the same bytes again and again")
+def repeated_loads(context: CompiledContext) -> Finding | None:
+    """More bytes loaded than there are."""
+    demand, analysis = context.demand, context.analysis
+    located = [access for access in demand.accesses if access.kind == "load" and access.name not in demand.unlocated]
+    asked_of = _by_name(located)
+    # What every program needs whole beside a tensor of its own, such as the weights of a row, no order of programs spares.
+    whole = {n for n, asked in asked_of.items() if demand.likely_read_footprints[n] * demand.programs <= asked * 1.01}
+    requested = {n: asked for n, asked in asked_of.items() if n not in whole} or asked_of
+    loads = [access for access in located if access.name in requested]
+    elsewhere = demand.requested_load_bytes - sum(access.requested_bytes for access in loads)
+    footprints = {name: demand.likely_read_footprints[name] for name in requested}
+    loaded, distinct = sum(requested.values()), sum(footprints.values())
+    if analysis is None or analysis.predicted is None or not loads or distinct <= 0 or loaded < AGAIN * distinct:
+        return None
+    costs = context.saving(lambda asked: _once(asked, elsewhere))
+    if costs is None or costs < LEAST_SHARE_OF_REREADING * analysis.predicted.us:
+        return None
+    name = max(requested, key=lambda name: requested[name] - footprints[name])
+    most = max((access for access in loads if access.name == name), key=lambda access: access.requested_bytes)
+    return found(
+        context,
+        "advice",
+        f"Every byte is loaded {loaded / distinct:.1f} times",
+        evidence=f"{amount(loaded)} through the L2 for {amount(distinct)} of distinct data (L2: {amount(analysis.gpu.l2_bytes)}); "
+        f"re-reading costs {microseconds(costs)} of {microseconds(analysis.predicted.us)} in all",
+        remedy="larger tiles, or an order of the programs in which neighbours share operands (GROUP_SIZE_M)",
+        line=most.line,
+        file=most.file,
+    )
+
+
+def _by_name(loads: Sequence[AccessDemand]) -> dict[str, float]:
+    """Bytes asked for of each argument."""
+    found: dict[str, float] = {}
+    for access in loads:
+        found[access.name] = found.get(access.name, 0.0) + access.requested_bytes
+    return found
+
+
+def _once(asked: Demand, elsewhere: float) -> Demand:
+    """The demand with every distinct byte read once, besides what is loaded `elsewhere`: from nobody knows where."""
+    least = asked.compulsory_bytes + elsewhere
+    return replace(
+        asked,
+        l2_bytes=np.minimum(asked.l2_bytes, least),
+        dram_bytes=np.minimum(asked.dram_bytes, least),
+        cta_load_bytes=np.minimum(asked.cta_load_bytes, least / asked.ctas),
+    )
+
+
+LEAST_SHARE_OF_SCALARS = 0.02
+"""Of the predicted latency: what costs less is not reported."""
+
+MOST_SCALARS = 4
+"""Scalars that a program may load without a word: which rows are its own, say."""
+
+
+@rule("Scalars are loaded by every thread again and again")
+def scalar_loads(context: CompiledContext) -> Finding | None:
+    """Scalars are loaded by every thread again and again."""
+    analysis, warps = context.analysis, context.compiled.num_warps
+    loads = [access for access in context.demand.accesses if access.kind == "load" and access.lanes == 1]
+    if analysis is None or analysis.predicted is None or not loads:
+        return None
+    instructions = sum(access.executions for access in loads) * warps
+    issuing = instructions / throughput_per_us(analysis.gpu, analysis.asked.tensor_dtype)["issue"]
+    waits = exposed_us(analysis)
+    waiting = sum(waits.get(place, 0.0) for place in {(author_file(context.compiled, each.file) or "", each.line or 0) for each in loads})
+    often = sum(access.executions for access in loads) / max(context.demand.programs, 1)
+    saving = min((issuing + waiting) * (1 - 1 / often), analysis.predicted.us - analysis.bound.us) if often >= MOST_SCALARS else 0.0
+    if saving < LEAST_SHARE_OF_SCALARS * analysis.predicted.us:
+        return None
+    most = max(loads, key=lambda access: access.executions)
+    return found(
+        context,
+        "advice",
+        f"{often:,.0f} scalar loads in a program, each issued by all {warps * context.compiled.target.warp_size} threads",
+        evidence=f"most of {most.name}; issuing them takes {microseconds(issuing)}, and {microseconds(waiting)} they are waited for",
+        remedy="load the values as one block before they are needed, pass them as arguments or tl.constexpr, or use fewer warps",
+        line=most.line,
+        file=most.file,
+        saving_us=saving if context.predicts_savings else None,
+    )

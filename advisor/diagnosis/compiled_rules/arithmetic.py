@@ -1,0 +1,245 @@
+"""Indices, masks and atomics: what is reckoned beside the data."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from advisor.compiled.demand.costs import Cost, cost, element_bytes
+from advisor.compiled.demand.machine_work import executions_at
+from advisor.compiled.ir.divisors import INTEGER
+from advisor.compiled.ir.ir import Operation
+from advisor.diagnosis.compiled_rules.context import CompiledContext
+from advisor.diagnosis.rule import found, microseconds, percent, rule
+from advisor.pipelines.bound import throughput_per_us
+from advisor.result.schema import Finding
+
+
+@rule("Atomics in the hot loop")
+def atomics_in_loop(context: CompiledContext) -> Finding | None:
+    """Atomics in the hot loop."""
+    atomics = [a for a in context.demand.accesses if a.kind == "atomic" and a.in_loop]
+    if not atomics:
+        return None
+    most = max(atomics, key=lambda a: a.executions * a.lanes)
+    return found(
+        context,
+        "warning",
+        f"{len(atomics)} atomic operation{'s' if len(atomics) > 1 else ''} in a loop",
+        evidence=f"{most.executions:,.0f} executions of {most.lanes} lanes on {most.argument or 'memory'}",
+        remedy="accumulate in registers and update once after the loop, or reduce partial results in a second kernel",
+        line=most.line,
+        file=most.file,
+    )
+
+
+CONTENDED = 64.0
+"""Atomics per address, from which on they wait for each other: more than split-K and stream-K make of one tile."""
+
+LEAST_SHARE_OF_L2 = 0.1
+"""Of what goes through the L2; what is less is not reported."""
+
+
+@rule("Many atomics meet at the same addresses")
+def contended_atomics(context: CompiledContext) -> Finding | None:
+    """Programs that add to the same few addresses. The finding is for the tensor to which most is added."""
+    demand, analysis = context.demand, context.analysis
+    atomics = [each for each in demand.accesses if each.kind == "atomic"]
+    if analysis is None or not atomics:
+        return None
+    most = max(atomics, key=lambda each: each.requested_bytes)
+    added = sum(each.requested_bytes for each in atomics if each.name == most.name)
+    distinct = max(demand.likely_written_footprints.get(most.name, added), element_bytes(most.element))
+    share = sum(each.requested_bytes for each in atomics) / max(float(analysis.asked.l2_bytes[0]), 1.0)
+    if added < CONTENDED * distinct or share < LEAST_SHARE_OF_L2:
+        return None
+    return found(
+        context,
+        "warning",
+        f"{added / distinct:,.0f} atomics meet at each of {distinct / element_bytes(most.element):,.0f} addresses of {most.name}",
+        evidence=f"atomics are {percent(share)} of what goes through the L2; that they wait for each other is not in the prediction",
+        remedy="add up more in a program before it adds (rows or blocks in a loop, a smaller grid), or store partial sums and add "
+        "them in a second launch",
+        line=most.line,
+        file=most.file,
+    )
+
+
+@rule("Integer division in the loop")
+def integer_division_in_loop(context: CompiledContext) -> Finding | None:
+    """Integer division in the loop."""
+    divisions = [op for op, depth in context.operations if depth > 0 and op.name in INTEGER and context.divisors[id(op)].constant is None]
+    if not divisions:
+        return None
+    worst = max(divisions, key=lambda op: op.result.elements if op.result else 1)
+    elements = worst.result.elements if worst.result else 1
+    alu = xu = 0.0
+    for op in divisions:
+        often = executions_at(context.demand, op.location.line if op.location else None, 0.0)
+        once = cost(op, context.divisors)
+        alu, xu = alu + once.alu * often, xu + once.xu * often
+    warp = context.compiled.target.warp_size
+    saving = context.without(alu=alu, xu=xu, issue=(alu + xu) / warp) if alu else None
+    if saving is None and context.predicts_savings:
+        return None  # one division for each tile of a persistent kernel, say
+    return found(
+        context,
+        "advice" if elements == 1 else "warning",
+        f"{len(divisions)} integer division{'s' if len(divisions) > 1 else ''} in a loop",
+        evidence=f"{worst.name.split('.')[1]} of {elements:,} element{'s' if elements > 1 else ''}, divisor not a constant",
+        remedy="make the divisor a tl.constexpr, carry the quotient along, or divide before the loop",
+        saving_us=saving,
+        line=worst.location.line if worst.location else None,
+        file=worst.location.file if worst.location else None,
+    )
+
+
+LEAST_SHARE_OF_INDICES = 0.05
+"""Of the predicted latency: what costs less is not reported."""
+
+LINES = 3
+"""Lines that are named, those that cost most."""
+
+REMEDIES = {
+    "divisions": "divide by powers of two that are tl.constexpr, carry rows and columns along in place of dividing, and index with one "
+    "flat offset what lies one behind the other",
+    "masks": "give the programs that lie inside a path without masks (a branch on the program, or a second launch for the border), or "
+    "pad the tensor",
+    "addresses": "work the offsets out once and add to them, with strides that are tl.constexpr, and in 32 bits",
+}
+
+
+@rule("Integer arithmetic of indices and masks takes the time")
+def index_arithmetic(context: CompiledContext) -> Finding | None:
+    """Integer arithmetic of indices and masks takes the time."""
+    analysis = context.analysis
+    if analysis is None or analysis.predicted is None:
+        return None
+    lines: dict[tuple[str | None, int | None], Cost] = defaultdict(Cost)
+    kinds: dict[str, float] = defaultdict(float)
+    total = Cost()
+    for op in context.index_operations:
+        spent = cost(op, context.divisors).times(executions_at(context.demand, op.line, 0.0))
+        lines[op.location.file if op.location else None, op.line].add(spent)
+        kinds[_kind(op)] += spent.alu
+        total.add(spent)
+    warp = context.compiled.target.warp_size
+    saving = context.without(alu=total.alu, xu=total.xu, issue=(total.alu + total.xu) / warp) if total.alu else None
+    if saving is None or saving < LEAST_SHARE_OF_INDICES * analysis.predicted.us:
+        return None
+    rate = throughput_per_us(analysis.gpu, analysis.asked.tensor_dtype)["alu"]
+    heaviest = sorted((key for key in lines if key[1] is not None), key=lambda key: -lines[key].alu)[:LINES]
+    named = ", ".join(f"line {line}: {microseconds(lines[file, line].alu / rate)}" for file, line in heaviest)
+    main = max(kinds, key=lambda kind: kinds[kind])
+    shares = ", ".join(f"{100 * kinds[kind] / total.alu:.0f} % {kind}" for kind in sorted(kinds, key=lambda kind: -kinds[kind]))
+    file, line = heaviest[0] if heaviest else (None, None)
+    return found(
+        context,
+        "warning",
+        f"Index and mask arithmetic keeps the integer units busy for {microseconds(total.alu / rate)}",
+        evidence=f"{named}; {shares}, beside one addition for each address",
+        remedy=REMEDIES[main],
+        line=line,
+        file=file,
+        saving_us=saving,
+    )
+
+
+def _kind(op: Operation) -> str:
+    if op.name in INTEGER:
+        return "divisions"
+    return "masks" if op.name == "arith.cmpi" or (op.result is not None and op.result.element == "i1") else "addresses"
+
+
+NARROWER = 0.5
+"""Share of the instructions of 64-bit arithmetic that 32-bit offsets spare: a carry and its sum become one addition."""
+
+
+@rule("64-bit index arithmetic in the loop")
+def wide_index_in_loop(context: CompiledContext) -> Finding | None:
+    """64-bit index arithmetic in the loop."""
+    loop = context.loop
+    if loop is None or loop.instructions < 16:
+        return None
+    share = loop.wide_integer / loop.instructions
+    if share < 0.15 or loop.wide_integer < 8:
+        return None
+    threads = context.compiled.num_warps * context.compiled.target.warp_size
+    trips = executions_at(context.demand, loop.first_line, 0.0)
+    spared = NARROWER * loop.wide_integer * threads * trips
+    return found(
+        context,
+        "advice",
+        f"{100 * share:.0f} % of the loop's instructions are 64-bit index arithmetic",
+        evidence=f"{loop.wide_integer} of {loop.instructions} instructions a trip",
+        remedy="advance pointers by a constant, keep offsets 32-bit where the tensor allows, or use tensor descriptors",
+        line=loop.first_line,
+        saving_us=context.without(alu=spared, issue=spared / context.compiled.target.warp_size),
+    )
+
+
+LEAST_MASKED = 0.25
+"""Of the lanes of loads: what rounding a length up to a power of two leaves on average."""
+
+LEAST_SHARE_OF_MASKED = 0.05
+"""Of the predicted latency: what costs less is not reported."""
+
+
+@rule("Many lanes are masked off")
+def masked_lanes(context: CompiledContext) -> Finding | None:
+    """Lanes that do what nobody needs, for their loads and stores are masked off.
+
+    The saving is what the arithmetic of those lanes costs; None where that is little, or products share it.
+    """
+    analysis = context.analysis
+    loads = [each for each in context.demand.accesses if each.kind == "load" and each.lanes > 1 and each.issued_bytes]
+    whole = [each.executions * each.lanes * element_bytes(each.element) for each in loads]
+    if analysis is None or analysis.predicted is None or not loads or context.demand.total_tensor_flop:
+        return None
+    masked = 1 - sum(each.issued_bytes for each in loads) / sum(whole)
+    totals = {name: masked * float(analysis.asked.totals()[name][0]) for name in ("alu", "xu", "fma", "issue")}
+    saving = context.without(**totals) if masked >= LEAST_MASKED else None
+    if saving is None or saving < LEAST_SHARE_OF_MASKED * analysis.predicted.us:
+        return None
+    most = max(loads, key=lambda each: each.executions * each.lanes)
+    return found(
+        context,
+        "warning",
+        f"{percent(masked)} of the lanes that load are masked off",
+        evidence=f"they are computed for all the same; most are those of {most.name}",
+        remedy="take a block no larger than the length it covers needs: its next power of two, or a smaller block in a loop",
+        line=most.line,
+        file=most.file,
+        saving_us=saving,
+    )
+
+
+@rule("A mask in the loop never binds")
+def mask_never_binds(context: CompiledContext) -> Finding | None:
+    """A mask in the loop never binds."""
+    if context.inspection.launch.grid is None or not context.demand.exact:
+        return None
+    unknown = context.demand.unknown
+    idle = [
+        a
+        for a in context.demand.accesses
+        if a.masked
+        and a.in_loop
+        and a.kind == "load"
+        and a.executions > 1
+        and a.active_fraction == 1.0
+        and a.lanes > 1
+        and "descriptor" not in a.operation.name
+    ]
+    if not idle or any("mask" in text for text in unknown.values()):
+        return None
+    names = ", ".join(sorted({a.argument or "memory" for a in idle}))
+    return found(
+        context,
+        "info",
+        f"Masks on {names} never bind for these sizes",
+        evidence=f"{len(idle)} masked load{'s' if len(idle) > 1 else ''} in a loop, all lanes active "
+        + (f"in all {context.demand.programs:,} programs" if context.demand.programs != 1 else "in the one program"),
+        remedy="add a constexpr such as EVEN_K (with @triton.heuristics) and load without a mask where it holds",
+        line=idle[0].line,
+        file=idle[0].file,
+    )

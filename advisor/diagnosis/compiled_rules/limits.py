@@ -1,0 +1,149 @@
+"""What one CTA may have, and how many there are: launches that fail, registers that spill, programs too few or too small."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from advisor.compiled.launches.launch import JUDGED
+from advisor.diagnosis.compiled_rules.context import CompiledContext
+from advisor.diagnosis.context import THRESHOLD
+from advisor.diagnosis.pricing import first
+from advisor.diagnosis.rule import found, kibibytes, microseconds, percent, rule
+from advisor.diagnosis.rules import limits
+from advisor.pipelines.demand import Demand
+from advisor.pipelines.occupancy import MAX_THREADS_PER_CTA
+from advisor.pipelines.schedule import start_us
+from advisor.result.schema import Finding, Severity
+
+
+@rule(limits.cannot_launch.title)
+def cannot_launch(context: CompiledContext) -> Finding | None:
+    """Threads, shared memory or registers of one CTA beyond the limit, as the compiler made them. Fires where not one CTA fits on an SM."""
+    analysis = context.analysis
+    if analysis is None or analysis.predicted is not None:
+        return None
+    gpu, held = analysis.gpu, analysis.asked.resources
+    warps, memory = int(held.num_warps[0]), float(held.shared_memory_bytes[0])
+    threads = warps * gpu.warp_size
+    stages = context.compiled.num_stages
+    if threads > MAX_THREADS_PER_CTA:
+        title = f"{threads:,} threads in a CTA, {MAX_THREADS_PER_CTA:,} are allowed"
+        evidence = f"num_warps={warps} × {gpu.warp_size} threads"
+        remedy = f"num_warps={MAX_THREADS_PER_CTA // gpu.warp_size} is the most on {gpu.name}"
+    elif memory > gpu.smem_bytes_per_cta:
+        title = f"One CTA needs {kibibytes(memory)} of shared memory, {gpu.name} allows {kibibytes(gpu.smem_bytes_per_cta)}"
+        evidence = f"{memory:,.0f} bytes for num_stages={stages} against {gpu.smem_bytes_per_cta:,}"
+        remedy = "lower num_stages, then halve the blocks, until it fits" if stages > 1 else "halve the blocks until it fits"
+    else:
+        title = f"Not one CTA fits on an SM: {analysis.occupancy.limiter}"
+        evidence = f"{analysis.occupancy.registers_per_thread} registers × {threads:,} threads, {memory:,.0f} bytes of shared memory"
+        remedy = "halve the blocks or num_warps until it fits"
+    # What nobody said to run is no launch that fails.
+    severity: Severity = "warning" if context.inspection.guess.invented else "error"
+    return found(context, severity, title, evidence=evidence, remedy=remedy)
+
+
+COMFORTABLE = 128
+"""Registers of a thread that leave room for a second CTA beside the first, and for indices."""
+
+
+@rule("A block has more elements than the registers of its threads hold")
+def block_exceeds_registers(context: CompiledContext) -> Finding | None:
+    """A block has more elements than the registers of its threads hold."""
+    compiled = context.compiled
+    elements = int(compiled.metadata.get(JUDGED) or 0)
+    if not elements:
+        return None
+    threads = compiled.num_warps * compiled.target.warp_size
+    live = (compiled.resources.registers or 0) + (compiled.resources.spill_bytes or 0) / 4
+    fits = 1 << int(elements * COMFORTABLE / live).bit_length() - 1
+    names = [name for name, value in compiled.constexprs.items() if value == elements]
+    function = context.inspection.launch.source.kernel(compiled.name)
+    return found(
+        context,
+        "warning",
+        f"{names[0] if names else 'A block'} of {elements:,} elements: {elements // threads:,} for each of {threads:,} threads",
+        evidence=f"about {live:,.0f} registers are needed, and a thread has {compiled.resources.registers}; judged without compiling, "
+        "which takes Triton minutes",
+        remedy=f"blocks of {fits:,} elements: more programs, or a loop over the blocks in each program (`for start in range(0, size, "
+        f"{names[0] if names else 'BLOCK'})`)",
+        line=function.line,
+        saving_us=context.without_spills(),
+    )
+
+
+@rule("Registers spill to local memory")
+def register_spills(context: CompiledContext) -> Finding | None:
+    """Registers spill to local memory."""
+    resources = context.compiled.resources
+    spilled = resources.spill_bytes or 0
+    if spilled <= 0 or JUDGED in context.compiled.metadata:  # which a rule of its own says
+        return None
+    loop = context.loop
+    inside = loop.mix.get("spill", 0) if loop is not None else 0
+    if not inside and any(op.name == "tt.print" for op, _ in context.operations):
+        return None  # tl.device_print hands its values over on the stack: no register spills for that
+    return found(
+        context,
+        "warning" if inside or spilled >= 64 else "advice",
+        f"{spilled} bytes per thread spill to local memory",
+        evidence=f"{resources.registers} registers per thread, {resources.num_warps} warps; {inside} local-memory instructions "
+        f"in the main loop, {context.facts.mix.get('spill', 0)} in all",
+        remedy="use more warps, a smaller tile, or fewer stages",
+        saving_us=context.without_spills(),
+    )
+
+
+@rule("Some SMs get no CTA")
+def too_few_ctas(context: CompiledContext) -> Finding | None:
+    """SMs that get no program. Fires where the same work, spread over all SMs, saves time."""
+    analysis = context.analysis
+    if analysis is None or analysis.predicted is None:
+        return None
+    ctas, sms = first(analysis.asked.ctas), analysis.gpu.num_sms
+    trips = first(analysis.asked.k_iterations) / max(len(context.demand.loops), 1)
+    saving = context.saving(lambda asked: _spread(asked, sms / ctas, max(trips, 1.0))) if ctas < sms else None
+    if saving is None or saving < THRESHOLD * analysis.predicted.us:
+        return None
+    return found(
+        context,
+        "warning",
+        f"{ctas:,.0f} CTA{'s' if ctas > 1 else ''} for {sms} SMs: {percent(1 - ctas / sms)} of the GPU idles",
+        evidence=f"{sms - ctas:,.0f} SMs get none",
+        remedy="give each program less: smaller blocks, or a grid that divides the loop too, its parts added up by a second launch",
+        saving_us=saving,
+    )
+
+
+def _spread(asked: Demand, times: float, trips: float) -> Demand:
+    """The same work in so many times as many CTAs, each with as much less to do: in turn, what loops of `trips` can give."""
+    phases, shorter = asked.phases, min(trips, times)
+    return replace(
+        asked,
+        per_cta={name: amount / times for name, amount in asked.per_cta.items()},
+        ctas=asked.ctas * times,
+        launched_ctas=asked.launched_ctas * times,
+        cta_load_bytes=asked.cta_load_bytes / times,
+        cta_store_bytes=asked.cta_store_bytes / times,
+        k_iterations=asked.k_iterations / shorter,
+        largest_cta_ratio=None,
+        phases=None if phases is None else replace(phases, serial_us=phases.serial_us / shorter),
+    )
+
+
+@rule("Starting the programs takes longer than their work")
+def small_programs(context: CompiledContext) -> Finding | None:
+    """The GPU starts programs one after another."""
+    analysis = context.analysis
+    saving = context.saving(lambda asked: replace(asked, launched_ctas=asked.launched_ctas * 0))
+    if analysis is None or analysis.predicted is None or saving is None or saving < THRESHOLD * analysis.predicted.us:
+        return None
+    starting = first(start_us(analysis.asked, analysis.gpu))
+    return found(
+        context,
+        "warning",
+        f"{context.demand.programs:,} programs take {microseconds(starting)} to start",
+        evidence=f"whatever they do; were that free, the launch would take {microseconds(analysis.predicted.us - saving)}",
+        remedy="give each program more: a larger block, or a loop over several blocks with a smaller grid",
+        saving_us=saving,
+    )

@@ -1,1 +1,0 @@
-"""The rules on fused-MoE launches, one per file."""

@@ -1,0 +1,130 @@
+"""Configurations that do not fit, and figures that contradict each other: a measurement, the prediction, the bound."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from advisor.diagnosis.context import LaunchContext
+from advisor.diagnosis.neighbours import OTHER_REGISTERS, accumulators
+from advisor.diagnosis.pricing import first
+from advisor.diagnosis.rule import found, kibibytes, microseconds, promised, remedy_of, rule
+from advisor.pipelines import configuration_batch, least_launch_us
+from advisor.pipelines.occupancy import MAX_THREADS_PER_CTA
+from advisor.result.schema import Finding, Severity
+from advisor.tables.launchability import least_block_k
+
+
+@rule("The configuration cannot launch on this GPU", "configuration")
+def cannot_launch(context: LaunchContext) -> Finding | None:
+    """Shared memory, registers or threads of one CTA beyond the limit, a kernel that does not compile, or options that are refused."""
+    gpu, resources, warps = context.gpu, context.asked.resources, context.parameter("num_warps", 4)
+    threads = warps * gpu.warp_size
+    severity: Severity = "error"
+    memory = first(resources.shared_memory_bytes)
+    if threads > MAX_THREADS_PER_CTA:
+        title = f"{threads:,} threads in a CTA, {MAX_THREADS_PER_CTA:,} are allowed"
+        evidence = f"num_warps={warps} × {gpu.warp_size} threads"
+    elif warps & (warps - 1):
+        title = f"num_warps={warps} is not a power of two"
+        evidence = "asserted by every back end of Triton when it compiles"
+    elif resources.compiles is not None and not first(resources.compiles):
+        title = f"BLOCK_SIZE_K={context.parameter('BLOCK_SIZE_K', 64)} is too small to compile"
+        evidence = f"tl.dot takes {least_block_k(context.problem.dtype, gpu.vendor)} or more of {context.problem.dtype} operands"
+    elif memory > gpu.smem_bytes_per_cta:
+        title = f"One CTA needs {kibibytes(memory)} of shared memory, {gpu.name} allows {kibibytes(gpu.smem_bytes_per_cta)}"
+        stages = context.parameter("num_stages", 3)
+        evidence = f"{memory:,.0f} bytes for num_stages={stages} against {gpu.smem_bytes_per_cta:,}"
+    elif first(context.plan.resident) < 1:
+        title = f"Not one CTA fits on an SM: {context.plan.limiter_name}"
+        evidence = (
+            f"about {first(resources.registers):.0f} registers × {threads:,} threads (estimated, not compiled) against "
+            f"{gpu.registers_per_sm:,} registers per SM"
+        )
+        if context.plan.limiter_name == "registers":
+            severity = "warning"  # an estimate: the compiler may cap the registers, and spill, instead of failing
+    elif context.refused:
+        remedy = "remove it" if context.recommended is None else f"{remedy_of(context.recommended, context)}, and is launched; or remove it"
+        title = f"The launch refuses {context.refused.partition(':')[0]}"
+        return found(context, severity, title, evidence=context.refused, remedy=remedy)
+    else:
+        return None
+    around = context.neighbours()
+    held = around.values["num_warps"].astype(np.int64)
+    better = around.best((held * gpu.warp_size <= MAX_THREADS_PER_CTA) & (held & (held - 1) == 0))
+    if context.recommended is not None:
+        remedy = f"{remedy_of(context.recommended, context)}, and fits"
+    elif better is not None:
+        remedy = f"{better.text()} fits, and is the fastest such neighbour by prediction"
+    else:
+        remedy = "halve the blocks or num_stages until it fits, or tune on this GPU"
+    return found(context, severity, title, evidence=evidence, remedy=remedy)
+
+
+@rule("The tile needs more registers than a thread can have", "configuration", "runs", "dot")
+def register_spills_likely(context: LaunchContext) -> Finding | None:
+    """More registers per thread than there are. Fires where the accumulators alone leave too few registers."""
+    gpu, warps = context.gpu, context.parameter("num_warps", 4)
+    if context.configuration is None or gpu.vendor == "amd":  # accumulators may lie in 256 registers of their own
+        return None
+    cap = gpu.max_registers_per_thread
+    if context.configuration.maxnreg is not None:
+        cap = min(cap, context.configuration.maxnreg)
+    held = first(accumulators(context.problem, configuration_batch([context.configuration]), gpu))
+    if held + OTHER_REGISTERS <= cap:
+        return None
+    around = context.neighbours()
+    better = around.best(around.held + OTHER_REGISTERS <= cap, may_lose=True)
+    return found(
+        context,
+        "warning",
+        f"The results of a tile take {held:.0f} of {cap} registers per thread",
+        evidence=f"spread over {warps} warps; {OTHER_REGISTERS} more go to addresses and masks (estimated, not compiled)",
+        remedy=f"{better.text()} fits: {promised(better)}, without the spills" if better else "raise num_warps or halve a block",
+    )
+
+
+@rule("A measured latency is below the bound", "measured")
+def below_bound(context: LaunchContext) -> Finding | None:
+    """A fault of the model or of the measurement. Fires where the measurement beats a bound."""
+    measured = context.measured_us
+    if measured is None:
+        return None
+    origin = context.measured_origin
+    made = "measurement" if origin == "measured" else "simulation"
+    launch = least_launch_us(context.gpu)
+    limits = [("the bound", context.bound_us, context.bound.binding_pipeline(0), "routing and cache")]
+    if context.config_bound is not None:
+        config = context.config_bound
+        also = "routing, cache and configuration"
+        limits.append(("the bound of its configuration", first(config.us), config.binding_pipeline(0), also))
+    for name, limit, pipeline, also in limits:
+        if measured < limit:
+            return found(
+                context,
+                "error",
+                f"{origin.capitalize()} {microseconds(measured)} is below {name}, {microseconds(limit)}",
+                evidence=f"{pipeline} alone takes {microseconds(limit - launch)} after a launch of "
+                f"{microseconds(launch)} at least, cache {context.problem.cache}",
+                remedy=f"a fault of the model or of the {made}: check GPU, sizes, type, {also} of the row",
+            )
+    return None
+
+
+FAR_SLOWER = 1.5
+"""Ratio from which the model cannot be merely imprecise; its 90th-percentile error on the sweeps of `data/README.md` is below."""
+
+
+@rule("The measured latency is far above the predicted one", "configuration", "runs", "measured")
+def slower_than_predicted(context: LaunchContext) -> Finding | None:
+    """Something the model does not know costs time. Fires where the measurement is half as slow again as predicted."""
+    measured, predicted = context.measured_us, context.current_us
+    if measured is None or measured <= FAR_SLOWER * predicted:
+        return None
+    return found(
+        context,
+        "advice",
+        f"{context.measured_origin.capitalize()} {microseconds(measured)}, {measured / predicted:.1f} times the predicted "
+        f"{microseconds(predicted)}",
+        evidence=f"{microseconds(measured - predicted)} are unexplained",
+        remedy="look for spills with `advisor inspect`, measure again with clocks recorded, check alignment",
+    )

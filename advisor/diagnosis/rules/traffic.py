@@ -1,0 +1,118 @@
+"""Bytes that go through DRAM, the L2 or shared memory more often than they have to."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from advisor import pipelines
+from advisor.diagnosis.context import LaunchContext
+from advisor.diagnosis.pricing import first
+from advisor.diagnosis.rule import amount, cured, microseconds, rule
+from advisor.result.schema import Finding
+
+L2_AGAIN, DRAM_AGAIN = 1.5, 1.25
+"""Re-reading below these multiples of the distinct bytes is within what the re-read model can tell. Source: 800 launches of
+`fused_moe_near_optimal` (see `data/README.md`), where nothing is to be won: without the limits the rule fired on 24 % of them."""
+
+
+@rule("Small tiles read the operands many times", "configuration", "runs", "dot")
+def operand_traffic(context: LaunchContext) -> Finding | None:
+    """More bytes through the L2 or from DRAM than the problem has. Fires where larger tiles save time."""
+    asked = context.asked
+    l2, dram, distinct = first(asked.l2_bytes), first(asked.dram_bytes), first(asked.compulsory_bytes)
+    if l2 < L2_AGAIN * distinct and dram < DRAM_AGAIN * distinct:
+        return None
+    costs = context.costs(relax=("traffic",))
+    if not context.matters(costs):
+        return None
+    around = context.neighbours()
+    fewer = (around.column(around.demand.l2_bytes) < 0.99 * l2) | (around.column(around.demand.dram_bytes) < 0.99 * dram)
+    better = around.best(fewer & ~around.only("GROUP_SIZE_M") & (around.cost("traffic") < costs))
+    return cured(
+        context,
+        better,
+        f"Every byte passes through the L2 {l2 / max(distinct, 1):.1f} times",
+        evidence=f"{amount(l2)} through the L2 and {amount(dram)} of DRAM traffic for {amount(distinct)} of distinct data "
+        f"(L2: {amount(context.gpu.l2_bytes)}); re-reading costs {microseconds(costs)} in all",
+        costs_us=costs,
+    )
+
+
+@rule("The order of the tiles (GROUP_SIZE_M) loses re-use in the L2", "configuration", "runs", "tiles")
+def group_size_l2(context: LaunchContext) -> Finding | None:
+    """The order of the tiles costs DRAM traffic. Fires where another GROUP_SIZE_M alone saves time."""
+    if context.configuration is None or "GROUP_SIZE_M" not in context.configuration.parameters:
+        return None
+    around = context.neighbours()
+    better = around.best(around.only("GROUP_SIZE_M"))
+    asked = context.asked
+    return cured(
+        context,
+        better,
+        f"GROUP_SIZE_M={context.parameter('GROUP_SIZE_M')} fetches operands from DRAM again",
+        evidence=f"{amount(first(asked.dram_bytes))} from and to DRAM for {amount(first(asked.compulsory_bytes))} "
+        f"of distinct data, with an L2 of {amount(context.gpu.l2_bytes)}",
+    )
+
+
+@rule("Shared-memory bandwidth limits the launch", "configuration", "runs", "dot")
+def smem_bound(context: LaunchContext) -> Finding | None:
+    """Operands go through shared memory more often than the matrix pipeline needs. Fires where less shared-memory traffic saves time."""
+    asked = context.asked
+    smem = first(asked.per_cta["smem"])
+    if smem <= 0:
+        return None
+    none = {**asked.per_cta, "smem": np.zeros_like(asked.per_cta["smem"])}
+    costs = context.costs(demand={"per_cta": none})
+    if not context.matters(costs):
+        return None
+    total = first(asked.ctas) * smem
+    around = context.neighbours()
+    totals = around.column(around.demand.per_cta["smem"]) * around.column(around.demand.ctas)
+    better = around.best(totals < 0.99 * total)
+    return cured(
+        context,
+        better,
+        f"{amount(total)} go through shared memory",
+        evidence=f"{total / max(first(asked.l2_bytes), 1):.1f} times what is loaded; with free shared memory the launch "
+        f"would take {microseconds(costs)} less",
+        costs_us=costs,
+    )
+
+
+@rule("SPLIT_K stores its partial results too often", "configuration", "runs", "tiles")
+def split_k_traffic(context: LaunchContext) -> Finding | None:
+    """Partial results, stored once per split. Fires where fewer splits save time."""
+    splits = context.parameter("SPLIT_K", 1)
+    if splits <= 1:
+        return None
+    values = sorted({1, splits // 2, splits // 4} - {0})
+    better = min((context.changed(SPLIT_K=value) for value in values), key=lambda change: change.us)
+    stores = first(context.asked.cta_store_bytes * context.asked.ctas)
+    output = first(pipelines.work(pipelines.problem_batch([context.problem]), context.gpu).result_bytes)
+    return cured(
+        context,
+        better,
+        f"SPLIT_K={splits} stores every result {splits} times",
+        evidence=f"{amount(stores)} of partial results in fp32 for {amount(output)} of output",
+    )
+
+
+@rule("Rows wider than BLOCK_SIZE are read twice", "configuration", "runs")
+def rows_read_twice(context: LaunchContext) -> Finding | None:
+    """Rows wider than the block take two passes. Fires where one pass saves time."""
+    if context.problem.family != "normalization":
+        return None
+    length, block = context.problem.sizes["H"], context.parameter("BLOCK_SIZE", 0)
+    if not 0 < block < length:
+        return None
+    full = 1 << (length - 1).bit_length()
+    warps = context.parameter("num_warps", 4)
+    choices = sorted({warps, min(2 * warps, 32), min(4 * warps, 32)})
+    better = min((context.changed(BLOCK_SIZE=full, num_warps=choice) for choice in choices), key=lambda change: change.us)
+    return cured(
+        context,
+        better,
+        f"Rows of {length:,} in blocks of {block:,} are read twice",
+        evidence=f"{first(context.asked.k_iterations):.0f} passes over each row, reading included",
+    )

@@ -1,0 +1,80 @@
+"""Errors of layers whose models or GPU were left out, beside what else would have been said of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from advisor.pipelines import Array
+from advisor.steps.layer_bound import layer_bound
+from advisor.steps.layer_model import own_kind
+from advisor.training import peers
+from advisor.training.layers.layer_tables import Measured
+from advisor.training.library_kernels.judging import summed
+
+GAIN = 1.2
+
+
+def held_out(parts: Sequence[Measured], seen: Sequence[Array], strange: Sequence[Array], physics: Sequence[Array]) -> dict[str, Any]:
+    """By kind and GPU, mean absolute errors in percent of layers; besides, words on two stacks' defaults.
+
+    Args:
+        parts: The layers, on one rank each.
+        seen: log(predicted / measured) where their models were left out, by part.
+        strange: Where their GPU was.
+        physics: Of `layer_time` alone.
+    """
+    bound = [np.log(layer_bound(part.launch, np.zeros(len(part), dtype=bool)).us / part.latency_us) for part in parts]
+    near = [_by_nearest_models(part, error) for part, error in zip(parts, bound, strict=True)]
+    columns = {"left out": seen, "nearest shapes": near, "physics alone": physics, "bound": bound, "GPU left out": strange}
+    gpu = np.concatenate([np.full(len(part), part.launch.gpu.name) for part in parts])
+    kinds = np.concatenate([part.launch.layers.kind for part in parts])
+    errors = {name: np.concatenate(found) for name, found in columns.items()}
+    out: dict[str, Any] = {}
+    for kind in np.unique(kinds).tolist():
+        out[own_kind(kind)] = peers.side_by_side(gpu[kinds == kind], {name: each[kinds == kind] for name, each in errors.items()})
+    return out | {name: found["words"] for name, found in of_two_defaults(parts, seen).items()}
+
+
+def _by_nearest_models(part: Measured, bound: Array) -> Array:
+    """log(predicted / measured) of layers by the nearest of other models that the same stack ran in the same version, [n]; NaN where there
+    are none; `bound`: log of the bound to the latency."""
+    layers = part.launch.layers
+    sizes = np.log1p(np.stack([layers.tokens, layers.hidden, layers.inner, layers.topk, layers.experts], axis=1))
+    keys = np.stack([layers.sglang, layers.version, layers.kind, np.round(100 * layers.routing)], axis=1)
+    _, series = np.unique(keys, axis=0, return_inverse=True)
+    error = np.full(len(part), np.nan)
+    for each in np.unique(series):
+        mine = np.flatnonzero(series.ravel() == each)
+        for model in np.unique(part.model[mine]):
+            known, asked = mine[part.model[mine] != model], mine[part.model[mine] == model]
+            if known.size >= peers.NEAREST:
+                error[asked] = peers.nearest(sizes[known], -bound[known], sizes[asked]) + bound[asked]
+    return error
+
+
+def of_two_defaults(parts: Sequence[Measured], errors: Sequence[Array]) -> dict[str, Any]:
+    """How well it is foreseen which of two stacks is faster at the same layer of more tokens than experts, and by how much: what a finding
+    about a configuration is worth, for their defaults are most of the difference. Errors are of the ratio of their latencies."""
+    measured, foreseen = [], []
+    for part, error in zip(parts, errors, strict=True):
+        layers = part.launch.layers
+        sizes = (layers.tokens, layers.experts, layers.topk, layers.hidden, layers.inner, layers.kind, np.round(100 * layers.routing))
+        rows = np.flatnonzero((layers.ranks == 1) & (layers.tokens > layers.experts))
+        keys = list(zip(*(column[rows].tolist() for column in sizes), strict=True))
+        sides: list[dict[Any, int]] = [{}, {}]
+        for key, row in zip(keys, rows.tolist(), strict=True):
+            sides[int(layers.sglang[row])][key] = row
+        pairs = np.array([(sides[0][key], sides[1][key]) for key in sides[0].keys() & sides[1].keys()], dtype=np.int64).reshape(-1, 2)
+        latency = np.log(part.latency_us)
+        measured.append(latency[pairs[:, 1]] - latency[pairs[:, 0]])
+        foreseen.append(measured[-1] + error[pairs[:, 1]] - error[pairs[:, 0]])
+    true, told = np.concatenate(measured), np.concatenate(foreseen)
+    large = np.abs(true) > np.log(GAIN)
+    if large.sum() < 2:
+        return {}
+    correlation, seen = np.corrcoef(true, told)[0, 1], (true * told > 0)[large].mean()
+    words = f"correlation {correlation:.3f}; of {large.sum()} gains above 20 % foreseen which is faster: {100 * seen:.1f} %"
+    return {"SGLang's default against vLLM's": summed(told - true, None, np.zeros(true.size, dtype=bool)) | {"words": words}}
