@@ -164,8 +164,7 @@ def _predict(rows: Rows, predictor: Predictor, gpu: str | None) -> _Predicted:
     import numpy as np
 
     from advisor import pipelines
-    from advisor.learned.base import ANALYTICAL
-    from advisor.learned.tunable_ceiling import tunable_ceiling
+    from advisor.learned.base import ANALYTICAL, tunable_ceiling
     from advisor.pipelines.from_rows import batches
     from advisor.result.schema import PIPELINES
 
