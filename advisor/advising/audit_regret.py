@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from advisor.advising.targets import PlannedLaunch, Request, Target
 from advisor.advising.targets.table_targets import fused_moe_table, gemm_table
 from advisor.gpus.hardware import GpuSpec
-from advisor.learned.base import ANALYTICAL, EXTRAPOLATED, Predictor
-from advisor.learned.tunable_ceiling import tunable_ceiling
+from advisor.learned.base import ANALYTICAL, EXTRAPOLATED, Predictor, tunable_ceiling
 from advisor.pipelines import bound, configuration_batch, problem_batch, work
 from advisor.system.errors import AdvisorError
 from advisor.tables.audit import PredictedFor

@@ -16,11 +16,13 @@ from advisor.compiled.launch_report import (
     launch_report,
 )
 from advisor.compiled.launches.triton_cache import UNRECORDED, staleness
+from advisor.compiled.phases import shipped
 from advisor.compiled.source_lines import source_texts
 from advisor.diagnosis.compiled_rules import COMPILED_RULES, check_compiled
 from advisor.diagnosis.diagnose import NOTES
 from advisor.gpus.hardware import GpuSpec, match_device_name
 from advisor.learned.analytical import SPREAD
+from advisor.learned.caveats import unmeasured_vendor
 from advisor.python_source.source import SourceFile
 from advisor.result.schema import (
     UNCERTAIN,
@@ -69,6 +71,8 @@ class Looked:
         report = self.reports[target.id] = compiled_report(target, found, gpu)
         self.sources |= dict.fromkeys(source_texts(found.inspection, report.source_lines))
         self.unknowns[target.id] = _assumptions(target, found)
+        if found.asked.phases is None or not shipped().measured(gpu):
+            self.unknowns[target.id] += unmeasured_vendor([gpu])
         trips = " (one trip of each loop that it decides)" if guessed_trips(found.inspection.demand) else ""
         self.guessed[target.id] = f"{in_words(found.guessed)}{trips}" if found.guessed else ""
         self.deciding[target.id] = found.guessed

@@ -33,7 +33,7 @@ from advisor.compiled.launches.records import heaviest, record_target
 from advisor.diagnosis import WORTH_CHANGING, actions
 from advisor.diagnosis.actions import MOST
 from advisor.gpus.hardware import GpuSpec, offline
-from advisor.learned.caveats import exact_products, held_by_power, unmeasured_vendor
+from advisor.learned.caveats import exact_products, held_by_power
 from advisor.result.schema import (
     Configuration,
     Finding,
@@ -119,7 +119,7 @@ def advise_compiled(
         most = max(often, key=lambda name: often[name])
         unknowns.append(f"Sums count each launch once, however often it was recorded: {most} ran {often[most]:,} times.")
     unknowns += warm_cache([report for report in launches if report.id not in unsized])
-    unknowns += unmeasured_vendor([gpu]) + exact_products([report.problem for report in launches], gpu) + held_by_power(launches, gpu)
+    unknowns += exact_products([report.problem for report in launches], gpu) + held_by_power(launches, gpu)
     shown = {report.kernel for report in launches}
     guessed = {report.id: looked.guessed[report.id] for report in launches if looked.guessed[report.id]}
     missing = (*looked.missing_first(unsized, launches, text, command), *looked.contents_first(unsized, launches, text))

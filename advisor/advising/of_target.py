@@ -19,9 +19,8 @@ from advisor.advising.verdict import verdict
 from advisor.diagnosis import UNDIAGNOSED, WORTH_CHANGING, Change, Pricing, Sharing, actions, context, diagnose, now_us, table_findings
 from advisor.diagnosis.rule import microseconds
 from advisor.gpus.hardware import offline
-from advisor.learned.base import ANALYTICAL, EXTRAPOLATED, Prediction, Predictor
+from advisor.learned.base import ANALYTICAL, EXTRAPOLATED, Prediction, Predictor, tunable_ceiling
 from advisor.learned.caveats import exact_products, held_by_power, unmeasured_vendor
-from advisor.learned.tunable_ceiling import tunable_ceiling
 from advisor.pipelines import problem_batch
 from advisor.result.schema import Configuration, Finding, Latency, LaunchReport, Recommendation, Result, nearest_to_peak
 from advisor.system.errors import NothingMatchedError

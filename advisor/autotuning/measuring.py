@@ -13,7 +13,7 @@ import numpy as np
 
 from advisor.autotuning import internals, watching
 from advisor.autotuning.decisions.cache import Cache, Row
-from advisor.autotuning.decisions.failures import LeftOut, TooSlowError, left_out
+from advisor.autotuning.decisions.failures import TooSlowError, left_out
 from advisor.autotuning.decisions.leases import LEASE_S, Extending
 from advisor.autotuning.outputs import Outputs, tensors_of
 from advisor.autotuning.run_clock import RunClock
@@ -175,7 +175,8 @@ class Session:
             self.errors[place] = error
             if self.prints:
                 print(f"Autotuning failed with {error}")
-            return self._failed_row(identity, why, predicted), why.lasting
+            row = Row(identity, why.state, predicted_us=predicted, reason=why.reason, at=time.time(), took_s=why.took_s)
+            return row, why.lasting
         if not all(map(math.isfinite, (median, low, high))) or median < 0:
             reason = f"the benchmark gave {median}"
             return Row(config=identity, state="crash", predicted_us=predicted, reason=reason, at=time.time()), False
@@ -183,10 +184,6 @@ class Session:
         return Row(
             config=identity, state="measured", us=1e3 * median, low_us=1e3 * low, high_us=1e3 * high, predicted_us=predicted, at=time.time()
         ), True
-
-    @staticmethod
-    def _failed_row(identity: str, why: LeftOut, predicted: float | None) -> Row:
-        return Row(config=identity, state=why.state, predicted_us=predicted, reason=why.reason, at=time.time(), took_s=why.took_s)
 
     # -------------------------------------------------------------------------------------------------------- one kernel
 

@@ -78,7 +78,7 @@ def run(arguments: argparse.Namespace) -> int:
     from advisor.learned import weights
     from advisor.training import evaluate as evaluation
     from advisor.training import silicon_training
-    from advisor.training.published_kernels.judging import judge
+    from advisor.training.published_kernels.fitting import judge
     from advisor.training.published_kernels.launches import is_layout
     from advisor.training.whole_steps.cases import is_steps_folder
 

@@ -88,7 +88,7 @@ class _Predicted:
         extrapolated: Launches outside of what was learned.
         analytical: Launches so far outside that the analytical model answers.
         stuck: A sentence for each launch that cannot be made.
-        gpus: Of the rows.
+        gpus: Of the rows, but for products of libraries.
         unmeasured: GPUs of layers on which no layer was measured.
     """
 
@@ -164,8 +164,7 @@ def _predict(rows: Rows, predictor: Predictor, gpu: str | None) -> _Predicted:
     import numpy as np
 
     from advisor import pipelines
-    from advisor.learned.base import ANALYTICAL
-    from advisor.learned.tunable_ceiling import tunable_ceiling
+    from advisor.learned.base import ANALYTICAL, tunable_ceiling
     from advisor.pipelines.from_rows import batches
     from advisor.result.schema import PIPELINES
 
@@ -209,7 +208,8 @@ def _predict(rows: Rows, predictor: Predictor, gpu: str | None) -> _Predicted:
         out.binding[index] = np.array(PIPELINES, dtype=object)[bound.binding]
         out.extrapolated += prediction.extrapolated
         out.analytical += prediction.analytical if predictor.name != ANALYTICAL else 0
-        out.gpus.append(batch.gpu)
+        if problem.family != "gemm" or configuration is not None:  # AMD's library products were measured
+            out.gpus.append(batch.gpu)
     _predict_layers(rows, out, predictor, gpu)
     return out
 

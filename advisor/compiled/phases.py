@@ -74,8 +74,11 @@ class Constants:
 
     def regime(self, us: float, gpu: GpuSpec) -> str:
         """Launches whose predictions err alike: by vendor, length, and whether a GPU of this compute capability was measured."""
-        known = f"start {gpu.compute_capability}" in self.values
-        return f"{gpu.vendor}, {'long' if us >= LONG_US else 'short'}, {'known' if known else 'new'}"
+        return f"{gpu.vendor}, {'long' if us >= LONG_US else 'short'}, {'known' if self.measured(gpu) else 'new'}"
+
+    def measured(self, gpu: GpuSpec) -> bool:
+        """Whether launches on a GPU of this compute capability are behind the constants."""
+        return f"start {gpu.compute_capability}" in self.values
 
 
 @functools.cache

@@ -1,4 +1,4 @@
-"""A problem and a configuration: what is launched, and how, in the words that every package uses."""
+"""A problem, a configuration and a latency: what is launched, how, and what it takes, in the words that every package uses."""
 
 from __future__ import annotations
 
@@ -106,3 +106,30 @@ class Configuration:
         """
         options = {name: int(flat[name]) for name in LAUNCH_OPTIONS if flat.get(name) is not None}
         return cls(parameters={name: value for name, value in flat.items() if name not in LAUNCH_OPTIONS}, **options)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Latency:
+    """A latency in microseconds and where it comes from.
+
+    `low_us`..`high_us` is the interval that `coverage` (0..1) of cases fall into; None where there is none.
+    """
+
+    us: float
+    origin: Origin
+    source: str  # "analytical model", "learned model (weights 1a2b)", "measured rows.csv", "datasheet ..."
+    low_us: float | None = None
+    high_us: float | None = None
+    coverage: float | None = None
+
+
+CONTRADICTION = 2.0
+"""From so many times the upper end of a prediction's interval on, a measurement and the prediction contradict each other."""
+
+
+def contradicts(measured: Latency | None, predicted: Latency | None) -> bool:
+    """Whether a latency was measured that the prediction cannot explain: the host's launches were timed, the clock was held down, another
+    kernel ran, or the model is wrong. No configuration is credited with the difference."""
+    if measured is None or predicted is None:
+        return False
+    return measured.us > CONTRADICTION * max(predicted.us, predicted.high_us or 0.0)

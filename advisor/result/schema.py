@@ -19,8 +19,10 @@ from advisor.result.problem import (  # noqa: F401 - this module is the face of 
     Cache,
     Configuration,
     Family,
+    Latency,
     Origin,
     Problem,
+    contradicts,
     result_dtype,
 )
 
@@ -34,33 +36,6 @@ Severity = Literal["error", "warning", "advice", "info"]
 UNCERTAIN = "uncertain"
 """Cause of the first step above the bound of a kernel whose work hangs on data that are not given: what it likely does besides."""
 GAP_CAUSES: tuple[str, ...] = ("padding", "tail-wave", "occupancy", "latency", "traffic", "launch", "power", "efficiency", "unexplained")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Latency:
-    """A latency in microseconds and where it comes from.
-
-    `low_us`..`high_us` is the interval that `coverage` (0..1) of cases fall into; None where there is none.
-    """
-
-    us: float
-    origin: Origin
-    source: str  # "analytical model", "learned model (weights 1a2b)", "measured rows.csv", "datasheet ..."
-    low_us: float | None = None
-    high_us: float | None = None
-    coverage: float | None = None
-
-
-CONTRADICTION = 2.0
-"""From so many times the upper end of a prediction's interval on, a measurement and the prediction contradict each other."""
-
-
-def contradicts(measured: Latency | None, predicted: Latency | None) -> bool:
-    """Whether a latency was measured that the prediction cannot explain: the host's launches were timed, the clock was held down, another
-    kernel ran, or the model is wrong. No configuration is credited with the difference."""
-    if measured is None or predicted is None:
-        return False
-    return measured.us > CONTRADICTION * max(predicted.us, predicted.high_us or 0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.gpus.hardware import GpuSpec
-from advisor.learned.base import Predictor
-from advisor.learned.tunable_ceiling import tunable_ceiling
+from advisor.learned.base import Predictor, tunable_ceiling
 from advisor.pipelines import ProblemBatch, problem_batch
 from advisor.pipelines.same_launch import launch_numbers, most_row_blocks
 from advisor.result.schema import Problem

@@ -10,9 +10,8 @@ import numpy as np
 
 from advisor import pipelines
 from advisor.gpus.hardware import GpuSpec
-from advisor.learned.base import Predictor
+from advisor.learned.base import Predictor, tunable_ceiling
 from advisor.learned.library.chip import chip
-from advisor.learned.tunable_ceiling import tunable_ceiling
 from advisor.pipelines import token_draws
 from advisor.pipelines.batch import ProblemBatch
 from advisor.pipelines.power import least_sustained_us

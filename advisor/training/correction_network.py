@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -11,7 +13,7 @@ from numpy.typing import NDArray
 
 from advisor.learned.network import Network
 from advisor.pipelines import Array
-from advisor.training.single_thread import torch_on_one_thread
+from advisor.system.errors import MissingDependencyError
 
 WIDTH, DEPTH, BATCH = 128, 3, 2048
 RATE, WARM_UP, DECAY = 3e-3, 200, 1e-4
@@ -90,3 +92,25 @@ def _layers(inputs: NDArray[np.float32], target: Array, steps: int, rate: float,
                 mean.lerp_(each, 1 - kept)
     found = [each.numpy().astype(np.float64) for each in means]
     return [(weights.T.copy(), offsets) for weights, offsets in zip(found[::2], found[1::2], strict=True)]
+
+
+@contextmanager
+def torch_on_one_thread(what: str) -> Iterator[Any]:
+    """The module torch, held to one thread: sums come out the same to the bit, and on small arrays more threads only wait for each other.
+
+    Args:
+        what: What needs torch, for the error.
+
+    Raises:
+        MissingDependencyError: torch is not installed.
+    """
+    try:
+        import torch
+    except ImportError:
+        raise MissingDependencyError(f"{what} needs torch", remedy="pip install 'triton-advisor[train]'") from None
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield torch
+    finally:
+        torch.set_num_threads(threads)

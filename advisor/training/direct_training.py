@@ -16,8 +16,7 @@ from advisor.learned.library.tiled import Physics
 from advisor.learned.machine import machine
 from advisor.pipelines import Array
 from advisor.training import quality
-from advisor.training.data import Measured
-from advisor.training.folds import leave_out
+from advisor.training.data import Measured, leave_out
 from advisor.training.grow import grow
 
 GEMM: dict[str, Any] = {

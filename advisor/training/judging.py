@@ -15,8 +15,7 @@ from advisor import pipelines
 from advisor.learned.base import Predictor
 from advisor.learned.library import direct
 from advisor.learned.machine import machine
-from advisor.learned.moe.configurations import as_rows
-from advisor.learned.moe.launch import fits
+from advisor.learned.moe.launch import as_rows, fits
 from advisor.pipelines import Array
 from advisor.pipelines.from_rows import one_problem
 from advisor.pipelines.space import family_space

@@ -17,7 +17,7 @@ from advisor.learned.moe.model import of_served_gpu
 from advisor.pipelines import Array
 from advisor.system.errors import InputError
 from advisor.training import quality
-from advisor.training.folds import SCALE_FOLDS, leave_out
+from advisor.training.data import SCALE_FOLDS, leave_out
 from advisor.training.grow import grow
 from advisor.training.moe_tables import Table
 

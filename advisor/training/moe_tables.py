@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from advisor.learned.machine import machine
 from advisor.learned.moe import moe_physics
-from advisor.learned.moe.configurations import FIELDS, as_configuration, as_rows
-from advisor.learned.moe.launch import Launch, concatenate, moe_launch
+from advisor.learned.moe.launch import FIELDS, Launch, as_configuration, as_rows, concatenate, moe_launch
 from advisor.learned.served import served_configuration
 from advisor.pipelines import Array
 from advisor.training.data import Measured

@@ -15,8 +15,7 @@ from advisor.learned.moe.gpu_corrections import GpuCorrections
 from advisor.learned.moe.launch import Launch, concatenate
 from advisor.learned.moe.model import Core, MoeModel, domain_of
 from advisor.pipelines import Array
-from advisor.training.data import Measured
-from advisor.training.folds import CALIBRATION_FOLDS, GPU_FOLDS, leave_out
+from advisor.training.data import CALIBRATION_FOLDS, GPU_FOLDS, Measured, leave_out
 from advisor.training.grow import grow
 from advisor.training.moe_calibration import HeldOut, calibrate
 from advisor.training.moe_tables import Table, tables, thin, winning_configurations

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from advisor.pipelines import Array
-from advisor.training.single_thread import torch_on_one_thread
+from advisor.training.correction_network import torch_on_one_thread
 
 Network = Callable[[Array], Array]
 WIDTHS = (256, 128, 64)

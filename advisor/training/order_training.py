@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from advisor.learned.moe import order
 from advisor.pipelines import Array
-from advisor.training.single_thread import torch_on_one_thread
+from advisor.training.correction_network import torch_on_one_thread
 
 STEPS = 400
 PROBLEMS_PER_STEP = 150

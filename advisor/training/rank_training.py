@@ -12,10 +12,9 @@ from numpy.typing import NDArray
 from advisor.learned.forest import average
 from advisor.learned.machine import Machine, machine
 from advisor.learned.moe import diversity, moe_physics, order
-from advisor.learned.moe.configurations import as_configuration
 from advisor.learned.moe.diversity import Wins
 from advisor.learned.moe.features import matrix
-from advisor.learned.moe.launch import fits, moe_launch
+from advisor.learned.moe.launch import as_configuration, fits, moe_launch
 from advisor.learned.moe.model import Core
 from advisor.learned.moe.ranker import Ranker
 from advisor.learned.moe.ranking_features import COMPARISONS, GPU_FIGURES, ranking_features, rivals

@@ -11,8 +11,7 @@ import numpy as np
 
 from advisor.system.errors import InputError
 from advisor.training import direct_training
-from advisor.training.data import Measured
-from advisor.training.folds import MODEL_FOLDS, leave_out
+from advisor.training.data import MODEL_FOLDS, Measured, leave_out
 from advisor.training.training import LEAST_ROWS
 
 MOE = "fused_moe"

@@ -213,7 +213,7 @@ def test_timings_of_an_unknown_problem_stay_so(fresh_cache):
     cache = Cache(fresh_cache)
     cache.add_problem(KEY)
     named = replace(KEY, family="gemm", problem="{}")
-    cache.record(KEY.id, Row(config="{}", state="measured", us=1.0))
+    cache.record_all(KEY.id, [Row(config="{}", state="measured", us=1.0)])
     cache.add_problem(named)
     assert cache.problems() == [KEY]
 
@@ -298,7 +298,7 @@ def test_an_earlier_version_is_read_and_brought_up_to_date(fresh_cache):
     copied.close()
     kernel, bench = tuned(LATENCIES)
     assert call(kernel) == 64 and not bench.measured and not module.default_cache().in_memory
-    module.default_cache().record(key.id, Row(config="{}", state="time", reason="slow", took_s=0.5))
+    module.default_cache().record_all(key.id, [Row(config="{}", state="time", reason="slow", took_s=0.5)])
     assert module.copy_of(path).rows(key.id)["{}"].took_s == 0.5
 
 
@@ -311,7 +311,7 @@ def test_what_an_earlier_version_left_out_for_its_time_is_measured_under_a_longe
 
     cache = Cache(fresh_cache)
     cache.add_problem(KEY)
-    cache.record(KEY.id, Row(config="{}", state="time", reason=reason, at=1.0))
+    cache.record_all(KEY.id, [Row(config="{}", state="time", reason=reason, at=1.0)])
     document = json.loads(to_json(entries(cache)))
     del document["problems"][0]["timings"][0]["took_s"]
     (tmp_path / "e.json").write_text(json.dumps(document))
@@ -325,15 +325,15 @@ def test_what_an_earlier_version_left_out_for_its_time_is_measured_under_a_longe
     import_path(imported, tmp_path / "e.json", None)
     for found in (copied, imported, Cache(fresh_cache)):
         assert found.rows(KEY.id)["{}"].took_s == took_s
-        assert not found.claim(KEY.id, "{}", 0.3)
-        assert found.claim(KEY.id, "{}", 1e4) == (took_s is not None)
+        assert not bool(found.claim_some(KEY.id, ["{}"], 1, 0.3))
+        assert bool(found.claim_some(KEY.id, ["{}"], 1, 1e4)) == (took_s is not None)
 
 
 @pytest.mark.parametrize("took_s", [-1.0, math.nan, math.inf])
 def test_a_run_of_no_possible_time_is_damage(took_s, fresh_cache, tmp_path):
     cache = Cache(fresh_cache)
     cache.add_problem(KEY)
-    cache.record(KEY.id, Row(config="{}", state="time", reason="slow", took_s=0.5, at=1.0))
+    cache.record_all(KEY.id, [Row(config="{}", state="time", reason="slow", took_s=0.5, at=1.0)])
     (tmp_path / "e.json").write_text(to_json(entries(cache)).replace('"took_s": 0.5', f'"took_s": {json.dumps(took_s)}'))
     with pytest.raises(InputError, match=r"damaged.*took_s.*expected 0 or more"):
         import_path(Cache(tmp_path / "other"), tmp_path / "e.json", None)
@@ -342,7 +342,7 @@ def test_a_run_of_no_possible_time_is_damage(took_s, fresh_cache, tmp_path):
 def test_how_long_a_run_took_is_exported(fresh_cache, tmp_path):
     cache, other = Cache(fresh_cache), Cache(tmp_path / "other")
     cache.add_problem(KEY)
-    cache.record(KEY.id, Row(config="{}", state="time", reason="slow", took_s=0.5, at=1.0))
+    cache.record_all(KEY.id, [Row(config="{}", state="time", reason="slow", took_s=0.5, at=1.0)])
     (tmp_path / "e.json").write_text(to_json(entries(cache)))
     import_path(other, tmp_path / "e.json", None)
     assert other.rows(KEY.id) == cache.rows(KEY.id)
@@ -354,7 +354,7 @@ def test_a_fork_opens_its_own_connection(fresh_cache):
     child = os.fork()
     if child == 0:
         try:
-            cache.record(KEY.id, Row(config="{}", state="measured", us=1.0))
+            cache.record_all(KEY.id, [Row(config="{}", state="measured", us=1.0)])
             os._exit(0)
         finally:
             os._exit(1)
@@ -373,7 +373,7 @@ def test_what_a_child_writes_outlives_its_parents_connection(fresh_cache):
             cache.rows(KEY.id)
             os.write(ready[1], b"x")
             os.read(go[0], 1)
-            cache.record(KEY.id, Row(config="{}", state="measured", us=1.0))
+            cache.record_all(KEY.id, [Row(config="{}", state="measured", us=1.0)])
             os._exit(0)
         finally:
             os._exit(1)
@@ -438,7 +438,7 @@ def test_export_and_import(fresh_cache, tmp_path):
 def test_importing_overwrites_nothing(fresh_cache, tmp_path):
     cache = Cache(fresh_cache)
     cache.add_problem(KEY)
-    cache.record(KEY.id, Row(config="{}", state="measured", us=1.0))
+    cache.record_all(KEY.id, [Row(config="{}", state="measured", us=1.0)])
     (tmp_path / "e.json").write_text(to_json(entries(cache)).replace('"us": 1.0', '"us": 9.0'))
     import_path(cache, tmp_path / "e.json", None)
     assert cache.rows(KEY.id)["{}"].us == 1.0

@@ -8,6 +8,7 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -59,15 +60,15 @@ def test_claims_of_the_dead_are_taken_over(fresh_cache):
     from advisor.autotuning.decisions.cache import Cache
 
     cache = Cache(fresh_cache)
-    assert cache.claim("p", "c")
+    assert bool(cache.claim_some("p", ["c"], 1))
     other = Cache(fresh_cache)
-    assert not other.claim("p", "c")  # this process lives
+    assert not bool(other.claim_some("p", ["c"], 1))  # this process lives
     dead = subprocess.Popen([sys.executable, "-c", ""])
     dead.wait()
     namespace = leases.owner_name().split("|")[0]
     for attempt in range(leases.ATTEMPTS):
         cache._do(lambda connection: connection.execute("UPDATE timings SET owner = ?", (f"{namespace}|{dead.pid}|1",)))
-        assert other.claim("p", "c") == (attempt < leases.ATTEMPTS - 1)
+        assert bool(other.claim_some("p", ["c"], 1)) == (attempt < leases.ATTEMPTS - 1)
     assert other.rows("p")["c"].state == "crash" and "ended while" in other.rows("p")["c"].reason
 
 
@@ -77,15 +78,22 @@ def test_leases_run_out_and_are_extended(fresh_cache, monkeypatch):
 
     cache = module.Cache(fresh_cache)
     monkeypatch.setattr(module, "LEASE_S", 0.05)
-    assert cache.claim("p", "c")
+    now = [1000.0]
+    monkeypatch.setattr(module.time, "time", lambda: now[0])
+    assert bool(cache.claim_some("p", ["c"], 1))
     monkeypatch.setattr(leases, "EXTEND_EVERY_S", 0.01)
-    with leases.Extending(lambda: cache.extend("p")):
-        time.sleep(0.12)
-        assert not cache.claim("p", "c")
-    time.sleep(0.15)
-    assert cache.claim("p", "c")
+    extended = threading.Event()
+    with leases.Extending(lambda: (cache.extend("p"), extended.set())):
+        for _ in range(6):
+            now[0] += 0.02
+            for _ in range(2):  # the first may have begun before the clock moved
+                extended.clear()
+                assert extended.wait(60)
+        assert not bool(cache.claim_some("p", ["c"], 1))
+    now[0] += 0.15
+    assert bool(cache.claim_some("p", ["c"], 1))
     cache.release("p", "c")
-    assert cache.claim("p", "c")
+    assert bool(cache.claim_some("p", ["c"], 1))
 
 
 def test_another_machine_is_believed_until_its_lease_ends():

@@ -68,11 +68,11 @@ def test_a_lease_in_the_future_lapses_by_the_clock_of_whoever_waits(fresh_cache,
 def test_a_claim_that_is_extended_is_not_taken_over_however_far_ahead_its_clock(fresh_cache, monkeypatch):
     cache = Cache(fresh_cache)
     monkeypatch.setattr(caches, "LEASE_S", 0.1)
-    cache.claim("p", "c")
+    bool(cache.claim_some("p", ["c"], 1))
     for second in range(4):
         ahead = time.time() + 3600 + second
         cache._do(lambda connection, ahead=ahead: connection.execute("UPDATE timings SET owner = 'elsewhere|1|1', lease = ?", (ahead,)))
-        assert not cache.claim("p", "c")
+        assert not bool(cache.claim_some("p", ["c"], 1))
         time.sleep(0.06)
 
 
@@ -134,7 +134,7 @@ def test_a_removed_folder_is_noticed_and_made_again(fresh_cache, caplog):
     cache.add_problem(KEY)
     shutil.rmtree(fresh_cache)
     cache.add_problem(KEY)
-    cache.record(KEY.id, Row(config="{}", state="measured", us=1.0))
+    cache.record_all(KEY.id, [Row(config="{}", state="measured", us=1.0)])
     assert caplog.text.count("was removed or replaced") == 1
     assert Cache(fresh_cache).rows(KEY.id)["{}"].us == 1.0
 

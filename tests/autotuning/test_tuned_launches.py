@@ -37,7 +37,7 @@ def test_a_measured_ceiling_leaves_remedies_to_the_predictor(produced, tmp_path,
     cache = Cache(produced)
     key = next(each for each in cache.problems() if each.key.startswith("(512,"))
     fast, slow, *_ = sorted((row for row in cache.rows(key.id).values() if row.us), key=lambda row: row.us)
-    cache.record(key.id, Row(config=fast.config, state="measured", us=35.0))  # the bound is 26.9 µs, the predicted ceiling 38.0 µs
+    cache.record_all(key.id, [Row(config=fast.config, state="measured", us=35.0)])  # the bound is 26.9 µs, the predicted ceiling 38.0 µs
     cache.decide(key.id, "another list", slow.config, "imported")
     cache.close()
     launch = next(each for each in advised(tmp_path, produced).launches if each.problem.sizes["M"] == 512)
@@ -50,7 +50,7 @@ def test_a_faster_measurement_beats_what_was_decided(produced, tmp_path):
     key = next(each for each in cache.problems() if each.key.startswith("(512,"))
     slow = max((row for row in cache.rows(key.id).values() if row.us), key=lambda row: row.us)
     fast = min((row for row in cache.rows(key.id).values() if row.us), key=lambda row: row.us)
-    cache.record(key.id, Row(config=slow.config, state="measured", us=10 * fast.us))
+    cache.record_all(key.id, [Row(config=slow.config, state="measured", us=10 * fast.us)])
     cache.decide(key.id, "another list", slow.config, "imported")
     cache.close()
     launch = next(each for each in advised(tmp_path, produced).launches if each.problem.sizes["M"] == 512)

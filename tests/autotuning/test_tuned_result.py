@@ -94,7 +94,7 @@ def test_one_kernel_one_gpu_or_a_report_for_each(produced, tmp_path, capsys):
     cache = Cache(produced)
     elsewhere = ProblemKey(kernel="scale", source="s", triton="3.9.0", gpu="<b>GPU</b>", key="(1,)")
     cache.add_problem(elsewhere)
-    cache.record(elsewhere.id, Row(config='{"BLOCK":16}', state="measured", us=3.0))
+    cache.record_all(elsewhere.id, [Row(config='{"BLOCK":16}', state="measured", us=3.0)])
     cache.close()
     capsys.readouterr()
     assert main(["advise", str(produced), "--output", str(tmp_path / "both")]) == 0

@@ -18,8 +18,7 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[n]) for n in (1, 2)]
 
 from advisor.gpus.hardware import load_gpu  # noqa: E402
 from advisor.learned.machine import machine  # noqa: E402
-from advisor.learned.moe.configurations import as_configuration  # noqa: E402
-from advisor.learned.moe.launch import moe_launch  # noqa: E402
+from advisor.learned.moe.launch import as_configuration, moe_launch  # noqa: E402
 from advisor.learned.moe.ranker import FEW_ROWS, OUTGROWN  # noqa: E402
 from advisor.pipelines import problem_batch  # noqa: E402
 from advisor.result.schema import Problem  # noqa: E402

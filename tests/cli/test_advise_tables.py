@@ -358,6 +358,13 @@ def test_every_command_that_predicts_for_amd_says_so(tmp_path, capsys, gpu, said
         assert ("No AMD measurement is behind this" in capsys.readouterr().err) == said, command
 
 
+def test_nothing_is_said_of_amds_library_products_which_were_measured(tmp_path, capsys):
+    rows = tmp_path / "rows.csv"
+    rows.write_text("gpu,op,M,N,K,dtype\nMI300X,gemm,4096,4096,4096,bf16\n")
+    assert main(["predict", str(rows), "-o", str(tmp_path / "o.csv")]) == 0
+    assert "No AMD" not in capsys.readouterr().err
+
+
 def test_a_folder_that_is_named_like_a_table(tmp_path, capsys):
     (tmp_path / NAME).mkdir()
     assert advise(tmp_path / NAME, tmp_path / "out") == 2

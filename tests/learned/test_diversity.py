@@ -11,9 +11,8 @@ from advisor.gpus.hardware import load_gpu
 from advisor.learned import load_predictor
 from advisor.learned.machine import machine
 from advisor.learned.moe import diversity
-from advisor.learned.moe.configurations import as_configuration
 from advisor.learned.moe.diversity import PICKS, Wins
-from advisor.learned.moe.launch import moe_launch
+from advisor.learned.moe.launch import as_configuration, moe_launch
 from advisor.learned.moe.ranker import _moved_first
 from advisor.pipelines import same_launch
 from advisor.pipelines.space import family_space

@@ -7,8 +7,7 @@ import numpy as np
 from advisor.gpus.hardware import load_gpu
 from advisor.learned.machine import machine
 from advisor.learned.moe import gpu_corrections, moe_physics
-from advisor.learned.moe.configurations import as_configuration
-from advisor.learned.moe.launch import concatenate, moe_launch
+from advisor.learned.moe.launch import as_configuration, concatenate, moe_launch
 from tests.learned.samples import CONFIGURATIONS, problems
 
 TOKENS = (1, 2, 4, 8, 16, 32, 64, 100, 128, 200, 256, 400)

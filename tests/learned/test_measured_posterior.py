@@ -13,7 +13,7 @@ from advisor.gpus.hardware import load_gpu
 from advisor.learned import weights as store
 from advisor.learned.estimator import LearnedPredictor
 from advisor.learned.moe import measured_posterior
-from advisor.learned.moe.configurations import as_configuration
+from advisor.learned.moe.launch import as_configuration
 from advisor.training import data
 from advisor.training.moe_tables import tables
 from tests.learned import samples

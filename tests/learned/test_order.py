@@ -10,8 +10,7 @@ import pytest
 from advisor.gpus.hardware import load_gpu
 from advisor.learned.machine import machine
 from advisor.learned.moe import moe_physics, order, ranker
-from advisor.learned.moe.configurations import as_configuration, as_rows
-from advisor.learned.moe.launch import fits, moe_launch
+from advisor.learned.moe.launch import as_configuration, as_rows, fits, moe_launch
 from advisor.learned.moe.ranking_features import rivals
 from advisor.pipelines.space import family_space
 from advisor.training import order_training

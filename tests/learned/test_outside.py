@@ -10,7 +10,7 @@ from advisor.gpus.hardware import load_gpu
 from advisor.learned import load_predictor
 from advisor.learned.analytical import AnalyticalPredictor
 from advisor.learned.machine import machine
-from advisor.learned.moe.configurations import as_configuration
+from advisor.learned.moe.launch import as_configuration
 from advisor.learned.weights import shipped
 from advisor.pipelines import ProblemBatch, column, problem_batch
 from advisor.pipelines.from_rows import one_problem

@@ -11,10 +11,9 @@ from advisor.gpus.hardware import load_gpu
 from advisor.learned import load_predictor
 from advisor.learned.forest import Forest
 from advisor.learned.machine import machine
-from advisor.learned.moe.configurations import as_configuration, as_rows
 from advisor.learned.moe.diversity import PICKS, configuration_coordinates
 from advisor.learned.moe.features import EXACT
-from advisor.learned.moe.launch import fits, moe_launch
+from advisor.learned.moe.launch import as_configuration, as_rows, fits, moe_launch
 from advisor.learned.moe.ranker import AGREED, AGREED_UNSEEN, FORESTS, NEVER_WON, ONE_BUFFER_FIRST, _in_turn
 from advisor.pipelines.same_launch import repeats
 from advisor.pipelines.space import family_space

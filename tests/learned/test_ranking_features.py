@@ -8,9 +8,8 @@ import pytest
 from advisor.gpus.hardware import load_gpu
 from advisor.learned.machine import machine
 from advisor.learned.moe import moe_physics
-from advisor.learned.moe.configurations import as_configuration
 from advisor.learned.moe.features import matrix
-from advisor.learned.moe.launch import moe_launch
+from advisor.learned.moe.launch import as_configuration, moe_launch
 from advisor.learned.moe.ranker import Ranker
 from advisor.learned.moe.ranking_features import ranking_features, rivals
 from tests.learned import samples

@@ -9,8 +9,7 @@ from advisor.advising import advise_target
 from advisor.advising.targets import Request
 from advisor.advising.targets.resolve import resolve_target
 from advisor.learned import load_predictor
-from advisor.learned.base import Prediction
-from advisor.learned.tunable_ceiling import tunable_ceiling
+from advisor.learned.base import Prediction, tunable_ceiling
 from advisor.pipelines import configuration_batch, problem_batch
 from advisor.pipelines.space import family_space
 from advisor.search.prior import prior_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from advisor.training.folds import leave_out
+from advisor.training.data import leave_out
 
 
 def test_every_label_is_left_out_once():

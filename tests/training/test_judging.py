@@ -8,7 +8,7 @@ import pytest
 
 from advisor.cli import main
 from advisor.learned import weights as store
-from advisor.learned.moe.configurations import as_rows
+from advisor.learned.moe.launch import as_rows
 from advisor.pipelines.space import family_space
 
 LIBRARY = """gpu,op,B,M,N,K,H,latency_us,kernel

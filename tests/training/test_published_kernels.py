@@ -13,8 +13,7 @@ from advisor.gpus.hardware import load_gpu
 from advisor.pipelines.demand import SM_PIPELINES, Demand
 from advisor.pipelines.occupancy import Resources
 from advisor.training.published_kernels.fitting import Rows, calibrated
-from advisor.training.published_kernels.launches import as_defined
-from advisor.training.published_kernels.releases import Release
+from advisor.training.published_kernels.launches import Release, as_defined
 
 KERNEL = "import triton\nimport triton.language as tl\n\n@triton.jit\ndef k({}):\n    pass\n"
 

@@ -33,7 +33,7 @@ FOR_CONSTANTS = " for "
 """In a problem's source, before the constants that its calls pass and its key does not hold (`source.passed_constants`)."""
 DAMAGE = ("malformed", "not a database", "no such table", "no such column")
 """In SQLite's words for a file that is of no use."""
-_PROBLEM_COLUMNS = ("kernel", "source", "triton", "gpu", "key", "family", "problem")
+_PROBLEMS = "SELECT kernel, source, triton, gpu, key, family, problem FROM problems"
 log = logging.getLogger("advisor.autotune")
 T = TypeVar("T")
 
@@ -150,10 +150,6 @@ class Cache:
         named = [(problem, each) for each in lists]
         self._do(lambda connection: connection.executemany("DELETE FROM decisions WHERE problem = ? AND list = ?", named))
 
-    def claim(self, problem: str, config: str, allowed_s: float = 0.0) -> bool:
-        """Whether this process is to measure the configuration now: `claim_some` of one."""
-        return bool(self.claim_some(problem, [config], 1, allowed_s))
-
     def claim_some(self, problem: str, configs: Sequence[str], most: int, allowed_s: float = 0.0) -> list[str]:
         """The first configurations that this process is to measure now: nobody has, and nobody alive does.
 
@@ -230,10 +226,6 @@ class Cache:
         query = "DELETE FROM timings WHERE problem = ? AND config = ? AND state = ? AND owner = ?"
         self._do(lambda connection: connection.execute(query, (problem, config, CLAIMED, self._owner)))
 
-    def record(self, problem: str, row: Row, *, replace_existing: bool = True) -> None:
-        """Writes what was found out about a configuration."""
-        self.record_all(problem, [row], replace_existing=replace_existing)
-
     def record_all(self, problem: str, rows: Iterable[Row], *, replace_existing: bool = True) -> None:
         """Writes rows in one transaction."""
         word = "REPLACE" if replace_existing else "IGNORE"
@@ -254,9 +246,7 @@ class Cache:
 
     def problems(self) -> list[ProblemKey]:
         """Every problem, most recently used first."""
-        query = "SELECT kernel, source, triton, gpu, key, family, problem FROM problems ORDER BY used DESC, id"
-        found = self._do(lambda connection: connection.execute(query).fetchall())
-        return [ProblemKey(**dict(zip(_PROBLEM_COLUMNS, values, strict=True))) for values in found]
+        return self._do(lambda connection: [_problem(*each) for each in connection.execute(f"{_PROBLEMS} ORDER BY used DESC, id")])
 
     def decisions(self, problem: str) -> list[tuple[str, str, str, float]]:
         """List, configuration, how and time of the problem's decisions, newest first."""
@@ -265,19 +255,15 @@ class Cache:
 
     def of_problem(self, family: str, problem: str) -> list[ProblemKey]:
         """Problems of one family with that canonical form, on any GPU, most recently used first."""
-        query = (
-            "SELECT kernel, source, triton, gpu, key, family, problem FROM problems WHERE family = ? AND problem = ? ORDER BY used DESC, id"
-        )
-        found = self._do(lambda connection: connection.execute(query, (family, problem)).fetchall())
-        return [ProblemKey(**dict(zip(_PROBLEM_COLUMNS, values, strict=True))) for values in found]
+        query = f"{_PROBLEMS} WHERE family = ? AND problem = ? ORDER BY used DESC, id"
+        return self._do(lambda connection: [_problem(*each) for each in connection.execute(query, (family, problem))])
 
     def forget(self, chosen: Callable[[ProblemKey, float], bool]) -> int:
         """Deletes the problems that `chosen(problem, last used)` holds for; how many there were."""
 
         def action(connection: sqlite3.Connection) -> int:
-            found = connection.execute("SELECT kernel, source, triton, gpu, key, family, problem, used FROM problems").fetchall()
-            keys = [(ProblemKey(**dict(zip(_PROBLEM_COLUMNS, each[:-1], strict=True))), each[-1]) for each in found]
-            doomed = [(key.id,) for key, used in keys if chosen(key, used)]
+            found = connection.execute(_PROBLEMS.replace(" FROM", ", used FROM")).fetchall()
+            doomed = [(key.id,) for *values, used in found if chosen(key := _problem(*values), used)]
             with transaction(connection):
                 for table, column in (("timings", "problem"), ("decisions", "problem"), ("problems", "id")):
                     connection.executemany(f"DELETE FROM {table} WHERE {column} = ?", doomed)
@@ -341,6 +327,10 @@ class Cache:
             return os.stat(self.path).st_ino if self.path is not None else 0  # noqa: PTH116 - at every action: half the time
         except OSError:
             return 0
+
+
+def _problem(kernel: str, source: str, triton: str, gpu: str, key: str, family: str | None, problem: str | None) -> ProblemKey:
+    return ProblemKey(kernel=kernel, source=source, triton=triton, gpu=gpu, key=key, family=family, problem=problem)
 
 
 def copy_of(path: Path) -> Cache:

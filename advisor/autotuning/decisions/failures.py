@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from advisor.autotuning.decisions.decision import State
 from advisor.autotuning.watching import NeverEndsError
-from advisor.measurement.launch import classify, is_fatal
 from advisor.system.errors import MeasurementError, shorten
 
 _STATES: dict[str, State] = {
@@ -43,6 +42,8 @@ class LeftOut:
 
 def left_out(error: Exception, stage: str) -> LeftOut:
     """The reason that an exception gives for leaving a configuration out; `stage` is compile or launch."""
+    from advisor.measurement.launch import classify, is_fatal  # loads the models
+
     reason = shorten(f"{type(error).__name__}: {error}", 300)
     if isinstance(error, (TooSlowError, OutputDiffersError, NeverEndsError)):
         state: State = "output" if isinstance(error, OutputDiffersError) else "time"

@@ -16,8 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.learned.machine import Machine
-from advisor.learned.moe.configurations import FIELDS
-from advisor.learned.moe.launch import Launch
+from advisor.learned.moe.launch import FIELDS, Launch
 from advisor.pipelines import Array
 from advisor.pipelines.same_launch import repeats
 

@@ -15,10 +15,9 @@ from advisor.learned.calibration import WIDEST, Calibration
 from advisor.learned.forest import Forest
 from advisor.learned.machine import TENSOR_MEMORY, Machine
 from advisor.learned.moe import gpu_corrections, moe_physics, ranker
-from advisor.learned.moe.configurations import as_configuration
 from advisor.learned.moe.features import BEST, EXACT, SERVED, latency_features, matrix
 from advisor.learned.moe.gpu_corrections import GpuCorrections
-from advisor.learned.moe.launch import Launch, fits, moe_launch
+from advisor.learned.moe.launch import Launch, as_configuration, fits, moe_launch
 from advisor.learned.moe.ranker import Ranker
 from advisor.learned.served import served_configuration
 from advisor.pipelines import Array, ConfigurationBatch, ProblemBatch

@@ -10,7 +10,7 @@ import numpy as np
 from advisor.pipelines import Array
 from advisor.steps.layer_bound import layer_bound
 from advisor.steps.layer_model import own_kind
-from advisor.training import peers
+from advisor.training import quality
 from advisor.training.layers.layer_tables import Measured
 from advisor.training.library_kernels.judging import summed
 
@@ -34,7 +34,7 @@ def held_out(parts: Sequence[Measured], seen: Sequence[Array], strange: Sequence
     errors = {name: np.concatenate(found) for name, found in columns.items()}
     out: dict[str, Any] = {}
     for kind in np.unique(kinds).tolist():
-        out[own_kind(kind)] = peers.side_by_side(gpu[kinds == kind], {name: each[kinds == kind] for name, each in errors.items()})
+        out[own_kind(kind)] = quality.side_by_side(gpu[kinds == kind], {name: each[kinds == kind] for name, each in errors.items()})
     return out | {name: found["words"] for name, found in of_two_defaults(parts, seen).items()}
 
 
@@ -50,8 +50,8 @@ def _by_nearest_models(part: Measured, bound: Array) -> Array:
         mine = np.flatnonzero(series.ravel() == each)
         for model in np.unique(part.model[mine]):
             known, asked = mine[part.model[mine] != model], mine[part.model[mine] == model]
-            if known.size >= peers.NEAREST:
-                error[asked] = peers.nearest(sizes[known], -bound[known], sizes[asked]) + bound[asked]
+            if known.size >= quality.NEAREST:
+                error[asked] = quality.nearest(sizes[known], -bound[known], sizes[asked]) + bound[asked]
     return error
 
 

@@ -23,7 +23,7 @@ from advisor.learned.network import Mixed
 from advisor.pipelines import Array, ProblemBatch
 from advisor.rows import aiter, silicon
 from advisor.system.errors import MissingDependencyError
-from advisor.training import peers
+from advisor.training import quality
 from advisor.training.correction_network import fit_correction
 
 TREES: dict[str, Any] = {
@@ -284,7 +284,7 @@ def _fit(kind: str, parts: Sequence[Measured], quick: bool = False) -> LibraryMo
         out = fold == fold[judged].min()
         strong = _errors_of_a_strong_one(kind, x, y, drawn, out)
         error *= np.nanquantile(np.abs(strong), 0.8) / np.nanquantile(np.abs(error[out]), 0.8)  # which is where intervals end
-        held_out = peers.side_by_side(gpu, _beside(parts, out, strong, y) | {"GPU left out": -unseen})
+        held_out = quality.side_by_side(gpu, _beside(parts, out, strong, y) | {"GPU left out": -unseen})
     scaled = error[judged] / np.exp(spread(x[judged]))
     one = np.ones(scaled.size)
     quantiles = {(kind, True): calibration.table(scaled, one)}
@@ -322,9 +322,9 @@ def _beside(parts: Sequence[Measured], out: NDArray[np.bool_], strong: Array, y:
     for part in parts:
         here = np.arange(start, start := start + part.latency_us.size)
         known, asked = here[~out[here]], here[judged[here]]
-        if known.size >= peers.NEAREST and asked.size:
+        if known.size >= quality.NEAREST and asked.size:
             sizes = np.log1p(np.stack([np.broadcast_to(values, here.shape) for values in part.problem.sizes.values()], axis=1))
-            near[asked] = peers.nearest(sizes[known - here[0]], -bound[known], sizes[asked - here[0]]) + bound[asked]
+            near[asked] = quality.nearest(sizes[known - here[0]], -bound[known], sizes[asked - here[0]]) + bound[asked]
     of_judged = {name: np.where(judged, error, np.nan) for name, error in (("physics alone", -y), ("bound", bound))}
     return {"left out": strong, "nearest shapes": near, **of_judged}
 

@@ -11,7 +11,7 @@ import numpy as np
 from advisor.gpus.hardware import load_gpu
 from advisor.learned import own_predictor, own_rows
 from advisor.learned.library.kernels import LibraryModel
-from advisor.training import peers
+from advisor.training import quality
 from advisor.training.library_kernels import fitting
 from advisor.training.library_kernels.fitting import Measured, bound_us, fit, read
 
@@ -71,11 +71,11 @@ def nearest_shapes(kept: Sequence[Measured], gone: Sequence[Measured]) -> dict[s
     """Errors in percent by kind, of rows of `gone` that reach as much of their bound as the nearest in `kept` of the same series."""
     errors: dict[str, list[np.ndarray]] = {}
     for known, part in zip(kept, gone, strict=True):
-        if min(len(known.latency_us), len(part.latency_us)) < peers.NEAREST:
+        if min(len(known.latency_us), len(part.latency_us)) < quality.NEAREST:
             continue
         part = part.take(_judged(part))
         at, of = ([np.log1p(np.broadcast_to(v, p.latency_us.shape)) for v in p.problem.sizes.values()] for p in (part, known))
-        reached = peers.nearest(np.stack(of, axis=1), np.log(known.latency_us / bound_us(known)), np.stack(at, axis=1))
+        reached = quality.nearest(np.stack(of, axis=1), np.log(known.latency_us / bound_us(known)), np.stack(at, axis=1))
         errors.setdefault(part.kind, []).append(np.expm1(reached + np.log(bound_us(part) / part.latency_us)))
     return {kind: float(100 * np.abs(np.concatenate(found)).mean()) for kind, found in errors.items()}
 

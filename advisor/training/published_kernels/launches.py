@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import date
@@ -19,9 +22,9 @@ from advisor.compiled.launches.records import kernel_launch
 from advisor.gpus.hardware import GpuSpec, load_gpu
 from advisor.python_source.source import SourceFile, read_source
 from advisor.rows.launches import recorded_launch
-from advisor.system.errors import AdvisorError, InputError
+from advisor.system.errors import AdvisorError, InputError, MissingDependencyError
 from advisor.system.reading import read_text
-from advisor.training.published_kernels.releases import Release, releases
+from advisor.system.settings import read_settings
 
 FILE = "launches.jsonl"
 LIMIT_BYTES = 256_000_000
@@ -130,3 +133,49 @@ def as_defined(row: dict[str, Any], candidates: Iterable[Release]) -> tuple[dict
     tables = ("signature", "constexprs", "arguments", "tensors", "contents")
     renamed = {key: {own[name]: value for name, value in row[key].items() if name in own} for key in tables}
     return {**row, **renamed}, replace(source)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Release:
+    """One release: the day that its wheel was built, and the folder that it is unpacked in."""
+
+    built: date
+    folder: Path
+
+
+def releases(package: str, progress: Callable[[str], None]) -> list[Release]:
+    """All releases of a package, the oldest first; those that the cache folder lacks are fetched.
+
+    Raises:
+        MissingDependencyError: There are none in the cache folder, and pip cannot fetch them.
+    """
+    wheels = read_settings().cache_dir / "releases" / package
+    if not any(wheels.glob("*.whl")):
+        wheels.mkdir(parents=True, exist_ok=True)
+        progress(f"fetching the releases of {package} with pip, to be parsed")
+        for version in _versions(package, wheels):
+            _pip(["download", "--no-deps", "--only-binary", ":all:", "-d", str(wheels), f"{package}=={version}"], wheels)
+    return sorted(_unpacked(wheels), key=lambda release: release.built)
+
+
+def _unpacked(wheels: Path) -> Iterator[Release]:
+    for wheel in wheels.glob("*.whl"):
+        folder = wheels / wheel.name.removesuffix(".whl")
+        with zipfile.ZipFile(wheel) as archive:
+            built = max(member.date_time[:3] for member in archive.infolist())
+            if not folder.is_dir():
+                archive.extractall(folder)
+        yield Release(built=date(*built), folder=folder)
+
+
+def _versions(package: str, wheels: Path) -> list[str]:
+    listed = _pip(["index", "versions", package], wheels).partition("Available versions:")[2].splitlines()
+    return [version.strip() for version in listed[0].split(",")] if listed else []
+
+
+def _pip(arguments: list[str], wheels: Path) -> str:
+    done = subprocess.run([sys.executable, "-m", "pip", *arguments], capture_output=True, text=True, check=False)
+    if done.returncode and arguments[0] == "index":
+        why = (done.stderr.strip().splitlines() or ["no reason"])[-1]
+        raise MissingDependencyError(f"pip cannot fetch what was measured: {why}", remedy=f"put the wheels of its releases into {wheels}")
+    return done.stdout

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from advisor.system.errors import MissingDependencyError
-from advisor.training.single_thread import torch_on_one_thread
+from advisor.training.correction_network import torch_on_one_thread
 
 
 def test_threads_are_given_back_after_an_error():
