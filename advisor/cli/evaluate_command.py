@@ -105,6 +105,13 @@ def run(arguments: argparse.Namespace) -> int:
     if layouts:
         if len(layouts) < len(arguments.data):
             raise UsageError("measured operators of whole stacks are judged by themselves", " ".join(arguments.data), " ".join(layouts))
+        if arguments.weights or arguments.card or arguments.baselines:
+            raise UsageError(
+                "measured operators are judged by models fitted anew, beside the nearest shapes measured",
+                "--weights, --card or --baselines",
+                "none of these",
+                "`advisor train … -o WEIGHTS --card FILE` writes their part of the card",
+            )
         chosen_gpus = [load_gpu(name).name for name in arguments.test_gpu] or None
         asked = {"nk": ("shape",), None: ("gpu",) if chosen_gpus else silicon_training.SPLITS}.get(
             arguments.leave_out, (arguments.leave_out,)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from advisor.cli import main
 from advisor.steps import layer_time
 from advisor.training.layers import held_out, judging
 from tests.training.layers.test_layer_training import measured
@@ -50,3 +52,10 @@ def test_errors_of_what_was_left_out_stand_beside_those_of_the_nearest_models(pa
     assert found["nearest shapes"] < 0.1
     assert found["GPU left out"] == found["physics alone"] == 0
     assert 0 < found["bound"] < 100
+
+
+@pytest.mark.parametrize("option", [["--card", "card.md"], ["--weights", "w.npz"], ["--baselines"]])
+def test_options_that_measured_operators_do_not_take_are_refused(option: list[str], tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    (tmp_path / "E=8,N=14336,device_name=NVIDIA_H200.json").write_text("{}")
+    assert main(["evaluate", str(tmp_path), *option]) == 2
+    assert "fitted anew" in capsys.readouterr().err
