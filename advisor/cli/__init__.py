@@ -1,4 +1,4 @@
-"""The command line: one file per command, each with NAME, HELP, `add_arguments(parser)` and `run(arguments) -> exit code`."""
+"""The command line: one file per command, each with HELP, `add_arguments(parser)` and `run(arguments) -> exit code`."""
 
 from __future__ import annotations
 

@@ -13,6 +13,7 @@ import io
 import json
 import math
 import re
+import sys
 import tokenize
 import types
 import typing
@@ -22,7 +23,6 @@ from functools import cache
 from numbers import Integral, Real
 from typing import Any, Literal
 
-from advisor.result import schema
 from advisor.result.schema import SCHEMA_VERSION, Result
 from advisor.system.errors import InputError, shorten
 
@@ -331,7 +331,7 @@ def _dataclass_codec(kind: type) -> Codec:
     def describe(definitions: dict[str, Any]) -> dict[str, Any]:
         if kind.__name__ not in definitions:
             entry = definitions[kind.__name__] = {"type": "object"}
-            comments = _field_comments().get(kind.__name__, {})
+            comments = _field_comments(kind.__module__).get(kind.__name__, {})
             entry["description"] = inspect.cleandoc(kind.__doc__ or "")
             entry["properties"] = {
                 name: codec.schema(definitions) | ({"description": comments[name]} if name in comments else {})
@@ -344,11 +344,11 @@ def _dataclass_codec(kind: type) -> Codec:
 
 
 @cache
-def _field_comments() -> dict[str, dict[str, str]]:
-    """The comment beside each field of `advisor.result.schema`, by class and field; empty where its source is not at hand."""
+def _field_comments(module: str) -> dict[str, dict[str, str]]:
+    """The comment beside each field of a module's dataclasses, by class and field; empty where its source is not at hand."""
     try:
-        source = inspect.getsource(schema)
-    except OSError:
+        source = inspect.getsource(sys.modules[module])
+    except (KeyError, OSError):
         return {}
     comments = {
         token.start[0]: token.string.lstrip("# ").strip()

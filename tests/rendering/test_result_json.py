@@ -155,3 +155,8 @@ def test_results_are_valid_against_the_schema(name: str) -> None:
     schema = result_json.json_schema()
     jsonschema.Draft202012Validator.check_schema(schema)
     jsonschema.validate(result_json.to_dict(RESULTS[name]()), schema)
+
+
+@pytest.mark.parametrize(("kind", "field"), [("Problem", "weight_dtype"), ("LaunchReport", "peak_pipeline"), ("Latency", "source")])
+def test_the_schema_describes_fields_by_the_comments_beside_them(kind: str, field: str) -> None:
+    assert len(result_json.json_schema()["$defs"][kind]["properties"][field].get("description", "")) > 10
