@@ -81,8 +81,9 @@ def read_demand(
     indices, whole = programs_to_evaluate(full) if programs is None else (programs, True)
     total = x * y * z if programs is None else len(programs)
     chunk = _chunk(module, len(indices))
-    beside = {key: parts for function in module.functions.values() for key, parts in beside_products(function).items()}
-    collected = Collected(scale=total / max(len(indices), 1), divisors=divisors(module), spared=spared_bytes(module), beside=beside)
+    collected = Collected(
+        scale=total / max(len(indices), 1), divisors=divisors(module), spared=spared_bytes(module), beside=beside_products(module.kernel)
+    )
     for start in range(0, len(indices), chunk):
         work = EXACT_WORK / -(-len(indices) // chunk)  # one allowance for all sets of programs
         collected.take(evaluate(module, inputs, full, indices[start : start + chunk], work))
@@ -304,33 +305,18 @@ def classes(rows: Mapping[str, NDArray[np.float64]], scale: float) -> tuple[Prog
     most = work.max() if len(work) else 0.0
     order = np.argsort(-counts, kind="stable")
     found = []
-    for i in order[:8]:
-        tensor, fma, load, store, trips = (float(v) for v in kinds[i])
-        label = "full" if work[i] >= most * (1 - 1e-9) else "early exit" if work[i] <= most * 0.01 else "part"
+    for group in (*order[:8, None], *([order[8:]] if len(order) > 8 else [])):
+        label = "full" if work[group[0]] >= most * (1 - 1e-9) else "early exit" if work[group[0]] <= most * 0.01 else "part"
+        tensor, fma, load, store, trips = map(float, np.average(kinds[group], axis=0, weights=counts[group]))
         found.append(
             ProgramClass(
-                label=label,
-                programs=float(counts[i]) * scale,
+                label=label if len(group) == 1 else "part",
+                programs=float(counts[group].sum()) * scale,
                 tensor_flop=tensor,
                 fma_flop=fma,
                 load_bytes=load,
                 store_bytes=store,
                 trips=trips,
-            )
-        )
-    rest = order[8:]
-    if len(rest):
-        n = float(counts[rest].sum())
-        mean = (kinds[rest] * counts[rest, None]).sum(axis=0) / n
-        found.append(
-            ProgramClass(
-                label="part",
-                programs=n * scale,
-                tensor_flop=float(mean[0]),
-                fma_flop=float(mean[1]),
-                load_bytes=float(mean[2]),
-                store_bytes=float(mean[3]),
-                trips=float(mean[4]),
             )
         )
     return tuple(found)
@@ -350,25 +336,24 @@ def spared_bytes(module: Module) -> dict[int, float]:
     may lie within a thread, or within a warp, whose threads hand it on themselves.
     """
     around = module.loops_around()
-    found: dict[int, float] = {}
-    for function in module.functions.values():
-        found |= {id(op): cost(op).smem for op in function.walk() if op.name in ("tt.reduce", "tt.scan")}
-        dots = [op for op in function.walk() if op.name in ("tt.dot", "tt.dot_scaled")]
-        names = Names(function.blocks) if dots else None
-        written: set[int] = set()
-        for dot in dots:
-            assert names is not None
-            spared = 0.0
-            for place in (0, right_operand(dot)):
-                maker, kind = _maker(names, dot.operands[place]), dot.types[place]
-                size = kind.elements * element_bytes(kind.element)
-                if maker is None or maker.name not in _LOADS or around.get(id(maker)) != around.get(id(dot)):
-                    spared += 2 * size
-                elif id(maker) in written:
-                    spared += size
-                else:
-                    written.add(id(maker))
-            found[id(dot)] = spared
+    function = module.kernel
+    found = {id(op): cost(op).smem for op in function.walk() if op.name in ("tt.reduce", "tt.scan")}
+    dots = [op for op in function.walk() if op.name in ("tt.dot", "tt.dot_scaled")]
+    names = Names(function.blocks) if dots else None
+    written: set[int] = set()
+    for dot in dots:
+        assert names is not None
+        spared = 0.0
+        for place in (0, right_operand(dot)):
+            maker, kind = _maker(names, dot.operands[place]), dot.types[place]
+            size = kind.elements * element_bytes(kind.element)
+            if maker is None or maker.name not in _LOADS or around.get(id(maker)) != around.get(id(dot)):
+                spared += 2 * size
+            elif id(maker) in written:
+                spared += size
+            else:
+                written.add(id(maker))
+        found[id(dot)] = spared
     return found
 
 
