@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.compiled.demand.accesses import access_element
-from advisor.compiled.demand.beside_products import Part, padded_share, useful_shares
 from advisor.compiled.demand.costs import Cost, cost, element_bytes, staged_shares
 from advisor.compiled.ir.divisors import Divisor
 from advisor.compiled.ir.execution import Access, Execution, LoopCount
@@ -64,8 +63,6 @@ class Collected:
         certain: Of `all`, what is not assumed.
         accesses: By the `id` of the operation, for each set of programs; so are loops.
         lines: What each line asks for, by field of `LineDemand`.
-        beside: Operations that are done for products or after them, by their `id`, and to which parts of these.
-        padding_beside: Of what these ask for, what they do to padding.
         executions: Of each line, by the `id` of the block.
         scalar_divisors: Numbers that scalars are divided by.
     """
@@ -73,8 +70,6 @@ class Collected:
     scale: float
     divisors: Mapping[int, Divisor]
     spared: Mapping[int, float] = field(default_factory=dict)
-    beside: Mapping[int, frozenset[tuple[int, Part]]] = field(default_factory=dict)
-    padding_beside: Cost = field(default_factory=Cost)
     all: Columns = field(default_factory=Columns)
     certain: Columns = field(default_factory=Columns)
     accesses: dict[int, list[AccessPart]] = field(default_factory=dict)
@@ -90,7 +85,7 @@ class Collected:
         for columns in (self.all, self.certain):
             columns.sets.append({name: np.zeros(execution.programs) for name in COLUMNS})
         self._take_products(execution)
-        self._take_blocks(execution, useful_shares(execution.products))
+        self._take_blocks(execution)
         self._take_accesses(execution)
         for key, loop in execution.loops.items():
             for columns in (self.all, self.certain):
@@ -114,7 +109,7 @@ class Collected:
             for columns in self._counted(assumed):
                 columns.padding.add(padded)
 
-    def _take_blocks(self, execution: Execution, useful: Mapping[tuple[int, Part], float]) -> None:
+    def _take_blocks(self, execution: Execution) -> None:
         """Add what the operations of blocks ask of the pipelines, and how often lines are executed."""
         for (key, assumed), times in execution.blocks.items():
             often = float(times.sum())
@@ -123,8 +118,6 @@ class Collected:
                 if operation.location is not None:
                     here.add((operation.location.file, operation.location.line))
                 once = cost(operation, self.divisors)
-                if id(operation) in self.beside:
-                    self.padding_beside.add(once.times(often * self.scale * padded_share(self.beside[id(operation)], useful)))
                 flop = sum(once.tensor_flop.values())
                 for name, amount in (
                     ("tensor", flop),

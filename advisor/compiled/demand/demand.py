@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.compiled.demand.accesses import access_element, unused_sector_bytes
-from advisor.compiled.demand.beside_products import beside_products
 from advisor.compiled.demand.collected import COLUMNS, AccessPart, Collected, access_kind
 from advisor.compiled.demand.costs import cost, element_bytes, right_operand
 from advisor.compiled.demand.counts import AccessDemand, CertainDemand, KernelDemand, LineDemand, LoopDemand, ProgramClass
@@ -81,9 +80,7 @@ def read_demand(
     indices, whole = programs_to_evaluate(full) if programs is None else (programs, True)
     total = x * y * z if programs is None else len(programs)
     chunk = _chunk(module, len(indices))
-    collected = Collected(
-        scale=total / max(len(indices), 1), divisors=divisors(module), spared=spared_bytes(module), beside=beside_products(module.kernel)
-    )
+    collected = Collected(scale=total / max(len(indices), 1), divisors=divisors(module), spared=spared_bytes(module))
     for start in range(0, len(indices), chunk):
         work = EXACT_WORK / -(-len(indices) // chunk)  # one allowance for all sets of programs
         collected.take(evaluate(module, inputs, full, indices[start : start + chunk], work))
@@ -259,7 +256,6 @@ def _kernel_demand(
         alu_op=sums["alu"],
         smem_bytes=sums["smem"],
         padding=collected.all.padding,
-        padding_beside=collected.padding_beside,
         load_bytes=sums["load"],
         store_bytes=sums["store"],
         atomic_bytes=sums["atomic"],
