@@ -67,7 +67,7 @@ NO_VERDICT = {
     "crash": "nothing is known of this configuration; run it again with more room and memory, or smaller tiles",
 }
 """What to do where the compiler did not come to an end: no word on the kernel."""
-_RESOURCE = re.compile(r"\b(REG|STACK|SHARED|LOCAL|BAR):(\d+)")
+_RESOURCE = re.compile(r"\b(REG|STACK|SHARED|LOCAL):(\d+)")
 
 
 def version() -> str:
@@ -200,7 +200,6 @@ def read_resources(
         spill_bytes=spill,
         shared_memory_bytes=int(metadata.get("shared") or 0),
         num_warps=warps,
-        barriers=found.get("BAR"),
     )
 
 
