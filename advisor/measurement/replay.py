@@ -2,18 +2,21 @@
 
 Nothing of the recorded program is run: a kernel is rebuilt from its own syntax tree, literals and triton imports
 (`advisor.python_source.rebuild`). Its tensors get the recorded shapes, strides, types and alignment, and random values (integers: what the
-record holds of them, else zeros). A launch that such zeros would make another is left out (`advisor.measurement.index_tensors`), unless
-they are a routing, which is made anew. A record has no reference, so what a replayed launch writes is not checked.
+record holds of them, else zeros). A launch that reads integers of 16 bits or more, or bools, which were not recorded is left out: they may
+be indices, bounds or masks, and zeros would make it another launch. Only a routing is made anew. Integers of 8 bits count as data. A record
+has no reference, so what a replayed launch writes is not checked.
 """
 
 from __future__ import annotations
 
+import ast
 import importlib
 import json
 import math
 import pprint
 import re
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,7 +24,6 @@ from typing import Any
 
 from advisor.compiled.compiler.worker import checked, decode
 from advisor.compiled.recorder.hook import MAX_CONTENT
-from advisor.measurement.index_tensors import deciding, holding_addresses
 from advisor.measurement.kernel_file import KernelRef
 from advisor.measurement.launch import Launch
 from advisor.python_source.literal_values import Passed, Symbol, passed_in
@@ -40,7 +42,7 @@ NOT_CHECKED = "outputs of recorded launches are not checked: a record has no ref
 ProblemOf = Callable[[Mapping[str, Any], RecordedLaunch], Problem]
 """What problem a launch is, by the kernel's `KERNELS` entry; raises where it is none that it knows."""
 
-_INTEGER = re.compile(r"u?int\d+|bool")
+_MAY_DECIDE = re.compile(r"u?int(16|32|64)|bool")
 _DESCRIPTOR = re.compile(r"tensordesc<\w+\[([\d, ]+)\]")
 _USUAL = {"padding": "zero", "round_f32_to_tf32": False}
 """Of a tensor descriptor, where nothing else is asked for."""
@@ -178,16 +180,19 @@ def _missing(launch: RecordedLaunch, modules: Iterable[str], entry: Mapping[str,
     Raises:
         InputError: Something is missing that cannot be made up.
     """
-    modules = list(modules)
+    trees = [ast.parse(text) for text in modules]
     wide = [name for name, tensor in launch.tensors.items() if str(tensor.get("dtype")) in ("int64", "uint64")]
-    if cast := holding_addresses(modules, launch.kernel, wide) if wide else []:
-        raise InputError(f"{', '.join(cast)} holds addresses of the recorded program's memory, so that the launch cannot be replayed")
-    unknown = [
+    if wide and any(isinstance(node, ast.Attribute) and node.attr == "pointer_type" for tree in trees for node in ast.walk(tree)):
+        raise InputError(f"{', '.join(wide)} holds addresses of the recorded program's memory, so that the launch cannot be replayed")
+    written = _only_written(trees, launch.kernel)
+    missing = [
         name
         for name, tensor in launch.tensors.items()
-        if _INTEGER.fullmatch(str(tensor.get("dtype"))) and all(tensor.get("shape", ())) and not isinstance(launch.contents.get(name), list)
+        if _MAY_DECIDE.fullmatch(str(tensor.get("dtype")))
+        and all(tensor.get("shape", ()))
+        and not isinstance(launch.contents.get(name), list)
+        and name not in written
     ]
-    missing = deciding(modules, launch.kernel, unknown) if unknown else []
     if not missing:
         return None
     names = entry.get("routing")
@@ -195,10 +200,22 @@ def _missing(launch: RecordedLaunch, modules: Iterable[str], entry: Mapping[str,
         routing = {str(role): str(name) for role, name in names.items()}
         if _uniform_routing(routing, problem.sizes, launch.constexprs, launch.arguments, launch.tensors):
             return routing
-    why = f"what {', '.join(missing)} held was not recorded, and addresses, bounds or branches follow from it"
+    why = f"what {', '.join(missing)} held was not recorded, and addresses, bounds or branches may follow from it"
     if never := _unrecordable(launch, missing):
         raise InputError(f"{why}; it cannot be replayed: {never}")
     raise InputError(why, remedy=_remedy(missing))
+
+
+def _only_written(trees: Iterable[ast.Module], kernel: str) -> set[str]:
+    """The names that a kernel uses in no other way than to store at `name + offsets`."""
+    nodes = [
+        node for tree in trees for each in tree.body if isinstance(each, ast.FunctionDef) and each.name == kernel for node in ast.walk(each)
+    ]
+    stores = [node.args[0] for node in nodes if isinstance(node, ast.Call) and node.args and ast.unparse(node.func) == "tl.store"]
+    places = [place for place in stores if not any(isinstance(node, ast.Call) for node in ast.walk(place))]
+    stored = Counter(node.id for place in places for node in ast.walk(place) if isinstance(node, ast.Name))
+    used = Counter(node.id for node in nodes if isinstance(node, ast.Name))
+    return {name for name, count in stored.items() if count == used[name]}
 
 
 def _unrecordable(launch: RecordedLaunch, names: Iterable[str]) -> str:
