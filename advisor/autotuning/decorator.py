@@ -77,10 +77,10 @@ def autotune(
         key_buckets: {"M": "pow2"}: M counts by the power of two it rounds up to. Also ascending upper ends, or a function.
         family: The kernel's family, where `problem` does not name it.
         problem: Takes the arguments by name; returns the sizes (and op, dtype, …) of the family's problem.
-        check_output: Leave out what does not write what the first configuration writes: True, or (relative, absolute) tolerance. Tensors
-            of floats that the kernel writes and does not read are overwritten beforehand, so that what is left unwritten shows.
-        outputs: Names of the tensors compared (default: those reset or restored, else all). Integers are overwritten beforehand only
-            where they are named here: others may be locks or addresses.
+        check_output: Leave out what does not write what the first configuration writes: True, or (relative, absolute) tolerance. Every
+            compared run starts from what the tensors held before.
+        outputs: Names of the tensors compared (default: those reset or restored, else all). Those that are neither are taken for output
+            alone and overwritten before every compared run, so that what is left unwritten shows.
         default: `triton.Config` for modes cached and off, and while a CUDA graph is captured (default there: the model's choice, else
             the first configuration).
         distributed: Rank 0 of torch.distributed decides for all ranks; every rank must make the same calls.

@@ -6,7 +6,6 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -264,15 +263,16 @@ class Session:
 
     def _check_output(self, place: int) -> None:
         """Runs it once and compares with the first configuration (which is run first, where it has not been)."""
-        tuner = self.tuner
+        tuner, options = self.tuner, self.tuner.options
         if self.outputs is None:
-            names = tuner.options.outputs or [*tuner.restore_value, *tuner.reset_to_zero] or None
-            assert tuner.options.tolerance is not None
-            self.outputs = Outputs(tensors_of(self.call.named, names), tuner.options.tolerance, named=bool(tuner.options.outputs))
+            assert options.tolerance is not None
+            tensors = tensors_of(self.call.named, options.outputs or [*tuner.restore_value, *tuner.reset_to_zero] or None)
+            overwritten = {*(options.outputs or ())} & tensors.keys() - {*tuner.restore_value, *tuner.reset_to_zero}
+            self.outputs = Outputs(tensors, options.tolerance, overwritten)
             failed = ""
             for first in range(len(self.call.configs)):
                 try:  # the first that runs at all is what the others are compared with
-                    self.outputs.probe(partial(self._run_and, first))
+                    self._run_and(first, self.outputs.keep)
                     break
                 except watching.NeverEndsError:
                     raise
@@ -287,22 +287,16 @@ class Session:
     def _warn_of_a_blind_check(self, failed: str) -> None:
         """A check that can find nothing must not pass for one that found nothing."""
         assert self.outputs is not None
-        name = getattr(self.tuner.base_fn, "__name__", "kernel")
-        compared = ", ".join(self.outputs.tensors)
+        compared, why = ", ".join(self.outputs.tensors), ""
         if not compared:
-            self.tuner.say_once(
-                "check",
-                f"{name}: check_output compares nothing: no tensor is among the arguments"
-                + (f" {', '.join(self.tuner.options.outputs)}" if self.tuner.options.outputs else ""),
-            )
+            named = f" {', '.join(self.tuner.options.outputs)}" if self.tuner.options.outputs else ""
+            why = f"compares nothing: no tensor is among the arguments{named}"
         elif self.outputs.wanted is None:
-            self.tuner.say_once("check", f"{name}: check_output compares nothing: no configuration ran to compare with ({failed})")
+            why = f"compares nothing: no configuration ran to compare with ({failed})"
         elif not self.outputs.written:
-            self.tuner.say_once(
-                "check",
-                f"{name}: check_output sees no change in {compared}: what it wrote was there before, or is not "
-                "among them; name the tensors it writes with outputs=",
-            )
+            why = f"sees no change in {compared}: name the tensors it writes with outputs="
+        if why:
+            self.tuner.say_once("check", f"{getattr(self.tuner.base_fn, '__name__', 'kernel')}: check_output {why}")
 
     def _run_and(self, place: int, look: Callable[[], None]) -> None:
         """Runs a configuration once, looks at what it wrote before any hook restores it, and restores it.

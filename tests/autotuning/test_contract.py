@@ -6,8 +6,6 @@ import pickle
 
 import pytest
 
-from advisor.autotuning import outputs
-
 from .fakes import FakeKernel, Tensor
 from .kernels import call, configs, tuned
 
@@ -403,7 +401,7 @@ def add_to(x, y, n, BLOCK):
     y[:BLOCK] += x[:BLOCK]
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float8_e4m3fn", "int32", "bool"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float8_e4m3fn", "int32"])
 @pytest.mark.parametrize("before", ["wrong", "right", "nan"])
 def test_what_leaves_its_output_unwritten_is_left_out(torch, dtype, before):
     """Also where the right values lie there already: left by the first configuration, or by an earlier call."""
@@ -416,22 +414,6 @@ def test_what_leaves_its_output_unwritten_is_left_out(torch, dtype, before):
     tuner[(1,)](x, y, 64)
     assert states(tuner) == {64: "measured", 16: "output", 0: "output"}
     assert (y.float() == (2 * x).to(kind).float()).all()
-
-
-def test_inputs_are_found_out_and_left_as_they_are(torch):
-    x, y = torch.randn(64).requires_grad_(), torch.zeros(64)
-    seen = []
-
-    def watching(x, y, n, BLOCK):
-        seen.append(x.tolist())
-        y[:BLOCK] = 2 * x.detach()[:BLOCK]
-
-    tuner, want = checked(watching, 64, 16), (2 * x).detach()
-    version = x._version
-    y.copy_(want)
-    tuner[(1,)](x, y, 64)
-    assert states(tuner) == {64: "measured", 16: "output"} and torch.equal(y, want)
-    assert x._version == version and seen[-2:] == [x.tolist()] * 2
 
 
 @pytest.mark.parametrize("start", [0.0, 1.0, 3.0])
@@ -474,7 +456,7 @@ def test_locks_and_addresses_are_never_overwritten(torch):
         y[:BLOCK] = 2 * x[:BLOCK]
         lock[1] -= 1
 
-    tuner = checked(locked, 64, 16)
+    tuner = checked(locked, 64, 16, outputs=["y"])
     tuner[(1,)](torch.ones(64), torch.full((64,), 2.0), torch.zeros(4, dtype=torch.int32), 64)
     assert states(tuner) == {64: "measured", 16: "output"}
 
@@ -676,53 +658,6 @@ def test_without_a_limit_nothing_is_watched(gpu_clock):
     tuner, _ = hanging({32: 3600.0}, space=(16, 32), time_limit_s=None)
     tuner[(1,)](None, 8)
     assert tuner.best_config.kwargs["BLOCK"] == 32
-
-
-def test_marks_of_what_nothing_wrote_do_not_loosen_the_check():
-    """Ten of a thousand rows are written, one value of them large: what stands in the others is no measure of an error."""
-    torch = pytest.importorskip("torch")
-    torch.manual_seed(0)
-    right, out = torch.randn(10, 64), torch.zeros(1000, 64)
-    right[0, 0] = 100.0
-    checked = outputs.Outputs({"out": out}, outputs.DEFAULT_TOLERANCE)
-
-    def run(values, look):
-        checked.prepare()
-        out[:10].copy_(values)
-        look()
-        checked.restore()
-
-    checked.probe(lambda look: run(right, look))
-    run(right.clone(), checked.compare)
-    with pytest.raises(outputs.OutputDiffersError):
-        run(torch.cat([right[:1], right[1:] + 0.3]), checked.compare)
-
-
-def test_what_is_written_throughout_is_held_once(monkeypatch):
-    """On a GPU every further copy of the outputs may be the one that does not fit."""
-    torch = pytest.importorskip("torch")
-    source, full, half = torch.randn(64), torch.zeros(64), torch.zeros(64)
-    named = {"source": source, "full": full, "half": half}
-    checked = outputs.Outputs(named, outputs.DEFAULT_TOLERANCE)
-
-    def run(look, factor=2.0, wrote=64):
-        checked.prepare()
-        full[:wrote].copy_(source[:wrote] * factor)
-        half[:32].copy_(source[:32] * 3)
-        look()
-        checked.restore()
-
-    copies = []
-    clone = torch.Tensor.clone
-    monkeypatch.setattr(torch.Tensor, "clone", lambda tensor: copies.append(tensor) or clone(tensor))
-    checked.probe(run)
-    assert len(copies) == len(named) + 1  # what is right, and the one with marks
-    held = {id(tensor) for each in (checked.before, checked.start, checked.wanted, checked.right) for tensor in each.values()}
-    assert len(held) == 2 + 3 + 4
-    run(checked.compare)
-    for wrong in ({"factor": 2.2}, {"wrote": 63}):
-        with pytest.raises(outputs.OutputDiffersError):
-            run(checked.compare, **wrong)
 
 
 def test_where_no_gpu_is_the_launch_says_what_to_do(monkeypatch):
