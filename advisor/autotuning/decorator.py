@@ -62,14 +62,11 @@ def autotune(
         reset_to_zero: Arguments zeroed before every measured run.
         restore_value: Arguments restored after every measured run.
         pre_hook: Called before every measured run, instead of the two above.
-        post_hook: Called after every measured run. What these four take is no part of a latency; what a configuration's own
-            `pre_hook` takes is, for it runs with every launch.
+        post_hook: Called after every measured run. What these four take is part of a latency, as of triton.autotune.
         warmup: Milliseconds, deprecated by Triton.
         rep: Milliseconds, deprecated by Triton.
-        use_cuda_graph: Measure in a CUDA graph, deprecated by Triton. What the hooks take is then part of a latency: within a graph
-            nothing tells it from the launch.
-        do_bench: `do_bench(launch, quantiles)` → milliseconds, in place of the driver's. Where it gives the time of all
-            that runs, or of groups of it, the time of the launch within those runs counts in its place; figures of its own stand.
+        use_cuda_graph: Measure in a CUDA graph, deprecated by Triton.
+        do_bench: `do_bench(launch, quantiles)` → milliseconds, in place of the driver's.
         cache_results: None: timings of a GPU are kept, those of the interpreter are not. True, False: they are, they are not.
         mode: measure; predict (the model decides, nothing is measured); cached (never measures: an undecided key gets `default`, and
             a warning); exhaustive (measures every configuration); off (`default` always). ADVISOR_AUTOTUNE overrides it.
@@ -85,11 +82,11 @@ def autotune(
             the first configuration).
         distributed: Rank 0 of torch.distributed decides for all ranks; every rank must make the same calls.
         noise: Latencies within this share of the fastest are a tie; the better ranked configuration wins it.
-        time_limit_s: A configuration one run of which takes longer is left out, until a longer limit is given. A running kernel cannot be
-            stopped: one that has not ended after six times as long (at least 30 s) is recorded, so that no process tries it again, and
-            raises NeverEndsError; until it ends, if ever, later calls of this process measure nothing and take the best known
-            configuration. None: no limit, and a kernel that never ends blocks the process; after three processes ended on it, it is left
-            out.
+        time_limit_s: A configuration one run of which takes longer is left out (`advisor cache prune --kernel` forgets that). A running
+            kernel cannot be stopped: one that has not ended after six times as long (at least 30 s) is recorded, so that no process tries
+            it again, and raises NeverEndsError; until it ends, if ever, later calls of this process measure nothing and take the best
+            known configuration. None: no limit, and a kernel that never ends blocks the process; after three processes ended on it, it is
+            left out.
         compile_ahead: Compile in threads what will be measured.
         cache_dir: Folder of the cache, in place of ADVISOR_CACHE_DIR.
 

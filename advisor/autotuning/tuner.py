@@ -13,7 +13,7 @@ import os
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping
 from typing import Any
 
 from triton.runtime.autotuner import Autotuner
@@ -35,27 +35,18 @@ def _telling(change: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(change)
     def told(self: Decided, *args: Any, **kwargs: Any) -> Any:
         found = change(self, *args, **kwargs)
-        for forget in self._forgetting:
-            forget()
+        self._forget()
         return found
 
     return told
 
 
 class Decided(dict):
-    """Key → configuration, as `kernel.cache` of triton.autotune; whoever changes it makes every call look at it again.
+    """Key → configuration, as `kernel.cache` of triton.autotune; whoever changes it makes every call look at it again (`forget`)."""
 
-    Several kernels may share one.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._forgetting: list[Callable[[], None]] = []
-
-    def tell(self, forget: Callable[[], None]) -> None:
-        """Calls `forget` at every change."""
-        if forget not in self._forgetting:
-            self._forgetting.append(forget)
+    def __init__(self, decided: Mapping[Any, Any], forget: Callable[[], None]) -> None:
+        super().__init__(decided)
+        self._forget = forget
 
     __setitem__, __delitem__, __ior__ = map(_telling, (dict.__setitem__, dict.__delitem__, dict.__ior__))  # type: ignore[assignment, arg-type]
     clear, pop, popitem, update = map(_telling, (dict.clear, dict.pop, dict.popitem, dict.update))  # type: ignore[assignment, arg-type]
@@ -80,7 +71,7 @@ class Tuner(Tunable):
         self._always: frozenset[str] | None = None  # arguments that had a dtype in every call
         self._sometimes: frozenset[str] = frozenset()
         # What reads a call's key, and fast key → configuration: changed together only.
-        self._hot: tuple[Callable[..., Any], dict[Any, Any]] = (self._reader(frozenset(), None), {})
+        self._hot: tuple[Callable[..., Any], dict[Any, Any]] = (self._reader(frozenset()), {})
         self.cache = {}
 
     # ------------------------------------------------------------------------------------------------------ a call
@@ -184,15 +175,8 @@ class Tuner(Tunable):
     def _decide(self, args: tuple, kwargs: dict[str, Any]) -> Any:
         """The slow path: known under Triton's key, or chosen now."""
         with self._lock:
-            if self._alone != (len(self.configs) == 1):  # the list was changed in place
-                self.configs = self._configs
-            if self._names != list(self.keys):  # so was this one
-                self.keys = self._keys
-            several = internals.has_several_models()
             named = {**dict(zip(self.arg_names, args, strict=False)), **kwargs}
             key = keys.slow_key(named, self.arg_names, self.keys, self._buckets) if len(self.configs) > 1 else ()
-            if several:
-                key = (*key, internals.current_device().name)
             known = len(self.configs) > 1 and key in self.cache
             if not known:
                 with internals.bound_arguments(self, args):
@@ -212,31 +196,26 @@ class Tuner(Tunable):
                 if made is None or made.config != config:  # the user put it there
                     made = Decision(config=config, how="cached", reason="kernel.cache holds it", key=key)
                 self.decision = made
-            self._remember(args, kwargs, named, config, internals.device_index if several else None)
+            self._remember(args, kwargs, named, config)
             return config
 
-    def _remember(self, args: tuple, kwargs: dict[str, Any], named: dict[str, Any], config: Any, device: Any) -> None:
+    def _remember(self, args: tuple, kwargs: dict[str, Any], named: dict[str, Any], config: Any) -> None:
         """Puts a decision where the next call of the kind finds it; a call of a new kind makes a new reader."""
-        if len(self.configs) > 1 and not isinstance(self._decided, Decided):  # a mapping of the user's: it is asked at every call
-            return
         now = keys.dtype_names(named, self.arg_names)
         always = now if self._always is None else self._always & now
         sometimes = ((self._always or frozenset()) | self._sometimes | now) - always
         if (always, sometimes) != (self._always, self._sometimes):
             self._always, self._sometimes = always, sometimes
-            self._hot = (self._reader(always, device), {})
+            self._hot = (self._reader(always), {})
         read_key, fast = self._hot
         with contextlib.suppress(TypeError):  # an argument is given twice: the kernel itself says so
             fast[read_key(*args, **kwargs)] = config
 
-    def _reader(self, always: frozenset[str], device: Callable[[], Any] | None) -> Callable[..., Any]:
-        if len(self.configs) == 1:  # then a change of the list itself is seen at the next call, as by triton.autotune
-            listed = self.configs
-            return lambda *args, **kwargs: (id(listed[0]), len(listed))
+    def _reader(self, always: frozenset[str]) -> Callable[..., Any]:
+        if len(self.configs) == 1:
+            return lambda *args, **kwargs: None
         settled = set(self.arg_names).intersection(*(config.kwargs for config in self.configs))
-        return keys.fast_reader(
-            self.arg_names, self._names, self._buckets, frozenset(settled), always, self._sometimes, device, self.configs, self.keys
-        )
+        return keys.fast_reader(self.arg_names, self.keys, self._buckets, frozenset(settled), always, self._sometimes)
 
     def _forget(self) -> None:
         if hasattr(self, "_hot"):  # Triton's constructor sets the cache before ours is done
@@ -269,20 +248,13 @@ class Tuner(Tunable):
     def cache(self) -> MutableMapping[Any, Any]:
         """Key → configuration, as triton.autotune has it: clearing, changing or replacing it takes effect.
 
-        Of a plain dictionary put in its place a copy is made; another kernel's is shared, and so is a mapping of another kind, which is
-        asked at every call.
+        Of a mapping that is put in its place a copy is made.
         """
         return self._decided
 
     @cache.setter
     def cache(self, value: MutableMapping[Any, Any]) -> None:
-        if type(value) is dict:
-            copied = Decided()
-            copied.update(value)
-            value = copied
-        if isinstance(value, Decided):
-            value.tell(self._forget)
-        self._decided = value
+        self._decided = Decided(value, self._forget)
         self._forget()
 
     @property
@@ -297,8 +269,10 @@ class Tuner(Tunable):
 
     @configs.setter
     def configs(self, value: list[Any]) -> None:
-        self._configs, self._alone = value, len(value) == 1
-        self._read_anew()
+        self._configs = value
+        if hasattr(self, "_hot"):  # as in `_forget`
+            self._always, self._sometimes = None, frozenset()
+            self._hot = (self._reader(frozenset()), {})
 
     def _for_torch(self) -> list[Any]:
         """What is decided, then the default and the others as they are given: one of them, or `top_k` where the mode measures.
@@ -316,16 +290,6 @@ class Tuner(Tunable):
         return list(dict.fromkeys([*decided, *default, *self._configs]))[: self.options.top_k if mode == "measure" else 1]
 
     @property  # type: ignore[override]
-    def keys(self) -> Sequence[str]:
-        """Names of the arguments that a decision depends on, as triton.autotune has them: others take effect at the next call."""
-        return self._keys
-
-    @keys.setter
-    def keys(self, value: Sequence[str]) -> None:
-        self._keys, self._names = value, list(value)
-        self._read_anew()
-
-    @property  # type: ignore[override]
     def nargs(self) -> dict[str, Any] | None:
         """The positional arguments, by name, of the call that is decided or launched now, as triton.autotune has them."""
         if self._nargs is None and self._launched is not None:
@@ -336,19 +300,12 @@ class Tuner(Tunable):
     def nargs(self, value: dict[str, Any] | None) -> None:
         self._nargs = value
 
-    def _read_anew(self) -> None:
-        """How a call's key is read depends on the configurations and on the names in it."""
-        if hasattr(self, "_hot"):  # as in `_forget`
-            self._always, self._sometimes = None, frozenset()
-            self._hot = (self._reader(frozenset(), None), {})
-
     # ------------------------------------------------------------------------------------------------------- copies
 
     def __getstate__(self) -> dict[str, Any]:
         """The state of a copy of this kernel: all but the lock, and what reads its calls."""
         own = ("_lock", "_hot", "_decided", "_launched", "serial")
-        decided = dict(self._decided) if isinstance(self._decided, Decided) else self._decided
-        return {name: value for name, value in self.__dict__.items() if name not in own} | {"decided": decided}
+        return {name: value for name, value in self.__dict__.items() if name not in own} | {"decided": dict(self._decided)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         decided = state.pop("decided")
@@ -358,7 +315,7 @@ class Tuner(Tunable):
         _all.add(self)
         self._launched = None
         self._always, self._sometimes = None, frozenset()
-        self._hot = (self._reader(frozenset(), None), {})
+        self._hot = (self._reader(frozenset()), {})
         self.cache = decided
 
 

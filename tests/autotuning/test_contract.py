@@ -139,58 +139,6 @@ def test_a_slow_configuration_is_left_out():
     assert sum(launch["BLOCK"] == 16 for launch in kernel.launches) == 2
 
 
-def test_a_longer_limit_measures_again_what_a_shorter_one_left_out(fresh_cache):
-    """And decides again, unless nothing may be measured."""
-    import time
-
-    from advisor.autotuning.decorator import autotune
-
-    def slow(n, BLOCK):
-        if BLOCK == 16:
-            time.sleep(0.05)
-
-    def decided(limit, mode="measure"):
-        kernel = FakeKernel(slow)
-
-        def bench(run, quantiles):
-            run()
-            run()
-            return [1.0 if kernel.launches[-1]["BLOCK"] == 16 else 2.0] * 3
-
-        tuner = autotune(configs(16, 32, 64), ["n"], do_bench=bench, time_limit_s=limit, mode=mode)(kernel)
-        tuner[(1,)](8)
-        return tuner.best_config.kwargs["BLOCK"], [launch["BLOCK"] for launch in kernel.launches[:-1]]
-
-    assert decided(0.02) == (32, [16, 16, 32, 32, 64, 64])
-    assert decided(0.04) == (32, [])  # it is known to take longer
-    assert decided(5.0, mode="cached") == (32, [])
-    assert decided(5.0) == (16, [16, 16])
-    assert decided(None) == decided(0.02) == (16, [])
-
-
-def test_a_longer_limit_tries_again_what_few_measurements_would_not_reach():
-    """A ranked list measures eight of 192; what an exhaustive run left out for its time is tried all the same."""
-    from advisor.autotuning.decisions.failures import TooSlowError
-
-    from . import kernels
-
-    def measured(limit, mode):
-        def latency(launch):
-            if launch["BLOCK_SIZE_M"] == 128 and limit < 2.0:
-                error = TooSlowError("one run takes too long")
-                error.took_s = 2.0
-                raise error
-            return 1.0 + launch["BLOCK_SIZE_M"]
-
-        kernel, bench = kernels.tuned(latency, kernels.gemm_kernel, kernels.GEMM_SPACE, key=["M", "N", "K"], mode=mode, time_limit_s=limit)
-        kernels.call_gemm(kernel)
-        return kernel.decision.how, {launch["BLOCK_SIZE_M"] for launch in bench.measured}
-
-    assert measured(1.0, "exhaustive") == ("measured", {16, 32, 64, 128})
-    assert measured(3.0, "measure") == ("measured", {128})
-    assert measured(3.0, "measure") == ("cached", set())
-
-
 def test_other_configurations_take_effect_at_the_next_call():
     """As of triton.autotune: a single one is launched at once; of several, a key that is decided keeps its decision until it is cleared."""
     kernel, bench = tuned({16: 1.0, 32: 2.0, 64: 3.0, 128: 0.5}, space=configs(16, 32))
@@ -201,17 +149,6 @@ def test_other_configurations_take_effect_at_the_next_call():
     assert call(kernel) == 16
     kernel.cache.clear()
     assert call(kernel) == 128 and call(kernel, n=2048) == 128
-
-
-def test_a_list_of_one_that_is_changed_in_place_takes_effect_at_the_next_call():
-    """As of triton.autotune, which reads the list at every launch, and tunes once it has more than one."""
-    kernel, bench = tuned({16: 1.0, 32: 2.0, 64: 3.0, 128: 0.5}, space=configs(64))
-    assert [call(kernel), call(kernel)] == [64, 64]
-    kernel.configs[0] = configs(32)[0]
-    assert [call(kernel), call(kernel), call(kernel, n=1)] == [32, 32, 32] and not bench.measured
-    kernel.configs.append(configs(128)[0])
-    assert [call(kernel), call(kernel, n=1), call(kernel)] == [128, 128, 128]
-    assert {launch["BLOCK"] for launch in bench.measured} == {32, 128} and set(kernel.cache) == {key for key in kernel.decisions if key}
 
 
 def test_a_configuration_that_is_changed_in_place_takes_effect_at_the_next_launch():

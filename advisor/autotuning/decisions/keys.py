@@ -89,9 +89,6 @@ def fast_reader(
     settled: frozenset[str],
     always: frozenset[str],
     sometimes: frozenset[str] = frozenset(),
-    device: Callable[[], Any] | None = None,
-    configs: Sequence[Any] | None = None,
-    listed: Sequence[str] | None = None,
 ) -> Callable[..., Any]:
     """Generates the function that reads a call's key.
 
@@ -105,12 +102,9 @@ def fast_reader(
         settled: Arguments that every configuration sets, and so no call passes.
         always: Arguments that had a dtype in every call.
         sometimes: Arguments that had one in some.
-        device: Read too, where it is given (GPUs of several models in one process).
-        configs: The list of configurations: where all but one are taken out of it, every call has another key.
-        listed: The caller's own list of the names in `key`: where that is changed, too.
     """
     # Names that no argument can have are given to what the function needs.
-    scope: dict[str, Any] = {"ABSENT__": ABSENT, "device__": device, "getattr__": getattr}
+    scope: dict[str, Any] = {"ABSENT__": ABSENT, "getattr__": getattr}
     parts = []
     for name in (name for name in key if name in arg_names):
         if name in buckets:
@@ -118,14 +112,6 @@ def fast_reader(
             parts.append(f"bucket__{name}({name})")
         else:
             parts.append(name)
-    if device is not None:
-        parts.append("device__()")
-    if configs is not None:
-        scope |= {"configs__": configs, "len__": len}
-        parts.append("len__(configs__) == 1")
-    if isinstance(listed, list):
-        scope |= {"listed__": listed, "key__": list(key)}
-        parts.append("listed__ == key__")
     parts += [f"{name}.dtype" for name in arg_names if name in always]
     parts += [f"getattr__({name}, 'dtype', None)" for name in arg_names if name in sometimes]
     parts += [f"{name}.__class__" for name in arg_names if name not in (always | sometimes | settled) and name not in key]
