@@ -227,6 +227,8 @@ def _run(
     unfit: set[tuple[str, str]] = set()
     stuck: deque[Failure | None] = deque(maxlen=SAME_FAILURES)
     ran = any(row.latency_us is not None for row in journal.rows)
+    if scheduler.spec.kind == "cuda" and summary.fingerprint.sm_clock_mhz is None:
+        summary.warnings.append("clocks are not recorded, and no round is left out for a low one: pip install nvidia-ml-py")
 
     def counted() -> Iterator[Batch]:
         nonlocal expected

@@ -28,25 +28,18 @@ from typing import Any
 
 import numpy as np
 
-from advisor import pipelines
 from advisor.gpus.hardware import GpuSpec
 from advisor.measurement.kernel_file import KernelRef, block_shape_of, check_runnable, configurations, find_kernels, kernel_entry
 from advisor.measurement.launch import MAX_SUSTAINED_S, Batch, Launch
 from advisor.measurement.ordering import RECOMMENDED, low_discrepancy, visiting_order
 from advisor.pipelines.batch import ELEMENT_BYTES, SIZES
 from advisor.result.schema import Configuration, Problem
-from advisor.system.errors import AdvisorError, InputError
+from advisor.system.errors import InputError
 from advisor.system.reading import parse_toml, read_bytes
 from advisor.tables.entries import default_configuration
 
 MAX_FILE_BYTES = 1_000_000
 MAX_PROBLEMS = 1_000_000
-MEMORY_SHARE = 0.4
-"""Problems whose tensors take more of the GPU's memory than this are left out: the fp64 reference needs its room too."""
-MEMORY_SHARE_COUNTED = 0.8
-"""The same where the reference and the launch's scratch are counted too."""
-SPLIT_ELEMENTS, MOST_SPLITS = 1 << 28, 16
-"""Elements of fp32 scratch that `triton_kernels/gemm.py` takes at most, and its largest SPLIT_K."""
 SKEW = 1.0
 """Exponent of the skewed routing: expert i gets tokens in proportion to 1 / (i + 1). RaMP (arXiv 2604.26039) reports that 8-14 %
 of the experts are active per layer in practice: heavy tails, of which this is the usual model."""
@@ -253,39 +246,6 @@ def problems_of(sweep: Sweep) -> Iterator[Problem]:
             yield problem
 
 
-def fits(problem: Problem, gpu: GpuSpec | None) -> bool:
-    """Whether the problem's tensors leave room for a reference, and for what a launch needs beside them."""
-    if gpu is None:
-        return True
-
-    sizes = problem.sizes
-    if problem.family == "fused_moe":  # every expert's weights are there, also those of idle ones
-        width = 3 * sizes["N"] if problem.op == "w13" else sizes["N"]
-        needed = sizes["E"] * width * sizes["H"] * ELEMENT_BYTES[problem.dtype]
-        return needed <= MEMORY_SHARE * gpu.dram_bytes
-    try:
-        work = pipelines.work(pipelines.problem_batch([problem]), gpu)
-    except (AdvisorError, KeyError):
-        return True
-    compulsory = float(np.ravel(work.compulsory_bytes)[0])
-    counted = _bytes_with_reference(problem, compulsory)
-    return compulsory <= MEMORY_SHARE * gpu.dram_bytes if counted is None else counted <= MEMORY_SHARE_COUNTED * gpu.dram_bytes
-
-
-def _bytes_with_reference(problem: Problem, compulsory: float) -> float | None:
-    """Bytes of the tensors, of their fp64 copies that are alive together, and of scratch; None where that is not known.
-
-    As the bundled kernels' `reference` and `prepare` have it.
-    """
-    sizes = problem.sizes
-    if problem.family == "gemm":
-        operands, result = (sizes["M"] + sizes["N"]) * sizes["K"], sizes["M"] * sizes["N"]
-        return compulsory + 8 * (operands + result) + min(4 * SPLIT_ELEMENTS, 4 * MOST_SPLITS * result)
-    if problem.family in ("normalization", "elementwise") and {"B", "H"} <= set(sizes):
-        return compulsory + 8 * sizes["B"] * sizes["H"]  # copies of the input are made in pieces
-    return None
-
-
 def runs_on(kernel: KernelRef, gpu: GpuSpec | None) -> bool:
     """Whether the kernel's file says it runs on this GPU."""
     return gpu is None or gpu.reaches(kernel_entry(kernel).get("min_capability"))
@@ -317,7 +277,7 @@ def batches_of(plan: Plan, gpu: GpuSpec | None, *, done: frozenset[str] | set[st
 
 
 def _visits(sweep: Sweep, plan: Plan, gpu: GpuSpec | None) -> Iterator[tuple[Launch, ...]]:
-    problems = [p for p in problems_of(sweep) if fits(p, gpu) and dtype_runs_on(p.dtype, gpu)]
+    problems = [p for p in problems_of(sweep) if dtype_runs_on(p.dtype, gpu)]
     chunk = plan.configurations_per_visit
 
     def order(problem: Problem) -> list[Configuration]:
