@@ -255,7 +255,7 @@ def compile_ahead(fn: Any, launches: Sequence[tuple[tuple, dict[str, Any]]], wor
 @contextlib.contextmanager
 def bound_arguments(tuner: Any, args: tuple) -> Iterator[None]:
     """`tuner.nargs` as Triton sets it while it tunes: its hooks and pruning functions read it."""
-    before = getattr(tuner, "_nargs", None)  # what was bound, and not what a launch shows there
+    before = tuner.nargs
     tuner.nargs = dict(zip(tuner.arg_names, args, strict=False))
     try:
         yield

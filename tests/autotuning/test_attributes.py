@@ -93,29 +93,6 @@ def test_what_is_merged_into_the_cache_takes_effect(autotune, bench):
     assert block(kernel) == 64
 
 
-@pytest.mark.parametrize("several", [True, False])
-def test_the_arguments_of_a_call_can_be_read_while_it_is_launched(autotune, bench, several):
-    """By a grid, a configuration's hook, or what stands between the tuner and the kernel."""
-    seen = []
-    run = bench.kernel.run
-    bench.kernel.run = lambda *args, **kwargs: (seen.append(kernel.nargs), run(*args, **kwargs))
-    kernel = made(autotune, bench, configs(32, 64) if several else configs(32))
-    kernel.configs[0].pre_hook = lambda given: seen.append(kernel.nargs)
-    for n in (1024, 1024, 7):
-        seen.clear()
-        kernel[(1,)](Tensor(), n)
-        assert [given["n"] for given in seen[-2:]] == [n, n] and kernel.nargs is None
-        kernel.run(Tensor(), n, grid=(1,), warmup=False)
-        assert [given["n"] for given in seen[-2:]] == [n, n] and kernel.nargs is None
-
-
-def test_a_launch_within_a_launch_leaves_no_arguments_behind(autotune, bench):
-    kernel = made(autotune, bench)
-    block(kernel)
-    kernel.best_config.pre_hook = lambda given: given["n"] == 1024 and block(kernel, 7)
-    assert block(kernel) == 32 and set(kernel.cache) == {KEY, (7, KEY[1])} and kernel.nargs is None
-
-
 @pytest.mark.parametrize("how", ["assigned", "of a subclass"])
 def test_whoever_stands_in_for_the_measuring_measures(autotune, bench, how):
     asked = []
