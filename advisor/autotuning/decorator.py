@@ -71,7 +71,7 @@ def autotune(
         mode: measure; predict (the model decides, nothing is measured); cached (never measures: an undecided key gets `default`, and
             a warning); exhaustive (measures every configuration); off (`default` always). ADVISOR_AUTOTUNE overrides it.
         top_k: How many of the best-ranked configurations are measured; the next as many where none of these works.
-        key_buckets: {"M": "pow2"}: M counts by the power of two it rounds up to. Also ascending upper ends, or a function.
+        key_buckets: {"M": "pow2"}: M counts by the power of two it rounds up to. Also a function.
         family: The kernel's family, where `problem` does not name it.
         problem: Takes the arguments by name; returns the sizes (and op, dtype, …) of the family's problem.
         check_output: Leave out what does not write what the first configuration writes: True, or (relative, absolute) tolerance. Every
@@ -93,20 +93,17 @@ def autotune(
     Raises:
         UsageError: An argument makes no sense.
     """
-    if type(top_k) is not int or top_k < 1:
-        raise UsageError("top_k", top_k, "a positive integer")
-    if not _is_number(noise) or not 0 <= noise < 1:
-        raise UsageError("noise", repr(noise), "a share: a number from 0 to below 1", "0.005 is half a per cent")
-    if time_limit_s is not None and (not _is_number(time_limit_s) or not time_limit_s > 0):
-        raise UsageError("time_limit_s", repr(time_limit_s), "a positive number of seconds, or None", "None sets no limit")
-    if family is not None and family not in FAMILIES:
-        raise UsageError("family: no such family", family, f"one of {', '.join(FAMILIES)}", "leave it out where the kernel is of none")
-    if problem is not None and not callable(problem):
-        raise UsageError("problem", problem, "a function of the arguments by name", 'e.g. lambda args: {"M": args["M"], …}')
+    _require(type(top_k) is int and top_k >= 1, "top_k", top_k, "a positive integer")
+    _require(_is_number(noise) and 0 <= noise < 1, "noise", repr(noise), "a share: a number from 0 to below 1", "0.005 is half a per cent")
+    limited = time_limit_s is None or (_is_number(time_limit_s) and time_limit_s > 0)
+    _require(limited, "time_limit_s", repr(time_limit_s), "a positive number of seconds, or None", "None sets no limit")
+    known = f"one of {', '.join(FAMILIES)}"
+    _require(family is None or family in FAMILIES, "family: no such family", family, known, "leave it out where the kernel is of none")
+    function = problem is None or callable(problem)
+    _require(function, "problem", problem, "a function of the arguments by name", 'e.g. lambda args: {"M": args["M"], …}')
+    _require(not isinstance(outputs, str), "outputs", outputs, "a list of names", f"write outputs=[{outputs!r}]")
     if default is not None:
         check_config(default, "default: not a configuration")
-    if isinstance(outputs, str):
-        raise UsageError("outputs", outputs, "a list of names", f"write outputs=[{outputs!r}]")
     options: dict[str, Any] = {
         "mode": check_mode(mode, "mode="),
         "top_k": top_k,
@@ -147,6 +144,11 @@ def autotune(
         )
 
     return decorator
+
+
+def _require(right: bool, what: str, got: object, limit: str, remedy: str | None = None) -> None:
+    if not right:
+        raise UsageError(what, got, limit, remedy)
 
 
 def _is_number(value: Any) -> bool:

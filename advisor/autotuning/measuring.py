@@ -11,7 +11,7 @@ from typing import Any
 from advisor.autotuning import internals, watching
 from advisor.autotuning.decisions.cache import Cache, Row
 from advisor.autotuning.decisions.failures import TooSlowError, left_out
-from advisor.autotuning.decisions.leases import LEASE_S, Extending
+from advisor.autotuning.decisions.leases import LEASE_S, extending
 from advisor.autotuning.outputs import Outputs, tensors_of
 from advisor.autotuning.tunable import Tunable
 
@@ -85,7 +85,7 @@ class Session:
         # As many at once as are compiled at once; one by one where nothing is compiled, so that processes share evenly. More where that
         # takes no time worth sharing.
         size = least = internals.workers() if self._compiles else 1
-        with Extending(lambda: self.cache.extend(self.problem)):
+        with extending(lambda: self.cache.extend(self.problem)):
             while waiting:
                 claimed = self.cache.claim_some(self.problem, [names[place] for place in waiting], size)
                 started = time.monotonic()

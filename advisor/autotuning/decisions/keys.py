@@ -7,13 +7,12 @@ its result can stand in front of the slow key.
 
 from __future__ import annotations
 
-import bisect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from advisor.system.errors import UsageError
 
-Bucket = str | Sequence[int] | Callable[[Any], Any]
+Bucket = str | Callable[[Any], Any]
 
 ABSENT = type("Absent", (), {"__repr__": lambda self: "ABSENT"})()
 """Stands for an argument that was not passed."""
@@ -25,7 +24,7 @@ def round_up_to_power_of_two(value: Any) -> Any:
 
 
 def bucket_function(bucket: Bucket, name: str) -> Callable[[Any], Any]:
-    """A function from a value to its bucket: for "pow2", ascending upper ends (above the last: powers of two), or a function.
+    """A function from a value to its bucket: for "pow2", or a function.
 
     Raises:
         UsageError: It is none of these.
@@ -34,17 +33,7 @@ def bucket_function(bucket: Bucket, name: str) -> Callable[[Any], Any]:
         return round_up_to_power_of_two
     if callable(bucket):
         return bucket
-    if isinstance(bucket, (list, tuple)) and bucket and all(type(end) is int for end in bucket) and sorted(bucket) == list(bucket):
-        ends = tuple(bucket)
-
-        def up_to(value: Any) -> Any:
-            if type(value) is not int:
-                return value
-            place = bisect.bisect_left(ends, value)
-            return ends[place] if place < len(ends) else round_up_to_power_of_two(value)
-
-        return up_to
-    raise UsageError(f"key_buckets[{name!r}]", bucket, '"pow2", ascending integers, or a function')
+    raise UsageError(f"key_buckets[{name!r}]", bucket, '"pow2", or a function')
 
 
 def bucket_functions(key_buckets: Mapping[str, Bucket] | None, key: Sequence[str]) -> dict[str, Callable[[Any], Any]]:
