@@ -47,8 +47,7 @@ def advise_tuned(
         predictor: Where predictions come from.
         title: What the report is on.
         command: The command line that repeats it.
-        cache: What the L2 held when the launches were timed. None: nothing, for Triton's benchmark empties it; warm where a latency is
-            too short for that.
+        cache: What the L2 held when the launches were timed. None: nothing, for Triton's benchmark empties it.
         progress: Called with (done, total) problems.
 
     Raises:

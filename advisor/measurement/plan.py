@@ -32,7 +32,7 @@ import numpy as np
 from advisor.gpus.hardware import GpuSpec
 from advisor.measurement.kernel_file import KernelRef, block_shape_of, check_runnable, configurations, find_kernels, kernel_entry
 from advisor.measurement.launch import MAX_SUSTAINED_S, Batch, Launch
-from advisor.measurement.ordering import RECOMMENDED, low_discrepancy, visiting_order
+from advisor.measurement.ordering import RECOMMENDED, shuffled_cells, visiting_order
 from advisor.pipelines.batch import ELEMENT_BYTES, SIZES
 from advisor.result.schema import Configuration, Problem
 from advisor.system.errors import InputError
@@ -160,9 +160,9 @@ def _sweep(data: Any, index: int, file: Path) -> Sweep:
     require("share", share, type(share) in (int, float) and 0 < share <= 1e6, "a positive number")
     require("whole", whole, isinstance(whole, bool), "true or false")
     count = _count(data, "configurations", 0, file.name, 0)
-    axes = {
-        key: tuple(each if isinstance(each, list) else [each]) for key, each in data.items() if key in (*_TEXT_AXES, *_SIZES, "problems")
-    }
+    axes = {}
+    for key in (name for name in data if name in {*_TEXT_AXES, *_SIZES, "problems"}):
+        axes[key] = tuple(data[key] if isinstance(data[key], list) else [data[key]])
     for key, values in axes.items():
         require(key, data[key], values, "at least one")
         for value in values:
@@ -204,7 +204,7 @@ def problems_of(sweep: Sweep) -> Iterator[Problem]:
     """The sweep's problems, most informative first."""
     entry = kernel_entry(sweep.kernel)
     seen: set[Any] = set()
-    for cell in low_discrepancy([len(values) for values in sweep.axes.values()]):
+    for cell in shuffled_cells([len(values) for values in sweep.axes.values()]):
         chosen = {name: values[i] for (name, values), i in zip(sweep.axes.items(), cell, strict=True)}
         sizes = {**chosen.get("problems", {}), **{name: chosen[name] for name in chosen if name in _SIZES}}
         if sizes.get("topk", 0) > sizes.get("E", sizes.get("topk", 0)):
