@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from advisor.advising.verdict import verdict
-from advisor.rendering import charts, figures, markdown, page, side_by_side, svg, terminal
+from advisor.rendering import charts, figures, markdown, page, svg, terminal
 from advisor.rendering.grouping import group
 from advisor.rendering.page import prose
 from advisor.result import result_json
@@ -474,16 +474,6 @@ def test_the_slowest_pipeline_binds_the_configuration() -> None:
     words = Document(page.to_html(result)).words()
     assert "l2 binding now" in words and "tensor sets the bound" in words
     assert "its configuration is limited by L2 bandwidth, the bound by the rate of the tensor cores" in verdict((launch,), ()).sentence
-
-
-def test_page_of_several_gpus_leads_to_theirs_and_nowhere_else() -> None:
-    text = side_by_side.to_page([factory.result(), factory.hostile()], ["h20/report.html", "h20-2/report.html"])
-    document = Document(text)
-    links = {value for _, name, value in document.attributes if name in ("href", "src")}
-    assert links == {"#side-by-side", "h20/report.html", "h20-2/report.html"} and "side-by-side" in document.ids
-    assert len(document.scripts) == 1 and not any(name.startswith("on") for _, name, _ in document.attributes)
-    assert not {"iframe", "object", "embed", "img", "base", "form"} & set(document.tags)
-    assert factory.result().verdict.sentence in document.words()
 
 
 def test_what_the_power_limit_takes_no_better_kernel_is_promised():
