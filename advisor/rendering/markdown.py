@@ -7,10 +7,15 @@ from __future__ import annotations
 
 import html
 import re
+from functools import cache
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from advisor.rendering import figures, tuned
 from advisor.rendering.grouping import Group, group
 from advisor.result.schema import Finding, Fingerprint, LaunchReport, Result, SearchReport
+from advisor.system.resources import folder
 
 LIMIT = 60_000
 LONGEST_CELL = 300
@@ -72,6 +77,27 @@ def block(text: str, language: str = "") -> str:
 def details(summary: str, body: str) -> str:
     """A folded part; `summary` must be escaped already."""
     return f"<details><summary>{summary}</summary>\n\n{body}\n</details>\n\n"
+
+
+def filled_markdown(template: str, **values: Any) -> str:
+    """One of the Markdown templates in `reports/` with these values."""
+    return _environment(str(folder("reports"))).get_template(template).render(values)
+
+
+@cache
+def _environment(templates: str) -> Environment:
+    environment = Environment(loader=FileSystemLoader(templates), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment.filters |= {
+        "md": lambda text, longest=LONGEST_CELL: escape(text, longest=longest),
+        "code": code,
+        "block": block,
+        "html": html.escape,
+        "clean": figures.clean,
+        "us": figures.microseconds,
+        "source": figures.source_text,
+        "row": lambda cells: f"| {' | '.join(cells)} |",
+    }
+    return environment
 
 
 def _longest_run(text: str) -> int:
