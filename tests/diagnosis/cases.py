@@ -20,6 +20,8 @@ def normalise(block: int) -> Configuration:
     return Configuration(parameters={"BLOCK_SIZE": block})
 
 
+Case = Callable[[], LaunchContext]
+
 CASES: dict[str, tuple[Case, Case]] = {
     "cannot-launch": (
         lambda: launch(gemm(4096, 4096, 4096), tile(128, 256, 128, 8, 8, 4), "L40S"),
