@@ -20,6 +20,7 @@ from advisor.system.resources import folder
 LIMIT = 60_000
 LONGEST_CELL = 300
 LONGEST_SNIPPET = 6_000
+SHORTEST_ROW = 150
 
 _ACTIVE = re.compile(r"([\\`*_{}\[\]()#+!|~^$])")
 _LINKED = re.compile(r"(@|#|://|\bwww\.|\bGH-)", re.IGNORECASE)
@@ -33,13 +34,13 @@ def to_markdown(result: Result, *, limit: int = LIMIT) -> str:
     findings += [(labels[launch.id], item) for launch in result.launches for item in launch.findings]
     findings.sort(key=lambda pair: (pair[1].severity != "error", -(pair[1].saving_us or 0.0)))
     order = sorted(range(len(pairs)), key=lambda index: pairs[index][1].recommendation is None)  # those that change are kept first
-    most = max(len(pairs), len(findings))
+    most, shown = len(pairs), len(findings)
     while True:
         text = filled_markdown(
             "result.md.jinja",
             result=result,
             rows=[pairs[index] for index in sorted(order[:most])],
-            findings=findings[:most],
+            findings=findings[:shown],
             count=len(findings),
             faults=[fault for launch in result.launches for fault in launch.faults],
             tuned=tuned.views(result.tuned),
@@ -49,7 +50,8 @@ def to_markdown(result: Result, *, limit: int = LIMIT) -> str:
         )
         if len(text) <= limit or not most:
             return text
-        most = int(0.8 * most)
+        most = min(int(0.9 * most), limit // SHORTEST_ROW)
+        shown = most // 20  # findings are the first to go
 
 
 def escape(text: object, *, longest: int = LONGEST_CELL) -> str:
