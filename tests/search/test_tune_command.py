@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 import re
-import signal
-import sqlite3
 import subprocess
 import sys
 import time
@@ -358,24 +355,6 @@ def test_the_gpu_is_looked_for_once(tmp_path, monkeypatch):
     assert len(looked) == 1 and opened == ["NVIDIA H200"]
 
 
-def test_workers_are_processes(tmp_path, capsys):
-    assert tune(tmp_path, "--workers", "2", "--trials", "6", "--margin", "0", tokens="16,64") == 0
-    assert "improved" in capsys.readouterr().out
-
-
-def test_a_new_database_has_its_tables_before_the_workers_start(tmp_path, monkeypatch):
-    database, found = tmp_path / "studies.db", []
-
-    def run_workers(order, workers, deadlines):
-        with sqlite3.connect(database) as connection:
-            found.extend(connection.execute("SELECT version_num FROM alembic_version"))
-        return ()
-
-    monkeypatch.setattr("advisor.tuning._run_workers", run_workers)
-    assert tune(tmp_path, "--workers", "4", "--trials", "2", "--storage", f"sqlite:///{database}") == 0
-    assert len(found) == 1
-
-
 def test_goes_on_where_an_entry_outside_the_space_was_replaced(tmp_path, capsys):
     """By an export, by hand: the study's space stays the same."""
     slow = {"BLOCK_SIZE_M": 16, "BLOCK_SIZE_N": 64, "BLOCK_SIZE_K": 128, "GROUP_SIZE_M": 1, "num_warps": 4, "num_stages": 4}
@@ -631,74 +610,3 @@ def test_a_search_that_is_terminated_leaves_its_trial_as_interrupted(tmp_path):
     assert process.stderr is not None and "interrupted" in process.stderr.read()
     process.stderr.close()
     assert f'"{LOST}":"interrupted"' in journal.read_text()
-
-
-@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="/proc tells which processes a process has started")
-def test_workers_that_are_still_importing_leave_an_interrupt_to_the_caller(tmp_path):
-    """A terminal tells all of them at once."""
-    command = [
-        sys.executable,
-        "-m",
-        "advisor",
-        "tune",
-        "softmax",
-        "--device",
-        "fake",
-        "--sizes",
-        "B=64,H=512",
-        "--workers",
-        "2",
-        "--output",
-        str(tmp_path),
-    ]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True)
-    began = time.monotonic()
-    while len(workers_of(process.pid)) < 2 and process.poll() is None and time.monotonic() - began < 60:
-        time.sleep(0.01)
-    time.sleep(0.1)  # Python itself is up by then, which takes a tenth of what the imports take
-    os.killpg(process.pid, signal.SIGINT)
-    _, said = process.communicate(timeout=30)
-    assert process.returncode == 130
-    saved = f"what was finished is saved in {tmp_path / 'study.journal'}; run the same command again to go on"
-    assert said == f"advisor: error: interrupted; {saved}\n"
-
-
-@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="/proc tells which processes a process has started")
-def test_a_killed_worker_is_told_and_the_search_goes_on(tmp_path):
-    command = [
-        sys.executable,
-        "-m",
-        "advisor",
-        "tune",
-        "softmax",
-        "--device",
-        "fake,sleep_ms=100",
-        "--sizes",
-        "B=64,H=512",
-        "--workers",
-        "2",
-        "--trials",
-        "4",
-        "--margin",
-        "0",
-        "--output",
-        str(tmp_path),
-    ]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    journal, began = tmp_path / "study.journal", time.monotonic()
-    while not (journal.exists() and CHOICE in journal.read_text()) and process.poll() is None and time.monotonic() - began < 60:
-        time.sleep(0.05)
-    os.kill(workers_of(process.pid)[1], signal.SIGKILL)
-    printed, said = process.communicate(timeout=120)
-    assert process.returncode == 0 and "  4 trials  new: nothing ran before" in printed
-    assert re.search(r"warning: worker [12] of 2 was killed by SIGKILL: what it measured is kept, and the search went on without it", said)
-    assert "was killed by SIGKILL" in (tmp_path / "result.json").read_text()
-
-
-def workers_of(pid: int) -> list[int]:
-    """The processes of `multiprocessing` that a process has started."""
-    try:
-        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-        return [int(child) for child in children if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes()]
-    except OSError:
-        return []
