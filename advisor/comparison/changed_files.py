@@ -4,40 +4,23 @@ from __future__ import annotations
 
 import ast
 import itertools
-import tempfile
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 
 from advisor.advising.targets import Request
 from advisor.comparison.files import result_subject, rows_subject
 from advisor.comparison.kernels.importers import LARGEST_IMPORTED, LaunchedElsewhere, Launchers, Reading
 from advisor.comparison.kernels.kernel_digest import renamed
-from advisor.comparison.kernels.kernel_source import (
-    LARGEST_SOURCE_BYTES,
-    broken_source,
-    is_kernel_source,
-    mentions_triton,
-    parsed,
-    unreadable,
-)
+from advisor.comparison.kernels.kernel_source import LARGEST_SOURCE_BYTES, is_kernel_source, mentions_triton, parsed, refused, unreadable
 from advisor.comparison.kernels.kernel_version import launched
 from advisor.comparison.kernels.kernels import LARGEST_KERNELS, kernel_subjects
 from advisor.comparison.kernels.resources import Compiling
 from advisor.comparison.kernels.undefined_names import launched_in_vain
 from advisor.comparison.settings import Recorded, Settings
-from advisor.comparison.tables import (
-    Fallback,
-    fallback_entry,
-    named_like_table,
-    read_version,
-    table_request,
-    table_subject,
-    version_folders,
-)
-from advisor.comparison.trees import git
+from advisor.comparison.tables import Fallback, fallback_entry, named_like_table, table_request, table_subject, version_folders
 from advisor.comparison.trees.trees import LARGEST_FILE_BYTES, Entry, FileChange, FolderTree, RevisionTree, Tree, check_readable
 from advisor.gpus.hardware import GpuSpec
 from advisor.learned.base import Predictor
@@ -47,7 +30,6 @@ from advisor.rendering.comparison_words import AUDITED
 from advisor.result import result_json
 from advisor.result.comparison_schema import Failure, Subject
 from advisor.result.schema import Finding
-from advisor.system.errors import InputError
 from advisor.tables.names import TableName, is_table_name, parse_table_name
 
 
@@ -223,8 +205,7 @@ class ChangedFiles:
         if not (named_like_table(change.path) or change.path.endswith(".py")):
             return []
         notes = tuple(f"{word}: a {entry.kind}, which is not followed" for word, entry in odd)
-        lost = no_longer_readable(self.base, self.head, change)
-        if lost is not None:
+        if (lost := no_longer_readable(self.base, self.head, change)) is not None:
             return [replace(lost, notes=notes)]
         return [Subject(kind="file", title=change.path, path=change.path, change=change.word, notes=notes)]
 
@@ -313,34 +294,16 @@ def _launchers(reading: Reading, launchers: Launchers, paths: Collection[str]) -
 
 
 def no_longer_readable(base: Tree, head: Tree, change: FileChange) -> Subject | None:
-    """A table or a kernel file that could be read, and no longer can: a link stands in its place, it is too large, or is no longer Python.
-
-    Raises:
-        NotOursError: The table of another kernel.
-    """
-    code = change.path.endswith(".py")
-    if change.base is None or change.head is None or not (code or named_like_table(change.path)):
+    """The failure of a table or a kernel file in whose place a link stands, that is too large, or no longer Python; None: it is neither."""
+    old, new, code = change.base, change.head, change.path.endswith(".py")
+    limit = LARGEST_SOURCE_BYTES if code else LARGEST_FILE_BYTES
+    if old is None or new is None or old.kind != "file" or old.size_bytes > limit:
         return None
-    try:
-        before = base.read(change.base)
-    except git.PartialCloneError:
-        raise
-    except InputError:
+    if not (is_kernel_source(base.read(old)) if code else named_like_table(change.path)):
         return None
-    if not (is_kernel_source(before) if code else _is_table(before, change.base.path)):
-        return None
-    entry, limit = change.head, LARGEST_SOURCE_BYTES if code else LARGEST_FILE_BYTES
-    title = "The file can no longer be read"
-    if entry.kind != "file":
-        return unreadable(change.path, change.word, title, f"a {entry.kind}, which is not followed", "put the file itself in its place")
-    if entry.size_bytes > limit:
-        reason = f"too large: {entry.size_bytes:,} bytes, at most {limit:,} bytes"
-        return unreadable(change.path, change.word, title, reason, "split the file" if code else "keep what the stack reads of it")
-    return broken_source(change.path, change.word, head.read(entry)) if code else None
-
-
-def _is_table(data: bytes, path: str) -> bool:
-    """Whether entries can be read of a table's content."""
-    with tempfile.TemporaryDirectory(prefix="advisor-compare-") as folder:
-        version = read_version(data, path, Path(folder))
-    return version is not None and version.table is not None
+    if new.kind != "file":
+        return unreadable(change, f"a {new.kind}, which is not followed")
+    if new.size_bytes > limit:
+        return unreadable(change, f"too large: {new.size_bytes:,} bytes, at most {limit:,} bytes")
+    reason = refused(head.read(new)) if code else None
+    return unreadable(change, reason) if reason is not None else None

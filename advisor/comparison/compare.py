@@ -6,15 +6,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import PurePosixPath
 
-from advisor.advising.targets import Request
 from advisor.comparison.assembling import Options, assemble, chosen_gpus
 from advisor.comparison.changed_files import ChangedFiles, moved_kernels, moved_tables, no_longer_readable
 from advisor.comparison.kernels.importers import launched_elsewhere, reached
-from advisor.comparison.kernels.kernel_source import mentions_triton, parse
+from advisor.comparison.kernels.kernel_source import parse
 from advisor.comparison.kernels.resources import SPENT, Compiling
 from advisor.comparison.kernels.undefined_names import lost_imports
 from advisor.comparison.settings import FILE_NAME, Recorded, Settings, matches, read_recorded, read_settings
-from advisor.comparison.tables import named_like_table, table_subject
 from advisor.comparison.trees import git
 from advisor.comparison.trees.trees import Entry, FileChange, Tree, changes, sized
 from advisor.learned.base import Predictor
@@ -23,7 +21,7 @@ from advisor.result.comparison_schema import Compared, ComparisonResult, Subject
 from advisor.system.errors import AdvisorError, NotOursError
 
 LARGEST_CHANGES = 100
-"""Changed tables and kernel files compared; of those that a pull request touches besides, only what is certain to fail is looked for."""
+"""Tables and kernel files that changed, or launch otherwise, and are compared; the rest is counted."""
 
 
 def compare_trees(base: Tree, head: Tree, options: Options, predictor: Predictor) -> ComparisonResult:
@@ -70,15 +68,8 @@ def _compared(base: Tree, head: Tree, options: Options, predictor: Predictor, co
     looked_at = (*relevant, *others, *importing.changes)
     for number, change in enumerate(looked_at):
         if taken >= LARGEST_CHANGES:
-            unjudged, failing = _audited(base, head, relevant[number:], predictor)
-            if unjudged:
-                warnings.append(f"More than {LARGEST_CHANGES} changed tables and kernel files: {unjudged} were only audited, not judged.")
-            subjects += failing
-            if importers := len(looked_at) - max(number, len(relevant)):
-                warnings.append(
-                    f"{importers} unchanged files that import from changed ones, or whose kernels these launch, were left out, "
-                    "past the same limit."
-                )
+            unjudged = len(looked_at) - number
+            warnings.append(f"More than {LARGEST_CHANGES} tables and kernel files to compare: of {unjudged} more files nothing is said.")
             break
         try:
             by = importing.changes.get(change)
@@ -127,30 +118,6 @@ def _with_lost_imports(subjects: Sequence[Subject], base: Tree, head: Tree, chan
         known = found[place]
         found[place] = replace(known, failures=(*known.failures, *lost.failures), new_issues=(*known.new_issues, *lost.new_issues))
     return found
-
-
-def _audited(base: Tree, head: Tree, changed: Sequence[FileChange], predictor: Predictor) -> tuple[int, list[Subject]]:
-    """Of changes past the limit: how many hold a table or a kernel, and those of them that are certain to fail."""
-    count, failing = 0, []
-    for change in changed:
-        try:
-            found = no_longer_readable(base, head, change)
-            if found is None:
-                data = [tree.read(entry) if entry is not None else None for tree, entry in ((base, change.base), (head, change.head))]
-                if change.path.endswith(".py"):
-                    count += any(map(mentions_triton, data))
-                    continue
-                if not named_like_table(change.path):
-                    continue
-                found = table_subject(change.path, change.word, *data, request=Request(), gpus=(), predictor=predictor, predict=False)
-            count += 1
-        except git.PartialCloneError:
-            raise
-        except AdvisorError:  # another kernel's table, a link, something too large
-            continue
-        if found.failures:
-            failing.append(found)
-    return count, failing
 
 
 def _unmatched(settings: Settings, base: Tree, head: Tree) -> list[str]:

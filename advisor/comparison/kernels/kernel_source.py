@@ -7,9 +7,9 @@ import sys
 import warnings
 
 from advisor.comparison.trees.git import PartialCloneError
-from advisor.comparison.trees.trees import Entry, Tree
+from advisor.comparison.trees.trees import Entry, FileChange, Tree
 from advisor.python_source.source import SourceFile, parse_source
-from advisor.result.comparison_schema import CHANGES, Failure, Subject
+from advisor.result.comparison_schema import Failure, Subject
 from advisor.result.schema import Finding
 from advisor.system.errors import AdvisorError, InputError
 
@@ -90,51 +90,32 @@ _KEPT = KeptFiles(largest_bytes=6_000_000)
 
 def is_kernel_source(data: bytes) -> bool:
     """Whether a file can hold a kernel, and can be parsed."""
-    return mentions_triton(data) and len(data) <= LARGEST_SOURCE_BYTES and _refused(data) is None
+    return mentions_triton(data) and refused(data) is None
 
 
-def broken_source(path: str, change: CHANGES, head: bytes) -> Subject | None:
-    """A kernel file that was Python and no longer is; None where that cannot be said."""
-    if (why := _refused(head)) is None:
-        return None
-    reason = f"{why}, says Python {sys.version_info.major}.{sys.version_info.minor}"
-    return unreadable(
-        path,
-        change,
-        "The file is no longer Python",
-        reason,
-        "correct the syntax; where it is that of a newer Python, compare with that one",
-    )
-
-
-def unreadable(path: str, change: CHANGES, title: str, reason: str, remedy: str) -> Subject:
+def unreadable(change: FileChange, reason: str) -> Subject:
     """A file that could be read and no longer can: whatever launches with it is not known any more, and that gates."""
     issue = Finding(
         rule="unreadable",
         severity="error",
-        title=title,
+        title="The file can no longer be read",
         evidence=reason,
-        remedy=remedy,
-        scope="kernel" if path.endswith(".py") else "table",
+        remedy="put a file in its place that can be; where its syntax is that of a newer Python, compare with that one",
+        scope="kernel" if change.path.endswith(".py") else "table",
     )
-    return Subject(
-        kind="file",
-        title=path,
-        path=path,
-        change=change,
-        new_issues=(issue,),
-        failures=(Failure(condition="failed", what="", reason=reason),),
-    )
+    failure = Failure(condition="failed", what="", reason=reason)
+    return Subject(kind="file", title=change.path, path=change.path, change=change.word, new_issues=(issue,), failures=(failure,))
 
 
-def _refused(data: bytes) -> str | None:
+def refused(data: bytes) -> str | None:
     """Why Python refuses a file, None where it does not; as bytes, for the file may say its own encoding."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             ast.parse(data)
     except SyntaxError as error:
-        return f"line {error.lineno}: {error.msg}" if error.lineno else error.msg
+        where = f"line {error.lineno}: " if error.lineno else ""
+        return f"{where}{error.msg}, says Python {sys.version_info.major}.{sys.version_info.minor}"
     except ValueError as error:
         return str(error)
     except (RecursionError, MemoryError):  # nothing is certain of these

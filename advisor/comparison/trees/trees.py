@@ -1,16 +1,14 @@
 """Two ways to look at a side that holds many files, a folder and a git revision, behind one protocol.
 
-A symbolic link to a file of the same tree is that file under one more name, and changes with it. Other links, and submodules, are listed as
-what they are and never followed: what they point to lies outside the tree, or nowhere.
+Symbolic links and submodules are listed as what they are and never followed: what they point to may lie outside the tree, or nowhere.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-import posixpath
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
@@ -21,11 +19,6 @@ from advisor.system.errors import InputError
 
 LARGEST_FILE_BYTES = 16 * 1024 * 1024
 EntryKind = Literal["file", "symbolic link", "submodule", "other"]
-LINKED = (".json", ".py")
-"""Ends of the names of links that are followed."""
-LONGEST_LINK_BYTES = 4096
-MOST_LINKS = 5
-"""On the way to a file."""
 IGNORED_FOLDERS = frozenset({".git", "__pycache__", ".venv", "node_modules"})
 
 
@@ -85,35 +78,10 @@ class RevisionTree:
 def _entries(folder: Path, commit_id: str) -> dict[str, Entry]:
     """Every entry of a commit's tree, kept, for a commit does not change, and it is asked for with every file that is followed."""
     kinds: dict[str, EntryKind] = {"100644": "file", "100755": "file", "120000": "symbolic link", "160000": "submodule"}
-    found = {
+    return {
         path: Entry(path=path, kind=kinds.get(entry.mode, "other"), identity=entry.identity, size_bytes=0)
         for path, entry in git.entries(folder, commit_id).items()
     }
-    return found | _linked(folder, found)
-
-
-def _linked(folder: Path, entries: Mapping[str, Entry]) -> dict[str, Entry]:
-    """The links of a commit to files of it, as these."""
-    links = [entry for entry in entries.values() if entry.kind == "symbolic link" and entry.path.endswith(LINKED)]
-    blobs = blobs_of(folder)
-    targets: dict[str, str] = {}
-    try:
-        sizes = blobs.sizes([link.identity for link in links])
-        for link in links:
-            if sizes.get(link.identity, 0) <= LONGEST_LINK_BYTES:
-                beside = PurePosixPath(link.path).parent
-                targets[link.path] = posixpath.normpath(str(beside / blobs.read(link.identity).decode("utf-8", "surrogateescape")))
-    except git.PartialCloneError:  # told where something is asked of them
-        return {}
-    found = {}
-    for link in links:
-        path = link.path
-        for _ in range(MOST_LINKS):
-            path = targets.get(path, path)
-        end = entries.get(path)
-        if end is not None and end.kind == "file":
-            found[link.path] = replace(end, path=link.path)
-    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,7 +121,7 @@ class FolderTree:
         """Nothing: files are read from the disk one by one."""
 
     def _entry(self, path: Path, relative: str) -> Entry:
-        if path.is_symlink() and not self._leads_to_own_file(path):
+        if path.is_symlink():
             return Entry(path=relative, kind="symbolic link", identity=str(path.readlink()), size_bytes=0)
         if not path.is_file():
             return Entry(path=relative, kind="other", identity="", size_bytes=0)
@@ -163,14 +131,6 @@ class FolderTree:
         except OSError as error:
             raise InputError(f"{relative}: cannot be read", error.strerror) from None
         return Entry(path=relative, kind="file", identity=identity, size_bytes=size)
-
-    def _leads_to_own_file(self, link: Path) -> bool:
-        """Whether a link leads to a file of the folder."""
-        try:
-            end = link.resolve(strict=True)
-        except (OSError, RuntimeError):  # nowhere, or in a circle
-            return False
-        return link.name.endswith(LINKED) and end.is_file() and end.is_relative_to(self.folder.resolve())
 
     def read(self, entry: Entry) -> bytes:
         """The file's bytes."""
