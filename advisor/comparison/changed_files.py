@@ -290,7 +290,7 @@ class ChangedFiles:
 def _launchers(reading: Reading, launchers: Launchers, paths: Collection[str]) -> list[tuple[str, SourceFile]]:
     """The files that launch kernels of others in these paths, each with its path."""
     entries = dict.fromkeys(entry for path in sorted(paths) for entry in launchers.get(path, ()))
-    return [(entry.path, reading.file(entry, lenient=True)) for entry in entries]
+    return [(entry.path, reading.file(entry)) for entry in entries]
 
 
 def no_longer_readable(base: Tree, head: Tree, change: FileChange) -> Subject | None:

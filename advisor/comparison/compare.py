@@ -13,8 +13,7 @@ from advisor.comparison.kernels.kernel_source import parse
 from advisor.comparison.kernels.resources import SPENT, Compiling
 from advisor.comparison.kernels.undefined_names import lost_imports
 from advisor.comparison.settings import FILE_NAME, Recorded, Settings, matches, read_recorded, read_settings
-from advisor.comparison.trees import git
-from advisor.comparison.trees.trees import Entry, FileChange, Tree, changes, sized
+from advisor.comparison.trees.trees import Entry, FileChange, Tree, changes
 from advisor.learned.base import Predictor
 from advisor.rendering.comparison_words import AUDITED
 from advisor.result.comparison_schema import Compared, ComparisonResult, Subject
@@ -36,7 +35,6 @@ def compare_trees(base: Tree, head: Tree, options: Options, predictor: Predictor
 
 def _compared(base: Tree, head: Tree, options: Options, predictor: Predictor, compiling: Compiling) -> ComparisonResult:
     relevant = [change for change in moved_tables(changes(base, head)) if PurePosixPath(change.path).suffix in (".json", ".py", ".csv")]
-    relevant = sized(relevant, base, head)
     base.fetch([change.base for change in relevant if change.base is not None])
     head.fetch([change.head for change in relevant if change.head is not None])
     moved = moved_kernels(relevant, base, head)
@@ -77,8 +75,6 @@ def _compared(base: Tree, head: Tree, options: Options, predictor: Predictor, co
         except NotOursError as error:
             skipped.append(str(error))
             continue
-        except git.PartialCloneError:
-            raise
         except AdvisorError as error:
             broken = no_longer_readable(base, head, change)
             found = [broken or Subject(kind="file", title=change.path, path=change.path, change=change.word, notes=(str(error),))]

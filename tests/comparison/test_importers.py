@@ -9,7 +9,7 @@ import pytest
 from advisor.comparison import Options, compare_trees
 from advisor.comparison.kernels import importers
 from advisor.comparison.kernels.importers import changed_names, located
-from advisor.comparison.trees.trees import FolderTree, RevisionTree
+from advisor.comparison.trees.trees import FolderTree
 from advisor.python_source.imports import Import
 from advisor.python_source.module_names import ModuleNames
 
@@ -169,21 +169,6 @@ def test_what_limits_leave_out_is_said(repository, predictor, monkeypatch):
     monkeypatch.setattr(importers, "LARGEST_IMPORTED", 0)
     found = compared(repository, base, repository.commit({"pkg/k.py": kernels("from .helpers import *")}), predictor)
     assert any("need more than" in note for subject in found.subjects for note in subject.notes)
-
-
-def test_unchanged_files_that_a_partial_clone_lacks_are_said_to_be_left_out(repository, predictor, tmp_path):
-    text = kernels("from .helpers import scale, other, CHUNK, configs")
-    base = repository.commit({"pkg/helpers.py": helpers(2), "pkg/k.py": text})
-    head = repository.commit({"pkg/helpers.py": helpers(4)})
-    repository.git("config", "uploadpack.allowFilter", "true")
-    for options, found in ((("--bare",), {"body", "constant", "tuned"}), (("--bare", "--filter=blob:none"), set())):
-        clone = tmp_path / f"clone{len(options)}"
-        repository.git("clone", "--quiet", *options, repository.folder.as_uri(), str(clone))
-        repository.git("-C", str(clone), "diff", "--stat", base, head)
-        trees = [RevisionTree(folder=clone, label=commit, revision=commit) for commit in (base, head)]
-        result = compare_trees(*trees, Options(compiling=False), predictor)
-        assert titles(result) == {f"pkg/k.py::{name}" for name in found}
-        assert any("partial clone" in warning for warning in result.warnings) != bool(found)
 
 
 def test_hostile_imports_are_not_followed_out_of_the_tree(repository, predictor, tmp_path):

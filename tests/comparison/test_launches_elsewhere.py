@@ -6,7 +6,7 @@ import pytest
 
 from advisor.comparison import Options, compare_trees
 from advisor.comparison.kernels import importers
-from advisor.comparison.trees.trees import FolderTree, RevisionTree
+from advisor.comparison.trees.trees import FolderTree
 from advisor.rendering.comparison_markdown import to_comment
 from advisor.rendering.comparison_page import to_page
 from advisor.rendering.comparison_words import to_text
@@ -430,15 +430,3 @@ def test_what_a_limit_leaves_out_is_said(repository, predictor, monkeypatch):
     assert not found.subjects and found.warnings == (
         "1 files were not looked through for launches of other files' kernels: there are more than 1.",
     )
-
-
-def test_what_a_partial_clone_lacks_is_said(repository, predictor, tmp_path):
-    base = files()
-    commits = [repository.commit(base), repository.commit(edited(base, "num_warps=4", "num_warps=8"))]
-    repository.git("config", "uploadpack.allowFilter", "true")
-    clone = tmp_path / "clone"
-    repository.git("clone", "--quiet", "--bare", "--filter=blob:none", repository.folder.as_uri(), str(clone))
-    repository.git("-C", str(clone), "diff", "--stat", *commits)
-    trees = [RevisionTree(folder=clone, label=commit, revision=commit) for commit in commits]
-    found = compare_trees(*trees, Options(compiling=False), predictor)
-    assert not found.subjects and any("launch" in warning and "partial clone" in warning for warning in found.warnings)

@@ -7,13 +7,12 @@ import ast
 import re
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path, PurePosixPath
 
 from advisor.comparison.kernels.kernel_digest import leads
 from advisor.comparison.kernels.kernel_source import LARGEST_SOURCE_BYTES, ODD, parse, parsed
-from advisor.comparison.trees import git
-from advisor.comparison.trees.trees import Entry, FileChange, Tree, check_readable, sized
+from advisor.comparison.trees.trees import Entry, FileChange, Tree, check_readable
 from advisor.python_source.imports import MOST_HANDS, Import, places
 from advisor.python_source.launch_sites import imported_launches
 from advisor.python_source.module_names import ModuleNames
@@ -66,9 +65,8 @@ def reached(base: Tree, head: Tree, changes: Sequence[FileChange]) -> Reached:
             break
         try:
             mentioning = _candidates(head, after, newest)
-        except InputError as error:  # a partial clone, or git gave up on a large tree
-            why = "a partial clone may lack them (clone without --filter)" if isinstance(error, git.PartialCloneError) else error
-            left_out.append(f"Not all unchanged files that import a changed one were looked for: {why}")
+        except InputError as error:  # git gave up on a large tree
+            left_out.append(f"Not all unchanged files that import a changed one were looked for: {error}")
             break
         candidates = [path for path in mentioning if path not in source_of and before.get(path) == after[path]]
         folders = {folder for path in newest for folder in PurePosixPath(path).parents}
@@ -89,8 +87,8 @@ def reached(base: Tree, head: Tree, changes: Sequence[FileChange]) -> Reached:
         touching |= came
     if unread:
         left_out.append(f"{len(unread)} files that may import a changed one were not read: more than {LARGEST_IMPORTERS} mention one.")
-    importing = sized([FileChange(path=path, base=before[path], head=after[path]) for path in found], base, head)
-    return Reached(changes={change: found[change.path] for change in importing}, names=touching, left_out=tuple(left_out))
+    importing = {FileChange(path=path, base=before[path], head=after[path]): by for path, by in found.items()}
+    return Reached(changes=importing, names=touching, left_out=tuple(left_out))
 
 
 def _changed(change: FileChange, base: Tree, head: Tree) -> frozenset[str]:
@@ -222,7 +220,7 @@ class LaunchedElsewhere:
         before, after = base.entries(), head.entries()
         looked_at = {each.path for change in known for each in (change.base, change.head) if each is not None}
         paths = sorted({*self.base, *self.head} - looked_at)
-        return sized([FileChange(path=path, base=before.get(path), head=after.get(path)) for path in paths], base, head)
+        return [FileChange(path=path, base=before.get(path), head=after.get(path)) for path in paths]
 
 
 def launched_elsewhere(base: Tree, head: Tree, changed: Sequence[FileChange]) -> LaunchedElsewhere:
@@ -237,11 +235,7 @@ def launched_elsewhere(base: Tree, head: Tree, changed: Sequence[FileChange]) ->
     for tree, entries in ((base, [change.base for change in changed]), (head, [change.head for change in changed])):
         sources = [each for each in entries if each is not None and _is_source(each)]
         left_out = max(left_out, len(sources) - LARGEST_LAUNCHERS)
-        try:
-            sides.append(_launchers(tree, sources[:LARGEST_LAUNCHERS]))
-        except git.PartialCloneError:
-            told = "Kernels that changed files launch were not looked for in others: a partial clone may lack them (clone without --filter)"
-            return LaunchedElsewhere(left_out=(told,))
+        sides.append(_launchers(tree, sources[:LARGEST_LAUNCHERS]))
     told = f"{left_out} files were not looked through for launches of other files' kernels: there are more than {LARGEST_LAUNCHERS:,}."
     return LaunchedElsewhere(base=sides[0], head=sides[1], left_out=(told,) if left_out > 0 else ())
 
@@ -263,8 +257,6 @@ def _launched_by(reading: Reading, entry: Entry) -> list[str]:
     """The paths of the files whose kernels a file launches."""
     try:
         found = dict.fromkeys(file.path.as_posix() for file, *_ in imported_launches(reading.file(entry)))
-    except git.PartialCloneError:
-        raise
     except (AdvisorError, *ODD):  # told where the file itself is compared
         return []
     return [path for path in found if path in reading.tree.entries()]
@@ -282,26 +274,21 @@ class Reading:
         self._room, self._known = 0, set[str]()
         self._kept = lru_cache(maxsize=64)(self._read)
 
-    def file(self, entry: Entry, *, lenient: bool = False) -> SourceFile:
-        """A file; `lenient`: what it imports and a partial clone lacks counts as not there.
+    def file(self, entry: Entry) -> SourceFile:
+        """A file.
 
         Raises:
             InputError: It cannot be read, or is not Python.
         """
         check_readable(entry, LARGEST_SOURCE_BYTES)
         self._room += LARGEST_IMPORTED
-        return parse(self.tree.read(entry), entry.path).given(find=partial(self._imported, lenient))
+        return parse(self.tree.read(entry), entry.path).given(find=self._imported)
 
-    def _read(self, entry: Entry, lenient: bool) -> SourceFile | None:
-        try:
-            source = parsed(self.tree, entry)
-        except git.PartialCloneError:
-            if not lenient:
-                raise
-            return None
-        return source.given(find=partial(self._imported, lenient)) if source is not None else None
+    def _read(self, entry: Entry) -> SourceFile | None:
+        source = parsed(self.tree, entry)
+        return source.given(find=self._imported) if source is not None else None
 
-    def _imported(self, lenient: bool, path: Path, item: Import) -> SourceFile | None:
+    def _imported(self, path: Path, item: Import) -> SourceFile | None:
         entries = self.tree.entries()
         entry = entries.get(located(entries, path.as_posix(), item) or "")
         if entry is None or entry.kind != "file":
@@ -310,4 +297,4 @@ class Reading:
             self.left_out = True
             return None
         self._known.add(entry.path)
-        return self._kept(entry, lenient)
+        return self._kept(entry)

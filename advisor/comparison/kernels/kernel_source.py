@@ -6,7 +6,6 @@ import ast
 import sys
 import warnings
 
-from advisor.comparison.trees.git import PartialCloneError
 from advisor.comparison.trees.trees import Entry, FileChange, Tree
 from advisor.python_source.source import SourceFile, parse_source
 from advisor.result.comparison_schema import Failure, Subject
@@ -37,17 +36,10 @@ def parse(data: bytes, path: str) -> SourceFile:
 
 
 def parsed(tree: Tree, entry: Entry, *, kernels: bool = False) -> SourceFile | None:
-    """A file of a tree, parsed; None: it is no file, too large, or not Python, or can hold no kernel where `kernels` are asked for.
-
-    Raises:
-        PartialCloneError: It is not on this machine.
-    """
+    """A file of a tree, parsed; None: it is no file, too large, or not Python, or can hold no kernel where `kernels` are asked for."""
     try:
-        entry = tree.sized([entry])[0]
         data = tree.read(entry) if entry.kind == "file" and entry.size_bytes <= LARGEST_SOURCE_BYTES else None
         return parse(data, entry.path) if data is not None and (not kernels or mentions_triton(data)) else None
-    except PartialCloneError:
-        raise
     except AdvisorError:
         return None
 

@@ -128,7 +128,7 @@ def lost_imports(base: Tree, head: Tree, changes: Sequence[FileChange]) -> Itera
     try:
         entries = [after[path] for path in head.mentioning(words) if path in after and after[path].kind == "file"][:LARGEST_READ]
         head.fetch(entries)
-    except InputError:  # a partial clone, or git gave up on a large tree: nothing is certain
+    except InputError:  # git gave up on a large tree: nothing is certain
         return
     for entry in entries:
         source = parsed(head, entry)

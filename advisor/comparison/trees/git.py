@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,17 +25,14 @@ _SPECIAL = re.compile(r"[][\\.^$*+?(){}|]")  # of extended regular expressions
 _SAFE = ("-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "core.pager=cat", "--no-replace-objects", "--no-pager")
 
 
-class PartialCloneError(InputError):
-    """Something was left out when the repository was cloned: nothing of the comparison would be worth anything without it."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GitEntry:
-    """One entry of a tree. `mode` as git writes it: 100644, 100755, 120000 (symbolic link), 160000 (submodule)."""
+    """One entry of a tree. `mode` as git writes it: 100644, 100755, 120000 (symbolic link), 160000 (submodule, of 0 bytes)."""
 
     path: str
     mode: str
     identity: str
+    size_bytes: int
 
 
 def _run(folder: Path, *arguments: str, given: bytes = b"", nothing: int = 0) -> bytes:
@@ -63,20 +60,15 @@ def _run(folder: Path, *arguments: str, given: bytes = b"", nothing: int = 0) ->
     if done.returncode and (done.returncode != nothing or done.stderr):
         words = done.stderr.decode(errors="replace").strip().splitlines()
         if any("promisor remote" in line for line in words):  # nothing is fetched: that could run programs, and takes its time
-            raise _partial("an object that is needed is not here")
+            raise _partial()
         fatal = next((line for line in words if line.startswith("fatal: ")), words[-1] if words else f"exit code {done.returncode}")
         advice = next((line.strip() for line in words if line.strip().startswith("git config ")), None)
         raise InputError(f"git {arguments[0]} failed", fatal.removeprefix("fatal: "), None, f"run `{advice}`" if advice else None)
     return done.stdout
 
 
-def _partial(what: str) -> PartialCloneError:
-    return PartialCloneError(
-        f"partial clone: {what}",
-        None,
-        "the changed files on this machine",
-        "fetch them with `git diff --stat BASE HEAD`, or clone without --filter",
-    )
+def _partial() -> InputError:
+    return InputError("partial clone: files of it are not on this machine", None, "a clone that has them", "clone without --filter")
 
 
 def repository(folder: Path) -> Path | None:
@@ -138,8 +130,12 @@ def merge_base(folder: Path, first: str, second: str) -> str:
 
 
 def entries(folder: Path, commit_id: str) -> dict[str, GitEntry]:
-    """Every entry of a commit's tree, by path."""
-    out = _run(folder, "ls-tree", "-r", "-z", "--full-tree", commit_id)
+    """Every entry of a commit's tree, by path.
+
+    Raises:
+        InputError: The clone is partial, or the tree too large.
+    """
+    out = _run(folder, "ls-tree", "-r", "-l", "-z", "--full-tree", commit_id)
     if len(out) > LARGEST_LISTING_BYTES:
         raise InputError("the tree is too large", f"{len(out):,} bytes of listing", f"at most {LARGEST_LISTING_BYTES:,} bytes")
     found = {}
@@ -147,23 +143,12 @@ def entries(folder: Path, commit_id: str) -> dict[str, GitEntry]:
         head, tab, raw = line.partition(b"\t")
         if not tab:
             continue
-        mode, _, identity = head.decode("ascii").split()
+        mode, _, identity, size = head.decode("ascii").split()
+        if size == "BAD":
+            raise _partial()
         path = raw.decode("utf-8", "surrogateescape")
-        found[path] = GitEntry(path=path, mode=mode, identity=identity)
+        found[path] = GitEntry(path=path, mode=mode, identity=identity, size_bytes=int(size) if size != "-" else 0)
     return found
-
-
-def sizes(folder: Path, identities: Iterable[str]) -> dict[str, int]:
-    """The sizes in bytes of blobs, which is the first that needs them to be here.
-
-    Raises:
-        InputError: One was left out of a partial clone.
-    """
-    found = _run(folder, "cat-file", "--batch-check=%(objectname) %(objectsize)", given="\n".join(identities).encode("ascii"))
-    lines = [line.split() for line in found.decode("ascii", "replace").splitlines()]
-    if any(size == "missing" for _, size in lines):
-        raise _partial("a file that changed is not here")
-    return {identity: int(size) for identity, size in lines}
 
 
 def mentioning(folder: Path, commit_id: str, words: Collection[str]) -> list[str]:
@@ -194,11 +179,6 @@ def mentioning(folder: Path, commit_id: str, words: Collection[str]) -> list[str
     return list(found)
 
 
-def blob(folder: Path, identity: str) -> bytes:
-    """The content of a blob as it is stored."""
-    return _run(folder, "cat-file", "blob", identity)
-
-
 def blobs(folder: Path, identities: Sequence[str]) -> dict[str, bytes]:
     """The contents of blobs as they are stored, by identity.
 
@@ -212,7 +192,7 @@ def blobs(folder: Path, identities: Sequence[str]) -> dict[str, bytes]:
         end = out.index(b"\n", start)
         said = out[start:end].split()
         if said[-1] == b"missing":
-            raise _partial("a file that is needed is not here")
+            raise _partial()
         first, last = end + 1, end + 1 + int(said[-1])
         found[identity] = out[first:last]
         start = last + 1

@@ -9,7 +9,7 @@ import hashlib
 import os
 import re
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import Literal
@@ -24,10 +24,7 @@ IGNORED_FOLDERS = frozenset({".git", "__pycache__", ".venv", "node_modules"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One path of a tree. Equal identities mean equal contents, within one kind of tree.
-
-    `size_bytes` is 0 where it has not been asked for (`Tree.sized`).
-    """
+    """One path of a tree. Equal identities mean equal contents, within one kind of tree."""
 
     path: str
     kind: EntryKind
@@ -55,18 +52,13 @@ class RevisionTree:
         """Every entry of the commit."""
         return _entries(self.folder, self.revision or "")
 
-    def sized(self, entries: Sequence[Entry]) -> list[Entry]:
-        """The entries with the sizes of their blobs, asked for at once."""
-        found = blobs_of(self.folder).sizes([entry.identity for entry in entries if entry.kind == "file"])
-        return [replace(entry, size_bytes=found.get(entry.identity, 0)) for entry in entries]
-
     def fetch(self, entries: Sequence[Entry]) -> None:
         """Read from git by one process."""
-        blobs_of(self.folder).fetch([entry.identity for entry in entries if entry.kind == "file"])
+        blobs_of(self.folder).fetch(entries)
 
     def read(self, entry: Entry) -> bytes:
         """The blob."""
-        check_readable(entry if entry.size_bytes else self.sized([entry])[0])
+        check_readable(entry)
         return blobs_of(self.folder).read(entry.identity)
 
     def mentioning(self, words: Collection[str]) -> list[str]:
@@ -79,7 +71,7 @@ def _entries(folder: Path, commit_id: str) -> dict[str, Entry]:
     """Every entry of a commit's tree, kept, for a commit does not change, and it is asked for with every file that is followed."""
     kinds: dict[str, EntryKind] = {"100644": "file", "100755": "file", "120000": "symbolic link", "160000": "submodule"}
     return {
-        path: Entry(path=path, kind=kinds.get(entry.mode, "other"), identity=entry.identity, size_bytes=0)
+        path: Entry(path=path, kind=kinds.get(entry.mode, "other"), identity=entry.identity, size_bytes=entry.size_bytes)
         for path, entry in git.entries(folder, commit_id).items()
     }
 
@@ -112,10 +104,6 @@ class FolderTree:
                     relative = path.relative_to(self.folder).as_posix()
                     found[relative] = self._entry(path, relative)
         return found
-
-    def sized(self, entries: Sequence[Entry]) -> list[Entry]:
-        """The entries, which have their sizes."""
-        return list(entries)
 
     def fetch(self, entries: Sequence[Entry]) -> None:
         """Nothing: files are read from the disk one by one."""
@@ -169,24 +157,6 @@ class FileChange:
         return "modified" if self.base.kind == self.head.kind else "type changed"
 
 
-def sized(differing: Sequence[FileChange], base: Tree, head: Tree) -> list[FileChange]:
-    """The changes, with the sizes of what differs.
-
-    Raises:
-        InputError: Something that differs is not on this machine.
-    """
-    old = {entry.path: entry for entry in base.sized([each.base for each in differing if each.base is not None])}
-    new = {entry.path: entry for entry in head.sized([each.head for each in differing if each.head is not None])}
-    return [
-        replace(
-            each,
-            base=old.get(each.base.path) if each.base is not None else None,
-            head=new.get(each.head.path) if each.head is not None else None,
-        )
-        for each in differing
-    ]
-
-
 def changes(base: Tree, head: Tree) -> tuple[FileChange, ...]:
     """The paths that differ, sorted."""
     before, after = base.entries(), head.entries()
@@ -198,8 +168,6 @@ def changes(base: Tree, head: Tree) -> tuple[FileChange, ...]:
     return tuple(out)
 
 
-LARGEST_KEPT_BYTES = 1_000_000
-"""Of one file: no kernel file and no table is larger."""
 MOST_KEPT_BYTES = 128_000_000
 """Of all files together; past it, what is kept is dropped and begun anew."""
 
@@ -209,52 +177,29 @@ class Blobs:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._sizes: dict[str, int] = {}
         self._contents: dict[str, bytes] = {}
-        self._kept_bytes = 0
-
-    def sizes(self, identities: Collection[str]) -> dict[str, int]:
-        """Sizes in bytes, asked for at once.
-
-        Raises:
-            InputError: One was left out of a partial clone.
-        """
-        unknown = sorted({each for each in identities if each not in self._sizes})
-        if unknown:
-            self._sizes |= git.sizes(self._folder, unknown)
-        return {each: self._sizes[each] for each in identities if each in self._sizes}
 
     def read(self, identity: str) -> bytes:
         """The content of one."""
-        content = self._contents.get(identity)
-        if content is None:
-            content = git.blob(self._folder, identity)
-            self._keep(identity, content)
-        return content
+        if identity not in self._contents:
+            self._keep([identity])
+        return self._contents[identity]
 
-    def fetch(self, identities: Collection[str]) -> None:
-        """Read at once what will be asked for, as far as there is room to keep it.
+    def fetch(self, entries: Sequence[Entry]) -> None:
+        """Read at once what will be asked for, as far as there is room to keep it."""
+        room, wanted = MOST_KEPT_BYTES, []
+        for entry in entries:
+            room -= entry.size_bytes
+            if entry.kind == "file" and room > 0 and entry.identity not in self._contents:
+                wanted.append(entry.identity)
+        if wanted:
+            self._keep(wanted)
 
-        Raises:
-            InputError: One was left out of a partial clone.
-        """
-        room = MOST_KEPT_BYTES - self._kept_bytes
-        wanted = []
-        for identity, size in self.sizes(identities).items():
-            if size <= min(LARGEST_KEPT_BYTES, room) and identity not in self._contents:
-                wanted.append(identity)
-                room -= size
-        for identity, content in git.blobs(self._folder, wanted).items() if wanted else ():
-            self._keep(identity, content)
-
-    def _keep(self, identity: str, content: bytes) -> None:
-        if len(content) > LARGEST_KEPT_BYTES:
-            return
-        if self._kept_bytes + len(content) > MOST_KEPT_BYTES:
+    def _keep(self, identities: Sequence[str]) -> None:
+        found = git.blobs(self._folder, identities)
+        if sum(map(len, (*self._contents.values(), *found.values()))) > MOST_KEPT_BYTES:
             self._contents.clear()
-            self._kept_bytes = 0
-        self._contents[identity] = content
-        self._kept_bytes += len(content)
+        self._contents |= found
 
 
 @lru_cache(maxsize=2)
