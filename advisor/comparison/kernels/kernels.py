@@ -186,7 +186,7 @@ def _subject(
         one = len(odd) == 2 and len(set(odd.values())) == 1
         notes += [odd["head"]] if one else [f"{word}: {why}" for word, why in odd.items()]
     rows: list[StaticRow] = []
-    best: dict[str, list[resources.Run]] = {}
+    best: dict[str, resources.Run] = {}
     first: Problem | None = None
     unpredicted = ""
     gpus, left_out = _of_vendor(path, gpus)
@@ -208,7 +208,7 @@ def _subject(
                     its = side.configuration if side is not None and version is not None and version.configurations else None
                     if its is not None and refused(its, gpu) is None:
                         element = _element(shown, problem, said)
-                        best.setdefault(gpu.name, []).append(resources.Run(configuration=its, problem=problem, element=element))
+                        best.setdefault(gpu.name, resources.Run(configuration=its, problem=problem, element=element))
                         break
         notes += added_in_vain(old, new, problems[:LARGEST_PROBLEMS], [gpu for gpu in gpus if gpu.name in best], said, predictor)
         if rows and not same:
