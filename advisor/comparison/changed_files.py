@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ast
-import itertools
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,12 +11,9 @@ from pathlib import PurePosixPath
 from advisor.advising.targets import Request
 from advisor.comparison.files import result_subject, rows_subject
 from advisor.comparison.kernels.importers import LARGEST_IMPORTED, LaunchedElsewhere, Launchers, Reading
-from advisor.comparison.kernels.kernel_digest import renamed
 from advisor.comparison.kernels.kernel_source import LARGEST_SOURCE_BYTES, is_kernel_source, mentions_triton, parsed, refused, unreadable
-from advisor.comparison.kernels.kernel_version import launched
-from advisor.comparison.kernels.kernels import LARGEST_KERNELS, kernel_subjects
+from advisor.comparison.kernels.kernels import kernel_subjects
 from advisor.comparison.kernels.resources import Compiling
-from advisor.comparison.kernels.undefined_names import launched_in_vain
 from advisor.comparison.settings import Recorded, Settings
 from advisor.comparison.tables import Fallback, fallback_entry, named_like_table, table_request, table_subject, version_folders
 from advisor.comparison.trees.trees import LARGEST_FILE_BYTES, Entry, FileChange, FolderTree, RevisionTree, Tree, check_readable
@@ -28,8 +23,7 @@ from advisor.measurement.measured_rows import read_measured
 from advisor.python_source.source import SourceFile
 from advisor.rendering.comparison_words import AUDITED
 from advisor.result import result_json
-from advisor.result.comparison_schema import Failure, Subject
-from advisor.result.schema import Finding
+from advisor.result.comparison_schema import Subject
 from advisor.tables.names import TableName, is_table_name, parse_table_name
 
 
@@ -48,73 +42,41 @@ def moved_tables(differing: Sequence[FileChange]) -> list[FileChange]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Origin:
-    """Where a kernel lay in the base: the file, and what it was called there."""
-
-    entry: Entry
-    name: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class MovedKernels:
-    """Kernels that lie in another file than before."""
+    """Kernels that lie in another file than before, under the same name."""
 
-    came: Mapping[str, Mapping[str, Origin]] = field(default_factory=dict)  # by the head's file, then by kernel
+    came: Mapping[str, Mapping[str, Entry]] = field(default_factory=dict)  # by the head's file, then by kernel: where it lay in the base
     left: Mapping[str, frozenset[str]] = field(default_factory=dict)  # by the base's file
 
 
 def moved_kernels(changed: Sequence[FileChange], base: Tree, head: Tree) -> MovedKernels:
-    """Of changed files: the kernels that one no longer has, and another has now under the same name; or, where it is a new file, under
-    another name with nearly the same body.
+    """Of changed files: the kernels that one no longer has, and another has now under the same name.
 
     Where several files lost or gained a kernel of the name, those of the same content belong together, then those of the same file name;
     what is left is a pair only where it is the only one.
     """
     lost: dict[str, list[Entry]] = defaultdict(list)
     gained: dict[str, list[Entry]] = defaultdict(list)
-    bodies: tuple[_Bodies, _Bodies] = ({}, {})  # of what is gone from files that gained nothing, and of what is in new files
     for change in changed:
-        if not change.path.endswith(".py"):
-            continue
-        before, after = _kernels(base, change.base), _kernels(head, change.head)
-        for names, others, entry, found in ((before, after, change.base, lost), (after, before, change.head, gained)):
-            for name, node in names.items():
-                if node is not None and name not in others and entry is not None:
-                    found[name].append(entry)
-                    if (change.base is None) if found is gained else after.keys() <= before.keys():
-                        bodies[found is gained][entry, name] = node
-    came: dict[str, dict[str, Origin]] = defaultdict(dict)
+        if change.path.endswith(".py"):
+            before, after = _kernels(base, change.base), _kernels(head, change.head)
+            for names, entry, found in ((before - after, change.base, lost), (after - before, change.head, gained)):
+                for name in names:
+                    if entry is not None:
+                        found[name].append(entry)
+    came: dict[str, dict[str, Entry]] = defaultdict(dict)
     left: dict[str, set[str]] = defaultdict(set)
     for name in lost:
         for old, new in _pairs(lost[name], gained.get(name, ())):
-            came[new.path][name] = Origin(entry=old, name=name)
+            came[new.path][name] = old
             left[old.path].add(name)
-    gone, fresh = (
-        {key: node for key, node in side.items() if key[1] not in known} for side, known in zip(bodies, (gained, lost), strict=True)
-    )
-    for (file, name), (old, former) in renamed(_few(gone), _few(fresh)).items():
-        came[file.path][name] = Origin(entry=old, name=former)
-        left[old.path].add(former)
     return MovedKernels(came=came, left={path: frozenset(names) for path, names in left.items()})
 
 
-_Bodies = dict[tuple[Entry, str], ast.FunctionDef]
-"""Kernels by file and name."""
-
-
-def _few(bodies: _Bodies) -> _Bodies:
-    return dict(itertools.islice(bodies.items(), LARGEST_KERNELS))
-
-
-def _kernels(tree: Tree, entry: Entry | None) -> dict[str, ast.FunctionDef | None]:
-    """The kernels that a file defines, each with its body where it is launched.
-
-    There are none where the file cannot be read, which its comparison tells.
-    """
+def _kernels(tree: Tree, entry: Entry | None) -> set[str]:
+    """The kernels that a file defines; none where it cannot be read, which its comparison tells."""
     source = parsed(tree, entry, kernels=True) if entry is not None else None
-    if source is None:
-        return {}
-    return dict.fromkeys(source.definitions) | {name: source.definitions[name][-1] for name in launched(source)}
+    return set(source.definitions) if source is not None else set()
 
 
 def _pairs(lost: Sequence[Entry], gained: Sequence[Entry]) -> Iterator[tuple[Entry, Entry]]:
@@ -232,15 +194,11 @@ class ChangedFiles:
         left = self.moved.left.get(change.base.path, frozenset()) if change.base is not None else frozenset()
         before, after = Reading(self.base), Reading(self.head)
         sources = [self._kernel_file(reading, entry) for reading, entry in ((before, change.base), (after, change.head))]
-        files = {entry.path: self._kernel_file(before, entry) for entry in {origin.entry for origin in came.values()}}
-        origins = {
-            name: (origin.entry.path, source, origin.name)
-            for name, origin in came.items()
-            if (source := files[origin.entry.path]) is not None
-        }
+        files = {entry.path: self._kernel_file(before, entry) for entry in set(came.values())}
+        origins = {name: (entry.path, source) for name, entry in came.items() if (source := files[entry.path]) is not None}
         if not any(sources):
             return []
-        former = {entry.path for entry in (*(each.entry for each in came.values()), change.base) if entry is not None}
+        former = {entry.path for entry in (*came.values(), change.base) if entry is not None}
         found = kernel_subjects(
             change.path,
             change.word,
@@ -259,7 +217,7 @@ class ChangedFiles:
         )
         left_out = before.left_out or after.left_out
         note = (f"Its kernels need more than {LARGEST_IMPORTED} other files: the rest was not read.",) if left_out else ()
-        return [replace(each, notes=(*note, *each.notes)) for each in (self._still_launched(each, after, change.head) for each in found)]
+        return [replace(each, notes=(*note, *each.notes)) for each in found]
 
     def _kernel_file(self, reading: Reading, entry: Entry | None) -> SourceFile | None:
         """A file that may hold kernels; None where there is none, or it holds none."""
@@ -267,24 +225,6 @@ class ChangedFiles:
             return None
         check_readable(entry, LARGEST_SOURCE_BYTES)
         return reading.file(entry) if mentions_triton(reading.tree.read(entry)) else None
-
-    def _still_launched(self, subject: Subject, reading: Reading, entry: Entry | None) -> Subject:
-        """A kernel that is gone, with the failure that its file launches it all the same, where it does."""
-        kernel = subject.title.rpartition("::")[2]
-        line = launched_in_vain(reading.file(entry), kernel) if entry is not None and subject.change == "removed" else None
-        if line is None:
-            return subject
-        reason = f"NameError as soon as it is launched: line {line} launches {kernel}, which nothing defines any more"
-        issue = Finding(
-            rule="undefined-name",
-            severity="error",
-            title="A kernel that is gone is launched",
-            evidence=reason,
-            remedy="restore the kernel, import it, or launch another",
-            scope="kernel",
-        )
-        failure = Failure(condition="failed", what="", reason=reason)
-        return replace(subject, failures=(*subject.failures, failure), new_issues=(*subject.new_issues, issue))
 
 
 def _launchers(reading: Reading, launchers: Launchers, paths: Collection[str]) -> list[tuple[str, SourceFile]]:

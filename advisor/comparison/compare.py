@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import PurePosixPath
 
 from advisor.comparison.assembling import Options, assemble, chosen_gpus
 from advisor.comparison.changed_files import ChangedFiles, moved_kernels, moved_tables, no_longer_readable
 from advisor.comparison.kernels.importers import launched_elsewhere, reached
-from advisor.comparison.kernels.kernel_source import parse
 from advisor.comparison.kernels.resources import SPENT, Compiling
-from advisor.comparison.kernels.undefined_names import lost_imports
 from advisor.comparison.settings import FILE_NAME, Recorded, Settings, matches, read_recorded, read_settings
-from advisor.comparison.trees.trees import Entry, FileChange, Tree, changes
+from advisor.comparison.trees.trees import Tree, changes
 from advisor.learned.base import Predictor
 from advisor.rendering.comparison_words import AUDITED
 from advisor.result.comparison_schema import Compared, ComparisonResult, Subject
@@ -87,7 +84,6 @@ def _compared(base: Tree, head: Tree, options: Options, predictor: Predictor, co
         subjects += found
     if audited := sum(any(AUDITED in note for note in subject.notes) for subject in subjects):
         warnings.append(f"{audited} tables were audited, and not predicted: {SPENT}.")
-    subjects = _with_lost_imports(subjects, base, head, relevant)
     return assemble(
         Compared(label=base.label, revision=base.revision),
         Compared(label=head.label, revision=head.revision),
@@ -103,35 +99,17 @@ def _compared(base: Tree, head: Tree, options: Options, predictor: Predictor, co
     )
 
 
-def _with_lost_imports(subjects: Sequence[Subject], base: Tree, head: Tree, changed: Sequence[FileChange]) -> list[Subject]:
-    """The subjects, and files that import what a change took away; where a file is among them already, it is told with that."""
-    found = list(subjects)
-    for lost in lost_imports(base, head, changed):
-        place = next((place for place, each in enumerate(found) if each.kind == "file" and each.path == lost.path), None)
-        if place is None:
-            found.append(lost)
-            continue
-        known = found[place]
-        found[place] = replace(known, failures=(*known.failures, *lost.failures), new_issues=(*known.new_issues, *lost.new_issues))
-    return found
-
-
 def _unmatched(settings: Settings, base: Tree, head: Tree) -> list[str]:
-    """What advisor.toml says of tables and kernels that neither side has: most likely misspelled."""
-    trees = [(tree, tree.entries()) for tree in (base, head)]
+    """What advisor.toml says of tables and kernel files that neither side has: most likely misspelled."""
+    paths = {*base.entries(), *head.entries()}
     lost = [
         f'tables."{pattern}" matches no file of either side; a pattern is of the whole path'
         for pattern in settings.tables
-        if not any(matches(path, pattern) for _, entries in trees for path in entries)
+        if not any(matches(path, pattern) for path in paths)
     ]
     for key in settings.kernels:
-        path, _, name = key.partition("::")
-        found = [(tree, entries[path]) for tree, entries in trees if path in entries]
-        if not found:
-            pattern = "; kernels are said by path, not by pattern" if any(each in path for each in "*?[") else ""
-            lost.append(f'kernels."{key}": neither side has a file {path}{pattern}')
-        elif name and not any(_defines(tree, entry, name) for tree, entry in found):
-            lost.append(f'kernels."{key}": neither side has a kernel {name} there')
+        if (path := key.partition("::")[0]) not in paths:
+            lost.append(f'kernels."{key}": neither side has a file {path}')
     return [f"{FILE_NAME}: {each}" for each in lost]
 
 
@@ -144,14 +122,6 @@ def _settings(base: Tree, head: Tree) -> tuple[Settings, list[str]]:
                 warning = f"{FILE_NAME} changed: what the base's says counts, and what it says now once that is the base's"
             return read_settings(tree.read(entry)), [warning] if warning else []
     return Settings(), []
-
-
-def _defines(tree: Tree, entry: Entry, name: str) -> bool:
-    """Whether a file holds a kernel; also where it cannot be read or parsed, so that nobody can say it does not."""
-    try:
-        return name in parse(tree.read(entry), entry.path).definitions
-    except AdvisorError:
-        return True
 
 
 def _recorded(base: Tree, head: Tree, options: Options, settings: Settings, warnings: list[str]) -> Recorded:

@@ -123,57 +123,9 @@ def _own_names(version: KernelVersion | None, family: str, said: KernelSettings)
     return {theirs: own for own, theirs in names.items() if own != theirs}
 
 
-def unread_of(
-    rows: Sequence[StaticRow], old: KernelVersion | None, new: KernelVersion | None, family: str, op: str, said: KernelSettings
-) -> list[str]:
-    """Parameters of configurations that the model of a family does not read, in the kernel's own names: of those that are listed all, and
-    of those that launches pass what differs between them."""
-    found: list[str] = []
-    for version in (old, new) if rows else ():
-        if version is not None:
-            names = _family_names(version, family, said)
-            listed = [name for each in version.configurations for name in each.parameters]
-            shown = listed if version.configurations else [name for row in rows for name in _differing(row) if name in names]
-            found += [name for name in shown if names[name] not in _known(family, op)]
-    return list(dict.fromkeys(found))
-
-
-def _differing(row: StaticRow) -> Iterator[str]:
-    """The parameters that differ between the sides of a row."""
-    sides = [side.configuration.parameters if side is not None and side.configuration is not None else {} for side in (row.base, row.head)]
-    return (name for name in {**sides[0], **sides[1]} if all(sides) and sides[0].get(name) != sides[1].get(name))
-
-
 def _known(family: str, op: str) -> set[str]:
     """The parameters that the model of a family reads, as it calls them."""
     return {*(CONFIG_COLUMNS if is_tiled(family, op) else ()), *FAMILY_PARAMETERS.get(family, {})}
-
-
-def added_in_vain(
-    old: KernelVersion | None,
-    new: KernelVersion | None,
-    problems: Sequence[Problem],
-    gpus: Sequence[GpuSpec],
-    said: KernelSettings,
-    predictor: Predictor,
-) -> list[str]:
-    """Sentences on configurations that are new in a list of `@triton.autotune` and can launch none of the problems on a GPU: tuning passes
-    over them there, so that no row tells of them."""
-    if old is None or new is None or new.function.autotune is None:
-        return []
-    names = _family_names(new, problems[0].family, said)
-    renamed = [_renamed(each, names) for each in new.configurations]
-    where: dict[str, list[str]] = {}
-    for gpu in gpus if set(new.named) - set(old.named) else ():
-        fits = np.any([np.isfinite(np.concatenate(list(_scores(renamed, each, gpu, predictor)))) for each in problems], axis=0)
-        if not fits.any() or new.ends_tuning(gpu) is not None:  # which the rows tell
-            continue
-        for label in dict.fromkeys(new.configurations[place].label() for place in np.flatnonzero(~fits)):
-            if label not in old.named:
-                where.setdefault(label, []).append(gpu.name)
-    return [
-        f"Added, and predicted not to fit {', '.join(found)}, where autotuning passes over it: {label}." for label, found in where.items()
-    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,12 +158,7 @@ def _best(version: KernelVersion | None, problem: Problem, gpu: GpuSpec, said: K
             f'say in advisor.toml which parameter is which: configuration = {{{own} = "{lacking[0]}", …}}',
         )
     takes = frozenset(names.get(each.name, each.name) for each in version.function.parameters)
-    ends = version.ends_tuning(gpu)
-    if ends is not None:
-        source = f"one of its {len(renamed)} configurations, at which autotuning fails" if len(renamed) > 1 else "its only configuration"
-        return _Best(configuration=renamed[ends[0]], source=source, fits=False, of_space=False, takes=takes)
     scores = np.concatenate(list(_scores(renamed, problem, gpu, predictor)))
-    scores[list(version.refused(gpu))] = np.inf
     best = _first_valid(version, problem, gpu, np.argsort(np.where(np.isfinite(scores), scores, np.inf), kind="stable"))
     source = f"best predicted of its {len(renamed)} configurations" if len(renamed) > 1 else "its only configuration"
     if version.as_launched:
