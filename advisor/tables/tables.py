@@ -27,7 +27,7 @@ from advisor.tables.names import SIZE_LIMIT, TableName, is_table_name, parse_tab
 FILE_SIZE_LIMIT_BYTES = 16 * 1024 * 1024
 ENTRY_LIMIT = 10_000
 REMOVE_DUPLICATES = "remove all of them but the one that is meant"
-_KEY = re.compile(r"\s{0,8}\+?[0-9]{1,18}\s{0,8}", re.ASCII)
+_KEY = re.compile(r"[1-9][0-9]{0,17}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,10 +36,8 @@ class Table:
 
     `entries` keep the file's order, because ties are decided by it. `fallback_keys` are the keys whose entry is null:
     SGLang's channel-wise GEMM tables say with them that another kernel (CUTLASS) runs there.
-    `odd_keys` are those that are spelled otherwise than the number they stand for ("+1", "064").
     `unreadable_keys` are the token counts whose entry no launcher can use; what needs fewer or more tokens may still be nearest to it.
-    `document` is the parsed file, key by key, from which the table is written back without loss (odd keys spelled plainly), less what
-    cannot be read.
+    `document` is the parsed file, key by key, from which the table is written back without loss, less what cannot be read.
     """
 
     name: TableName
@@ -48,7 +46,6 @@ class Table:
     triton_version: str | None = None
     fallback_keys: tuple[int, ...] = ()
     duplicate_keys: tuple[str, ...] = ()
-    odd_keys: tuple[str, ...] = ()
     unreadable_keys: tuple[int, ...] = ()
     document: tuple[tuple[str, Any], ...] = ()
 
@@ -158,8 +155,6 @@ def _interpret(
         for key in duplicates
     ]
     values: dict[int, Configuration | None] = {}
-    odd: list[str] = []
-    respelled: list[str] = []
     kept: dict[str, Any] = {}
     triton_version: str | None = None
     for key, value in document:
@@ -176,16 +171,7 @@ def _interpret(
                 kept[key] = triton_version
                 continue
             tokens = _token_count(label, key)
-            plain = str(tokens)
-            if plain in kept:  # spelled otherwise: `{int(key): …}` of the stacks keeps the place of the first, and what the last says
-                values.pop(tokens, None)
-                if key not in duplicates:
-                    twice = InputError(f"{label}: key {plain!r} occurs twice", key, "each key once", REMOVE_DUPLICATES)
-                    problems.append(TableProblem(key=key, check="duplicate-key", error=twice))
-                    respelled.append(key)
-            elif key != plain:
-                odd.append(key)
-            kept[plain] = value
+            kept[key] = value
             null = value is None and (name.dtype or "").endswith("_channelwise")
             values[tokens] = None if null else read_entry(label, key, value, name)
         except InputError as error:
@@ -206,8 +192,7 @@ def _interpret(
         entries=entries,
         triton_version=triton_version or name.triton_version,
         fallback_keys=fallback,
-        duplicate_keys=(*duplicates, *respelled),
-        odd_keys=tuple(odd),
+        duplicate_keys=duplicates,
         unreadable_keys=tuple(tokens for tokens in order if tokens not in values),
         document=tuple(kept.items()),
     )
@@ -270,12 +255,12 @@ def _load(path: str | os.PathLike[str], label: str) -> tuple[list[tuple[str, Any
 
 
 def is_token_count(key: str) -> bool:
-    """Whether a key is a number of tokens that there can be."""
+    """Whether a key is a number of tokens that there can be, spelled as one."""
     return _KEY.fullmatch(key) is not None and 0 < int(key) < SIZE_LIMIT
 
 
 def _token_count(label: str, key: str) -> int:
-    """The token count of a key, as both stacks read it: `int(key)`, which takes "+1", " 64" and "064" too."""
+    """The token count of a key; other spellings of a number ("+1", "064"), which the stacks read too, no tuner writes."""
     if not is_token_count(key):
         raise InputError(
             f"{label}: key {key!r} is not a token count",
@@ -382,9 +367,7 @@ def merge(table: Table, updates: Mapping[int, Configuration]) -> Table:
     entries = tuple((int(key), known[int(key)]) for key, _ in items if key != "triton_version" and int(key) in known)
     fallback = tuple(key for key in table.fallback_keys if key not in updates)
     unreadable = tuple(key for key in table.unreadable_keys if key not in updates)
-    return replace(
-        table, document=tuple(items), entries=entries, fallback_keys=fallback, unreadable_keys=unreadable, duplicate_keys=(), odd_keys=()
-    )
+    return replace(table, document=tuple(items), entries=entries, fallback_keys=fallback, unreadable_keys=unreadable, duplicate_keys=())
 
 
 def new_table(name: TableName, entries: Mapping[int, Configuration], triton_version: str | None = None, path: str = "") -> Table:
