@@ -105,13 +105,7 @@ class ChangedFiles:
     recorded: Recorded
     moved: MovedKernels = field(default_factory=MovedKernels)
     launched: LaunchedElsewhere = field(default_factory=LaunchedElsewhere)
-    importing: Mapping[str, str] = field(default_factory=dict)  # unchanged files that import a changed one, each with that
     renamed: list[str] = field(default_factory=list)  # kernels that are the same under another name or in another file, as they are found
-
-    def reached(self, change: FileChange, by: str) -> list[Subject]:
-        """What there is to say of an unchanged file that imports from a changed one, `by`."""
-        note = f"The file is unchanged; what it imports changed with {by}."
-        return [replace(subject, notes=(note, *subject.notes)) for subject in self._kernels(change)]
 
     def subjects(self, change: FileChange) -> list[Subject]:
         """What there is to say of a changed file; nothing where it is neither a table nor holds a kernel."""
@@ -212,7 +206,6 @@ class ChangedFiles:
             origins=origins,
             left=left,
             launchers=(_launchers(before, self.launched.base, former), _launchers(after, self.launched.head, {change.path})),
-            importing=self.importing,
             renamed_only=self.renamed,
         )
         left_out = before.left_out or after.left_out

@@ -7,7 +7,7 @@ from pathlib import PurePosixPath
 
 from advisor.comparison.assembling import Options, assemble, chosen_gpus
 from advisor.comparison.changed_files import ChangedFiles, moved_kernels, moved_tables, no_longer_readable
-from advisor.comparison.kernels.importers import launched_elsewhere, reached
+from advisor.comparison.kernels.importers import launched_elsewhere
 from advisor.comparison.kernels.resources import SPENT, Compiling
 from advisor.comparison.settings import FILE_NAME, Recorded, Settings, matches, read_recorded, read_settings
 from advisor.comparison.trees.trees import Tree, changes
@@ -21,7 +21,7 @@ LARGEST_CHANGES = 100
 
 
 def compare_trees(base: Tree, head: Tree, options: Options, predictor: Predictor) -> ComparisonResult:
-    """Two folders or two revisions: every table, kernel file, result and file of rows that differs, and kernels that import what does.
+    """Two folders or two revisions: every table, kernel file, result and file of rows that differs, and kernels that these launch.
 
     What gates and which GPUs matter is the base's word, so that a change cannot excuse itself; where the base has no
     advisor.toml, the head's is taken, and the result says so.
@@ -40,9 +40,8 @@ def _compared(base: Tree, head: Tree, options: Options, predictor: Predictor, co
     settings, warnings = _settings(base, head)
     warnings += _unmatched(settings, base, head)
     gpus = chosen_gpus(options, settings)
-    importing = reached(base, head, relevant)
-    launched = launched_elsewhere(base, head, (*relevant, *importing.changes))
-    warnings += (*importing.left_out, *launched.left_out)
+    launched = launched_elsewhere(base, head, relevant)
+    warnings += launched.left_out
     files = ChangedFiles(
         base=base,
         head=head,
@@ -53,22 +52,19 @@ def _compared(base: Tree, head: Tree, options: Options, predictor: Predictor, co
         compiling=compiling,
         moved=moved,
         launched=launched,
-        importing={change.path: by for change, by in importing.changes.items()},
         recorded=_recorded(base, head, options, settings, warnings),
     )
     subjects: list[Subject] = []
     skipped: list[str] = []
     taken = unjudged = 0
-    others = launched.unchanged(base, head, (*relevant, *importing.changes))
-    looked_at = (*relevant, *others, *importing.changes)
+    looked_at = (*relevant, *launched.unchanged(base, head, relevant))
     for number, change in enumerate(looked_at):
         if taken >= LARGEST_CHANGES:
             unjudged = len(looked_at) - number
             warnings.append(f"More than {LARGEST_CHANGES} tables and kernel files to compare: of {unjudged} more files nothing is said.")
             break
         try:
-            by = importing.changes.get(change)
-            found = files.reached(change, by) if by is not None else files.subjects(change)
+            found = files.subjects(change)
         except NotOursError as error:
             skipped.append(str(error))
             continue

@@ -18,7 +18,7 @@ _FUSED_MOE_DTYPES: dict[str, tuple[str | None, ...]] = {
 }
 _GEMM_DTYPES: dict[str, tuple[str | None, ...]] = {
     "vllm": ("fp8_w8a8", "int8_w8a8"),
-    "sglang": ("fp8_w8a8", "int8_w8a8", "fp8_w8a8_channelwise"),
+    "sglang": ("fp8_w8a8", "int8_w8a8"),
 }
 
 # One GPU under two names: which one a driver reports depends on its version and on the board.
@@ -50,8 +50,7 @@ def _reasons(name: TableName, asking: str) -> tuple[str, ...]:
         known = ", ".join(str(dtype) for dtype in allowed if dtype)
         given = f"dtype={name.dtype}" if name.dtype else "a name without dtype"
         reasons.append(f"{stack} never asks for {given} here (only {known}{'; bf16 has no dtype field' if None in allowed else ''})")
-    channelwise = (name.dtype or "").endswith("_channelwise")
-    if name.kind == "gemm" and name.block_shape is None and not channelwise:
+    if name.kind == "gemm" and name.block_shape is None:
         reasons.append(f"{stack} asks for GEMM tables with a block_shape only")
     if asking == "vllm":
         if name.down:

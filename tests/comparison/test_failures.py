@@ -158,15 +158,6 @@ def test_a_version_gates_where_the_loader_takes_it_for_a_token_count(repository,
     assert not changed(repository, predictor, SOUND, '{"triton_version": "3.6.0", ' + SOUND[1:]).gate.failed
 
 
-def test_a_table_that_leaves_all_to_another_kernel_does_not_gate(repository, predictor):
-    path = "N=6144,K=4096,device_name=NVIDIA_L40S,dtype=fp8_w8a8_channelwise.json"
-    sound = table(M1=entry(), M64=entry())
-    for before, after in ((sound, table(M1=None, M64=None)), (table(M1=None), sound)):
-        found = changed(repository, predictor, before, after, path=path)
-        assert not found.gate.failed and not any(issue.severity == "error" for issue in found.subjects[0].new_issues)
-    assert changed(repository, predictor, sound, "{}", path=path).gate.failed
-
-
 def test_a_split_k_gates_where_the_kernel_has_none(repository, predictor):
     path = "N=5120,K=4096,device_name=NVIDIA_H200,dtype=fp8_w8a8,block_shape=[128,128].json"
     split = table(M1=entry(), M64={**entry(), "SPLIT_K": 2})

@@ -96,12 +96,6 @@ def test_what_names_no_commit(history):
         git.commit(history.folder, "@{upstream}")
 
 
-def test_files_are_found_from_a_folder_of_the_repository_too(history):
-    history.commit({"far.py": "words", "folder/near.py": "words"})
-    for place in (history.folder, history.folder / "folder", history.folder / ".git"):
-        assert sorted(git.mentioning(place, "HEAD", ["words"])) == ["far.py", "folder/near.py"]
-
-
 def test_where_there_is_no_repository(tmp_path):
     assert git.repository(tmp_path / "nowhere") is None
 

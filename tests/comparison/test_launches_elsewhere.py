@@ -98,14 +98,6 @@ def test_what_a_function_imports_is_followed(repository, predictor, statement, k
     assert subject.notes[0] == SAID.format(file="pkg/ops.py", change="num_warps=4 → num_warps=8")
 
 
-def test_what_a_function_imports_for_a_launch_counts(repository, predictor):
-    base = files()
-    head = base["pkg/ops.py"].replace("from pkg.tools import warps_for\n", "")
-    base["pkg/ops.py"] = head.replace("    block = 1024\n", "    block = 1024\n    from pkg.tools import warps_for\n")
-    (subject,) = compared_files(repository, predictor, base, edited(base, "4096", "8192", "pkg/tools.py")).subjects
-    assert subject.notes[0] == SAID.format(file="pkg/ops.py", change="the code of warps_for")
-
-
 def test_what_a_function_imports_under_the_name_of_a_module_is_its_own(repository, predictor):
     """Another function's import says nothing of what the module has under the name."""
     other = "def scale():\n    from .tools import warps_for as scale\n    return scale\n"
@@ -271,19 +263,12 @@ def test_functions_that_call_each_other_are_followed_once(repository, predictor,
         ("pkg/ops.py", "block = 1024", "block = 512", "the code of run"),
         ("pkg/ops.py", "(triton.cdiv(n, block),)", "(n,)", "grid=(triton.cdiv(n, block),) → grid=(n,)"),
         ("pkg/ops.py", "num_warps=4, ", "", "num_warps=4 → no num_warps"),
-        ("pkg/tools.py", "4096", "8192", "the code of warps_for"),  # the launching file is the same
     ],
 )
 def test_all_that_a_launch_passes_counts(repository, predictor, path, old, new, change):
     base = files()
     (subject,) = compared_files(repository, predictor, base, edited(base, old, new, path)).subjects
     assert subject.title == "pkg/kernels.py::scale" and subject.notes[0] == SAID.format(file="pkg/ops.py", change=change)
-
-
-def test_an_unchanged_file_whose_launch_changed_says_with_what(repository, predictor):
-    base = files()
-    (subject,) = compared_files(repository, predictor, base, edited(base, "4096", "8192", "pkg/tools.py")).subjects
-    assert "pkg/ops.py is unchanged; what it imports changed with pkg/tools.py." in subject.notes
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,6 @@ def test_fields() -> None:
         ("E=8,N=2,device_name=X,dtype=fp8_w8a8,block_shape=[128, 128].json", "sglang"),
         ("E=8,N=2,device_name=X,dtype=fp8_w8a8,per_channel_quant=True.json", "sglang"),
         ("E=8,N=2,device_name=X,dtype=int4_w4a16,backend=flydsl.json", "vllm"),
-        ("N=8,K=2,device_name=X,dtype=fp8_w8a8_channelwise.json", "sglang"),
     ],
 )
 def test_stack(text: str, stack: str) -> None:
@@ -181,7 +180,6 @@ def test_unreachable(text: str, reason: str) -> None:
         "vllm/E=8,N=2,device_name=X,block_shape=[128,128].json",
         "vllm/N=8,K=2,device_name=NVIDIA_H200_NVL,dtype=fp8_w8a8,block_shape=[128,128].json",
         "sglang/E=8,N=2,device_name=NVIDIA_H200_NVL,dtype=int8_w8a8_down.json",
-        "sglang/N=8,K=2,device_name=X,dtype=fp8_w8a8_channelwise.json",
         "E=8,N=2,device_name=X.json",
         "E=8,N=2,device_name=X,dtype=int8_w8a8.json",  # SGLang asks for it
         "E=8,N=2,device_name=NVIDIA_H200_NVL.json",  # and for this one
@@ -204,7 +202,7 @@ def test_types_and_twins() -> None:
         "bf16",
         "fp32",
     ]
-    assert operand_dtype("fp8") == operand_dtype("float8") == operand_dtype("fp8_w8a8_channelwise") == "fp8"
+    assert operand_dtype("fp8") == operand_dtype("float8") == "fp8"
     for unknown in ("mxfp4", "nvfp4", "fp8_w4a8"):
         with pytest.raises(InputError, match=f"dtype={unknown}.*not known.*--dtype"):
             operand_dtype(unknown)

@@ -9,12 +9,12 @@ from __future__ import annotations
 import itertools
 import json
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from advisor.comparison.kernels import resources
-from advisor.comparison.kernels.kernel_digest import meaning, renamed
+from advisor.comparison.kernels.kernel_digest import meaning, own_tree, renamed
 from advisor.comparison.kernels.kernel_rows import kernel_row
 from advisor.comparison.kernels.kernel_source import ODD
 from advisor.comparison.kernels.kernel_version import KernelVersion, launches_elsewhere, versions
@@ -63,7 +63,6 @@ def kernel_subjects(
     origins: Mapping[str, tuple[str, SourceFile]] | None = None,
     left: Collection[str] = (),
     launchers: Sequence[Sequence[tuple[str, SourceFile]]] = ((), ()),
-    importing: Mapping[str, str] | None = None,
     renamed_only: list[str] | None = None,
 ) -> list[Subject]:
     """One subject per kernel of the file that differs between the versions.
@@ -81,7 +80,6 @@ def kernel_subjects(
         origins: Kernels that lay in another file of the base, each with that file's path, and the file.
         left: Kernels of the base that lie in another file of the head, where they are compared.
         launchers: Of base and head, other files that launch kernels of the file, each with its path.
-        importing: Unchanged files that import what changed, each with the file that it changed with.
         renamed_only: Takes a text for every kernel that is the same under another name, or in another file.
     """
     origins = origins or {}
@@ -122,9 +120,13 @@ def kernel_subjects(
         notes = (
             *((f"Moved here from {origin}.",) if origin is not None else ()),
             *(f"It was called {each}." for each in called[1:]),
-            *launch_notes(changed, same, importing or {}),
+            *launch_notes(changed, same),
         )
         out.append(replace(subject, notes=(*notes, *subject.notes)))
+    helpers = sorted(_changed_helpers(base, head)) if base is not None and head is not None and not out else []
+    if helpers:
+        note = f"Helpers changed ({', '.join(helpers)}): kernels of other files that import them are not compared."
+        out.append(Subject(kind="file", title=path, path=path, change=change, notes=(note,)))
     if len(names) > LARGEST_KERNELS:
         out.append(
             Subject(
@@ -136,6 +138,13 @@ def kernel_subjects(
             )
         )
     return out
+
+
+def _changed_helpers(base: SourceFile, head: SourceFile) -> Iterator[str]:
+    """The functions of Triton that both versions of a file define, each in its own way."""
+    for name in base.definitions.keys() & head.definitions.keys():
+        if own_tree(base.definitions[name][-1]) != own_tree(head.definitions[name][-1]):
+            yield name
 
 
 def _former_names(

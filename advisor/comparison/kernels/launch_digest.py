@@ -56,8 +56,8 @@ def launch_digest(function: JitFunction, launching: Launching) -> LaunchDigest:
         for name, node in _passed(function, scopes, call):
             passed.setdefault(name, {}).setdefault(written(node))
     host: dict[str, list[str]] = {}
-    for names, imports in _host_code(function, launching, host):
-        for name, tree in meaning(launching.source, names, kernels=False, imports=imports):
+    for names in _host_code(function, launching, host):
+        for name, tree in meaning(launching.source, names, kernels=False, imports=False):
             host.setdefault(name, []).append(tree)
     return LaunchDigest(
         passed={name: tuple(each) for name, each in passed.items()},
@@ -88,23 +88,22 @@ def _bound(node: ast.Assign | ast.FunctionDef) -> set[str]:
     return {each.id for each in node.targets if isinstance(each, ast.Name)} if isinstance(node, ast.Assign) else {node.name}
 
 
-def _host_code(function: JitFunction, launching: Launching, host: dict[str, list[str]]) -> Iterator[tuple[set[str], bool]]:
+def _host_code(function: JitFunction, launching: Launching, host: dict[str, list[str]]) -> Iterator[set[str]]:
     """Note what the functions around the launches do to work out what they pass, and what those of the file do that call these functions,
     also by way of others.
 
     Yields:
-        Names that this is worked out from, and whether they are followed to other files: those of a launch itself are.
+        Names that this is worked out from.
     """
     outermost = _outermost(launching.source.tree)
     waiting = [
-        (scopes[0] if scopes else None, call, [node for _, node in _passed(function, scopes, call)], True)
-        for scopes, call in launching.calls
+        (scopes[0] if scopes else None, call, [node for _, node in _passed(function, scopes, call)]) for scopes, call in launching.calls
     ]
     done: set[tuple[int, str]] = set()
     while waiting:
-        around, call, nodes, of_launch = waiting.pop()
+        around, call, nodes = waiting.pop()
         names, statements = _feeding(around, call, nodes)
-        yield names, of_launch
+        yield names
         if not isinstance(around, Function):
             host.setdefault("", []).append("\x1e".join(without_local_names([*nodes, *statements], frozenset())))
             continue
@@ -117,9 +116,9 @@ def _host_code(function: JitFunction, launching: Launching, host: dict[str, list
             for each in ast.walk(caller)
             if isinstance(each, ast.Call) and (dotted(each.func) or "").rsplit(".", 1)[-1] == around.name
         ]
-        waiting += [(caller, each, _given(around, each, asked), False) for caller, each in calls]
+        waiting += [(caller, each, _given(around, each, asked)) for caller, each in calls]
         left = [] if calls else [ast.keyword(name, default) for name, default in argument_defaults(around).items() if name in asked]
-        yield {name for default in left for name in _values(default)}, of_launch
+        yield {name for default in left for name in _values(default)}
         trees = without_local_names([*nodes, *left, *statements], _local_names(around))
         host.setdefault(around.name, []).append("\x1e".join(trees))
 
@@ -278,21 +277,13 @@ FILES_NAMED = 3
 """Of those that launch a kernel otherwise in the same way."""
 
 
-def launch_notes(changed: Sequence[ChangedLaunch], same: bool, importing: Mapping[str, str]) -> list[str]:
-    """How launches of a kernel changed, `same`: while it did not; and what of theirs changed with another file (`importing`)."""
+def launch_notes(changed: Sequence[ChangedLaunch], same: bool) -> list[str]:
+    """How launches of a kernel changed, `same`: while it did not."""
     how = SAME if same else "How"
     alike: dict[str, list[str]] = {}
     for launch in changed:
         alike.setdefault(launch.said, []).append(launch.new.where or "its file")
-    notes = [f"{how} {_listed(files)} {'launches' if len(files) == 1 else 'launch'} it changed: {said}." for said, files in alike.items()]
-    changed_with: dict[str, list[str]] = {}
-    for each in dict.fromkeys(each.new.where for each in changed):
-        if each in importing:
-            changed_with.setdefault(importing[each], []).append(each)
-    for path, unchanged in changed_with.items():
-        are, import_ = ("are", "they import") if len(unchanged) > 1 else ("is", "it imports")
-        notes.append(f"{_listed(unchanged)} {are} unchanged; what {import_} changed with {path}.")
-    return notes
+    return [f"{how} {_listed(files)} {'launches' if len(files) == 1 else 'launch'} it changed: {said}." for said, files in alike.items()]
 
 
 def _listed(files: Sequence[str]) -> str:

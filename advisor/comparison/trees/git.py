@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,11 +15,7 @@ from advisor.result.schema import Result
 from advisor.system.errors import InputError, UsageError
 
 TIMEOUT_S = 60.0
-MOST_WORDS = 1_000
-"""In one pattern."""
 LARGEST_LISTING_BYTES = 256 * 1024 * 1024
-
-_SPECIAL = re.compile(r"[][\\.^$*+?(){}|]")  # of extended regular expressions
 
 # A repository's own configuration must not make git run programs: hooks, monitors, pagers, lazy fetches.
 _SAFE = ("-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "core.pager=cat", "--no-replace-objects", "--no-pager")
@@ -35,8 +31,8 @@ class GitEntry:
     size_bytes: int
 
 
-def _run(folder: Path, *arguments: str, given: bytes = b"", nothing: int = 0) -> bytes:
-    """What git prints. `nothing`: its exit code where it finds nothing and complains of nothing, which is no failure."""
+def _run(folder: Path, *arguments: str, given: bytes = b"") -> bytes:
+    """What git prints."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     environment |= {"GIT_OPTIONAL_LOCKS": "0", "GIT_NO_LAZY_FETCH": "1", "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
     try:
@@ -57,7 +53,7 @@ def _run(folder: Path, *arguments: str, given: bytes = b"", nothing: int = 0) ->
             "an end by then: no option raises the limit",
             "name two files or folders instead",
         ) from None
-    if done.returncode and (done.returncode != nothing or done.stderr):
+    if done.returncode:
         words = done.stderr.decode(errors="replace").strip().splitlines()
         if any("promisor remote" in line for line in words):  # nothing is fetched: that could run programs, and takes its time
             raise _partial()
@@ -149,34 +145,6 @@ def entries(folder: Path, commit_id: str) -> dict[str, GitEntry]:
         path = raw.decode("utf-8", "surrogateescape")
         found[path] = GitEntry(path=path, mode=mode, identity=identity, size_bytes=int(size) if size != "-" else 0)
     return found
-
-
-def mentioning(folder: Path, commit_id: str, words: Collection[str]) -> list[str]:
-    """The Python files of a commit in which one of the words stands."""
-    found: dict[str, None] = {}
-    for start in range(0, len(words), MOST_WORDS):
-        # One pattern for all: each of several is looked for in every line apart, which takes forty times as long for a thousand.
-        pattern = "|".join(_SPECIAL.sub(r"\\\g<0>", word) for word in sorted(words)[start : start + MOST_WORDS])
-        out = _run(
-            folder,
-            "grep",
-            "-z",
-            "-l",
-            "-I",
-            "-w",
-            "--extended-regexp",
-            "--no-textconv",
-            "--full-name",
-            "-f",
-            "-",
-            commit_id,
-            "--",
-            ":/*.py",
-            nothing=1,
-            given=pattern.encode("utf-8", "surrogateescape"),
-        )
-        found |= dict.fromkeys(each.partition(b":")[2].decode("utf-8", "surrogateescape") for each in out.split(b"\0") if each)
-    return list(found)
 
 
 def blobs(folder: Path, identities: Sequence[str]) -> dict[str, bytes]:

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
@@ -60,10 +59,6 @@ class RevisionTree:
         """The blob."""
         check_readable(entry)
         return blobs_of(self.folder).read(entry.identity)
-
-    def mentioning(self, words: Collection[str]) -> list[str]:
-        """Found by git in its object store."""
-        return git.mentioning(self.folder, self.revision or "", words)
 
 
 @lru_cache(maxsize=4)
@@ -127,12 +122,6 @@ class FolderTree:
             return (self.folder / PurePosixPath(entry.path)).read_bytes()
         except OSError as error:
             raise InputError(f"{entry.path}: cannot be read", error.strerror) from None
-
-    def mentioning(self, words: Collection[str]) -> list[str]:
-        """Every file is read."""
-        pattern = re.compile(rb"(?<!\w)(?:" + b"|".join(re.escape(word.encode("utf-8", "surrogateescape")) for word in words) + rb")(?!\w)")
-        files = [each for path, each in self.entries().items() if path.endswith(".py") and each.kind == "file"]
-        return [each.path for each in files if each.size_bytes <= LARGEST_FILE_BYTES and words and pattern.search(self.read(each))]
 
 
 Tree = RevisionTree | FolderTree
