@@ -1,4 +1,4 @@
-"""Two folders or two revisions as a `ComparisonResult`: find what differs, compare it, look past a limit for what is certain to fail."""
+"""Two folders or two revisions as a `ComparisonResult`: find what differs, and compare it file by file."""
 
 from __future__ import annotations
 

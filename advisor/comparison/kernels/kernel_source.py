@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import sys
 import warnings
+from functools import lru_cache
 
 from advisor.comparison.trees.trees import Entry, FileChange, Tree
 from advisor.python_source.source import SourceFile, parse_source
@@ -15,6 +16,9 @@ from advisor.system.errors import AdvisorError, InputError
 LARGEST_SOURCE_BYTES = 1_000_000
 """No kernel file is that long, and parsing takes some fifty times its size in memory."""
 
+KEPT_FILES = 64
+"""Files that are kept parsed, those that were asked for last."""
+
 ODD = (TypeError, ValueError, KeyError, IndexError, AttributeError, ZeroDivisionError, OverflowError, RecursionError, MemoryError)
 """What a hostile or half-written file can make the parsing of literals raise, besides our own errors."""
 
@@ -24,15 +28,19 @@ def mentions_triton(data: bytes | None) -> bool:
     return data is not None and b"triton" in data and b"jit" in data
 
 
+@lru_cache(maxsize=KEPT_FILES)
 def parse(data: bytes, path: str) -> SourceFile:
-    """The file, parsed.
+    """The file, parsed, and kept: whoever gets it reads it, and changes nothing of it.
 
     Raises:
         InputError: It is too large, or is not Python.
     """
     if len(data) > LARGEST_SOURCE_BYTES:
         raise InputError(f"{path}: too large to be parsed", f"{len(data):,} bytes", f"at most {LARGEST_SOURCE_BYTES:,} bytes")
-    return _KEPT.parsed(data, path)
+    try:
+        return parse_source(data.decode("utf-8-sig"), path)
+    except UnicodeDecodeError:
+        raise InputError(f"{path}: not UTF-8 text") from None
 
 
 def parsed(tree: Tree, entry: Entry, *, kernels: bool = False) -> SourceFile | None:
@@ -42,42 +50,6 @@ def parsed(tree: Tree, entry: Entry, *, kernels: bool = False) -> SourceFile | N
         return parse(data, entry.path) if data is not None and (not kernels or mentions_triton(data)) else None
     except AdvisorError:
         return None
-
-
-class KeptFiles:
-    """The files that were asked for last, of so many bytes together that they fit the memory: parsed they take some fifty times as much.
-
-    Whoever gets one reads it, and changes nothing of it.
-    """
-
-    def __init__(self, largest_bytes: int) -> None:
-        self.largest_bytes = largest_bytes
-        self._files: dict[tuple[str, bytes], SourceFile] = {}  # the one that was asked for last is the last
-        self._bytes = 0
-
-    def parsed(self, data: bytes, path: str) -> SourceFile:
-        """The file, parsed.
-
-        Raises:
-            InputError: It is not Python.
-        """
-        key = (path, data)
-        source = self._files.pop(key, None)
-        if source is None:
-            try:
-                source = parse_source(data.decode("utf-8-sig"), path)
-            except UnicodeDecodeError:
-                raise InputError(f"{path}: not UTF-8 text") from None
-            self._bytes += len(data)
-        self._files[key] = source
-        while self._bytes > self.largest_bytes:
-            oldest = next(iter(self._files))
-            del self._files[oldest]
-            self._bytes -= len(oldest[1])
-        return source
-
-
-_KEPT = KeptFiles(largest_bytes=6_000_000)
 
 
 def is_kernel_source(data: bytes) -> bool:

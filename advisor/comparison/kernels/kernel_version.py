@@ -33,7 +33,6 @@ class KernelVersion:
     configurations: tuple[Configuration, ...]
     named: tuple[str, ...]  # what surfaces list as its configurations: each one, or the values of its space
     launching: tuple[Launching, ...] = ()  # the files that launch it, of those that were read
-    as_launched: bool = False  # whether what they pass is its configuration
     problem: str | None = None  # why there are no configurations
 
 

@@ -193,6 +193,7 @@ def _subject(
         notes += [odd["head"]] if one else [f"{word}: {why}" for word, why in odd.items()]
     rows: list[StaticRow] = []
     best: dict[str, resources.Run] = {}
+    problems: Sequence[Problem] = ()
     first: Problem | None = None
     unpredicted = ""
     gpus, left_out = _of_vendor(path, gpus)
@@ -223,11 +224,13 @@ def _subject(
     element = _element(shown, first, said)
     once = next((found[0] for each in paths for known in names if (found := recorded.of(each, known))), None)
     judged = (
-        resources.judged(name, old, new, best, gpus, compiling, element, first, said, predicting=not rows and first is None, recorded=once)
+        resources.judged(name, old, new, best, gpus, compiling, element, first, said, predicting=not rows, recorded=once)
         if gpus
         else resources.Judged()
     )
     notes += judged.notes
+    if judged.predicted and len(problems) > 1:
+        notes.append(f"Predicted as it is launched for the first of its {len(problems)} problems alone.")
     rows += judged.predicted
     described = old is not None or shown.entry or said != KernelSettings()
     if unpredicted and described and new is not None and gpus and not (rows or judged.rows or judged.notes):

@@ -299,36 +299,30 @@ def _predicted(name: str, base: Attempt, head: Attempt, gpu: GpuSpec, notes: lis
         demand = certain_of_guesses(demand, attempt.guess)
         return Inspection(launch=launch, compiled=attempt.compiled, demand=demand, guess=attempt.guess, attempts=())
 
-    sides = [each if each.compiled is not None else None for each in (base, head)]
-    if None in sides:
+    if base.compiled is None or head.compiled is None or base.launch is None or head.launch is None:
         return None
     try:
-        grids = [each.launch.grid if each.launch is not None else None for each in (base, head)]
-        lead = 1 if grids[1] is not None or grids[0] is None else 0
-        programs: tuple[int, ...] = grids[lead] or (WITHOUT_GRID * gpu.num_sms,)
-        pair: list[Inspection | None] = [None, None]
-        pair[lead] = first = inspected((base, head)[lead], programs)
-        other: Sequence[int] = grids[1 - lead] or programs
-        pair[1 - lead] = second = inspected((base, head)[1 - lead], other)
-        if grids[1 - lead] is None:  # what a launch stores is the same, whatever its blocks: as many programs as that takes
-            amounts = [each.demand.requested_store_bytes + each.demand.atomic_bytes for each in (first, second)]
-            if all(amounts) and abs(amounts[0] / amounts[1] - 1) > 0.01:
-                pair[1 - lead] = inspected((base, head)[1 - lead], (max(1, round(second.demand.programs * amounts[0] / amounts[1])),))
-        reports = []
-        for inspection in pair:
-            assert inspection is not None
-            target = KernelTarget(id=name, launch=inspection.launch, source="compiled for this launch")
-            reports.append(compiled_report(target, kernel_analysis(inspection, gpu), gpu))
+        grids = [base.launch.grid, head.launch.grid]
+        usual = grids[1] or grids[0] or (WITHOUT_GRID * gpu.num_sms,)
+        pair = [inspected(each, grid or usual) for each, grid in zip((base, head), grids, strict=True)]
+        stored = [each.demand.requested_store_bytes + each.demand.atomic_bytes for each in pair]
+        if None in grids and all(stored):  # what a launch stores is the same, whatever its blocks: as many programs as that takes
+            side = grids.index(None)
+            share = stored[1 - side] / stored[side]
+            if abs(share - 1) > 0.01:
+                pair[side] = inspected((base, head)[side], (max(1, round(pair[side].demand.programs * share)),))
+        targets = [KernelTarget(id=name, launch=each.launch, source="compiled for this launch") for each in pair]
+        reports = [compiled_report(target, kernel_analysis(each, gpu), gpu) for target, each in zip(targets, pair, strict=True)]
     except (IrError, ArithmeticError, ValueError, KeyError, IndexError) as error:
         notes.append(f"Not predicted on {gpu.name}: {error}")
         return None
     sizes = {**base.sizes, **head.sizes}
-    grid = " → ".join(dict.fromkeys("x".join(map(str, each.launch.grid or ())) for each in pair if each is not None))
+    grid = " → ".join(dict.fromkeys("x".join(map(str, each.launch.grid or ())) for each in pair))
     typical = " ".join(f"{key}={value}" for key, value in sizes.items())
     label = f"grid {grid}" + (f", typical {typical}" if typical else "")
     row = static_row(f"{gpu.name}-{name}", label, gpu.name, [reports[0]], [reports[1]], compiled=True)
     if row.verdict == "predicted-unchanged" and (unseen or _code(base) != _code(head)):
         why = "what changed is not in the compiled code" if unseen else "the code differs by less than such a prediction can tell"
         row = replace(row, verdict="within-doubt", reason=why)
-    counts = [each.demand.programs for each in pair if each is not None]
+    counts = [each.demand.programs for each in pair]
     return replace(row, kernel=name), counts[0] / counts[1] if all(counts) else 1.0

@@ -23,7 +23,10 @@ _SAFE = ("-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GitEntry:
-    """One entry of a tree. `mode` as git writes it: 100644, 100755, 120000 (symbolic link), 160000 (submodule, of 0 bytes)."""
+    """One entry of a tree. `mode` as git writes it: 100644, 100755, 120000 (symbolic link), 160000 (submodule).
+
+    `size_bytes` is 0 of what is no blob, or is not on this machine.
+    """
 
     path: str
     mode: str
@@ -140,10 +143,8 @@ def entries(folder: Path, commit_id: str) -> dict[str, GitEntry]:
         if not tab:
             continue
         mode, _, identity, size = head.decode("ascii").split()
-        if size == "BAD":
-            raise _partial()
         path = raw.decode("utf-8", "surrogateescape")
-        found[path] = GitEntry(path=path, mode=mode, identity=identity, size_bytes=int(size) if size != "-" else 0)
+        found[path] = GitEntry(path=path, mode=mode, identity=identity, size_bytes=int(size) if size.isdigit() else 0)
     return found
 
 

@@ -179,7 +179,7 @@ class Blobs:
         room, wanted = MOST_KEPT_BYTES, []
         for entry in entries:
             room -= entry.size_bytes
-            if entry.kind == "file" and room > 0 and entry.identity not in self._contents:
+            if entry.kind == "file" and entry.size_bytes and room > 0 and entry.identity not in self._contents:
                 wanted.append(entry.identity)
         if wanted:
             self._keep(wanted)
