@@ -19,13 +19,12 @@ from advisor.compiled.launches.launch import Inspection, KernelLaunch, inspect_l
 from advisor.compiled.launches.launch_options import LaunchOptions, launches, options_by_kernel
 from advisor.compiled.launches.records import RecordedKernel, record_target
 from advisor.compiled.launches.target import is_kernel_target, open_kernel
-from advisor.compiled.launches.triton_cache import CachedKernel, cached_kernels, cached_launch, inspect_cached, is_cache_target
 from advisor.compiled.source_lines import source_lines
 from advisor.gpus.hardware import GpuSpec
 from advisor.python_source.source import SourceFile, read_source
 from advisor.result.schema import Configuration, Family, Finding, GapPart, Latency, LaunchReport, Problem, nearest_to_peak
 from advisor.rows.launches import is_launch_record
-from advisor.system.errors import AdvisorError, InputError, UsageError
+from advisor.system.errors import AdvisorError, UsageError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +37,6 @@ class KernelTarget:
         source: Where its configuration comes from.
         space: What it is one configuration of, among others of the same work.
         chosen: Whether it is the one of its space that runs untuned.
-        cached: The entry of Triton's cache that it is, compiled already.
     """
 
     id: str
@@ -49,7 +47,6 @@ class KernelTarget:
     source: str = ""
     space: str | None = None
     chosen: bool = False
-    cached: CachedKernel | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,16 +58,16 @@ class Unreadable:
 
 
 def is_compiled_target(text: str) -> bool:
-    """Whether a TARGET is a kernel in a file, a file TorchInductor generated, a launch record, or a cache of Triton."""
-    return is_kernel_target(text) or (text.endswith(".py") and Path(text).is_file()) or is_launch_record(text) or is_cache_target(text)
+    """Whether a TARGET is a kernel in a file, a file TorchInductor generated, or a launch record."""
+    return is_kernel_target(text) or (text.endswith(".py") and Path(text).is_file()) or is_launch_record(text)
 
 
 def targets_from(text: str, asked: LaunchOptions | None = None, gpu: GpuSpec | None = None) -> list[KernelTarget]:
     """The launches a TARGET stands for.
 
     Args:
-        text: FILE.py::KERNEL, a record, a file of TorchInductor's, or a cache of Triton (a folder of it, an entry; `::KERNEL`).
-        asked: What is said of the launch, for kernels in files and in caches.
+        text: FILE.py::KERNEL, a record, or a file of TorchInductor's.
+        asked: What is said of the launch, for kernels in files.
         gpu: The GPU it is for, where the grid depends on it.
 
     Raises:
@@ -79,20 +76,13 @@ def targets_from(text: str, asked: LaunchOptions | None = None, gpu: GpuSpec | N
     asked = asked or LaunchOptions()
     if is_kernel_target(text) or _is_one_kernel(text):
         return _of_kernel(*open_kernel(text), asked, gpu)
-    if not is_launch_record(text) and is_cache_target(text):
-        return [
-            KernelTarget(id=entry.id, launch=cached_launch(entry, asked), source="Triton's cache", cached=entry)
-            for entry in cached_kernels(text)
-        ]
     if text.endswith(".py") and not is_launch_record(text):
         return _of_file(text, asked, gpu)
     if asked != LaunchOptions():
         raise UsageError("options of a launch are for a kernel in a file", text, "FILE.py::KERNEL", "leave them out: a record has them all")
     if is_launch_record(text):
         return targets_recorded(record_target(text), gpu)
-    raise UsageError(
-        "not a kernel", text, "FILE.py::KERNEL, a file TorchInductor generated, a record of `advisor record`, or a cache of Triton"
-    )
+    raise UsageError("not a kernel", text, "FILE.py::KERNEL, a file TorchInductor generated, or a record of `advisor record`")
 
 
 def targets_recorded(recorded: Sequence[RecordedKernel], gpu: GpuSpec | None = None) -> list[KernelTarget]:
@@ -163,33 +153,6 @@ def _recorded(kernel: RecordedKernel, source: str) -> str:
     return f"{source}; took at most {kernel.at_most_us:.4g} µs, with its launch from Python, for which the GPU waited"
 
 
-def fitting(targets: Sequence[KernelTarget], gpu: GpuSpec) -> tuple[list[KernelTarget], str | None]:
-    """The targets without entries of a cache that other GPUs run, and a sentence on those; all of them where none is left.
-
-    An entry that does not say what it is for stays, and fails by itself.
-    """
-    here = Target.of(gpu)
-    others: dict[str, int] = {}
-    kept = []
-    for target in targets:
-        name = _compiled_for(target)
-        if name is None or name == here.name:
-            kept.append(target)
-        else:
-            others[name] = others.get(name, 0) + 1
-    if not kept or not others:
-        return list(targets), None
-    counts = ", ".join(f"{count} for {name}" for name, count in sorted(others.items()))
-    return kept, f"{sum(others.values())} of {len(targets)} entries are code for other GPUs than {gpu.name} and left out: {counts}."
-
-
-def _compiled_for(target: KernelTarget) -> str | None:
-    try:
-        return target.cached.target.name if target.cached is not None else None
-    except InputError:
-        return None
-
-
 def analyse_targets(
     targets: Sequence[KernelTarget],
     gpu: GpuSpec,
@@ -227,13 +190,7 @@ def analyse_targets(
 
 def _analyse(target: KernelTarget, gpu: GpuSpec, cache: str, workers: Pool, counted: Counted) -> KernelAnalysis | Unreadable:
     try:
-        if target.cached is None:
-            return _that_launches(target.launch, gpu, cache, workers, counted)
-        if target.cached.target != Target.of(gpu):
-            raise InputError(
-                f"compiled for {target.cached.target.name}", gpu.name, f"code for {Target.of(gpu).name}", "name a GPU it runs on with --gpu"
-            )
-        return kernel_analysis(inspect_cached(target.cached, target.launch, workers), gpu, cache)
+        return _that_launches(target.launch, gpu, cache, workers, counted)
     except AdvisorError as error:
         if error.exit_code != 2 or type(error).__name__ == "MissingDependencyError":
             raise
