@@ -81,7 +81,7 @@ def advise_compiled(
         MissingDependencyError: triton is not installed.
     """
     heavy, sums = heaviest(record_target(text)) if is_launch_record(text) and asked in (None, LaunchOptions()) else ([], [])
-    targets = targets_recorded(heavy, gpu) if heavy else targets_from(text, asked, gpu)
+    targets = targets_recorded(heavy) if heavy else targets_from(text, asked, gpu)
     # Records hold what there is to know, and a file of TorchInductor's says its sizes itself.
     written = all(each.launch.source.kernel(each.launch.kernel).inductor is None for each in targets)
     looked = Looked(takes_options=written and not is_launch_record(text))

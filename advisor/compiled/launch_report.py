@@ -13,7 +13,6 @@ from advisor.compiled.compiler.pool import Pool, borrowed
 from advisor.compiled.demand.costs import input_type
 from advisor.compiled.demand.counted import Counted
 from advisor.compiled.guesses.inference import UNKNOWN_STAGES
-from advisor.compiled.launches.configured import with_spaces
 from advisor.compiled.launches.inductor import inductor_launches
 from advisor.compiled.launches.launch import Inspection, KernelLaunch, inspect_launch
 from advisor.compiled.launches.launch_options import LaunchOptions, launches, options_by_kernel
@@ -81,27 +80,15 @@ def targets_from(text: str, asked: LaunchOptions | None = None, gpu: GpuSpec | N
     if asked != LaunchOptions():
         raise UsageError("options of a launch are for a kernel in a file", text, "FILE.py::KERNEL", "leave them out: a record has them all")
     if is_launch_record(text):
-        return targets_recorded(record_target(text), gpu)
+        return targets_recorded(record_target(text))
     raise UsageError("not a kernel", text, "FILE.py::KERNEL, a file TorchInductor generated, or a record of `advisor record`")
 
 
-def targets_recorded(recorded: Sequence[RecordedKernel], gpu: GpuSpec | None = None) -> list[KernelTarget]:
-    """Launches of a record as targets, each with the configurations that it was one of."""
+def targets_recorded(recorded: Sequence[RecordedKernel]) -> list[KernelTarget]:
+    """Launches of a record as targets."""
     return [
-        KernelTarget(id=each.id, launch=each.launch, space=each.space, chosen=each.chosen, source=each.source)
-        if each.id != r.id
-        else KernelTarget(
-            id=each.id,
-            launch=each.launch,
-            space=each.space,
-            chosen=each.chosen,
-            source=_recorded(r, each.source),
-            count=r.count,
-            measured_us=r.time_us,
-            device=r.device,
-        )
-        for r, space in with_spaces(recorded, gpu)
-        for each in space
+        KernelTarget(id=each.id, launch=each.launch, source=_recorded(each), count=each.count, measured_us=each.time_us, device=each.device)
+        for each in recorded
     ]
 
 
@@ -147,10 +134,10 @@ def _is_one_kernel(text: str) -> bool:
     return len(own) == 1 and source.functions[own[0]].inductor is None
 
 
-def _recorded(kernel: RecordedKernel, source: str) -> str:
+def _recorded(kernel: RecordedKernel) -> str:
     if kernel.time_us is not None or kernel.at_most_us is None:
-        return source
-    return f"{source}; took at most {kernel.at_most_us:.4g} µs, with its launch from Python, for which the GPU waited"
+        return "recorded"
+    return f"recorded; took at most {kernel.at_most_us:.4g} µs, with its launch from Python, for which the GPU waited"
 
 
 def analyse_targets(
