@@ -251,33 +251,6 @@ def test_flags_are_not_set_unless_their_default_is(name: str) -> None:
     assert guessed(text.format(name, " = True"))[0].constexprs[name] is True
 
 
-MADE = (
-    JIT
-    + """
-def make(p, shape, block_shape):
-    return tl.make_tensor_descriptor(p, shape=shape, strides=[shape[1], 1], block_shape=block_shape)
-
-@triton.jit
-def k(q, v, o, n, BM: tl.constexpr, D: tl.constexpr, FP8: tl.constexpr):
-    q = make(q, shape=[n, D], block_shape=[BM, D])
-    if FP8:
-        v = make(v, shape=[D, n], block_shape=[D, BM])
-    else:
-        v = make(v, shape=[n, D], block_shape=[BM, D // 2])
-    y = tl.program_id(0) * BM
-    o.store([y, 0], q.load([y, 0]) + v.load([y, 0]))
-"""
-)
-
-
-@pytest.mark.parametrize(("fp8", "block"), [(False, "32,64"), (True, "128,32")])
-def test_blocks_of_descriptors_are_those_that_the_kernel_says(fp8: bool, block: str) -> None:
-    source = parse_source(MADE, "k.py")
-    found = next(guesses(source, source.kernel("k"), Given(constexprs={"BM": 32, "D": 128, "FP8": fp8})))
-    assert found.signature["q"] == "tensordesc<fp16[32,128]>" and found.signature["v"] == f"tensordesc<fp16[{block}]>"
-    assert found.signature["o"] == "tensordesc<fp16[32,64]>"  # a literal coordinate says nothing of its block
-
-
 @pytest.mark.parametrize(
     ("body", "kinds"),
     [
@@ -361,19 +334,6 @@ def test_only_what_is_computed_with_bits_becomes_an_integer_before_everything_do
     text = JIT + "def k(p, q, o):\n    v = tl.load(p) + 1\n    tl.store(o, ((v ^ 3) & 0xF) * tl.load(q))\n"
     kinds = [tuple(guess.signature[n] for n in "pqo") for guess in guessed(text)]
     assert kinds.index(("*i32", "*fp16", "*fp16")) < kinds.index(("*i32", "*i32", "*i32"))
-
-
-@pytest.mark.parametrize(
-    "offset", ["(pid * BM).to(tl.int32)", "tl.cast(pid * BM, tl.int32)", "tl.multiple_of((pid * BM).to(tl.int32), 8)", "pid * BM"]
-)
-def test_blocks_of_descriptors_are_seen_through_conversions(offset: str) -> None:
-    text = JIT + (
-        "def k(a, n, BM: tl.constexpr, BK: tl.constexpr):\n    pid = tl.program_id(0)\n"
-        f"    y = {offset}\n    for i in range(n):\n        x = (i * BK).to(tl.int32)\n        a.store([y, x], a.load([y, x]))\n"
-    )
-    source = parse_source(text, "k.py")
-    found = next(guesses(source, source.kernel("k"), Given(constexprs={"BM": 128, "BK": 32})))
-    assert found.signature["a"] == "tensordesc<fp16[128,32]>"
 
 
 @pytest.mark.parametrize(("given", "size"), [({}, 64), ({"BLOCK": 128}, 128), ({"Lk": 72}, 72)])

@@ -10,8 +10,6 @@ from advisor.compiled.guesses.value_flow import converted, is_bitcast, is_load, 
 from advisor.python_source.jit_function import JitFunction
 
 _COUNTS = frozenset({"program_id", "num_programs", "arange", "cdiv"})
-_HINTS = frozenset({"multiple_of", "max_contiguous", "max_constancy", "assume"})
-"""Calls that give what they are given, and tell the compiler something of it."""
 _Roots = dict[ast.Name, list[str] | None]
 
 
@@ -121,25 +119,6 @@ class Origins:
             for inner in self.inside(node)
         )
 
-    def coordinate(self, node: ast.expr, depth: int = 0) -> list[str]:
-        """Parameters that a coordinate is a multiple of: factors of its products, and steps of the loop it counts."""
-        names = []
-        for inner in ast.walk(node):
-            if not isinstance(inner, ast.Name):
-                continue
-            if inner.id in self.parameters:
-                names.append(inner.id)
-            elif depth < 3:
-                for value in (_without_hints(each) for each in self.reaching.values(inner)):
-                    if isinstance(value, ast.BinOp):
-                        names += self.coordinate(value, depth + 1)
-                for loop in ast.walk(self.node):
-                    if isinstance(loop, ast.For) and isinstance(loop.target, ast.Name) and loop.target.id == inner.id:
-                        steps = loop.iter.args[2:3] if isinstance(loop.iter, ast.Call) else []
-                        for step in steps:
-                            names += self.coordinate(step, depth + 1)
-        return names
-
 
 def walk(node: ast.expr, behind: Callable[[ast.expr], list[ast.expr]]) -> Iterator[ast.expr]:
     """An expression and all that lies behind it, each once; loops that assign a name from itself end."""
@@ -150,18 +129,6 @@ def walk(node: ast.expr, behind: Callable[[ast.expr], list[ast.expr]]) -> Iterat
             seen.add(inner)
             yield inner
             waiting += behind(inner)
-
-
-def _without_hints(node: ast.expr) -> ast.expr:
-    """An expression without conversions and without what tells the compiler something of it."""
-    while isinstance(node, ast.Call):
-        inner = converted(node)
-        if inner is None and last_name(node) in _HINTS and node.args:
-            inner = node.args[0]
-        if inner is None:
-            break
-        node = inner
-    return node
 
 
 def _first(node: ast.Call, *names: str) -> ast.expr | None:

@@ -176,7 +176,6 @@ class Usage:
     offset: bool = False  # in an address
     addresses: bool = False  # what is loaded through it is made a pointer
     text: str = ""  # the option of an operation that it is given for, and that takes a text: input_precision
-    blocks: list[list[str]] = field(default_factory=list)  # descriptors: parameters in each coordinate it is used at
 
     @property
     def never_none(self) -> bool:
@@ -207,7 +206,6 @@ class Usage:
         """Note what a helper does with an argument that it is handed as it is."""
         self._take(of_helper, OF_ARGUMENTS)
         self.text = self.text or of_helper.text
-        self.blocks = self.blocks or of_helper.blocks
         self.compared.extend(of_helper.compared)
 
     def _take(self, other: Usage, fields: Iterable[str]) -> None:

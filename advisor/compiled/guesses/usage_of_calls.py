@@ -162,9 +162,6 @@ class CallReader:
         if called.last not in _DESCRIPTOR_CALLS or use is None:
             return False
         use.descriptor = True
-        place = called.argument(0)
-        if isinstance(place, (ast.List, ast.Tuple)) and not use.blocks:
-            use.blocks = [self.marks.origins.coordinate(each) for each in place.elts]
         return True
 
     def _sizes(self, called: _Called) -> bool:

@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any
 
 from advisor.compiled.compiler.kernel import OPTION_NAMES, Target
-from advisor.compiled.guesses.descriptors import own_blocks
 from advisor.compiled.launches.launch import Inspection, KernelLaunch, request_for
 from advisor.compiled.launches.target import grid_of
 from advisor.python_source.described import heuristic_values
@@ -49,13 +48,6 @@ def pinned(found: Inspection) -> KernelLaunch:
     )
     divisible = request_for(launch, guess, found.compiled.target).divisible
     return replace(launch, given=given, divisible=divisible)
-
-
-def own_types(launch: KernelLaunch, constants: Mapping[str, Any]) -> KernelLaunch:
-    """The launch with the blocks of its descriptors as other constants make them."""
-    now = dict(launch.given.constexprs)
-    types, _ = own_blocks(launch.source, launch.kernel, launch.given.types, [now, {**now, **constants}])
-    return replace(launch, given=replace(launch.given, types={**launch.given.types, **types[1]}))
 
 
 def grid_that_follows(launch: KernelLaunch, constants: Mapping[str, Any], num_sms: int | None) -> tuple[int, ...] | None:
