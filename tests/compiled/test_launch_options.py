@@ -5,11 +5,7 @@ from __future__ import annotations
 import pytest
 
 from advisor.advising.of_compiled import advise_compiled
-from advisor.compiled.compiler.kernel import CompileError, Target
-from advisor.compiled.guesses.inference import guesses
-from advisor.compiled.launches.launch import request_for
 from advisor.compiled.launches.launch_options import LaunchOptions, launches, one_launch
-from advisor.compiled.launches.target import make_launch
 from advisor.gpus.hardware import load_gpu
 from advisor.python_source.source import SourceFile, parse_source
 
@@ -111,9 +107,3 @@ def test_configurations_are_not_compared_where_their_blocks_of_descriptors_are_n
     asked = LaunchOptions(signature=given or None)
     (found,) = launches(parse_source(DESCRIPTORS, "k.py"), "k", asked, load_gpu("H200"))
     assert found.launch.notes[0].startswith("The configurations of k are not compared: how the blocks of its descriptors follow")
-
-
-def test_a_block_that_is_not_known_is_asked_for() -> None:
-    launch = make_launch(parse_source(DESCRIPTORS, "k.py"), "k")
-    with pytest.raises(CompileError, match=r'give it: --signature "a_desc=tensordesc<fp16\[128,64\]>"'):
-        request_for(launch, next(guesses(launch.source, launch.source.kernel("k"))), Target.of(load_gpu("H200")))

@@ -35,6 +35,8 @@ MOST_ROW = 2**16
 """Of a block that covers a row by itself: the kernels that do so (Liger's, Unsloth's `calculate_settings`) refuse longer ones."""
 MOST_ROWS = 1_024
 """Of a tile whose rows are counted by the product of two constants: Triton takes minutes for 64 queries of 64 heads."""
+DESCRIBED = 64
+"""Elements along each dimension of the block of a descriptor that neither the user nor the file's launch says."""
 UNKNOWN_STAGES = "Triton's own num_stages"
 """What is assumed where the file sets them to what is not known."""
 _SHAPES = (ast.Tuple, ast.List)
@@ -82,7 +84,7 @@ class Given:
     Attributes:
         types, constexprs, options, scalars: By name.
         element: Type of the elements of tensors of which nothing is said.
-        element_given: Whether the user says so: it then holds wherever the kernel only hints at another.
+        element_given: Whether the user says so.
         multiples: Strides whose values are not known, but which are not 1: they are taken to be multiples of 16.
         blocks: Of tensor descriptors.
         passed: Whether arguments without a value are given something rather than None, which heuristics ask.
@@ -110,7 +112,6 @@ def guesses(
         ("strides as constants", {"stride": "constant"}),
         ("index pointers of 32 bits", {"index": "i32"}),
         ("index pointers of 64 bits", {"index": "i64"}),
-        ("elements where only branches tell of integers", {"tested": "element"}),
         ("fp32 pointers", {"element": "fp32"}),
         ("bf16 pointers", {"element": "bf16"}),
         ("flags set", {"flag": True}),
@@ -238,11 +239,12 @@ class _Draft:
     def _type(self, parameter: Parameter) -> str:
         name, use, value = parameter.name, self.usage[parameter.name], self.given.scalars.get(parameter.name)
         if use.descriptor:
-            kind = f"tensordesc<{self.choice.get('element', self.given.element)}{[*self.given.blocks.get(name, ())]}>".replace(" ", "")
+            block = ",".join(map(str, self.given.blocks.get(name, (DESCRIBED,) * use.descriptor)))
+            kind = f"tensordesc<{self.choice.get('element', self.given.element)}[{block}]>"
             self.guessed.append(name)
             self.assumptions.append(Assumption(kind="type", name=name, value=kind))
             return kind
-        kind = argument_type(parameter, use, self.choice, self.given.element, self.given.element_given)
+        kind = argument_type(parameter, use, self.choice, self.given.element)
         kind = self.choice["corrected"].get(name, kind)
         if items_of(kind):
             return type_of(value) if isinstance(value, tuple) else kind

@@ -194,14 +194,7 @@ class Inspection:
 
 
 def request_for(launch: KernelLaunch, guess: Guess, target: Target, sass: bool = True) -> CompileRequest:
-    """What to compile for a launch.
-
-    Raises:
-        CompileError: The block of a descriptor is neither given nor said by the file's launch.
-    """
-    if unsaid := next((name for name, kind in guess.signature.items() if kind.endswith("[]>")), None):
-        given = f'give it: --signature "{unsaid}=tensordesc<{launch.given.element}[128,64]>"'
-        raise CompileError(f"{launch.kernel}: what block the descriptor {unsaid} has is not known", None, None, given, "absent")
+    """What to compile for a launch."""
     divisible = launch.divisible
     if divisible is None:
         known = {
