@@ -15,37 +15,15 @@ from advisor.compiled.demand.counted import Counted
 from advisor.compiled.guesses.inference import UNKNOWN_STAGES
 from advisor.compiled.launches.inductor import inductor_launches
 from advisor.compiled.launches.launch import Inspection, KernelLaunch, inspect_launch
-from advisor.compiled.launches.launch_options import LaunchOptions, launches, options_by_kernel
+from advisor.compiled.launches.launch_options import KernelTarget, LaunchOptions, launches, options_by_kernel
 from advisor.compiled.launches.records import RecordedKernel, record_target
 from advisor.compiled.launches.target import is_kernel_target, open_kernel
 from advisor.compiled.source_lines import source_lines
 from advisor.gpus.hardware import GpuSpec
-from advisor.python_source.source import SourceFile, read_source
+from advisor.python_source.source import read_source
 from advisor.result.schema import Configuration, Family, Finding, GapPart, Latency, LaunchReport, Problem, nearest_to_peak
 from advisor.rows.launches import is_launch_record
 from advisor.system.errors import AdvisorError, UsageError
-
-
-@dataclass(frozen=True, kw_only=True)
-class KernelTarget:
-    """One launch to report on.
-
-    Attributes:
-        count: How often it ran.
-        measured_us: Where a record has it, on `device`.
-        source: Where its configuration comes from.
-        space: What it is one configuration of, among others of the same work.
-        chosen: Whether it is the one of its space that runs untuned.
-    """
-
-    id: str
-    launch: KernelLaunch
-    count: int = 1
-    measured_us: float | None = None
-    device: str | None = None
-    source: str = ""
-    space: str | None = None
-    chosen: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,8 +51,8 @@ def targets_from(text: str, asked: LaunchOptions | None = None, gpu: GpuSpec | N
         UsageError, InputError, NothingMatchedError: It is none, or cannot be read.
     """
     asked = asked or LaunchOptions()
-    if is_kernel_target(text) or _is_one_kernel(text):
-        return _of_kernel(*open_kernel(text), asked, gpu)
+    if is_kernel_target(text):
+        return launches(*open_kernel(text), asked, gpu)
     if text.endswith(".py") and not is_launch_record(text):
         return _of_file(text, asked, gpu)
     if asked != LaunchOptions():
@@ -92,15 +70,8 @@ def targets_recorded(recorded: Sequence[RecordedKernel]) -> list[KernelTarget]:
     ]
 
 
-def _of_kernel(source: SourceFile, kernel: str, asked: LaunchOptions, gpu: GpuSpec | None) -> list[KernelTarget]:
-    return [
-        KernelTarget(id=each.id, launch=each.launch, source=each.source, space=each.space, chosen=each.chosen)
-        for each in launches(source, kernel, asked, gpu)
-    ]
-
-
 def _of_file(text: str, asked: LaunchOptions, gpu: GpuSpec | None) -> list[KernelTarget]:
-    """Every kernel of a file: those that somebody wrote, or those that TorchInductor generated, which take no options."""
+    """Every kernel of a file: those that somebody wrote, or those that TorchInductor generated, which take no options but one by one."""
     source = read_source(text)
     kernels = source.launched
     if not kernels or any(function.inductor is not None for function in source.functions.values()):
@@ -110,7 +81,7 @@ def _of_file(text: str, asked: LaunchOptions, gpu: GpuSpec | None) -> list[Kerne
         return found
     source = source.on(*gpu.triton_target[:2]) if gpu is not None else source
     given = options_by_kernel(source, kernels, asked)
-    return [target for kernel in kernels for target in _of_kernel(*source.named(kernel), given[kernel], gpu)]
+    return [target for kernel in kernels for target in launches(*source.named(kernel), given[kernel], gpu)]
 
 
 def until_sized(targets: Sequence[KernelTarget]) -> tuple[list[KernelTarget], list[KernelTarget]]:
@@ -123,15 +94,6 @@ def until_sized(targets: Sequence[KernelTarget]) -> tuple[list[KernelTarget], li
             first[target.space] = target
     kept = [each for each in targets if each.space is None or each.space in sized or first[each.space] is each]
     return kept, [each for each in targets if each not in kept]
-
-
-def _is_one_kernel(text: str) -> bool:
-    """Whether a target is a file with a single kernel that launches, which needs no name; one of TorchInductor's says its sizes itself."""
-    if not text.endswith(".py") or is_launch_record(text) or not Path(text).is_file():
-        return False
-    source = read_source(text)
-    own = [name for name in source.functions if name not in source.called] or list(source.functions)
-    return len(own) == 1 and source.functions[own[0]].inductor is None
 
 
 def _recorded(kernel: RecordedKernel) -> str:
