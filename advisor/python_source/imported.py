@@ -1,4 +1,4 @@
-"""What a file imports from others: a file as a whole, a kernel, decorators of one."""
+"""What a file imports from others: a file as a whole, a kernel."""
 
 from __future__ import annotations
 
@@ -41,8 +41,6 @@ def imported_kernel(source: SourceFile, name: str, depth: int = 0) -> tuple[Sour
             case [ast.Attribute(value=ast.Name(id=module), attr=other_name)]:  # power = tools.power
                 file = imported_file(source, module)
                 return imported_kernel(file, other_name, depth + 1) if file is not None else None
-            case [ast.Call()] if (applied := source.applied_by(name)) is not None:  # tuned = triton.autotune(...)(power)
-                return imported_kernel(source, applied[1], depth + 1)
         return None
     return handed_on(source, source.imports_of(name), depth)
 
@@ -51,17 +49,6 @@ def handed_on(source: SourceFile, items: Sequence[Import], depth: int = 0) -> tu
     """The same as `imported_kernel` of what a file, or a function in it, imports."""
     kernels = (imported_kernel(other, there, depth + 1) for other, there in source.named_imports(items))
     return next((found for found in kernels if found is not None), None)
-
-
-def imported_tuning(source: SourceFile, name: str, depth: int = 0) -> tuple[SourceFile, list[ast.expr]] | None:
-    """The file that applies decorators to a kernel where it gives that a name of its own, `tuned = triton.autotune(...)(kernel)`, which
-    `source` is or imports it from, and these; None: none does."""
-    applied = source.applied_by(name)
-    if applied is not None:
-        return (source, applied[0]) if applied[0] else imported_tuning(source, applied[1], depth + 1) if depth < MOST_HANDS else None
-    items = source.imports_of(name) if depth < MOST_HANDS else ()
-    tuning = (imported_tuning(other, there, depth + 1) for other, there in source.named_imports(items))
-    return next((found for found in tuning if found is not None), None)
 
 
 INDUCTOR_HELPERS = ("torch._inductor.runtime.triton_helpers", "torch._inductor.triton_helpers")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from advisor.python_source.bindings import Function, Graph, arguments, is_none
@@ -13,9 +13,6 @@ from advisor.python_source.literals import dotted
 
 DEEPEST = 6
 """Names of names that are followed."""
-
-MOST_NODES = 20_000
-"""Of the syntax of a decorator, after what a function is given stands in place of its arguments: each may be used many times over."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,35 +52,6 @@ class Decorators:
 def last_name(node: ast.expr) -> str:
     """The last part of the name that is called, or of a name itself."""
     return (dotted(node.func if isinstance(node, ast.Call) else node) or "").rsplit(".", 1)[-1]
-
-
-_Blocks = tuple[int, ...]  # ids of the blocks around a statement, the file's own first
-
-
-def layers_of(node: ast.expr, is_jit: Callable[[str], bool] = lambda name: False) -> tuple[list[ast.expr], str] | None:
-    """Decorators, the outermost first, and the name of the function that they are applied to; None: this is not what it is."""
-    found: list[ast.expr] = []
-    while isinstance(node, ast.Call):
-        if len(node.args) != 1 or (node.keywords and not is_jit(dotted(node.func) or "")):
-            return None
-        # triton.jit(f, noinline=True) is triton.jit(noinline=True)(f)
-        found.append(ast.copy_location(ast.Call(func=node.func, args=[], keywords=node.keywords), node) if node.keywords else node.func)
-        node = node.args[0]
-    return (found, node.id) if isinstance(node, ast.Name) else None
-
-
-def made_of(kernel: str, assigned: Mapping[str, Sequence[ast.expr]]) -> set[str]:
-    """A kernel's name, and those that a file gives what it makes of it, also by way of others.
-
-    Args:
-        kernel: The name.
-        assigned: All expressions that are assigned to each name of the file.
-    """
-    found = {kernel}
-    sources = {name: {layers[1] for value in values if (layers := layers_of(value)) is not None} for name, values in assigned.items()}
-    while more := {name for name, made in sources.items() if name not in found and made & found}:
-        found |= more
-    return found
 
 
 RUN = "run"
@@ -212,24 +180,3 @@ def means_jit(name: str, imports: Mapping[str, Sequence[Import]], assigned: Mapp
     if other and followed < DEEPEST:
         return means_jit(other, imports, assigned, followed + 1)
     return name in JIT_DECORATORS or name.endswith("triton.jit")
-
-
-_APPLIED = frozenset({"triton.jit", "triton.autotune", "triton.heuristics"})
-
-
-def decorated(tree: ast.Module) -> ast.Module:
-    """A file in which what it applies to its functions, `kernel = triton.jit(kernel)`, stands above them: the same, as Python reads it."""
-    functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
-    kept = []
-    for node in tree.body:
-        names = [each.id for each in node.targets if isinstance(each, ast.Name)] if isinstance(node, ast.Assign) else []
-        call = node.value if isinstance(node, ast.Assign) else None
-        function = functions.get(names[0]) if len(names) == 1 else None
-        if function is None or not isinstance(call, ast.Call) or call.keywords or [dotted(each) for each in call.args] != names:
-            kept.append(node)
-        elif dotted(call.func.func if isinstance(call.func, ast.Call) else call.func) in _APPLIED:
-            function.decorator_list.insert(0, ast.copy_location(call.func, function))
-        else:
-            kept.append(node)
-    tree.body = kept
-    return tree

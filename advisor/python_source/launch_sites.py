@@ -238,9 +238,9 @@ def launches(source: SourceFile, kernel: str) -> Iterator[tuple[list[Scope], ast
     """
     several = source.definitions.get(kernel, [])
     own = source.kernel(kernel).node if len(several) > 1 else None
-    names = source.names_of(kernel) - _rebound(source.module_names)
+    rebound = _rebound(source.module_names)
     for name, node in source.launches:
-        if name not in names:
+        if name in rebound or kernel not in (name, source.kernel_meant(name)):
             continue
         if own is not None and own not in visible_kernels(source.module_names, several, node.lineno):
             continue  # it launches another kernel of the same name

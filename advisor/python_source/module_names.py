@@ -136,10 +136,6 @@ class ModuleNames(Graph):
         values = [value for each in around for value in _given(each, node.name) if not isinstance(value, UNCALLABLE)]
         return any(not any(isinstance(n, ast.Name) and n.id == node.name for n in ast.walk(value)) for value in values)
 
-    def rebound_after(self, name: str, line: int) -> bool:
-        """Whether the file gives a name something else below a line."""
-        return any(each.lineno > line and name in bound_by(node) for each in self.statements(name) for node in ast.walk(each))
-
     def last(self, reader: FunctionReader, name: str) -> Any:
         """What a name stands for after all of the file: a value, or the definition of a function.
 

@@ -67,7 +67,6 @@ def edited(base, old, new, path="pkg/ops.py"):
         ("from . import handed", "handed.scale", {"pkg__handed": "from .kernels import scale\n"}),
         ("from torch.library import wrap_triton\nfrom .kernels import scale", "wrap_triton(scale)", {}),
         ("try:\n    from .kernels import scale\nexcept ImportError:\n    scale = None", "scale", {}),
-        ("import triton\nfrom .kernels import scale\ntuned = triton.autotune([triton.Config({})], ['n'])(scale)", "tuned", {}),
     ],
 )
 def test_another_launch_in_another_file_is_a_change_of_the_kernel(repository, predictor, statement, kernel, more):
@@ -263,39 +262,6 @@ def test_functions_that_call_each_other_are_followed_once(repository, predictor,
     head = {"pkg/ops.py": base["pkg/ops.py"].replace("x, 9", "x, 9, num_warps=8")}
     (subject,) = compared_files(repository, predictor, base, head).subjects
     assert subject.notes[0] == SAID.format(file="pkg/ops.py", change="no num_warps → num_warps=8")
-
-
-@pytest.mark.parametrize("handed", [False, True])
-@pytest.mark.parametrize(
-    ("path", "old", "new", "added", "note"),
-    [
-        (
-            "pkg/lists.py",
-            "(128, 256)",
-            "(128, 256, 512)",
-            ("BLOCK=512 num_warps=4 num_stages=3",),
-            "the code of blocks",
-        ),
-        ("pkg/tuned.py", "key=['n']", "key=[]", (), "The key of its autotuning changed: n → none."),
-        ("pkg/kernels.py", "* 2", "* 3", (), "Both versions may be launched with the same configurations"),
-    ],
-)
-def test_a_kernel_is_tuned_by_the_file_that_imports_it(repository, predictor, path, old, new, added, note, handed):
-    base = files("from .tuned import tuned", "tuned") if handed else {"pkg/__init__.py": "", "pkg/kernels.py": KERNELS}
-    run = "" if handed else "\ndef run(x):\n    tuned[(1,)](x, x.numel())\n"
-    base |= {
-        "pkg/lists.py": "import triton\n\ndef blocks():\n    return [triton.Config({'BLOCK': b}) for b in (128, 256)]\n",
-        "pkg/tuned.py": "import triton\nfrom .lists import blocks\nfrom .kernels import scale\n"
-        "tuned = triton.autotune(blocks(), key=['n'])(scale)\n" + run,
-        "advisor.toml": '[kernels."pkg/kernels.py::scale"]\nfamily = "elementwise"\nop = "add"\nproblems = [{B = 1, H = 4096}]\n',
-    }
-    subject = next(
-        each
-        for each in compared_files(repository, predictor, base, edited(base, old, new, path)).subjects
-        if each.title == "pkg/kernels.py::scale"
-    )
-    assert subject.configurations_added == added and not subject.configurations_removed
-    assert any(note in each for each in subject.notes), subject.notes
 
 
 @pytest.mark.parametrize(

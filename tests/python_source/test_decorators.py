@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.compiled.launches.launch_options import LaunchOptions, launches, one_launch
-from advisor.gpus.hardware import load_gpu
+from advisor.compiled.launches.launch_options import LaunchOptions, one_launch
 from advisor.python_source.described import heuristic_values
-from advisor.python_source.launch_sites import grid_from_launches
 from advisor.python_source.source import SourceFile, parse_source
 
 HEAD = "import functools\nimport advisor\nimport triton\nimport triton.language as tl\n"
@@ -56,16 +54,6 @@ def test_a_space_has_all_combinations_in_the_order_of_the_drop_in() -> None:
 def test_heuristics_under_another_name() -> None:
     found = source("from triton import heuristics as h", "@h({'BLOCK': lambda a: 16 * a['n']})")
     assert heuristic_values(found, found.kernel("k"), {"n": 4}) == ({"BLOCK": 64}, {})
-
-
-@pytest.mark.parametrize("name", ["k", "_k"])
-def test_what_is_applied_further_down_is_read(name: str) -> None:
-    text = f"{HEAD}{KERNEL.format('_k')}\nk = triton.autotune({LIST}, ['n'])(_k)\ndef run(x, n):\n    k[(n,)](x, n)\n"
-    found, kernel = parse_source(text, "k.py").named(name)
-    named = [each.id for each in launches(found, kernel, LaunchOptions(), load_gpu("H200"))]
-    assert kernel == "_k" and named == ["_k-config0", "_k-config1"]
-    launch = grid_from_launches(found, kernel, {"n": 12})
-    assert launch is not None and launch.grid == (12,)
 
 
 @pytest.mark.parametrize(

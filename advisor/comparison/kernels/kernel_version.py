@@ -13,7 +13,6 @@ from typing import Any
 from advisor.comparison.kernels.kernel_source import ODD
 from advisor.gpus.hardware import GpuSpec
 from advisor.python_source.bindings import Scope, is_none, own_nodes
-from advisor.python_source.imported import imported_tuning
 from advisor.python_source.jit_function import JitFunction
 from advisor.python_source.launch_sites import imported_launches, launches
 from advisor.python_source.literal_values import ConfigLiteral
@@ -75,19 +74,8 @@ def versions(source: SourceFile, elsewhere: Elsewhere) -> dict[str, KernelVersio
     for name in launched(source):
         function = source.functions.get(name) or replace(source.function(source.definitions[name][-1]), autotune=None)
         launching = (*own_launches(source, name), *elsewhere.get((source.path, name), ()))
-        found[name] = _version(source, _as_tuned(function, launching), literal.get(name), launching)
+        found[name] = _version(source, function, literal.get(name), launching)
     return found
-
-
-def _as_tuned(function: JitFunction, launching: Sequence[Launching]) -> JitFunction:
-    """A kernel with the autotuning that a file which launches it applies, where it has none of its own and no other file another."""
-    tuned = [each.tuning for each in launching if each.tuning is not None]
-    written = {(file.path, *map(ast.dump, layers)) for file, layers in tuned}
-    if function.autotune is not None or len(written) != 1:
-        return function
-    file, layers = tuned[0]
-    applied = file.applied(layers)
-    return replace(function, autotune=applied.autotune, heuristics={**applied.heuristics, **function.heuristics})
 
 
 def _version(source: SourceFile, function: JitFunction, entry: Any, launching: tuple[Launching, ...]) -> KernelVersion:
@@ -143,14 +131,11 @@ class Launching:
         where: Its path; empty: it is the kernel's own file.
         source: The file.
         calls: The scopes around each launch, the outermost first, and the call.
-        tuning: Decorators that another file than the kernel's applies to what is launched, `tuned = triton.autotune(...)(kernel)`, and that
-            file; where there are several, the first.
     """
 
     where: str
     source: SourceFile
     calls: tuple[tuple[Sequence[Scope], ast.Call], ...]
-    tuning: tuple[SourceFile, Sequence[ast.expr]] | None = None
 
 
 Elsewhere = Mapping[tuple[Path, str], Sequence[Launching]]
@@ -168,13 +153,8 @@ def launches_elsewhere(sources: Iterable[tuple[str, SourceFile]]) -> Elsewhere:
     found: dict[tuple[Path, str], list[Launching]] = {}
     for where, source in sources:
         calls: dict[tuple[Path, str], list[tuple[Sequence[Scope], ast.Call]]] = {}
-        tuning: dict[tuple[Path, str], tuple[SourceFile, Sequence[ast.expr]]] = {}
-        for file, kernel, name, scopes, call in imported_launches(source):
-            key = (file.path, kernel)
-            calls.setdefault(key, []).append((scopes, call))
-            applied = imported_tuning(source, name) if key not in tuning else None
-            if applied is not None and applied[0].path != file.path:  # the kernel's own file tells itself
-                tuning[key] = applied
+        for file, kernel, _, scopes, call in imported_launches(source):
+            calls.setdefault((file.path, kernel), []).append((scopes, call))
         for key, each in calls.items():
-            found.setdefault(key, []).append(Launching(where=where, source=source, calls=tuple(each), tuning=tuning.get(key)))
+            found.setdefault(key, []).append(Launching(where=where, source=source, calls=tuple(each)))
     return found

@@ -23,8 +23,8 @@ LONGEST = 80
 """Characters that are shown of an expression."""
 MOST_NAMED = 4
 """Functions that are named of the host code that changed."""
-SPREAD, TUNING = "**", "@"
-"""Among what launches pass: `**options`, and the decorators that another file than the kernel's applies to it."""
+SPREAD = "**"
+"""Among what launches pass: `**options`."""
 _OF_TENSORS = frozenset({"shape", "size", "stride", "numel", "nelement", "dim", "ndim", "dtype", "device", "element_size", "is_contiguous"})
 """Attributes of tensors that a launch is worked out from, whatever the tensors hold and are made of."""
 _OF_VALUES = frozenset({"contiguous", "clone", "detach", "cuda", "requires_grad_"})
@@ -39,8 +39,8 @@ class LaunchDigest:
     """The launches of a kernel in a file.
 
     Attributes:
-        passed: By option and constant the expressions that the launches pass for it, as they are written; "grid", `SPREAD` and `TUNING` are
-            among them.
+        passed: By option and constant the expressions that the launches pass for it, as they are written; "grid" and `SPREAD` are among
+            them.
         host: What that is worked out from, by name ("": at the top of the file): statements of the functions around the launches and of
             those of the file that call these, and the functions and constants that they name.
         launching: Names of the functions around the launches.
@@ -60,13 +60,6 @@ def launch_digest(function: JitFunction, launching: Launching) -> LaunchDigest:
     host: dict[str, list[str]] = {}
     for names, imports in _host_code(function, launching, host):
         for name, tree in meaning(launching.source, names, kernels=False, imports=imports):
-            host.setdefault(name, []).append(tree)
-    if launching.tuning is not None:
-        file, layers = launching.tuning
-        passed[TUNING] = dict.fromkeys([" ".join(map(written, layers))])
-        host[TUNING] = list(passed[TUNING])
-        named = {node.id for layer in layers for node in ast.walk(layer) if isinstance(node, ast.Name)}
-        for name, tree in meaning(file, named, kernels=False):
             host.setdefault(name, []).append(tree)
     return LaunchDigest(
         passed={name: tuple(each) for name, each in passed.items()},
@@ -263,7 +256,7 @@ def difference(old: LaunchDigest, new: LaunchDigest) -> str | None:
     if not names and not differ:
         return None
     said = [f"{_text(name, old.passed.get(name, ()))} → {_text(name, new.passed.get(name, ()))}" for name in names]
-    code = sorted((differ if not said else differ - old.launching - new.launching) - {"", TUNING})
+    code = sorted((differ if not said else differ - old.launching - new.launching) - {""})
     if code:
         said.append(f"the code of {', '.join(code[:MOST_NAMED])}{', …' if len(code) > MOST_NAMED else ''}")
     return ", and ".join(said or ["the code around it"])
@@ -276,8 +269,8 @@ def _only_more(one: Sequence[str], other: Sequence[str]) -> bool:
 
 def _text(name: str, passed: Sequence[str]) -> str:
     values = " or ".join(passed)
-    if name in (SPREAD, TUNING):
-        return f"{name if name == SPREAD else ''}{values}" if values else f"no {'**options' if name == SPREAD else 'autotuning'}"
+    if name == SPREAD:
+        return f"{name}{values}" if values else "no **options"
     return f"{name}={values}" if values else f"no {name}"
 
 
@@ -383,8 +376,6 @@ def _misfits(version: KernelVersion, other: KernelVersion | None) -> Iterator[tu
     supplied |= set(LAUNCH_OPTIONS) if function.autotune is not None else set()
     former = {each.name for each in other.function.parameters} if other is not None else set()
     for each in version.launching:
-        if each.tuning is not None and function.autotune is None:
-            continue  # several files tune it, each in its own way
         for _, call in each.calls:
             where = f"{each.where}, line {call.lineno}," if each.where else f"line {call.lineno}"
             yield from ((where, reason) for reason in _of_call(function.node, call, supplied, former))
