@@ -19,16 +19,15 @@ import json
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from advisor.autotuning.decisions.cache import FILE_NAME, Cache, ProblemKey, copy_of
+from advisor.autotuning.decisions.exchange import Entry, csv_rows, entries, files_below, import_path, rows_as_csv, to_json
+from advisor.autotuning.gpu_names import gpu_model
 from advisor.cli import options
+from advisor.rendering.figures import clean, microseconds
 from advisor.system.errors import InputError, NothingMatchedError, NotOursError, UsageError, agree, several
 from advisor.system.reading import open_file
 from advisor.system.settings import read_settings
-
-if TYPE_CHECKING:
-    from advisor.autotuning.decisions.cache import Cache, ProblemKey
-    from advisor.autotuning.decisions.exchange import Entry
 
 HELP = "the tuning cache of @advisor.autotune"
 DAY_S = 86400.0
@@ -62,7 +61,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Do what was asked."""
-    from advisor.autotuning.decisions.cache import FILE_NAME, Cache, copy_of
 
     folder = Path(arguments.dir) if arguments.dir else read_settings().cache_dir
     if arguments.action == "prune" and arguments.damaged:
@@ -79,8 +77,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _list(cache: Cache, arguments: argparse.Namespace) -> int:
-    from advisor.autotuning.decisions.exchange import entries
-    from advisor.rendering.figures import clean, microseconds
 
     found = list(entries(cache, arguments.kernel, arguments.gpu))
     if arguments.format == "json":
@@ -137,7 +133,6 @@ def _document(entry: Entry) -> dict[str, object]:
 
 
 def _export(cache: Cache, arguments: argparse.Namespace) -> int:
-    from advisor.autotuning.decisions.exchange import csv_rows, entries, rows_as_csv, to_json
 
     found = list(entries(cache, arguments.kernel, arguments.gpu))
     if not found:
@@ -166,7 +161,6 @@ def _listed(names: list[str]) -> str:
 
 
 def _import(cache: Cache, arguments: argparse.Namespace) -> int:
-    from advisor.autotuning.decisions.exchange import files_below, import_path
 
     problems = files = 0
     for text in arguments.paths:
@@ -206,7 +200,6 @@ def _check_kept(cache: Cache) -> None:
 
 
 def _prune(cache: Cache, arguments: argparse.Namespace) -> int:
-    from advisor.autotuning.gpu_names import gpu_model
 
     if not (arguments.all or arguments.older_than is not None or arguments.kernel or arguments.gpu):
         raise UsageError("prune: say what to forget", None, "--older-than DAYS, --kernel NAME, --gpu NAME, --damaged or --all")

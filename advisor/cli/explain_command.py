@@ -10,6 +10,7 @@ import argparse
 import difflib
 import sys
 
+from advisor.diagnosis.catalogue import TITLES, explanation
 from advisor.system.errors import UsageError
 
 HELP = "what a rule means and what to do about it"
@@ -22,7 +23,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the explanation."""
-    from advisor.diagnosis.catalogue import TITLES, explanation
     from advisor.rendering.folding import reflow, width_of
 
     wanted = arguments.rule.lower()
