@@ -25,11 +25,10 @@ from typing import Any
 from advisor.advising.targets.resolve import resolve_target
 from advisor.autotuning.recognise import problem_of_record
 from advisor.cli.options import (
-    LARGEST_SIZE,
     add_model_arguments,
-    add_size,
     existing_file,
     file_output,
+    named_sizes,
     positive_integer,
     positive_integers,
     request_of,
@@ -104,7 +103,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="per problem, most informative first; 1 is the kernel's default (default: 1)",
     )
     parser.add_argument("--op", metavar="OP", help="operator of the kernel, e.g. w13, w2, prefill (default: all)")
-    parser.add_argument("--sizes", type=_sizes, action="append", metavar="M=1,N=2,…", help="a problem; may be repeated")
+    parser.add_argument("--sizes", type=named_sizes, action="append", metavar="M=1,N=2,…", help="a problem; may be repeated")
     parser.add_argument("--tokens", type=positive_integers, nargs="+", metavar="M", help="token counts")
     parser.add_argument("--dtype", metavar="D", help="bf16, fp16, fp8, tf32, … (default: the kernel's first)")
     parser.add_argument("--routing", metavar="FILE", help="token slots per expert")
@@ -382,18 +381,6 @@ def _sustained_s(text: str) -> float:
 
 def _configurations(text: str) -> int | None:
     return None if text == "all" else positive_integer(text)
-
-
-def _sizes(text: str) -> dict[str, int]:
-    sizes: dict[str, int] = {}
-    for part in text.split(","):
-        name, _, value = part.partition("=")
-        if not re.fullmatch(r"[A-Za-z_]\w*", name.strip()) or not re.fullmatch(r"\d{1,100}", value.strip()):
-            raise argparse.ArgumentTypeError(f"must be NAME=INTEGER,… as in M=64,N=4096,K=4096 (got {part!r})")
-        if int(value) > LARGEST_SIZE:
-            raise argparse.ArgumentTypeError(f"must be at most {LARGEST_SIZE}, more than any tensor's side (got {part!r})")
-        add_size(sizes, name.strip(), int(value))
-    return sizes
 
 
 class _Watch(StatusLine):

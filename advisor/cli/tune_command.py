@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from advisor.cli import options
-from advisor.cli.measure_command import _sizes, duration_s
+from advisor.cli.measure_command import duration_s
 from advisor.rendering.figures import microseconds
 from advisor.result.result_json import to_json
 from advisor.search.backend import NOT_RECORDED
@@ -54,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tokens", type=options.positive_integers, nargs="+", metavar="M", help="token counts (default: the table's)")
     parser.add_argument(
         "--sizes",
-        type=_sizes,
+        type=options.named_sizes,
         action="append",
         metavar="M=1,N=2,…",
         help="a problem of a kernel, may be repeated; for fused_moe its layer: E=128,topk=8,H=2048,N=768",
