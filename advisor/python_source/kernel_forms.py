@@ -1,4 +1,4 @@
-"""What a decorator is, whatever it is called: other names of `triton.autotune`, a decorator that was kept, `functools.partial`."""
+"""What a decorator, a launch and a kernel's name in a file mean."""
 
 from __future__ import annotations
 
@@ -21,32 +21,19 @@ class Decorators:
 
     Attributes:
         imported: Alias -> the name that is imported under it.
-        assigned: All expressions that are assigned to a name at module level.
         functions: Functions of the file.
     """
 
     imported: Mapping[str, str]
-    assigned: Mapping[str, Sequence[ast.expr]]
     functions: Mapping[str, ast.FunctionDef]
 
-    def meant(self, node: ast.expr, depth: int = 0) -> ast.expr:
-        """The expression that a decorator stands for: a call of what it is called where it comes from, as far as that can be followed."""
-        if depth > DEEPEST:
-            return node
+    def meant(self, node: ast.expr) -> ast.expr:
+        """The expression that a decorator stands for: a call of what it is called where it comes from."""
         if isinstance(node, ast.Name):
-            values = self.assigned.get(node.id, ())
-            if len(values) == 1 and node.id not in self.imported:
-                return self.meant(values[0], depth + 1)
             return ast.copy_location(ast.Name(id=self.imported.get(node.id, node.id), ctx=ast.Load()), node)
         if not isinstance(node, ast.Call):
             return node
-        function = self.meant(node.func, depth + 1)
-        if isinstance(function, ast.Call) and last_name(function) == "partial" and function.args:
-            named = {keyword.arg for keyword in node.keywords}
-            kept = [keyword for keyword in function.keywords if keyword.arg not in named]
-            call = ast.Call(func=function.args[0], args=[*function.args[1:], *node.args], keywords=[*kept, *node.keywords])
-            return self.meant(ast.copy_location(call, node), depth + 1)
-        return ast.copy_location(ast.Call(func=function, args=node.args, keywords=node.keywords), node)
+        return ast.copy_location(ast.Call(func=self.meant(node.func), args=node.args, keywords=node.keywords), node)
 
 
 def last_name(node: ast.expr) -> str:
@@ -54,27 +41,15 @@ def last_name(node: ast.expr) -> str:
     return (dotted(node.func if isinstance(node, ast.Call) else node) or "").rsplit(".", 1)[-1]
 
 
-RUN = "run"
-"""What triton calls for a subscript (`KernelInterface.__getitem__`, Triton 3.6 and 3.9); autotuners and heuristics have it as well."""
-
-
 def launched_by(call: ast.Call) -> ast.expr | None:
     """What a call launches if that is a kernel; None: it is written as no launch is."""
-    if isinstance(call.func, ast.Subscript):
-        return call.func.value
-    named = isinstance(call.func, ast.Attribute) and call.func.attr == RUN and any(each.arg == "grid" for each in call.keywords)
-    return call.func.value if named and isinstance(call.func, ast.Attribute) and not _only_compiles(call) else None
+    return call.func.value if isinstance(call.func, ast.Subscript) else None
 
 
 def grid_of(call: ast.Call) -> ast.expr:
     """The grid of a launch."""
-    if isinstance(call.func, ast.Subscript):
-        return call.func.slice
-    return next(each.value for each in call.keywords if each.arg == "grid")
-
-
-def _only_compiles(call: ast.Call) -> bool:
-    return any(each.arg == "warmup" and isinstance(each.value, ast.Constant) and each.value.value is True for each in call.keywords)
+    assert isinstance(call.func, ast.Subscript)
+    return call.func.slice
 
 
 _WRAPPERS = ("wrap_triton", "capture_triton")

@@ -295,13 +295,12 @@ class SourceFile:
 
     def kernel_meant(self, name: str) -> str | None:
         """The one of `callees` that a name of the file stands for in the end: itself, or another, `rnd = round_up`; None: none."""
-        if name in self.callees or name not in self.alternatives:
-            return name if name in self.callees else None
-        try:
-            node = self.module_names.definition(self.evaluator(), name)
-        except NotLiteralError:
-            return None
-        return node.name if node.name in self.callees and self.callees[node.name].node is node else None
+        for _ in range(MOST_HANDS):
+            given = self.alternatives.get(name, ()) if name not in self.callees and len(self.module_names.statements(name)) == 1 else ()
+            if len(given) != 1 or not isinstance(given[0], ast.Name):
+                break
+            name = given[0].id
+        return name if name in self.callees else None
 
     @cached_property
     def called(self) -> frozenset[str]:
@@ -410,7 +409,7 @@ class SourceFile:
             for alias, items in self.module_names.imports.items()
             if items[0].name and len({i.name for i in items}) == 1
         }
-        return Decorators(imported=imported, assigned=self.alternatives, functions=self.plain_functions)
+        return Decorators(imported=imported, functions=self.plain_functions)
 
     def _is_jit(self, node: ast.FunctionDef) -> bool:
         targets = (each.func if isinstance(each, ast.Call) else each for each in node.decorator_list)
