@@ -37,7 +37,6 @@ from advisor.python_source.tensor_shapes import (
     TensorShapes,
     asked_of,
     element_type,
-    host_descriptor,
     whole_of,
 )
 
@@ -323,35 +322,6 @@ class LaunchSite:
                 with contextlib.suppress(NotLiteralError):
                     found[name] = bool(self.evaluate(ast.copy_location(asked, node), known, presumes=True))
         return found
-
-    def descriptors(self, known: Mapping[str, Any]) -> tuple[dict[str, tuple[int, ...]], dict[str, tuple[int, ...]]]:
-        """Blocks and shapes of tensor descriptors that are passed, as far as they can be worked out.
-
-        A block of one element is no block: hooks of the configurations set it before the launch.
-        """
-        blocks: dict[str, tuple[int, ...]] = {}
-        shapes: dict[str, tuple[int, ...]] = {}
-        for name, node in self.passed.items():
-            made = host_descriptor(self.assigned.get(node.id) if isinstance(node, ast.Name) else node)
-            if made is None:
-                continue
-            block = self._sizes(made.block, known)
-            if block is not None and set(block) != {1}:
-                blocks[name] = block
-            places = [Extent(made.tensor, index) for index in range(len(made.block))] if made.tensor is not None else []
-            of_tensor = [self.extent(place, known) for place in places]
-            shape = self._sizes(made.shape, known) if made.shape is not None else tuple(size for size in of_tensor if size is not None)
-            if shape is not None and len(shape) == len(made.block):
-                shapes[name] = shape
-        return blocks, shapes
-
-    def _sizes(self, nodes: Sequence[ast.expr], known: Mapping[str, Any]) -> tuple[int, ...] | None:
-        """Sizes, all positive; None: one is not known."""
-        try:
-            found = [self.evaluate(node, known) for node in nodes]
-        except NotLiteralError:
-            return None
-        return tuple(found) if all(type(size) is int and size > 0 for size in found) else None
 
     def types(self) -> dict[str, str]:
         """Types of the elements of tensors that are made for the launch: `sizes = torch.tensor(rows, dtype=torch.int32)`."""

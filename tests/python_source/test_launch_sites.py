@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from advisor.compiled.guesses.inference import guesses
 from advisor.compiled.launches.target import make_launch
 from advisor.python_source.launch_sites import grid_from_launches, only_launch
 from advisor.python_source.source import SourceFile, parse_source
@@ -292,41 +291,6 @@ def test_tensors_of_two_ranks_or_none_have_no_strides(lines: str) -> None:
     body = f"def run(x, shape):\n    {lines}\n    k[(4,)](x, x.stride(0), 2, BLOCK=8)\n"
     found = grid_from_launches(source(body), "k", {})
     assert found is not None and found.strides == {}
-
-
-TILE = "from triton.tools.tensor_descriptor import TensorDescriptor\ndef run(x, B=64):\n    M, K = x.shape\n"
-CALLED = "    k[(4,)](d, M, K, BLOCK=B)\n"
-
-
-@pytest.mark.parametrize(
-    ("made", "block", "shape"),
-    [
-        ("d = TensorDescriptor(x, shape=[M * 2, K], strides=[K, 1], block_shape=[B, 2 * B])", (64, 128), (2000, 3)),
-        ("d = TensorDescriptor(x, [M, K], [K, 1], [B, 16])", (64, 16), (1000, 3)),
-        ("d = TensorDescriptor(x, x.shape, x.stride(), [B, 16])", (64, 16), (1000, 3)),
-        ("d = TensorDescriptor.from_tensor(x, [B, 16])", (64, 16), (1000, 3)),
-        ("d = TensorDescriptor.from_tensor(x.T, [B, 16])", (64, 16), None),
-        ("d = TensorDescriptor.from_tensor(x, block_shape=[1, 1])", None, (1000, 3)),  # hooks of the configurations set it
-        ("d = TensorDescriptor(x, [M, x.rows], [K, 1], [B, x.tile])", None, None),
-        ("d = TensorDescriptor(x, *x.sizes, [B, 16])", None, None),
-        ("d = x", None, None),
-    ],
-)
-def test_blocks_and_shapes_of_descriptors_are_those_that_are_made_for_the_launch(
-    made: str, block: tuple[int, ...] | None, shape: tuple[int, ...] | None
-) -> None:
-    found = only_launch(source(f"{TILE}    {made}\n{CALLED}"), "k", {"n": 1000, "m": 3})
-    assert found is not None
-    assert (found.blocks.get("x_ptr"), found.shapes.get("x_ptr")) == (block, shape)
-
-
-def test_a_launch_takes_the_blocks_of_its_descriptors() -> None:
-    text = HEAD.replace("    pass\n", "    x_ptr.store([tl.program_id(0), 0], x_ptr.load([tl.program_id(0), 0]))\n")
-    called = f"{TILE}    d = TensorDescriptor.from_tensor(x, [B, 16])\n{CALLED}"
-    launch = make_launch(parse_source(text + called, "k.py"), "k", arguments={"n": 1000, "m": 3})
-    guess = next(guesses(launch.source, launch.source.kernel("k"), launch.given))
-    assert guess.signature["x_ptr"] == "tensordesc<fp16[64,16]>" and launch.shapes == {"x_ptr": (1000, 3)}
-    assert any("the blocks x_ptr=[64, 16] of descriptors" in each for each in launch.assumed)
 
 
 def test_tensors_made_like_others_have_their_strides() -> None:

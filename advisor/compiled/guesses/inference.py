@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -85,7 +85,6 @@ class Given:
         element: Type of the elements of tensors of which nothing is said.
         element_given: Whether the user says so: it then holds wherever the kernel only hints at another.
         multiples: Strides whose values are not known, but which are not 1: they are taken to be multiples of 16.
-        blocks: Of tensor descriptors.
         passed: Whether arguments without a value are given something rather than None, which heuristics ask.
     """
 
@@ -97,7 +96,6 @@ class Given:
     element_given: bool = False
     multiples: frozenset[str] = frozenset()
     passed: Mapping[str, bool] = field(default_factory=dict)
-    blocks: Mapping[str, Sequence[int]] = field(default_factory=dict)
 
 
 def guesses(
@@ -292,7 +290,7 @@ class _Draft:
             self._assumed_constant(each.name, sizes[each.name]) if each.kind == "constant" and each.name in sizes else each
             for each in self.assumptions
         ]
-        said = {**self.given.blocks, **said_blocks(self.function.node, self.described, self.constants)} if self.described else {}
+        said = said_blocks(self.function.node, self.described, self.constants) if self.described else {}
         for name in self.described:
             element = str(self.choice.get("element", self.given.element))
             self.signature[name] = descriptor_type(self.usage[name], self.constants, element, said.get(name))
