@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from advisor.comparison.kernels.kernel_source import ODD
-from advisor.gpus.hardware import GpuSpec
 from advisor.python_source.bindings import Scope, is_none, own_nodes
 from advisor.python_source.jit_function import JitFunction
 from advisor.python_source.launch_sites import imported_launches, launches
@@ -19,7 +18,6 @@ from advisor.python_source.literal_values import ConfigLiteral
 from advisor.python_source.source import SourceFile
 from advisor.result.schema import Configuration
 from advisor.system.errors import InputError
-from advisor.tables.launchability import refused_ctas, refused_warps
 
 LARGEST_SPACE = 50_000
 """Configurations that a KERNELS literal may span."""
@@ -35,27 +33,7 @@ class KernelVersion:
     configurations: tuple[Configuration, ...]
     named: tuple[str, ...]  # what surfaces list as its configurations: each one, or the values of its space
     launching: tuple[Launching, ...] = ()  # the files that launch it, of those that were read
-    as_launched: bool = False  # whether what they pass is its configuration
     problem: str | None = None  # why there are no configurations
-
-    def refused(self, gpu: GpuSpec) -> dict[int, str]:
-        """The configurations that no launch on a GPU can have, by place in the list, each with the reason."""
-        reasons = {place: refused(each, gpu) for place, each in enumerate(self.configurations)}
-        return {place: reason for place, reason in reasons.items() if reason}
-
-    def ends_tuning(self, gpu: GpuSpec) -> tuple[int, str] | None:
-        """The configuration at which `@triton.autotune` ends with an error, so that no launch has any, and the reason; None: at none.
-
-        It passes over what lacks resources or fails an assertion of the kernel, and over nothing else (`Autotuner._bench`, Triton 3.9). Of
-        what a kernel prunes nothing is known.
-        """
-        tuned = self.function.autotune
-        return None if tuned is None or tuned.prunes else next(iter(self.refused(gpu).items()), None)
-
-
-def refused(configuration: Configuration, gpu: GpuSpec) -> str | None:
-    """Why no launch on a GPU can have a configuration, whatever it computes; None where one may."""
-    return refused_ctas(configuration.num_ctas, gpu.compute_capability) or refused_warps(configuration.num_warps)
 
 
 def launched(source: SourceFile) -> list[str]:
@@ -153,7 +131,7 @@ def launches_elsewhere(sources: Iterable[tuple[str, SourceFile]]) -> Elsewhere:
     found: dict[tuple[Path, str], list[Launching]] = {}
     for where, source in sources:
         calls: dict[tuple[Path, str], list[tuple[Sequence[Scope], ast.Call]]] = {}
-        for file, kernel, _, scopes, call in imported_launches(source):
+        for file, kernel, scopes, call in imported_launches(source):
             calls.setdefault((file.path, kernel), []).append((scopes, call))
         for key, each in calls.items():
             found.setdefault(key, []).append(Launching(where=where, source=source, calls=tuple(each)))
