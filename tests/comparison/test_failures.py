@@ -14,7 +14,7 @@ from advisor.comparison.trees.trees import LARGEST_FILE_BYTES, FolderTree
 from advisor.rendering.comparison_markdown import to_comment
 from advisor.rendering.comparison_page import to_page
 from advisor.rendering.comparison_sarif import to_sarif
-from advisor.rendering.comparison_words import reasons, to_text
+from advisor.rendering.comparison_words import reasoned, to_text
 from advisor.rendering.markdown import escape
 
 from .conftest import KERNEL, TABLE, entry, table
@@ -70,8 +70,8 @@ def test_no_name_is_a_line_of_its_own_where_the_gate_is_told(repository, predict
 def test_two_reasons_are_both_said(repository, predictor):
     content = table(M1={**entry(), "num_warps": "4"}, M64=entry(), M256={**entry(), "BLOCK_SIZE_M": 48})
     (subject,) = changed(repository, predictor, SOUND, content).subjects
-    assert all(reason in ("", row.reason) for row, reason in zip(subject.static, reasons(subject.static), strict=True))
-    assert len(set(reasons(subject.static))) == 3
+    assert all(reason in ("", row.reason) for row, reason in reasoned(subject.static))
+    assert len({reason for _, reason in reasoned(subject.static)}) == 3
 
 
 @pytest.mark.parametrize(
