@@ -6,13 +6,13 @@ TARGET is one of
   a bundled kernel    fused_moe, gemm, attention, …
   a kernel of yours   FILE.py::KERNEL, or FILE.py for all of its kernels; parsed and compiled, never imported
   a record            that `advisor record` wrote
-  a cache             of Triton (a folder such as ~/.triton/cache, or an entry of it) or of @advisor.autotune (`cache`: the one of this
-                      machine; its file; an export of `advisor cache export`); CACHE::KERNEL is one kernel of it
+  a cache             of @advisor.autotune (`cache`: the one of this machine; its file; an export of `advisor cache export`);
+                      CACHE::KERNEL is one kernel of it
   a trace             of torch's profiler (.json, .json.gz): what its operators took beside their predictions, and the gaps; best with
                       record_shapes=True
 
-Writes DIR/report.html and DIR/result.json; with several GPUs, a folder below DIR for each, and a table of them side by side at the end,
-which DIR/side-by-side.html has too (--format json prints one list of their results).
+Writes DIR/report.html and DIR/result.json; with several GPUs, a folder below DIR for each, and a table of them, a line each, at the end,
+which DIR/overview.html has too (--format json prints one list of their results).
 
 examples:
   advisor advise 'E=128,N=768,device_name=NVIDIA_H20.json' --model Qwen3-30B-A3B --tokens 1,64,4096
@@ -33,14 +33,14 @@ from typing import TYPE_CHECKING
 from advisor.cli import options
 from advisor.cli.advise_folder import folder_of_tables
 from advisor.cli.advise_reports import (
-    SIDE_BY_SIDE,
+    OVERVIEW,
     advised,
     exported,
     refuse_kernel_options,
     report_folders,
     request_of,
     show_commands,
-    show_side_by_side,
+    show_gpus,
     shown,
     tell_of_others,
     write,
@@ -107,7 +107,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--output",
         metavar="DIR",
         help="folder for report.html and result.json (default: one below advisor-out for each target); of several GPUs a folder in it "
-        "each, and side-by-side.html",
+        "each, and overview.html",
     )
     parser.add_argument("-v", "--verbose", action="store_true", help="every launch, on a terminal too: else what fits a screen")
     parser.add_argument(
@@ -147,7 +147,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _documents(arguments: argparse.Namespace) -> list[str]:
     """Advise for one model, or none, and every GPU; the JSON documents, where they are asked for."""
-    from advisor.advising.targets.resolve import is_folder, is_triton_cache
+    from advisor.advising.targets.resolve import is_folder
     from advisor.autotuning.decisions.exchange import cache_file
     from advisor.steps.trace import is_trace
 
@@ -157,18 +157,18 @@ def _documents(arguments: argparse.Namespace) -> list[str]:
         documents = _tuned(arguments, *cache)
     elif is_trace(arguments.target):
         documents = [_traced(arguments)]
-    elif is_folder(Path(arguments.target)) and not is_triton_cache(arguments.target):
+    elif is_folder(Path(arguments.target)):
         documents = folder_of_tables(arguments)
     elif len(arguments.gpu) > 1:
         gpus = [load_gpu(name) for name in arguments.gpu]  # a misspelt one is told before the first report is written
         folders = report_folders(Path(arguments.output), [gpu.name for gpu in gpus])
         reports = [_for_gpu(arguments, name, folder) for name, folder in zip(arguments.gpu, folders, strict=True)]
         documents = [document for document, _ in reports]
-        show_side_by_side([(result, folder) for (_, result), folder in zip(reports, folders, strict=True)], arguments)
+        show_gpus([(result, folder) for (_, result), folder in zip(reports, folders, strict=True)], arguments)
         tell_of_others(Path(arguments.output), "report.html", "result.json")
     else:
         documents = [_for_gpu(arguments, next(iter(arguments.gpu), None), Path(arguments.output))[0]]
-        tell_of_others(Path(arguments.output), SIDE_BY_SIDE)
+        tell_of_others(Path(arguments.output), OVERVIEW)
     return documents
 
 
@@ -232,7 +232,6 @@ def _for_gpu(arguments: argparse.Namespace, gpu: str | None, output: Path) -> tu
 def _compiled(arguments: argparse.Namespace, name: str | None, output: Path) -> tuple[str, Result]:
     """A kernel in source or a record of launches, by what the compiler makes of it."""
     from advisor.advising.of_compiled import advise_compiled
-    from advisor.advising.targets.resolve import cached_gpu
     from advisor.rows.launches import is_launch_record
 
     named = [
@@ -248,17 +247,13 @@ def _compiled(arguments: argparse.Namespace, name: str | None, output: Path) -> 
     recorded = is_launch_record(arguments.target)
     if unfit := [option for option, value in named if value and not (recorded and option == "--measured")]:
         raise UsageError(f"{', '.join(unfit)} is for tables and bundled kernels", arguments.target, None, "give --sizes, or --arg")
-    found = (load_gpu(name), "") if name is not None else cached_gpu(arguments.target)
-    if found is None:
+    if name is None:
         raise UsageError("a kernel needs a GPU to be compiled for", None, None, "add --gpu NAME (`advisor gpus` lists them)")
-    gpu, assumed = found
-    if assumed:
-        options.warn(assumed)
     command = shlex.join(["advisor", *sys.argv[1:]])
     with progress_bar("compiling") as advance:
         result = advise_compiled(
             arguments.target,
-            gpu,
+            load_gpu(name),
             cache=arguments.cache or "warm",
             command=command,
             asked=launch_options(arguments),
@@ -340,7 +335,7 @@ def _tuned(arguments: argparse.Namespace, file: Path, kernel: str | None) -> lis
             )
         documents.append(shown(result, arguments.format, str(write(result, output)), verbose=arguments.verbose))
         reports.append((result, output))
-    show_side_by_side(reports, arguments)
+    show_gpus(reports, arguments)
     return documents
 
 
