@@ -30,7 +30,7 @@ from typing import Any
 from advisor.gpus.hardware import GpuSpec
 from advisor.measurement.kernel_file import KernelRef, block_shape_of, check_runnable, configurations, find_kernels, kernel_entry
 from advisor.measurement.launch import MAX_SUSTAINED_S, Batch, Launch
-from advisor.measurement.ordering import RECOMMENDED, shuffled_cells, visiting_order
+from advisor.measurement.ordering import RECOMMENDED, low_discrepancy, visiting_order
 from advisor.pipelines.batch import ELEMENT_BYTES, SIZES
 from advisor.pipelines.token_draws import rows_of
 from advisor.result.schema import Configuration, Problem
@@ -187,7 +187,7 @@ def problems_of(sweep: Sweep) -> Iterator[Problem]:
     """The sweep's problems, most informative first."""
     entry = kernel_entry(sweep.kernel)
     seen: set[Any] = set()
-    for cell in shuffled_cells([len(values) for values in sweep.axes.values()]):
+    for cell in low_discrepancy([len(values) for values in sweep.axes.values()]):
         chosen = {name: values[i] for (name, values), i in zip(sweep.axes.items(), cell, strict=True)}
         sizes = {**chosen.get("problems", {}), **{name: chosen[name] for name in chosen if name in _SIZES}}
         if sizes.get("topk", 0) > sizes.get("E", sizes.get("topk", 0)):

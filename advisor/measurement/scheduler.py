@@ -134,6 +134,7 @@ class Scheduler:
         """Ends all workers."""
         self._drop_worker()
         self._pool.shutdown(wait=False, cancel_futures=True)
+        self.limits = replace(self.limits, compile_s=0.0)  # for a thread that is just starting its worker
         for worker in [*self._compilers]:
             worker.process.kill()  # its thread closes the rest
         self._pool.shutdown()
