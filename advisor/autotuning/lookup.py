@@ -29,8 +29,6 @@ MOST_ANSWERS = 8192
 """Problems whose answers are kept, half a kilobyte each, the most recently asked: a server asks for every token count of every layer, and
 never stops. One that was dropped is looked up again, which takes a fraction of a millisecond while its step is ranked."""
 
-_current_gpu: list[str] = []
-
 
 def best_config(family: str, /, *, gpu: str | None = None, **problem: Any) -> MetaParameters:
     """The best configuration for a problem: measured if the cache has it, else predicted; ≤ 5 µs from the second call on.
@@ -71,7 +69,7 @@ def forget() -> None:
     """Makes the next calls find everything out again."""
     look_again()
     _ranked.cache_clear()
-    _current_gpu.clear()
+    _this_gpu.cache_clear()
 
 
 def _find(family: str, gpu: str | None, problem: dict[str, Any]) -> MetaParameters:
@@ -128,15 +126,14 @@ def _nearest(size: int) -> int:
     return min(_STEPS, key=lambda step: (abs(math.log(step / size)), step))
 
 
+@functools.lru_cache(maxsize=1)
 def _this_gpu() -> str:
-    if not _current_gpu:
-        from advisor.autotuning.internals import current_device
+    from advisor.autotuning.internals import current_device
 
-        device = current_device()
-        if not device.runs:
-            raise NoGpuError("best_config: no GPU is named, and there is none", None, "a name that `advisor gpus` lists", "give gpu=")
-        _current_gpu.append(device.name)
-    return _current_gpu[0]
+    device = current_device()
+    if not device.runs:
+        raise NoGpuError("best_config: no GPU is named, and there is none", None, "a name that `advisor gpus` lists", "give gpu=")
+    return device.name
 
 
 def _problems(family: str, ops: tuple[str, ...], sizes: dict[str, int], types: dict[str, Any]) -> list[Any]:

@@ -6,6 +6,7 @@ the cache. What was measured faster than what runs is the ceiling and the advice
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import statistics
@@ -27,7 +28,7 @@ from advisor.diagnosis import WORTH_CHANGING, Pricing, context, diagnose
 from advisor.gpus.hardware import GpuSpec
 from advisor.learned.base import Predictor
 from advisor.pipelines import ConfigurationBatch, configuration_batch, problem_batch
-from advisor.pipelines.space import SPACES, combinations, sound_depths
+from advisor.pipelines.space import SPACES, sound_depths
 from advisor.result.schema import FAMILIES, Configuration, Latency, LaunchReport, Origin, Problem, Recommendation, TunedProblem, TunedTiming
 from advisor.rows.columns import family_names, needed_parameters
 from advisor.system.errors import AdvisorError
@@ -218,32 +219,19 @@ def _untried(problem: Problem, known: Iterable[Configuration], current: Configur
 
     A parameter that the family's space does not name (SPLIT_K, a flag) takes the values that were tried.
     """
+    family_space = SPACES[problem.family]
     tried = [each for each in known if set(each.parameters) == set(current.parameters)]
     values: dict[str, tuple[int, ...]] = {}
     for name, now in current.parameters.items():
-        if isinstance(now, str):
-            continue
-        listed = SPACES[problem.family].get(name)
-        values[name] = listed or tuple(sorted({int(each.parameters[name]) for each in [*tried, current]}))
-    for option in ("num_warps", "num_stages"):
-        values[option] = SPACES[problem.family][option]
-    space = combinations(values)
-    done = {_point(each, values) for each in tried}
-    columns = {**space.parameters, "num_warps": space.num_warps, "num_stages": space.num_stages}
-    points = zip(*(np.broadcast_to(columns[name], (len(space),)).tolist() for name in values), strict=True)
-    sound = sound_depths(space, problem)
-    left = space.take(np.array([i for i, point in enumerate(points) if sound[i] and tuple(map(int, point)) not in done], dtype=int))
-    own = {name: np.array([float(int(current.parameters[name]))]) for name in left.parameters}
-    return ConfigurationBatch(
-        parameters={name: np.append(column, own[name]) for name, column in left.parameters.items()},
-        num_warps=np.append(left.num_warps, float(current.num_warps)),
-        num_stages=np.append(left.num_stages, float(current.num_stages)),
-    )
-
-
-def _point(configuration: Configuration, names: Iterable[str]) -> tuple[int, ...]:
-    options = {"num_warps": configuration.num_warps, "num_stages": configuration.num_stages}
-    return tuple(options[name] if name in options else int(configuration.parameters[name]) for name in names)
+        if not isinstance(now, str):
+            values[name] = family_space.get(name) or tuple(sorted({int(each.parameters[name]) for each in [*tried, current]}))
+    values |= {name: family_space[name] for name in ("num_warps", "num_stages")}
+    done = {tuple(int(each.flat()[name]) for name in values) for each in tried}
+    points = [point for point in itertools.product(*values.values()) if point not in done]
+    points.append(tuple(int(current.flat()[name]) for name in values))
+    space = configuration_batch([Configuration.from_flat(dict(zip(values, point, strict=True))) for point in points])
+    sound = np.append(sound_depths(space, problem)[:-1], True)
+    return space.take(np.flatnonzero(sound))
 
 
 def _with_faster(report: LaunchReport, known: Sequence[_Known], origin: Origin, gpu: GpuSpec, predictor: Predictor) -> LaunchReport:

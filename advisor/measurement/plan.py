@@ -27,13 +27,12 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from advisor.gpus.hardware import GpuSpec
 from advisor.measurement.kernel_file import KernelRef, block_shape_of, check_runnable, configurations, find_kernels, kernel_entry
 from advisor.measurement.launch import MAX_SUSTAINED_S, Batch, Launch
-from advisor.measurement.ordering import RECOMMENDED, shuffled_cells, visiting_order
+from advisor.measurement.ordering import RECOMMENDED, low_discrepancy, visiting_order
 from advisor.pipelines.batch import ELEMENT_BYTES, SIZES
+from advisor.pipelines.token_draws import rows_of
 from advisor.result.schema import Configuration, Problem
 from advisor.system.errors import InputError
 from advisor.system.reading import parse_toml, read_bytes
@@ -42,8 +41,8 @@ from advisor.tables.entries import default_configuration
 MAX_FILE_BYTES = 1_000_000
 MAX_PROBLEMS = 1_000_000
 SKEW = 1.0
-"""Exponent of the skewed routing: expert i gets tokens in proportion to 1 / (i + 1). RaMP (arXiv 2604.26039) reports that 8-14 %
-of the experts are active per layer in practice: heavy tails, of which this is the usual model."""
+"""Exponent of the skewed routing (`pipelines.token_draws`). RaMP (arXiv 2604.26039) reports that 8-14 % of the experts are active per layer
+in practice: heavy tails, of which this is the usual model."""
 
 _TOP = {"version", "name", "seed", "rounds", "configurations_per_visit", "recommended", "sustained_s", "ceilings", "sweep"}
 _SWEEP = {"kernel", "share", "op", "dtype", "cache", "routing", "problems", "block_shape", "output_dtype", "configurations", "whole"}
@@ -79,24 +78,8 @@ class Plan:
 
 @lru_cache(maxsize=4096)
 def skewed_routing(tokens: int, experts: int, topk: int, exponent: float = SKEW) -> tuple[int, ...]:
-    """Token slots per expert, in proportion to 1 / (i + 1) ** exponent, none above `tokens` (a token picks an expert once)."""
-    weight = 1.0 / np.arange(1, experts + 1) ** exponent
-    slots = tokens * topk
-    low, high = 0.0, slots / float(weight.min())
-    for _ in range(200):  # the factor at which the capped shares add up to all slots
-        middle = (low + high) / 2
-        low, high = (middle, high) if np.minimum(weight * middle, tokens).sum() < slots else (low, middle)
-    exact = np.minimum(weight * high, tokens)
-    whole = np.floor(exact).astype(int)
-    for i in np.argsort(-(exact - whole), kind="stable"):
-        if whole.sum() >= slots:
-            break
-        whole[i] += whole[i] < tokens
-    i = 0
-    while whole.sum() < slots:  # rounding left some over, and the largest remainders were full
-        whole[i % experts] += whole[i % experts] < tokens
-        i += 1
-    return tuple(int(value) for value in whole)
+    """Token slots per expert, the fullest first: a draw of `power_law:exponent`, none above `tokens` (a token picks an expert once)."""
+    return tuple(sorted(map(int, rows_of(tokens, experts, topk, exponent)[0]), reverse=True))
 
 
 def read_plan(path: str | Path) -> Plan:
@@ -204,7 +187,7 @@ def problems_of(sweep: Sweep) -> Iterator[Problem]:
     """The sweep's problems, most informative first."""
     entry = kernel_entry(sweep.kernel)
     seen: set[Any] = set()
-    for cell in shuffled_cells([len(values) for values in sweep.axes.values()]):
+    for cell in low_discrepancy([len(values) for values in sweep.axes.values()]):
         chosen = {name: values[i] for (name, values), i in zip(sweep.axes.items(), cell, strict=True)}
         sizes = {**chosen.get("problems", {}), **{name: chosen[name] for name in chosen if name in _SIZES}}
         if sizes.get("topk", 0) > sizes.get("E", sizes.get("topk", 0)):

@@ -7,9 +7,12 @@ and the run goes on.
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from concurrent import futures
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from multiprocessing.connection import wait
 from typing import Any
@@ -74,25 +77,16 @@ class DeviceDescription:
     target: tuple[Any, ...] | None
 
 
-@dataclass(slots=True)
-class _Task:
-    """One launch to compile ahead."""
-
-    launch: Launch
-    done: bool = False
-    failure: Failure | None = None
-
-
 @dataclass(slots=True, eq=False)
 class _Pending:
     """A batch, and what is being compiled for it."""
 
     batch: Batch
-    tasks: list[_Task]
+    compiled: list[Future[Failure | None]]
 
     @property
     def ready(self) -> bool:
-        return all(task.done for task in self.tasks)
+        return all(each.done() for each in self.compiled)
 
 
 @dataclass(slots=True)
@@ -124,9 +118,10 @@ class Scheduler:
         self.compile_workers = wanted if device.kind == "cuda" else 0
         self._worker: WorkerProcess | None = None
         self._worker_deadline = 0.0
-        self._compilers: dict[WorkerProcess, tuple[_Task, float] | None] = {}
-        self._queue: deque[_Task] = deque()
-        self._known: dict[str, _Task] = {}
+        self._pool = ThreadPoolExecutor(max(1, self.compile_workers), thread_name_prefix="advisor-compile")
+        self._of_thread = threading.local()  # its compiling worker
+        self._compilers: set[WorkerProcess] = set()
+        self._known: dict[str, Future[Failure | None]] = {}
         self.description = self._describe()
 
     def __enter__(self) -> Scheduler:
@@ -137,12 +132,12 @@ class Scheduler:
 
     def close(self) -> None:
         """Ends all workers."""
-        if self._worker is not None:
-            self._worker.kill()
-            self._worker = None
-        for worker in self._compilers:
-            worker.kill()
-        self._compilers.clear()
+        self._drop_worker()
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        self.limits = replace(self.limits, compile_s=0.0)  # for a thread that is just starting its worker
+        for worker in [*self._compilers]:
+            worker.process.kill()  # its thread closes the rest
+        self._pool.shutdown()
 
     def _describe(self) -> DeviceDescription:
         if self._device is not None:
@@ -219,7 +214,7 @@ class Scheduler:
             if deadline is not None and self.clock() >= deadline:
                 self._drop_worker() if running is not None else None
                 return
-            self._watch(running, deadline)
+            self._watch(running, pending, deadline)
             if running is not None and not running.indices:
                 yield self._finish(running)
                 running = None
@@ -227,28 +222,26 @@ class Scheduler:
     def _fill(self, source: Iterator[Batch], pending: deque[_Pending], deadline: float | None) -> bool:
         """Draws batches until two wait and enough launches compile ahead, or the time is up; True where there are no more."""
         compilers = self.compile_workers if self.description.target else 0
-        while len(pending) < 2 or sum(not task.done for each in pending for task in each.tasks) < LOOKAHEAD_PER_WORKER * compilers:
+        while len(pending) < 2 or sum(not task.done() for each in pending for task in each.compiled) < LOOKAHEAD_PER_WORKER * compilers:
             if len(pending) >= 64 or (deadline is not None and self.clock() >= deadline):
                 return False
             batch = next(source, None)
             if batch is None:
                 return True
-            tasks = [self._task(launch) for launch in batch.launches] if compilers else []
-            pending.append(_Pending(batch=batch, tasks=tasks))
+            pending.append(_Pending(batch=batch, compiled=[self._task(launch) for launch in batch.launches] if compilers else []))
         return False
 
-    def _task(self, launch: Launch) -> _Task:
+    def _task(self, launch: Launch) -> Future[Failure | None]:
         key = f"{launch.kernel.file}\x1f{launch.key()}"
         if key not in self._known:
-            self._known[key] = task = _Task(launch)
-            self._queue.append(task)
+            self._known[key] = self._pool.submit(self._compile, launch)
         return self._known[key]
 
     def _start(self, pending: _Pending) -> _Running:
         batch = pending.batch
-        outcomes = {i: Outcome(failure=task.failure) for i, task in enumerate(pending.tasks) if task.failure is not None}
-        for task in pending.tasks:
-            self._known.pop(f"{task.launch.kernel.file}\x1f{task.launch.key()}", None)
+        outcomes = {i: Outcome(failure=failure) for i, each in enumerate(pending.compiled) if (failure := each.result()) is not None}
+        for launch in batch.launches:
+            self._known.pop(f"{launch.kernel.file}\x1f{launch.key()}", None)
         running = _Running(batch=batch, indices=[i for i in range(len(batch.launches)) if i not in outcomes], outcomes=outcomes)
         self._send(running)
         return running
@@ -275,29 +268,16 @@ class Scheduler:
             self._worker.kill()
             self._worker = None
 
-    def _watch(self, running: _Running | None, deadline: float | None) -> None:
+    def _watch(self, running: _Running | None, pending: Iterable[_Pending], deadline: float | None) -> None:
         """Waits until something happens or is overdue, and deals with it."""
-        self._feed_compilers()
-        connections: dict[Any, WorkerProcess] = {w.connection: w for w, busy in self._compilers.items() if busy is not None}
-        deadlines = [busy[1] for busy in self._compilers.values() if busy is not None]
-        if running is not None and self._worker is not None:
-            connections[self._worker.connection] = self._worker
-            deadlines.append(self._worker_deadline)
-        if deadline is not None:
-            deadlines.append(deadline)
-        timeout = max(0.0, min(deadlines) - self.clock()) if deadlines else 0.0
-        for connection in wait(list(connections), timeout):
-            worker = connections[connection]
-            if worker is self._worker and running is not None:
-                self._on_gpu_message(running, worker.receive())
-            else:
-                self._on_compiled(worker, worker.receive())
-        now = self.clock()
-        for worker, busy in list(self._compilers.items()):
-            if busy is not None and now >= busy[1]:
-                busy[0].failure = Failure(kind="hang", message=self.limits.exceeded("compile"), stage="compile")
-                self._end_compiler(worker)
-        if running is not None and running.indices and now >= self._worker_deadline:
+        if running is None or self._worker is None:
+            left = None if deadline is None else max(0.0, deadline - self.clock())
+            futures.wait([task for each in pending for task in each.compiled if not task.done()], left, futures.FIRST_COMPLETED)
+            return
+        until = self._worker_deadline if deadline is None else min(self._worker_deadline, deadline)
+        if wait([self._worker.connection], max(0.0, until - self.clock())):
+            self._on_gpu_message(running, self._worker.receive())
+        if running.indices and self.clock() >= self._worker_deadline:
             failure = Failure(kind="hang", message=self.limits.exceeded(running.stage), stage=running.stage)
             self._blame(running, failure, running.launch)
 
@@ -335,44 +315,33 @@ class Scheduler:
                 running.indices = []
         self._send(running)
 
-    def _feed_compilers(self) -> None:
-        """Gives every idle compiling worker something to do, and starts workers up to the limit."""
-        while self._queue:
-            idle = next((worker for worker, busy in self._compilers.items() if busy is None), None)
-            if idle is None:
-                if len(self._compilers) >= self.compile_workers:
-                    return
-                idle = WorkerProcess()
-            task = self._queue.popleft()
-            idle.send(
-                {
-                    "do": "compile",
-                    "target": self.description.target,
-                    "kernel": asdict(task.launch.kernel),
-                    "problem": asdict(task.launch.problem),
-                    "configuration": asdict(task.launch.configuration),
-                }
-            )
-            self._compilers[idle] = (task, self.clock() + self.limits.compile_s)
+    def _compile(self, launch: Launch) -> Failure | None:
+        """Compiles a launch in a worker of this thread's; why it failed.
 
-    def _on_compiled(self, worker: WorkerProcess, message: dict[str, Any] | None) -> None:
-        busy = self._compilers[worker]
-        assert busy is not None
-        task = busy[0]
-        if message is None:  # the compiler took its process with it: it would take the GPU's worker too
-            task.failure = worker.death("compile")
-            self._end_compiler(worker)
-            return
-        failure = message["failure"]
-        # Only what is surely the compiler's verdict counts; anything else (a kernel file whose `arguments` is off, say) is
-        # left to the launch itself.
-        if failure is not None and failure["kind"] == "compile-error":
-            task.failure = Failure(kind="compile-error", message=failure["message"], stage="compile")
-        task.done = True
-        self._compilers[worker] = None
-
-    def _end_compiler(self, worker: WorkerProcess) -> None:
-        busy = self._compilers.pop(worker)
-        if busy is not None:
-            busy[0].done = True
-        worker.kill()
+        Only what is surely the compiler's verdict counts; anything else (a kernel file whose `arguments` is off, say) is left to the
+        launch itself. A compiler that takes its process with it would take the GPU's worker too.
+        """
+        worker = getattr(self._of_thread, "worker", None)
+        if worker is None:
+            worker = self._of_thread.worker = WorkerProcess()
+            self._compilers.add(worker)
+        worker.send(
+            {
+                "do": "compile",
+                "target": self.description.target,
+                "kernel": asdict(launch.kernel),
+                "problem": asdict(launch.problem),
+                "configuration": asdict(launch.configuration),
+            }
+        )
+        answers = worker.connection.poll(self.limits.compile_s)
+        message = worker.receive() if answers else None
+        if message is None:
+            failure = worker.death("compile") if answers else Failure(kind="hang", message=self.limits.exceeded("compile"), stage="compile")
+            self._compilers.discard(worker)
+            self._of_thread.worker = None
+            worker.kill()
+            return failure
+        failed = message["failure"]
+        lasts = failed is not None and failed["kind"] == "compile-error"
+        return Failure(kind="compile-error", message=failed["message"], stage="compile") if lasts else None

@@ -6,13 +6,14 @@ import itertools
 import os
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 
 from advisor.measurement import Batch, Scheduler, find_kernels, parse_device
-from advisor.measurement.scheduler import _Task
 from advisor.measurement.worker import WorkerProcess
 from advisor.result.schema import Configuration, Problem
 
@@ -92,21 +93,18 @@ def test_compiling_workers_answer_whatever_they_are_given(tmp_path, monkeypatch)
 def test_what_is_compiled_overtakes_what_is_not():
     """One compilation that takes minutes does not keep the GPU waiting."""
 
+    released = threading.Event()
+
     class Waiting(Scheduler):
-        slow = 4
-
-        def _task(self, launch):
-            self.compiling = super()._task(launch) if launch.problem.sizes["B"] == 16 else None
-            return self.compiling or _Task(launch, done=True)
-
-        def _feed_compilers(self):
-            self.slow -= 1
-            if not self.slow:
-                for task in self._queue:
-                    task.done = True
+        def _compile(self, launch):
+            assert launch.problem.sizes["B"] != 16 or released.wait(60)
 
     batches = [Batch(launches=tuple(group)) for _, group in itertools.groupby(launches(3), key=lambda launch: launch.problem.sizes["B"])]
     with Waiting(parse_device("fake")) as scheduler:
         scheduler.compile_workers, scheduler.description = 1, replace(scheduler.description, target=("cuda", 90, 32))
-        order = [batch.problem.sizes["B"] for batch, _ in scheduler.run(batches)]
+        scheduler._pool = ThreadPoolExecutor(8)
+        order = []
+        for batch, _ in scheduler.run(batches):
+            order.append(batch.problem.sizes["B"])
+            released.set()
     assert sorted(order) == [16, 32, 48] and order[0] == 32

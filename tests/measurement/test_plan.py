@@ -18,8 +18,9 @@ from advisor.measurement.launch import problem_key
 from advisor.measurement.ordering import (
     RECOMMENDED,
     informative_order,
+    low_discrepancy,
     predicted_latency_us,
-    shuffled_cells,
+    van_der_corput,
     visiting_order,
 )
 from advisor.measurement.plan import batches_of, problems_of
@@ -131,14 +132,14 @@ def test_every_launch_of_a_small_plan_comes_once(tmp_path):
 
 
 @pytest.mark.parametrize("lengths", [(1,), (7,), (3, 4), (12, 18, 2, 2), (2, 2, 2, 2, 2)])
-def test_shuffled_orders_are_permutations(lengths):
-    cells = shuffled_cells(lengths)
+def test_low_discrepancy_orders_are_permutations(lengths):
+    cells = low_discrepancy(lengths)
     assert len(cells) == len(set(cells)) == np.prod(lengths)
     assert set(cells) == set(itertools.product(*map(range, lengths)))
 
 
 def test_informative_orders_are_permutations_dense_near_the_best():
-    assert informative_order(0) == ()
+    assert list(van_der_corput(3)) == [0.5, 0.25, 0.75] and informative_order(0) == ()
     for count in (1, 2, 5, 100, 1777):
         assert sorted(informative_order(count)) == list(range(count))
     first = informative_order(1000)[:24]
