@@ -122,7 +122,7 @@ class _KernelReader:
     def _holds_floats(self, name: str) -> bool:
         """Whether what is loaded through a parameter are floats, as far as is known when all else is read."""
         parameter = next(each for each in self.function.parameters if each.name == name)
-        return argument_type(parameter, self.marks.found[name], {}, "fp16").startswith(("*fp", "*bf"))
+        return argument_type(parameter, self.marks.found[name], {}, "fp16", element_given=False).startswith(("*fp", "*bf"))
 
     def _floats(self, node: ast.AST) -> None:
         for operand in float_operands(node):
@@ -150,6 +150,9 @@ class _KernelReader:
 
     def _branch(self, node: ast.If | ast.IfExp | ast.While) -> None:
         self.marks.flag(node.test)
+        for inner in ast.walk(node.test):
+            if isinstance(inner, ast.Compare):
+                self.marks.decides(inner)
 
     def _either(self, node: ast.BoolOp) -> None:
         for value in node.values:
