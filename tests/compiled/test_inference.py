@@ -20,17 +20,6 @@ def guessed(text: str) -> list[Guess]:
     return list(guesses(source, source.kernel("k")))
 
 
-def test_usage_is_followed_into_imported_helpers(tmp_path: Path) -> None:
-    """Also where a package hands the helper on under another name."""
-    (tmp_path / "pack").mkdir()
-    (tmp_path / "pack" / "__init__.py").write_text("from .inner import gather as fetch\n", encoding="utf-8")
-    (tmp_path / "pack" / "inner.py").write_text(JIT + "def gather(base, o):\n    return tl.load(base + o)\n", encoding="utf-8")
-    path = tmp_path / "k.py"
-    path.write_text(HEAD + "from pack import fetch\n@triton.jit\ndef k(x, weights, o):\n    tl.store(x, fetch(weights, o))\n")
-    source = read_source(path)
-    assert next(guesses(source, source.kernel("k"))).signature == {"x": "*fp16", "weights": "*fp16", "o": "i32"}
-
-
 def test_helpers_that_import_each_other_end(tmp_path: Path) -> None:
     for ours, theirs in (("a", "b"), ("b", "a")):
         text = HEAD + f"from {theirs} import {theirs}\n@triton.jit\ndef {ours}(p, n):\n    tl.store(p, {theirs}(p, n))\n"
