@@ -33,7 +33,7 @@ def times_of(analysis: Analysis, gpu: GpuSpec) -> tuple[PipelineTime, ...]:
 def occupancy(analysis: Analysis, gpu: GpuSpec) -> Occupancy:
     """CTAs, waves and what limits the resident ones, by the resources that the analytical model estimates.
 
-    Registers are those that a thread has: what the estimate is above them is spilled (the rule `register-spills-likely` says so).
+    Registers are those that a thread has: what the estimate is above them is spilled.
     """
     demand, plan = analysis.demand, analysis.schedule
 

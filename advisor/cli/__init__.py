@@ -60,8 +60,6 @@ PACKAGES = {
     "pyarrow": "pyarrow",
 }
 """What pip calls the packages that are imported, by their modules' names."""
-SAYING = ("measure", "train", "calibrate")
-"""Commands without `--format` that print nothing but what a person reads."""
 PLACES = {"DIR": "a folder"} | dict.fromkeys(("FILE", "OUT.csv", "ROWS.csv", "LAUNCHES.jsonl", "WEIGHTS"), "a file")
 """What options take whose values are names of files and folders, as help calls it."""
 INTERRUPTED = 130
@@ -110,14 +108,6 @@ def _formatter() -> type[argparse.HelpFormatter]:
     return RawDescriptionRichHelpFormatter
 
 
-def _folded(text: str) -> str:
-    """The first lines of a command's help, folded for a narrow terminal: the formatter leaves them as they are."""
-    from advisor.rendering.folding import reflow, width_of
-
-    width = width_of(sys.stdout)
-    return text if width is None else reflow(text, width)
-
-
 def _module(command: str) -> Any:
     try:
         return import_module(f"advisor.cli.{command}_command")
@@ -142,8 +132,7 @@ def build_parser(only: str | None = None) -> argparse.ArgumentParser:
         module = _module(name)
         if module is None:
             continue
-        description = module.__doc__ if formatter is argparse.HelpFormatter else _folded(module.__doc__)
-        sub = commands.add_parser(name, help=module.HELP, description=description, formatter_class=formatter)
+        sub = commands.add_parser(name, help=module.HELP, description=module.__doc__, formatter_class=formatter)
         module.add_arguments(sub)
         sub.set_defaults(run=module.run)
     return parser
@@ -188,9 +177,8 @@ def _run(arguments: list[str]) -> int:
     if parsed.command == "schema" or getattr(parsed, "format", None) in ("json", "sarif"):
         _escape_unencodable()
     try:
-        with _folded_on_a_narrow_terminal(parsed):
-            code = int(parsed.run(parsed))
-            sys.stdout.flush()
+        code = int(parsed.run(parsed))
+        sys.stdout.flush()
         return code
     except AdvisorError as error:
         return _fail(str(error), error.exit_code)
@@ -232,16 +220,6 @@ def _be_plain_on_an_unnamed_terminal() -> None:
     """A terminal that TERM does not name may know no escapes; rich takes it for one that does, unless told, or colours are forced."""
     if os.name == "posix" and not os.environ.get("TERM") and not os.environ.get("FORCE_COLOR"):
         os.environ["TERM"] = "dumb"
-
-
-def _folded_on_a_narrow_terminal(parsed: argparse.Namespace) -> contextlib.AbstractContextManager[object]:
-    """Standard output for what a command says in text; documents and rows, which other programs read, stay as they are."""
-    if not sys.stdout.isatty() or (parsed.command not in SAYING and getattr(parsed, "format", None) != "text"):
-        return contextlib.nullcontext()
-    from advisor.rendering.folding import FoldedLines, width_of
-
-    width = width_of(sys.stdout)
-    return contextlib.nullcontext() if width is None else contextlib.redirect_stdout(FoldedLines(sys.stdout, width))
 
 
 def _escape_unencodable() -> None:

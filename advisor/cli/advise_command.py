@@ -11,8 +11,8 @@ TARGET is one of
   a trace             of torch's profiler (.json, .json.gz): what its operators took beside their predictions, and the gaps; best with
                       record_shapes=True
 
-Writes DIR/report.html and DIR/result.json; with several GPUs, a folder below DIR for each, and a table of them side by side at the end,
-which DIR/side-by-side.html has too (--format json prints one list of their results).
+Writes DIR/report.html and DIR/result.json; with several GPUs, a folder below DIR for each, and a table of them, a line each, at the end,
+which DIR/overview.html has too (--format json prints one list of their results).
 
 examples:
   advisor advise 'E=128,N=768,device_name=NVIDIA_H20.json' --model Qwen3-30B-A3B --tokens 1,64,4096
@@ -33,14 +33,14 @@ from typing import TYPE_CHECKING
 from advisor.cli import options
 from advisor.cli.advise_folder import folder_of_tables
 from advisor.cli.advise_reports import (
-    SIDE_BY_SIDE,
+    OVERVIEW,
     advised,
     exported,
     refuse_kernel_options,
     report_folders,
     request_of,
     show_commands,
-    show_side_by_side,
+    show_gpus,
     shown,
     tell_of_others,
     write,
@@ -107,7 +107,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--output",
         metavar="DIR",
         help="folder for report.html and result.json (default: one below advisor-out for each target); of several GPUs a folder in it "
-        "each, and side-by-side.html",
+        "each, and overview.html",
     )
     parser.add_argument("-v", "--verbose", action="store_true", help="every launch, on a terminal too: else what fits a screen")
     parser.add_argument(
@@ -164,11 +164,11 @@ def _documents(arguments: argparse.Namespace) -> list[str]:
         folders = report_folders(Path(arguments.output), [gpu.name for gpu in gpus])
         reports = [_for_gpu(arguments, name, folder) for name, folder in zip(arguments.gpu, folders, strict=True)]
         documents = [document for document, _ in reports]
-        show_side_by_side([(result, folder) for (_, result), folder in zip(reports, folders, strict=True)], arguments)
+        show_gpus([(result, folder) for (_, result), folder in zip(reports, folders, strict=True)], arguments)
         tell_of_others(Path(arguments.output), "report.html", "result.json")
     else:
         documents = [_for_gpu(arguments, next(iter(arguments.gpu), None), Path(arguments.output))[0]]
-        tell_of_others(Path(arguments.output), SIDE_BY_SIDE)
+        tell_of_others(Path(arguments.output), OVERVIEW)
     return documents
 
 
@@ -335,7 +335,7 @@ def _tuned(arguments: argparse.Namespace, file: Path, kernel: str | None) -> lis
             )
         documents.append(shown(result, arguments.format, str(write(result, output)), verbose=arguments.verbose))
         reports.append((result, output))
-    show_side_by_side(reports, arguments)
+    show_gpus(reports, arguments)
     return documents
 
 

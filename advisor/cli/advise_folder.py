@@ -56,7 +56,7 @@ def folder_of_tables(arguments: argparse.Namespace) -> list[str]:
             documents.append(_tables(arguments, request_of(arguments, gpu), predictor, folder, rows))
     finally:  # what was found until Ctrl-C too
         if rows:
-            show_overview(rows, arguments)
+            show_overview(rows, arguments, title=f"Tables of {arguments.target}")
     return documents
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from advisor.result.schema import Result
 
 
-SIDE_BY_SIDE, OVERVIEW = "side-by-side.html", "overview.html"
+OVERVIEW = "overview.html"
 
 
 def report_folders(output: Path, gpus: Sequence[str]) -> list[Path]:
@@ -79,36 +79,27 @@ def show_commands(result: Result, indent: str) -> None:
             print("\n" + "\n".join(indent + line for line in action.snippet.splitlines()))
 
 
-def show_side_by_side(found: Sequence[tuple[Result, Path]], arguments: argparse.Namespace) -> None:
+def show_gpus(found: Sequence[tuple[Result, Path]], arguments: argparse.Namespace) -> None:
     """Write the page of several GPUs, given with the folders of their reports, and print its table; in JSON they stand in one list.
 
     Nothing where there is one GPU, or no launch.
     """
-    from advisor.rendering.side_by_side import to_page
+    from advisor.rendering.overview import row_of
 
-    results, page, style = [result for result, _ in found], Path(arguments.output) / SIDE_BY_SIDE, arguments.format
-    if len(results) < 2 or not any(result.launches for result in results):
-        return
-    options.write_text(page, to_page(results, [f"{folder.name}/report.html" for _, folder in found]))
-    if style == "md":
-        from advisor.rendering.side_by_side import to_markdown
-
-        print(to_markdown(results))
-    elif style == "text":
-        from advisor.rendering import terminal
-
-        terminal.show_side_by_side(results, report=str(page))
+    if len(found) > 1 and any(result.launches for result, _ in found):
+        rows = [row_of(result, result.target, f"{folder.name}/report.html") for result, folder in found]
+        show_overview(rows, arguments, title=arguments.target)
 
 
-def show_overview(rows: Sequence[Row], arguments: argparse.Namespace) -> None:
-    """Write the page of all tables, and print it."""
+def show_overview(rows: Sequence[Row], arguments: argparse.Namespace, *, title: str) -> None:
+    """Write the page of many results, and print it."""
     from advisor import __version__
     from advisor.rendering import overview, terminal
     from advisor.rendering.overview import to_page
 
     page = Path(arguments.output) / OVERVIEW
     command = shlex.join(["advisor", *sys.argv[1:]])
-    options.write_text(page, to_page(rows, title=f"Tables of {arguments.target}", command=command, version=__version__))
+    options.write_text(page, to_page(rows, title=title, command=command, version=__version__))
     if arguments.format == "md":
         print(overview.to_markdown(rows))
     elif arguments.format == "text":

@@ -176,8 +176,6 @@ def _gpu(name: TableName) -> str:
 
 def _by_gpu(found: Audit, issues: list[AuditIssue], regrets: list[tuple[str, EntryRegret]]) -> None:
     """A line for each GPU that there are tables of, the one with the most tables in error first; none where there is only one."""
-    from advisor.rendering.folding import width_of
-
     gpus = {table.path: _gpu(table.name) for table in found.tables}
     for issue in issues:
         if issue.check == "unreadable" and is_table_name(issue.path):
@@ -202,10 +200,4 @@ def _by_gpu(found: Audit, issues: list[AuditIssue], regrets: list[tuple[str, Ent
         f"  {name:<{width}}" + "".join(f"  {text:>{len(column)}}" for text, column in zip(cells, columns, strict=True))
         for name, cells in [("by GPU", columns), *shown]
     ]
-    terminal = width_of(sys.stdout)
-    if terminal is not None and max(map(len, lines)) > terminal:  # a row in two lines would be no table
-        lines = ["  by GPU:"]
-        for name, cells in shown:
-            said = (f"{column} {text}" for text, column in zip(cells, columns, strict=True) if text != "-")
-            lines.append(f"    {name}: {', '.join(said)}")
     print("\n".join(lines))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import difflib
-import sys
 
 from advisor.system.errors import UsageError
 
@@ -23,13 +22,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print the explanation."""
     from advisor.diagnosis.catalogue import TITLES, explanation
-    from advisor.rendering.folding import reflow, width_of
 
     wanted = arguments.rule.lower()
     if wanted not in TITLES:
         close = difflib.get_close_matches(wanted, TITLES, n=3) or sorted(TITLES)[:3]
         raise UsageError("no such rule", arguments.rule, "one that `advisor rules` lists", f"closest: {', '.join(close)}")
-    text = f"{wanted}: {TITLES[wanted]}\n\n{explanation(wanted).strip()}"
-    width = width_of(sys.stdout)
-    print(text if width is None else reflow(text, width))
+    print(f"{wanted}: {TITLES[wanted]}\n\n{explanation(wanted).strip()}")
     return 0

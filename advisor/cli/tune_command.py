@@ -41,7 +41,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--margin", type=_share, default=0.01, metavar="X", help="stop within this of the ceiling (default: 0.01)")
     parser.add_argument("--storage", metavar="URL", help="a file, or any Optuna storage URL (default: DIR/study.journal)")
     parser.add_argument("--study", metavar="NAME", help="name under which it is kept and resumed (default: target and GPU)")
-    parser.add_argument("--workers", type=options.positive_integer, default=1, metavar="N", help="processes, a GPU each (default: 1)")
     parser.add_argument("--recorded", metavar="ROWS.csv", help="replay measured rows in place of a GPU")
     parser.add_argument("--device", help="as `advisor measure --device` (default: auto)")
     parser.add_argument("--export", metavar="DIR", help="write the table (merged into the one there), configurations, before-after.md")
@@ -84,7 +83,7 @@ def run(arguments: argparse.Namespace) -> int:
     watch = _Watch()
     try:
         with sigterm_as_interrupt():  # what batch systems send at the end of their time
-            tuned = tune_order(order, workers=arguments.workers, command=command, watch=watch)
+            tuned = tune_order(order, command=command, watch=watch)
     except json.JSONDecodeError as error:  # Optuna's journal: a line of JSON for every step, read again whenever one is added
         raise InputError(
             f"{without_password(order.storage)}: the study is damaged",

@@ -21,8 +21,6 @@ _ENTRY = re.compile(r"\bentry (?:M=)?(\d+)")
 
 ADVICE: dict[str, str] = {
     "not-tensor-dtype": "Run the products on the matrix pipeline",
-    "rows-read-twice": "Read each row once",
-    "split-k-traffic": "Lower SPLIT_K",
     "too-few-ctas": "Give every SM a CTA",
     "tail-wave": "Fill the last wave",
     "expert-padding": "Pad experts to smaller blocks",

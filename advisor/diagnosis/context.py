@@ -229,19 +229,6 @@ class LaunchContext:
         name = "the first-ranked configuration" if self.recommended is None else "the recommended configuration"
         return Limits(least_us=least, ranked=self.ranked, ranked_name=name)
 
-    def changed(self, **changes: int) -> Change:
-        """A change and what is then predicted; us is inf where it could not launch."""
-        if self.configuration is None:
-            raise ValueError("no configuration: a rule that changes one must need 'configuration'")
-        configuration = change(self.configuration, changes)
-        if self.pricing is None:
-            us, slower = self.scale * first(pipelines.latency_us(self._demand(self.problem, configuration), self.gpu)), {}
-        else:
-            batch = pipelines.configuration_batch([configuration])
-            us = first(self.pricing.us(self.problem, batch, self.gpu))
-            slower = {name: first(column) for name, column in self.pricing.slower_us(batch, self.gpu).items()}
-        return self.limits.apply(changes, us, slower)
-
     def saving(self, after_us: float) -> float:
         """Microseconds saved when the launch takes `after_us`; never negative, never more than lies between the bound and now."""
         return min(max(self.now_us - after_us, 0.0), self.available_us) if math.isfinite(after_us) else 0.0

@@ -113,7 +113,6 @@ class Neighbourhood:
     latency_us: Array
     modelled_us: Array
     values: dict[str, Array]  # every parameter, after the change
-    held: Array  # registers per thread that certainly hold values
     gpu: GpuSpec
     excess: float
     now_us: float  # as it is; inf where it cannot launch
@@ -135,21 +134,18 @@ class Neighbourhood:
         """Which neighbours change nothing but these."""
         return np.array([set(c) <= set(names) for c in self.changes], dtype=bool)
 
-    def best(self, cures: NDArray[np.bool_] | Array, *, may_lose: bool = False) -> Change | None:
+    def best(self, cures: NDArray[np.bool_] | Array) -> Change | None:
         """The fastest neighbour of those that cure the cause; of nearly equal ones the one with fewer changes.
 
         Launches that run with one configuration are judged together: what one wins and the others lose is no remedy.
 
         Args:
             cures: Which neighbours cure the cause. [c]
-            may_lose: Take the fastest even where it is slower than what runs: the predictor does not price what is cured.
         """
         if not self.changes:
             return None
         together = self.latency_us + sum(self.slower_us.values())
-        usable = np.broadcast_to(np.asarray(cures, dtype=bool), together.shape) & np.isfinite(together)
-        if not may_lose:
-            usable = usable & (together < self.now_us)
+        usable = np.broadcast_to(np.asarray(cures, dtype=bool), together.shape) & np.isfinite(together) & (together < self.now_us)
         if not usable.any():
             return None
         least = float(together[usable].min())
@@ -261,7 +257,6 @@ def neighbourhood(
         latency_us=latency[index],
         modelled_us=modelled[index],
         values=values,
-        held=held[index],
         gpu=gpu,
         excess=excess,
         now_us=now_us,

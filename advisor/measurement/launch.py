@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from advisor.measurement.kernel_file import KernelRef
-from advisor.result.result_json import codec_of
+from advisor.result.result_json import converted
 from advisor.result.schema import Configuration, Problem, Round
 from advisor.system.errors import AdvisorError, MeasurementError, shorten
 
@@ -275,7 +275,7 @@ def problem_key(problem: Problem) -> str:
 
 def problem_from_json(values: dict[str, Any]) -> Problem:
     """The reverse of `asdict`, through JSON."""
-    return codec_of(Problem).decode(values, "problem")
+    return converted(values, Problem, "problem", reading=True)
 
 
 def batch_from_json(values: dict[str, Any]) -> Batch:
@@ -293,4 +293,4 @@ def batch_from_json(values: dict[str, Any]) -> Batch:
 
 def outcome_from_json(values: dict[str, Any]) -> Outcome:
     """The reverse of `asdict`, through JSON."""
-    return codec_of(Outcome).decode(values, "outcome")
+    return converted(values, Outcome, "outcome", reading=True)

@@ -54,14 +54,14 @@ def to_page(comparison: ComparisonResult) -> str:
 
 
 def _view(subject: Subject, number: int) -> SubjectView:
-    static = words.static_order(subject.static)
+    reasoned = words.reasoned(subject.static)
     return SubjectView(
         subject=subject,
         anchor=f"subject-{number}",
         sentence=words.subject_sentence(subject),
         measured=words.measured_order(subject.measured),
-        static=static,
-        reasoned=list(zip(static, words.reasons(static), strict=True)),
+        static=[row for row, _ in reasoned],
+        reasoned=reasoned,
         several_gpus=words.gpu_count(subject) > 1,
         has_default=any(row.default is not None for row in subject.static),
         has_rows=bool(subject.static or subject.measured),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Container, Iterable, Sequence
 from itertools import groupby
 
 from advisor.rendering import figures
@@ -60,15 +60,15 @@ def static_order(rows: Sequence[StaticRow]) -> list[StaticRow]:
     return sorted(rows, key=lambda row: (rank[row.verdict], 0.0 if row.verdict in QUIET else -abs(row.change or 0.0)))
 
 
-def reasons(rows: Sequence[StaticRow]) -> list[str]:
-    """Of rows as they are listed: why each has its verdict, where the verdict means little without. What another row of the GPU has said is
+def reasoned(rows: Sequence[StaticRow]) -> list[tuple[StaticRow, str]]:
+    """The rows in order, each with why it has its verdict, where the verdict means little without. What another row of the GPU has said is
     not said anew: of a file that cannot be read it is the same for all."""
     first: dict[tuple[str, str], StaticRow] = {}
     out = []
-    for row in rows:
+    for row in static_order(rows):
         reason = row.reason if row.verdict in REASONED else ""
         told = first.setdefault((row.gpu, reason), row)
-        out.append(reason if told is row or not reason else f"as for {told.label}")
+        out.append((row, reason if told is row or not reason else f"as for {told.label}"))
     return out
 
 
@@ -162,6 +162,37 @@ def below_default(rows: Sequence[StaticRow]) -> list[StaticRow]:
             least = min(head.us / 1.05, (head.us * (head.low_us or head.us)) ** 0.5)
             found += [row] if least > default.us else []
     return found
+
+
+def how_much_worse(row: StaticRow) -> str:
+    """By how much a row is slower than what it replaces, or its verdict."""
+    return change_text(row.change) if row.change is not None else verdict_word(row.verdict)
+
+
+def against_default(row: StaticRow) -> str:
+    """The change from the stack's default; empty where one of the two is not predicted."""
+    head, default = (side.predicted if side is not None else None for side in (row.head, row.default))
+    return change_text(head.us / default.us - 1) if head is not None and default is not None else ""
+
+
+def cured_rules(rows: Iterable[StaticRow]) -> list[tuple[str, int]]:
+    """The rules whose findings are cured in these rows, and how often, the most frequent first."""
+    return Counter(item.rule for row in rows for item in row.cured_findings).most_common()
+
+
+def own_notes(subject: Subject, common: Container[str]) -> list[str]:
+    """The notes of a subject that are not said of many."""
+    return [note for note in subject.notes if of_any(note, subject) not in common]
+
+
+def by_weight(rows: Sequence[ResourceRow]) -> tuple[list[ResourceRow], int]:
+    """The rows that matter before the others, and how many do."""
+    return sorted(rows, key=lambda row: not resources_matter(row)), sum(map(resources_matter, rows))
+
+
+def differ(cells: Sequence[tuple[str, str, str]]) -> bool:
+    """Whether any cell of `resource_cells` is another in head."""
+    return any(base != head for _, base, head in cells)
 
 
 def resource_cells(row: ResourceRow) -> list[tuple[str, str, str]]:

@@ -6,7 +6,7 @@ Whatever came from outside (file names, kernel names, JSON keys) goes through `c
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from advisor.result.schema import UNCERTAIN, Configuration, Finding, Latency, LaunchReport, LayerReport, Problem, Result, SourceText
@@ -360,6 +360,18 @@ def source_text(finding: Finding) -> str:
         return ""
     line = f":{finding.source_line}" if finding.source_line is not None else ""
     return clean(finding.source_file) + line
+
+
+def aligned(table: Sequence[Sequence[str]], left: Collection[str]) -> list[str]:
+    """A line for each row of a table in columns, the heads first; those under `left` begin alike, the others end alike."""
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    return [
+        "  ".join(
+            f"{clean(cell):<{width}}" if head in left else f"{clean(cell):>{width}}"
+            for head, cell, width in zip(table[0], row, widths, strict=True)
+        ).rstrip()
+        for row in table
+    ]
 
 
 def subject(result: Result) -> str:

@@ -98,21 +98,13 @@ class Drawing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plot:
-    """One of a search's plots: panels beside each other, or bars (name, value, width in per cent)."""
-
-    title: str
-    panels: tuple[Drawing, ...]
-    bars: tuple[tuple[str, str, float], ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SearchView:
-    """A search, its charts and its plots."""
+    """A search and its charts; `bars` (name, value, width in per cent) by the title of the plot."""
 
     search: SearchReport
     best: Drawing | None
-    plots: tuple[Plot, ...]
+    slices: tuple[Drawing, ...]
+    bars: dict[str, list[tuple[str, str, float]]]
 
 
 def to_html(result: Result, document: str | None = None) -> str:
@@ -239,10 +231,10 @@ def _undecided(result: Result) -> str:
     return f"What the search found{some} was not compared with what runs, so that nothing is recommended{them}."
 
 
-def _drawing(chart: Chart) -> Drawing:
+def _drawing(chart: Chart, *sizes: tuple[int, int]) -> Drawing:
     kept, left_out = _thinned(len(chart.rows))
     chart = replace(chart, rows=chart.rows[kept], places=chart.places[kept])
-    drawn = svg.draw(chart, svg.WIDE, " wide") + svg.draw(chart, svg.NARROW, " narrow")
+    drawn = "".join(svg.draw(chart, size) for size in sizes) or svg.draw(chart, svg.WIDE, " wide") + svg.draw(chart, svg.NARROW, " narrow")
     return Drawing(chart=chart, plotted=Markup(drawn), left_out=left_out)
 
 
@@ -257,14 +249,9 @@ def _search_view(search: SearchReport, number: int) -> SearchView:
     return SearchView(
         search=search,
         best=_drawing(best) if best is not None else None,
-        plots=tuple(_plot(plot, title, f"search-{number}-{index}") for index, (title, plot) in enumerate(search.plots.items(), 1)),
+        slices=tuple(_drawing(chart, svg.PANEL) for chart in charts.slices(search, number)),
+        bars={title: rows for title, plot in search.plots.items() if (rows := charts.bars(plot))},
     )
-
-
-def _plot(plot: dict[str, Any], title: str, identifier: str) -> Plot:
-    panels = charts.charts_of(plot, title, identifier)
-    drawn = tuple(Drawing(chart=chart, plotted=Markup(svg.draw(chart, svg.PANEL)), left_out="") for chart in panels)
-    return Plot(title=title, panels=drawn, bars=tuple(charts.bars(plot)))
 
 
 def _download(document: str) -> Markup:

@@ -1,4 +1,4 @@
-"""The result on a terminal, or down a pipe: rows in stable columns, never cut, and folded on a narrow terminal only."""
+"""The result on a terminal, or down a pipe: rows in stable columns, never cut, and broken between words on a narrow terminal only."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from typing import TextIO
 from rich.console import Console
 from rich.text import Text
 
-from advisor.rendering import figures, overview, side_by_side, tuned
-from advisor.rendering.folding import fold, width_of
+from advisor.rendering import figures, overview, tuned
 from advisor.rendering.grouping import Group, group
 from advisor.result.schema import Action, Finding, Latency, LaunchReport, Result, SourceText
 
@@ -47,23 +46,16 @@ def show(result: Result, *, report: str | None = None, file: TextIO | None = Non
     _print(lines(result, report=report, details=details), file)
 
 
-def show_side_by_side(results: Sequence[Result], *, report: str, file: TextIO | None = None) -> None:
-    """Print one table of the results of several GPUs, and the path `report` of its HTML page."""
-    _print([*side_by_side.lines(results, width_of(file or sys.stdout)), Text(f"  report: {figures.clean(report)}")], file)
-
-
 def show_overview(rows: Sequence[overview.Row], *, report: str) -> None:
-    """Print one table of the results of many tables, and the path `report` of its HTML page."""
+    """Print one table of many results, and the path `report` of its HTML page."""
     _print([*overview.lines(rows), Text(f"  report: {figures.clean(report)}")], None)
 
 
 def _print(text: Sequence[Text], file: TextIO | None) -> None:
-    console = _Console(file=file, highlight=False, markup=False, emoji=False, soft_wrap=True)
-    width = width_of(file or sys.stdout)
+    console = _Console(file=file, highlight=False, markup=False, emoji=False)
+    piped = not (file or sys.stdout).isatty()
     for line in text:
-        shown = _encodable(line, console.encoding)
-        for part in [shown] if width is None else fold(shown, width):
-            console.print(part, soft_wrap=True, no_wrap=True, overflow="ignore", crop=False)
+        console.print(_encodable(line, console.encoding), soft_wrap=piped)
 
 
 def to_text(result: Result, *, report: str | None = None) -> str:

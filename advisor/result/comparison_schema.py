@@ -6,13 +6,11 @@ evidence (rounds) stand in rows of their own and are never mixed in one column.
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
-from advisor.result.result_json import codec_of
+from advisor.result.result_json import check_version, converted, document_text, read_document
 from advisor.result.schema import Configuration, Finding, Fingerprint, Latency, Problem, Recommendation
 from advisor.system.errors import InputError
 
@@ -269,15 +267,12 @@ __all__ = [
 ]
 
 
-_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 LARGEST_BYTES = 64 * 1024 * 1024
 
 
 def comparison_to_json(comparison: ComparisonResult) -> str:
     """The comparison as canonical JSON text, ending in a newline."""
-    text = json.dumps(codec_of(ComparisonResult).encode(comparison, "comparison"), indent=1, ensure_ascii=False, allow_nan=False)
-    # A file name that is no valid UTF-8 reaches us with lone surrogates, which no encoding carries: escape only these.
-    return _LONE_SURROGATE.sub(lambda found: f"\\u{ord(found.group()):04x}", text) + "\n"
+    return document_text(comparison, "comparison")
 
 
 def comparison_from_json(text: str | bytes, *, name: str = "comparison.json") -> ComparisonResult:
@@ -288,17 +283,9 @@ def comparison_from_json(text: str | bytes, *, name: str = "comparison.json") ->
     """
     if len(text) > LARGEST_BYTES:
         raise InputError(f"{name}: too large", f"{len(text):,} bytes", f"at most {LARGEST_BYTES:,} bytes")
-    try:
-        data: Any = json.loads(text, parse_constant=_refuse)
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{name}: not valid JSON: {error}", remedy="give a comparison.json of `advisor compare`") from None
+    wanted = "a comparison.json of `advisor compare`"
+    data = read_document(text, name, wanted)
     if not isinstance(data, dict) or "subjects" not in data or "gate" not in data:
-        raise InputError(f"{name}: not a comparison", remedy="give a comparison.json of `advisor compare`")
-    version = str(data.get("schema_version"))
-    if version.split(".")[0] != COMPARISON_SCHEMA_VERSION.split(".")[0]:
-        raise InputError(f"{name}: unknown major schema_version", version, f"{COMPARISON_SCHEMA_VERSION.split('.')[0]}.x")
-    return codec_of(ComparisonResult).decode(data, name)
-
-
-def _refuse(text: str) -> float:
-    raise ValueError(f"{text} is not a JSON number")
+        raise InputError(f"{name}: not a comparison", remedy=f"give {wanted}")
+    check_version(data.get("schema_version"), COMPARISON_SCHEMA_VERSION, name=name)
+    return converted(data, ComparisonResult, name, reading=True)

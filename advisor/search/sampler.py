@@ -5,15 +5,15 @@
     study.optimize(lambda trial: latency_us(sampler.space.suggest(trial)), n_trials=20)
 
 `trial.suggest_*` with the space's names works as well: the sampler settles on a whole configuration when a trial asks for its first
-value, and answers every further question with that configuration's values. The objective must be a latency, to be minimised.
+value, and answers every further question with that configuration's values. The study has to ask for all of the space's names, and to
+minimise a latency.
 """
 
 from __future__ import annotations
 
 import math
 import threading
-import warnings
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -81,7 +81,6 @@ class AdvisorSampler(BaseSampler):
         self.neighbours, self.precedents = neighbours or tuple, precedents or tuple
         self.unit_us, self.shares = unit_us, shares or prior.shares
         self._fallback = RandomSampler(seed=seed)
-        self._warned = False
 
     @classmethod
     def for_problem(
@@ -137,32 +136,10 @@ class AdvisorSampler(BaseSampler):
             trial.system_attrs[CHOICE] = index
         return self.space.columns[param_name][index]
 
-    def after_trial(self, study: Study, trial: FrozenTrial, state: TrialState, values: Sequence[float] | None) -> None:
-        """Warns once where what a study asks for is not what the space names: those values are random."""
-        self._fallback.after_trial(study, trial, state, values)
-        others = [name for name in trial.params if name not in self.space.columns]
-        absent = [name for name in self.space.names if name not in trial.params]
-        if state == TrialState.COMPLETE and others and absent and not self._warned:
-            self._warned = True
-            warnings.warn(
-                f"the space does not name {', '.join(others)}, which get random values, and the study did not ask for "
-                f"{', '.join(absent)}: suggest with space.suggest(trial), or by the space's names",
-                stacklevel=2,
-            )
-
     def _allowed(self, name: str, distribution: BaseDistribution) -> np.ndarray:
         """Which configurations [c] have a value of one parameter that a distribution holds."""
         held = {value for value in self.space.choices(name) if _holds(distribution, value)}
         return np.array([value in held for value in self.space.columns[name]])
-
-    def _asked_for(self, trials: Sequence[FrozenTrial]) -> np.ndarray:
-        """Which configurations [c] the last finished trial could have had: who narrowed the space then does so again."""
-        last = next((t for t in reversed(trials) if t.state.is_finished() and t.distributions), None)
-        found = np.ones(len(self.space), dtype=bool)
-        for name, distribution in (last.distributions if last is not None else {}).items():
-            if name in self.space.columns:
-                found &= self._allowed(name, distribution)
-        return found
 
     def reseed_rng(self) -> None:
         """Seeds the sampler anew, for Optuna's own parallel runs."""
@@ -172,7 +149,7 @@ class AdvisorSampler(BaseSampler):
         """Observations of this study's trials, less those neither done nor settled on a configuration."""
         found = []
         for trial in trials:
-            index = self._likeliest(trial)
+            index = self.index_of(trial)
             if index is None or trial.number == besides or LOST in trial.user_attrs or SKIPPED in trial.user_attrs:
                 continue
             if trial.state == TrialState.COMPLETE and trial.value is not None:
@@ -198,14 +175,6 @@ class AdvisorSampler(BaseSampler):
         found = self.space.find(trial.params)
         return found if found is not None else trial.system_attrs.get(CHOICE)
 
-    def _likeliest(self, trial: FrozenTrial) -> int | None:
-        """The configuration of a trial; for one that another sampler gave some of the values, the best predicted that has those."""
-        index = self.index_of(trial)
-        if index is not None or trial.state != TrialState.COMPLETE or not self._named(trial):
-            return index
-        fits = np.flatnonzero(self.space.matching(trial.params))
-        return int(fits[np.argmin(self.prior.mean[fits])]) if fits.size else None
-
     def belief(self, trials: Iterable[FrozenTrial], besides: int | None = None) -> tuple[Array, Array, float | None]:
         """Mean and deviation of the log latency of every configuration (`surrogate.posterior`), and the best measured log latency."""
         own = self.observations(trials, besides)
@@ -216,37 +185,9 @@ class AdvisorSampler(BaseSampler):
 
     def tried(self, trials: Iterable[FrozenTrial], besides: int | None = None) -> set[int]:
         """Configurations that need not be tried (again): settled on by a trial whose worker did not die, or by `MAX_LOST` whose did."""
-        others = [t for t in trials if t.number != besides]
-        return self._launched(others) | self.deadly(others)
-
-    def _launched(self, trials: Sequence[FrozenTrial]) -> set[int]:
-        """Configurations that launch what a trial launched: a kernel takes no notice of values that its study does not ask for.
-
-        A trial that asked for more than the space names stands for itself alone: the rest of the space may go by those names.
-        """
-        named = {t.number: self._named(t) if t.params.keys() <= self.space.columns.keys() else () for t in trials}
-        # Only of those that came to their end: one that failed or was pruned may have stopped before it asked for the rest.
-        asked = max((named[t.number] for t in trials if t.state == TrialState.COMPLETE), key=len, default=())
-        found: set[int] = set()
-        points: dict[tuple[str, ...], set[tuple[Any, ...]]] = defaultdict(set)
-        for trial in trials:
-            if LOST in trial.user_attrs or SKIPPED in trial.user_attrs:
-                continue
-            index, names = self.index_of(trial), named[trial.number]
-            if trial.state == TrialState.COMPLETE and 0 < len(names) < len(self.space.names):
-                points[names].add(tuple(trial.params[name] for name in names))
-            elif index is not None:  # which may have ended, or still be, in the midst of asking
-                found.add(index)
-                points[asked].add(tuple(self.space.columns[name][index] for name in asked))
-        for names, values in points.items():
-            if 0 < len(names) < len(self.space.names):
-                rows = zip(*(self.space.columns[name] for name in names), strict=True)
-                found |= {index for index, row in enumerate(rows) if row in values}
-        return found
-
-    def _named(self, trial: FrozenTrial) -> tuple[str, ...]:
-        """The names of the space's parameters that a trial asked for."""
-        return tuple(name for name in self.space.names if name in trial.params)
+        others = [trial for trial in trials if trial.number != besides]
+        told = [trial for trial in others if LOST not in trial.user_attrs and SKIPPED not in trial.user_attrs]
+        return {index for trial in told if (index := self.index_of(trial)) is not None} | self.deadly(others)
 
     def deadly(self, trials: Iterable[FrozenTrial]) -> set[int]:
         """Configurations whose worker died so often that they are not tried again."""
@@ -292,9 +233,8 @@ class AdvisorSampler(BaseSampler):
             if trial.system_attrs.get("fixed_params") and open_to_it.any():  # somebody enqueued it: their wish
                 return int(np.flatnonzero(open_to_it)[0])
             raise optuna.TrialPruned("no configuration is left to try")
-        narrow = usable & self._asked_for(trials)
         own = self.observations(trials, trial.number)
-        return propose(self.prior, self.neighbours(), own, narrow if narrow.any() else usable, self.shares, self.precedents())
+        return propose(self.prior, self.neighbours(), own, usable, self.shares, self.precedents())
 
 
 def _check_minimises_one(study: Study) -> None:

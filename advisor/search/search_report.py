@@ -8,10 +8,9 @@ from __future__ import annotations
 import math
 import warnings
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import optuna
@@ -183,7 +182,7 @@ def search_reports(tuner: Tuner, decision: Decision, predictor: str) -> tuple[Se
     reason += f" and {hopeless} cannot be faster than the best found, by their bound"
     deadly = len(sampler.deadly(trials))
     reason += f"; {deadly} of them not tried again: the worker that tried it died {MAX_LOST} times" if deadly else ""
-    figures, precedents = plots(study, decision.task.launches), max((trial.user_attrs.get(HEARD, 0) for trial in trials), default=0)
+    figures, precedents = plots(study), max((trial.user_attrs.get(HEARD, 0) for trial in trials), default=0)
     how = SAMPLER.format(prior=predictor, precedents=f"; precedents: {precedents}" if precedents else "")
     found = []
     for number, launch in enumerate(decision.task.launches):
@@ -245,37 +244,15 @@ def state_of(trial: FrozenTrial) -> str:
     return "complete" if trial.state == TrialState.COMPLETE else "pruned"
 
 
-def plots(study: Study, launches: Sequence[str] = ()) -> dict[str, dict]:
-    """Plotly figures of a study as plain dicts, by title; a plot that needs more trials than there are is left out.
-
-    The history is of the sum of several `launches`: that of a single one is what the report shows as the best so far.
-    """
+def plots(study: Study) -> dict[str, dict]:
+    """Plotly figures of a study as plain dicts, by title: how much of the variance each parameter has; none from too few trials."""
     done = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-    if len(done) < 2:
+    if len(done) < LEAST_FOR_IMPORTANCE or len({trial.value for trial in done}) < 2:
         return {}
-    numbers, values = [trial.number for trial in done], [float(trial.value or 0.0) for trial in done]
-    target = {"title": {"text": f"{' + '.join(launches) if len(launches) > 1 else 'latency'} (µs)"}}
-    found: dict[str, dict] = {}
-    if len(launches) > 1:
-        trials = {"type": "scatter", "mode": "markers", "name": "trial", "x": numbers, "y": values}
-        best = {**trials, "mode": "lines", "name": "best so far", "y": list(accumulate(values, min))}
-        found["Optimization history"] = {"data": [trials, best], "layout": {"xaxis": {"title": {"text": "Trial"}}, "yaxis": target}}
     varied = [name for name in done[0].params if len({str(trial.params.get(name)) for trial in done}) > 1]
-    if varied:
-        layout: dict[str, Any] = {"yaxis": target}
-        slices = []
-        for number, name in enumerate(varied, 1):
-            layout[f"xaxis{number}"] = {"title": {"text": name}}
-            taken = [str(trial.params.get(name)) for trial in done]
-            slices.append(
-                {"type": "scatter", "mode": "markers", "x": taken, "y": values, "xaxis": f"x{number}", "marker": {"color": numbers}}
-            )
-        found["Slices"] = {"data": slices, "layout": layout}
-    if len(done) >= LEAST_FOR_IMPORTANCE and len(varied) > 1 and len(set(values)) > 1:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            evaluator = optuna.importance.PedAnovaImportanceEvaluator()
-            shares = optuna.importance.get_param_importances(study, evaluator=evaluator, params=varied)
-        bars = {"type": "bar", "orientation": "h", "x": list(shares.values()), "y": list(shares)}
-        found["Parameter importance"] = {"data": [bars], "layout": {}}
-    return found
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        evaluator = optuna.importance.PedAnovaImportanceEvaluator()
+        shares = optuna.importance.get_param_importances(study, evaluator=evaluator, params=varied)
+    bars = {"type": "bar", "orientation": "h", "x": list(shares.values()), "y": list(shares)}
+    return {"Parameter importance": {"data": [bars], "layout": {}}}

@@ -5,7 +5,6 @@ What the compiler made of fused-MoE configurations is looked up in the table tha
 
 from __future__ import annotations
 
-import ast
 import csv
 import gzip
 import hashlib
@@ -13,8 +12,7 @@ import itertools
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from pathlib import Path
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,8 +24,7 @@ from advisor.pipelines import ConfigurationBatch, column, configuration_batch, p
 from advisor.pipelines.occupancy import LIMITERS
 from advisor.pipelines.space import configuration_at, problem_space
 from advisor.result.schema import LAUNCH_OPTIONS, Configuration, Problem
-from advisor.system.errors import InputError, UsageError
-from advisor.system.reading import read_bytes
+from advisor.system.errors import UsageError
 from advisor.system.resources import folder
 
 if TYPE_CHECKING:
@@ -69,13 +66,12 @@ def _resources(row: Mapping[str, str]) -> CompiledResources:
 
 
 MAX_CONFIGURATIONS = 200_000
-MAX_FILE_BYTES = 8_000_000
 
 Value = int | bool | str
 Constraint = Callable[[Mapping[str, Value]], bool]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class SearchSpace:
     """An explicit list of distinct configurations that all name the same values; `columns` holds those, by name."""
 
@@ -102,7 +98,7 @@ class SearchSpace:
     def find(self, values: Mapping[str, Any]) -> int | None:
         """The index of the configuration with these flat values (others are ignored); None where there is none."""
         try:
-            return self._index().get(tuple(values[name] for name in self.names))
+            return self._index.get(tuple(values[name] for name in self.names))
         except (KeyError, TypeError):
             return None
 
@@ -140,8 +136,9 @@ class SearchSpace:
         text = json.dumps([self.row(i) for i in range(len(self))], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
+    @cached_property
     def _index(self) -> dict[tuple[Value, ...], int]:
-        return _index_of(self)
+        return {key: i for i, key in enumerate(zip(*self.columns.values(), strict=True))}
 
     @classmethod
     def of(cls, configurations: Iterable[Configuration]) -> SearchSpace:
@@ -203,39 +200,6 @@ class SearchSpace:
         """The space of a batch's configurations."""
         return cls.of(configuration_at(batch, i) for i in range(len(batch)))
 
-    @classmethod
-    def from_kernel_file(cls, path: str | Path, kernel: str | None = None) -> SearchSpace:
-        """The `space` of a kernel file's `KERNELS` literal, read without importing the file: its `valid` is not asked.
-
-        Args:
-            path: A Python file with a `KERNELS` literal.
-            kernel: Which of its kernels; may be left out where one alone has a space.
-
-        Raises:
-            InputError: The file cannot be read, or has no such kernel with a space.
-        """
-        kernels = _kernels_literal(Path(path))
-        spaces = {name: entry["space"] for name, entry in kernels.items() if isinstance(entry, dict) and entry.get("space")}
-        if kernel is None and len(spaces) == 1:
-            kernel = next(iter(spaces))
-        if kernel not in spaces:
-            raise InputError(f"{Path(path).name}: no space for the kernel", kernel, f"one of {', '.join(spaces)}", "name it after ::")
-        return cls.from_ranges(spaces[kernel])
-
-
-_indices: dict[int, tuple[SearchSpace, dict[tuple[Value, ...], int]]] = {}
-
-
-def _index_of(space: SearchSpace) -> dict[tuple[Value, ...], int]:
-    """Index by values, made once per space (a slotted frozen dataclass has nowhere to keep it)."""
-    known = _indices.get(id(space))
-    if known is None or known[0] is not space:
-        rows = zip(*space.columns.values(), strict=True)
-        if len(_indices) >= 16:
-            _indices.clear()
-        known = _indices[id(space)] = (space, {key: i for i, key in enumerate(rows)})
-    return known[1]
-
 
 def _batch(configurations: Sequence[Configuration]) -> ConfigurationBatch:
     """Configurations as columns; values that are not numbers are left out: no model reads them."""
@@ -247,23 +211,6 @@ def _batch(configurations: Sequence[Configuration]) -> ConfigurationBatch:
         num_warps=column([c.num_warps for c in configurations]),
         num_stages=column([c.num_stages for c in configurations]),
     )
-
-
-def _kernels_literal(path: Path) -> dict[str, Any]:
-    try:
-        tree = ast.parse(read_bytes(path, path.name, "a kernel file", MAX_FILE_BYTES))
-    except (OSError, SyntaxError, ValueError, RecursionError) as error:
-        raise InputError(f"{path.name}: cannot be read as Python ({type(error).__name__})", str(path), "a kernel file") from None
-    for node in tree.body:
-        targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
-        if any(isinstance(target, ast.Name) and target.id == "KERNELS" for target in targets):
-            try:
-                found = ast.literal_eval(node.value)  # type: ignore[attr-defined]
-            except (ValueError, TypeError, SyntaxError, RecursionError):
-                break
-            if isinstance(found, dict):
-                return found
-    raise InputError(f"{path.name}: has no KERNELS literal", None, "KERNELS = {…}", "see triton_kernels/README.md")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

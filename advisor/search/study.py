@@ -20,7 +20,6 @@ from advisor.result.schema import Configuration
 from advisor.search import claims
 from advisor.search import precedents as memory
 from advisor.search.backend import Backend, Measurement, Task
-from advisor.search.claims import differences
 from advisor.search.precedents import Precedent
 from advisor.search.prior import Prior
 from advisor.search.sampler import CHOICE, LOST, SKIPPED, SLOWER, AdvisorSampler, known_elsewhere
@@ -135,11 +134,9 @@ class Tuner:
             study.set_user_attr(SPACE, own)
         elif known != own:
             what = f"study {self.name}/{task} is of another space, problem, GPU or source"
-            remedy = "give another --study name, or another --storage"
-            told = differences(known, own)
-            if told is None:
-                raise UsageError(what, known, own, remedy)
-            raise UsageError(f"{what}: it was made {told[0]}, and this run asks for {told[1]}", None, None, remedy)
+            asked, made = own.split(), known.split()
+            got, limit = (" ".join(word for word in one if word not in other) for one, other in ((asked, made), (made, asked)))
+            raise UsageError(what, got, f"as it was made: {limit}", "give another --study name, or another --storage")
         memory.describe(study, decision.kind, decision.prior.where)
         self._samplers[task], self._studies[task], self._kinds[task] = sampler, study, decision.kind
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,7 +39,6 @@ class Row:
         note: Why, in words.
         stopped: Why the search ended.
         candidate, candidate_us: The search's best, where that did not come to run.
-        beside: What the table got beside what won when `after` came into it, in sentences (`TunedTable.beside`).
     """
 
     task: str
@@ -55,7 +53,6 @@ class Row:
     stopped: str = ""
     candidate: Configuration | None = None
     candidate_us: float | None = None
-    beside: tuple[str, ...] = ()
 
     @property
     def speedup(self) -> float | None:
@@ -105,11 +102,11 @@ def markdown(rows: Sequence[Row], title: str, source: str, warnings: Sequence[st
     return "\n".join(lines) + "\n" + "".join(f"\n{warning}\n" for warning in warnings)
 
 
-def tuned_table(plan: Plan, winners: Mapping[str, Winner], earlier: Collection[str] = ()) -> tuple[TunedTable | None, tuple[str, ...]]:
+def tuned_table(plan: Plan, winners: Mapping[str, Winner]) -> tuple[TunedTable | None, tuple[str, ...]]:
     """The table with every entry that won, and what to warn of in it.
 
     None: the target is no table, or nothing won that one would have to be made for. No entry goes in that `advisor audit` finds an error
-    in; those that were there and are not tuned are the user's, and stay. `earlier`: decisions whose entry an earlier run wrote.
+    in; those that were there and are not tuned are the user's, and stay.
     """
     name = table_name(plan.target)
     if name is None:
@@ -121,8 +118,6 @@ def tuned_table(plan: Plan, winners: Mapping[str, Winner], earlier: Collection[s
     unjudged: dict[tuple[str, ...], list[int]] = defaultdict(list)
     for task, winner in winners.items():
         tokens = plan.tokens.get(task)
-        if tokens is not None and task in earlier:
-            unjudged[plan.unjudged.get(task, ())].append(tokens)
         if tokens is None or winner.configuration is None or not winner.changed:
             continue
         entry = plan.launched(winner.configuration, launches[task].id)
@@ -156,10 +151,10 @@ def _messages(issues: Sequence[AuditIssue]) -> str:
     return "; ".join(issue.message for issue in issues)
 
 
-def exports(plan: Plan, winners: Mapping[str, Winner], earlier: Collection[str]) -> tuple[tuple[Export, ...], tuple[str, ...]]:
-    """The artefacts, as results carry them, and what to warn of in them; `earlier`: see `tuned_table`."""
+def exports(plan: Plan, winners: Mapping[str, Winner]) -> tuple[tuple[Export, ...], tuple[str, ...]]:
+    """The artefacts, as results carry them, and what to warn of in them."""
     found = []
-    table, warnings = tuned_table(plan, winners, earlier)
+    table, warnings = tuned_table(plan, winners)
     if table is not None:
         found.append(Export(name=table.table.name.file_name(), kind="table", content=render_table(table.table)))
     known = [w.configuration for w in winners.values() if w.configuration is not None and w.us is not None]
@@ -290,9 +285,9 @@ def _alone(path: Path) -> Iterator[None]:
     Raises:
         UsageError: Nothing can be written beside it.
     """
-    from advisor.search.storage import OwnedFileLock
+    from advisor.search.storage import lock_file
 
-    lock = OwnedFileLock(os.fspath(path))
+    lock = lock_file(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         lock.acquire()

@@ -13,7 +13,7 @@ from advisor.advising.targets import PlannedLaunch, Request, Target
 from advisor.advising.targets.resolve import resolve_target
 from advisor.gpus.hardware import GpuSpec, load_gpu, match_device_name
 from advisor.measurement import DeviceSpec, KernelRef, Scheduler, find_device, find_kernels, read_kernels
-from advisor.measurement.kernel_file import block_shape_of, check_sizes, kernels_made_for
+from advisor.measurement.kernel_file import block_shape_of, check_sizes, kernel_entry, kernels_made_for
 from advisor.measurement.recorded import read_recording
 from advisor.python_source.described import problem_dtype
 from advisor.result.schema import Configuration, Problem
@@ -137,8 +137,13 @@ def target_of(order: Order) -> tuple[Target, KernelRef | None]:
         launches[label] = PlannedLaunch(
             id=label, kernel=kernel.function, problem=problem, configuration=None, source="kernel's default", share=label
         )
-    space = SearchSpace.from_kernel_file(kernel.file, kernel.function).batch
+    space = kernel_space(kernel).batch
     return Target(title=kernel.function, gpu=_gpu(order), launches=tuple(launches.values()), space=space, warnings=left_out), kernel
+
+
+def kernel_space(kernel: KernelRef) -> SearchSpace:
+    """All combinations of the `space` of a kernel's file, whose `valid` is not asked."""
+    return SearchSpace.from_ranges(kernel_entry(kernel).get("space") or {})
 
 
 def _gpu(order: Order) -> GpuSpec:

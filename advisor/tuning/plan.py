@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +15,7 @@ from advisor.learned import load_predictor
 from advisor.measurement import KernelRef, find_device
 from advisor.measurement.kernel_file import MAX_FILE_BYTES
 from advisor.measurement.recorded import Recording, read_recording
+from advisor.rendering.figures import sizes_text, types_text
 from advisor.result.schema import Configuration, Problem
 from advisor.search.backend import Task
 from advisor.search.prior import prior_of
@@ -28,7 +27,7 @@ from advisor.tables.audit import entry_errors
 from advisor.tables.tables import Table, clamp, read_table, select
 from advisor.tables.tuned_table import replacement
 from advisor.tuning.backends import Subject, holds_only_best
-from advisor.tuning.order import Order, may_be_tried, of_own_table, restricted, target_of, with_fixed
+from advisor.tuning.order import Order, kernel_space, may_be_tried, of_own_table, restricted, target_of, with_fixed
 from advisor.tuning.table_kernels import check_exported, kernel_of, table_name, with_tables_types
 
 if TYPE_CHECKING:
@@ -263,14 +262,11 @@ def _only_recorded(target: Target, recording: Recording) -> tuple[Target, list[s
     found = tuple(launch for launch in target.launches if launch.problem in recording)
     if not found:
         wanted = target.launches[0].problem
-        nearest = max(recording, key=lambda problem: (len(_words(problem) & _words(wanted)), -_apart(problem, wanted)))
-        told = partial(_told, wanted=wanted, cache=nearest.cache != wanted.cache)
         others = f", and {len(target.launches) - 1} more" if len(target.launches) > 1 else ""
-        none = f"none of the {len(target.launches)} problems" if others else "no rows of the problem"
         raise NothingMatchedError(
-            f"{recording.source}: has {none} of {target.title}",
-            f"{told(wanted)}{others}",
-            f"a problem that has rows; the nearest is {told(nearest)}",
+            f"{recording.source}: has no rows of {target.title}",
+            f"{wanted.op} {sizes_text(wanted)} {types_text(wanted)}{others}",
+            f"one of {len(list(recording))} problems that have rows",
             "check --model, --tokens, --dtype, --gpu and --cache",
         )
     if len(found) == len(target.launches):
@@ -278,25 +274,6 @@ def _only_recorded(target: Target, recording: Recording) -> tuple[Target, list[s
     gone = [launch.id for launch in target.launches if launch not in found]
     shown = ", ".join(gone[:6]) + (", …" if len(gone) > 6 else "")
     return replace(target, launches=found), [f"{recording.source} has no rows of {shown}: left out, and not part of any decision"]
-
-
-def _words(problem: Problem) -> set[str]:
-    """A problem in words that another one may share."""
-    words = [problem.family, problem.op, *(f"{name}={value}" for name, value in problem.sizes.items()), problem.dtype, problem.cache]
-    return set(words)
-
-
-def _apart(problem: Problem, other: Problem) -> float:
-    """The difference of the sizes that both problems have, summed in powers of e."""
-    shared = problem.sizes.keys() & other.sizes.keys()
-    return sum(abs(math.log(max(problem.sizes[name], 1) / max(other.sizes[name], 1))) for name in shared)
-
-
-def _told(problem: Problem, wanted: Problem, *, cache: bool) -> str:
-    """A problem by its operator, its sizes in the order of the wanted one's, its type, and on demand its cache state."""
-    names = dict.fromkeys([*(name for name in wanted.sizes if name in problem.sizes), *problem.sizes])
-    words = [problem.op, *(f"{name}={problem.sizes[name]}" for name in names), problem.dtype]
-    return " ".join([*words, *([f"{problem.cache} cache"] if cache else [])])
 
 
 def space_of(
@@ -318,7 +295,7 @@ def space_of(
             raise InputError(f"{kernel.label}: has no space", None, "KERNELS[…]['space']", "see triton_kernels/README.md")
         space = SearchSpace.of(listed.values())
         return space, {share: np.array([_key(c) in keys for c in space.configurations]) for share, keys in accepted.items()}
-    space = SearchSpace.from_batch(target.space) if kernel is None else SearchSpace.from_kernel_file(kernel.file, kernel.function)
+    space = SearchSpace.from_batch(target.space) if kernel is None else kernel_space(kernel)
     if kernel is not None:
         sound = sound_depths(space.batch, target.launches[0].problem, target.gpu.vendor, target.stack)
         space = space if sound.all() else SearchSpace.of(c for c, kept in zip(space.configurations, sound, strict=True) if kept)

@@ -36,7 +36,6 @@ def tune(
     margin: float = MARGIN,
     storage: str | os.PathLike[str] = "advisor-out/study.journal",
     study: str | None = None,
-    workers: int = 1,
     export: str | os.PathLike[str] | None = None,
     weights: str | os.PathLike[str] | None = None,
 ) -> Result:
@@ -57,7 +56,6 @@ def tune(
         margin: Stop within this share of the ceiling.
         storage: A file, or the URL of an Optuna storage.
         study: The name under which it is kept and resumed; None: from the target and the GPU.
-        workers: Processes, with a GPU each.
         export: A folder for the table (merged into the one there), the configurations and `before-after.md`.
 
     Returns:
@@ -93,7 +91,7 @@ def tune(
         export=None if export is None else os.fspath(export),
         weights=None if weights is None else os.fspath(weights),
     )
-    tuned = tune_order(order, workers=workers)
+    tuned = tune_order(order)
     if export is not None:
         write_exports(Path(export), tuned.result.exports, markdown(tuned.rows, tuned.about, tuned.source, tuned.warnings), tuned.table)
     return tuned.result

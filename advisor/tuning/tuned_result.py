@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from advisor.advising import advise_target
 from advisor.advising.choice import Measured
 from advisor.advising.exports import triton_config
-from advisor.advising.measured_choice import ceiling_doubts
 from advisor.advising.targets import PlannedLaunch, Target
 from advisor.advising.verdict import verdict
 from advisor.diagnosis import actions
@@ -35,7 +34,6 @@ from advisor.search.backend import NOT_COMPARED, NOT_RECORDED, Backend
 from advisor.search.search_report import Winner, can_be_tried, decide, search_reports, stopped_because
 from advisor.search.study import STOPPED_CAUSE, Decision, Tuner, counts, measured_latencies
 from advisor.tables.tables import entry_of
-from advisor.tuning import history
 from advisor.tuning.backends import MeasuringBackend, RecordedBackend
 from advisor.tuning.export import Row, TunedTable, exports, tuned_table
 from advisor.tuning.plan import Plan
@@ -74,15 +72,10 @@ def report(plan: Plan, tuner: Tuner, backend: Backend, command: str, deadline: f
         winners[decision.task.id] = decide(tuner, decision, backend, deadline)
         searches += search_reports(tuner, decision, plan.predictor.name)
     table = tuned_table(plan, winners)[0]
-    beside = (table.beside,) if table is not None and table.beside else ()
-    rows = []
-    for decision in plan.decisions:
-        row = _row(plan, tuner, decision, winners[decision.task.id])
-        row = replace(row, beside=beside if row.changed else ())
-        rows.append(history.since_the_first_run(tuner.study(decision.task.id), row, plan.order.export))
-    earlier = [row for row in rows if row.changed and not winners[row.task].changed]
-    found, warnings = exports(plan, winners, earlier={row.task for row in earlier})
-    warnings = (*warnings, *dict.fromkeys([*(each for row in rows for each in row.beside), *beside]))
+    rows = [_row(plan, tuner, decision, winners[decision.task.id]) for decision in plan.decisions]
+    found, warnings = exports(plan, winners)
+    if table is not None and table.beside:
+        warnings = (*warnings, table.beside)
     origin: Origin = "simulated" if isinstance(backend, (MeasuringBackend, RecordedBackend)) and backend.simulated else "measured"
     measured = _measured(plan, winners, backend.name, origin)
     result = advise_target(_as_it_runs(plan, winners), plan.predictor, command=command, measured=measured)
@@ -92,12 +85,7 @@ def report(plan: Plan, tuner: Tuner, backend: Backend, command: str, deadline: f
         for launch, each in zip(plan.target.launches, result.launches, strict=True)
     )
     any_measured = any(trial.latency_us is not None for search in searches for trial in search.trials)
-    answered = ceiling_doubts(result.launches, measured)  # for what the model does not know to change, the search was made
-    unknowns = tuple(
-        unknown
-        for unknown in result.verdict.unknowns
-        if unknown not in answered and not (any_measured and unknown.startswith("Nothing was measured"))
-    )
+    unknowns = tuple(each for each in result.verdict.unknowns if not (any_measured and each.startswith("Nothing was measured")))
     settled = {launch.id for launch in plan.target.launches if winners[launch.share].best is not None}
     result = replace(
         result,
@@ -107,7 +95,7 @@ def report(plan: Plan, tuner: Tuner, backend: Backend, command: str, deadline: f
         searches=tuple(searches),
         actions=(*actions(launches, settled), *_first_choices(launches, winners, plan.target.launches, origin)),
         fingerprint=backend.scheduler.description.fingerprint if isinstance(backend, MeasuringBackend) else result.fingerprint,
-        warnings=(*result.warnings, *warnings, *_not_compared(plan, winners), *_found_before(earlier)),
+        warnings=(*result.warnings, *warnings, *_not_compared(plan, winners)),
     )
     return Tuned(result=result, rows=tuple(rows), source=backend.name, about=plan.about, study=plan.name, table=table, warnings=warnings)
 
@@ -118,18 +106,6 @@ def _not_compared(plan: Plan, winners: Mapping[str, Winner]) -> tuple[str, ...]:
     ended = f"{limit}; run it again with a longer one, which goes on with the search"
     unrecorded = "no recorded row is of what runs, so that nothing says whether the search's best is faster; record it too"
     return tuple(filter(None, (_left(winners, NOT_COMPARED, ended), _left(winners, NOT_RECORDED, unrecorded))))
-
-
-def _found_before(earlier: Sequence[Row]) -> tuple[str, ...]:
-    """A sentence on the decisions that run with what an earlier run won: the report has nothing to change left, and its `now` is theirs."""
-    if not earlier:
-        return ()
-    won = [
-        f"{row.task} {microseconds(row.before_us)} -> {microseconds(row.after_us)} µs" if row.before_us and row.after_us else row.task
-        for row in earlier
-    ]
-    shown = ", ".join(won[:6]) + (f" and {len(won) - 6} more" if len(won) > 6 else "")
-    return (f"What an earlier run of this study won runs now, and is left as it is: {shown}",)
 
 
 def _left(winners: Mapping[str, Winner], outcome: str, why: str) -> str:

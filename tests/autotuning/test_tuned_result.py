@@ -98,7 +98,7 @@ def test_one_kernel_one_gpu_or_a_report_for_each(produced, tmp_path, capsys):
     cache.close()
     capsys.readouterr()
     assert main(["advise", str(produced), "--output", str(tmp_path / "both")]) == 0
-    assert "Side by side" in capsys.readouterr().out and (tmp_path / "both" / "side-by-side.html").is_file()
+    assert "Worst first" in capsys.readouterr().out and (tmp_path / "both" / "overview.html").is_file()
     assert (tmp_path / "both" / "h200" / "report.html").exists()
     page = (tmp_path / "both" / "-b-gpu--b-" / "report.html").read_text(encoding="utf-8")
     assert "<b>GPU</b>" not in page and "&lt;b&gt;GPU" in page

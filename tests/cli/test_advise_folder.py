@@ -26,7 +26,7 @@ def tables(tmp_path):
 def test_all_tables_and_gpus_stand_together(tables, tmp_path, capsys):
     assert main(["advise", str(tables), "--output", str(tmp_path / "out")]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines if ".json" in line] == ["H200", "H20", "H200", "H20"]
+    assert [line.split()[0] for line in lines if ".json" in line] == ["H200", "H20"]
     page = (tmp_path / "out" / "overview.html").read_text(encoding="utf-8")
     for name in NAMES:
         assert (tmp_path / "out" / name.removesuffix(".json") / "report.html").is_file() and name in page
@@ -34,7 +34,7 @@ def test_all_tables_and_gpus_stand_together(tables, tmp_path, capsys):
 
 def test_several_gpus_have_one_overview(tables, tmp_path, capsys):
     assert main(["advise", str(tables), "--gpu", "H100,L40S", "--output", str(tmp_path / "out"), "--format", "md"]) == 0
-    assert capsys.readouterr().out.count("\n| L40S | ") == 1 + 2
+    assert capsys.readouterr().out.count("\n| L40S | ") == 2
     page = (tmp_path / "out" / "overview.html").read_text(encoding="utf-8")
     assert all(f'href="{gpu}/E%3D128' in page for gpu in ("h100", "l40s")) and (tmp_path / "out" / "l40s").is_dir()
 

@@ -49,13 +49,6 @@ def test_sizes_of_a_bundled_kernel(tmp_path, capsys):
     assert main(["advise", "gemm::nothing", "--gpu", "H200"]) == 2
 
 
-def test_a_configuration_that_must_spill_is_not_recommended(tmp_path):
-    for kernel in ("gemm", "attention"):
-        assert main(["advise", kernel, "--gpu", "H200", "--output", str(tmp_path)]) == 0
-        launch = json.loads((tmp_path / "result.json").read_text())["launches"][0]
-        assert "register-spills-likely" not in [finding["rule"] for finding in launch["findings"]]
-
-
 def test_fused_moe_takes_its_sizes(tmp_path):
     given = ["--sizes", "E=64,N=1408", "--hidden-size", "2048", "--top-k", "6"]
     assert main(["advise", "fused_moe", "--gpu", "H200", *given, "--tokens", "64", "--output", str(tmp_path)]) == 0

@@ -31,19 +31,6 @@ def test_gpus_have_a_line_each_those_with_errors_first(tmp_path, capsys):
     assert [line.split()[:3] for line in lines[start + 1 : start + 3]] == [["H200", "2", "1"], ["H20", "1", "-"]]
 
 
-def test_on_a_narrow_terminal_a_gpu_is_a_line_of_words(tmp_path, capsys, monkeypatch):
-    folder = tables(tmp_path, H20_768={1: SLOW, 4096: ENTRY}, H200_384={1: NEVER, 4096: ENTRY}, H200_768={1: ENTRY})
-    wide = audited(folder, capsys)
-    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-    for columns, narrow in ((1000, False), (60, True)):
-        monkeypatch.setenv("COLUMNS", str(columns))
-        lines = audited(folder, capsys)
-        assert (lines != wide) == narrow
-    start = lines.index("  by GPU:")
-    said = " ".join(" ".join(lines[start:]).split())
-    assert "H200: tables 2, with errors 1" in said and "H20: tables 1, " in said and "-," not in said
-
-
 def test_a_table_that_cannot_be_read_counts_for_its_gpu(tmp_path, capsys):
     folder = tables(tmp_path, H20_768={4096: ENTRY}, H200_768={4096: ENTRY})
     (tmp_path / "E=128,N=384,device_name=NVIDIA_H200.json").write_text("{")

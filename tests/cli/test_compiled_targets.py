@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from advisor.advising import of_compiled
 from advisor.cli import main
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -228,24 +227,6 @@ def test_a_kernel_that_is_not_there(tmp_path, monkeypatch, capsys, target):
     assert capsys.readouterr().err.count("\n") == 1
     assert main(["advise", "kernels.py::scale_kernel"]) == 2
     assert "--gpu" in capsys.readouterr().err
-
-
-def test_a_kernel_whose_configuration_differs_by_gpu_is_one_row(tmp_path, capsys):
-    kernel = f"{ROOT / 'tests' / 'data' / 'scale_kernel.py'}::scale_kernel"
-    given = ["--arg", "n=1000000", "--grid", "cdiv(n, BLOCK)", "--element", "bf16"]
-    assert main(["advise", kernel, "--gpu", "H200,B200", *given, "--output", str(tmp_path)]) == 0
-    rows = [line for line in capsys.readouterr().out.partition("Side by side:")[2].splitlines()[3:] if line.startswith("  scale_kernel")]
-    assert len(rows) == 1 and rows[0].count("launch") == 2 and "-" not in rows[0]
-
-
-def test_configurations_of_one_problem_are_rows_with_their_own_figures(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(of_compiled, "until_sized", lambda targets: (targets, []))  # as of a cache, where all are compiled already
-    kernel = f"{ROOT / 'tests' / 'data' / 'scale_kernel.py'}::scale_kernel"
-    assert main(["advise", kernel, "--gpu", "H200", "--gpu", "A100", "--output", str(tmp_path)]) == 0
-    rows = capsys.readouterr().out.partition("Side by side:")[2].splitlines()[3:-1]
-    labels = [row.partition("   ")[0].strip() for row in rows]
-    assert len(set(labels)) == len(rows) == 6 and all("BLOCK=" in label and "num_warps=" in label for label in labels)
-    assert all(row.count("not known") == 2 and "predicted" not in row for row in rows)
 
 
 PADDED = """import triton

@@ -11,10 +11,12 @@ from advisor.advising import advise_target
 from advisor.advising.targets import Request
 from advisor.advising.targets.resolve import resolve_target
 from advisor.cli import main
+from advisor.comparison import Options, assemble
+from advisor.comparison.settings import Settings
 from advisor.comparison.static import judge, static_row
-from advisor.rendering.comparison_markdown import _finding
+from advisor.rendering.comparison_markdown import to_comment
 from advisor.rendering.markdown import escape
-from advisor.result.comparison_schema import StaticSide
+from advisor.result.comparison_schema import Compared, StaticSide, Subject
 from advisor.result.schema import Configuration, Latency, LaunchReport
 
 from .conftest import TABLE, entry, table
@@ -104,5 +106,8 @@ def test_a_likely_cause_is_a_sentence(reports):
     base, head = reports
     row = static_row("M64", "M=64", "H200", base, head)
     assert row.new_findings
-    for finding in row.new_findings:
-        assert escape(f"{finding.title}: {finding.evidence}") in _finding(finding)
+    subject = Subject(kind="table", title="t", path="t", change="compared", static=(replace(row, verdict="predicted-regressed"),))
+    predictor = type("P", (), {"name": "analytical model"})()
+    said = to_comment(assemble(Compared(label="a"), Compared(label="b"), [subject], Options(), Settings(), predictor, ()))
+    for finding in row.new_findings[:3]:
+        assert escape(f"{finding.title}: {finding.evidence}") in said

@@ -10,7 +10,6 @@ from advisor.result.schema import Configuration
 from .launches import gemm, launch, moe, prefill, rows, tile
 
 FINE = tile(128, 256, 64, 8, 8, 3)
-LOPSIDED = (20,) * 16 + (1,) * 112
 
 
 def attention(block: int, warps: int) -> Configuration:
@@ -19,10 +18,6 @@ def attention(block: int, warps: int) -> Configuration:
 
 def normalise(block: int) -> Configuration:
     return Configuration(parameters={"BLOCK_SIZE": block})
-
-
-def by_rows(count: int) -> Configuration:
-    return Configuration(parameters={"ROWS_PER_CTA": count}, num_warps=count)
 
 
 Case = Callable[[], LaunchContext]
@@ -64,10 +59,6 @@ CASES: dict[str, tuple[Case, Case]] = {
         lambda: launch(gemm(5000, 512, 2048), tile(128, 128, 64, 8, 4, 4), "H20"),
         lambda: launch(gemm(8192, 8192, 2048), tile(64, 128, 64, 8), "H20"),
     ),
-    "small-ctas": (
-        lambda: launch(rows(2**22, 64), by_rows(1), "H200"),
-        lambda: launch(rows(2**18, 1024), by_rows(4), "H200"),
-    ),
     "low-occupancy": (
         lambda: launch(moe(64, "w2"), tile(256, 64, 32, 8, 4, 2), "H100"),
         lambda: launch(moe(64, "w2"), tile(16, 64, 128), "H100"),
@@ -96,18 +87,6 @@ CASES: dict[str, tuple[Case, Case]] = {
         lambda: launch(prefill(4096), attention(32, 4), "B200"),
         lambda: launch(moe(64), tile(16, 64, 128), "H20"),
     ),
-    "split-k-traffic": (
-        lambda: launch(gemm(4096, 4096, 1024), tile(128, 128, 64, 8, SPLIT_K=8), "A100"),
-        lambda: launch(gemm(128, 2048, 8192), tile(128, 128, 64, 8, SPLIT_K=4), "A100"),
-    ),
-    "rows-read-twice": (
-        lambda: launch(rows(32768, 8192), normalise(1024), "H100"),
-        lambda: launch(rows(32768, 8192), normalise(8192), "H100"),
-    ),
-    "register-spills-likely": (
-        lambda: launch(gemm(4096, 4096, 4096), tile(256, 256, 32, 8, 4, 2), "A100"),
-        lambda: launch(gemm(4096, 4096, 4096), FINE, "A100"),  # 128 of 255 registers, a common choice
-    ),
     "slower-than-predicted": (
         lambda: launch(moe(64), tile(16, 64, 128), "H100", measured_us=5000.0),
         lambda: launch(moe(64), tile(16, 64, 128), "H100", measured_us=280.0),
@@ -119,13 +98,5 @@ CASES: dict[str, tuple[Case, Case]] = {
     "low-rows-per-expert": (
         lambda: launch(moe(16), tile(16, 64, 128), "H20"),
         lambda: launch(moe(4096), tile(64, 128, 64), "H20"),
-    ),
-    "uneven-routing": (
-        lambda: launch(moe(4096, routing=LOPSIDED), tile(64, 128, 64, 8), "L40S"),
-        lambda: launch(moe(4096), tile(64, 128, 64, 8), "L40S"),
-    ),
-    "widened-operands": (
-        lambda: launch(gemm(4096, 4096, 4096, dtype="fp8"), tile(64, 64, 64, 8), "A100"),
-        lambda: launch(gemm(4096, 4096, 4096, dtype="fp8"), tile(64, 64, 64, 8), "H100"),
     ),
 }

@@ -194,7 +194,7 @@ def test_what_cannot_launch_comes_first_and_at_most_three_are_given() -> None:
 def test_an_action_does_not_say_its_title_again() -> None:
     finding = replace(report(moe(512), BAD).findings[0], saving_us=90.0, net_saving_us=None, remedy="read it once")
     (unknown, named) = (
-        actions([replace(report(moe(16), GOOD), findings=(replace(finding, rule=rule),))])[0] for rule in ("another", "rows-read-twice")
+        actions([replace(report(moe(16), GOOD), findings=(replace(finding, rule=rule),))])[0] for rule in ("another", "smem-bound")
     )
     assert unknown.title == finding.title and unknown.detail == "1 launch; in w13-M16: read it once"
     assert named.detail == f"1 launch; in w13-M16: {finding.title}; read it once"

@@ -120,20 +120,6 @@ def test_a_launch_that_does_not_fit_is_told_once() -> None:
     assert diagnosis.gap == ()
 
 
-def test_results_in_tensor_memory_take_no_registers() -> None:
-    wide, problem = tile(256, 128, 32, warps=4), gemm(4096, 4096, 4096)
-    fired = {name: [f.rule for f in diagnose(launch(problem, wide, name)).findings] for name in ("H200", "B200")}
-    assert "register-spills-likely" in fired["H200"]
-    assert "register-spills-likely" not in fired["B200"]
-
-
-def test_no_rule_puts_a_row_into_registers_that_cannot_hold_it() -> None:
-    """524,288 values are eight times as many as an SM has registers."""
-    problem = replace(rows(4096, 524288, op="softmax"), dtype="fp32")
-    context = launch(problem, Configuration(parameters={"BLOCK_SIZE": 2048, "ROWS_PER_CTA": 1}, num_warps=4), "H100")
-    assert "rows-read-twice" in diagnose(context).passed
-
-
 def test_every_limit_of_the_resident_ctas_has_words() -> None:
     """The grid limits nothing that a CTA holds; the last limit is that of sm_100."""
     assert set(HELD) == set(LIMITERS) - {"none", "grid"}
@@ -276,9 +262,3 @@ def test_what_another_type_saves_may_lie_below_the_bound_of_exact_products() -> 
 def test_fp32_is_slow_for_the_reason_that_is_given(gpu: str, why: str) -> None:
     finding = BY_ID["not-tensor-dtype"].check(launch(gemm(8192, 8192, 8192, dtype="fp32"), tile(64, 64, 32, 8, stages=2), gpu))
     assert finding is not None and finding.evidence.startswith(f"{why}; tf32 would take ")
-
-
-@pytest.mark.parametrize(("dtype", "output"), [("bf16", "33.6 MB"), ("tf32", "67.1 MB")])
-def test_parts_of_a_sum_are_fp32_whatever_its_type(dtype: str, output: str) -> None:
-    finding = BY_ID["split-k-traffic"].check(launch(gemm(4096, 4096, 1024, dtype=dtype), tile(128, 128, 32, 8, SPLIT_K=16), "A100"))
-    assert finding is not None and finding.evidence == f"1.07 GB of partial results in fp32 for {output} of output"

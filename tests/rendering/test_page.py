@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from advisor.advising.verdict import verdict
-from advisor.rendering import charts, figures, markdown, page, side_by_side, svg, terminal
+from advisor.rendering import charts, figures, markdown, page, svg, terminal
 from advisor.rendering.grouping import group
 from advisor.rendering.page import prose
 from advisor.result import result_json
@@ -301,11 +301,11 @@ def test_times_that_look_at_odds_are_explained() -> None:
 def test_every_chart_has_a_table_and_a_drawing_for_each_width() -> None:
     text = page.to_html(factory.result((1, 64, 1024), measured=True, searched=True))
     charts = re.findall(r'<figure class="chart">.*?</figure>', text, re.DOTALL)
-    assert len(charts) == 4  # w13, w2, roofline, best so far
+    assert len(charts) == 4 + 2  # w13, w2, roofline, best so far, and two slices
     for chart in charts:
         rows = len(re.findall(r'<th scope="row">', chart))
-        drawings = re.findall(r'<svg class="static (wide|narrow)".*? data-at="(.*?)"', chart)
-        assert [style for style, _ in drawings] == ["wide", "narrow"]
+        drawings = re.findall(r'<svg class="static ?(wide|narrow|)".*? data-at="(.*?)"', chart)
+        assert [style for style, _ in drawings] in (["wide", "narrow"], [""])  # a slice is small on any screen
         assert all(len(places.split(";")) == rows for _, places in drawings), "a tooltip says what its row says"
     assert re.search(r'class="waterfall bars".*BLOCK_SIZE_M</th><td class="number">0.65', text, re.DOTALL)
 
@@ -404,27 +404,24 @@ def test_trials_are_counted_in_whole_numbers() -> None:
     assert ">0.5<" not in svg.draw(chart) and ">1<" in svg.draw(chart)
 
 
-def test_plots_of_a_search_are_drawn_as_charts_of_the_page() -> None:
-    """Those of this version, and those that Optuna made for results of earlier ones."""
-    data = [
-        {"type": "scatter", "x": ["16", "128", "32"], "y": [3.0, 1.0, 2.0], "xaxis": "x", "marker": {"color": [0, 1, 2]}},
-        {"type": "scatter", "x": [2, 4], "y": [2.0, 1.0], "xaxis": "x2", "mode": "markers"},
-    ]
-    layout = {"xaxis": {"title": {"text": "BLOCK_SIZE_M"}}, "xaxis2": {"title": {"text": "num_warps"}}, "yaxis": {"title": {"text": "µs"}}}
-    blocks, warps = charts.charts_of({"data": data, "layout": layout}, "Slices", "s")
-    assert blocks.x_names == ("16", "32", "128"), "in the order of the numbers"
-    assert blocks.rows == (("16", "3", "trial 0"), ("128", "1", "trial 1"), ("32", "2", "trial 2"))
-    assert blocks.series[0].x == (0.0, 2.0, 1.0) and (warps.x_title, warps.y_title, warps.x_names) == ("num_warps", "µs", ())
-    history = [{"type": "scatter", "x": [0, 1], "y": [3, 2]}, {"type": "scatter", "mode": "lines", "x": [0, 1], "y": [3, 2]}]
-    (both,) = charts.charts_of({"data": history}, "History", "h")
-    assert [series.kind for series in both.series] == ["points", "line"]
+def test_slices_of_a_search_are_charts_of_the_page() -> None:
+    search = factory.result((64,), ("w13",), searched=True).searches[0]
+    blocks, stages = charts.slices(search, 1)
+    assert blocks.x_names == ("16", "32", "64", "128"), "in the order of the numbers" and stages.x_title == "num_stages"
+    done = [trial for trial in search.trials if trial.latency_us is not None]
+    assert len(blocks.rows) == len(stages.rows) == len(done)
+    assert blocks.rows[0] == (str(done[0].configuration.parameters["BLOCK_SIZE_M"]), f"{done[0].latency_us:.4g}", str(done[0].number))
+    assert charts.slices(replace(search, trials=()), 1) == []
+
+
+def test_the_importance_of_parameters_is_drawn_the_largest_first() -> None:
     bars = {"type": "bar", "orientation": "h", "x": [0.25, 0.75], "y": ["a", "b"]}
     assert charts.bars({"data": [bars]}) == [("b", "0.75", 100.0), ("a", "0.25", pytest.approx(100 / 3))]
 
 
 @pytest.mark.parametrize("plot", [{}, {"data": None}, {"data": [3, {"x": 5}, {"type": "bar", "x": ["<b>"], "y": [1]}]}, {"layout": []}])
 def test_a_plot_that_is_none_is_no_reason_to_fail(plot: dict) -> None:
-    assert charts.charts_of(plot, "a", "b") == [] and charts.bars(plot) == []
+    assert charts.bars(plot) == []
 
 
 def test_an_axis_of_any_span_has_marks_enough_to_read_it() -> None:
@@ -474,16 +471,6 @@ def test_the_slowest_pipeline_binds_the_configuration() -> None:
     words = Document(page.to_html(result)).words()
     assert "l2 binding now" in words and "tensor sets the bound" in words
     assert "its configuration is limited by L2 bandwidth, the bound by the rate of the tensor cores" in verdict((launch,), ()).sentence
-
-
-def test_page_of_several_gpus_leads_to_theirs_and_nowhere_else() -> None:
-    text = side_by_side.to_page([factory.result(), factory.hostile()], ["h20/report.html", "h20-2/report.html"])
-    document = Document(text)
-    links = {value for _, name, value in document.attributes if name in ("href", "src")}
-    assert links == {"#side-by-side", "h20/report.html", "h20-2/report.html"} and "side-by-side" in document.ids
-    assert len(document.scripts) == 1 and not any(name.startswith("on") for _, name, _ in document.attributes)
-    assert not {"iframe", "object", "embed", "img", "base", "form"} & set(document.tags)
-    assert factory.result().verdict.sentence in document.words()
 
 
 def test_what_the_power_limit_takes_no_better_kernel_is_promised():

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from advisor.rendering import figures, markdown, page, side_by_side, terminal
+from advisor.rendering import figures, markdown, page, terminal
 from advisor.result.schema import Latency, Result, SourceLine, SourceText
 
 from . import factory
@@ -288,35 +288,6 @@ def test_microseconds_keep_the_digits_that_matter(us: float, text: str) -> None:
 )
 def test_share_is_never_more_than_all(share: float | None, text: str) -> None:
     assert figures.share_text(share) == text
-
-
-def test_rows_of_several_gpus_are_paired_by_configuration() -> None:
-    launch = factory.launch(64)
-    other = replace(launch, id="w13-M64-2", configuration=factory.configuration(32, stages=2), bound=replace(launch.bound, us=0.77))
-    one, two = replace(factory.result(), launches=(launch, other)), replace(factory.result(), launches=(other,))
-    rows = [line.plain for line in side_by_side.lines([one, two])[3:]]
-    assert [row.count("0.77") for row in rows] == [0, 2]
-    assert "BLOCK_SIZE_M=64" in rows[0] and "BLOCK_SIZE_M=32" in rows[1]
-
-
-def test_several_gpus_show_how_sure_each_is_and_what_is_not_known_of_some_only() -> None:
-    result = factory.result((64,), ("w13",))
-
-    def on(gpu: str, low: float, high: float, *unknowns: str) -> Result:
-        predicted = Latency(us=100.0, origin="predicted", source="model", low_us=low, high_us=high)
-        launch = replace(result.launches[0], measured=None, predicted=predicted)
-        verdict = replace(result.verdict, unknowns=("Routing is *uniform*.", *unknowns))
-        return replace(result, gpu=gpu, launches=(launch,), verdict=verdict)
-
-    one, two = on("H200", 95.0, 105.0), on("B200", 80.0, 120.0, "1 launch lies *far* outside.")
-    lines = [line.plain for line in side_by_side.lines([one, two])]
-    assert lines[3].index("100.0 ±5.0 % predicted") < lines[3].index("100.0 ±20 % predicted")
-    assert lines[4:] == ["  B200: 1 launch lies *far* outside."]
-    assert side_by_side.to_markdown([one, two]).endswith(" |\n\nB200: 1 launch lies \\*far\\* outside.\n")
-    words = side_by_side.to_page([one, two], ["h200/report.html", "b200/report.html"])
-    assert words.count("Routing is *uniform*.") == 1 and words.count("1 launch lies *far* outside.") == 1
-    assert words.index("Routing is *uniform*.") < words.index("<h2>H200</h2>") < words.index("<h2>B200</h2>") < words.index("1 launch lies")
-    assert "100.0 ±20 % predicted" in words
 
 
 def test_what_is_slower_for_its_entry_is_no_riddle() -> None:

@@ -14,8 +14,7 @@ from advisor.pipelines.space import family_space
 from advisor.result.schema import Problem
 from advisor.search.prior import ANALYTICAL, LEARNED, prior_of
 from advisor.search.space import SearchSpace, feasibility
-from advisor.system.errors import InputError, UsageError
-from advisor.system.resources import folder
+from advisor.system.errors import UsageError
 from tests.search.searches import RANGES, small_space
 
 W13 = Problem(family="fused_moe", op="w13", sizes={"M": 64, "E": 128, "topk": 8, "H": 2048, "N": 768})
@@ -33,24 +32,6 @@ def test_triton_configs_keep_their_options_and_lose_duplicates():
     space = SearchSpace.from_triton_configs([one, one, other])
     assert [c.maxnreg for c in space.configurations] == [None, 128]
     assert "maxnreg" in space.names and "num_ctas" not in space.names
-
-
-def test_kernel_file_is_read_without_importing_it(tmp_path):
-    file = tmp_path / "k.py"
-    file.write_text("raise SystemExit\nKERNELS = {'k': {'family': 'gemm', 'ops': {}, 'space': {'B': [1, 2], 'num_warps': [4]}}}\n")
-    assert len(SearchSpace.from_kernel_file(file)) == 2
-    with pytest.raises(InputError, match="no space for the kernel"):
-        SearchSpace.from_kernel_file(file, "other")
-
-
-@pytest.mark.parametrize("name", sorted(p.stem for p in folder("triton_kernels").glob("*.py") if p.stem != "__init__"))
-def test_every_bundled_kernel_has_a_space(name):
-    import ast
-
-    file = folder("triton_kernels") / f"{name}.py"
-    literal = next(n.value for n in ast.parse(file.read_text()).body if isinstance(n, ast.Assign) and n.targets[0].id == "KERNELS")
-    for kernel in ast.literal_eval(literal):
-        assert len(SearchSpace.from_kernel_file(file, kernel)) > 1
 
 
 def test_rows_of_one_space_must_name_the_same_values():

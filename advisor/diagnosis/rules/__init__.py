@@ -16,7 +16,6 @@ RULES: tuple[Rule[LaunchContext], ...] = (
     products.edge_padding,
     filling.too_few_ctas,
     filling.tail_wave,
-    filling.small_ctas,
     filling.low_occupancy,
     products.few_stages,
     products.k_loop_shorter_than_pipeline,
@@ -24,14 +23,9 @@ RULES: tuple[Rule[LaunchContext], ...] = (
     traffic.operand_traffic,
     traffic.group_size_l2,
     traffic.smem_bound,
-    traffic.split_k_traffic,
-    traffic.rows_read_twice,
-    limits.register_spills_likely,
     limits.slower_than_predicted,
     filling.launch_bound,
     experts.low_rows_per_expert,
-    experts.uneven_routing,
-    products.widened_operands,
 )
 
 __all__ = ["RULES"]

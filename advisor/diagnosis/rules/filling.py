@@ -11,7 +11,6 @@ from advisor.diagnosis.rule import cured, found, kibibytes, microseconds, percen
 from advisor.gpus.hardware import GpuSpec
 from advisor.pipelines import least_launch_us
 from advisor.pipelines.occupancy import TENSOR_MEMORY_COLUMNS, Resources, held_registers
-from advisor.pipelines.schedule import start_us
 from advisor.result.schema import Finding
 
 
@@ -55,23 +54,6 @@ def tail_wave(context: LaunchContext) -> Finding | None:
         evidence=f"{ctas:,.0f} CTAs over {sms} SMs with {first(plan.resident):.0f} resident each make {waves:.2f} waves, "
         f"the busiest SM gets {math.ceil(ctas / sms)}; spread evenly they would take {microseconds(costs)} less",
         costs_us=costs,
-    )
-
-
-@rule("Starting the CTAs takes longer than their work", "configuration", "runs")
-def small_ctas(context: LaunchContext) -> Finding | None:
-    """The GPU starts CTAs one after another. Fires where fewer CTAs that do more save time."""
-    ctas, starting = first(context.asked.launched_ctas), first(start_us(context.asked, context.gpu))
-    fewer = context.costs(demand={"launched_ctas": context.asked.launched_ctas * 0})
-    if not context.matters(fewer):
-        return None
-    around = context.neighbours()
-    return cured(
-        context,
-        around.best(around.column(around.demand.launched_ctas) < ctas),
-        f"{ctas:,.0f} CTAs take {microseconds(starting)} to start",
-        evidence=f"whatever they do; were that free, the launch would take {microseconds(fewer)} less",
-        costs_us=fewer,
     )
 
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from advisor.diagnosis.context import LaunchContext
-from advisor.diagnosis.neighbours import OTHER_REGISTERS, accumulators
 from advisor.diagnosis.pricing import first
-from advisor.diagnosis.rule import found, kibibytes, microseconds, promised, remedy_of, rule
-from advisor.pipelines import configuration_batch, least_launch_us
+from advisor.diagnosis.rule import found, kibibytes, microseconds, remedy_of, rule
+from advisor.pipelines import least_launch_us
 from advisor.pipelines.occupancy import MAX_THREADS_PER_CTA
 from advisor.result.schema import Finding, Severity
 from advisor.tables.launchability import least_block_k
@@ -58,29 +57,6 @@ def cannot_launch(context: LaunchContext) -> Finding | None:
     else:
         remedy = "halve the blocks or num_stages until it fits, or tune on this GPU"
     return found(context, severity, title, evidence=evidence, remedy=remedy)
-
-
-@rule("The tile needs more registers than a thread can have", "configuration", "runs", "dot")
-def register_spills_likely(context: LaunchContext) -> Finding | None:
-    """More registers per thread than there are. Fires where the accumulators alone leave too few registers."""
-    gpu, warps = context.gpu, context.parameter("num_warps", 4)
-    if context.configuration is None or gpu.vendor == "amd":  # accumulators may lie in 256 registers of their own
-        return None
-    cap = gpu.max_registers_per_thread
-    if context.configuration.maxnreg is not None:
-        cap = min(cap, context.configuration.maxnreg)
-    held = first(accumulators(context.problem, configuration_batch([context.configuration]), gpu))
-    if held + OTHER_REGISTERS <= cap:
-        return None
-    around = context.neighbours()
-    better = around.best(around.held + OTHER_REGISTERS <= cap, may_lose=True)
-    return found(
-        context,
-        "warning",
-        f"The results of a tile take {held:.0f} of {cap} registers per thread",
-        evidence=f"spread over {warps} warps; {OTHER_REGISTERS} more go to addresses and masks (estimated, not compiled)",
-        remedy=f"{better.text()} fits: {promised(better)}, without the spills" if better else "raise num_warps or halve a block",
-    )
 
 
 @rule("A measured latency is below the bound", "measured")

@@ -11,7 +11,6 @@ from advisor.diagnosis.context import LaunchContext
 from advisor.diagnosis.pricing import first
 from advisor.diagnosis.rule import cured, found, kibibytes, microseconds, percent, rule, severity_of
 from advisor.pipelines import problem_batch
-from advisor.pipelines.tile import EMULATED
 from advisor.result.schema import Finding
 from advisor.tables.launchability import swaps_operands
 
@@ -42,21 +41,6 @@ def not_tensor_dtype(context: LaunchContext) -> Finding | None:
         evidence=f"{why}; {dtype} would take {microseconds(after)}",
         remedy=f'input_precision="{dtype}" in tl.dot (numerics change)' if dtype == "tf32" else f"{dtype} operands",
         saving_us=saving,
-    )
-
-
-@rule("The GPU has no matrix instruction for the operand type", "configuration", "dot")
-def widened_operands(context: LaunchContext) -> Finding | None:
-    """fp8 or int8 operands that are converted before the product. Fires where a quantised product is done in a wider type."""
-    dtype, runs = context.problem.dtype, context.asked.tensor_dtype
-    if runs is None or runs == dtype or dtype in EMULATED:
-        return None
-    return found(
-        context,
-        "info",
-        f"{dtype} is computed in {runs} on {context.gpu.name}",
-        evidence=f"the matrix pipeline of {context.gpu.name} takes {', '.join(context.gpu.tensor_flop_per_clock_per_sm)}",
-        remedy=f"nothing where memory binds; for large batches compare with {runs} operands",
     )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from advisor import pipelines
 from advisor.diagnosis.context import LaunchContext
 from advisor.diagnosis.pricing import first
 from advisor.diagnosis.rule import amount, cured, microseconds, rule
@@ -77,42 +76,4 @@ def smem_bound(context: LaunchContext) -> Finding | None:
         evidence=f"{total / max(first(asked.l2_bytes), 1):.1f} times what is loaded; with free shared memory the launch "
         f"would take {microseconds(costs)} less",
         costs_us=costs,
-    )
-
-
-@rule("SPLIT_K stores its partial results too often", "configuration", "runs", "tiles")
-def split_k_traffic(context: LaunchContext) -> Finding | None:
-    """Partial results, stored once per split. Fires where fewer splits save time."""
-    splits = context.parameter("SPLIT_K", 1)
-    if splits <= 1:
-        return None
-    values = sorted({1, splits // 2, splits // 4} - {0})
-    better = min((context.changed(SPLIT_K=value) for value in values), key=lambda change: change.us)
-    stores = first(context.asked.cta_store_bytes * context.asked.ctas)
-    output = first(pipelines.work(pipelines.problem_batch([context.problem]), context.gpu).result_bytes)
-    return cured(
-        context,
-        better,
-        f"SPLIT_K={splits} stores every result {splits} times",
-        evidence=f"{amount(stores)} of partial results in fp32 for {amount(output)} of output",
-    )
-
-
-@rule("Rows wider than BLOCK_SIZE are read twice", "configuration", "runs")
-def rows_read_twice(context: LaunchContext) -> Finding | None:
-    """Rows wider than the block take two passes. Fires where one pass saves time."""
-    if context.problem.family != "normalization":
-        return None
-    length, block = context.problem.sizes["H"], context.parameter("BLOCK_SIZE", 0)
-    if not 0 < block < length:
-        return None
-    full = 1 << (length - 1).bit_length()
-    warps = context.parameter("num_warps", 4)
-    choices = sorted({warps, min(2 * warps, 32), min(4 * warps, 32)})
-    better = min((context.changed(BLOCK_SIZE=full, num_warps=choice) for choice in choices), key=lambda change: change.us)
-    return cured(
-        context,
-        better,
-        f"Rows of {length:,} in blocks of {block:,} are read twice",
-        evidence=f"{first(context.asked.k_iterations):.0f} passes over each row, reading included",
     )

@@ -8,6 +8,7 @@ from itertools import cycle, groupby
 from markupsafe import Markup
 
 from advisor.rendering.charts import Chart, Dash, Series
+from advisor.rendering.figures import aligned
 from advisor.rendering.page import _drawing, filled
 from advisor.rendering.svg import SYMBOLS
 from advisor.result.step import StepOperator, StepResult
@@ -15,6 +16,7 @@ from advisor.result.step import StepOperator, StepResult
 COLUMNS = ("operator", "count", "µs each", "total ms", "share", "bound µs", "ceiling µs", "library µs", "gain", "bound by", "problem")
 """Heads of the operators' table; `gain` is of the step, at the tunable ceiling or with the best library kernel."""
 WORDS = ("operator", "bound by", "problem")
+LEFT = ("kind", "step", *WORDS)
 NAME = 60
 """Letters of a kernel's name that are shown."""
 
@@ -109,18 +111,6 @@ def measured_rows(result: StepResult) -> list[tuple[str, ...]]:
     return [(kind, *(f"{us / 1e3:.3f}" if us or i == 0 else "-" for i, us in enumerate(values))) for kind, *values in found]
 
 
-def _aligned(table: list[tuple[str, ...]]) -> list[str]:
-    """The table, its first row its heads, in columns."""
-    widths = [max(len(row[i]) for row in table) for i in range(len(table[0]))]
-    left = ("kind", "step", *WORDS)
-    return [
-        "  ".join(
-            f"{cell:<{width}}" if head in left else f"{cell:>{width}}" for head, cell, width in zip(table[0], row, widths, strict=True)
-        ).rstrip()
-        for row in table
-    ]
-
-
 def overview(results: Sequence[StepResult]) -> list[tuple[str, ...]]:
     """Steps beside each other, the heads first: a row per load, a column per GPU; nothing of a single one."""
     if len(results) < 2:
@@ -139,7 +129,7 @@ def _in_short(result: StepResult) -> str:
 def steps_text(results: Sequence[StepResult]) -> str:
     """Plain lines of one step or several, what they take beside each other first."""
     table = overview(results)
-    return "\n\n".join((["\n".join(_aligned(table))] if table else []) + [step_text(result) for result in results])
+    return "\n\n".join((["\n".join(aligned(table, LEFT))] if table else []) + [step_text(result) for result in results])
 
 
 def step_text(result: StepResult) -> str:
@@ -150,8 +140,8 @@ def step_text(result: StepResult) -> str:
         said.insert(len(said) if result.memory.fits else 0, memory_line(result))
     said += [f"> {line}" for line in result.advice] + [f"! {line}" for line in result.caveats] + [""]
     if result.measured:
-        said += [*_aligned([MEASURED, *measured_rows(result)]), ""]
-    return "\n".join([*said, *(_aligned([columns(result), *rows(result)]) if result.operators else [])])
+        said += [*aligned([MEASURED, *measured_rows(result)], LEFT), ""]
+    return "\n".join([*said, *(aligned([columns(result), *rows(result)], LEFT) if result.operators else [])])
 
 
 def milliseconds(us: float) -> str:
