@@ -62,12 +62,24 @@ def targets_from(text: str, asked: LaunchOptions | None = None, gpu: GpuSpec | N
     raise UsageError("not a kernel", text, "FILE.py::KERNEL, a file TorchInductor generated, or a record of `advisor record`")
 
 
+MOST_TRIED = 300
+"""Trials of autotuners that are compiled for all launches of a record together, those of the heaviest first."""
+
+
 def targets_recorded(recorded: Sequence[RecordedKernel]) -> list[KernelTarget]:
-    """Launches of a record as targets."""
-    return [
-        KernelTarget(id=each.id, launch=each.launch, source=_recorded(each), count=each.count, measured_us=each.time_us, device=each.device)
-        for each in recorded
-    ]
+    """Launches of a record as targets, each with what its autotuner tried in its place."""
+    found: list[KernelTarget] = []
+    left = MOST_TRIED
+    for each in recorded:
+        others = [launch for launch in each.tried if launch.given != each.launch.given][:left]
+        left -= len(others)
+        main = KernelTarget(
+            id=each.id, launch=each.launch, source=_recorded(each), count=each.count, measured_us=each.time_us, device=each.device
+        )
+        found.append(replace(main, space=each.id, chosen=True) if others else main)
+        for number, launch in enumerate(others):
+            found.append(KernelTarget(id=f"{each.id}-config{number}", launch=launch, source="a trial of its autotuner", space=each.id))
+    return found
 
 
 def _of_file(text: str, asked: LaunchOptions, gpu: GpuSpec | None) -> list[KernelTarget]:

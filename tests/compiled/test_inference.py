@@ -20,17 +20,6 @@ def guessed(text: str) -> list[Guess]:
     return list(guesses(source, source.kernel("k")))
 
 
-def test_usage_is_followed_into_imported_helpers(tmp_path: Path) -> None:
-    """Also where a package hands the helper on under another name."""
-    (tmp_path / "pack").mkdir()
-    (tmp_path / "pack" / "__init__.py").write_text("from .inner import gather as fetch\n", encoding="utf-8")
-    (tmp_path / "pack" / "inner.py").write_text(JIT + "def gather(base, o):\n    return tl.load(base + o)\n", encoding="utf-8")
-    path = tmp_path / "k.py"
-    path.write_text(HEAD + "from pack import fetch\n@triton.jit\ndef k(x, weights, o):\n    tl.store(x, fetch(weights, o))\n")
-    source = read_source(path)
-    assert next(guesses(source, source.kernel("k"))).signature == {"x": "*fp16", "weights": "*fp16", "o": "i32"}
-
-
 def test_helpers_that_import_each_other_end(tmp_path: Path) -> None:
     for ours, theirs in (("a", "b"), ("b", "a")):
         text = HEAD + f"from {theirs} import {theirs}\n@triton.jit\ndef {ours}(p, n):\n    tl.store(p, {theirs}(p, n))\n"
@@ -262,12 +251,23 @@ def test_flags_are_not_set_unless_their_default_is(name: str) -> None:
         ),
         ("s = tl.max(tl.abs(tl.load(p).to(tl.float32))) / 448.0\n    s = 1.0 if s == 0 else s\n    tl.store(o, s)", {"p": "*bf16"}),
         ("tl.store(o + tl.floor(tl.load(p) * 3).to(tl.int32), 1.0)", {"p": "*bf16"}),
+        # Integers that only decide.
+        ("if tl.load(p) == 0:\n        return\n    tl.store(o, tl.load(q))", {"p": "*i64", "q": "*bf16"}),
+        ("if tl.program_id(0) >= tl.load(p):\n        return\n    tl.store(o, tl.load(q))", {"p": "*i64", "q": "*bf16"}),
     ],
 )
-def test_floats_that_only_decide_are_no_indices(body: str, kinds: dict[str, str]) -> None:
+def test_what_decides_is_an_integer_unless_it_is_used_as_a_float(body: str, kinds: dict[str, str]) -> None:
     source = parse_source(JIT + f"def k(p, q, o, n):\n    {body}\n", "k.py")
     found = next(guesses(source, source.kernel("k"), Given(element="bf16")))
     assert {name: found.signature[name] for name in kinds} == kinds
+
+
+def test_an_element_that_is_given_holds_where_a_branch_only_hints_at_an_integer() -> None:
+    source = parse_source(JIT + "def k(p, o):\n    if tl.load(p) == 0:\n        tl.store(o, 1.0)\n", "k.py")
+    given = one_launch(source, "k", LaunchOptions(element="bf16")).given
+    assert next(guesses(source, source.kernel("k"), given)).signature["p"] == "*bf16"
+    kinds = [guess.signature["p"] for guess in guesses(source, source.kernel("k"), Given(element="bf16"))]
+    assert kinds[0] == "*i64" and "*bf16" in kinds  # which is tried where the integer does not compile
 
 
 HANDED = (

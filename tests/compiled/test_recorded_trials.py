@@ -1,4 +1,4 @@
-"""Recorded launches of autotuned kernels: what was chosen is shown, and the trials that chose it are not."""
+"""Recorded launches of autotuned kernels: what was chosen is shown, and compared with what was tried in its place."""
 
 from __future__ import annotations
 
@@ -60,8 +60,12 @@ def test_trials_are_told_from_what_was_chosen(mode: str, tmp_path: Path) -> None
     program.write_text(KERNEL + LAUNCH.replace("GRID", OWN_GRID) + RUN)
     record, said = recorded(tmp_path, program, mode)
     assert ("trials of an autotuner" in said) == (mode == "measure"), said
-    (target,) = targets_from(str(record), None, GPU)
-    assert target.source == "recorded" and target.count >= 1 and target.launch.given.constexprs["B"] in (64, 256, 2048)
+    target, *others = targets_from(str(record), None, GPU)
+    assert target.source == "recorded" and target.count >= 1
+    assert len(others) == (2 if mode == "measure" else 0) and target.chosen == bool(others)
+    blocks = {each.launch.given.constexprs["B"] for each in (target, *others)}
+    assert blocks == {64, 256, 2048} if others else blocks < {64, 256, 2048}
+    assert all(each.space == target.id and each.launch.grid != target.launch.grid for each in others)
 
 
 def test_a_record_of_trials_alone_says_so(tmp_path: Path) -> None:

@@ -10,9 +10,9 @@ from typing import Any
 
 from advisor.compiled.guesses.inference import Given, Guess
 from advisor.compiled.guesses.origins import Origins, walk
-from advisor.compiled.guesses.value_flow import FLOAT_CALLS, converted, is_bitcast, is_load, last_name, rearranged
+from advisor.compiled.guesses.value_flow import FLOAT_CALLS, converted, is_bitcast, is_load, last_name
 from advisor.python_source.jit_function import JitFunction
-from advisor.python_source.literals import NotLiteralError, dotted
+from advisor.python_source.literals import NotLiteralError
 from advisor.python_source.source import SourceFile
 
 _PLACE = re.compile(r"line (\d+) from `def (\w+)`")
@@ -20,8 +20,6 @@ _VALUES = (True, False, 1, 2, 4, 8, 16, 32, 64, 128, 256)
 """Tried for a guessed constant that an assertion names, besides what it is compared with."""
 MOST_TRIED = 2
 """Constants of an assertion that are changed together."""
-_KEEPS = frozenset({"sum", "max", "min", "abs", "cumsum", "maximum", "minimum", "where", "clamp", "multiple_of", "max_contiguous"})
-"""Calls that give a value of the type of their operands."""
 
 
 class _Failure:
@@ -113,31 +111,10 @@ def _float_wanted(failure: _Failure, found: re.Match[str]) -> dict[str, Any]:
     origins = Origins(failure.function)
     for call in failure.calls():
         if last_name(call) in FLOAT_CALLS or last_name(call) == failure.helper:
-            names = [name for each in call.args for name in failure.pointers(each, lambda n: _of_one_type(n, origins), origins)]
+            names = [name for each in call.args for name in failure.pointers(each, origins.of_one_type, origins)]
             if names := [name for name in names if not failure.guess.signature[name].endswith("fp32")]:
                 return {names[-1]: "*fp32" if failure.guess.signature[names[-1]].startswith("*") else "fp32"}
     return {}
-
-
-def _of_one_type(node: ast.expr, origins: Origins) -> list[ast.expr]:
-    """The expressions that decide of which type of floats a value is."""
-    match node:
-        case ast.Name():
-            return origins.values(node)
-        case ast.BinOp():
-            return [node.left, node.right]
-        case ast.UnaryOp():
-            return [node.operand]
-        case ast.IfExp():
-            return [node.body, node.orelse]
-        case ast.Subscript():
-            return [node.value]
-        case ast.Call() if not is_load(node) and converted(node) is None and last_name(node) in _KEEPS:
-            method = isinstance(node.func, ast.Attribute) and dotted(node.func.value) not in ("tl", "triton.language")
-            return [node.func.value, *node.args] if method and isinstance(node.func, ast.Attribute) else list(node.args)
-        case ast.Call() if not is_load(node):
-            return rearranged(node)
-    return []
 
 
 def _width_wanted(failure: _Failure, found: re.Match[str]) -> dict[str, Any]:
@@ -146,7 +123,7 @@ def _width_wanted(failure: _Failure, found: re.Match[str]) -> dict[str, Any]:
     for call in failure.calls():
         value = converted(call) if is_bitcast(call) else None
         for each in [value] if value is not None else call.args if last_name(call) == failure.helper else []:
-            if names := failure.pointers(each, lambda n: [*_of_one_type(n, origins), *origins.passed_on(n)], origins):
+            if names := failure.pointers(each, lambda n: [*origins.of_one_type(n), *origins.passed_on(n)], origins):
                 return {names[-1]: f"*{kind}"}
     return {}
 

@@ -84,7 +84,7 @@ class Given:
     Attributes:
         types, constexprs, options, scalars: By name.
         element: Type of the elements of tensors of which nothing is said.
-        element_given: Whether the user says so.
+        element_given: Whether the user says so: it then holds wherever the kernel only hints at another.
         multiples: Strides whose values are not known, but which are not 1: they are taken to be multiples of 16.
         passed: Whether arguments without a value are given something rather than None, which heuristics ask.
     """
@@ -110,6 +110,7 @@ def guesses(
         ("strides as constants", {"stride": "constant"}),
         ("index pointers of 32 bits", {"index": "i32"}),
         ("index pointers of 64 bits", {"index": "i64"}),
+        ("elements where only branches tell of integers", {"tested": "element"}),
         ("fp32 pointers", {"element": "fp32"}),
         ("bf16 pointers", {"element": "bf16"}),
         ("flags set", {"flag": True}),
@@ -242,7 +243,7 @@ class _Draft:
             self.guessed.append(name)
             self.assumptions.append(Assumption(kind="type", name=name, value=kind))
             return kind
-        kind = argument_type(parameter, use, self.choice, self.given.element)
+        kind = argument_type(parameter, use, self.choice, self.given.element, self.given.element_given)
         kind = self.choice["corrected"].get(name, kind)
         if items_of(kind):
             return type_of(value) if isinstance(value, tuple) else kind

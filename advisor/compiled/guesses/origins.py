@@ -8,8 +8,14 @@ from collections.abc import Callable, Iterator
 
 from advisor.compiled.guesses.value_flow import converted, is_bitcast, is_load, last_name, parts, rearranged
 from advisor.python_source.jit_function import JitFunction
+from advisor.python_source.literals import dotted
 
 _COUNTS = frozenset({"program_id", "num_programs", "arange", "cdiv"})
+_KEEPS = frozenset(
+    {"sum", "max", "min", "abs", "cumsum", "reduce", "flip", "sort", "maximum", "minimum", "where", "clamp", "fma"}
+    | {"multiple_of", "max_contiguous"}
+)
+"""Calls that give a value of the type of their operands."""
 _Roots = dict[str, list[str] | None]
 
 
@@ -72,6 +78,26 @@ class Origins:
         if name in ("make_block_ptr", "advance", "broadcast_to", "cast", "multiple_of", "max_contiguous"):
             given = _first(node, "base", "input")
             return self._roots(given, done) if given is not None else []
+        return []
+
+    def of_one_type(self, node: ast.expr) -> list[ast.expr]:
+        """The expressions that decide of which type of numbers a value is."""
+        match node:
+            case ast.Name():
+                return self.values(node)
+            case ast.BinOp(op=ast.Add() | ast.Sub() | ast.Mult()):
+                return [node.left, node.right]
+            case ast.UnaryOp(op=ast.USub() | ast.UAdd()):
+                return [node.operand]
+            case ast.IfExp():
+                return [node.body, node.orelse]
+            case ast.Subscript():
+                return [node.value]
+            case ast.Call() if not is_load(node) and converted(node) is None:
+                if last_name(node) not in _KEEPS:
+                    return rearranged(node)
+                method = isinstance(node.func, ast.Attribute) and dotted(node.func.value) not in ("tl", "triton.language")
+                return [*([node.func.value] if method else ()), *node.args]  # type: ignore[attr-defined]
         return []
 
     def unchanged(self, node: ast.expr) -> Iterator[str]:

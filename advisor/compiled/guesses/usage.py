@@ -6,7 +6,6 @@ import ast
 import functools
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 from advisor.compiled.guesses.origins import Origins, walk
@@ -22,11 +21,9 @@ from advisor.compiled.guesses.value_flow import (
     is_load,
     last_name,
     made_of_floats,
-    rearranged,
     to_float,
     type_given,
 )
-from advisor.python_source.imported import imported_kernel
 from advisor.python_source.jit_function import JitFunction
 from advisor.python_source.literal_values import Constexpr
 from advisor.python_source.literals import NotLiteralError, dotted
@@ -66,27 +63,17 @@ def _read(kernel: _Kernel) -> dict[str, Usage]:
 
 
 class Reader:
-    """Reads the usage of a kernel's parameters, through the helpers it calls, also those that its file imports."""
+    """Reads the usage of a kernel's parameters, through the helpers of its file that it calls."""
 
-    def __init__(self, source: SourceFile, readers: dict[Path, Reader] | None = None) -> None:
+    def __init__(self, source: SourceFile) -> None:
         self.source = source
+        self.roots = source.module_names.triton_roots | {"tl", "triton"}
         self.done: dict[str, dict[str, Usage]] = {}
-        self.readers = readers if readers is not None else {}
-        """Of all files that are read, by path."""
-        self.readers[source.path.absolute()] = self
-        self.helpers: dict[str, tuple[Reader, JitFunction] | None] = {}
 
-    def helper(self, name: str) -> tuple[Reader, JitFunction] | None:
-        """The kernel that is called `name` in this file, and the reader of the file that defines it."""
-        if name not in self.helpers:
-            here = name in self.source.functions
-            found = (self.source, name) if here else imported_kernel(self.source, name)
-            if found is None:
-                self.helpers[name] = None
-            else:
-                reader = self.readers.get(found[0].path.absolute()) or Reader(found[0], self.readers)
-                self.helpers[name] = reader, reader.source.functions[found[1]]
-        return self.helpers[name]
+    def helper(self, depth: int, name: str) -> Mapping[str, Usage] | None:
+        """Usage by parameter of the kernel of the file that is called `name`; None: there is none."""
+        function = self.source.functions.get(name)
+        return None if function is None else self.usage(function, depth)
 
     def usage(self, function: JitFunction, depth: int = 0) -> dict[str, Usage]:
         """Usage by parameter."""
@@ -108,7 +95,7 @@ class _KernelReader:
         self.depth = depth
         self.origins = Origins(function)
         self.marks = Marks(found, self.origins)
-        self.calls = CallReader(reader, function, self.marks, depth)
+        self.calls = CallReader(self.marks, reader.roots, functools.partial(reader.helper, depth + 1))
 
     def read(self) -> None:
         for node in ast.walk(self.function.node):
@@ -122,7 +109,7 @@ class _KernelReader:
     def _holds_floats(self, name: str) -> bool:
         """Whether what is loaded through a parameter are floats, as far as is known when all else is read."""
         parameter = next(each for each in self.function.parameters if each.name == name)
-        return argument_type(parameter, self.marks.found[name], {}, "fp16").startswith(("*fp", "*bf"))
+        return argument_type(parameter, self.marks.found[name], {}, "fp16", element_given=False).startswith(("*fp", "*bf"))
 
     def _floats(self, node: ast.AST) -> None:
         for operand in float_operands(node):
@@ -150,6 +137,9 @@ class _KernelReader:
 
     def _branch(self, node: ast.If | ast.IfExp | ast.While) -> None:
         self.marks.flag(node.test)
+        for inner in ast.walk(node.test):
+            if isinstance(inner, ast.Compare):
+                self.marks.decides(inner)
 
     def _either(self, node: ast.BoolOp) -> None:
         for value in node.values:
@@ -232,8 +222,6 @@ _MIXED = (ast.Add, ast.Sub, ast.Mult)
 """Operations with a number that is what the other operand is; a division says nothing, for sums are divided by counts."""
 _ALIKE = frozenset({"where", "maximum", "minimum", "clamp", "fma"})
 """Calls whose operands are of one type, but for the condition of `where`."""
-_OF_ONE = frozenset({"sum", "max", "min", "abs", "cumsum", "reduce", "flip", "sort"})
-"""Calls that give a value of the type of their first operand."""
 _ORDERS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 
 
@@ -257,7 +245,7 @@ class FloatScalars:
                 if not (isinstance(side, ast.Name) and self._origins.is_parameter(side)):
                     continue
                 others = (*sides[:place], *sides[place + 1 :])
-                if any(self._gives_floats(inner) for other in others for inner in walk(other, self._of_the_same_type)):
+                if any(self._gives_floats(inner) for other in others for inner in walk(other, self._origins.of_one_type)):
                     yield side.id
 
     def _gives_floats(self, node: ast.expr) -> bool:
@@ -273,28 +261,6 @@ class FloatScalars:
         if last_name(node) == "dot":
             return not type_given(node).startswith("int")
         return last_name(node) in FLOAT_CALLS or made_of_floats(node)
-
-    def _of_the_same_type(self, node: ast.expr) -> list[ast.expr]:
-        """The expressions that give floats only if this one does."""
-        if isinstance(node, ast.Name):
-            return self._origins.values(node)
-        if isinstance(node, ast.IfExp):
-            return [node.body, node.orelse]
-        if isinstance(node, ast.Subscript):
-            return [node.value]
-        if isinstance(node, ast.UnaryOp) and not isinstance(node.op, ast.Not):
-            return [node.operand]
-        if not isinstance(node, ast.Call):
-            return _sides(node) if isinstance(node, ast.BinOp) else []
-        if is_load(node):
-            return []
-        if (value := converted(node)) is not None:
-            return [] if type_given(node).startswith(("int", "uint")) else [value]
-        if last_name(node) not in _OF_ONE:
-            return _sides(node) or rearranged(node)
-        if isinstance(node.func, ast.Attribute) and dotted(node.func.value) not in ("tl", "triton.language"):
-            return [node.func.value]  # x.sum()
-        return node.args[:1]
 
 
 def _sides(node: ast.AST) -> list[ast.expr]:

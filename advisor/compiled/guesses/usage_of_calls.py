@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Protocol, Self
 
 from advisor.compiled.guesses.usage_marks import Marks, Usage
 from advisor.compiled.guesses.value_flow import is_float, is_integer, made_pointer
-from advisor.python_source.jit_function import JitFunction
 from advisor.python_source.literals import dotted
-from advisor.python_source.source import SourceFile
 
 MEMORY_CALLS = frozenset(
     {
@@ -85,31 +82,19 @@ class _Called:
         return next((keywords[name] for name in names if name in keywords), None)
 
 
-class FileReader(Protocol):
-    """What reads the kernels of a file (`usage.Reader`), as far as a call needs it."""
-
-    source: SourceFile
-
-    def helper(self, name: str) -> tuple[Self, JitFunction] | None: ...
-
-    def usage(self, function: JitFunction, depth: int = 0) -> dict[str, Usage]: ...
-
-
 class CallReader:
     """Reads the calls in one kernel.
 
     Args:
-        reader: Of the file; it knows the helpers that are called.
-        function: The kernel.
         marks: What is found is noted there.
-        depth: How many calls of helpers led to this kernel.
+        roots: What triton goes by in the file.
+        helper: The usage by parameter, in their order, of a kernel of the file that goes by a name; None: none does.
     """
 
-    def __init__(self, reader: FileReader, function: JitFunction, marks: Marks, depth: int) -> None:
-        self.reader = reader
-        self.function = function
+    def __init__(self, marks: Marks, roots: Collection[str], helper: Callable[[str], Mapping[str, Usage] | None]) -> None:
         self.marks = marks
-        self.depth = depth
+        self.roots = roots
+        self.helper = helper
 
     def note(self, node: ast.Call) -> None:
         """Note what one call tells."""
@@ -126,7 +111,7 @@ class CallReader:
 
     def _access(self, called: _Called) -> bool:
         """`tl.load(pointer, mask, other)` and others that take a pointer."""
-        if called.last not in MEMORY_CALLS or called.root not in self.reader.source.module_names.triton_roots | {"tl", "triton"}:
+        if called.last not in MEMORY_CALLS or called.root not in self.roots:
             return False
         pointer = called.argument(0, "pointer", "base")
         if pointer is not None:
@@ -180,12 +165,10 @@ class CallReader:
 
     def _helper(self, called: _Called) -> bool:
         """Another kernel, which does with its parameters what it does."""
-        helper = self.reader.helper(called.name)
-        if helper is None:
+        theirs = self.helper(called.name)
+        if theirs is None:
             return False
-        reader, function = helper
-        theirs = reader.usage(function, self.depth + 1)
-        pairs: list[tuple[str, ast.expr]] = list(zip((p.name for p in function.parameters), called.node.args, strict=False))
+        pairs: list[tuple[str, ast.expr]] = list(zip(theirs, called.node.args, strict=False))
         for name, value in [*pairs, *((k.arg, k.value) for k in called.node.keywords if k.arg)]:
             if name not in theirs:
                 continue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import statistics
 from collections import defaultdict
 from collections.abc import Sequence
@@ -23,6 +24,7 @@ class RecordedKernel:
         time_us: The median of the recorded times; None where all of them hold the launch from Python too.
         at_most_us: The least of those that do.
         cost_us: What all its runs took, about.
+        tried: The trials of autotuners that differ from it in constants and options alone.
     """
 
     id: str
@@ -32,6 +34,7 @@ class RecordedKernel:
     device: str | None
     at_most_us: float | None = None
     cost_us: float = 0.0
+    tried: tuple[KernelLaunch, ...] = ()
 
 
 MOST_SHOWN = 80
@@ -72,18 +75,30 @@ def record_target(path: str | Path) -> list[RecordedKernel]:
     """
     records = read_launches(path)
     files: dict[str, SourceFile] = {}
-    read = [(launch.tuning, kernel) for launch in records.launches if (kernel := _recorded_kernel(records, launch, files)) is not None]
-    found = [kernel for tuning, kernel in read if not tuning]
+    found, tried = [], defaultdict(list)
+    for launch in records.launches:
+        kernel = _recorded_kernel(records, launch, files)
+        if kernel is not None and launch.tuning:
+            tried[_work(launch)].append(kernel.launch)
+        elif kernel is not None:
+            found.append((_work(launch), kernel))
     if not found:
-        trials = "all that was recorded are trials of autotuners" if read else "no launch was recorded"
+        trials = "all that was recorded are trials of autotuners" if tried else "no launch was recorded"
         why = "; ".join(records.problems[:2]) or trials
         if records.damaged:
             raise InputError(
                 f"{path}: a damaged record, with no launch left that can be read", why, "a whole file of `advisor record`", "record again"
             )
-        remedy = "record until the program launches what was chosen" if read else "record a program that launches Triton kernels"
+        remedy = "record until the program launches what was chosen" if tried else "record a program that launches Triton kernels"
         raise NothingMatchedError(f"{path}: no launch that can be read", why, None, remedy)
-    return sorted(found, key=lambda k: (-k.cost_us, -k.count * sum(k.launch.sizes.values()), -k.count, k.id))
+    complete = (replace(kernel, tried=tuple(tried[work])) for work, kernel in found)
+    return sorted(complete, key=lambda k: (-k.cost_us, -k.count * sum(k.launch.sizes.values()), -k.count, k.id))
+
+
+def _work(launch: RecordedLaunch) -> str:
+    """What launches have in common that differ in constants and options alone."""
+    shapes = {name: [tensor.get(key) for key in ("shape", "strides", "dtype", "same_as")] for name, tensor in launch.tensors.items()}
+    return json.dumps([launch.kernel, launch.line, launch.source, launch.arguments, shapes, launch.contents], sort_keys=True)
 
 
 def _recorded_kernel(records: LaunchRecords, launch: RecordedLaunch, files: dict[str, SourceFile]) -> RecordedKernel | None:
