@@ -11,6 +11,7 @@ import base64
 import gzip
 import math
 import re
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -146,7 +147,7 @@ def to_html(result: Result, document: str | None = None) -> str:
         "searched": any(search.study_name or any(trial.latency_us is not None for trial in search.trials) for search in result.searches),
         "undecided": _undecided(result),
         "searches": [_search_view(search, number) for number, search in enumerate(result.searches, 1)],
-        "measurements": views.measurement_views(launches),
+        "measurements": [view for view in launches if view.launch.measured_rounds is not None],
         "saved": figures.saved,
         "tuned": tuned.views(result.tuned),
         "where_run": figures.where_run(result),
@@ -195,6 +196,7 @@ def _environment(templates: str) -> Environment:
         "per_cent_css": lambda number: f"{min(100.0, max(0.0, number)):.2f}%",
         "entry_text": views.table_entry_text,
         "figure_value": _figure_value,
+        "median": statistics.median,
     }
     environment.globals |= {"configuration_rows": views.configuration_rows, "share_of": figures.share_of}
     return environment
