@@ -15,7 +15,6 @@ from advisor.compiled.launch_report import (
     Unreadable,
     launch_report,
 )
-from advisor.compiled.launches.triton_cache import UNRECORDED, staleness
 from advisor.compiled.phases import shipped
 from advisor.compiled.source_lines import source_texts
 from advisor.diagnosis.compiled_rules import COMPILED_RULES, check_compiled
@@ -80,8 +79,6 @@ class Looked:
             self.deciding[target.id] |= {*found.inspection.demand.unknown, *guessed_places(found.inspection.demand)}
         self.missing[target.id] = missing_options(found.inspection) if self.takes_options else ()
         self.besides[target.launch.kernel] = options_besides(found.inspection)
-        if target.cached is not None and (stale := staleness(target.cached, target.launch)):
-            self.warnings.append(stale)
 
     def say_left(self, rest: Sequence[KernelTarget]) -> None:
         """Say of which kernels configurations were left for when their sizes are known."""
@@ -151,8 +148,6 @@ MOST_ASSUMPTIONS = 12
 
 def _assumptions(target: KernelTarget, analysis: KernelAnalysis) -> list[str]:
     """Sentences on what of a launch is unknown or assumed, each with the kernel's name."""
-    if target.cached is not None:
-        return [UNRECORDED]
     name = analysis.inspection.compiled.name
     found = [text for text in analysis.inspection.assumptions if not text.startswith("Assumed the first configuration of @triton.autotune")]
     if not found:

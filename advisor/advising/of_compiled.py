@@ -23,7 +23,6 @@ from advisor.compiled.demand.counted import Counted
 from advisor.compiled.launch_report import (
     KernelTarget,
     analyse_targets,
-    fitting,
     targets_from,
     targets_recorded,
     until_sized,
@@ -67,7 +66,7 @@ def advise_compiled(
     space: the best of them is the tunable ceiling. Without a grid their work cannot be told to be the same, and no ceiling is named.
 
     Args:
-        text: FILE.py::KERNEL, a file that TorchInductor generated, a record of `advisor record`, or a cache of Triton.
+        text: FILE.py::KERNEL, a file that TorchInductor generated, or a record of `advisor record`.
         gpu: GPU to compile for.
         cache: What the L2 holds at launch, cold or warm.
         command: The command line that repeats this.
@@ -82,10 +81,10 @@ def advise_compiled(
         MissingDependencyError: triton is not installed.
     """
     heavy, sums = heaviest(record_target(text)) if is_launch_record(text) and asked in (None, LaunchOptions()) else ([], [])
-    targets, elsewhere = fitting(targets_recorded(heavy, gpu) if heavy else targets_from(text, asked, gpu), gpu)
-    # Records and caches hold what there is to know, and a file of TorchInductor's says its sizes itself.
-    written = all(each.cached is None and each.launch.source.kernel(each.launch.kernel).inductor is None for each in targets)
-    looked = Looked(warnings=[elsewhere] if elsewhere else [], takes_options=written and not is_launch_record(text))
+    targets = targets_recorded(heavy) if heavy else targets_from(text, asked, gpu)
+    # Records hold what there is to know, and a file of TorchInductor's says its sizes itself.
+    written = all(each.launch.source.kernel(each.launch.kernel).inductor is None for each in targets)
+    looked = Looked(takes_options=written and not is_launch_record(text))
     if is_launch_record(text):
         looked.warnings += dict.fromkeys(read_launches(text).problems)  # what it lacks, each once
         if measured is not None:
@@ -103,10 +102,8 @@ def advise_compiled(
         _try(looked, gpu, cache, counted, time.monotonic() + seconds, progress, regrid)
     if not looked.reports:
         why = f": {shorten(looked.warnings[0], 400)}" if looked.warnings else ""
-        remedy = None if targets and targets[0].cached else "types, constants and options can be given (`advisor inspect --help`)"
-        raise InputError(
-            f"{text}: no launch could be read{why}" if remedy is None else f"{text}: no launch could be compiled{why}", None, None, remedy
-        )
+        remedy = "types, constants and options can be given (`advisor inspect --help`)"
+        raise InputError(f"{text}: no launch could be compiled{why}", None, None, remedy)
     launches, searches = _rated(looked)
     unknowns = [PROBLEM_NOTE, *sums, *dict.fromkeys(text for report in launches for text in looked.unknowns[report.id])]
     unsized = tuple(report.id for report in launches if looked.targets[report.id].launch.grid is None)
@@ -153,7 +150,7 @@ def _try(
 ) -> None:
     """Try the tunables of the launches that are one configuration of one kernel, those that take longest first; each becomes a space."""
     alone = [group[0] for group in _alike(tuple(looked.reports.values()), looked.targets) if len(group) == 1]
-    untried = [each for each in alone if looked.targets[each.id].launch.grid is not None and looked.targets[each.id].cached is None]
+    untried = [each for each in alone if looked.targets[each.id].launch.grid is not None]
     untried = [each for each in untried if each.predicted is not None and looked.count(each) == 1]
     untried.sort(key=lambda report: -_predicted_us(report) * looked.targets[report.id].count)
     with Pool() as workers:

@@ -13,7 +13,7 @@ from advisor.advising.choice import Choice, Draft, Measured, choose, draft_of, p
 from advisor.advising.exports import recommended_exports, triton_config
 from advisor.advising.launch_facts import gpu_figures, occupancy, times_of, warm_cache
 from advisor.advising.layers import layer_reports, slower_as_a_layer, weighed
-from advisor.advising.measured_choice import as_measured, ceiling_doubts, fastest_measured
+from advisor.advising.measured_choice import as_measured, fastest_measured
 from advisor.advising.targets import PlannedLaunch, Target
 from advisor.advising.verdict import verdict
 from advisor.diagnosis import UNDIAGNOSED, WORTH_CHANGING, Change, Pricing, Sharing, actions, context, diagnose, now_us, table_findings
@@ -54,7 +54,6 @@ def advise_target(
     launches = launch_reports(target, predictor, measured=measured, progress=progress)
     layers = layer_reports(target, launches, predictor, measured or {})
     unknowns = target.unknowns + warm_cache(launches) + _unknowns(launches, predictor) + unmeasured_vendor([target.gpu])
-    unknowns += ceiling_doubts(launches, measured or {})
     unknowns += exact_products([launch.problem for launch in target.launches], target.gpu) + held_by_power(launches, target.gpu)
     return Result(
         tool_version=__version__,

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from advisor.advising.targets import Request, routing_given
-from advisor.advising.targets.resolve import cached_gpu, is_code
+from advisor.advising.targets.resolve import is_code
 from advisor.gpus.hardware import load_gpu
 from advisor.result.schema import LAUNCH_OPTIONS, Result
 from advisor.system.errors import UsageError
@@ -47,9 +47,9 @@ def advise(
     Args:
         target: A live kernel (then `grid`, `args` and the launch's keywords are those of its call `kernel[grid](*args, **keywords)`, whose
             tensors may lie on torch's `meta` device), or a tuned table's file,
-            a bundled kernel (`fused_moe`), `FILE.py::KERNEL`, a record of `advisor record`, or a cache of Triton.
+            a bundled kernel (`fused_moe`), `FILE.py::KERNEL`, or a record of `advisor record`.
         args: Of a live kernel: what it is called with.
-        gpu: Any name that `advisor gpus` knows, or a TOML file that describes one; None: the table's, or that of the cache.
+        gpu: Any name that `advisor gpus` knows, or a TOML file that describes one; None: the table's.
         model: A name that `advisor models` lists; else `hidden_size` and `top_k`. Where a table fits several models and neither is given,
             the commonest is taken, and the verdict's unknowns say so.
         tokens: Token counts; None: those of the table.
@@ -126,7 +126,7 @@ def request_from(*, tokens: int | Iterable[int] | None, routing: Sequence[int] |
 
 
 def _advise_code(text: str, request: Request, command: str, launch: Mapping[str, Any], try_for: float | None, **unfit: Any) -> Result:
-    """The report of a kernel in source, a record of launches or a cache of Triton."""
+    """The report of a kernel in source or a record of launches."""
     from advisor.advising.of_compiled import advise_compiled
     from advisor.compiled.launches.launch_options import LaunchOptions
     from advisor.compiled.launches.written_values import type_name
@@ -134,8 +134,7 @@ def _advise_code(text: str, request: Request, command: str, launch: Mapping[str,
     unfit |= {name: getattr(request, name) for name in OF_A_MODEL}
     if refused := [name for name, value in unfit.items() if value]:
         raise UsageError(f"{', '.join(refused)} is for tables and bundled kernels", text, None, "give sizes, or arguments")
-    found = (load_gpu(request.gpu), "") if request.gpu is not None else cached_gpu(text)
-    if found is None:
+    if request.gpu is None:
         raise UsageError("a kernel needs a GPU to be compiled for", None, None, "give gpu=NAME (advisor.list_gpus() lists them)")
     element = launch.get("element")
     asked = LaunchOptions(
@@ -146,8 +145,7 @@ def _advise_code(text: str, request: Request, command: str, launch: Mapping[str,
         dtype=request.dtype,
         routing=request.routing,
     )
-    result = advise_compiled(text, found[0], cache=request.cache, command=command, asked=asked, try_s=try_for)
-    return replace(result, warnings=(*result.warnings, found[1])) if found[1] else result
+    return advise_compiled(text, load_gpu(request.gpu), cache=request.cache, command=command, asked=asked, try_s=try_for)
 
 
 def _command(text: str, request: Request, options: Mapping[str, Any]) -> str:

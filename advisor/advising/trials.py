@@ -20,7 +20,6 @@ from advisor.compiled.launch_report import KernelTarget, Unreadable, analyse_tar
 from advisor.compiled.launches.configured import (
     grid_by_numbers,
     grid_that_follows,
-    own_types,
     pinned,
     warps_at_most,
     with_configuration,
@@ -153,7 +152,7 @@ class Trials:
             for name, value in moved.items():
                 if self._grids.get(name):
                     grid = grid_by_numbers(replace(base, grid=grid), base.given.constexprs[name], value) or grid
-        return replace(own_types(with_configuration(base, constants, options), constants), grid=grid)
+        return replace(with_configuration(base, constants, options), grid=grid)
 
     def _neighbours(self, values: dict[str, int], analysis: KernelAnalysis) -> Iterator[dict[str, int]]:
         """One step from a configuration in one tunable, and in a block and the warps together."""

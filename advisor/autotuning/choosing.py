@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from advisor.autotuning import distributed, internals, lookup, watching
-from advisor.autotuning.adopting import adopt
 from advisor.autotuning.compiled_ranking import rank_by_code
+from advisor.autotuning.decisions import foreign
 from advisor.autotuning.decisions.cache import Row
 from advisor.autotuning.decisions.decision import Decision, How, Timing
 from advisor.autotuning.measuring import Session
@@ -43,6 +42,9 @@ def choose(tuner: Tunable, args: tuple, kwargs: dict[str, Any], key: tuple) -> t
     if len(tuner.configs) == 1:
         return Decision(config=tuner.configs[0], how="only", reason="there is one configuration", key=key), {}
     pruned = list(tuner.prune_configs(kwargs))
+    if not pruned:
+        count = tuner.configs_top_k
+        raise UsageError('prune_configs_by: "top_k" leaves no configuration', count, "a positive count, or a fraction up to 1.0")
     if len(pruned) == 1:
         return Decision(config=pruned[0], how="only", reason="one configuration is left after pruning", key=key), {}
     given = kwargs.keys() - {"grid", "warmup"}
@@ -70,17 +72,8 @@ def _choose(situation: Situation) -> tuple[Decision, Any]:
         if not ranked.modelled:
             ranked = rank_by_code(situation.tuner, situation.call, situation.device, ranked.why_given)
         return _predicted(situation, ranked, provisional=False), {}
-    situation.cache.add_problem(situation.problem, by_key_alone=situation.by_key_alone())
-    limit_s = situation.tuner.options.time_limit_s
-    may_measure = situation.mode != "cached" and not internals.is_capturing() and not watching.is_blocked()
-    session = Session(
-        tuner=situation.tuner,
-        call=situation.call,
-        cache=situation.cache,
-        problem=situation.problem.id,
-        predicted_us={},
-        allowed_s=0.0 if not may_measure else math.inf if limit_s is None else limit_s,
-    )
+    situation.cache.add_problem(situation.problem)
+    session = Session(tuner=situation.tuner, call=situation.call, cache=situation.cache, problem=situation.problem.id, predicted_us={})
     found = _known(situation, session)
     if found is not None:
         return found, _told(situation, session)
@@ -106,16 +99,29 @@ def _known(situation: Situation, session: Session) -> Decision | None:
     if situation.mode != "exhaustive":
         lists.append(situation.list_name)
     decided = cache.decision(problem, lists)
-    if decided is None and adopt(situation):
+    if decided is None and _adopt(situation):
         decided = cache.decision(problem, lists)
     if decided is None or decided[0] not in call.identities:
         return None
     session.refresh()
-    if session.outdated:  # decided under a shorter limit, without what that left out
-        cache.withdraw(problem, lists)
-        return None
     how: How = "imported" if decided[1] == "imported" else "cached"
     return _decision(situation, session, call.identities.index(decided[0]), how, "decided before" if how == "cached" else decided[1], None)
+
+
+def _adopt(situation: Situation) -> bool:
+    """Takes over what `advisor cache import` read of another tuner for this kernel (by its name), key and GPU; whether that settles it."""
+    cache, problem, call = situation.cache, situation.problem, situation.call
+    by_name = foreign.by_name(problem.kernel, problem.gpu, problem.key).id
+    rows = [row for row in cache.rows(by_name).values() if row.config in call.identities]
+    if not rows:
+        return False
+    cache.record_all(problem.id, [row for row in rows if row.state != "not-measured"], replace_existing=False)
+    best, _ = cache.decision(by_name, [""]) or (None, "")
+    if best not in call.identities:
+        return False
+    cache.decide(problem.id, situation.list_name, best, "imported")
+    lookup.look_again()
+    return True
 
 
 # -------------------------------------------------------------------------------------------------------- without measuring
@@ -191,7 +197,6 @@ def _measured(situation: Situation, session: Session) -> tuple[Decision, Any]:
     considered: list[int] = []
     while order and not any(session.rows[place].state == "measured" for place in considered):
         batch, order = order[:step], order[step:]
-        batch += [place for place in sorted(session.outdated) if place not in considered and place not in batch]
         session.measure(batch)
         considered += batch
     # What was measured earlier (under another list, or by import) counts as well.

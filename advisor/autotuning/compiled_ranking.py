@@ -10,6 +10,7 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from advisor.autotuning import internals
@@ -98,7 +99,8 @@ def _predicted_us(kernel: Any, call: Any, config: Any, device: internals.Device,
         sizes={name: int(value.numel()) for name, value in values.items() if hasattr(value, "numel")},
     )
     guess = Guess(signature={}, constexprs=scalars, options=config.all_kwargs())
-    request = CompileRequest(rebuilt=_Named(launch.kernel), signature={}, constexprs={}, options=config.all_kwargs(), target=target)  # type: ignore[arg-type]
+    named: Any = SimpleNamespace(kernel=launch.kernel)  # all that is read of a rebuilt module here
+    request = CompileRequest(rebuilt=named, signature={}, constexprs={}, options=config.all_kwargs(), target=target)
     compiled = CompiledKernel(
         name=launch.kernel,
         target=target,
@@ -114,13 +116,6 @@ def _predicted_us(kernel: Any, call: Any, config: Any, device: internals.Device,
     demand = read_demand(compiled.ttir, grid, inputs_of(launch, guess))
     found = kernel_analysis(Inspection(launch=launch, compiled=compiled, demand=demand, guess=guess, attempts=()), gpu)
     return found.predicted.us if found.predicted is not None else float("inf")
-
-
-class _Named:
-    """The part of a rebuilt module that naming a kernel needs."""
-
-    def __init__(self, kernel: str) -> None:
-        self.kernel = kernel
 
 
 def _grid(grid: Any, values: Mapping[str, Any]) -> tuple[int, ...]:

@@ -62,54 +62,48 @@ def autotune(
         reset_to_zero: Arguments zeroed before every measured run.
         restore_value: Arguments restored after every measured run.
         pre_hook: Called before every measured run, instead of the two above.
-        post_hook: Called after every measured run. What these four take is no part of a latency; what a configuration's own
-            `pre_hook` takes is, for it runs with every launch.
+        post_hook: Called after every measured run. What these four take is part of a latency, as of triton.autotune.
         warmup: Milliseconds, deprecated by Triton.
         rep: Milliseconds, deprecated by Triton.
-        use_cuda_graph: Measure in a CUDA graph, deprecated by Triton. What the hooks take is then part of a latency: within a graph
-            nothing tells it from the launch.
-        do_bench: `do_bench(launch, quantiles)` → milliseconds, in place of the driver's. Where it gives the time of all
-            that runs, or of groups of it, the time of the launch within those runs counts in its place; figures of its own stand.
+        use_cuda_graph: Measure in a CUDA graph, deprecated by Triton.
+        do_bench: `do_bench(launch, quantiles)` → milliseconds, in place of the driver's.
         cache_results: None: timings of a GPU are kept, those of the interpreter are not. True, False: they are, they are not.
         mode: measure; predict (the model decides, nothing is measured); cached (never measures: an undecided key gets `default`, and
             a warning); exhaustive (measures every configuration); off (`default` always). ADVISOR_AUTOTUNE overrides it.
         top_k: How many of the best-ranked configurations are measured; the next as many where none of these works.
-        key_buckets: {"M": "pow2"}: M counts by the power of two it rounds up to. Also ascending upper ends, or a function.
+        key_buckets: {"M": "pow2"}: M counts by the power of two it rounds up to. Also a function.
         family: The kernel's family, where `problem` does not name it.
         problem: Takes the arguments by name; returns the sizes (and op, dtype, …) of the family's problem.
-        check_output: Leave out what does not write what the first configuration writes: True, or (relative, absolute) tolerance. Tensors
-            of floats that the kernel writes and does not read are overwritten beforehand, so that what is left unwritten shows.
-        outputs: Names of the tensors compared (default: those reset or restored, else all). Integers are overwritten beforehand only
-            where they are named here: others may be locks or addresses.
+        check_output: Leave out what does not write what the first configuration writes: True, or (relative, absolute) tolerance. Every
+            compared run starts from what the tensors held before.
+        outputs: Names of the tensors compared (default: those reset or restored, else all). Those that are neither are taken for output
+            alone and overwritten before every compared run, so that what is left unwritten shows.
         default: `triton.Config` for modes cached and off, and while a CUDA graph is captured (default there: the model's choice, else
             the first configuration).
         distributed: Rank 0 of torch.distributed decides for all ranks; every rank must make the same calls.
         noise: Latencies within this share of the fastest are a tie; the better ranked configuration wins it.
-        time_limit_s: A configuration one run of which takes longer is left out, until a longer limit is given. A running kernel cannot be
-            stopped: one that has not ended after six times as long (at least 30 s) is recorded, so that no process tries it again, and
-            raises NeverEndsError; until it ends, if ever, later calls of this process measure nothing and take the best known
-            configuration. None: no limit, and a kernel that never ends blocks the process; after three processes ended on it, it is left
-            out.
+        time_limit_s: A configuration one run of which takes longer is left out (`advisor cache prune --kernel` forgets that). A running
+            kernel cannot be stopped: one that has not ended after six times as long (at least 30 s) is recorded, so that no process tries
+            it again, and raises NeverEndsError; until it ends, if ever, later calls of this process measure nothing and take the best
+            known configuration. None: no limit, and a kernel that never ends blocks the process; after three processes ended on it, it is
+            left out.
         compile_ahead: Compile in threads what will be measured.
         cache_dir: Folder of the cache, in place of ADVISOR_CACHE_DIR.
 
     Raises:
         UsageError: An argument makes no sense.
     """
-    if type(top_k) is not int or top_k < 1:
-        raise UsageError("top_k", top_k, "a positive integer")
-    if not _is_number(noise) or not 0 <= noise < 1:
-        raise UsageError("noise", repr(noise), "a share: a number from 0 to below 1", "0.005 is half a per cent")
-    if time_limit_s is not None and (not _is_number(time_limit_s) or not time_limit_s > 0):
-        raise UsageError("time_limit_s", repr(time_limit_s), "a positive number of seconds, or None", "None sets no limit")
-    if family is not None and family not in FAMILIES:
-        raise UsageError("family: no such family", family, f"one of {', '.join(FAMILIES)}", "leave it out where the kernel is of none")
-    if problem is not None and not callable(problem):
-        raise UsageError("problem", problem, "a function of the arguments by name", 'e.g. lambda args: {"M": args["M"], …}')
+    _require(type(top_k) is int and top_k >= 1, "top_k", top_k, "a positive integer")
+    _require(_is_number(noise) and 0 <= noise < 1, "noise", repr(noise), "a share: a number from 0 to below 1", "0.005 is half a per cent")
+    limited = time_limit_s is None or (_is_number(time_limit_s) and time_limit_s > 0)
+    _require(limited, "time_limit_s", repr(time_limit_s), "a positive number of seconds, or None", "None sets no limit")
+    known = f"one of {', '.join(FAMILIES)}"
+    _require(family is None or family in FAMILIES, "family: no such family", family, known, "leave it out where the kernel is of none")
+    function = problem is None or callable(problem)
+    _require(function, "problem", problem, "a function of the arguments by name", 'e.g. lambda args: {"M": args["M"], …}')
+    _require(not isinstance(outputs, str), "outputs", outputs, "a list of names", f"write outputs=[{outputs!r}]")
     if default is not None:
         check_config(default, "default: not a configuration")
-    if isinstance(outputs, str):
-        raise UsageError("outputs", outputs, "a list of names", f"write outputs=[{outputs!r}]")
     options: dict[str, Any] = {
         "mode": check_mode(mode, "mode="),
         "top_k": top_k,
@@ -150,6 +144,11 @@ def autotune(
         )
 
     return decorator
+
+
+def _require(right: bool, what: str, got: object, limit: str, remedy: str | None = None) -> None:
+    if not right:
+        raise UsageError(what, got, limit, remedy)
 
 
 def _is_number(value: Any) -> bool:

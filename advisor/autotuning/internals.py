@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import hashlib
 import inspect
 import os
 import sys
@@ -12,8 +11,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 from advisor.system.errors import NoGpuError
@@ -126,23 +123,6 @@ def _device_name(driver: Any) -> str | None:
     return None
 
 
-def has_several_models() -> bool:
-    """Whether GPUs of different models are visible: then a decision holds for one of them only."""
-    torch = sys.modules.get("torch")
-    try:
-        if torch is None or not torch.cuda.is_available():
-            return False
-        return len({torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())}) > 1
-    except Exception:
-        return False
-
-
-def device_index() -> Any:
-    """Number of the current GPU."""
-    driver = active_driver()
-    return driver.get_current_device() if driver is not None else None
-
-
 def is_capturing() -> bool:
     """Whether a CUDA graph is being captured on the current stream: nothing may be measured then."""
     torch = sys.modules.get("torch")
@@ -222,20 +202,8 @@ def environment() -> str:
     """The environment variables that change what Triton compiles, as text."""
     from triton._C.libtriton import get_cache_invalidating_env_vars
 
-    found = get_cache_invalidating_env_vars() | _assembler()
+    found = get_cache_invalidating_env_vars()
     return str(sorted(found.items())) if found else ""
-
-
-def _assembler() -> dict[str, str]:
-    """The variables that name another assembler, with its version, and its options: what failed under one need not under the other."""
-    from triton import knobs
-
-    found = {name: os.environ[name] for name in ("PTXAS_OPTIONS",) if os.environ.get(name)}
-    for name, tool in (("TRITON_PTXAS_PATH", "ptxas"), ("TRITON_PTXAS_BLACKWELL_PATH", "ptxas_blackwell")):
-        if os.environ.get(name):
-            with contextlib.suppress(AttributeError, RuntimeError, OSError):  # not of this Triton, or none that runs: compiling says so
-                found[name] = str(getattr(knobs.nvidia, tool).version)
-    return found
 
 
 class _Recording:
@@ -287,49 +255,9 @@ def compile_ahead(fn: Any, launches: Sequence[tuple[tuple, dict[str, Any]]], wor
 @contextlib.contextmanager
 def bound_arguments(tuner: Any, args: tuple) -> Iterator[None]:
     """`tuner.nargs` as Triton sets it while it tunes: its hooks and pruning functions read it."""
-    before = getattr(tuner, "_nargs", None)  # what was bound, and not what a launch shows there
+    before = tuner.nargs
     tuner.nargs = dict(zip(tuner.arg_names, args, strict=False))
     try:
         yield
     finally:
         tuner.nargs = before
-
-
-@lru_cache
-def _lies_in(folder: str, name: str) -> bool:
-    """Whether a folder's folders held a file of that name when it was first asked for."""
-    return any(Path(folder).glob(f"*/{name}"))
-
-
-def triton_timings_file(fn: Any, key: tuple, configs: Sequence[Any]) -> Path | None:
-    """Triton's own `*.autotune.json` of a decision, where `cache_results` wrote one on this machine.
-
-    The name of its folder is a hash that Triton computes from compiler, target, kernel, environment, key and configurations.
-    """
-    function = jitted(fn)
-    if not hasattr(function, "cache_key") or is_interpreted() or any(config.pre_hook for config in configs):
-        return None
-    try:
-        from triton import knobs
-        from triton._C.libtriton import get_cache_invalidating_env_vars
-        from triton.compiler.compiler import make_backend
-        from triton.runtime.cache import get_cache_manager, triton_key
-        from triton.runtime.driver import driver
-
-        file_name = f"{function.__name__[:150]}.autotune.json"
-        # The key of Triton's cache is a hash of the whole compiler, a quarter of a second: not for a file that is nowhere.
-        if not os.environ.get("TRITON_CACHE_MANAGER") and not _lies_in(knobs.cache.dir, file_name):
-            return None
-        parts = [
-            triton_key(),
-            make_backend(driver.active.get_current_target()).hash(),
-            function.cache_key,
-            str(sorted(get_cache_invalidating_env_vars().items())),
-            str(key),
-            *(str(config) for config in configs),
-        ]
-        digest = hashlib.sha256("-".join(parts).encode("utf-8")).hexdigest()
-        found = get_cache_manager(digest).get_file(file_name)
-    except Exception:  # whatever is different there, it is only a cache
-        return None
-    return Path(found) if found else None

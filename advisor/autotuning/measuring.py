@@ -6,17 +6,13 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
-
-import numpy as np
 
 from advisor.autotuning import internals, watching
 from advisor.autotuning.decisions.cache import Cache, Row
 from advisor.autotuning.decisions.failures import TooSlowError, left_out
-from advisor.autotuning.decisions.leases import LEASE_S, Extending
+from advisor.autotuning.decisions.leases import LEASE_S, extending
 from advisor.autotuning.outputs import Outputs, tensors_of
-from advisor.autotuning.run_clock import RunClock
 from advisor.autotuning.tunable import Tunable
 
 QUANTILES = (0.5, 0.2, 0.8)
@@ -29,21 +25,12 @@ MOST_AT_ONCE = 64
 SAY_AFTER_S = 2.0
 """How long a process waits for others in silence."""
 
-WHOLE = 0.5
-"""A benchmark that gives this share of what hooks and launch take together, or more, times both. One that does not time the hooks gives
-so much only where they take less than the launch, whose own time is then what it gives. One that gives far more than all its runs took has
-figures of its own."""
-
 
 def _quantiles(result: Any) -> tuple[float, float, float]:
     """The three quantiles in a benchmark's return value, which may be one number."""
     values = [float(each) for each in result] if isinstance(result, (list, tuple)) else [float(result)]
     median, low, high = values[:3] if len(values) >= 3 else values[:1] * 3
     return median, low, high
-
-
-def _nothing() -> None:
-    """Where nothing is to be told."""
 
 
 @dataclass(kw_only=True)
@@ -59,10 +46,7 @@ class Call:
 
 @dataclass(kw_only=True)
 class Session:
-    """The measurements of one decision. `rows` is by place in `call.configs`; failures that may pass are in it, not in the cache.
-
-    `allowed_s`: what one run may take, where anything is measured. `outdated`: places of what was left out for taking no longer than that.
-    """
+    """The measurements of one decision. `rows` is by place in `call.configs`; failures that may pass are in it, not in the cache."""
 
     tuner: Tunable
     call: Call
@@ -74,8 +58,6 @@ class Session:
     raw: dict[int, Any] = field(default_factory=dict)  # what do_bench returned
     measurements: int = 0
     outputs: Outputs | None = None
-    allowed_s: float = 0.0
-    outdated: set[int] = field(default_factory=set)
     prints: bool = field(default_factory=internals.prints)
     event: Callable[[], Any] | None = field(default_factory=internals.event_maker)
 
@@ -84,9 +66,7 @@ class Session:
         known = self.cache.rows(self.problem)
         for place, identity in enumerate(self.call.identities):
             row = known.get(identity)
-            if row is not None and row.took_s is not None and row.took_s <= self.allowed_s:
-                self.outdated.add(place)
-            elif row is not None:
+            if row is not None:
                 self.rows[place] = row
 
     def measure(self, places: Sequence[int]) -> None:
@@ -105,9 +85,9 @@ class Session:
         # As many at once as are compiled at once; one by one where nothing is compiled, so that processes share evenly. More where that
         # takes no time worth sharing.
         size = least = internals.workers() if self._compiles else 1
-        with Extending(lambda: self.cache.extend(self.problem)):
+        with extending(lambda: self.cache.extend(self.problem)):
             while waiting:
-                claimed = self.cache.claim_some(self.problem, [names[place] for place in waiting], size, self.allowed_s)
+                claimed = self.cache.claim_some(self.problem, [names[place] for place in waiting], size)
                 started = time.monotonic()
                 if claimed:
                     self._measure_claimed([place_of[name] for name in claimed], ahead=size == least)
@@ -175,7 +155,7 @@ class Session:
             self.errors[place] = error
             if self.prints:
                 print(f"Autotuning failed with {error}")
-            row = Row(identity, why.state, predicted_us=predicted, reason=why.reason, at=time.time(), took_s=why.took_s)
+            row = Row(identity, why.state, predicted_us=predicted, reason=why.reason, at=time.time())
             return row, why.lasting
         if not all(map(math.isfinite, (median, low, high))) or median < 0:
             reason = f"the benchmark gave {median}"
@@ -187,20 +167,16 @@ class Session:
 
     # -------------------------------------------------------------------------------------------------------- one kernel
 
-    def _launcher(self, config: Any, clock: RunClock | None) -> Callable[[], None]:
-        """One run with the hooks around it, as `triton.autotune` runs it while it measures; the clock is told where each part begins."""
+    def _launcher(self, config: Any) -> Callable[[], None]:
+        """One run with the hooks around it, as `triton.autotune` runs it while it measures."""
         tuner, call = self.tuner, self.call
         current = {**call.kwargs, **config.all_kwargs()}
         full = {**tuner.nargs, **current}
-        begin, mark = (clock.begin, clock.mark) if clock is not None else (_nothing, _nothing)
 
         def kernel_call() -> None:
-            begin()
             if config.pre_hook:
                 config.pre_hook(full)
-            mark()
             tuner.pre_hook(full)
-            mark()
             try:
                 tuner.fn.run(*call.args, **current)
             except Exception as error:
@@ -208,19 +184,16 @@ class Session:
                     tuner.post_hook(full, exception=error)
                 finally:
                     raise
-            mark()
             tuner.post_hook(full, exception=None)
-            mark()
 
         return kernel_call
 
     def _bench(self, place: int, config: Any) -> tuple[float, float, float]:
-        """Median, 20 % and 80 % quantile in milliseconds, of the launch without the tuner's hooks."""
+        """Median, 20 % and 80 % quantile in milliseconds, of the launch with the hooks around it."""
         if self.tuner.stand_in is not None:
             self.raw[place] = result = self.tuner.stand_in(*self.call.args, config=config, **self.call.kwargs)
             return _quantiles(result)
-        clock = RunClock() if self.tuner.leaves_hooks_out else None
-        run = self._launcher(config, clock)
+        run = self._launcher(config)
         limit = self.tuner.options.time_limit_s
         runs = 0
 
@@ -237,25 +210,12 @@ class Session:
             self._wait(place)
             taken = time.perf_counter() - start
             if runs == 2 and taken > limit:
-                error = TooSlowError("one run takes too long: left out", f"{taken:.3g} s", f"at most {limit:g} s", "raise time_limit_s=")
-                error.took_s = taken
-                raise error
+                remedy = "raise time_limit_s=, and let `advisor cache prune --kernel` forget what was left out"
+                raise TooSlowError("one run takes too long: left out", f"{taken:.3g} s", f"at most {limit:g} s", remedy)
             return None
 
-        result = self.tuner.benchmark()(limited, quantiles=QUANTILES)
-        launches = clock.launches_ms() if clock is not None else []
-        alone = [float(each) for each in np.quantile(launches, QUANTILES)] if launches else []
-        if alone and self.tuner.times_itself:  # what the driver's benchmark gave is not of the launch alone
-            result = alone
-        self.raw[place] = result
-        median, low, high = _quantiles(result)
-        hooks = clock.hooks_ms() if clock is not None and result is not alone else 0.0
-        if clock is not None and alone and WHOLE * (hooks + alone[0]) <= median <= clock.span_ms() / WHOLE:
-            # It times the calls, singly or in groups. What the hooks took is not subtracted: beside a short launch, it jitters by more.
-            (median, low, high), hooks = alone, 0.0
-        if hooks >= median:  # then the benchmark does not time what it is given, and its figures stand as they are
-            hooks = 0.0
-        return median - hooks, max(low - hooks, 0.0), high - hooks
+        self.raw[place] = result = self.tuner.benchmark()(limited, quantiles=QUANTILES)
+        return _quantiles(result)
 
     def _wait(self, place: int) -> None:
         """Waits for what was launched; a kernel that never ends becomes an error."""
@@ -264,15 +224,16 @@ class Session:
 
     def _check_output(self, place: int) -> None:
         """Runs it once and compares with the first configuration (which is run first, where it has not been)."""
-        tuner = self.tuner
+        tuner, options = self.tuner, self.tuner.options
         if self.outputs is None:
-            names = tuner.options.outputs or [*tuner.restore_value, *tuner.reset_to_zero] or None
-            assert tuner.options.tolerance is not None
-            self.outputs = Outputs(tensors_of(self.call.named, names), tuner.options.tolerance, named=bool(tuner.options.outputs))
+            assert options.tolerance is not None
+            tensors = tensors_of(self.call.named, options.outputs or [*tuner.restore_value, *tuner.reset_to_zero] or None)
+            overwritten = {*(options.outputs or ())} & tensors.keys() - {*tuner.restore_value, *tuner.reset_to_zero}
+            self.outputs = Outputs(tensors, options.tolerance, overwritten)
             failed = ""
             for first in range(len(self.call.configs)):
                 try:  # the first that runs at all is what the others are compared with
-                    self.outputs.probe(partial(self._run_and, first))
+                    self._run_and(first, self.outputs.keep)
                     break
                 except watching.NeverEndsError:
                     raise
@@ -287,22 +248,16 @@ class Session:
     def _warn_of_a_blind_check(self, failed: str) -> None:
         """A check that can find nothing must not pass for one that found nothing."""
         assert self.outputs is not None
-        name = getattr(self.tuner.base_fn, "__name__", "kernel")
-        compared = ", ".join(self.outputs.tensors)
+        compared, why = ", ".join(self.outputs.tensors), ""
         if not compared:
-            self.tuner.say_once(
-                "check",
-                f"{name}: check_output compares nothing: no tensor is among the arguments"
-                + (f" {', '.join(self.tuner.options.outputs)}" if self.tuner.options.outputs else ""),
-            )
+            named = f" {', '.join(self.tuner.options.outputs)}" if self.tuner.options.outputs else ""
+            why = f"compares nothing: no tensor is among the arguments{named}"
         elif self.outputs.wanted is None:
-            self.tuner.say_once("check", f"{name}: check_output compares nothing: no configuration ran to compare with ({failed})")
+            why = f"compares nothing: no configuration ran to compare with ({failed})"
         elif not self.outputs.written:
-            self.tuner.say_once(
-                "check",
-                f"{name}: check_output sees no change in {compared}: what it wrote was there before, or is not "
-                "among them; name the tensors it writes with outputs=",
-            )
+            why = f"sees no change in {compared}: name the tensors it writes with outputs="
+        if why:
+            self.tuner.say_once("check", f"{getattr(self.tuner.base_fn, '__name__', 'kernel')}: check_output {why}")
 
     def _run_and(self, place: int, look: Callable[[], None]) -> None:
         """Runs a configuration once, looks at what it wrote before any hook restores it, and restores it.

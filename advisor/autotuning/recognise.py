@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
@@ -108,25 +108,6 @@ def recognise(function: Any, named: Mapping[str, Any], family: str | None, hint:
         return Recognised(problem=problem_of_call(entry, named), how="KERNELS"), ""
     except (AdvisorError, KeyError, ValueError, TypeError, AttributeError, IndexError) as error:
         return None, f"its KERNELS entry does not fit the call ({type(error).__name__}: {error})"
-
-
-def follows_from_key(
-    recognised: Recognised, function: Any, named: Mapping[str, Any], family: str | None, hint: ProblemHint | None, exact: Collection[str]
-) -> bool:
-    """Whether no other call with the same tuning key is another problem: what the key does not hold is not needed to recognise it.
-
-    Args:
-        recognised: The call's problem.
-        function: The jitted function.
-        named: Every argument of the call by name.
-        family: The decorator's `family=`.
-        hint: The decorator's `problem=`.
-        exact: Arguments whose value is in the key as it is. Of all others the key holds the element type, where they have one.
-    """
-    held = {name: value for name, value in named.items() if name in exact}
-    held |= {name: SimpleNamespace(dtype=value.dtype) for name, value in named.items() if name not in exact and hasattr(value, "dtype")}
-    again, _ = recognise(function, held, family, hint)
-    return again is not None and again.canonical() == recognised.canonical()
 
 
 def _entry(plain: Any) -> dict[str, Any] | None:

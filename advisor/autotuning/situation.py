@@ -8,17 +8,13 @@ from typing import Any
 
 from advisor.autotuning import internals, ranking, source, triton_configs
 from advisor.autotuning.decisions import keys
-from advisor.autotuning.decisions.cache import FOR_CONSTANTS, Cache, ProblemKey, memory_cache
+from advisor.autotuning.decisions.cache import FOR_CONSTANTS, WITH_HOOKS, Cache, ProblemKey, memory_cache
 from advisor.autotuning.gpu_names import gpu_model
 from advisor.autotuning.measuring import Call
 from advisor.autotuning.ranking import Ranking
-from advisor.autotuning.recognise import Recognised, follows_from_key, recognise
+from advisor.autotuning.recognise import Recognised, recognise
 from advisor.autotuning.tunable import Tunable
 from advisor.system.settings import Mode
-
-HOOKS_LEFT_OUT = " without hooks"
-"""After the source of a kernel that is timed without the hooks around it. Earlier versions timed them as part of it, and a latency with
-them must not compete with one without."""
 
 
 @dataclass(kw_only=True)
@@ -46,13 +42,6 @@ class Situation:
         """Name of the decision over the first of them."""
         return triton_configs.list_hash(self.call.identities, "top", self.tuner.options.top_k)
 
-    def by_key_alone(self) -> bool:
-        """Whether the key tells the problem (`follows_from_key`)."""
-        options, exact = self.tuner.options, set(self.tuner.keys) - set(self.tuner.options.key_buckets)
-        return self.recognised is not None and follows_from_key(
-            self.recognised, internals.jitted(self.tuner.fn), self.call.named, options.family, options.problem, exact
-        )
-
     def rank(self) -> Ranking:
         """Best first, where a model knows."""
         return ranking.rank(self.call.identities, self.recognised, self.why_not_recognised, self.device.name)
@@ -73,10 +62,10 @@ def situation_of(
         started: When the choice began (`time.perf_counter`).
     """
     named = {**dict(zip(tuner.arg_names, args, strict=False)), **{k: v for k, v in kwargs.items() if k in tuner.arg_names}}
-    identities = [triton_configs.identity(config) for config in pruned]
-    if len(set(identities)) < len(identities):
-        pruned = triton_configs.distinct(pruned, identities)
-        identities = [triton_configs.identity(config) for config in pruned]
+    unique: dict[str, Any] = {}  # a list that is put together from others often holds one twice
+    for config in pruned:
+        unique.setdefault(triton_configs.identity(config), config)
+    identities, pruned = [*unique], [*unique.values()]
     function = internals.jitted(tuner.fn)
     device = internals.current_device()
     options = tuner.options
@@ -91,15 +80,14 @@ def situation_of(
         text += f" outputs overwritten and checked {options.tolerance}"  # what was measured unchecked does not count
     given = {name: value for name, value in kwargs.items() if name not in (*tuner.arg_names, "grid", "warmup")}
     constants = source.passed_constants(function, named, tuner.keys, given) if hasattr(function, "fn") else ""
-    told_apart = len(set(identities)) == len(identities)
     stable = all(map(keys.is_stable, identities))
-    kept = text is not None and digest is not None and told_apart and stable and _persists(tuner, device)
+    kept = text is not None and digest is not None and stable and _persists(tuner, device)
     problem = ProblemKey(
         kernel=getattr(tuner.base_fn, "__name__", "kernel"),
         source="".join(
             (
                 digest or f"kernel {tuner.serial}",
-                HOOKS_LEFT_OUT if tuner.leaves_hooks_out else "",
+                WITH_HOOKS if tuner.has_hooks else "",
                 f"{FOR_CONSTANTS}{constants}" if constants else "",
             )
         ),
@@ -109,8 +97,6 @@ def situation_of(
         family=recognised.problem.family if recognised else None,
         problem=recognised.canonical() if recognised else None,
     )
-    if not told_apart:  # hooks that share name and code: told apart by their place
-        identities = [f'{identity[:-1]},"pre_hook":{place}}}' for place, identity in enumerate(identities)]
     cache = (options.cache or tuner.default_cache()) if kept else memory_cache()
     if not kept:
         # Another kernel object of this process must not take these for its own.

@@ -7,12 +7,11 @@ it calls, and the values of the globals they read, so that a kernel that moved w
 from __future__ import annotations
 
 import ast
-import contextlib
 import functools
 import hashlib
 import inspect
+import operator
 import textwrap
-import weakref
 from collections.abc import Collection, Mapping
 from types import CodeType
 from typing import Any
@@ -47,17 +46,12 @@ def code_hash(function: Any) -> str:
     defaults, the plain values that it reads, and the functions of its module that it calls.
     """
     try:
-        return _code_hashes[function]
-    except (KeyError, TypeError):  # not seen yet, or of a kind that no dictionary takes
-        found = _code_hash(function)
-    with contextlib.suppress(TypeError):
-        _code_hashes[function] = found
-    return found
+        return _code_hash(function)
+    except TypeError:  # of a kind that no dictionary takes
+        return _code_hash.__wrapped__(function)
 
 
-_code_hashes: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()  # a hook is usually that of hundreds of configurations
-
-
+@functools.lru_cache(maxsize=256)  # a hook is usually that of hundreds of configurations
 def _code_hash(function: Any) -> str:
     digest = hashlib.sha256()
     seen: set[int] = set()
@@ -182,17 +176,14 @@ def _scope(plain: Any) -> dict[str, Any]:
 
 
 def _resolve(node: ast.expr, scope: dict[str, Any]) -> tuple[str, Any]:
-    names: list[str] = []
-    while isinstance(node, ast.Attribute):
-        names.append(node.attr)
-        node = node.value
-    if not isinstance(node, ast.Name) or node.id not in scope:
+    label = ast.unparse(node)
+    name, _, attributes = label.partition(".")
+    if name not in scope:
         return "", None
-    value = scope[node.id]
-    names.append(node.id)
-    for attribute in reversed(names[:-1]):
-        value = getattr(value, attribute, None)
-    return ".".join(reversed(names)), value
+    try:
+        return label, operator.attrgetter(attributes)(scope[name]) if attributes else scope[name]
+    except AttributeError:
+        return label, None
 
 
 def _is_jitted(value: Any) -> bool:

@@ -46,16 +46,6 @@ def _identity(parameters: tuple[tuple[str, Any], ...], types: tuple[type, ...], 
     return as_text(values)
 
 
-def distinct(configs: Sequence[Any], identities: Sequence[str]) -> list[Any]:
-    """Those that are equal to none before them: a list that is put together from others often holds one twice."""
-    found: dict[str, list[Any]] = {}
-    for config, name in zip(configs, identities, strict=True):
-        alike = found.setdefault(name, [])
-        if not any(config == each for each in alike):
-            alike.append(config)
-    return [config for alike in found.values() for config in alike]
-
-
 def parameters(identity_text: str) -> dict[str, Any]:
     """Flat dictionary of an identity: parameters and options, without a hook."""
     values = json.loads(identity_text)

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from triton.runtime.autotuner import Autotuner
-from triton.runtime.errors import AutotunerError
 
 from advisor.autotuning import internals, source
 from advisor.autotuning.decisions import cache as caches
@@ -95,52 +94,15 @@ class Tunable(Autotuner):
         self.serial = new_serial()
         self._said: set[str] = set()
         self._source: tuple[str | None] | None = None
-        self._warn_of_unknown_names()
-        self._own_hooks()
-
-    def prune_configs(self, kwargs: dict[str, Any]) -> list[Any]:
-        """`prune_configs_by`, as Triton 3.9 has it (3.6 counts a fraction of the list before pruning, and may leave none).
-
-        Raises:
-            AutotunerError: `early_config_prune` leaves none.
-            TypeError: `top_k` is neither a count nor a fraction.
-            UsageError: It counts none.
-        """
-        named = self.nargs if self.nargs is not None else {}  # of whoever asks without a call
-        pruned = self.configs
-        if self.early_config_prune:
-            pruned = self.early_config_prune(self.configs, named, **kwargs)
-            if not pruned:
-                raise AutotunerError("No valid autotuner configs after pruning. `early_config_prune` should return at least one config.")
-        if self.perf_model:
-            count = self.configs_top_k
-            if isinstance(count, float) and count <= 1.0:
-                count = max(1, int(len(pruned) * count))
-            elif not isinstance(count, int):
-                raise TypeError("Error while pruning configs, top_k must be either 1) a float <= 1.0 or 2) an int")
-            if count < 1:
-                raise UsageError('prune_configs_by: "top_k" leaves no configuration', count, "a positive count, or a fraction up to 1.0")
-            if len(pruned) > count:
-                model = self.perf_model
-                # By place: two configurations may be equal, and an estimate need not be hashable.
-                estimated = [model(**named, **kwargs, **config.all_kwargs()) for config in pruned]
-                pruned = [pruned[i] for i in sorted(range(len(pruned)), key=estimated.__getitem__)[:count]]
-        return list(pruned)
+        # A check that compares nothing would pass everything.
+        if unknown := [name for name in self.options.outputs or () if name not in self.arg_names]:
+            limit = f"among {', '.join(self.arg_names)}"
+            raise UsageError("outputs= names no argument of the kernel", ", ".join(map(str, unknown)), limit, "correct the name")
 
     @property
     def has_hooks(self) -> bool:
         """Whether something runs around the kernel while it is measured, and only then."""
         return bool(self.user_defined_pre_hook or self.user_defined_post_hook or self.reset_to_zero or self.restore_value)
-
-    @property
-    def leaves_hooks_out(self) -> bool:
-        """Whether what is timed is the launch without them: within a CUDA graph nothing tells them apart, and they count."""
-        return self.has_hooks and not self.use_cuda_graph and self.stand_in is None
-
-    @property
-    def times_itself(self) -> bool:
-        """Whether the driver's benchmark measures, and no other that was asked for."""
-        return self._do_bench is None
 
     @property
     def stand_in(self) -> Callable[..., Any] | None:
@@ -159,7 +121,7 @@ class Tunable(Autotuner):
 
     def benchmark(self) -> Callable[..., Any]:
         """`do_bench`, or in the interpreter of a machine without a GPU the clock of one run."""
-        if self.times_itself and internals.is_interpreted() and internals.active_driver() is None:
+        if self._do_bench is None and internals.is_interpreted() and internals.active_driver() is None:
             return internals.one_run
         return self.do_bench
 
@@ -180,50 +142,3 @@ class Tunable(Autotuner):
         if topic not in self._said:
             self._said.add(topic)
             log.warning("%s", message)
-
-    # --------------------------------------------------------------------------------------------------------- set-up
-
-    def _warn_of_unknown_names(self) -> None:
-        """Triton 3.9 raises for those of its own; earlier versions tune once and never again, which is worth a word.
-
-        Raises:
-            UsageError: `outputs` names no argument.
-        """
-        for parameter, names in (("key", self.keys), ("reset_to_zero", self.reset_to_zero), ("restore_value", self.restore_value)):
-            unknown = [name for name in names if name not in self.arg_names]
-            if unknown:
-                log.warning(
-                    "%s: %s contains names that are not kernel arguments: %s",
-                    getattr(self.base_fn, "__name__", "kernel"),
-                    parameter,
-                    ", ".join(unknown),
-                )
-        # Unlike those, it is no argument of triton.autotune; and a check that compares nothing would pass everything.
-        unknown = [name for name in self.options.outputs or () if name not in self.arg_names]
-        if unknown:
-            raise UsageError(
-                "outputs= names no argument of the kernel",
-                ", ".join(map(str, unknown)),
-                f"among {', '.join(self.arg_names)}",
-                "correct the name",
-            )
-
-    def _own_hooks(self) -> None:
-        """The default hooks of Triton 3.9, which leave arguments that are None alone, for every version."""
-        self.restore_copies: dict[str, Any] = {}
-        if not self.user_defined_pre_hook and (self.reset_to_zero or self.restore_value):
-            self.pre_hook = self._reset_and_keep
-        if not self.user_defined_post_hook and self.restore_value:
-            self.post_hook = self._restore
-
-    def _reset_and_keep(self, kwargs: dict[str, Any], reset_only: bool = False) -> None:
-        for name in self.reset_to_zero:
-            if kwargs.get(name) is not None:
-                kwargs[name].zero_()
-        if not reset_only:
-            self.restore_copies = {name: kwargs[name].clone() for name in self.restore_value if kwargs.get(name) is not None}
-
-    def _restore(self, kwargs: dict[str, Any], exception: Exception | None = None) -> None:
-        for name, value in self.restore_copies.items():
-            kwargs[name].copy_(value)
-        self.restore_copies = {}

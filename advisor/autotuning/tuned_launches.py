@@ -134,12 +134,12 @@ def diagnosed(
         tuned: What it says, with a configuration that runs.
         gpu: It was tuned on.
         predictor: Where predictions come from.
-        cache: What the L2 held when the launches were timed; None: what their latencies allow.
+        cache: What the L2 held when the launches were timed; None: nothing.
         taken: Ids of other launches of the result; this one's is added.
     """
     configuration = tuned.configuration
     assert configuration is not None
-    problem = _cached(recognised_problem(entry), tuned, gpu, cache)
+    problem = replace(recognised_problem(entry), cache="warm" if cache == "warm" else "cold")
     family = problem.family
     current = named_for(configuration, family)
     tuned = _predicted(tuned, problem, gpu, predictor)
@@ -175,19 +175,6 @@ def _latency(timing: TunedTiming, origin: Origin) -> Latency:
         high_us=timing.high_us if both else None,
         coverage=0.6 if both else None,
     )
-
-
-def _cached(problem: Problem, tuned: TunedProblem, gpu: GpuSpec, cache: str | None) -> Problem:
-    """The problem with the cache state it was timed in: cold, but where a latency is shorter than that allows."""
-    if cache is not None:
-        return replace(problem, cache="cold" if cache == "cold" else "warm")
-    cold = replace(problem, cache="cold")
-    fastest = min((timing.us for timing in tuned.timings if timing.us is not None), default=None)
-    if fastest is None:
-        return problem
-    assert tuned.configuration is not None
-    bound = pipelines.analyse(problem_batch([cold]), configuration_batch([named_for(tuned.configuration, problem.family)]), gpu).bound
-    return cold if fastest >= float(bound.us[0]) else problem
 
 
 def _predicted(tuned: TunedProblem, problem: Problem, gpu: GpuSpec, predictor: Predictor) -> TunedProblem:

@@ -12,6 +12,7 @@ from dataclasses import replace
 from advisor import __version__
 from advisor.advising.launch_facts import gpu_figures
 from advisor.advising.verdict import verdict
+from advisor.autotuning.decisions.cache import WITH_HOOKS
 from advisor.autotuning.decisions.exchange import Entry
 from advisor.autotuning.ranking import named_for
 from advisor.autotuning.tuned_launches import ODD, diagnosed, predictable, tuned_problem
@@ -46,8 +47,7 @@ def advise_tuned(
         predictor: Where predictions come from.
         title: What the report is on.
         command: The command line that repeats it.
-        cache: What the L2 held when the launches were timed. None: nothing, for Triton's benchmark empties it; warm where a latency is
-            too short for that.
+        cache: What the L2 held when the launches were timed. None: nothing, for Triton's benchmark empties it.
         progress: Called with (done, total) problems.
 
     Raises:
@@ -103,6 +103,8 @@ def _why_not(entry: Entry, problem: TunedProblem, gpu: GpuSpec | None, gpu_name:
         )
     if gpu is None:
         return f"ceilings/ describes no GPU {gpu_name}: no bound and no ceiling"
+    if WITH_HOOKS in entry.key.source:
+        return "its latencies hold what hooks take (reset_to_zero=, restore_value=, pre_hook=, post_hook=): no headroom is told from them"
     if problem.configuration is None:
         return "no configuration works" if problem.timings else "nothing was measured"
     if not current:

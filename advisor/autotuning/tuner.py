@@ -8,12 +8,11 @@ A decided call reads its key with a generated function and looks it up in one di
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from triton.runtime.autotuner import Autotuner
@@ -29,42 +28,6 @@ TORCH_READS = "torch._higher_order_ops.triton_kernel_wrap"
 """The module in which torch.compile reads the configurations of a kernel (torch 2.6 to 2.13)."""
 
 
-def _telling(change: Callable[..., Any]) -> Callable[..., Any]:
-    """A dictionary's method that changes it, and then tells."""
-
-    @functools.wraps(change)
-    def told(self: Decided, *args: Any, **kwargs: Any) -> Any:
-        found = change(self, *args, **kwargs)
-        for forget in self._forgetting:
-            forget()
-        return found
-
-    return told
-
-
-class Decided(dict):
-    """Key → configuration, as `kernel.cache` of triton.autotune; whoever changes it makes every call look at it again.
-
-    Several kernels may share one.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._forgetting: list[Callable[[], None]] = []
-
-    def tell(self, forget: Callable[[], None]) -> None:
-        """Calls `forget` at every change."""
-        if forget not in self._forgetting:
-            self._forgetting.append(forget)
-
-    __setitem__, __delitem__, __ior__ = map(_telling, (dict.__setitem__, dict.__delitem__, dict.__ior__))  # type: ignore[assignment, arg-type]
-    clear, pop, popitem, update = map(_telling, (dict.clear, dict.pop, dict.popitem, dict.update))  # type: ignore[assignment, arg-type]
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """A copy, and what is pickled, is a dictionary of its own, as that of triton.autotune: whoever keeps it keeps no kernel."""
-        return dict, (dict(self),)
-
-
 class Tuner(Tunable):
     """See the module. The constructor's arguments are those of `Tunable`."""
 
@@ -76,60 +39,36 @@ class Tuner(Tunable):
         self._buckets = keys.bucket_functions(self.options.key_buckets, self.keys)
         self._lock = threading.RLock()
         _all.add(self)
-        self._launched: tuple | None = None  # the arguments of the launch that is on
+
+    def _read_anew(self) -> None:
+        """Nothing is known of what the keys of calls look like: `_hot` is what reads one, and fast key → (key, configuration)."""
         self._always: frozenset[str] | None = None  # arguments that had a dtype in every call
         self._sometimes: frozenset[str] = frozenset()
-        # What reads a call's key, and fast key → configuration: changed together only.
-        self._hot: tuple[Callable[..., Any], dict[Any, Any]] = (self._reader(frozenset(), None), {})
-        self.cache = {}
+        self._hot: tuple[Callable[..., Any], dict[Any, Any]] | None = None  # changed together only
 
     # ------------------------------------------------------------------------------------------------------ a call
-
-    def __getitem__(self, grid: Any) -> Callable[..., Any]:
-        """`kernel[grid]`: a function that launches."""
-        if getattr(self.run, "__func__", None) is not _RUN or Autotuner.run is not _THEIRS:  # another's, who sees every launch
-            return super().__getitem__(grid)
-
-        def launch(*args: Any, **kwargs: Any) -> Any:
-            try:
-                read_key, fast = self._hot
-                config = fast[read_key(*args, **kwargs)]
-            except (KeyError, AttributeError, TypeError):  # of another kind, or wrong: then the kernel says so
-                config = None
-            if config is None:  # after the handler: what is raised there would seem to come of the lookup
-                return self._slow(args, dict(grid=grid, warmup=False, **kwargs))  # of two grids, Python says so
-            self.best_config = config
-            options = config.all_kwargs()  # of every launch, as triton.autotune: a configuration may be changed in place
-            self._launched = args
-            try:
-                if config.pre_hook is not None:
-                    config.pre_hook({**dict(zip(self.arg_names, args, strict=False)), "grid": grid, "warmup": False, **kwargs, **options})
-                return self.fn.run(*args, grid=grid, warmup=False, **kwargs, **options)
-            finally:
-                self._launched = None
-
-        return launch
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
         """A launch; the grid is among the keywords."""
         if Autotuner.run is not _THEIRS and not kwargs.get("warmup"):
             return self._traced(args, kwargs)
         try:
-            read_key, fast = self._hot
-            config = fast[read_key(*args, **kwargs)]
-        except (KeyError, AttributeError, TypeError):
+            read_key, fast = self._hot  # type: ignore[misc]
+            key, config = fast[read_key(*args, **kwargs)]
+            if key is not None and self.cache[key] is not config:  # somebody put another there
+                config = None
+        except (KeyError, AttributeError, TypeError):  # of another kind, or wrong: then the kernel says so
             config = None
-        if config is None:
+        if config is None:  # after the handler: what is raised there would seem to come of the lookup
             return self._slow(args, kwargs)
+        return self._launch(config, args, kwargs)
+
+    def _launch(self, config: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
         self.best_config = config
-        options = config.all_kwargs()
-        self._launched = args
-        try:
-            if config.pre_hook is not None:
-                config.pre_hook({**dict(zip(self.arg_names, args, strict=False)), **kwargs, **options})
-            return self.fn.run(*args, **kwargs, **options)
-        finally:
-            self._launched = None
+        options = config.all_kwargs()  # of every launch, as triton.autotune: a configuration may be changed in place
+        if config.pre_hook is not None:
+            config.pre_hook({**dict(zip(self.arg_names, args, strict=False)), **kwargs, **options})
+        return self.fn.run(*args, **kwargs, **options)
 
     def _traced(self, args: tuple, kwargs: dict[str, Any]) -> Any:
         """A launch while another `run` is put on Triton's class, by a tracing tool: it calls Triton's, which finds what is decided here."""
@@ -151,16 +90,9 @@ class Tuner(Tunable):
             compiled = self.warmup(*args, **{name: value for name, value in kwargs.items() if name != "warmup"})
             return compiled[0] if compiled else None
         internals.need_driver(self.base_fn)
-        config = self.best_config = self._decide(args, kwargs)
-        options = config.all_kwargs()
-        self._launched = args
-        try:
-            if config.pre_hook is not None:
-                config.pre_hook({**dict(zip(self.arg_names, args, strict=False)), **kwargs, **options})
-            with internals.loading_while_capturing():
-                return self.fn.run(*args, **kwargs, **options)
-        finally:
-            self._launched = None
+        config = self._decide(args, kwargs)
+        with internals.loading_while_capturing():
+            return self._launch(config, args, kwargs)
 
     def warmup(self, *args: Any, **kwargs: Any) -> list[Any]:
         """Compiles every configuration that pruning leaves, as triton.autotune; what pruning reads is no other thread's call."""
@@ -184,15 +116,8 @@ class Tuner(Tunable):
     def _decide(self, args: tuple, kwargs: dict[str, Any]) -> Any:
         """The slow path: known under Triton's key, or chosen now."""
         with self._lock:
-            if self._alone != (len(self.configs) == 1):  # the list was changed in place
-                self.configs = self._configs
-            if self._names != list(self.keys):  # so was this one
-                self.keys = self._keys
-            several = internals.has_several_models()
             named = {**dict(zip(self.arg_names, args, strict=False)), **kwargs}
             key = keys.slow_key(named, self.arg_names, self.keys, self._buckets) if len(self.configs) > 1 else ()
-            if several:
-                key = (*key, internals.current_device().name)
             known = len(self.configs) > 1 and key in self.cache
             if not known:
                 with internals.bound_arguments(self, args):
@@ -212,35 +137,26 @@ class Tuner(Tunable):
                 if made is None or made.config != config:  # the user put it there
                     made = Decision(config=config, how="cached", reason="kernel.cache holds it", key=key)
                 self.decision = made
-            self._remember(args, kwargs, named, config, internals.device_index if several else None)
+            self._remember(args, kwargs, named, key, config)
             return config
 
-    def _remember(self, args: tuple, kwargs: dict[str, Any], named: dict[str, Any], config: Any, device: Any) -> None:
+    def _remember(self, args: tuple, kwargs: dict[str, Any], named: dict[str, Any], key: tuple, config: Any) -> None:
         """Puts a decision where the next call of the kind finds it; a call of a new kind makes a new reader."""
-        if len(self.configs) > 1 and not isinstance(self._decided, Decided):  # a mapping of the user's: it is asked at every call
-            return
         now = keys.dtype_names(named, self.arg_names)
         always = now if self._always is None else self._always & now
         sometimes = ((self._always or frozenset()) | self._sometimes | now) - always
-        if (always, sometimes) != (self._always, self._sometimes):
+        if self._hot is None or (always, sometimes) != (self._always, self._sometimes):
             self._always, self._sometimes = always, sometimes
-            self._hot = (self._reader(always, device), {})
+            self._hot = (self._reader(always), {})
         read_key, fast = self._hot
         with contextlib.suppress(TypeError):  # an argument is given twice: the kernel itself says so
-            fast[read_key(*args, **kwargs)] = config
+            fast[read_key(*args, **kwargs)] = (key or None, config)
 
-    def _reader(self, always: frozenset[str], device: Callable[[], Any] | None) -> Callable[..., Any]:
-        if len(self.configs) == 1:  # then a change of the list itself is seen at the next call, as by triton.autotune
-            listed = self.configs
-            return lambda *args, **kwargs: (id(listed[0]), len(listed))
+    def _reader(self, always: frozenset[str]) -> Callable[..., Any]:
+        if len(self.configs) == 1:
+            return lambda *args, **kwargs: None
         settled = set(self.arg_names).intersection(*(config.kwargs for config in self.configs))
-        return keys.fast_reader(
-            self.arg_names, self._names, self._buckets, frozenset(settled), always, self._sometimes, device, self.configs, self.keys
-        )
-
-    def _forget(self) -> None:
-        if hasattr(self, "_hot"):  # Triton's constructor sets the cache before ours is done
-            self._hot = (self._hot[0], {})
+        return keys.fast_reader(self.arg_names, self.keys, self._buckets, frozenset(settled), always, self._sometimes)
 
     def _tell(self, decision: Decision, told: Mapping[Any, Any]) -> None:
         """Triton's attributes, its listener and its line on the terminal."""
@@ -266,26 +182,6 @@ class Tuner(Tunable):
             )
 
     @property
-    def cache(self) -> MutableMapping[Any, Any]:
-        """Key → configuration, as triton.autotune has it: clearing, changing or replacing it takes effect.
-
-        Of a plain dictionary put in its place a copy is made; another kernel's is shared, and so is a mapping of another kind, which is
-        asked at every call.
-        """
-        return self._decided
-
-    @cache.setter
-    def cache(self, value: MutableMapping[Any, Any]) -> None:
-        if type(value) is dict:
-            copied = Decided()
-            copied.update(value)
-            value = copied
-        if isinstance(value, Decided):
-            value.tell(self._forget)
-        self._decided = value
-        self._forget()
-
-    @property
     def configs(self) -> list[Any]:
         """The configurations, as triton.autotune has them: another list takes effect at the next call.
 
@@ -297,7 +193,7 @@ class Tuner(Tunable):
 
     @configs.setter
     def configs(self, value: list[Any]) -> None:
-        self._configs, self._alone = value, len(value) == 1
+        self._configs = value
         self._read_anew()
 
     def _for_torch(self) -> list[Any]:
@@ -315,51 +211,19 @@ class Tuner(Tunable):
             self.say_once("torch", f"{self.base_fn.__name__}: torch.compile gets a configuration that nothing speaks for: {remedy}")
         return list(dict.fromkeys([*decided, *default, *self._configs]))[: self.options.top_k if mode == "measure" else 1]
 
-    @property  # type: ignore[override]
-    def keys(self) -> Sequence[str]:
-        """Names of the arguments that a decision depends on, as triton.autotune has them: others take effect at the next call."""
-        return self._keys
-
-    @keys.setter
-    def keys(self, value: Sequence[str]) -> None:
-        self._keys, self._names = value, list(value)
-        self._read_anew()
-
-    @property  # type: ignore[override]
-    def nargs(self) -> dict[str, Any] | None:
-        """The positional arguments, by name, of the call that is decided or launched now, as triton.autotune has them."""
-        if self._nargs is None and self._launched is not None:
-            return dict(zip(self.arg_names, self._launched, strict=False))
-        return self._nargs
-
-    @nargs.setter
-    def nargs(self, value: dict[str, Any] | None) -> None:
-        self._nargs = value
-
-    def _read_anew(self) -> None:
-        """How a call's key is read depends on the configurations and on the names in it."""
-        if hasattr(self, "_hot"):  # as in `_forget`
-            self._always, self._sometimes = None, frozenset()
-            self._hot = (self._reader(frozenset(), None), {})
-
     # ------------------------------------------------------------------------------------------------------- copies
 
     def __getstate__(self) -> dict[str, Any]:
         """The state of a copy of this kernel: all but the lock, and what reads its calls."""
-        own = ("_lock", "_hot", "_decided", "_launched", "serial")
-        decided = dict(self._decided) if isinstance(self._decided, Decided) else self._decided
-        return {name: value for name, value in self.__dict__.items() if name not in own} | {"decided": decided}
+        own = ("_lock", "_hot", "serial")
+        return {name: value for name, value in self.__dict__.items() if name not in own} | {"cache": dict(self.cache)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        decided = state.pop("decided")
         self.__dict__.update(state)
         self.serial = new_serial()
         self._lock = threading.RLock()
         _all.add(self)
-        self._launched = None
-        self._always, self._sometimes = None, frozenset()
-        self._hot = (self._reader(frozenset(), None), {})
-        self.cache = decided
+        self._read_anew()
 
 
 _all: weakref.WeakSet[Tuner] = weakref.WeakSet()
@@ -369,12 +233,10 @@ def _after_fork() -> None:
     """In a child there is no thread but this one: what another was deciding when the process forked is decided by nobody here."""
     for tuner in _all:
         if not tuner._lock._is_owned():  # type: ignore[attr-defined]
-            tuner._lock, tuner._nargs, tuner._launched = threading.RLock(), None, None
+            tuner._lock, tuner.nargs = threading.RLock(), None
 
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
 
 _THEIRS = Autotuner.run
-_RUN = Tuner.run
-"""What `kernel[grid]` does by itself, faster; where `run` is another, it is that one's."""

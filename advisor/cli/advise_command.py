@@ -6,8 +6,8 @@ TARGET is one of
   a bundled kernel    fused_moe, gemm, attention, …
   a kernel of yours   FILE.py::KERNEL, or FILE.py for all of its kernels; parsed and compiled, never imported
   a record            that `advisor record` wrote
-  a cache             of Triton (a folder such as ~/.triton/cache, or an entry of it) or of @advisor.autotune (`cache`: the one of this
-                      machine; its file; an export of `advisor cache export`); CACHE::KERNEL is one kernel of it
+  a cache             of @advisor.autotune (`cache`: the one of this machine; its file; an export of `advisor cache export`);
+                      CACHE::KERNEL is one kernel of it
   a trace             of torch's profiler (.json, .json.gz): what its operators took beside their predictions, and the gaps; best with
                       record_shapes=True
 
@@ -147,7 +147,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _documents(arguments: argparse.Namespace) -> list[str]:
     """Advise for one model, or none, and every GPU; the JSON documents, where they are asked for."""
-    from advisor.advising.targets.resolve import is_folder, is_triton_cache
+    from advisor.advising.targets.resolve import is_folder
     from advisor.autotuning.decisions.exchange import cache_file
     from advisor.steps.trace import is_trace
 
@@ -157,7 +157,7 @@ def _documents(arguments: argparse.Namespace) -> list[str]:
         documents = _tuned(arguments, *cache)
     elif is_trace(arguments.target):
         documents = [_traced(arguments)]
-    elif is_folder(Path(arguments.target)) and not is_triton_cache(arguments.target):
+    elif is_folder(Path(arguments.target)):
         documents = folder_of_tables(arguments)
     elif len(arguments.gpu) > 1:
         gpus = [load_gpu(name) for name in arguments.gpu]  # a misspelt one is told before the first report is written
@@ -232,7 +232,6 @@ def _for_gpu(arguments: argparse.Namespace, gpu: str | None, output: Path) -> tu
 def _compiled(arguments: argparse.Namespace, name: str | None, output: Path) -> tuple[str, Result]:
     """A kernel in source or a record of launches, by what the compiler makes of it."""
     from advisor.advising.of_compiled import advise_compiled
-    from advisor.advising.targets.resolve import cached_gpu
     from advisor.rows.launches import is_launch_record
 
     named = [
@@ -248,17 +247,13 @@ def _compiled(arguments: argparse.Namespace, name: str | None, output: Path) -> 
     recorded = is_launch_record(arguments.target)
     if unfit := [option for option, value in named if value and not (recorded and option == "--measured")]:
         raise UsageError(f"{', '.join(unfit)} is for tables and bundled kernels", arguments.target, None, "give --sizes, or --arg")
-    found = (load_gpu(name), "") if name is not None else cached_gpu(arguments.target)
-    if found is None:
+    if name is None:
         raise UsageError("a kernel needs a GPU to be compiled for", None, None, "add --gpu NAME (`advisor gpus` lists them)")
-    gpu, assumed = found
-    if assumed:
-        options.warn(assumed)
     command = shlex.join(["advisor", *sys.argv[1:]])
     with progress_bar("compiling") as advance:
         result = advise_compiled(
             arguments.target,
-            gpu,
+            load_gpu(name),
             cache=arguments.cache or "warm",
             command=command,
             asked=launch_options(arguments),

@@ -1,7 +1,7 @@
 """Look at the tuning cache of @advisor.autotune, take it elsewhere, bring another in, clean it up.
 
 ls       what was decided: kernel, GPU, key, configuration, latency; --timings: every configuration, and why any was left out
-export   write it to FILE: JSON to ship in a container, or (a name that ends in .csv) launches for `advisor predict` and `evaluate`
+export   write it to FILE: JSON to ship in a container
 import   read exports, Triton's *.autotune.json and triton-dejavu's cache.json, or folders of them; nothing measured is overwritten
 prune    forget problems, by age, kernel or GPU
 
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
 HELP = "the tuning cache of @advisor.autotune"
 DAY_S = 86400.0
-NAMED = 5
-"""Problems named of those that an export leaves out."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     ls.add_argument("--format", choices=("text", "json"), default="text")
     ls.add_argument("--timings", action="store_true", help="every configuration, and why any was left out")
     export = actions.add_parser("export", help="write it to a file")
-    export.add_argument("file", metavar="FILE", help="FILE.json, or FILE.csv for launches")
+    export.add_argument("file", metavar="FILE", help="FILE.json")
     bring = actions.add_parser("import", help="read exports and the caches of other tuners")
     bring.add_argument("paths", metavar="PATH", nargs="+", help="files, or folders of them")
     prune = actions.add_parser("prune", help="forget")
@@ -137,32 +135,17 @@ def _document(entry: Entry) -> dict[str, object]:
 
 
 def _export(cache: Cache, arguments: argparse.Namespace) -> int:
-    from advisor.autotuning.decisions.exchange import csv_rows, entries, rows_as_csv, to_json
+    from advisor.autotuning.decisions.exchange import entries, to_json
 
     found = list(entries(cache, arguments.kernel, arguments.gpu))
     if not found:
         raise NothingMatchedError("nothing to export", None, None, "`advisor cache ls` shows what there is")
     path = Path(arguments.file)
-    if path.suffix != ".csv":
-        options.write_text(path, to_json(found), "name another file")
-        print(f"advisor: {several(len(found), 'problem')} written to {path}", file=sys.stderr)
-        return 0
-    rows = csv_rows(found)
-    left_out = [f"{several(len(names), 'problem')} left out ({why}): {_listed(names)}" for why, names in rows.problems_left_out.items()]
-    left_out += [f"{several(count, 'configuration')} left out ({why})" for why, count in rows.rows_left_out.items()]
-    said = "; ".join(left_out)
-    if not rows.table:
-        raise NothingMatchedError(f"{path}: not written; {said}", None, None, "export as JSON: FILE.json holds every problem")
-    if said:
-        options.warn(f"{said}; FILE.json would hold them")
-    options.write_text(path, rows_as_csv(rows.table), "name another file")
-    written = len(found) - sum(map(len, rows.problems_left_out.values()))
-    print(f"advisor: {several(len(rows.table), 'row')} of {several(written, 'problem')} written to {path}", file=sys.stderr)
+    if path.suffix == ".csv":
+        raise UsageError("an export is JSON", str(path), "FILE.json", "`advisor measure` writes rows (CSV)")
+    options.write_text(path, to_json(found), "name another file")
+    print(f"advisor: {several(len(found), 'problem')} written to {path}", file=sys.stderr)
     return 0
-
-
-def _listed(names: list[str]) -> str:
-    return ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
 
 
 def _import(cache: Cache, arguments: argparse.Namespace) -> int:

@@ -2,8 +2,7 @@
 
 FILE.py is parsed, never run. What is not given comes from the file's own description (KERNELS) where it has one, and is else guessed
 and said: types by how arguments are used, constants from @triton.autotune or a small default, the grid from where the file launches
-the kernel. Without a grid one program is counted. A cache of Triton (a folder such as ~/.triton/cache, one of its folders, an entry's
-JSON; ::KERNEL names a kernel of it) is read as it lies there, and needs no source.
+the kernel. Without a grid one program is counted.
 
 examples:
   advisor inspect gemm::gemm_kernel --gpu H200 --sizes M=64,N=4096,K=4096
@@ -21,7 +20,7 @@ from typing import TYPE_CHECKING
 from advisor.cli import options
 from advisor.cli.options import add_kernel_arguments, launch_options
 from advisor.gpus.hardware import GpuSpec, load_gpu
-from advisor.system.errors import AdvisorError, InputError, UsageError
+from advisor.system.errors import UsageError
 
 if TYPE_CHECKING:
     from advisor.compiled.compiler.kernel import Target
@@ -32,7 +31,7 @@ HELP = "compiled resources and demand per source line of any kernel"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `advisor inspect`."""
-    parser.add_argument("kernel", metavar="FILE.py::KERNEL", help="a kernel in a file, or a cache of Triton")
+    parser.add_argument("kernel", metavar="FILE.py::KERNEL", help="a kernel in a file")
     parser.add_argument("--target", metavar="ARCH", help="what to compile for: sm_80, sm_90, sm_100, gfx942, …")
     parser.add_argument("--gpu", metavar="NAME", help="a GPU of ceilings/ (`advisor gpus`): compiles for it, and adds times and bounds")
     options.add_sizes_argument(parser, "problem of a kernel that its file describes (KERNELS)")
@@ -50,15 +49,12 @@ def run(arguments: argparse.Namespace) -> int:
     from advisor.advising.targets.resolve import bundled_kernel
     from advisor.compiled.launches.launch import inspect_launch
     from advisor.compiled.launches.launch_options import one_launch
-    from advisor.compiled.launches.target import compile_target, gpu_of, is_kernel_target, open_kernel
-    from advisor.compiled.launches.triton_cache import is_cache_target
+    from advisor.compiled.launches.target import compile_target, gpu_of, open_kernel
 
     options.require_room(arguments)
     arguments.kernel = bundled_kernel(arguments.kernel)
     gpu = load_gpu(arguments.gpu) if arguments.gpu else None
     target = compile_target(arguments.target) if arguments.target else None
-    if not is_kernel_target(arguments.kernel) and is_cache_target(arguments.kernel):
-        return _cached(arguments, target, gpu)
     source, kernel = open_kernel(arguments.kernel)
     target = _agreed(target, gpu)
     if target is None:
@@ -83,48 +79,6 @@ def _agreed(target: Target | None, gpu: GpuSpec | None) -> Target | None:
         assert target is not None
         raise UsageError(f"{gpu.name} does not run code for {target.name}", target.name, own.name)
     return own
-
-
-def _cached(arguments: argparse.Namespace, target: Target | None, gpu: GpuSpec | None) -> int:
-    """Every entry of a cache that runs on the target, one after the other; the others are counted on stderr."""
-    from advisor.compiled.compiler.pool import borrowed
-    from advisor.compiled.launches.target import gpu_of
-    from advisor.compiled.launches.triton_cache import UNRECORDED, cached_kernels, cached_launch, inspect_cached, staleness
-
-    wanted = _agreed(target, gpu)
-    shown: list[str] = []
-    others: dict[str, int] = {}
-    asked = launch_options(arguments)
-    with borrowed(None) as pool:
-        for entry in cached_kernels(arguments.kernel):
-            try:
-                if wanted not in (None, entry.target):
-                    others[entry.target.name] = others.get(entry.target.name, 0) + 1
-                    continue
-                launch = cached_launch(entry, asked)
-                inspection = inspect_cached(entry, launch, pool)
-            except UsageError:
-                raise
-            except AdvisorError as error:
-                if error.exit_code != 2:
-                    raise
-                options.warn(f"{entry.id}: {error}")
-                continue
-            if stale := staleness(entry, launch):
-                options.warn(stale)
-            shown.append(_shown(inspection, gpu or gpu_of(entry.target), arguments))
-    if others:
-        assert wanted is not None
-        counts = ", ".join(f"{count} for {name}" for name, count in sorted(others.items()))
-        options.warn(f"entries that are not for {wanted.name} are left out: {counts}")
-    if not shown:
-        raise InputError(f"{arguments.kernel}: no entry that can be shown", None, None, "see the lines above")
-    if arguments.format == "json":
-        print(shown[0] if len(shown) == 1 else "[" + ",\n".join(shown) + "]")
-    else:
-        print("\n\n".join(shown))
-        print(f"\n{UNRECORDED}")
-    return 0
 
 
 def _shown(inspection: Inspection, gpu: GpuSpec | None, arguments: argparse.Namespace) -> str:

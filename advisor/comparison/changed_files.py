@@ -2,42 +2,20 @@
 
 from __future__ import annotations
 
-import ast
-import itertools
-import tempfile
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 
 from advisor.advising.targets import Request
 from advisor.comparison.files import result_subject, rows_subject
 from advisor.comparison.kernels.importers import LARGEST_IMPORTED, LaunchedElsewhere, Launchers, Reading
-from advisor.comparison.kernels.kernel_digest import renamed
-from advisor.comparison.kernels.kernel_source import (
-    LARGEST_SOURCE_BYTES,
-    broken_source,
-    is_kernel_source,
-    mentions_triton,
-    parsed,
-    unreadable,
-)
-from advisor.comparison.kernels.kernel_version import launched
-from advisor.comparison.kernels.kernels import LARGEST_KERNELS, kernel_subjects
+from advisor.comparison.kernels.kernel_source import LARGEST_SOURCE_BYTES, is_kernel_source, mentions_triton, parsed, refused, unreadable
+from advisor.comparison.kernels.kernels import kernel_subjects
 from advisor.comparison.kernels.resources import Compiling
-from advisor.comparison.kernels.undefined_names import launched_in_vain
 from advisor.comparison.settings import Recorded, Settings
-from advisor.comparison.tables import (
-    Fallback,
-    fallback_entry,
-    named_like_table,
-    read_version,
-    table_request,
-    table_subject,
-    version_folders,
-)
-from advisor.comparison.trees import git
+from advisor.comparison.tables import Fallback, fallback_entry, named_like_table, table_request, table_subject, version_folders
 from advisor.comparison.trees.trees import LARGEST_FILE_BYTES, Entry, FileChange, FolderTree, RevisionTree, Tree, check_readable
 from advisor.gpus.hardware import GpuSpec
 from advisor.learned.base import Predictor
@@ -45,9 +23,7 @@ from advisor.measurement.measured_rows import read_measured
 from advisor.python_source.source import SourceFile
 from advisor.rendering.comparison_words import AUDITED
 from advisor.result import result_json
-from advisor.result.comparison_schema import Failure, Subject
-from advisor.result.schema import Finding
-from advisor.system.errors import InputError
+from advisor.result.comparison_schema import Subject
 from advisor.tables.names import TableName, is_table_name, parse_table_name
 
 
@@ -66,73 +42,41 @@ def moved_tables(differing: Sequence[FileChange]) -> list[FileChange]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Origin:
-    """Where a kernel lay in the base: the file, and what it was called there."""
-
-    entry: Entry
-    name: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class MovedKernels:
-    """Kernels that lie in another file than before."""
+    """Kernels that lie in another file than before, under the same name."""
 
-    came: Mapping[str, Mapping[str, Origin]] = field(default_factory=dict)  # by the head's file, then by kernel
+    came: Mapping[str, Mapping[str, Entry]] = field(default_factory=dict)  # by the head's file, then by kernel: where it lay in the base
     left: Mapping[str, frozenset[str]] = field(default_factory=dict)  # by the base's file
 
 
 def moved_kernels(changed: Sequence[FileChange], base: Tree, head: Tree) -> MovedKernels:
-    """Of changed files: the kernels that one no longer has, and another has now under the same name; or, where it is a new file, under
-    another name with nearly the same body.
+    """Of changed files: the kernels that one no longer has, and another has now under the same name.
 
     Where several files lost or gained a kernel of the name, those of the same content belong together, then those of the same file name;
     what is left is a pair only where it is the only one.
     """
     lost: dict[str, list[Entry]] = defaultdict(list)
     gained: dict[str, list[Entry]] = defaultdict(list)
-    bodies: tuple[_Bodies, _Bodies] = ({}, {})  # of what is gone from files that gained nothing, and of what is in new files
     for change in changed:
-        if not change.path.endswith(".py"):
-            continue
-        before, after = _kernels(base, change.base), _kernels(head, change.head)
-        for names, others, entry, found in ((before, after, change.base, lost), (after, before, change.head, gained)):
-            for name, node in names.items():
-                if node is not None and name not in others and entry is not None:
-                    found[name].append(entry)
-                    if (change.base is None) if found is gained else after.keys() <= before.keys():
-                        bodies[found is gained][entry, name] = node
-    came: dict[str, dict[str, Origin]] = defaultdict(dict)
+        if change.path.endswith(".py"):
+            before, after = _kernels(base, change.base), _kernels(head, change.head)
+            for names, entry, found in ((before - after, change.base, lost), (after - before, change.head, gained)):
+                for name in names:
+                    if entry is not None:
+                        found[name].append(entry)
+    came: dict[str, dict[str, Entry]] = defaultdict(dict)
     left: dict[str, set[str]] = defaultdict(set)
     for name in lost:
         for old, new in _pairs(lost[name], gained.get(name, ())):
-            came[new.path][name] = Origin(entry=old, name=name)
+            came[new.path][name] = old
             left[old.path].add(name)
-    gone, fresh = (
-        {key: node for key, node in side.items() if key[1] not in known} for side, known in zip(bodies, (gained, lost), strict=True)
-    )
-    for (file, name), (old, former) in renamed(_few(gone), _few(fresh)).items():
-        came[file.path][name] = Origin(entry=old, name=former)
-        left[old.path].add(former)
     return MovedKernels(came=came, left={path: frozenset(names) for path, names in left.items()})
 
 
-_Bodies = dict[tuple[Entry, str], ast.FunctionDef]
-"""Kernels by file and name."""
-
-
-def _few(bodies: _Bodies) -> _Bodies:
-    return dict(itertools.islice(bodies.items(), LARGEST_KERNELS))
-
-
-def _kernels(tree: Tree, entry: Entry | None) -> dict[str, ast.FunctionDef | None]:
-    """The kernels that a file defines, each with its body where it is launched.
-
-    There are none where the file cannot be read, which its comparison tells.
-    """
+def _kernels(tree: Tree, entry: Entry | None) -> set[str]:
+    """The kernels that a file defines; none where it cannot be read, which its comparison tells."""
     source = parsed(tree, entry, kernels=True) if entry is not None else None
-    if source is None:
-        return {}
-    return dict.fromkeys(source.definitions) | {name: source.definitions[name][-1] for name in launched(source)}
+    return set(source.definitions) if source is not None else set()
 
 
 def _pairs(lost: Sequence[Entry], gained: Sequence[Entry]) -> Iterator[tuple[Entry, Entry]]:
@@ -161,13 +105,7 @@ class ChangedFiles:
     recorded: Recorded
     moved: MovedKernels = field(default_factory=MovedKernels)
     launched: LaunchedElsewhere = field(default_factory=LaunchedElsewhere)
-    importing: Mapping[str, str] = field(default_factory=dict)  # unchanged files that import a changed one, each with that
     renamed: list[str] = field(default_factory=list)  # kernels that are the same under another name or in another file, as they are found
-
-    def reached(self, change: FileChange, by: str) -> list[Subject]:
-        """What there is to say of an unchanged file that imports from a changed one, `by`."""
-        note = f"The file is unchanged; what it imports changed with {by}."
-        return [replace(subject, notes=(note, *subject.notes)) for subject in self._kernels(change)]
 
     def subjects(self, change: FileChange) -> list[Subject]:
         """What there is to say of a changed file; nothing where it is neither a table nor holds a kernel."""
@@ -223,8 +161,7 @@ class ChangedFiles:
         if not (named_like_table(change.path) or change.path.endswith(".py")):
             return []
         notes = tuple(f"{word}: a {entry.kind}, which is not followed" for word, entry in odd)
-        lost = no_longer_readable(self.base, self.head, change)
-        if lost is not None:
+        if (lost := no_longer_readable(self.base, self.head, change)) is not None:
             return [replace(lost, notes=notes)]
         return [Subject(kind="file", title=change.path, path=change.path, change=change.word, notes=notes)]
 
@@ -251,15 +188,11 @@ class ChangedFiles:
         left = self.moved.left.get(change.base.path, frozenset()) if change.base is not None else frozenset()
         before, after = Reading(self.base), Reading(self.head)
         sources = [self._kernel_file(reading, entry) for reading, entry in ((before, change.base), (after, change.head))]
-        files = {entry.path: self._kernel_file(before, entry) for entry in {origin.entry for origin in came.values()}}
-        origins = {
-            name: (origin.entry.path, source, origin.name)
-            for name, origin in came.items()
-            if (source := files[origin.entry.path]) is not None
-        }
+        files = {entry.path: self._kernel_file(before, entry) for entry in set(came.values())}
+        origins = {name: (entry.path, source) for name, entry in came.items() if (source := files[entry.path]) is not None}
         if not any(sources):
             return []
-        former = {entry.path for entry in (*(each.entry for each in came.values()), change.base) if entry is not None}
+        former = {entry.path for entry in (*came.values(), change.base) if entry is not None}
         found = kernel_subjects(
             change.path,
             change.word,
@@ -273,12 +206,11 @@ class ChangedFiles:
             origins=origins,
             left=left,
             launchers=(_launchers(before, self.launched.base, former), _launchers(after, self.launched.head, {change.path})),
-            importing=self.importing,
             renamed_only=self.renamed,
         )
         left_out = before.left_out or after.left_out
         note = (f"Its kernels need more than {LARGEST_IMPORTED} other files: the rest was not read.",) if left_out else ()
-        return [replace(each, notes=(*note, *each.notes)) for each in (self._still_launched(each, after, change.head) for each in found)]
+        return [replace(each, notes=(*note, *each.notes)) for each in found]
 
     def _kernel_file(self, reading: Reading, entry: Entry | None) -> SourceFile | None:
         """A file that may hold kernels; None where there is none, or it holds none."""
@@ -287,60 +219,24 @@ class ChangedFiles:
         check_readable(entry, LARGEST_SOURCE_BYTES)
         return reading.file(entry) if mentions_triton(reading.tree.read(entry)) else None
 
-    def _still_launched(self, subject: Subject, reading: Reading, entry: Entry | None) -> Subject:
-        """A kernel that is gone, with the failure that its file launches it all the same, where it does."""
-        kernel = subject.title.rpartition("::")[2]
-        line = launched_in_vain(reading.file(entry), kernel) if entry is not None and subject.change == "removed" else None
-        if line is None:
-            return subject
-        reason = f"NameError as soon as it is launched: line {line} launches {kernel}, which nothing defines any more"
-        issue = Finding(
-            rule="undefined-name",
-            severity="error",
-            title="A kernel that is gone is launched",
-            evidence=reason,
-            remedy="restore the kernel, import it, or launch another",
-            scope="kernel",
-        )
-        failure = Failure(condition="failed", what="", reason=reason)
-        return replace(subject, failures=(*subject.failures, failure), new_issues=(*subject.new_issues, issue))
-
 
 def _launchers(reading: Reading, launchers: Launchers, paths: Collection[str]) -> list[tuple[str, SourceFile]]:
     """The files that launch kernels of others in these paths, each with its path."""
     entries = dict.fromkeys(entry for path in sorted(paths) for entry in launchers.get(path, ()))
-    return [(entry.path, reading.file(entry, lenient=True)) for entry in entries]
+    return [(entry.path, reading.file(entry)) for entry in entries]
 
 
 def no_longer_readable(base: Tree, head: Tree, change: FileChange) -> Subject | None:
-    """A table or a kernel file that could be read, and no longer can: a link stands in its place, it is too large, or is no longer Python.
-
-    Raises:
-        NotOursError: The table of another kernel.
-    """
-    code = change.path.endswith(".py")
-    if change.base is None or change.head is None or not (code or named_like_table(change.path)):
+    """The failure of a table or a kernel file in whose place a link stands, that is too large, or no longer Python; None: it is neither."""
+    old, new, code = change.base, change.head, change.path.endswith(".py")
+    limit = LARGEST_SOURCE_BYTES if code else LARGEST_FILE_BYTES
+    if old is None or new is None or old.kind != "file" or old.size_bytes > limit:
         return None
-    try:
-        before = base.read(change.base)
-    except git.PartialCloneError:
-        raise
-    except InputError:
+    if not (is_kernel_source(base.read(old)) if code else named_like_table(change.path)):
         return None
-    if not (is_kernel_source(before) if code else _is_table(before, change.base.path)):
-        return None
-    entry, limit = change.head, LARGEST_SOURCE_BYTES if code else LARGEST_FILE_BYTES
-    title = "The file can no longer be read"
-    if entry.kind != "file":
-        return unreadable(change.path, change.word, title, f"a {entry.kind}, which is not followed", "put the file itself in its place")
-    if entry.size_bytes > limit:
-        reason = f"too large: {entry.size_bytes:,} bytes, at most {limit:,} bytes"
-        return unreadable(change.path, change.word, title, reason, "split the file" if code else "keep what the stack reads of it")
-    return broken_source(change.path, change.word, head.read(entry)) if code else None
-
-
-def _is_table(data: bytes, path: str) -> bool:
-    """Whether entries can be read of a table's content."""
-    with tempfile.TemporaryDirectory(prefix="advisor-compare-") as folder:
-        version = read_version(data, path, Path(folder))
-    return version is not None and version.table is not None
+    if new.kind != "file":
+        return unreadable(change, f"a {new.kind}, which is not followed")
+    if new.size_bytes > limit:
+        return unreadable(change, f"too large: {new.size_bytes:,} bytes, at most {limit:,} bytes")
+    reason = refused(head.read(new)) if code else None
+    return unreadable(change, reason) if reason is not None else None

@@ -1,33 +1,27 @@
-"""Two folders or two revisions as a `ComparisonResult`: find what differs, compare it, look past a limit for what is certain to fail."""
+"""Two folders or two revisions as a `ComparisonResult`: find what differs, and compare it file by file."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import PurePosixPath
 
-from advisor.advising.targets import Request
 from advisor.comparison.assembling import Options, assemble, chosen_gpus
 from advisor.comparison.changed_files import ChangedFiles, moved_kernels, moved_tables, no_longer_readable
-from advisor.comparison.kernels.importers import launched_elsewhere, reached
-from advisor.comparison.kernels.kernel_source import mentions_triton, parse
+from advisor.comparison.kernels.importers import launched_elsewhere
 from advisor.comparison.kernels.resources import SPENT, Compiling
-from advisor.comparison.kernels.undefined_names import lost_imports
 from advisor.comparison.settings import FILE_NAME, Recorded, Settings, matches, read_recorded, read_settings
-from advisor.comparison.tables import named_like_table, table_subject
-from advisor.comparison.trees import git
-from advisor.comparison.trees.trees import Entry, FileChange, Tree, changes, sized
+from advisor.comparison.trees.trees import Tree, changes
 from advisor.learned.base import Predictor
 from advisor.rendering.comparison_words import AUDITED
 from advisor.result.comparison_schema import Compared, ComparisonResult, Subject
 from advisor.system.errors import AdvisorError, NotOursError
 
 LARGEST_CHANGES = 100
-"""Changed tables and kernel files compared; of those that a pull request touches besides, only what is certain to fail is looked for."""
+"""Tables and kernel files that changed, or launch otherwise, and are compared; the rest is counted."""
 
 
 def compare_trees(base: Tree, head: Tree, options: Options, predictor: Predictor) -> ComparisonResult:
-    """Two folders or two revisions: every table, kernel file, result and file of rows that differs, and kernels that import what does.
+    """Two folders or two revisions: every table, kernel file, result and file of rows that differs, and kernels that these launch.
 
     What gates and which GPUs matter is the base's word, so that a change cannot excuse itself; where the base has no
     advisor.toml, the head's is taken, and the result says so.
@@ -38,7 +32,6 @@ def compare_trees(base: Tree, head: Tree, options: Options, predictor: Predictor
 
 def _compared(base: Tree, head: Tree, options: Options, predictor: Predictor, compiling: Compiling) -> ComparisonResult:
     relevant = [change for change in moved_tables(changes(base, head)) if PurePosixPath(change.path).suffix in (".json", ".py", ".csv")]
-    relevant = sized(relevant, base, head)
     base.fetch([change.base for change in relevant if change.base is not None])
     head.fetch([change.head for change in relevant if change.head is not None])
     moved = moved_kernels(relevant, base, head)
@@ -47,9 +40,8 @@ def _compared(base: Tree, head: Tree, options: Options, predictor: Predictor, co
     settings, warnings = _settings(base, head)
     warnings += _unmatched(settings, base, head)
     gpus = chosen_gpus(options, settings)
-    importing = reached(base, head, relevant)
-    launched = launched_elsewhere(base, head, (*relevant, *importing.changes))
-    warnings += (*importing.left_out, *launched.left_out)
+    launched = launched_elsewhere(base, head, relevant)
+    warnings += launched.left_out
     files = ChangedFiles(
         base=base,
         head=head,
@@ -60,34 +52,22 @@ def _compared(base: Tree, head: Tree, options: Options, predictor: Predictor, co
         compiling=compiling,
         moved=moved,
         launched=launched,
-        importing={change.path: by for change, by in importing.changes.items()},
         recorded=_recorded(base, head, options, settings, warnings),
     )
     subjects: list[Subject] = []
     skipped: list[str] = []
     taken = unjudged = 0
-    others = launched.unchanged(base, head, (*relevant, *importing.changes))
-    looked_at = (*relevant, *others, *importing.changes)
+    looked_at = (*relevant, *launched.unchanged(base, head, relevant))
     for number, change in enumerate(looked_at):
         if taken >= LARGEST_CHANGES:
-            unjudged, failing = _audited(base, head, relevant[number:], predictor)
-            if unjudged:
-                warnings.append(f"More than {LARGEST_CHANGES} changed tables and kernel files: {unjudged} were only audited, not judged.")
-            subjects += failing
-            if importers := len(looked_at) - max(number, len(relevant)):
-                warnings.append(
-                    f"{importers} unchanged files that import from changed ones, or whose kernels these launch, were left out, "
-                    "past the same limit."
-                )
+            unjudged = len(looked_at) - number
+            warnings.append(f"More than {LARGEST_CHANGES} tables and kernel files to compare: of {unjudged} more files nothing is said.")
             break
         try:
-            by = importing.changes.get(change)
-            found = files.reached(change, by) if by is not None else files.subjects(change)
+            found = files.subjects(change)
         except NotOursError as error:
             skipped.append(str(error))
             continue
-        except git.PartialCloneError:
-            raise
         except AdvisorError as error:
             broken = no_longer_readable(base, head, change)
             found = [broken or Subject(kind="file", title=change.path, path=change.path, change=change.word, notes=(str(error),))]
@@ -100,7 +80,6 @@ def _compared(base: Tree, head: Tree, options: Options, predictor: Predictor, co
         subjects += found
     if audited := sum(any(AUDITED in note for note in subject.notes) for subject in subjects):
         warnings.append(f"{audited} tables were audited, and not predicted: {SPENT}.")
-    subjects = _with_lost_imports(subjects, base, head, relevant)
     return assemble(
         Compared(label=base.label, revision=base.revision),
         Compared(label=head.label, revision=head.revision),
@@ -116,59 +95,17 @@ def _compared(base: Tree, head: Tree, options: Options, predictor: Predictor, co
     )
 
 
-def _with_lost_imports(subjects: Sequence[Subject], base: Tree, head: Tree, changed: Sequence[FileChange]) -> list[Subject]:
-    """The subjects, and files that import what a change took away; where a file is among them already, it is told with that."""
-    found = list(subjects)
-    for lost in lost_imports(base, head, changed):
-        place = next((place for place, each in enumerate(found) if each.kind == "file" and each.path == lost.path), None)
-        if place is None:
-            found.append(lost)
-            continue
-        known = found[place]
-        found[place] = replace(known, failures=(*known.failures, *lost.failures), new_issues=(*known.new_issues, *lost.new_issues))
-    return found
-
-
-def _audited(base: Tree, head: Tree, changed: Sequence[FileChange], predictor: Predictor) -> tuple[int, list[Subject]]:
-    """Of changes past the limit: how many hold a table or a kernel, and those of them that are certain to fail."""
-    count, failing = 0, []
-    for change in changed:
-        try:
-            found = no_longer_readable(base, head, change)
-            if found is None:
-                data = [tree.read(entry) if entry is not None else None for tree, entry in ((base, change.base), (head, change.head))]
-                if change.path.endswith(".py"):
-                    count += any(map(mentions_triton, data))
-                    continue
-                if not named_like_table(change.path):
-                    continue
-                found = table_subject(change.path, change.word, *data, request=Request(), gpus=(), predictor=predictor, predict=False)
-            count += 1
-        except git.PartialCloneError:
-            raise
-        except AdvisorError:  # another kernel's table, a link, something too large
-            continue
-        if found.failures:
-            failing.append(found)
-    return count, failing
-
-
 def _unmatched(settings: Settings, base: Tree, head: Tree) -> list[str]:
-    """What advisor.toml says of tables and kernels that neither side has: most likely misspelled."""
-    trees = [(tree, tree.entries()) for tree in (base, head)]
+    """What advisor.toml says of tables and kernel files that neither side has: most likely misspelled."""
+    paths = {*base.entries(), *head.entries()}
     lost = [
         f'tables."{pattern}" matches no file of either side; a pattern is of the whole path'
         for pattern in settings.tables
-        if not any(matches(path, pattern) for _, entries in trees for path in entries)
+        if not any(matches(path, pattern) for path in paths)
     ]
     for key in settings.kernels:
-        path, _, name = key.partition("::")
-        found = [(tree, entries[path]) for tree, entries in trees if path in entries]
-        if not found:
-            pattern = "; kernels are said by path, not by pattern" if any(each in path for each in "*?[") else ""
-            lost.append(f'kernels."{key}": neither side has a file {path}{pattern}')
-        elif name and not any(_defines(tree, entry, name) for tree, entry in found):
-            lost.append(f'kernels."{key}": neither side has a kernel {name} there')
+        if (path := key.partition("::")[0]) not in paths:
+            lost.append(f'kernels."{key}": neither side has a file {path}')
     return [f"{FILE_NAME}: {each}" for each in lost]
 
 
@@ -181,14 +118,6 @@ def _settings(base: Tree, head: Tree) -> tuple[Settings, list[str]]:
                 warning = f"{FILE_NAME} changed: what the base's says counts, and what it says now once that is the base's"
             return read_settings(tree.read(entry)), [warning] if warning else []
     return Settings(), []
-
-
-def _defines(tree: Tree, entry: Entry, name: str) -> bool:
-    """Whether a file holds a kernel; also where it cannot be read or parsed, so that nobody can say it does not."""
-    try:
-        return name in parse(tree.read(entry), entry.path).definitions
-    except AdvisorError:
-        return True
 
 
 def _recorded(base: Tree, head: Tree, options: Options, settings: Settings, warnings: list[str]) -> Recorded:

@@ -35,7 +35,6 @@ def result_subject(title: str, base: Result, head: Result) -> Subject:
     """Two results: launches are matched by what they compute, whatever they are called."""
     notes = _other_gpus("results", [base.gpu], [head.gpu])
     old, new = _by_problem(base), _by_problem(head)
-    notes += _other_products(old, new)
     static: list[StaticRow] = []
     measured: list[MeasuredRow] = []
     for key in [*new, *(each for each in old if each not in new)]:
@@ -76,19 +75,6 @@ def _by_problem(result: Result) -> dict[str, LaunchReport]:
         number = next(n for n in itertools.count() if f"{key}\x1f{n}" not in found)
         found[f"{key}\x1f{number}"] = report
     return found
-
-
-def _other_products(old: Iterable[str], new: Iterable[str]) -> list[str]:
-    """That launches have no other side only because one result takes products of float32 for exact and the other for those of tf32.
-
-    They are not paired: what differs between their predictions is that, and no change of what runs.
-    """
-    alone = [{key.replace("dtype='tf32'", "dtype='fp32'") for key in side} for side in (set(old) - set(new), set(new) - set(old))]
-    number = len(alone[0] & alone[1])
-    if not number:
-        return []
-    what = "1 launch differs" if number == 1 else f"{number} launches differ"
-    return [f"{what} only in how products of float32 are made (fp32: exactly, tf32: not): advise both sides with one version and --dtype."]
 
 
 def rows_subject(title: str, base: Sequence[Row], head: Sequence[Row], predictor: Predictor) -> Subject:

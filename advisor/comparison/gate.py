@@ -56,7 +56,7 @@ def gate(subjects: Sequence[Subject], wanted: tuple[str, ...], *, unjudged: int 
         shown = "; ".join(triggered[:SHOWN]) + (f"; and {len(triggered) - SHOWN} more" if len(triggered) > SHOWN else "")
         sentence = f"Not passed: {shown}."
     if unjudged:
-        sentence += f" {unjudged} more changed {'file was' if unjudged == 1 else 'files were'} only audited, not judged."
+        sentence += f" {unjudged} more {'file was' if unjudged == 1 else 'files were'} not judged."
     return Gate(conditions=wanted, triggered=tuple(triggered), failed=bool(triggered), sentence=sentence)
 
 

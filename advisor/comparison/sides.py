@@ -67,7 +67,7 @@ def compare_files(base: Path, head: Path, options: Options, predictor: Predictor
         named = next((path.name for path in (head, base) if named_like_table(str(path))), head.name)
         place = str(head.with_name(named))
         request = table_request(options.request, settings, place)
-        other = _other_problem(base, head)
+        other = _other_name(base, head)
         as_head = other or not named_like_table(str(base))  # `git show HEAD~1:… > old.json`: what the other one is for
         subjects = [
             table_subject(
@@ -82,7 +82,7 @@ def compare_files(base: Path, head: Path, options: Options, predictor: Predictor
                 anywhere=bool(options.gpus),
             )
         ]
-        warnings = (*other, *(() if options.gpus else _other_gpu(base, head)))
+        warnings = other
     else:
         sources = [parse(_bytes(path), str(path)) for path in (base, head)]
         files = [(path, Path(path)) for path in settings.launches]
@@ -126,21 +126,9 @@ def refuse_unused(options: Options, kind: str) -> None:
         raise UsageError(f"{', '.join(known)}: only said of tables", None, "two tables, folders or revisions", "leave it out")
 
 
-def _other_gpu(base: Path, head: Path) -> tuple[str, ...]:
-    """A warning where two tables are for two GPUs: what is predicted holds for one."""
-    try:
-        names = [parse_table_name(path).device_name for path in (base, head)]
-    except InputError:  # told where the table is read
-        return ()
-    found = [match_device_name(name) for name in names]
-    known = [name if gpu is None else gpu.name for name, gpu in zip(names, found, strict=True)]
-    if known[0] == known[1] or found[1] is None:  # where the head's is not known, nothing is predicted, which a note says
-        return ()
-    return (f"{base.name} is for {known[0]} and {head.name} for {known[1]}: both are compared as if they ran on {known[1]}",)
-
-
-def _other_problem(base: Path, head: Path) -> tuple[str, ...]:
-    """A warning where two tables are for two problems: a difference between what these take would say nothing of the entries.
+def _other_name(base: Path, head: Path) -> tuple[str, ...]:
+    """A warning where the names of two tables say two problems or GPUs: a difference between what these take would say nothing of the
+    entries.
 
     Raises:
         InputError: They are for two kernels.
@@ -155,10 +143,12 @@ def _other_problem(base: Path, head: Path) -> tuple[str, ...]:
             f"{base.name} ({names[0].kind}) and {head.name} ({names[1].kind})",
             "two tables of fused MoE, or two of GEMMs",
         )
-    said = [(name.E, name.N, name.K, name.dtype, name.block_shape, name.down) for name in names]
-    if said[0] == said[1]:
-        return ()
-    return (f"{base.name} and {head.name} are for different problems: both are compared on those of {head.name}",)
+    said = [(name.E, name.N, name.K, name.dtype, name.block_shape, name.down, name.device_name) for name in names]
+    return (
+        ()
+        if said[0] == said[1]
+        else (f"{base.name} and {head.name} are for different launches: both are compared on those of {head.name}",)
+    )
 
 
 def new_result(head: Result, options: Options, predictor: Predictor, label: str) -> ComparisonResult:

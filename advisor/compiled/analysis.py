@@ -16,13 +16,13 @@ import numpy as np
 
 from advisor.compiled import phases
 from advisor.compiled.demand.assembly import CodeFacts, read_facts
-from advisor.compiled.demand.beside_products import scales_blocks, unpacked_type
 from advisor.compiled.demand.costs import PRODUCTS, input_type
 from advisor.compiled.demand.counts import CertainDemand, KernelDemand
 from advisor.compiled.demand.demand import programs_to_evaluate
 from advisor.compiled.demand.likely_places import guessed_places, guessed_trips, if_distinct
 from advisor.compiled.demand.machine_work import machine_work, stages_that_run
 from advisor.compiled.demand.passing import Passing, certain_passing, likely_footprints, likely_passing
+from advisor.compiled.demand.products import scales_blocks, unpacked_type
 from advisor.compiled.guesses.guess_errors import certain_of_guesses
 from advisor.compiled.launches.launch import Inspection, inputs_of, own_files
 from advisor.compiled.pipeline_times import pipeline_times
@@ -362,17 +362,17 @@ def _useful_fraction(demand: KernelDemand) -> float:
 
 
 def _useful(demand: KernelDemand, gpu: GpuSpec, done: Mapping[str, float], instruction_flop: float) -> dict[str, np.ndarray]:
-    """What of the demand of each SM pipeline is none of padding: that of products, and of what is done to the same rows and columns."""
-    padding, beside = demand.padding, demand.padding_beside
+    """What of the demand of each SM pipeline is none of padding: of products, and of what is staged for them."""
+    padding = demand.padding
     _, tensor, rest = _tensor(demand.main_tensor_type, padding.tensor_flop, gpu)
     padded = {
         "tensor": tensor,
-        "fma": padding.fma + beside.fma + rest + _fp64_as_fp32(gpu, padding.fp64 + beside.fp64),
-        "xu": beside.xu,
-        "alu": beside.alu,
-        "smem": padding.smem + beside.smem,
+        "fma": padding.fma + rest + _fp64_as_fp32(gpu, padding.fp64),
+        "xu": 0.0,
+        "alu": 0.0,
+        "smem": padding.smem,
     }
-    padded["issue"] = (padded["fma"] / 1.5 + padded["xu"] + padded["alu"]) / gpu.warp_size + tensor / instruction_flop
+    padded["issue"] = padded["fma"] / 1.5 / gpu.warp_size + tensor / instruction_flop
     return {name: _column(1 - min(padded[name] / amount, 1.0) if amount else 1.0) for name, amount in done.items()}
 
 

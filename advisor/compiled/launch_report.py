@@ -13,43 +13,17 @@ from advisor.compiled.compiler.pool import Pool, borrowed
 from advisor.compiled.demand.costs import input_type
 from advisor.compiled.demand.counted import Counted
 from advisor.compiled.guesses.inference import UNKNOWN_STAGES
-from advisor.compiled.launches.configured import with_spaces
 from advisor.compiled.launches.inductor import inductor_launches
 from advisor.compiled.launches.launch import Inspection, KernelLaunch, inspect_launch
-from advisor.compiled.launches.launch_options import LaunchOptions, launches, options_by_kernel
+from advisor.compiled.launches.launch_options import KernelTarget, LaunchOptions, launches, options_by_kernel
 from advisor.compiled.launches.records import RecordedKernel, record_target
 from advisor.compiled.launches.target import is_kernel_target, open_kernel
-from advisor.compiled.launches.triton_cache import CachedKernel, cached_kernels, cached_launch, inspect_cached, is_cache_target
 from advisor.compiled.source_lines import source_lines
 from advisor.gpus.hardware import GpuSpec
-from advisor.python_source.source import SourceFile, read_source
+from advisor.python_source.source import read_source
 from advisor.result.schema import Configuration, Family, Finding, GapPart, Latency, LaunchReport, Problem, nearest_to_peak
 from advisor.rows.launches import is_launch_record
-from advisor.system.errors import AdvisorError, InputError, UsageError
-
-
-@dataclass(frozen=True, kw_only=True)
-class KernelTarget:
-    """One launch to report on.
-
-    Attributes:
-        count: How often it ran.
-        measured_us: Where a record has it, on `device`.
-        source: Where its configuration comes from.
-        space: What it is one configuration of, among others of the same work.
-        chosen: Whether it is the one of its space that runs untuned.
-        cached: The entry of Triton's cache that it is, compiled already.
-    """
-
-    id: str
-    launch: KernelLaunch
-    count: int = 1
-    measured_us: float | None = None
-    device: str | None = None
-    source: str = ""
-    space: str | None = None
-    chosen: bool = False
-    cached: CachedKernel | None = None
+from advisor.system.errors import AdvisorError, UsageError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,69 +35,43 @@ class Unreadable:
 
 
 def is_compiled_target(text: str) -> bool:
-    """Whether a TARGET is a kernel in a file, a file TorchInductor generated, a launch record, or a cache of Triton."""
-    return is_kernel_target(text) or (text.endswith(".py") and Path(text).is_file()) or is_launch_record(text) or is_cache_target(text)
+    """Whether a TARGET is a kernel in a file, a file TorchInductor generated, or a launch record."""
+    return is_kernel_target(text) or (text.endswith(".py") and Path(text).is_file()) or is_launch_record(text)
 
 
 def targets_from(text: str, asked: LaunchOptions | None = None, gpu: GpuSpec | None = None) -> list[KernelTarget]:
     """The launches a TARGET stands for.
 
     Args:
-        text: FILE.py::KERNEL, a record, a file of TorchInductor's, or a cache of Triton (a folder of it, an entry; `::KERNEL`).
-        asked: What is said of the launch, for kernels in files and in caches.
+        text: FILE.py::KERNEL, a record, or a file of TorchInductor's.
+        asked: What is said of the launch, for kernels in files.
         gpu: The GPU it is for, where the grid depends on it.
 
     Raises:
         UsageError, InputError, NothingMatchedError: It is none, or cannot be read.
     """
     asked = asked or LaunchOptions()
-    if is_kernel_target(text) or _is_one_kernel(text):
-        return _of_kernel(*open_kernel(text), asked, gpu)
-    if not is_launch_record(text) and is_cache_target(text):
-        return [
-            KernelTarget(id=entry.id, launch=cached_launch(entry, asked), source="Triton's cache", cached=entry)
-            for entry in cached_kernels(text)
-        ]
+    if is_kernel_target(text):
+        return launches(*open_kernel(text), asked, gpu)
     if text.endswith(".py") and not is_launch_record(text):
         return _of_file(text, asked, gpu)
     if asked != LaunchOptions():
         raise UsageError("options of a launch are for a kernel in a file", text, "FILE.py::KERNEL", "leave them out: a record has them all")
     if is_launch_record(text):
-        return targets_recorded(record_target(text), gpu)
-    raise UsageError(
-        "not a kernel", text, "FILE.py::KERNEL, a file TorchInductor generated, a record of `advisor record`, or a cache of Triton"
-    )
+        return targets_recorded(record_target(text))
+    raise UsageError("not a kernel", text, "FILE.py::KERNEL, a file TorchInductor generated, or a record of `advisor record`")
 
 
-def targets_recorded(recorded: Sequence[RecordedKernel], gpu: GpuSpec | None = None) -> list[KernelTarget]:
-    """Launches of a record as targets, each with the configurations that it was one of."""
+def targets_recorded(recorded: Sequence[RecordedKernel]) -> list[KernelTarget]:
+    """Launches of a record as targets."""
     return [
-        KernelTarget(id=each.id, launch=each.launch, space=each.space, chosen=each.chosen, source=each.source)
-        if each.id != r.id
-        else KernelTarget(
-            id=each.id,
-            launch=each.launch,
-            space=each.space,
-            chosen=each.chosen,
-            source=_recorded(r, each.source),
-            count=r.count,
-            measured_us=r.time_us,
-            device=r.device,
-        )
-        for r, space in with_spaces(recorded, gpu)
-        for each in space
-    ]
-
-
-def _of_kernel(source: SourceFile, kernel: str, asked: LaunchOptions, gpu: GpuSpec | None) -> list[KernelTarget]:
-    return [
-        KernelTarget(id=each.id, launch=each.launch, source=each.source, space=each.space, chosen=each.chosen)
-        for each in launches(source, kernel, asked, gpu)
+        KernelTarget(id=each.id, launch=each.launch, source=_recorded(each), count=each.count, measured_us=each.time_us, device=each.device)
+        for each in recorded
     ]
 
 
 def _of_file(text: str, asked: LaunchOptions, gpu: GpuSpec | None) -> list[KernelTarget]:
-    """Every kernel of a file: those that somebody wrote, or those that TorchInductor generated, which take no options."""
+    """Every kernel of a file: those that somebody wrote, or those that TorchInductor generated, which take no options but one by one."""
     source = read_source(text)
     kernels = source.launched
     if not kernels or any(function.inductor is not None for function in source.functions.values()):
@@ -133,7 +81,7 @@ def _of_file(text: str, asked: LaunchOptions, gpu: GpuSpec | None) -> list[Kerne
         return found
     source = source.on(*gpu.triton_target[:2]) if gpu is not None else source
     given = options_by_kernel(source, kernels, asked)
-    return [target for kernel in kernels for target in _of_kernel(*source.named(kernel), given[kernel], gpu)]
+    return [target for kernel in kernels for target in launches(*source.named(kernel), given[kernel], gpu)]
 
 
 def until_sized(targets: Sequence[KernelTarget]) -> tuple[list[KernelTarget], list[KernelTarget]]:
@@ -148,46 +96,10 @@ def until_sized(targets: Sequence[KernelTarget]) -> tuple[list[KernelTarget], li
     return kept, [each for each in targets if each not in kept]
 
 
-def _is_one_kernel(text: str) -> bool:
-    """Whether a target is a file with a single kernel that launches, which needs no name; one of TorchInductor's says its sizes itself."""
-    if not text.endswith(".py") or is_launch_record(text) or not Path(text).is_file():
-        return False
-    source = read_source(text)
-    own = [name for name in source.functions if name not in source.called] or list(source.functions)
-    return len(own) == 1 and source.functions[own[0]].inductor is None
-
-
-def _recorded(kernel: RecordedKernel, source: str) -> str:
+def _recorded(kernel: RecordedKernel) -> str:
     if kernel.time_us is not None or kernel.at_most_us is None:
-        return source
-    return f"{source}; took at most {kernel.at_most_us:.4g} µs, with its launch from Python, for which the GPU waited"
-
-
-def fitting(targets: Sequence[KernelTarget], gpu: GpuSpec) -> tuple[list[KernelTarget], str | None]:
-    """The targets without entries of a cache that other GPUs run, and a sentence on those; all of them where none is left.
-
-    An entry that does not say what it is for stays, and fails by itself.
-    """
-    here = Target.of(gpu)
-    others: dict[str, int] = {}
-    kept = []
-    for target in targets:
-        name = _compiled_for(target)
-        if name is None or name == here.name:
-            kept.append(target)
-        else:
-            others[name] = others.get(name, 0) + 1
-    if not kept or not others:
-        return list(targets), None
-    counts = ", ".join(f"{count} for {name}" for name, count in sorted(others.items()))
-    return kept, f"{sum(others.values())} of {len(targets)} entries are code for other GPUs than {gpu.name} and left out: {counts}."
-
-
-def _compiled_for(target: KernelTarget) -> str | None:
-    try:
-        return target.cached.target.name if target.cached is not None else None
-    except InputError:
-        return None
+        return "recorded"
+    return f"recorded; took at most {kernel.at_most_us:.4g} µs, with its launch from Python, for which the GPU waited"
 
 
 def analyse_targets(
@@ -227,13 +139,7 @@ def analyse_targets(
 
 def _analyse(target: KernelTarget, gpu: GpuSpec, cache: str, workers: Pool, counted: Counted) -> KernelAnalysis | Unreadable:
     try:
-        if target.cached is None:
-            return _that_launches(target.launch, gpu, cache, workers, counted)
-        if target.cached.target != Target.of(gpu):
-            raise InputError(
-                f"compiled for {target.cached.target.name}", gpu.name, f"code for {Target.of(gpu).name}", "name a GPU it runs on with --gpu"
-            )
-        return kernel_analysis(inspect_cached(target.cached, target.launch, workers), gpu, cache)
+        return _that_launches(target.launch, gpu, cache, workers, counted)
     except AdvisorError as error:
         if error.exit_code != 2 or type(error).__name__ == "MissingDependencyError":
             raise

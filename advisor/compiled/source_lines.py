@@ -122,8 +122,6 @@ def source_texts(inspection: Inspection, lines: tuple[SourceLine, ...]) -> tuple
 def source_text(inspection: Inspection, file: str) -> str | None:
     """The text of a file that the kernel was compiled from; None where it is none of those, or is gone."""
     source: SourceFile = inspection.launch.source
-    if not source.text:
-        return None  # of an entry of Triton's cache: the file that its IR names is not known to be the kernel's
     if file == str(source.path):
         return source.text
     if file in source.siblings:

@@ -142,7 +142,6 @@ REMEDIES: dict[str, str] = {
     "not-ours": "nothing: the advisor has no model of that kernel",
     "unreachable-name": "rename the file to what the serving stack asks for, or remove it",
     "device-alias": "ship a copy under every name that drivers report",
-    "odd-key": "write the key as a plain number",
     "duplicate-key": "remove all of them but the one that is meant",
     "unknown-gpu": "describe it in a TOML file (ceilings/README.md), or correct the name",
     "unknown-dtype": "correct the name, or say with --dtype what to reckon with",
@@ -156,11 +155,9 @@ REMEDIES: dict[str, str] = {
     "wrong-scales": "set BLOCK_SIZE_K to the quantization block or a divisor of it",
     "unknown-option": "remove the option, or tune on this GPU",
     "split-k": "leave SPLIT_K out, or set it to 1 where the kernel asks for it",
-    "other-kernel": "nothing: another kernel runs there",
     "hole": "add entries between the two keys",
     "starts-late": "add entries for fewer tokens, where decoding runs",
     "stops-early": "add entries for more tokens, where prefill runs",
-    "order": "sort the keys in ascending order",
     "copied": "tune for this GPU or shape, unless the copy is meant",
 }
 """What to do about each check of the audit."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from advisor.measurement.devices.device import Bench, Device
@@ -71,38 +71,9 @@ class _InputsFailedError(Exception):
 def run_batch(device: Device, batch: Batch, report: Report = lambda stage, index: None) -> list[Outcome]:
     """One outcome per launch, in order.
 
-    A launch that found no memory beside the others of its batch is tried once more by itself.
-
     Raises:
         FatalFailure: The process (or its CUDA context) is of no use any more.
     """
-    outcomes = _run_together(device, batch, report)
-    for index, outcome in enumerate(outcomes):
-        if len(batch.launches) == 1 or outcome.failure is None or not _crowded_out(outcome.failure):
-            continue
-        alone = replace(batch, launches=(batch.launches[index],))
-        try:
-            (outcomes[index],) = _run_together(device, alone, _reporting_as(index, report))
-        except FatalFailure as error:
-            raise FatalFailure(index, error.failure) from error
-        again = outcomes[index].failure
-        if again is not None and again.kind == "out-of-memory":  # nor will the others fit
-            break
-    return outcomes
-
-
-def _crowded_out(failure: Failure) -> bool:
-    """The launch's own memory, not that of the inputs all launches share."""
-    return failure.kind == "out-of-memory" and failure.stage != "inputs"
-
-
-def _reporting_as(index: int, report: Report) -> Report:
-    """Reports on a batch of one as what its launch is in the batch it came from."""
-    return lambda stage, launch: report(stage, None if launch is None else index)
-
-
-def _run_together(device: Device, batch: Batch, report: Report) -> list[Outcome]:
-    """As `run_batch`, without a second try."""
     run = _Run(device=device, batch=batch, report=report)
     try:
         for index in range(len(batch.launches)):

@@ -200,13 +200,19 @@ def line_of(cells: Mapping[str, str]) -> str:
 def read_measured(path: str | os.PathLike[str]) -> Iterator[MeasuredRow]:
     """The rows of any ROWS file: what `advisor measure` wrote, or published measurements (sweep summaries too).
 
+    In place of a failure that need not last stands the last row of the same launch.
+
     Raises:
         InputError: It cannot be read, or a cell is off; names file, row, column, value and remedy.
     """
     # Configuration cells are read here: rows of kernels without the three block sizes are as good as any.
     reader = _Reader(read_columns(path, problems_only=True), os.path.basename(os.fspath(path)))  # noqa: PTH119
-    for i in range(len(reader.rows)):
-        yield reader.row(i)
+    rows = [reader.row(i) for i in range(len(reader.rows))]
+    retried = {row.key() for row in rows if row.failure is not None and not row.lasting}
+    latest: dict[object, MeasuredRow] = {}  # in the order of the first row of each
+    for i, row in enumerate(rows):
+        latest[row.key() if retried and row.key() in retried else i] = row
+    yield from latest.values()
 
 
 class _Reader:

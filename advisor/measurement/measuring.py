@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import secrets
-import tempfile
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
@@ -16,18 +15,14 @@ from advisor.gpus.hardware import GpuSpec, match_device_name
 from advisor.measurement.devices.ceilings import file_name, write_ceilings
 from advisor.measurement.devices.device import DeviceSpec, find_device
 from advisor.measurement.journal import Journal
-from advisor.measurement.launch import Batch, Failure, Launch, Outcome, problem_key
+from advisor.measurement.launch import Batch, Launch, Outcome, problem_key
 from advisor.measurement.measured_rows import OK, bound_us, row_key, row_of
 from advisor.measurement.plan import batches_of, read_plan
 from advisor.measurement.scheduler import Limits, Scheduler
 from advisor.measurement.statistics import MAX_ROUNDS, MIN_ROUNDS, Comparison, Side, verdict
 from advisor.result.schema import Fingerprint
 from advisor.system.errors import AdvisorError, MeasurementError, NoGpuError, NothingMatchedError
-from advisor.system.writing import unwritable
 
-SAME_FAILURES = 3
-"""Batches in a row without a latency, all failing for one and the same reason that need not last: then it is the machine, and
-going on would only write that down for every launch."""
 MAX_BATCH = 16
 """Launches of one problem that share rounds, at most: with more, the rounds of one launch lie too far apart."""
 
@@ -107,7 +102,7 @@ def measure(
         NothingMatchedError: There are no launches.
         NoGpuError: There is no device to measure on.
         UsageError: The file cannot be written.
-        MeasurementError: Nothing can be launched on this machine, or everything fails for one reason.
+        MeasurementError: Nothing can be launched on this machine.
     """
     if not launches:
         raise NothingMatchedError("nothing to measure", None, "at least one launch", "widen the selection")
@@ -175,7 +170,6 @@ def _ceilings(scheduler: Scheduler, spec: DeviceSpec, folder: Path, summary: Sum
     try:
         if path.exists():  # measured before: a resumed run has better things to do
             return
-        _try_to_write(folder)  # before a minute is spent on what could not be kept
         figures = scheduler.measure_ceilings()
         if figures:
             origin = "measured" if spec.kind == "cuda" else f"simulated by the {spec.kind} device"
@@ -184,16 +178,6 @@ def _ceilings(scheduler: Scheduler, spec: DeviceSpec, folder: Path, summary: Sum
         raise
     except (AdvisorError, OSError) as error:
         summary.warnings.append(f"the GPU's own ceilings were not measured: {error}")
-
-
-def _try_to_write(folder: Path) -> None:
-    """Raises UsageError where no file can be put into the folder."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
-    except OSError as error:
-        raise unwritable(folder, error, "name another folder with --ceilings-dir") from None
 
 
 def _key(gpu: str, launch: Launch) -> str:
@@ -225,8 +209,8 @@ def _run(
     deadline = None if time_limit_s is None else start + time_limit_s
     expected = 0
     unfit: set[tuple[str, str]] = set()
-    stuck: deque[Failure | None] = deque(maxlen=SAME_FAILURES)
-    ran = any(row.latency_us is not None for row in journal.rows)
+    if scheduler.spec.kind == "cuda" and summary.fingerprint.sm_clock_mhz is None:
+        summary.warnings.append("clocks are not recorded, and no round is left out for a low one: pip install nvidia-ml-py")
 
     def counted() -> Iterator[Batch]:
         nonlocal expected
@@ -242,10 +226,8 @@ def _run(
         came_back += 1
         # A session's sides were interleaved. Nothing was, where nothing ran.
         session = secrets.token_hex(6) if scheduler.spec.kind == "cuda" else scheduler.spec.kind
-        rows, same = _rows(batch, outcomes, summary, gpu, session), _same_failure(outcomes)
-        without_memory = skip_unfit and same is not None and same.no_memory_for_inputs
-        if same is not None and without_memory:
-            same = replace(same, message=summary.reasons[same.kind])  # the first, whatever the sizes
+        rows = _rows(batch, outcomes, summary, gpu, session)
+        if skip_unfit and all(outcome.failure is not None and outcome.failure.no_memory_for_inputs for outcome in outcomes):
             if _inputs_key(batch) not in unfit:
                 what = f"{batch.launches[0].kernel.function} {_sizes(batch.launches[0])}"
                 summary.warnings.append(f"left out, for its inputs found no memory: {what}")
@@ -256,29 +238,12 @@ def _run(
             done, failed = summary.measured + sum(summary.failed.values()), sum(summary.failed.values())
             last = f"{batch.launches[0].kernel.function} {_sizes(batch.launches[0])}"
             watch(Progress(done=done, total=total, failed=failed, elapsed_s=time.monotonic() - start, last=last))
-        # Once a launch ran, in this run or an earlier one, the machine can: what fails alike after that are the launches.
-        stuck.append(None if ran or summary.measured else same)
-        if len(stuck) == SAME_FAILURES and same is not None and set(stuck) == {same}:
-            reason = same.message if without_memory else f"{same.kind} ({same.stage}): {same.message}"
-            raise MeasurementError(
-                f"the last {SAME_FAILURES} batches of launches failed, all for one reason",
-                reason,
-                "a launch that runs",
-                "see to the machine (driver, compiler, disk, memory), then run it again: these launches are then measured again",
-            )
     summary.finished = summary.finished and came_back == expected
 
 
 def _inputs_key(batch: Batch) -> tuple[str, str]:
     """The facts that the inputs of a batch depend on."""
     return batch.launches[0].kernel.function, problem_key(batch.problem)
-
-
-def _same_failure(outcomes: list[Outcome]) -> Failure | None:
-    """The one failure of every launch of a batch; None where there are several, or it is the configurations' own."""
-    failures = {outcome.failure for outcome in outcomes}
-    found = next(iter(failures)) if len(failures) == 1 else None
-    return None if found is None or found.lasting else found
 
 
 def _rows(batch: Batch, outcomes: list[Outcome], summary: Summary, gpu: GpuSpec | None, session: str) -> list[dict[str, str]]:

@@ -1,14 +1,14 @@
 """The order of measuring where not all can be measured: most informative first, so that any cut-off leaves a useful set.
 
-Problems come in a low-discrepancy order over all axes at once (Roberts' R sequence), so that the first n cover every axis evenly.
-A problem's configurations come densest near the predicted best, yet reach through the whole space: pick i is the one at quantile
-u_i ** 2 of the predicted order, with u a van der Corput sequence. Before them come the default and what the shipped predictor ranks
+Problems come in a random order over all axes at once, so that the first n cover every axis. A problem's configurations come densest
+near the predicted best, yet reach through the whole space: each pick is the one at quantile u ** 2 of the predicted order, with u
+uniform. Before them come the default and what the shipped predictor ranks
 first: what a recommendation wins is then known of every problem that was visited. Deterministic: the order is the same on every machine.
 """
 
 from __future__ import annotations
 
-import math
+import itertools
 from collections.abc import Sequence
 from functools import lru_cache
 
@@ -20,59 +20,22 @@ from advisor.learned import load_predictor
 from advisor.result.schema import Configuration, Problem
 from advisor.system.errors import AdvisorError
 
+SEED = 2
 RECOMMENDED = 4
 """Of the configurations that the predictor ranks first, how many come right after the default."""
 
 
-def low_discrepancy(lengths: Sequence[int]) -> list[tuple[int, ...]]:
-    """Every cell of a grid with these axis lengths, once, in low-discrepancy order.
-
-    The axis of length n is cut into n equal parts; point i lies at frac(1/2 + i / phi^(d + 1)) on axis d, where phi is the root of
-    x^(D + 1) = x + 1 (M. Roberts, "The unreasonable effectiveness of quasirandom sequences", 2018).
-    """
-    if not lengths or min(lengths) < 1:
-        return [()] if not lengths else []
-    dimensions, total = len(lengths), math.prod(lengths)
-    phi = 2.0
-    for _ in range(60):
-        phi = (1 + phi) ** (1 / (dimensions + 1))
-    steps = np.array([phi ** -(d + 1) for d in range(dimensions)])
-    shape = np.array(lengths)
-    cells: dict[tuple[int, ...], None] = {}
-    # A cell is met after about total * ln(total) points; what is left then follows in its own order.
-    points = np.arange(int(4 * total * (math.log(total) + 1)) + 1)
-    grid = np.floor(((0.5 + points[:, None] * steps) % 1.0) * shape).astype(int)
-    for cell in map(tuple, np.minimum(grid, shape - 1).tolist()):
-        cells.setdefault(cell)
-        if len(cells) == total:
-            break
-    for flat in range(total):
-        cells.setdefault(tuple(int(i) for i in np.unravel_index(flat, lengths)))
-    return list(cells)
-
-
-def van_der_corput(count: int) -> np.ndarray:
-    """The first `count` numbers of the base-2 sequence in (0, 1)."""
-    numbers = np.arange(1, count + 1)
-    result, scale = np.zeros(count), 0.5
-    while numbers.any():
-        result += scale * (numbers & 1)
-        numbers >>= 1
-        scale /= 2
-    return result
+def shuffled_cells(lengths: Sequence[int]) -> list[tuple[int, ...]]:
+    """Every cell of a grid with these axis lengths, once, in a random order that is the same everywhere."""
+    cells = list(itertools.product(*map(range, lengths)))
+    return [cells[i] for i in np.random.default_rng(SEED).permutation(len(cells))]
 
 
 @lru_cache(maxsize=4096)
 def informative_order(count: int) -> tuple[int, ...]:
     """Ranks 0..count-1 in the order in which to visit them: dense near rank 0, which comes first."""
-    if not count:
-        return ()
-    # Most ranks' quantiles are drawn within a few times their number; the rest follows in its own order.
-    u = van_der_corput(8 * count)
-    order = dict.fromkeys([0, *np.minimum((u * u * count).astype(int), count - 1).tolist()])
-    for rank in range(count):
-        order.setdefault(rank)
-    return tuple(order)
+    u = np.random.default_rng(SEED).random(8 * count)  # most ranks are drawn within a few times their number; the rest follows
+    return tuple(dict.fromkeys([*range(min(count, 1)), *(u * u * count).astype(int).tolist(), *range(count)]))
 
 
 def predicted_latency_us(problem: Problem, configurations: Sequence[Configuration], gpu: GpuSpec | None) -> np.ndarray | None:

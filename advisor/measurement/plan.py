@@ -20,7 +20,8 @@ whole = true                             # one problem's whole space before the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from pathlib import Path
@@ -28,25 +29,18 @@ from typing import Any
 
 import numpy as np
 
-from advisor import pipelines
 from advisor.gpus.hardware import GpuSpec
 from advisor.measurement.kernel_file import KernelRef, block_shape_of, check_runnable, configurations, find_kernels, kernel_entry
 from advisor.measurement.launch import MAX_SUSTAINED_S, Batch, Launch
-from advisor.measurement.ordering import RECOMMENDED, low_discrepancy, visiting_order
+from advisor.measurement.ordering import RECOMMENDED, shuffled_cells, visiting_order
 from advisor.pipelines.batch import ELEMENT_BYTES, SIZES
 from advisor.result.schema import Configuration, Problem
-from advisor.system.errors import AdvisorError, InputError
+from advisor.system.errors import InputError
 from advisor.system.reading import parse_toml, read_bytes
 from advisor.tables.entries import default_configuration
 
 MAX_FILE_BYTES = 1_000_000
 MAX_PROBLEMS = 1_000_000
-MEMORY_SHARE = 0.4
-"""Problems whose tensors take more of the GPU's memory than this are left out: the fp64 reference needs its room too."""
-MEMORY_SHARE_COUNTED = 0.8
-"""The same where the reference and the launch's scratch are counted too."""
-SPLIT_ELEMENTS, MOST_SPLITS = 1 << 28, 16
-"""Elements of fp32 scratch that `triton_kernels/gemm.py` takes at most, and its largest SPLIT_K."""
 SKEW = 1.0
 """Exponent of the skewed routing: expert i gets tokens in proportion to 1 / (i + 1). RaMP (arXiv 2604.26039) reports that 8-14 %
 of the experts are active per layer in practice: heavy tails, of which this is the usual model."""
@@ -113,16 +107,12 @@ def read_plan(path: str | Path) -> Plan:
     """
     file = Path(path)
     data = parse_toml(read_bytes(file, file.name, "a campaign", MAX_FILE_BYTES), file.name, "see tests/gpu/campaign.toml")
-    reject = partial(_reject, file.name)
+    require = partial(_require, file.name)
     _known(data, _TOP, file.name, "")
-    if data.get("version") != 1:
-        reject("version", data.get("version"), "1")
-    sweeps = data.get("sweep")
-    if not isinstance(sweeps, list) or not sweeps:
-        reject("sweep", sweeps, "at least one [[sweep]]")
-    ceilings = data.get("ceilings", {})
-    if not isinstance(ceilings, dict) or not isinstance(ceilings.get("folder", ""), str):
-        reject("ceilings", ceilings, 'folder = "…"')
+    require("version", data.get("version"), data.get("version") == 1, "1")
+    sweeps, ceilings = data.get("sweep"), data.get("ceilings", {})
+    require("sweep", sweeps, isinstance(sweeps, list) and sweeps, "at least one [[sweep]]")
+    require("ceilings", ceilings, isinstance(ceilings, dict) and isinstance(ceilings.get("folder", ""), str), 'folder = "…"')
     _known(ceilings, {"folder"}, file.name, "ceilings.")
     found = tuple(_sweep(each, i, file) for i, each in enumerate(sweeps or ()))
     return Plan(
@@ -137,8 +127,9 @@ def read_plan(path: str | Path) -> Plan:
     )
 
 
-def _reject(file: str, key: str, got: object, limit: str) -> None:
-    raise InputError(f"{file}: {key}", got, limit, "see the head of advisor/measurement/plan.py")
+def _require(file: str, key: str, got: object, right: object, limit: str) -> None:
+    if not right:
+        raise InputError(f"{file}: {key}", got, limit, "see the head of advisor/measurement/plan.py")
 
 
 def _known(table: Mapping[str, Any], known: set[str], file: str, prefix: str) -> None:
@@ -149,85 +140,71 @@ def _known(table: Mapping[str, Any], known: set[str], file: str, prefix: str) ->
 
 def _count(table: Mapping[str, Any], key: str, default: int, file: str, low: int, high: int = 100_000) -> int:
     value = table.get(key, default)
-    if type(value) is not int or not low <= value <= high:
-        _reject(file, key, value, f"an integer from {low} to {high}")
+    _require(file, key, value, type(value) is int and low <= value <= high, f"an integer from {low} to {high}")
     return int(value)
 
 
 def _sweep(data: Any, index: int, file: Path) -> Sweep:
     where = f"sweep[{index}]."
-    reject = partial(_reject, file.name)
-    if not isinstance(data, dict) or not isinstance(data.get("kernel"), str):
-        reject(where + "kernel", data, "a kernel: fused_moe::fused_moe_kernel, or FILE.py::KERNEL")
+
+    def require(key: str, got: object, right: object, limit: str) -> None:
+        _require(file.name, where + key, got, right, limit)
+
+    named = isinstance(data, dict) and isinstance(data.get("kernel"), str)
+    require("kernel", data, named, "a kernel: fused_moe::fused_moe_kernel, or FILE.py::KERNEL")
     _known(data, _SWEEP | _SIZES, file.name, where)
     refs = find_kernels(data["kernel"], relative_to=file.resolve().parent)
-    if len(refs) != 1:
-        reject(where + "kernel", data["kernel"], f"one kernel, such as {refs[0].label}")
+    require("kernel", data["kernel"], len(refs) == 1, f"one kernel, such as {refs[0].label}")
     check_runnable(refs[0])
-    share = data.get("share", 1)
-    if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 < share <= 1e6:
-        reject(where + "share", share, "a positive number")
-    axes: dict[str, tuple[Any, ...]] = {}
-    for key, value in data.items():
-        if key in _TEXT_AXES or key in _SIZES:
-            values = value if isinstance(value, list) else [value]
-            good = all(isinstance(v, str) if key in _TEXT_AXES else type(v) is int and (v > 0 or key == "causal") for v in values)
-            if not values or not good:
-                reject(where + key, value, "texts" if key in _TEXT_AXES else "positive integers")
-            axes[key] = tuple(values)
-    if "problems" in data:
-        rows = data["problems"]
-        good = (
-            isinstance(rows, list)
-            and bool(rows)
-            and all(
-                isinstance(row, dict) and row and all(k in _SIZES and type(v) is int and v >= 0 for k, v in row.items()) for row in rows
-            )
-        )
-        if not good:
-            reject(where + "problems", rows, "a list of {SIZE = integer, …}")
-        axes["problems"] = tuple(rows)
+    share, whole = data.get("share", 1), data.get("whole", False)
+    require("share", share, type(share) in (int, float) and 0 < share <= 1e6, "a positive number")
+    require("whole", whole, isinstance(whole, bool), "true or false")
+    count = _count(data, "configurations", 0, file.name, 0)
+    axes = {}
+    for key in (name for name in data if name in {*_TEXT_AXES, *_SIZES, "problems"}):
+        axes[key] = tuple(data[key] if isinstance(data[key], list) else [data[key]])
+    for key, values in axes.items():
+        require(key, data[key], values, "at least one")
+        for value in values:
+            if key == "problems":
+                right = isinstance(value, dict) and value and all(k in _SIZES and type(v) is int and v >= 0 for k, v in value.items())
+                require(key, value, right, "a list of {SIZE = integer, …}")
+            elif key in _TEXT_AXES:
+                require(key, value, isinstance(value, str), "texts")
+            else:
+                require(key, value, type(value) is int and (value > 0 or key == "causal"), "positive integers")
     fixed = {name: data[name] for name in ("output_dtype", "block_shape") if name in data}
-    count = data.get("configurations", 0)
-    if type(count) is not int or count < 0:
-        reject(where + "configurations", count, "how many per problem; 0: the whole space")
-    whole = data.get("whole", False)
-    if not isinstance(whole, bool):
-        reject(where + "whole", whole, "true or false")
+    require("problems", "more than that", math.prod(map(len, axes.values())) <= MAX_PROBLEMS, f"at most {MAX_PROBLEMS}")
     sweep = Sweep(kernel=refs[0], share=float(share), axes=axes, fixed=fixed, configurations=count, whole=whole)
-    if np.prod([len(values) for values in axes.values()] or [1]) > MAX_PROBLEMS:
-        reject(where.rstrip("."), "more problems than that", f"at most {MAX_PROBLEMS}")
-    _check_problems(sweep, where, file.name)
+    _check_problems(sweep, require)
     return sweep
 
 
-def _check_problems(sweep: Sweep, where: str, file: str) -> None:
+def _check_problems(sweep: Sweep, require: Callable[[str, object, object, str], None]) -> None:
     """Every corner of the grid must be a problem; the first that is not is an error now rather than in an hour."""
-    family, entry = kernel_entry(sweep.kernel)["family"], kernel_entry(sweep.kernel)
-    for op in sweep.axes.get("op", (next(iter(entry["ops"])),)):
-        if op not in entry["ops"]:
-            _reject(file, where + "op", op, f"one of {', '.join(entry['ops'])}")
-        needed = SIZES.get((family, op), ("B", "H"))
+    entry = kernel_entry(sweep.kernel)
+    known = {
+        "op": tuple(entry["ops"]),
+        "dtype": tuple(entry.get("dtypes", ELEMENT_BYTES)),
+        "cache": ("warm", "cold"),
+        "routing": ("uniform", "skewed"),
+    }
+    for key, allowed in known.items():
+        for value in sweep.axes.get(key, ()):
+            require(key, value, value in allowed, f"one of {', '.join(allowed)}")
+    require("dtype", "bf16, where none is named", "dtype" in sweep.axes or "bf16" in known["dtype"], f"one of {', '.join(known['dtype'])}")
+    for op in sweep.axes.get("op", known["op"][:1]):
+        needed = SIZES.get((entry["family"], op), ("B", "H"))
         for row in sweep.axes.get("problems", ({},)):
             missing = [size for size in needed if size not in row and size not in sweep.axes]
-            if missing:
-                _reject(file, where.rstrip("."), f"no {', '.join(missing)}", f"sizes {', '.join(needed)} for {op}")
-    for dtype in sweep.axes.get("dtype", ("bf16",)):
-        if dtype not in entry.get("dtypes", ELEMENT_BYTES):
-            _reject(file, where + "dtype", dtype, f"one of {', '.join(entry.get('dtypes', ELEMENT_BYTES))}")
-    for cache in sweep.axes.get("cache", ()):
-        if cache not in ("warm", "cold"):
-            _reject(file, where + "cache", cache, "warm or cold")
-    for routing in sweep.axes.get("routing", ()):
-        if routing not in ("uniform", "skewed"):
-            _reject(file, where + "routing", routing, "uniform or skewed")
+            require("problems", f"no {', '.join(missing)}", not missing, f"sizes {', '.join(needed)} for {op}")
 
 
 def problems_of(sweep: Sweep) -> Iterator[Problem]:
     """The sweep's problems, most informative first."""
     entry = kernel_entry(sweep.kernel)
     seen: set[Any] = set()
-    for cell in low_discrepancy([len(values) for values in sweep.axes.values()]):
+    for cell in shuffled_cells([len(values) for values in sweep.axes.values()]):
         chosen = {name: values[i] for (name, values), i in zip(sweep.axes.items(), cell, strict=True)}
         sizes = {**chosen.get("problems", {}), **{name: chosen[name] for name in chosen if name in _SIZES}}
         if sizes.get("topk", 0) > sizes.get("E", sizes.get("topk", 0)):
@@ -251,39 +228,6 @@ def problems_of(sweep: Sweep) -> Iterator[Problem]:
         if key not in seen:
             seen.add(key)
             yield problem
-
-
-def fits(problem: Problem, gpu: GpuSpec | None) -> bool:
-    """Whether the problem's tensors leave room for a reference, and for what a launch needs beside them."""
-    if gpu is None:
-        return True
-
-    sizes = problem.sizes
-    if problem.family == "fused_moe":  # every expert's weights are there, also those of idle ones
-        width = 3 * sizes["N"] if problem.op == "w13" else sizes["N"]
-        needed = sizes["E"] * width * sizes["H"] * ELEMENT_BYTES[problem.dtype]
-        return needed <= MEMORY_SHARE * gpu.dram_bytes
-    try:
-        work = pipelines.work(pipelines.problem_batch([problem]), gpu)
-    except (AdvisorError, KeyError):
-        return True
-    compulsory = float(np.ravel(work.compulsory_bytes)[0])
-    counted = _bytes_with_reference(problem, compulsory)
-    return compulsory <= MEMORY_SHARE * gpu.dram_bytes if counted is None else counted <= MEMORY_SHARE_COUNTED * gpu.dram_bytes
-
-
-def _bytes_with_reference(problem: Problem, compulsory: float) -> float | None:
-    """Bytes of the tensors, of their fp64 copies that are alive together, and of scratch; None where that is not known.
-
-    As the bundled kernels' `reference` and `prepare` have it.
-    """
-    sizes = problem.sizes
-    if problem.family == "gemm":
-        operands, result = (sizes["M"] + sizes["N"]) * sizes["K"], sizes["M"] * sizes["N"]
-        return compulsory + 8 * (operands + result) + min(4 * SPLIT_ELEMENTS, 4 * MOST_SPLITS * result)
-    if problem.family in ("normalization", "elementwise") and {"B", "H"} <= set(sizes):
-        return compulsory + 8 * sizes["B"] * sizes["H"]  # copies of the input are made in pieces
-    return None
 
 
 def runs_on(kernel: KernelRef, gpu: GpuSpec | None) -> bool:
@@ -317,7 +261,7 @@ def batches_of(plan: Plan, gpu: GpuSpec | None, *, done: frozenset[str] | set[st
 
 
 def _visits(sweep: Sweep, plan: Plan, gpu: GpuSpec | None) -> Iterator[tuple[Launch, ...]]:
-    problems = [p for p in problems_of(sweep) if fits(p, gpu) and dtype_runs_on(p.dtype, gpu)]
+    problems = [p for p in problems_of(sweep) if dtype_runs_on(p.dtype, gpu)]
     chunk = plan.configurations_per_visit
 
     def order(problem: Problem) -> list[Configuration]:

@@ -2,26 +2,28 @@
 
 Nothing of the recorded program is run: a kernel is rebuilt from its own syntax tree, literals and triton imports
 (`advisor.python_source.rebuild`). Its tensors get the recorded shapes, strides, types and alignment, and random values (integers: what the
-record holds of them, else zeros). A launch that such zeros would make another is left out (`advisor.measurement.index_tensors`), unless
-they are a routing, which is made anew. A record has no reference, so what a replayed launch writes is not checked.
+record holds of them, else zeros). A launch that reads integers of 16 bits or more, or bools, which were not recorded is left out: they may
+be indices, bounds or masks, and zeros would make it another launch. Integers of 8 bits count as data. A record has no reference, so what a
+replayed launch writes is not checked.
 """
 
 from __future__ import annotations
 
+import ast
 import importlib
 import json
 import math
 import pprint
 import re
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from advisor.compiled.compiler.worker import checked, decode
 from advisor.compiled.recorder.hook import MAX_CONTENT
-from advisor.measurement.index_tensors import deciding, holding_addresses
 from advisor.measurement.kernel_file import KernelRef
 from advisor.measurement.launch import Launch
 from advisor.python_source.literal_values import Passed, Symbol, passed_in
@@ -40,7 +42,7 @@ NOT_CHECKED = "outputs of recorded launches are not checked: a record has no ref
 ProblemOf = Callable[[Mapping[str, Any], RecordedLaunch], Problem]
 """What problem a launch is, by the kernel's `KERNELS` entry; raises where it is none that it knows."""
 
-_INTEGER = re.compile(r"u?int\d+|bool")
+_MAY_DECIDE = re.compile(r"u?int(16|32|64)|bool")
 _DESCRIPTOR = re.compile(r"tensordesc<\w+\[([\d, ]+)\]")
 _USUAL = {"padding": "zero", "round_f32_to_tf32": False}
 """Of a tensor descriptor, where nothing else is asked for."""
@@ -73,9 +75,7 @@ def reference(inputs):
 
 
 def recorded_launches(path: str | Path, folder: Path, problem_of: ProblemOf) -> tuple[list[Launch], list[str]]:
-    """The launches of a record, the most costly first, each with a kernel file of its own below `folder`; and what to say of others.
-
-    That is: which were left out and why, and for which a routing was made up.
+    """The launches of a record, the most costly first, each with a kernel file of its own below `folder`; and which were left out, and why.
 
     Trials of autotuners are left out. A launch of a kernel that no KERNELS literal describes stands under an operator of its own
     (`recorded_NAME`), which no model knows; B is then the number of programs, H the elements of its largest tensor.
@@ -85,16 +85,12 @@ def recorded_launches(path: str | Path, folder: Path, problem_of: ProblemOf) -> 
         NothingMatchedError: None of its launches can be rebuilt.
     """
     records = read_launches(path)
-    found, reasons, assumed = [], [], []
+    found, reasons = [], []
     chosen = [launch for launch in records.launches if not launch.tuning]
     for launch in sorted(chosen, key=lambda each: (-each.cost_us, -each.count, each.id)):
         try:
             source = _source(records, launch)
-            made = _launch(source, launch, folder, problem_of)
-            found.append(made.launch)
-            if made.routing is not None:
-                remedy = _unrecordable(launch, made.routing.values()) or _remedy(made.routing.values())
-                assumed.append(f"{launch.kernel} {launch.id[:6]}: its routing was not recorded: uniform routing in its place; {remedy}")
+            found.append(_launch(source, launch, folder, problem_of))
         except (AdvisorError, *_ODD) as error:
             reasons.append(f"{launch.kernel}: {error}")
     if not found and records.damaged:
@@ -108,15 +104,7 @@ def recorded_launches(path: str | Path, folder: Path, problem_of: ProblemOf) -> 
         said = list(dict.fromkeys([*reasons, *records.problems])) or ["no launch was recorded"]
         more = f"; and {len(said) - SHOWN} more reasons" if len(said) > SHOWN else ""
         raise NothingMatchedError(f"{path}: no launch that can be measured ({'; '.join(said[:SHOWN])}{more})")
-    return found, [*records.problems, *(f"left out: {reason}" for reason in reasons), *assumed]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Made:
-    """A launch, and which of its arguments get a made-up routing; None: none do."""
-
-    launch: Launch
-    routing: Mapping[str, str] | None
+    return found, [*records.problems, *(f"left out: {reason}" for reason in reasons)]
 
 
 def _source(records: LaunchRecords, launch: RecordedLaunch) -> SourceFile:
@@ -128,7 +116,7 @@ def _source(records: LaunchRecords, launch: RecordedLaunch) -> SourceFile:
     return replace(parse_source(text, path), values=dict(launch.constants), siblings=siblings)
 
 
-def _launch(source: SourceFile, launch: RecordedLaunch, folder: Path, problem_of: ProblemOf) -> _Made:
+def _launch(source: SourceFile, launch: RecordedLaunch, folder: Path, problem_of: ProblemOf) -> Launch:
     rebuilt = rebuild(source, launch.kernel, passed_in(launch.constexprs.values()))
     entry = source.kernels_literal.get(launch.kernel)
     entry = dict(entry) if isinstance(entry, dict) else {}
@@ -136,7 +124,7 @@ def _launch(source: SourceFile, launch: RecordedLaunch, folder: Path, problem_of
         problem = problem_of(entry, launch)
     except (AdvisorError, *_ODD):
         problem = _stand_in(launch)
-    routing = _missing(launch, rebuilt.modules.values(), entry, problem)
+    _check_contents(launch, rebuilt.modules.values())
     name = re.sub(r"\W", "_", f"{launch.kernel[:80]}_{launch.id[:16]}")
     place = folder / name
     place.mkdir(parents=True)
@@ -162,43 +150,50 @@ def _launch(source: SourceFile, launch: RecordedLaunch, folder: Path, problem_of
         "tensors": {key: dict(value) for key, value in launch.tensors.items()},
         "contents": dict(launch.contents),
         "options": dict(launch.options),
-        "routing": routing,
-        "problem": dict(problem.sizes),
     }
     file = place / f"{name}.py"
     text = _FILE.format(kernel=name, kernels=pprint.pformat(literal, width=120), launch=repr(json.dumps(said)))
     file.write_text(text, encoding="utf-8", errors="backslashreplace")
-    made = Launch(kernel=KernelRef(file=str(file), function=launch.kernel), problem=problem, configuration=configuration)
-    return _Made(launch=made, routing=routing)
+    return Launch(kernel=KernelRef(file=str(file), function=launch.kernel), problem=problem, configuration=configuration)
 
 
-def _missing(launch: RecordedLaunch, modules: Iterable[str], entry: Mapping[str, Any], problem: Problem) -> dict[str, str] | None:
-    """The arguments that get a made-up routing, where what decides the launch was not recorded; None: nothing is missing.
+def _check_contents(launch: RecordedLaunch, modules: Iterable[str]) -> None:
+    """Refuses a launch of which something that may decide what it does was not recorded.
 
     Raises:
-        InputError: Something is missing that cannot be made up.
+        InputError: It was not.
     """
-    modules = list(modules)
+    trees = [ast.parse(text) for text in modules]
     wide = [name for name, tensor in launch.tensors.items() if str(tensor.get("dtype")) in ("int64", "uint64")]
-    if cast := holding_addresses(modules, launch.kernel, wide) if wide else []:
-        raise InputError(f"{', '.join(cast)} holds addresses of the recorded program's memory, so that the launch cannot be replayed")
-    unknown = [
+    if wide and any(isinstance(node, ast.Attribute) and node.attr == "pointer_type" for tree in trees for node in ast.walk(tree)):
+        raise InputError(f"{', '.join(wide)} holds addresses of the recorded program's memory, so that the launch cannot be replayed")
+    written = _only_written(trees, launch.kernel)
+    missing = [
         name
         for name, tensor in launch.tensors.items()
-        if _INTEGER.fullmatch(str(tensor.get("dtype"))) and all(tensor.get("shape", ())) and not isinstance(launch.contents.get(name), list)
+        if _MAY_DECIDE.fullmatch(str(tensor.get("dtype")))
+        and all(tensor.get("shape", ()))
+        and not isinstance(launch.contents.get(name), list)
+        and name not in written
     ]
-    missing = deciding(modules, launch.kernel, unknown) if unknown else []
     if not missing:
-        return None
-    names = entry.get("routing")
-    if problem.family == "fused_moe" and isinstance(names, dict) and set(missing) <= set(names.values()):
-        routing = {str(role): str(name) for role, name in names.items()}
-        if _uniform_routing(routing, problem.sizes, launch.constexprs, launch.arguments, launch.tensors):
-            return routing
-    why = f"what {', '.join(missing)} held was not recorded, and addresses, bounds or branches follow from it"
+        return
+    why = f"what {', '.join(missing)} held was not recorded, and addresses, bounds or branches may follow from it"
     if never := _unrecordable(launch, missing):
         raise InputError(f"{why}; it cannot be replayed: {never}")
-    raise InputError(why, remedy=_remedy(missing))
+    raise InputError(why, remedy=f"record again with {' '.join(f'--contents {name}' for name in sorted(missing))}")
+
+
+def _only_written(trees: Iterable[ast.Module], kernel: str) -> set[str]:
+    """The names that a kernel uses in no other way than to store at `name + offsets`."""
+    nodes = [
+        node for tree in trees for each in tree.body if isinstance(each, ast.FunctionDef) and each.name == kernel for node in ast.walk(each)
+    ]
+    stores = [node.args[0] for node in nodes if isinstance(node, ast.Call) and node.args and ast.unparse(node.func) == "tl.store"]
+    places = [place for place in stores if not any(isinstance(node, ast.Call) for node in ast.walk(place))]
+    stored = Counter(node.id for place in places for node in ast.walk(place) if isinstance(node, ast.Name))
+    used = Counter(node.id for node in nodes if isinstance(node, ast.Name))
+    return {name for name, count in stored.items() if count == used[name]}
 
 
 def _unrecordable(launch: RecordedLaunch, names: Iterable[str]) -> str:
@@ -211,33 +206,6 @@ def _unrecordable(launch: RecordedLaunch, names: Iterable[str]) -> str:
         elif str(launch.signature.get(name)).startswith("tensordesc"):
             reasons.append(f"what the tensor of a descriptor, {name}, holds is not recorded")
     return "; ".join(reasons)
-
-
-def _remedy(names: Iterable[str]) -> str:
-    return f"record again with {' '.join(f'--contents {name}' for name in sorted(set(names)))}"
-
-
-def _uniform_routing(
-    names: Mapping[str, str],
-    sizes: Mapping[str, int],
-    constexprs: Mapping[str, Any],
-    arguments: Mapping[str, Any],
-    tensors: Mapping[str, Mapping[str, Any]],
-) -> dict[str, list[int]]:
-    """The aligned slots of uniform routing, in tensors as large as recorded; empty where they have no room for it."""
-    from advisor.compiled.launches.described import aligned_routing
-
-    if "BLOCK_SIZE_M" not in constexprs or not all(name in tensors for name in names.values()):
-        return {}
-    aligned = aligned_routing(names, sizes, constexprs, arguments, None)
-    found = {name: [int(value) for value in (values if hasattr(values, "__len__") else [values])] for name, values in aligned.items()}
-    padding = {names["slots"]: sizes["M"] * sizes["topk"], names["experts"]: sizes["E"] - 1}
-    for name, values in found.items():
-        room = math.prod(int(size) for size in tensors[name]["shape"])
-        if len(values) > room:
-            return {}
-        values += [padding.get(name, 0)] * (room - len(values))
-    return found
 
 
 def _stand_in(launch: RecordedLaunch) -> Problem:
@@ -288,9 +256,7 @@ def make_inputs(launch: Mapping[str, Any], device: str, generator: Any) -> dict[
 
     seed = generator.initial_seed() if hasattr(generator, "initial_seed") else generator.getrandbits(62)
     random = torch.Generator(device=device).manual_seed(seed)
-    contents = dict(launch["contents"])
-    if launch["routing"] is not None:
-        contents |= _uniform_routing(launch["routing"], launch["problem"], launch["constexprs"], launch["arguments"], launch["tensors"])
+    contents = launch["contents"]
     tensors = {
         name: _tensor(name, said, contents.get(name), str(launch["signature"].get(name, "")), device, random)
         for name, said in launch["tensors"].items()
@@ -330,16 +296,8 @@ def _tensor(name: str, said: Mapping[str, Any], content: Any, kind: str, device:
 
 
 def _view(said: Mapping[str, Any]) -> tuple[list[int], list[int]]:
-    """Shape and strides of a descriptor, which need not be its tensor's.
-
-    Records of before they were written down have no strides: the tensor's where the shape is, else those of packed rows.
-    """
-    shape = [int(size) for size in said.get("descriptor_shape") or said["shape"]]
-    if "descriptor_strides" in said:
-        return shape, [int(stride) for stride in said["descriptor_strides"]]
-    if shape == [int(size) for size in said["shape"]]:
-        return shape, [int(stride) for stride in said["strides"]]
-    return shape, [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
+    """Shape and strides of a descriptor, which need not be its tensor's."""
+    return [int(size) for size in said["descriptor_shape"]], [int(stride) for stride in said["descriptor_strides"]]
 
 
 def _extent(shape: Sequence[int], strides: Sequence[int]) -> int:

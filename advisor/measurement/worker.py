@@ -15,11 +15,11 @@ import subprocess
 import sys
 import tempfile
 from dataclasses import asdict
-from functools import lru_cache
 from multiprocessing.connection import Connection, Pipe
 from typing import IO, Any
 
 from advisor.compiled.compiler.worker import answer_for
+from advisor.compiled.recorder.hook import TORCH_NAMES
 from advisor.measurement.batch_run import FatalFailure, run_batch
 from advisor.measurement.devices.device import Device, DeviceSpec, open_device
 from advisor.measurement.devices.probe import python_command
@@ -29,65 +29,18 @@ from advisor.python_source.described import kernel_problem
 from advisor.result.schema import Configuration, Problem
 from advisor.system.errors import AdvisorError, shorten
 
-_TORCH_NAMES = {
-    "bf16": "bfloat16",
-    "fp16": "float16",
-    "fp32": "float32",
-    "fp64": "float64",
-    "fp8e4nv": "float8_e4m3fn",
-    "fp8e5": "float8_e5m2",
-    "i1": "bool",
-    "i8": "int8",
-    "i16": "int16",
-    "i32": "int32",
-    "i64": "int64",
-    "u8": "uint8",
-}
 _DESCRIPTOR = re.compile(r"tensordesc<(\w+)\[([\d, ]+)\]>")
-
-
-class _DType:
-    """A torch type as Triton asks for it: how it prints, and its size."""
-
-    def __init__(self, name: str, itemsize: int) -> None:
-        self.name, self.itemsize = name, itemsize
-
-    def __str__(self) -> str:
-        return f"torch.{self.name}"
-
-
-@lru_cache(maxsize=64)
-def _dtype(triton_type: str) -> _DType:
-    bits = re.search(r"\d+", triton_type)
-    return _DType(_TORCH_NAMES.get(triton_type, triton_type), max(1, int(bits[0]) // 8) if bits else 4)
-
-
-class _Tensor:
-    """A tensor argument as Triton asks for it when it only compiles: a type, an aligned address, and a range of addresses."""
-
-    def __init__(self, triton_type: str) -> None:
-        self.dtype = _dtype(triton_type)
-        self.shape = (1,)
-
-    @staticmethod
-    def data_ptr() -> int:
-        return 0
-
-    @staticmethod
-    def ptr_range() -> int:
-        return 0
-
-    @staticmethod
-    def stride() -> tuple[int, ...]:
-        return (1,)
 
 
 def _argument(value: Any) -> Any:
     """A stand-in for one argument that a kernel file's `arguments` describes."""
+    import torch
+    from triton.runtime.jit import MockTensor
+
     if not isinstance(value, str):
         return value
     if value.startswith("*"):
-        return _Tensor(value[1:].removeprefix("k"))
+        return MockTensor(getattr(torch, TORCH_NAMES[value[1:].removeprefix("k")]))
     if found := _DESCRIPTOR.fullmatch(value):
         from triton.tools.tensor_descriptor import TensorDescriptor
 
@@ -95,7 +48,7 @@ def _argument(value: Any) -> Any:
         strides = [1]
         for size in reversed(block[1:]):
             strides.insert(0, strides[0] * max(size, 16))
-        return TensorDescriptor(_Tensor(found[1]), block, strides, block)
+        return TensorDescriptor(MockTensor(getattr(torch, TORCH_NAMES[found[1]])), block, strides, block)
     return value  # a constexpr that is a text
 
 
@@ -173,13 +126,6 @@ class WorkerProcess:
         self.connection.close()
         self._stderr.close()
 
-    def stop(self) -> None:
-        """Lets an idle worker end, and makes sure it does."""
-        self.send({"do": "stop"})
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self.process.wait(timeout=2)
-        self.kill()
-
     def death(self, stage: str) -> Failure:
         """Why a worker that is gone is gone."""
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -214,8 +160,6 @@ def main(descriptor: int) -> None:
         try:
             request = json.loads(connection.recv_bytes())
         except (EOFError, OSError):
-            return
-        if request["do"] == "stop":
             return
         if request["do"] == "compile":
             say(_compile(request))

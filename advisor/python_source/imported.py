@@ -53,17 +53,6 @@ def handed_on(source: SourceFile, items: Sequence[Import], depth: int = 0) -> tu
     return next((found for found in kernels if found is not None), None)
 
 
-def imported_tuning(source: SourceFile, name: str, depth: int = 0) -> tuple[SourceFile, list[ast.expr]] | None:
-    """The file that applies decorators to a kernel where it gives that a name of its own, `tuned = triton.autotune(...)(kernel)`, which
-    `source` is or imports it from, and these; None: none does."""
-    applied = source.applied_by(name)
-    if applied is not None:
-        return (source, applied[0]) if applied[0] else imported_tuning(source, applied[1], depth + 1) if depth < MOST_HANDS else None
-    items = source.imports_of(name) if depth < MOST_HANDS else ()
-    tuning = (imported_tuning(other, there, depth + 1) for other, there in source.named_imports(items))
-    return next((found for found in tuning if found is not None), None)
-
-
 INDUCTOR_HELPERS = ("torch._inductor.runtime.triton_helpers", "torch._inductor.triton_helpers")
 INDUCTOR_NAMES = {"libdevice": "triton.language.extra import libdevice", "math": "triton.language import math"}
 """What TorchInductor's generated kernels take from torch that is triton's own."""

@@ -249,8 +249,8 @@ def launches(source: SourceFile, kernel: str) -> Iterator[tuple[list[Scope], ast
             yield around, node
 
 
-def imported_launches(source: SourceFile) -> Iterator[tuple[SourceFile, str, str, list[Scope], ast.Call]]:
-    """The launches of kernels that a file imports: the kernel's file, its name there and here, the scopes around the launch, and the call.
+def imported_launches(source: SourceFile) -> Iterator[tuple[SourceFile, str, list[Scope], ast.Call]]:
+    """The launches of kernels that a file imports: the kernel's file, its name there, the scopes around the launch, and the call.
 
     As in `launches`, what a function binds itself is something else, but for what it imports.
     """
@@ -271,7 +271,7 @@ def imported_launches(source: SourceFile) -> Iterator[tuple[SourceFile, str, str
                 found[name] = _imported(source, name)
             kernel = found[name]
         if kernel is not None and kernel[0].path != source.path:
-            yield *kernel, name, around, node
+            yield *kernel, around, node
 
 
 def _imports_within(graph: Graph, scope: Scope, root: str) -> list[Import]:

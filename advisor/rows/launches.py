@@ -29,7 +29,7 @@ class RecordedLaunch:
 
     `count` is how often it ran, `times_us` what some of those took on the recorded GPU, `at_most_us` what others did where the GPU
     had nothing else to do and the launch from Python is in the time, `tuning` whether it was a trial of `@triton.autotune` or
-    `@advisor.autotune`, `same_grid` whether it was given a grid of numbers, which no configuration changes (older records do not say).
+    `@advisor.autotune`.
     """
 
     id: str
@@ -46,7 +46,6 @@ class RecordedLaunch:
     files: tuple[str, ...] = ()
     constants: Mapping[str, Any] = field(default_factory=dict)
     device: str | None = None
-    same_grid: bool = False
     tuning: bool = False
     count: int = 1
     times_us: tuple[float, ...] = ()
@@ -180,7 +179,6 @@ def recorded_launch(
         files=tuple(str(f) for f in value.get("files") or ()),
         constants={str(k): constant(v, str(k), paths) for k, v in (value.get("constants") or {}).items()},
         device=value.get("device"),
-        same_grid=bool(value.get("same_grid")),
         tuning=bool(value.get("tuning")),
         count=count,
         times_us=tuple(times),

@@ -8,7 +8,6 @@ XDG_CONFIG_HOME       its triton-advisor/weights.npz (default: in ~/.config) is 
 ADVISOR_DEBUG         where it is set, an internal failure shows its traceback
 ADVISOR_TRY_FOR       seconds for which other configurations of a kernel are tried where `--try-for` does not say (default: 20; 0: none)
 ADVISOR_CORPUS        folder of tuned tables of the serving stacks, read beside $VLLM_TUNED_CONFIG_FOLDER and $SGLANG_MOE_CONFIG_DIR
-TRITON_DEJAVU_STORAGE folder of triton-dejavu's caches, read where it is set
 
 What runs in other interpreters imports nothing of ours, and reads its own:
 
@@ -44,7 +43,6 @@ class Settings:
     autotune: str | None
     cache_dir: Path
     config_dir: Path
-    dejavu_storage: Path | None
     table_folders: tuple[Path, ...]
     debug: bool
     try_for: str
@@ -83,13 +81,11 @@ class Settings:
 def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
     """The settings as they are now; nothing is remembered between calls."""
     environment = os.environ if environ is None else environ
-    dejavu = environment.get("TRITON_DEJAVU_STORAGE", "")
     tables = [environment.get(name, "").strip() for name in ("VLLM_TUNED_CONFIG_FOLDER", "SGLANG_MOE_CONFIG_DIR", "ADVISOR_CORPUS")]
     return Settings(
         autotune=environment.get("ADVISOR_AUTOTUNE", "").strip().lower() or None,
         cache_dir=_folder(environment, environment.get("ADVISOR_CACHE_DIR"), "XDG_CACHE_HOME", "LOCALAPPDATA", ".cache"),
         config_dir=_folder(environment, None, "XDG_CONFIG_HOME", "APPDATA", ".config"),
-        dejavu_storage=Path(dejavu) if dejavu and dejavu != "none" else None,
         table_folders=tuple(Path(name) for name in tables if name),
         debug=bool(environment.get("ADVISOR_DEBUG")),
         try_for=environment.get("ADVISOR_TRY_FOR", "").strip() or "20",

@@ -29,7 +29,7 @@ from advisor.tables.launchability import (
     swaps_operands,
 )
 from advisor.tables.names import TableName, parse_table_name, vendor_of
-from advisor.tables.reachability import device_twins, misspelled_device, unreachable_reasons
+from advisor.tables.reachability import device_twins, unreachable_reasons
 from advisor.tables.tables import Table, clamp, inspect_table, is_of_another_kernel, is_own_result
 
 CHECKS: dict[str, str] = {
@@ -38,7 +38,6 @@ CHECKS: dict[str, str] = {
     "not-ours": "the table of another kernel, skipped",
     "unreachable-name": "a file name that no launch asks for",
     "device-alias": "a device name that only some drivers report",
-    "odd-key": "a key that is not spelled as the number it is read as",
     "duplicate-key": "a key that occurs twice",
     "unknown-gpu": "a GPU without a description",
     "unknown-dtype": "a dtype that is not known: nothing is predicted",
@@ -52,11 +51,9 @@ CHECKS: dict[str, str] = {
     "wrong-scales": "a BLOCK_SIZE_K that spans several quantization blocks",
     "unknown-option": "an option that the launch does not know",
     "split-k": "a SPLIT_K that the launcher ignores, cannot pass on or lacks",
-    "other-kernel": "a null entry: another kernel runs there",
     "hole": "neighbouring keys more than a factor of four apart",
     "starts-late": "a smallest key above 1",
     "stops-early": "a largest key below 4,096",
-    "order": "keys out of order, so that ties go to the larger one",
     "copied": "the same entries under another name",
 }
 """Every check, in the order in which the issues of a table are listed, and what it finds."""
@@ -218,8 +215,6 @@ def _operands(name: TableName) -> str | None:
 def _name(path: str, name: TableName, gpu: GpuSpec | None) -> Iterator[AuditIssue]:
     """Issues with a table's name: parts that are not known, that no driver reports, or that its GPU cannot do."""
     operands = _operands(name)
-    if gpu is not None and (reason := misspelled_device(name.device_name, gpu.device_names)) is not None:
-        yield _issue(path, None, "unreachable-name", "warning", reason)
     if gpu is None:
         message = f"{name.device_name} is not described in ceilings/: nothing is predicted, and shared memory is not checked"
         yield _issue(path, None, "unknown-gpu", "info", message)
@@ -345,13 +340,7 @@ def _split_k(path: str, key: str, configuration: Configuration, name: TableName,
 
 
 def _keys(path: str, table: Table) -> Iterator[AuditIssue]:
-    keys = table.keys
-    ordered = sorted(keys)
-    for key in table.fallback_keys:
-        yield _issue(path, str(key), "other-kernel", "info", "a null entry: another kernel than Triton's runs there")
-    for spelled in table.odd_keys:
-        message = f"the key {spelled!r} is read as {int(spelled)}, for the stacks use int(); other tools may not find it"
-        yield _issue(path, spelled, "odd-key", "warning", message)
+    ordered = sorted(table.keys)
     # Where neighbours are that far apart, a launch half-way between runs with an entry tuned for a third of its tokens.
     gaps = [(low, high) for low, high in itertools.pairwise(ordered) if high > HOLE_FACTOR * low]
     if gaps:
@@ -373,9 +362,6 @@ def _keys(path: str, table: Table) -> Iterator[AuditIssue]:
             "warning",
             f"no key is larger: prefill of any size runs with what was tuned for {ordered[-1]} tokens",
         )
-    if list(keys) != ordered:
-        first = next(high for low, high in itertools.pairwise(keys) if high < low)
-        yield _issue(path, str(first), "order", "info", "keys are out of order: a tie goes to the key that comes first in the file")
 
 
 def _block(name: TableName) -> str:

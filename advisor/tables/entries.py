@@ -54,8 +54,7 @@ def read_entry(label: str, key: str, value: Any, name: TableName) -> Configurati
         raise NotOursError(f"{where} is tuned for another kernel than Triton's", ", ".join(value), None, "skip it")
     if len(value) > EXTRA_KEY_LIMIT:
         raise InputError(f"{where}: too many keys", len(value), f"at most {EXTRA_KEY_LIMIT}", RETUNE)
-    # The channel-wise kernel of SGLang has no grouping; every other one has GROUP_SIZE_M as a required argument.
-    required = BLOCK_COLUMNS if (name.dtype or "").endswith("_channelwise") else (*BLOCK_COLUMNS, "GROUP_SIZE_M")
+    required = (*BLOCK_COLUMNS, "GROUP_SIZE_M")
     for field in required:
         if field not in value:
             raise InputError(f"{where}: {field} is missing", None, f"{', '.join(required)} in every entry", RETUNE)

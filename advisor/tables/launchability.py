@@ -73,7 +73,7 @@ def kernel_keys(
     SPLIT_K: vLLM's fused MoE (0.33, `invoke_fused_moe_triton_kernel`). USE_TMA: SGLang's (0.5.23, `fused_experts_impl`). Both SPLIT_K and
     SWAP_AB: SGLang's fp8 GEMM, on compute capability 9.0 and where either asks for something (`w8a8_block_fp8_matmul_triton`).
     """
-    if table is None or (table.dtype or "").endswith("_channelwise"):
+    if table is None:
         return _TILE_KEYS | {"SPLIT_K", "SWAP_AB", "USE_TMA"}
     if table.kind == "fused_moe":
         return _TILE_KEYS | {"vllm": {"SPLIT_K"}, "sglang": {"USE_TMA"}}.get(table.stack, {"SPLIT_K", "USE_TMA"})

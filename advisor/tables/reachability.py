@@ -7,7 +7,6 @@ file. A table under any other name lies there unread.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 
 from advisor.tables.names import TableName
 
@@ -19,7 +18,7 @@ _FUSED_MOE_DTYPES: dict[str, tuple[str | None, ...]] = {
 }
 _GEMM_DTYPES: dict[str, tuple[str | None, ...]] = {
     "vllm": ("fp8_w8a8", "int8_w8a8"),
-    "sglang": ("fp8_w8a8", "int8_w8a8", "fp8_w8a8_channelwise"),
+    "sglang": ("fp8_w8a8", "int8_w8a8"),
 }
 
 # One GPU under two names: which one a driver reports depends on its version and on the board.
@@ -42,26 +41,6 @@ def unreachable_reasons(name: TableName) -> tuple[str, ...]:
     return ("; ".join((*vllm, *sglang)),)
 
 
-def misspelled_device(device_name: str, device_names: Iterable[str]) -> str | None:
-    """Why a table that spells a GPU in a way of its own is not found; None where it spells one of `device_names`, or another GPU.
-
-    Both stacks look for the driver's name to the letter (but for blanks, and slashes in vLLM), in a file system that tells
-    upper from lower case. Whether `NVIDIA` precedes the name depends on the driver, so that is not held against a table.
-    """
-    if re.search(r"\s", device_name):
-        return None
-    spelled = [re.sub(r"[\s/]+", "_", name) for name in device_names]
-    if device_name.removeprefix("NVIDIA_") in {each.removeprefix("NVIDIA_") for each in spelled}:
-        return None
-    meant = next((each for each in spelled if _letters(each) == _letters(device_name)), None)
-    return meant and f"drivers spell this GPU {meant}, and a file name has to agree with that to the letter"
-
-
-def _letters(device_name: str) -> str:
-    """A name in lower case without the signs that spellings differ in, for comparison."""
-    return re.sub(r"[_-]", "", device_name.lower()).removeprefix("nvidia")
-
-
 def _reasons(name: TableName, asking: str) -> tuple[str, ...]:
     """Why no launch of the stack `asking` asks for the name."""
     reasons: list[str] = []
@@ -71,8 +50,7 @@ def _reasons(name: TableName, asking: str) -> tuple[str, ...]:
         known = ", ".join(str(dtype) for dtype in allowed if dtype)
         given = f"dtype={name.dtype}" if name.dtype else "a name without dtype"
         reasons.append(f"{stack} never asks for {given} here (only {known}{'; bf16 has no dtype field' if None in allowed else ''})")
-    channelwise = (name.dtype or "").endswith("_channelwise")
-    if name.kind == "gemm" and name.block_shape is None and not channelwise:
+    if name.kind == "gemm" and name.block_shape is None:
         reasons.append(f"{stack} asks for GEMM tables with a block_shape only")
     if asking == "vllm":
         if name.down:

@@ -1,7 +1,6 @@
 """Reading a routing: how many token slots each expert got.
 
-A file holds a JSON list, a JSON object {"expert_tokens": [...]}, or plain text / CSV of integers, one per line or
-comma-separated, in the order of the experts.
+A file holds a JSON list, or plain text / CSV of integers, one per line or comma-separated, in the order of the experts.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from advisor.tables.names import SIZE_LIMIT
 
 ROUTING_SIZE_LIMIT_BYTES = 4 * 1024 * 1024
 EXPERT_LIMIT = 65_536
-_REMEDY = 'write one count per expert: [12, 7, …] or {"expert_tokens": [12, 7, …]}'
+_REMEDY = "write one count per expert: [12, 7, …]"
 
 
 def read_routing(path: str | os.PathLike[str], E: int | None = None) -> tuple[int, ...]:
@@ -75,16 +74,11 @@ def check_routing(values: Any, E: int | None, label: str = "routing", remedy: st
 
 def _json_values(label: str, text: str) -> Any:
     try:
-        document = json.loads(text)
+        return json.loads(text)
     except json.JSONDecodeError as error:
         raise InputError(f"{label}: not valid JSON, line {error.lineno} column {error.colno}: {error.msg}", None, None, _REMEDY) from None
     except (ValueError, RecursionError):
         raise InputError(f"{label}: not a routing", None, "a list of token slots per expert", _REMEDY) from None
-    if isinstance(document, dict):
-        if "expert_tokens" not in document:
-            raise InputError(f"{label}: expert_tokens is missing", ", ".join(document) or "{}", None, _REMEDY)
-        return document["expert_tokens"]
-    return document
 
 
 def _text_values(text: str) -> list[int | str]:

@@ -27,44 +27,38 @@ from advisor.tables.names import SIZE_LIMIT, TableName, is_table_name, parse_tab
 FILE_SIZE_LIMIT_BYTES = 16 * 1024 * 1024
 ENTRY_LIMIT = 10_000
 REMOVE_DUPLICATES = "remove all of them but the one that is meant"
-_KEY = re.compile(r"\s{0,8}\+?[0-9]{1,18}\s{0,8}", re.ASCII)
+_KEY = re.compile(r"[1-9][0-9]{0,17}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
     """One tuned table.
 
-    `entries` keep the file's order, because ties are decided by it. `fallback_keys` are the keys whose entry is null:
-    SGLang's channel-wise GEMM tables say with them that another kernel (CUTLASS) runs there.
-    `odd_keys` are those that are spelled otherwise than the number they stand for ("+1", "064").
+    `entries` keep the file's order, because ties are decided by it.
     `unreadable_keys` are the token counts whose entry no launcher can use; what needs fewer or more tokens may still be nearest to it.
-    `document` is the parsed file, key by key, from which the table is written back without loss (odd keys spelled plainly), less what
-    cannot be read.
+    `document` is the parsed file, key by key, from which the table is written back without loss, less what cannot be read.
     """
 
     name: TableName
     path: str
     entries: tuple[tuple[int, Configuration], ...]
     triton_version: str | None = None
-    fallback_keys: tuple[int, ...] = ()
     duplicate_keys: tuple[str, ...] = ()
-    odd_keys: tuple[str, ...] = ()
     unreadable_keys: tuple[int, ...] = ()
     document: tuple[tuple[str, Any], ...] = ()
 
     @property
     def keys(self) -> tuple[int, ...]:
-        """The token counts of the table in file order, those of null and of unreadable entries included."""
+        """The token counts of the table in file order, those of unreadable entries included."""
         return tuple(int(key) for key, _ in self.document if key != "triton_version")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """The entry that runs for a token count; `configuration` is None where another kernel runs there (a null entry), or none can."""
+    """The entry that runs for a token count; `configuration` is None where it cannot be read."""
 
     key: int
     configuration: Configuration | None
-    readable: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,9 +151,7 @@ def _interpret(
         )
         for key in duplicates
     ]
-    values: dict[int, Configuration | None] = {}
-    odd: list[str] = []
-    respelled: list[str] = []
+    values: dict[int, Configuration] = {}
     kept: dict[str, Any] = {}
     triton_version: str | None = None
     for key, value in document:
@@ -176,25 +168,12 @@ def _interpret(
                 kept[key] = triton_version
                 continue
             tokens = _token_count(label, key)
-            plain = str(tokens)
-            if plain in kept:  # spelled otherwise: `{int(key): …}` of the stacks keeps the place of the first, and what the last says
-                values.pop(tokens, None)
-                if key not in duplicates:
-                    twice = InputError(f"{label}: key {plain!r} occurs twice", key, "each key once", REMOVE_DUPLICATES)
-                    problems.append(TableProblem(key=key, check="duplicate-key", error=twice))
-                    respelled.append(key)
-            elif key != plain:
-                odd.append(key)
-            kept[plain] = value
-            null = value is None and (name.dtype or "").endswith("_channelwise")
-            values[tokens] = None if null else read_entry(label, key, value, name)
+            kept[key] = value
+            values[tokens] = read_entry(label, key, value, name)
         except InputError as error:
             problems.append(TableProblem(key=key, check="bad-entry", error=error))
     order = [int(key) for key in kept if key != "triton_version"]
-    entries = tuple((tokens, entry) for tokens in order if (entry := values.get(tokens)) is not None)
-    fallback = tuple(tokens for tokens in order if tokens in values and values[tokens] is None)
-    if fallback and not entries and not problems:
-        raise NotOursError(f"{label}: every entry is null: another kernel than Triton's runs for all token counts", None, None, "skip it")
+    entries = tuple((tokens, values[tokens]) for tokens in order if tokens in values)
     if not entries and not problems:
         empty = InputError(f"{label}: the table has no entries", None, "at least one token count", _RETUNE)
         problems.append(TableProblem(key=None, check="unreadable", error=empty))
@@ -205,9 +184,7 @@ def _interpret(
         path=path,
         entries=entries,
         triton_version=triton_version or name.triton_version,
-        fallback_keys=fallback,
-        duplicate_keys=(*duplicates, *respelled),
-        odd_keys=tuple(odd),
+        duplicate_keys=duplicates,
         unreadable_keys=tuple(tokens for tokens in order if tokens not in values),
         document=tuple(kept.items()),
     )
@@ -270,12 +247,12 @@ def _load(path: str | os.PathLike[str], label: str) -> tuple[list[tuple[str, Any
 
 
 def is_token_count(key: str) -> bool:
-    """Whether a key is a number of tokens that there can be."""
+    """Whether a key is a number of tokens that there can be, spelled as one."""
     return _KEY.fullmatch(key) is not None and 0 < int(key) < SIZE_LIMIT
 
 
 def _token_count(label: str, key: str) -> int:
-    """The token count of a key, as both stacks read it: `int(key)`, which takes "+1", " 64" and "064" too."""
+    """The token count of a key; other spellings of a number ("+1", "064"), which the stacks read too, no tuner writes."""
     if not is_token_count(key):
         raise InputError(
             f"{label}: key {key!r} is not a token count",
@@ -314,7 +291,7 @@ def select(table: Table, M: int) -> Selection:
     if type(M) is not int or not 0 < M < SIZE_LIMIT:
         raise UsageError("token count", M, f"an integer from 1 to {SIZE_LIMIT - 1}", "give token counts as --tokens 1 64 4096")
     key = nearest_key(table.keys, M)
-    return Selection(key=key, configuration=dict(table.entries).get(key), readable=key not in table.unreadable_keys)
+    return Selection(key=key, configuration=dict(table.entries).get(key))
 
 
 def clamp(configuration: Configuration, name: TableName) -> Configuration:
@@ -380,11 +357,8 @@ def merge(table: Table, updates: Mapping[int, Configuration]) -> Table:
     if before == sorted(before):  # a table in order stays in order; a disordered one keeps its ties
         items.sort(key=lambda item: (item[0] != "triton_version", int(item[0]) if item[0] != "triton_version" else 0))
     entries = tuple((int(key), known[int(key)]) for key, _ in items if key != "triton_version" and int(key) in known)
-    fallback = tuple(key for key in table.fallback_keys if key not in updates)
     unreadable = tuple(key for key in table.unreadable_keys if key not in updates)
-    return replace(
-        table, document=tuple(items), entries=entries, fallback_keys=fallback, unreadable_keys=unreadable, duplicate_keys=(), odd_keys=()
-    )
+    return replace(table, document=tuple(items), entries=entries, unreadable_keys=unreadable, duplicate_keys=())
 
 
 def new_table(name: TableName, entries: Mapping[int, Configuration], triton_version: str | None = None, path: str = "") -> Table:

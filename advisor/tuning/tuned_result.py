@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from advisor.advising import advise_target
 from advisor.advising.choice import Measured
 from advisor.advising.exports import triton_config
-from advisor.advising.measured_choice import ceiling_doubts
 from advisor.advising.targets import PlannedLaunch, Target
 from advisor.advising.verdict import verdict
 from advisor.diagnosis import actions
@@ -86,12 +85,7 @@ def report(plan: Plan, tuner: Tuner, backend: Backend, command: str, deadline: f
         for launch, each in zip(plan.target.launches, result.launches, strict=True)
     )
     any_measured = any(trial.latency_us is not None for search in searches for trial in search.trials)
-    answered = ceiling_doubts(result.launches, measured)  # for what the model does not know to change, the search was made
-    unknowns = tuple(
-        unknown
-        for unknown in result.verdict.unknowns
-        if unknown not in answered and not (any_measured and unknown.startswith("Nothing was measured"))
-    )
+    unknowns = tuple(each for each in result.verdict.unknowns if not (any_measured and each.startswith("Nothing was measured")))
     settled = {launch.id for launch in plan.target.launches if winners[launch.share].best is not None}
     result = replace(
         result,

@@ -14,7 +14,6 @@ def fresh_cache(tmp_path, monkeypatch):
     folder = tmp_path / "cache"
     monkeypatch.setenv("ADVISOR_CACHE_DIR", str(folder))
     monkeypatch.delenv("ADVISOR_AUTOTUNE", raising=False)
-    monkeypatch.delenv("TRITON_DEJAVU_STORAGE", raising=False)
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "triton"))
     monkeypatch.setattr(cache, "_caches", {})
     lookup.forget()

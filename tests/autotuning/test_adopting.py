@@ -1,4 +1,4 @@
-"""What other tuners found for a kernel: Triton's cache and triton-dejavu's, imported or found on this machine."""
+"""What other tuners found for a kernel: Triton's cache and triton-dejavu's, imported."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import json
 
 import pytest
 
-from advisor.autotuning import internals
-from advisor.autotuning.decisions import foreign
 from advisor.autotuning.decisions.cache import default_cache
 from advisor.autotuning.decisions.exchange import import_path
 
@@ -34,41 +32,6 @@ def test_tritons_file_is_imported(tmp_path, fresh_cache):
     assert len(bench.measured) == 3
 
 
-def test_tritons_own_file_is_found(monkeypatch, tmp_path):
-    path = tmp_path / "scale.autotune.json"
-    path.write_text(tritons_file(128))
-    monkeypatch.setattr(internals, "triton_timings_file", lambda fn, key, configs: path)
-    kernel, bench = tuned(LATENCIES)
-    assert call(kernel) == 128 and not bench.measured and "imported" in kernel.decision.how
-    path.write_text("damaged")
-    kernel, bench = tuned(LATENCIES)
-    assert call(kernel, n=1) == 64 and len(bench.measured) == 3
-
-
-def test_the_name_of_tritons_file_is_tritons(tmp_path, monkeypatch):
-    """What triton.autotune(cache_results=True) writes, we find."""
-    import triton
-    from triton.runtime.autotuner import Autotuner
-
-    @triton.jit
-    def kernel(x, n, BLOCK: triton.language.constexpr):
-        pass
-
-    theirs = Autotuner(kernel, kernel.arg_names, configs(16, 32), ["n"], None, None)
-    written = {config: [1.0, 1.0, 1.0] for config in configs(16, 32)}
-
-    def bench():
-        theirs.cache[(5,)] = configs(16)[0]
-        theirs.configs_timings = written
-
-    theirs.check_disk_cache((5,), configs(16, 32), bench)
-    found = internals.triton_timings_file(kernel, (5,), configs(16, 32))
-    assert found is not None and found.name == "kernel.autotune.json"
-    timings = foreign.read_foreign(found, foreign.read_json(found))
-    assert [each.row.us for each in timings] == [1000.0, 1000.0] and timings[0].key == "(5,)" and timings[0].kernel == "kernel"
-    assert internals.triton_timings_file(kernel, (6,), configs(16, 32)) is None
-
-
 DEJAVU = {
     "signature": "JITFunction(module:scale)",
     "total_bench_time_s": 1.5,
@@ -80,15 +43,14 @@ DEJAVU = {
 
 
 @pytest.mark.parametrize("older", [False, True])
-def test_dejavu_is_read(older, tmp_path, monkeypatch):
+def test_dejavu_is_read(older, tmp_path, fresh_cache):
     document = dict(DEJAVU)
     if older:
         document["timings"] = {key: {"values": values, "lables": ["ms"]} for key, values in DEJAVU["timings"].items()}
-    version = f"triton_{internals.triton_version()}"
-    folder = tmp_path / "dejavu_0.7" / "cuda_12.4" / "torch_2.5" / version / "gpu_NVIDIA_H200" / "scale" / "x"
+    folder = tmp_path / "dejavu_0.7" / "cuda_12.4" / "torch_2.5" / "triton_3.2.0" / "gpu_NVIDIA_H200" / "scale" / "x"
     folder.mkdir(parents=True)
     (folder / "cache.json").write_text(json.dumps(document))
-    monkeypatch.setenv("TRITON_DEJAVU_STORAGE", str(tmp_path))
+    import_path(default_cache(), folder / "cache.json", None)
     kernel, bench = tuned(LATENCIES)
     assert call(kernel) == 128 and not bench.measured and kernel.decision.how == "imported"
     assert kernel.decision.timings[2].us == 500.0
@@ -96,10 +58,10 @@ def test_dejavu_is_read(older, tmp_path, monkeypatch):
     assert len(bench.measured) == 3
 
 
-def test_dejavu_of_another_gpu_is_not(tmp_path, monkeypatch):
+def test_dejavu_of_another_gpu_is_not(tmp_path, fresh_cache):
     folder = tmp_path / "gpu_NVIDIA_A100-SXM4-80GB" / "scale"
     folder.mkdir(parents=True)
     (folder / "cache.json").write_text(json.dumps(DEJAVU))
-    monkeypatch.setenv("TRITON_DEJAVU_STORAGE", str(tmp_path))
+    import_path(default_cache(), folder / "cache.json", None)
     kernel, bench = tuned(LATENCIES)
     assert call(kernel) == 64 and len(bench.measured) == 3

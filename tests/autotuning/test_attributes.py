@@ -85,114 +85,12 @@ def test_the_list_of_configurations_is_the_callers_own(autotune, bench):
     assert type(made(autotune, bench, tuple(listed)).configs) is tuple
 
 
-def test_all_but_one_taken_out_of_the_list_takes_effect_at_the_next_call(autotune, bench):
-    """As a test suite does to make a kernel deterministic."""
-    kernel = made(autotune, bench)
-    assert block(kernel) == block(kernel) == 32
-    del kernel.configs[0]
-    assert block(kernel) == block(kernel) == 64
-    kernel.configs.insert(0, configs(16)[0])
-    assert block(kernel, 7) == 16
-
-
-def test_another_key_takes_effect_at_the_next_call(autotune, bench):
-    kernel = made(autotune, bench, key=[])
-    for n in (1024, 7):
-        block(kernel, n)
-    assert list(kernel.cache) == [KEY[1:]]
-    kernel.keys = ["n"]
-    for n in (1024, 7):
-        block(kernel, n)
-    assert list(kernel.cache) == [KEY[1:], KEY, (7, *KEY[1:])]
-
-
-def scale_by(x, n, factor, BLOCK):
-    """Has an argument that no key names yet."""
-
-
-@pytest.mark.parametrize("change", [lambda key: key.append("factor"), lambda key: key.__setitem__(0, "factor")], ids=["added", "replaced"])
-@pytest.mark.parametrize("whose", ["the kernel's", "the caller's"])
-def test_a_key_that_is_changed_in_place_takes_effect_at_the_next_call(autotune, bench, change, whose):
-    bench.kernel, listed = FakeKernel(scale_by), ["n"]
-    kernel = made(autotune, bench, key=listed)
-
-    def tuned_by(factor):
-        kernel[(1,)](Tensor(), 1024, factor)
-        return bench.count
-
-    assert [tuned_by(1), tuned_by(1), tuned_by(2)] == [2, 2, 2]
-    change(kernel.keys if whose == "the kernel's" else listed)
-    assert [tuned_by(1), tuned_by(1), tuned_by(2), tuned_by(2)] == [4, 4, 6, 6]
-    assert kernel.keys is listed and [key[-2] for key in kernel.cache] == [1024, 1, 2]
-
-
-def test_kernels_can_share_a_cache(autotune, bench):
-    kernel, other = made(autotune, bench), made(autotune, bench)
-    other.cache = kernel.cache
-    assert (block(kernel), block(other), bench.count) == (32, 32, 2)
-    kernel.cache[KEY] = kernel.configs[1]
-    assert block(kernel) == block(other) == 64
-
-
-class Pinned(dict):
-    """A cache that has an answer to every key, as serving stacks put in place of a kernel's."""
-
-    def __contains__(self, key):
-        return True
-
-    def __missing__(self, key):
-        return configs(128)[0]
-
-
-class Noted(dict):
-    """A cache that notes what is put there, as a persistent one does."""
-
-    def __setitem__(self, key, value):
-        super().__setitem__(key, value)
-        self.noted = key
-
-
-def test_a_cache_of_another_kind_answers_every_call(autotune, bench):
-    kernel = made(autotune, bench)
-    kernel.cache = Pinned()
-    assert [block(kernel), block(kernel), block(kernel, 7)] == [128] * 3 and not bench.count
-    kernel.configs = configs(64)
-    assert block(kernel) == 64, "a single configuration asks no cache"
-    kernel.cache, kernel.configs = Noted(), configs(32, 64)
-    assert block(kernel) == 32 and kernel.cache.noted == KEY
-    dict.__setitem__(kernel.cache, KEY, kernel.configs[1])
-    assert block(kernel) == 64
-
-
 def test_what_is_merged_into_the_cache_takes_effect(autotune, bench):
     kernel = made(autotune, bench)
     block(kernel)
     cache = kernel.cache
     cache |= {KEY: kernel.configs[1]}
     assert block(kernel) == 64
-
-
-@pytest.mark.parametrize("several", [True, False])
-def test_the_arguments_of_a_call_can_be_read_while_it_is_launched(autotune, bench, several):
-    """By a grid, a configuration's hook, or what stands between the tuner and the kernel."""
-    seen = []
-    run = bench.kernel.run
-    bench.kernel.run = lambda *args, **kwargs: (seen.append(kernel.nargs), run(*args, **kwargs))
-    kernel = made(autotune, bench, configs(32, 64) if several else configs(32))
-    kernel.configs[0].pre_hook = lambda given: seen.append(kernel.nargs)
-    for n in (1024, 1024, 7):
-        seen.clear()
-        kernel[(1,)](Tensor(), n)
-        assert [given["n"] for given in seen[-2:]] == [n, n] and kernel.nargs is None
-        kernel.run(Tensor(), n, grid=(1,), warmup=False)
-        assert [given["n"] for given in seen[-2:]] == [n, n] and kernel.nargs is None
-
-
-def test_a_launch_within_a_launch_leaves_no_arguments_behind(autotune, bench):
-    kernel = made(autotune, bench)
-    block(kernel)
-    kernel.best_config.pre_hook = lambda given: given["n"] == 1024 and block(kernel, 7)
-    assert block(kernel) == 32 and set(kernel.cache) == {KEY, (7, KEY[1])} and kernel.nargs is None
 
 
 @pytest.mark.parametrize("how", ["assigned", "of a subclass"])

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import logging
-import math
 import os
 import signal
 import sqlite3
@@ -15,7 +12,7 @@ from dataclasses import replace
 import pytest
 
 from advisor.autotuning.decisions.cache import FILE_NAME, Cache, ProblemKey, Row
-from advisor.autotuning.decisions.exchange import csv_rows, entries, import_path, rows_as_csv, to_json
+from advisor.autotuning.decisions.exchange import entries, import_path, to_json
 from advisor.system.errors import InputError, NotOursError, UsageError
 
 from . import kernels
@@ -72,28 +69,6 @@ def test_options_of_a_call_are_told_apart_as_its_constants_are(fresh_cache):
         return call(kernel, num_warps=warps), len(bench.measured)
 
     assert decided(2) == (32, 3) and decided(8) == (128, 3) and decided(2) == (32, 0)
-
-
-def test_what_another_assembler_made_of_a_kernel_is_not_taken(fresh_cache, monkeypatch, tmp_path):
-    """A configuration that one cannot assemble may run with the next, or with other options."""
-    from advisor.autotuning.decisions import cache
-
-    tool = tmp_path / "ptxas"
-    tool.write_text("#!/bin/sh\necho 'Cuda compilation tools, release 99.1, V99.1.0'\n")
-    tool.chmod(0o755)
-
-    def measured():
-        cache._caches.clear()
-        kernel, bench = tuned(LATENCIES)
-        call(kernel)
-        return len(bench.measured)
-
-    assert [measured(), measured()] == [3, 0]
-    monkeypatch.setenv("TRITON_PTXAS_PATH", str(tool))
-    assert [measured(), measured()] == [3, 0]
-    assert any("('TRITON_PTXAS_PATH', '99.1')" in problem.triton for problem in cache.default_cache().problems())
-    monkeypatch.setenv("PTXAS_OPTIONS", "-O2")
-    assert [measured(), measured()] == [3, 0]
 
 
 @pytest.mark.parametrize("changed", ["heuristic", "hook"])
@@ -170,25 +145,7 @@ def test_timings_stay_of_the_problem_they_were_measured_on(options, fresh_cache)
         kernel, bench = tuned(lambda launch: 1.0, kernels.gemm_kernel, GEMM_SPACE, mode=mode, **options)
         call_gemm(kernel, tokens)
         assert bool(bench.measured) == (tokens == 16) and kernel.decision.how == {4: "default", 16: "measured", 8192: "cached"}[tokens]
-    rows = list(csv.DictReader(io.StringIO(rows_as_csv(csv_rows(entries(default_cache())).table))))
-    assert {row["M"] for row in rows} == {"16"}
-
-
-@pytest.mark.parametrize("options", [{"key": ["M", "N", "K"]}, {"key": ["N", "K"]}, {"key": ["M", "N", "K"], "key_buckets": {"M": "pow2"}}])
-def test_a_hint_that_was_wrong_can_be_put_right_where_the_key_names_every_size(options, fresh_cache):
-    """Elsewhere a call of another size has the same key, and what is stored may be right."""
-    from advisor.autotuning.decisions.cache import default_cache
-
-    for factor in (2, 1):
-
-        def hint(args, factor=factor):
-            return {"M": args["M"], "N": args["N"], "K": factor * args["K"]}
-
-        kernel, bench = tuned(lambda launch: 1.0, kernels.gemm_kernel, GEMM_SPACE, family="gemm", problem=hint, **options)
-        call_gemm(kernel)
-        assert bool(bench.measured) == (factor == 2), "what was measured is kept"
-    (key,) = default_cache().problems()
-    assert key.problem is not None and json.loads(key.problem)["sizes"]["K"] == (1024 if options == {"key": ["M", "N", "K"]} else 2048)
+    assert {json.loads(key.problem)["sizes"]["M"] for key in default_cache().problems()} == {16}
 
 
 @pytest.mark.parametrize("read", ["a_ptr", "b_ptr"])
@@ -266,86 +223,20 @@ def test_a_read_only_file_is_read(fresh_cache, caplog, monkeypatch):
     assert "it is read, and new results stay in memory" in caplog.text
 
 
-def test_a_later_version_is_left_alone(fresh_cache, caplog):
+@pytest.mark.parametrize(("version", "said"), [(99, "later version"), (2, "earlier version")])
+def test_another_version_is_left_alone(version, said, fresh_cache, caplog):
     call(tuned(LATENCIES)[0])
     from advisor.autotuning.decisions import cache
 
     cache.default_cache().close()
     connection = sqlite3.connect(fresh_cache / FILE_NAME)
-    connection.execute("PRAGMA user_version = 99")
+    connection.execute(f"PRAGMA user_version = {version}")
     connection.close()
     cache._caches.clear()
     with caplog.at_level(logging.WARNING):
         kernel, bench = tuned(LATENCIES)
         assert call(kernel) == 64 and len(bench.measured) == 3
-    assert "later version" in caplog.text
-
-
-def test_an_earlier_version_is_read_and_brought_up_to_date(fresh_cache):
-    from advisor.autotuning.decisions import cache as module
-
-    call(tuned(LATENCIES)[0])
-    module.default_cache().close()
-    module._caches.clear()
-    path = fresh_cache / FILE_NAME
-    connection = sqlite3.connect(path)
-    connection.execute("ALTER TABLE timings DROP COLUMN took_s")
-    connection.execute("PRAGMA user_version = 1")
-    connection.close()
-    copied = module.copy_of(path)
-    (key,) = copied.problems()
-    assert sorted(row.us for row in copied.rows(key.id).values()) == [1000.0, 2000.0, 3000.0]
-    copied.close()
-    kernel, bench = tuned(LATENCIES)
-    assert call(kernel) == 64 and not bench.measured and not module.default_cache().in_memory
-    module.default_cache().record_all(key.id, [Row(config="{}", state="time", reason="slow", took_s=0.5)])
-    assert module.copy_of(path).rows(key.id)["{}"].took_s == 0.5
-
-
-TOO_SLOW = "one run takes too long: left out; got 0.4 s; expected at most 0.1 s; raise time_limit_s="
-
-
-@pytest.mark.parametrize(("reason", "took_s"), [(TOO_SLOW, 0.4), (TOO_SLOW.replace("0.4", "1.2e+03"), 1200.0), ("it never ends", None)])
-def test_what_an_earlier_version_left_out_for_its_time_is_measured_under_a_longer_limit(reason, took_s, fresh_cache, tmp_path):
-    from advisor.autotuning.decisions.cache import copy_of
-
-    cache = Cache(fresh_cache)
-    cache.add_problem(KEY)
-    cache.record_all(KEY.id, [Row(config="{}", state="time", reason=reason, at=1.0)])
-    document = json.loads(to_json(entries(cache)))
-    del document["problems"][0]["timings"][0]["took_s"]
-    (tmp_path / "e.json").write_text(json.dumps(document))
-    cache.close()
-    connection = sqlite3.connect(fresh_cache / FILE_NAME)
-    connection.execute("ALTER TABLE timings DROP COLUMN took_s")
-    connection.execute("PRAGMA user_version = 1")
-    connection.close()
-
-    copied, imported = copy_of(fresh_cache / FILE_NAME), Cache(tmp_path / "other")
-    import_path(imported, tmp_path / "e.json", None)
-    for found in (copied, imported, Cache(fresh_cache)):
-        assert found.rows(KEY.id)["{}"].took_s == took_s
-        assert not bool(found.claim_some(KEY.id, ["{}"], 1, 0.3))
-        assert bool(found.claim_some(KEY.id, ["{}"], 1, 1e4)) == (took_s is not None)
-
-
-@pytest.mark.parametrize("took_s", [-1.0, math.nan, math.inf])
-def test_a_run_of_no_possible_time_is_damage(took_s, fresh_cache, tmp_path):
-    cache = Cache(fresh_cache)
-    cache.add_problem(KEY)
-    cache.record_all(KEY.id, [Row(config="{}", state="time", reason="slow", took_s=0.5, at=1.0)])
-    (tmp_path / "e.json").write_text(to_json(entries(cache)).replace('"took_s": 0.5', f'"took_s": {json.dumps(took_s)}'))
-    with pytest.raises(InputError, match=r"damaged.*took_s.*expected 0 or more"):
-        import_path(Cache(tmp_path / "other"), tmp_path / "e.json", None)
-
-
-def test_how_long_a_run_took_is_exported(fresh_cache, tmp_path):
-    cache, other = Cache(fresh_cache), Cache(tmp_path / "other")
-    cache.add_problem(KEY)
-    cache.record_all(KEY.id, [Row(config="{}", state="time", reason="slow", took_s=0.5, at=1.0)])
-    (tmp_path / "e.json").write_text(to_json(entries(cache)))
-    import_path(other, tmp_path / "e.json", None)
-    assert other.rows(KEY.id) == cache.rows(KEY.id)
+    assert said in caplog.text
 
 
 def test_a_fork_opens_its_own_connection(fresh_cache):
@@ -427,10 +318,6 @@ def test_export_and_import(fresh_cache, tmp_path):
         return sorted(({**each, "decisions": [decision[:3] for decision in each["decisions"]]} for each in problems), key=str)
 
     assert without_times(to_json(entries(other))) == without_times(text)
-    rows = list(csv.DictReader(io.StringIO(rows_as_csv(csv_rows(entries(other)).table))))
-    assert {row["cache"] for row in rows} == {"cold"}  # as Triton's benchmark times; `evaluate` would else judge them as warm
-    assert len(rows) == 8 and {row["gpu"] for row in rows} == {"H200"} and {row["family"] for row in rows} == {"gemm"}
-    assert sum(row["decided"] == "1" for row in rows) == 1 and float(rows[0]["latency_us"]) == 1000.0
     kernel, bench = tuned(LATENCIES, cache_dir=tmp_path / "other")
     assert call(kernel) == 64 and not bench.measured
 

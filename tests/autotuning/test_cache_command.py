@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import sqlite3
 
@@ -10,7 +9,6 @@ import pytest
 
 from advisor.autotuning.decisions.cache import FILE_NAME, Cache, ProblemKey, Row
 from advisor.cli import main
-from advisor.measurement.measured_rows import read_measured
 
 from .kernels import call, configs, tuned
 
@@ -159,60 +157,3 @@ def test_prune_damaged(fresh_cache, capsys):
 def test_without_a_cache(fresh_cache):
     assert main(["cache", "ls"]) == 5
     assert main(["cache", "export", "x.json"]) == 5
-
-
-def test_a_csv_says_what_it_leaves_out(filled, tmp_path, capsys):
-    """A kernel of no known family has no columns of its own: only JSON holds it."""
-    file = tmp_path / "rows.csv"
-    assert main(["cache", "export", str(file)]) == 5
-    error = capsys.readouterr().err
-    assert not file.exists() and "1 problem left out" in error and "scale (1024" in error and "JSON" in error
-    cache = Cache(filled)
-    key = ProblemKey(
-        kernel="soft",
-        source="s",
-        triton="3.9.0",
-        gpu="H200",
-        key="(1,)",
-        family="normalization",
-        problem=json.dumps({"op": "softmax", "dtype": "bf16", "sizes": {"B": 64, "H": 512}}),
-    )
-    cache.add_problem(key)
-    cache.record_all(key.id, [Row(config='{"BLOCK_SIZE":512,"num_warps":4}', state="measured", us=3.0, at=1.0)])
-    cache.close()
-    assert main(["cache", "export", str(file)]) == 0
-    error = capsys.readouterr().err
-    assert "1 row of 1 problem written" in error and "1 problem left out (of a kernel of no known family): scale" in error
-    assert len(file.read_text().splitlines()) == 2
-
-
-def test_a_csv_has_the_types_and_names_that_rows_have(fresh_cache, tmp_path, capsys):
-    """`predict` reads it, `measured` rows find their problem again, and what cannot be written so is counted."""
-    cache = Cache(fresh_cache)
-    types = {"dtype": "bf16", "weight_dtype": "fp8", "output_dtype": "fp32", "block_shape": [128, 64]}
-    key = ProblemKey(
-        kernel="other",
-        source="s",
-        triton="3.9.0",
-        gpu="H200",
-        key="(1,)",
-        family="gemm",
-        problem=json.dumps({"op": "gemm", "sizes": {"M": 16, "N": 4096, "K": 4096}, **types}),
-    )
-    cache.add_problem(key)
-    tile = {"BLOCK_M": 16, "BLOCK_N": 64, "BLOCK_K": 128, "num_warps": 4, "num_stages": 3}
-    configs = [{**tile, "EVEN": True, "maxnreg": 128}, {**tile, "BLOCK_N": 48}, {"BM": 16, "BN": 64, "num_warps": 4, "num_stages": 3}]
-    cache.record_all(key.id, [Row(config=json.dumps(each), state="measured", us=30.0) for each in configs])
-    cache.close()
-    file = tmp_path / "rows.csv"
-    assert main(["cache", "export", str(file)]) == 0
-    error = capsys.readouterr().err
-    assert "1 row of 1 problem written" in error and "1 configuration left out (it does not name BLOCK_SIZE_K)" in error
-    assert "1 configuration left out (BLOCK_SIZE_N of 48)" in error
-    (row,) = csv.DictReader(file.read_text().splitlines())
-    assert (row["weight_dtype"], row["output_dtype"], row["block_shape"]) == ("fp8", "fp32", "128 64")
-    assert (row["BLOCK_SIZE_M"], row["BLOCK_SIZE_N"], row["BLOCK_SIZE_K"]) == ("16", "64", "128") and "BLOCK_M" not in row
-    assert json.loads(row["parameters"]) == {"EVEN": True, "maxnreg": 128}
-    (launch,) = read_measured(file)
-    assert (launch.problem.weight_dtype, launch.problem.output_dtype, launch.problem.block_shape) == ("fp8", "fp32", (128, 64))
-    assert main(["predict", str(file), "-o", str(tmp_path / "predicted.csv")]) == 0

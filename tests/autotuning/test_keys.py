@@ -69,18 +69,6 @@ def test_identities():
     assert triton_configs.parameters(one) == {"A": 1, "B": True, "num_warps": 8, "num_stages": 3}
 
 
-def test_configurations_that_look_alike_are_measured_each():
-    import triton
-
-    from .kernels import tuned
-
-    space = [triton.Config({"BLOCK": 16}, pre_hook=lambda args: None), triton.Config({"BLOCK": 16}, pre_hook=lambda args: None)]
-    kernel, bench = tuned(lambda launch: 1.0 + len(seen), space=space)
-    seen = []
-    kernel[(1,)](None, 1)
-    assert len(bench.measured) == 2
-
-
 SOURCE = """
 import triton, triton.language as tl
 {above}

@@ -83,7 +83,7 @@ def test_leases_run_out_and_are_extended(fresh_cache, monkeypatch):
     assert bool(cache.claim_some("p", ["c"], 1))
     monkeypatch.setattr(leases, "EXTEND_EVERY_S", 0.01)
     extended = threading.Event()
-    with leases.Extending(lambda: (cache.extend("p"), extended.set())):
+    with leases.extending(lambda: (cache.extend("p"), extended.set())):
         for _ in range(6):
             now[0] += 0.02
             for _ in range(2):  # the first may have begun before the clock moved

@@ -16,7 +16,7 @@ from advisor.autotuning.decisions import cache as caches
 from advisor.autotuning.decisions import cache_file
 from advisor.autotuning.decisions.cache import Cache, ProblemKey, Row
 
-from .kernels import call, configs, scale, tuned
+from .kernels import call, configs, tuned
 
 KEY = ProblemKey(kernel="k", source="s", triton="3.9.0", gpu="NVIDIA H200", key="(1,)")
 
@@ -52,11 +52,11 @@ def test_a_lease_in_the_future_lapses_by_the_clock_of_whoever_waits(fresh_cache,
     real = Cache.claim_some
     skewed = []
 
-    def claim_some(self, problem, names, most, allowed_s=0.0):
+    def claim_some(self, problem, names, most):
         if not skewed:  # another node, whose clock is an hour ahead, claimed both and died
-            skewed.append(real(self, problem, names, 2, allowed_s))
+            skewed.append(real(self, problem, names, 2))
             self._do(lambda connection: connection.execute("UPDATE timings SET owner = 'elsewhere|1|1', lease = ?", (time.time() + 3600,)))
-        return real(self, problem, names, most, allowed_s)
+        return real(self, problem, names, most)
 
     monkeypatch.setattr(Cache, "claim_some", claim_some)
     started = time.monotonic()
@@ -164,20 +164,6 @@ def test_a_slow_configuration_is_written_down_at_once(fresh_cache, monkeypatch):
 
     call(tuned(latency, space=configs(16, 32, 64))[0])
     assert seen == [0, 1, 2]
-
-
-def test_triton_is_hashed_only_for_a_file_that_is_there(fresh_cache, monkeypatch):
-    """Its hash takes a quarter of a second of the first decision of every process."""
-    from triton.runtime import cache as triton_cache
-
-    hashed = []
-    monkeypatch.setattr(triton_cache, "triton_key", lambda: hashed.append(1) or "key")
-    import triton
-
-    from advisor.autotuning import internals
-
-    kernel = triton.jit(scale)
-    assert internals.triton_timings_file(kernel, (1,), configs(16)) is None and not hashed
 
 
 def test_no_family_is_looked_for_without_a_hint():

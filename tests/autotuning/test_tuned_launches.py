@@ -8,7 +8,7 @@ from advisor.autotuning import tuned_launches
 from advisor.autotuning.decisions.cache import Cache, Row
 
 from . import kernels
-from .kernels import GEMM_SPACE, call_gemm, tuned
+from .kernels import tuned
 from .reports import EXPORT, advised, edited
 
 
@@ -59,26 +59,6 @@ def test_a_faster_measurement_beats_what_was_decided(produced, tmp_path):
         assert launch.recommendation.speedup == pytest.approx(10)
     else:
         assert launch.recommendation.latency.us < fast.us
-
-
-def test_a_latency_too_short_for_an_empty_l2_is_taken_as_warm(tmp_path, fresh_cache):
-    from advisor.gpus.hardware import load_gpu
-    from advisor.pipelines import analyse, configuration_batch, problem_batch
-    from advisor.result.schema import Configuration, Problem
-
-    problem = Problem(family="gemm", op="gemm", sizes={"M": 16, "N": 4096, "K": 1024}, cache="warm")
-    batch = configuration_batch([Configuration(parameters={"BLOCK_SIZE_M": 16, "BLOCK_SIZE_N": 64, "BLOCK_SIZE_K": 64, "GROUP_SIZE_M": 1})])
-    warm, cold = (
-        float(analyse(problem_batch([each]), batch, load_gpu("H200")).bound.us[0])
-        for each in (problem, Problem(**{**{k: getattr(problem, k) for k in ("family", "op", "sizes")}, "cache": "cold"}))
-    )
-    assert warm < cold
-    for us, state in ((1e-3 * (warm + cold) / 2, "warm"), (1e-3 * cold * 1.5, "cold")):
-        kernel, _ = tuned(lambda launch, us=us: us, kernels.gemm_kernel, GEMM_SPACE, key=["M", "N", "K"])
-        call_gemm(kernel, 16, 4096, 1024)
-        launch = advised(tmp_path, fresh_cache).launches[0]
-        assert launch.problem.cache == state and not launch.faults
-        Cache(fresh_cache).forget(lambda key, used: True)
 
 
 @pytest.mark.parametrize("odd", ['{"BLOCK_SIZE_M":"x","num_warps":4}', '{"BLOCK_SIZE_K":0,"BLOCK_SIZE_M":128,"BLOCK_SIZE_N":256}'])

@@ -403,23 +403,6 @@ def test_a_record_is_all_that_advise_needs(tmp_path, monkeypatch):
     assert main(["advise", "launches", "--gpu", "H200"]) == 0
 
 
-def test_a_cache_is_not_asked_for_options_it_does_not_take(tmp_path, capsys):
-    """What Triton compiled says nothing of grids, and no command would: the verdict says so, and nothing is asked for."""
-    pytest.importorskip("triton")
-    program = tmp_path / "program.py"
-    program.write_text(
-        "import triton\nimport triton.language as tl\n"
-        "from triton.backends.compiler import GPUTarget\nfrom triton.compiler import ASTSource\n"
-        "@triton.jit\ndef k(x, n):\n    tl.store(x + tl.program_id(0), n)\n"
-        'triton.compile(ASTSource(k, {"x": "*fp32", "n": "i32"}), target=GPUTarget("cuda", 90, 32))\n'
-    )
-    cache = tmp_path / "cache"
-    subprocess.run([sys.executable, str(program)], env={**os.environ, "TRITON_CACHE_DIR": str(cache)}, check=True, timeout=120)
-    assert main(["advise", str(cache), "--gpu", "H200", "--output", str(tmp_path / "out")]) == 0
-    shown = capsys.readouterr().out
-    assert "How long this launch takes is not known" in shown and "Say " not in shown
-
-
 CENTRE = """
 import triton
 import triton.language as tl

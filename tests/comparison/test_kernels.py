@@ -11,14 +11,12 @@ import pytest
 from advisor.advising import advise_target
 from advisor.advising.targets import Request
 from advisor.advising.targets.kernel_targets import closed_form_kernel
-from advisor.comparison import Options, compare_files, compare_trees
 from advisor.comparison.kernels import resources
 from advisor.comparison.kernels.attempts import Attempt
 from advisor.comparison.kernels.kernel_source import parse
 from advisor.comparison.kernels.kernels import kernel_subjects
 from advisor.comparison.kernels.resources import Compiling
 from advisor.comparison.settings import KernelSettings, Settings
-from advisor.comparison.trees.trees import RevisionTree
 from advisor.gpus.hardware import load_gpu
 
 from .conftest import KERNEL
@@ -54,32 +52,6 @@ def row_of(base, head, predictor, settings=None):
     return row
 
 
-@pytest.mark.parametrize(
-    ("block_k", "kept", "told"),
-    [(128, True, ["H100, MI300X"]), (64, True, ["MI300X"]), (32, True, []), (128, False, [])],
-)
-def test_what_a_list_got_that_cannot_launch_is_said(predictor, block_k, kept, told):
-    """Autotuning passes over it, and rows are of the best: where it is alone, they say it."""
-    first, last = "triton.Config(", "num_warps=8, num_stages=3)"
-    listed = GOOD[GOOD.index(first) : GOOD.index(last) + len(last)]
-    large = listed.replace("128", "256").replace('"BLOCK_SIZE_K": 64', f'"BLOCK_SIZE_K": {block_k}')
-    head = GOOD.replace(listed, f"{listed}, {large}" if kept else large)
-    (subject,) = kernel_subjects(
-        "k.py",
-        "modified",
-        *(parse(text.encode(), "k.py") for text in (GOOD, head)),
-        settings=Settings(kernels={"k.py": MATMUL}),
-        gpus=[load_gpu("H100"), load_gpu("MI300X")],
-        predictor=predictor,
-        compiling=Compiling(wanted=False),
-    )
-    label = f"BLOCK_SIZE_M=256 BLOCK_SIZE_N=256 BLOCK_SIZE_K={block_k} GROUP_SIZE_M=8 num_warps=8 num_stages=3"
-    assert label in subject.configurations_added
-    notes = [note for note in subject.notes if note.startswith("Added")]
-    assert notes == [f"Added, and predicted not to fit {gpus}, where autotuning passes over it: {label}." for gpus in told]
-    assert kept or {row.verdict for row in subject.static} == {"cannot-launch"}
-
-
 def edited(text: str) -> str:
     """The same space, and another body."""
     return text.replace("tl.exp2((x - ", "tl.exp2((x * 1.0 - ")
@@ -110,69 +82,6 @@ def test_what_a_list_of_autotune_lacks_is_advised(predictor):
     row = row_of(KERNEL.format(m=128), KERNEL.format(m=16), predictor, Settings(kernels={"k.py": said}))
     assert row.ceiling.us < 0.8 * row.head.predicted.us
     assert row.advice.latency.us < row.base.predicted.us
-
-
-def with_clusters(text, others=""):
-    """The kernel with a configuration of two CTAs in its list."""
-    second = ', triton.Config({"BLOCK_SIZE_M": 64, "BLOCK_SIZE_N": 64, "BLOCK_SIZE_K": 64, "GROUP_SIZE_M": 8}, num_ctas=2)'
-    return text.replace("num_stages=3)]", f"num_stages=3){second}]{others}")
-
-
-CLUSTERS = "num_ctas 2: the GPU has no clusters of CTAs (8.0; compute capability 9.0 and later have them)"
-
-
-def compared_lists(folder, base, head, predictor, *, settings=None):
-    for name, text in (("old", base), ("new", head)):
-        (folder / name).mkdir()
-        (folder / name / "matmul.py").write_text(text)
-    found = compare_files(
-        folder / "old/matmul.py", folder / "new/matmul.py", Options(gpus=("A100", "H100"), compiling=False), predictor, settings
-    )
-    return found, found.subjects[0]
-
-
-@pytest.mark.parametrize("described", [True, False])
-def test_clusters_that_a_gpu_lacks_gate_for_it_alone(tmp_path, predictor, described):
-    """Triton's autotuner ends with the error, so that the other configurations of the list do not save the launch."""
-    settings = Settings(kernels={str(tmp_path / "new/matmul.py"): MATMUL}) if described else Settings()
-    found, subject = compared_lists(tmp_path, GOOD, with_clusters(GOOD), predictor, settings=settings)
-    assert found.gate.failed and len(found.gate.triggered) == 1 and f"on A100 ({CLUSTERS})" in found.gate.triggered[0]
-    assert {(row.gpu, row.verdict) for row in subject.static} == (
-        {("A100", "cannot-launch"), ("H100", "within-doubt")} if described else set()
-    )
-
-
-@pytest.mark.parametrize("described", [True, False])
-def test_warps_that_no_launch_has_gate(tmp_path, predictor, described):
-    """Triton asserts a power of two where it takes the options, which its autotuner does not pass over."""
-    settings = Settings(kernels={str(tmp_path / "new/matmul.py"): MATMUL}) if described else Settings()
-    head = with_clusters(GOOD).replace("num_ctas=2", "num_warps=6")
-    found, subject = compared_lists(tmp_path, GOOD, head, predictor, settings=settings)
-    assert found.gate.failed and "(num_warps 6: no power of two, which Triton refuses to compile)" in found.gate.triggered[0]
-    assert {row.verdict for row in subject.static} == ({"cannot-launch"} if described else set())
-    assert not any("passes over it" in note for note in subject.notes)
-
-
-def test_clusters_that_were_there_before_do_not_gate(tmp_path, predictor):
-    found, _ = compared_lists(tmp_path, with_clusters(GOOD), with_clusters(GOOD).replace("num_warps=8", "num_warps=4"), predictor)
-    assert not found.gate.failed
-
-
-def test_clusters_that_the_kernel_may_prune_do_not_gate(tmp_path, predictor):
-    head = with_clusters(GOOD, ', prune_configs_by={"early_config_prune": prune}')
-    settings = Settings(kernels={str(tmp_path / "new/matmul.py"): MATMUL})
-    found, subject = compared_lists(tmp_path, GOOD, head, predictor, settings=settings)
-    assert not found.gate.failed and {row.head.configuration.num_ctas for row in subject.static if row.gpu == "A100"} == {1}
-
-
-def test_what_a_gpu_refuses_is_not_compiled(repository, predictor):
-    """Both versions are compiled with one configuration: it has to be one that is launched."""
-    settings = '[kernels."k.py::matmul"]\nfamily = "gemm"\nproblems = [{M = 64, N = 128, K = 128}]'
-    base, head = (repository.commit({"k.py": text, "advisor.toml": settings}) for text in (GOOD, with_clusters(GOOD)))
-    trees = [RevisionTree(folder=repository.folder, label=name, revision=commit) for name, commit in (("base", base), ("head", head))]
-    found = compare_trees(*trees, Options(gpus=("A100",)), predictor)
-    (row,) = found.subjects[0].resources
-    assert row.base is not None and row.head is not None
 
 
 NAMES = {"BM": "BLOCK_SIZE_M", "BN": "BLOCK_SIZE_N", "BK": "BLOCK_SIZE_K"}
@@ -280,21 +189,6 @@ def test_what_is_not_tiled_or_has_a_default_need_not_be_named(predictor, family,
     text = UNNAMED.replace("CONFIGURATION", str(configuration))
     row = row_of(text, text.replace(", n)", ", n + 1)"), predictor, said)
     assert row.head.predicted.us > 0 and row.head.configuration.parameters == configuration
-
-
-def test_parameters_that_no_prediction_reads_are_named(predictor):
-    text = KERNEL.format(m=128).replace('"GROUP_SIZE_M": 8', '"GROUP_SIZE_M": 8, "STAGGER": 1')
-    sources = [parse(each.encode(), "k.py") for each in (text, text.replace('"STAGGER": 1', '"STAGGER": 2'))]
-    (subject,) = kernel_subjects(
-        "k.py",
-        "modified",
-        *sources,
-        settings=Settings(kernels={"k.py": MATMUL}),
-        gpus=[load_gpu("H100")],
-        predictor=predictor,
-        compiling=Compiling(wanted=False),
-    )
-    assert any("does not read STAGGER" in note for note in subject.notes)
 
 
 def test_a_kernel_is_compiled_with_the_type_of_its_problem(predictor, monkeypatch):

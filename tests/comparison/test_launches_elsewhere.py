@@ -6,7 +6,7 @@ import pytest
 
 from advisor.comparison import Options, compare_trees
 from advisor.comparison.kernels import importers
-from advisor.comparison.trees.trees import FolderTree, RevisionTree
+from advisor.comparison.trees.trees import FolderTree
 from advisor.rendering.comparison_markdown import to_comment
 from advisor.rendering.comparison_page import to_page
 from advisor.rendering.comparison_words import to_text
@@ -96,14 +96,6 @@ def test_what_a_function_imports_is_followed(repository, predictor, statement, k
     (subject,) = compared_files(repository, predictor, base, edited(base, "num_warps=4", "num_warps=8")).subjects
     assert subject.title == "pkg/kernels.py::scale"
     assert subject.notes[0] == SAID.format(file="pkg/ops.py", change="num_warps=4 → num_warps=8")
-
-
-def test_what_a_function_imports_for_a_launch_counts(repository, predictor):
-    base = files()
-    head = base["pkg/ops.py"].replace("from pkg.tools import warps_for\n", "")
-    base["pkg/ops.py"] = head.replace("    block = 1024\n", "    block = 1024\n    from pkg.tools import warps_for\n")
-    (subject,) = compared_files(repository, predictor, base, edited(base, "4096", "8192", "pkg/tools.py")).subjects
-    assert subject.notes[0] == SAID.format(file="pkg/ops.py", change="the code of warps_for")
 
 
 def test_what_a_function_imports_under_the_name_of_a_module_is_its_own(repository, predictor):
@@ -265,58 +257,18 @@ def test_functions_that_call_each_other_are_followed_once(repository, predictor,
     assert subject.notes[0] == SAID.format(file="pkg/ops.py", change="no num_warps → num_warps=8")
 
 
-@pytest.mark.parametrize("handed", [False, True])
-@pytest.mark.parametrize(
-    ("path", "old", "new", "added", "note"),
-    [
-        (
-            "pkg/lists.py",
-            "(128, 256)",
-            "(128, 256, 512)",
-            ("BLOCK=512 num_warps=4 num_stages=3",),
-            "the code of blocks",
-        ),
-        ("pkg/tuned.py", "key=['n']", "key=[]", (), "The key of its autotuning changed: n → none."),
-        ("pkg/kernels.py", "* 2", "* 3", (), "Both versions may be launched with the same configurations"),
-    ],
-)
-def test_a_kernel_is_tuned_by_the_file_that_imports_it(repository, predictor, path, old, new, added, note, handed):
-    base = files("from .tuned import tuned", "tuned") if handed else {"pkg/__init__.py": "", "pkg/kernels.py": KERNELS}
-    run = "" if handed else "\ndef run(x):\n    tuned[(1,)](x, x.numel())\n"
-    base |= {
-        "pkg/lists.py": "import triton\n\ndef blocks():\n    return [triton.Config({'BLOCK': b}) for b in (128, 256)]\n",
-        "pkg/tuned.py": "import triton\nfrom .lists import blocks\nfrom .kernels import scale\n"
-        "tuned = triton.autotune(blocks(), key=['n'])(scale)\n" + run,
-        "advisor.toml": '[kernels."pkg/kernels.py::scale"]\nfamily = "elementwise"\nop = "add"\nproblems = [{B = 1, H = 4096}]\n',
-    }
-    subject = next(
-        each
-        for each in compared_files(repository, predictor, base, edited(base, old, new, path)).subjects
-        if each.title == "pkg/kernels.py::scale"
-    )
-    assert subject.configurations_added == added and not subject.configurations_removed
-    assert any(note in each for each in subject.notes), subject.notes
-
-
 @pytest.mark.parametrize(
     ("path", "old", "new", "change"),
     [
         ("pkg/ops.py", "block = 1024", "block = 512", "the code of run"),
         ("pkg/ops.py", "(triton.cdiv(n, block),)", "(n,)", "grid=(triton.cdiv(n, block),) → grid=(n,)"),
         ("pkg/ops.py", "num_warps=4, ", "", "num_warps=4 → no num_warps"),
-        ("pkg/tools.py", "4096", "8192", "the code of warps_for"),  # the launching file is the same
     ],
 )
 def test_all_that_a_launch_passes_counts(repository, predictor, path, old, new, change):
     base = files()
     (subject,) = compared_files(repository, predictor, base, edited(base, old, new, path)).subjects
     assert subject.title == "pkg/kernels.py::scale" and subject.notes[0] == SAID.format(file="pkg/ops.py", change=change)
-
-
-def test_an_unchanged_file_whose_launch_changed_says_with_what(repository, predictor):
-    base = files()
-    (subject,) = compared_files(repository, predictor, base, edited(base, "4096", "8192", "pkg/tools.py")).subjects
-    assert "pkg/ops.py is unchanged; what it imports changed with pkg/tools.py." in subject.notes
 
 
 @pytest.mark.parametrize(
@@ -430,15 +382,3 @@ def test_what_a_limit_leaves_out_is_said(repository, predictor, monkeypatch):
     assert not found.subjects and found.warnings == (
         "1 files were not looked through for launches of other files' kernels: there are more than 1.",
     )
-
-
-def test_what_a_partial_clone_lacks_is_said(repository, predictor, tmp_path):
-    base = files()
-    commits = [repository.commit(base), repository.commit(edited(base, "num_warps=4", "num_warps=8"))]
-    repository.git("config", "uploadpack.allowFilter", "true")
-    clone = tmp_path / "clone"
-    repository.git("clone", "--quiet", "--bare", "--filter=blob:none", repository.folder.as_uri(), str(clone))
-    repository.git("-C", str(clone), "diff", "--stat", *commits)
-    trees = [RevisionTree(folder=clone, label=commit, revision=commit) for commit in commits]
-    found = compare_trees(*trees, Options(compiling=False), predictor)
-    assert not found.subjects and any("launch" in warning and "partial clone" in warning for warning in found.warnings)

@@ -92,27 +92,3 @@ def test_a_kernel_that_only_moved_is_no_change(repository, predictor):
 def test_where_it_is_not_clear_what_moved_nothing_is_paired(repository, predictor):
     found = compared(repository, predictor, {PATH: GOOD}, {"a.py": BAD, "b.py": BAD + "# 2"})
     assert found.static_counts == {"missing": 1} and {each.change for each in found.subjects} == {"added", "removed"}
-
-
-RENAMED = BAD.replace("def matmul", "def matmul_tiles")
-
-
-@pytest.mark.parametrize("beside", [{}, {"kernels/wide.py": OTHER.replace("tl.load(a", "tl.load(b").replace("c +", "a +")}])
-def test_a_kernel_that_has_another_name_in_a_new_file_is_compared_with_what_it_was(repository, predictor, beside):
-    found = compared(repository, predictor, {PATH: GOOD}, {"kernels/tiles.py": RENAMED, **beside})
-    subject = found.subjects[0]
-    assert subject.title == "kernels/tiles.py::matmul_tiles" and subject.change == "modified"
-    assert subject.notes[:2] == (f"Moved here from {PATH}.", "It was called matmul.")
-    assert found.gate.failed and [each.change for each in found.subjects[1:]] == ["added"] * len(beside)
-
-
-@pytest.mark.parametrize(
-    "after",
-    [
-        {"kernels/tiles.py": RENAMED, "kernels/twin.py": RENAMED.replace("_tiles", "_twin")},
-        {"kernels/tiles.py": RENAMED.replace("tl.store(c", "x = 1\n    y = 2\n    z = x + y\n    x = z\n    tl.store(c")},
-    ],
-)
-def test_what_may_be_another_kernel_is_not_paired_by_its_body(repository, predictor, after):
-    found = compared(repository, predictor, {PATH: GOOD}, after)
-    assert sorted(each.change for each in found.subjects) == ["added"] * len(after) + ["removed"]

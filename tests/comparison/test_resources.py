@@ -41,25 +41,6 @@ def run(warps: int) -> resources.Run:
     return resources.Run(configuration=configuration, problem=None, element="bf16")
 
 
-@pytest.mark.parametrize(
-    ("warps", "left", "compiled", "all_of_them"),
-    [
-        ([4, 4, 4], 24, [4], True),
-        ([1, 2, 4], 24, [1, 4, 2], True),
-        ([1, 2, 1, 4, 8, 16], 24, [1, 16, 4], False),
-        ([1, 2], 14, [1], False),
-        ([1, 2], 16, [1, 2], True),
-    ],
-)
-def test_problems_that_run_with_other_configurations_are_compiled_too(compile_of_warps, warps, left, compiled, all_of_them):
-    """As long as enough compilations are left for the kernels to come."""
-    version = SimpleNamespace(configurations=())
-    runs = {"H100": [run(count) for count in warps]}
-    found = resources.judged("k", version, version, runs, [load_gpu("H100")], resources.Compiling(left=left), "bf16")
-    assert [row.head.registers_per_thread for row in found.rows] == compiled
-    assert any("not with all" in note for note in found.notes) is not all_of_them
-
-
 @pytest.mark.parametrize(("spills", "shown"), [((0, 0, 0, 0), "01"), ((0, 0, 0, 8), "30"), ((0, 4, 4, 4), "123")])
 def test_of_many_compiled_configurations_a_comment_folds_those_that_decide_nothing(spills, shown):
     rows = []
@@ -77,7 +58,7 @@ def test_of_many_compiled_configurations_a_comment_folds_those_that_decide_nothi
 @pytest.mark.parametrize(("warps", "rows"), [({"H100": 4, "H200": 8}, {"H100": 4, "H200": 8}), ({"H100": 4, "H200": 4}, {"H100, H200": 4})])
 def test_every_gpu_gets_its_own_configuration(compile_of_warps, predictor, warps, rows):
     """Both GPUs have one compile target; what is fastest there differs."""
-    best = {name: [run(count)] for name, count in warps.items()}
+    best = {name: run(count) for name, count in warps.items()}
     version = SimpleNamespace(configurations=())
     gpus = [load_gpu(name) for name in warps]
     found = resources.judged("k", version, version, best, gpus, resources.Compiling(), "bf16")

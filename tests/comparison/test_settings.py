@@ -46,8 +46,7 @@ def test_the_bracket_of_a_block_shape_is_one(pattern, matched):
     [
         ('[tables."configs/E=128,*.json"]\nmodel = "Qwen3-30B-A3B"', r'tables\."configs/E=128.*matches no file'),
         ('[kernels."kernel/matmul.py::matmul"]\nfamily = "gemm"', r"neither side has a file kernel/matmul\.py$"),
-        ('[kernels."*matmul.py::matmul"]\nfamily = "gemm"', r"a file \*matmul\.py; kernels are said by path, not by pattern$"),
-        ('[kernels."k/matmul.py::matmull"]\nfamily = "gemm"', "neither side has a kernel matmull"),
+        ('[kernels."*matmul.py::matmul"]\nfamily = "gemm"', r"neither side has a file \*matmul\.py$"),
     ],
 )
 def test_what_matches_nothing_is_said(repository, predictor, settings, said):

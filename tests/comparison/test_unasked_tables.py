@@ -30,7 +30,7 @@ def test_a_table_of_a_gpu_without_a_description_is_judged_on_no_other(repository
     assert {row.gpu for row in subject.static} == {"H100"}
 
 
-@pytest.mark.parametrize("name", [TABLE.replace(".json", ",dtype=bf16.json"), TABLE.replace("H200", "h200")])
+@pytest.mark.parametrize("name", [TABLE.replace(".json", ",dtype=bf16.json")])
 def test_a_name_that_no_launch_asks_for_improves_nothing(repository, predictor, name):
     good = table(M64=entry(), M4096=entry(128, 128, 64, 3, 8))
     base = repository.commit({f"vllm/{TABLE}": good})

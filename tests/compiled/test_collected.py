@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from advisor.compiled.demand.collected import NOWHERE, AccessTotals, Collected
+from advisor.compiled.demand.collected import AccessPart, Collected
+from advisor.compiled.demand.counts import AccessDemand
+from advisor.compiled.demand.demand import access_demand
 from advisor.compiled.ir.execution import Access, Execution
 from advisor.compiled.ir.ir import Block, Operation, parse
 
@@ -40,9 +42,10 @@ def test_what_is_assumed_is_no_part_of_what_is_certain(block: Block) -> None:
     collected.take(execution)
     assert collected.all.rows()["fma"].tolist() == [4, 12] and collected.certain.rows()["fma"].tolist() == [4, 0]
     assert collected.all.rows()["load"].tolist() == [12, 12] and collected.certain.rows()["load"].tolist() == [8, 8]
-    (totals,) = collected.accesses.values()
-    assert (totals.kind, totals.element) == ("load", "f16")
-    assert (totals.executions, totals.certain_executions, totals.lanes, totals.certain) == (40, 20, 120, 40)
+    (parts,) = collected.accesses.values()
+    found, _ = access_demand(parts, collected.scale, {}, None)
+    assert (found.kind, found.element) == ("load", "f16")
+    assert (found.executions, found.certain_executions, found.issued_bytes, found.certain_bytes) == (40, 20, 240, 80)
     assert collected.lines == {("k.py", 5): {"load_bytes": 10 * (16 + 8)}, ("k.py", 6): {"fma_flop": 10 * 16}}
 
 
@@ -57,11 +60,14 @@ def test_sets_of_programs_follow_each_other(block: Block) -> None:
 
 
 def test_where_an_access_reaches_over_all_sets(block: Block) -> None:
-    totals = AccessTotals(block.operations[0], "x", False)
-    assert totals.reach == NOWHERE
-    for low, high in ((None, None), (8, 9), (2, 5), (None, None)):
-        totals.add(access(block.operations[0], 4, low=low, high=high), False, 1.0)
-    assert totals.reach == (2, 9) and totals.base == "x"
-    totals.add(access(block.operations[0], 4, base="y", unknown_extent=True, contiguous=4), False, 1.0)
-    totals.add(access(block.operations[0], 4, low=0, high=1, contiguous=1), False, 1.0)
-    assert totals.reach is None and totals.base is None and totals.contiguous == 4
+    sets = [access(block.operations[0], 4, low=low, high=high) for low, high in ((None, None), (8, 9), (2, 5), (None, None))]
+
+    def found(*more: Access) -> AccessDemand:
+        return access_demand([AccessPart(False, each, []) for each in (*sets, *more)], 1.0, {}, None)[0]
+
+    assert found().reach_bytes == (4, 20) and found().argument == "x"
+    whole = found(
+        access(block.operations[0], 4, base="y", unknown_extent=True, contiguous=4),
+        access(block.operations[0], 4, low=0, high=1, contiguous=1),
+    )
+    assert whole.reach_bytes is None and whole.argument is None and whole.contiguous == 4

@@ -78,7 +78,6 @@ def _source(body: str) -> SourceFile:
         (BITS, {"packed": "*u8"}, {}),
         (TUPLES, {"x": "*fp16", "steps": "(i32,i32)"}, {"WEIGHTS": (1, 1)}),
         (LIMITS, {"x": "*fp16"}, {"out_dtype_min": 1}),
-        (PARTS, {"parts": "(*fp16,*fp16,*fp16,*fp16)"}, {"COUNT": 4}),
     ],
 )
 def test_the_one_guess_that_is_wrong_is_changed(body: str, types: dict[str, str], constants: dict[str, Any]) -> None:
@@ -129,5 +128,3 @@ def test_pointers_in_a_tuple_are_aligned_as_others_are() -> None:
 def test_the_name_of_a_type_is_a_type_where_one_is_meant() -> None:
     constants = one_launch(_source(LIMITS), "k", LaunchOptions(constexprs=assignments(["out_dtype=bf16"], "--constexpr"))).given.constexprs
     assert getattr(constants["out_dtype"], "text", "") == "tl.bfloat16"
-    dotted = _source("def k(a, s, F: tl.constexpr, N: tl.constexpr):\n    o = tl.arange(0, N)\n    tl.dot_scaled(a, s, F, a, s, F)\n")
-    assert one_launch(dotted, "k", LaunchOptions(constexprs={"F": "bf16"})).given.constexprs["F"] == "bf16"

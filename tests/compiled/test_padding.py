@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from advisor.compiled.analysis import PROBLEM_NOTE, KernelAnalysis, kernel_analysis
-from advisor.compiled.demand.beside_products import padded_share
 from advisor.compiled.demand.counts import KernelDemand
 from advisor.compiled.launches.launch import Inspection, inspect_launch
 from advisor.compiled.launches.target import compile_target, make_launch
@@ -127,25 +126,21 @@ UNPACKED = """
             at = start + tl.arange(0, BK)
             x = tl.load(a + m[:, None] * K + at[None, :], mask=m[:, None] < M, other=0.0)
             y = tl.load(b + at[:, None] * N + n[None, :])
-            total = tl.dot(LEFT, (RIGHT).to(tl.bfloat16), total)
-        tl.store(c + m[:, None] * N + n[None, :], RESULT, mask=m[:, None] < M)
+            total = tl.dot(x, (RIGHT).to(tl.bfloat16), total)
+        tl.store(c + m[:, None] * N + n[None, :], total, mask=m[:, None] < M)
 """
 
 
-def unpacked(tmp_path: Path, m: int, left: str = "x", right: str = "y", result: str = "total") -> KernelAnalysis:
+def unpacked(tmp_path: Path, m: int, right: str) -> KernelAnalysis:
     """A product with a tile of 64 rows of which `m` are the problem's."""
-    kernel = UNPACKED.replace("LEFT", left).replace("RIGHT", right).replace("RESULT", result)
+    kernel = UNPACKED.replace("RIGHT", right)
     found = inspected(kernel, tmp_path, {"M": m, "N": 4096, "K": 4096}, {"BM": 64, "BN": 64, "BK": 64}, (64,))
     return kernel_analysis(found, load_gpu("H200"))
 
 
-EXPONENTIAL = {"left": "tl.exp(x.to(tl.float32)).to(tl.bfloat16)", "right": "tl.exp(y.to(tl.float32))", "result": "tl.exp(total)"}
-
-
-@pytest.mark.parametrize(("part", "useful"), [("left", 4 / 64), ("right", 1.0), ("result", 4 / 64)])
-def test_what_is_done_beside_a_product_is_padding_as_far_as_its_rows_are(part: str, useful: float, tmp_path: Path) -> None:
-    asked = unpacked(tmp_path, 4, **{part: EXPONENTIAL[part]}).asked
-    assert asked.useful_share("xu")[0] == pytest.approx(useful)
+def test_what_is_done_to_weights_is_no_padding(tmp_path: Path) -> None:
+    asked = unpacked(tmp_path, 4, right="tl.exp(y.to(tl.float32))").asked
+    assert asked.useful_share("xu")[0] == 1.0
     assert asked.useful_share("tensor")[0] == pytest.approx(4 / 64)
     assert asked.useful_share("smem")[0] > 0.4, "half of what is staged are weights, of which none is padding"
 
@@ -158,10 +153,3 @@ def test_weights_are_unpacked_for_few_rows_as_for_many(tmp_path: Path) -> None:
     assert few.predicted.us == pytest.approx(many.predicted.us, rel=0.02)
     parts = [{part.cause: part.us for part in each.gap_parts} for each in (few, many)]
     assert parts[1]["padding"] == pytest.approx(0, abs=0.01) and parts[0]["padding"] < 0.05 * few.predicted.us
-
-
-def test_a_tile_that_serves_two_products_is_padding_where_it_is_for_both() -> None:
-    shares = {(1, "left"): 0.25, (2, "filled"): 0.5}
-    assert padded_share(frozenset({(1, "left")}), shares) == 0.75
-    assert padded_share(frozenset({(1, "left"), (2, "filled")}), shares) == 0.5
-    assert padded_share(frozenset({(1, "left"), (3, "right")}), shares) == 0.0, "nothing is known of the third"

@@ -77,8 +77,3 @@ def test_what_an_index_stores_is_no_wider_than_it_is(pool: Pool) -> None:
 def test_only_a_type_that_is_given_holds_against_what_is_stored(given: dict[str, object], pool: Pool) -> None:
     found = inspected("tl.store(q + r, x.to(tl.int8))", pool, **given)
     assert found.compiled.signature["q"] == ("*i8" if "element" in given else "*bf16")
-
-
-def test_a_descriptor_is_of_the_type_of_what_is_stored_through_it(pool: Pool) -> None:
-    found = inspected("q.store([tl.program_id(0) * 64], x.to(tl.int8))", pool)
-    assert found.compiled.signature["q"] == "tensordesc<i8[64]>"

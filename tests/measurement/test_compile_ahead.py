@@ -86,7 +86,7 @@ def test_compiling_workers_answer_whatever_they_are_given(tmp_path, monkeypatch)
         assert ask(worker, moe, problem, odd)["failure"]["kind"] == "compile-error"  # 17 is no power of two
         assert not ask(worker, kernel("scale_kernel"), elementwise(), configuration())["compiled"]  # does not say its arguments
     finally:
-        worker.stop()
+        worker.kill()
 
 
 def test_what_is_compiled_overtakes_what_is_not():

@@ -10,10 +10,8 @@ from pathlib import Path
 import pytest
 
 from advisor.measurement import Batch, Launch, Limits, Scheduler, measure, parse_device, read_measured
-from advisor.measurement.batch_run import run_batch
 from advisor.measurement.devices.device import DeviceSpec
 from advisor.measurement.launch import FAILURE_KINDS, Failure, classify, is_fatal
-from advisor.measurement.rounds import Timing
 from advisor.result.schema import Configuration
 from advisor.system.errors import MeasurementError
 
@@ -79,47 +77,6 @@ def test_inputs_that_do_not_fit_fail_the_batch_and_nothing_else():
     assert all(o.failure is None for o in second)
 
 
-class Crowded:
-    """A device with room for two launches of a batch; `broken` never fits."""
-
-    def __init__(self, room=2, broken=()):
-        self.room, self.broken, self.opened, self.default_clock_mhz = room, broken, 0, None
-
-    def open(self, *_):
-        self.opened += 1
-        self.held = 0
-        return self
-
-    def launch(self, configuration):
-        self.held += 1
-        if self.held > self.room or configuration.parameters["BLOCK_SIZE"] in self.broken:
-            raise MemoryError
-        return configuration
-
-    def check(self, launched):
-        """It is right."""
-
-    def timer(self, launched):
-        return "events"
-
-    def time(self, launched, round_number, replica):
-        return Timing(samples_us=(1.0,))
-
-    def close(self):
-        """Nothing to free."""
-
-
-def test_a_launch_that_found_no_memory_beside_others_is_tried_alone():
-    batch = Batch(launches=tuple(launches(1)[:4]))
-    stages = []
-    device = Crowded()
-    assert all(o.failure is None for o in run_batch(device, batch, lambda *stage: stages.append(stage)))
-    assert device.opened == 3 and stages.count(("launch", 2)) == 2 and stages.count(("launch", 3)) == 2
-    device = Crowded(broken=(512,))
-    found = [o.failure and o.failure.kind for o in run_batch(device, batch)]
-    assert found == [None, None, "out-of-memory", "out-of-memory"] and device.opened == 2, "the second is not worth it"
-
-
 def test_simulated_faults_land_in_the_file(tmp_path):
     """The fake device's own faults, through `measure`: as many rows as launches, failures with their kind and reason."""
     kinds = "illegal-access+out-of-memory+out-of-resources+compile-error+wrong-output+crash"
@@ -139,10 +96,7 @@ def test_simulated_faults_land_in_the_file(tmp_path):
     assert [row.status for row in after] == ["ok" if not row.lasting else row.status for row in rows]
 
 
-def test_a_machine_that_fails_every_launch_ends_the_run(tmp_path):
-    with pytest.raises(MeasurementError, match=r"last 3 batches.*crash \(launch\).*SIGSEGV.*run it again") as caught:
-        measure(launches(6), tmp_path / "rows.csv", device="fake,faults=crash:1")
-    assert caught.value.exit_code == 3 and len(list(read_measured(tmp_path / "rows.csv"))) == 3 * 6
+def test_failures_of_every_launch_are_told_with_a_reason(tmp_path):
     summary = measure(launches(6), tmp_path / "rows.csv", device="fake,faults=wrong-output:1")  # the configurations' own doing
     assert summary.finished and summary.skipped == 0 and summary.failed == {"wrong-output": 36}
     assert summary.reasons["wrong-output"].startswith("launch: the output differs")

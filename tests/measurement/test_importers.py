@@ -99,11 +99,9 @@ def test_threads_gpu_and_ambiguity(fixture):
     assert not alike.matches and "2 launches look alike" in " ".join(alike.unmatched)
 
 
-def test_metrics_and_counts(fixture):
-    (record,) = (r for r in read_profile(fixture("ncu_raw.csv")).records if r.name == "fused_moe_kernel")
-    assert record.metrics["dram__bytes_read.sum"] == 402653184 and record.metrics["launch__registers_per_thread"] == 168
+def test_devices_and_counts(fixture):
     (record,) = (r for r in read_profile(fixture("torch_trace.json")).records if r.grid and r.grid[0] > 1000)
-    assert record.gpu == "NVIDIA H200" and record.metrics["shared_memory_bytes"] == 49152 and record.count == 2
+    assert record.gpu == "NVIDIA H200" and record.count == 2
     (record,) = read_profile(fixture("proton.hatchet")).records
     assert record.count == 10
 

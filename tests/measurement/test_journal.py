@@ -161,27 +161,3 @@ def test_a_full_disk_leaves_whole_rows(tmp_path, monkeypatch):
             journal.append([dict.fromkeys(HEADER, "x")])
     assert (tmp_path / "rows.csv").read_bytes() == before
     journal.close()
-
-
-def test_a_retry_cut_off_before_its_end_leaves_one_row_per_launch(tmp_path, recording):
-    """Killed with both rows in the file: the next to open it puts the new one where the old one stood."""
-    path = tmp_path / "rows.csv"
-    todo = launches(2)
-    measure(todo, path, device="fake,faults=crash+wrong-output:0.5")
-    before = list(read_measured(path))
-    assert {row.status for row in before} == {"ok", "crash", "wrong-output"}
-    first = next(row for row in before if row.status == "crash")
-    journal = Journal(path)
-    cells = next(row.cells for row in read_measured(recording) if row.key() == first.key())
-    journal.append([dict(cells)])
-    os.close(journal._descriptor)  # as a kill does
-    assert len(list(read_measured(path))) == len(before) + 1
-    path.chmod(0o640)
-    with Journal(path) as journal, pytest.raises(UsageError, match="another run"):
-        done = journal.keys()
-        assert first.key() in done
-        Journal(path)
-    after = list(read_measured(path))
-    assert [row.key() for row in after] == [row.key() for row in before] and path.stat().st_mode & 0o777 == 0o640
-    assert [row.status for row in after] == ["ok" if row.key() == first.key() else row.status for row in before]
-    assert [each.name for each in tmp_path.iterdir()] == ["rows.csv"]

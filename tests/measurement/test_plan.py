@@ -18,14 +18,12 @@ from advisor.measurement.launch import problem_key
 from advisor.measurement.ordering import (
     RECOMMENDED,
     informative_order,
-    low_discrepancy,
     predicted_latency_us,
-    van_der_corput,
+    shuffled_cells,
     visiting_order,
 )
-from advisor.measurement.plan import batches_of, fits, problems_of
+from advisor.measurement.plan import batches_of, problems_of
 from advisor.pipelines import configuration_batch, problem_batch
-from advisor.result.schema import Problem
 from advisor.system.errors import AdvisorError, InputError
 from advisor.tables.entries import default_configuration
 
@@ -115,7 +113,6 @@ def test_the_order_is_the_same_everywhere():
 def test_what_a_gpu_cannot_run_is_left_out():
     batches = list(itertools.islice(batches_of(PLAN, load_gpu("A100")), 60))
     assert all(b.launches[0].kernel.function != "gemm_persistent_kernel" and b.problem.dtype != "fp8" for b in batches)
-    assert not fits(Problem(family="fused_moe", op="w13", sizes={"M": 1, "E": 256, "topk": 8, "H": 7168, "N": 2048}), load_gpu("L4"))
 
 
 def test_every_launch_of_a_small_plan_comes_once(tmp_path):
@@ -134,14 +131,14 @@ def test_every_launch_of_a_small_plan_comes_once(tmp_path):
 
 
 @pytest.mark.parametrize("lengths", [(1,), (7,), (3, 4), (12, 18, 2, 2), (2, 2, 2, 2, 2)])
-def test_low_discrepancy_orders_are_permutations(lengths):
-    cells = low_discrepancy(lengths)
+def test_shuffled_orders_are_permutations(lengths):
+    cells = shuffled_cells(lengths)
     assert len(cells) == len(set(cells)) == np.prod(lengths)
     assert set(cells) == set(itertools.product(*map(range, lengths)))
 
 
 def test_informative_orders_are_permutations_dense_near_the_best():
-    assert list(van_der_corput(3)) == [0.5, 0.25, 0.75] and informative_order(0) == ()
+    assert informative_order(0) == ()
     for count in (1, 2, 5, 100, 1777):
         assert sorted(informative_order(count)) == list(range(count))
     first = informative_order(1000)[:24]
@@ -208,22 +205,3 @@ def test_a_kernel_that_is_listed_only_cannot_be_swept(tmp_path):
     path.write_text(f"version = 1\n[[sweep]]\nkernel = '{KERNELS}::listed_only_kernel'\nB = [1]\nH = [1]\n")
     with pytest.raises(InputError, match="without make_inputs, prepare, reference"):
         read_plan(path)
-
-
-@pytest.mark.parametrize("gpu", ["L4", "A100", "H200"])
-def test_what_fits_leaves_room_for_reference_and_scratch(gpu):
-    """Bytes as `reference` and `prepare` of the bundled kernels take them, for every problem of the campaign."""
-    gpu, seen = load_gpu(gpu), 0
-    for sweep in read_plan(CAMPAIGN).sweeps:
-        for p in (p for p in problems_of(sweep) if p.family in ("gemm", "normalization", "elementwise") and fits(p, gpu)):
-            s, size = p.sizes, {"fp8": 1}.get(p.dtype, 2)
-            if p.family == "gemm":
-                operands, result = s["K"] * (s["M"] + s["N"]), s["M"] * s["N"]
-                needed = operands * (size + 8) + result * 10 + min(16 * result, 1 << 28) * 4
-            else:
-                needed = s["B"] * s["H"] * (2 + 2 + 8)
-            assert needed < 0.85 * gpu.dram_bytes, p
-            seen += 1
-    assert seen > 100
-    softmax = Problem(family="normalization", op="softmax", sizes={"B": 32768, "H": 131072}, dtype="bf16")
-    assert fits(softmax, gpu) == (gpu.dram_bytes > 65e9)

@@ -30,7 +30,6 @@ DOORS: dict[str, tuple[str, ...]] = {
     "a kernel": ("inspect", "DOOR.py::k", "--target", "sm_90"),
     "a kernel to advise on": ("advise", "DOOR.py::k", "--gpu", "H100", "--output", "OUT"),
     "a record": ("advise", "DOOR.jsonl", "--gpu", "H100", "--output", "OUT"),
-    "an entry of Triton's cache": ("inspect", "DOOR.json", "--target", "sm_90"),
     "a tuning cache": ("advise", "cache.sqlite3", "--gpu", "H100", "--output", "OUT"),
     "a cache to import": ("cache", "import", "DOOR.json", "--dir", "OUT"),
     "a description of a GPU": ("advise", "fused_moe", "--model", "Qwen3-30B-A3B", "--gpu", "DOOR.toml", "--output", "OUT"),

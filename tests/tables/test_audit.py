@@ -60,11 +60,9 @@ def test_a_sound_table_has_no_issue(tmp_path: Path) -> None:
         ("vllm/E=8,N=2,device_name=X.json", {**table(), "occurs twice": ENTRY}, "bad-entry", "error"),
         ("vllm/E=8,N=2,device_name=X,dtype=bf16.json", table(), "unreachable-name", "warning"),
         ("E=8,N=2,device_name=X,dtype=bf16.json", table(), "unreachable-name", "warning"),
-        ("vllm/E=8,N=2,device_name=NVIDIA_g.json", table(), "unreachable-name", "warning"),
         ("vllm/E=8,N=2,device_name=AMD_Instinct_MI325_OAM.json", table(num_stages=1), "device-alias", "info"),
         ("vllm/E=8,N=2,device_name=X.json", '{"1": 1, "1": 2}', "duplicate-key", "error"),
-        ("vllm/E=8,N=2,device_name=X.json", {**table(), "+8": ENTRY}, "odd-key", "warning"),
-        ("vllm/E=8,N=2,device_name=X.json", {**table(), "064": ENTRY}, "duplicate-key", "error"),
+        ("vllm/E=8,N=2,device_name=X.json", {**table(), "+8": ENTRY}, "bad-entry", "error"),
         ("vllm/E=8,N=2,device_name=X.json", table(num_stages=4), "does-not-fit", "error"),
         (  # 32 rows, which the kernel swaps for the 128 columns: a buffer for each of four stages
             "E=8,N=2,device_name=X,dtype=fp8_w8a8.json",
@@ -94,9 +92,7 @@ def test_a_sound_table_has_no_issue(tmp_path: Path) -> None:
         ("vllm/E=8,N=2,device_name=X.json", {"1": ENTRY, "5": ENTRY, "4096": ENTRY}, "hole", "warning"),
         ("vllm/E=8,N=2,device_name=X.json", dict.fromkeys(KEYS[1:], ENTRY), "starts-late", "warning"),
         ("vllm/E=8,N=2,device_name=X.json", dict.fromkeys(KEYS[:-1], ENTRY), "stops-early", "warning"),
-        ("vllm/E=8,N=2,device_name=X.json", dict.fromkeys(reversed(KEYS), ENTRY), "order", "info"),
         ("E=8,N=2,device_name=X,dtype=mxfp4.json", table(), "unknown-dtype", "warning"),
-        ("sglang/N=8,K=2,device_name=X,dtype=fp8_w8a8_channelwise.json", {**table(), "2": None}, "other-kernel", "info"),
     ],
 )
 def test_check(tmp_path: Path, name: str, body: Any, check: str, severity: str) -> None:
@@ -308,7 +304,6 @@ def test_the_whole_corpus(corpus_dir: Path) -> None:
     assert len(found.tables) + found.counts["not-ours"] + found.counts.get("unreadable", 0) == found.files
     assert found.counts["clamped-block-k"] > 200
     assert found.counts["unreachable-name"] >= 4
-    assert not any("drivers spell" in issue.message for issue in found.issues)
     assert "unknown-option" not in found.counts  # nothing that is served is called impossible
     assert set(found.counts) <= set(CHECKS)
 

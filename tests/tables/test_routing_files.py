@@ -10,9 +10,7 @@ from advisor.system.errors import InputError
 from advisor.tables.routing import check_routing, crowded, read_routing
 
 
-@pytest.mark.parametrize(
-    "text", ["[3, 0, 5]", '{"expert_tokens": [3, 0, 5]}', "3\n0\n5\n", "3,0,5", "tokens\n3\n0\n5", "\ufeff[3,0,5]"[1:]]
-)
+@pytest.mark.parametrize("text", ["[3, 0, 5]", "3\n0\n5\n", "3,0,5", "tokens\n3\n0\n5", "\ufeff[3,0,5]"[1:]])
 def test_formats(tmp_path: Path, text: str) -> None:
     path = tmp_path / "routing.txt"
     path.write_text(text)
@@ -34,7 +32,6 @@ def test_formats(tmp_path: Path, text: str) -> None:
         "[NaN, 1]",
         "[1, 2",
         '{"tokens": [1, 2]}',
-        '{"expert_tokens": 3}',
         "1\ntwo",
         "1.5\n2",
         "-1\n2",

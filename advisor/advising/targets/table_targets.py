@@ -95,8 +95,7 @@ def _named(keys: Sequence[str | None]) -> str:
 
 def _left_out(tokens: int, chosen: Selection) -> str:
     """Why nothing is said of a token count."""
-    why = "is null; another kernel runs there" if chosen.readable else "runs there, and cannot be read"
-    return f"M = {tokens}: entry {chosen.key} {why}, so it is left out"
+    return f"M = {tokens}: entry {chosen.key} runs there, and cannot be read, so it is left out"
 
 
 def fused_moe_table(table: Table, request: Request) -> Target:
@@ -254,6 +253,6 @@ def _some(launches: list[PlannedLaunch], table: Table, warnings: list[str]) -> N
         raise InputError(
             f"{table.name.file_name()}: no entry covers what was asked for",
             "; ".join(warnings),
-            "a token count whose nearest entry is not null and can be read",
+            "a token count whose nearest entry can be read",
             "name others with --tokens",
         )

@@ -31,6 +31,8 @@ FILE_NAME = "autotune.sqlite3"
 CLAIMED = "claimed"
 FOR_CONSTANTS = " for "
 """In a problem's source, before the constants that its calls pass and its key does not hold (`source.passed_constants`)."""
+WITH_HOOKS = " with hooks"
+"""After the source of a kernel whose latencies hold what `pre_hook`, `post_hook`, `reset_to_zero` or `restore_value` take."""
 DAMAGE = ("malformed", "not a database", "no such table", "no such column")
 """In SQLite's words for a file that is of no use."""
 _PROBLEMS = "SELECT kernel, source, triton, gpu, key, family, problem FROM problems"
@@ -63,10 +65,7 @@ class ProblemKey:
 
 
 class Row(NamedTuple):  # hundreds are made for every new key, and a tuple takes a quarter of the time
-    """One configuration of a problem as the cache has it; latencies in microseconds.
-
-    `took_s`: the seconds that one run of a configuration took which was left out for that; whoever allows as much may measure it.
-    """
+    """One configuration of a problem as the cache has it; latencies in microseconds."""
 
     config: str
     state: str
@@ -76,7 +75,6 @@ class Row(NamedTuple):  # hundreds are made for every new key, and a tuple takes
     predicted_us: float | None = None
     reason: str = ""
     at: float = 0.0
-    took_s: float | None = None
 
 
 class Cache:
@@ -97,19 +95,14 @@ class Cache:
 
     # ------------------------------------------------------------------------------------------- problems and their rows
 
-    def add_problem(self, key: ProblemKey, *, by_key_alone: bool = False) -> None:
+    def add_problem(self, key: ProblemKey) -> None:
         """Makes the problem known, or notes that it was used.
 
         Calls of different sizes share a key that does not name them (or buckets them): what was measured stays of the problem that it
         was measured on, whatever is called later.
-
-        Args:
-            key: The problem.
-            by_key_alone: Its sizes and types follow from the key: no other call can have it, and what is stored otherwise was recognised
-                by a hint or an entry of KERNELS that has been put right since.
         """
         now = time.time()
-        free = f"({int(by_key_alone)} OR NOT EXISTS (SELECT 1 FROM timings WHERE timings.problem = problems.id))"
+        free = "NOT EXISTS (SELECT 1 FROM timings WHERE timings.problem = problems.id)"
 
         def action(connection: sqlite3.Connection) -> None:
             connection.execute(
@@ -123,7 +116,7 @@ class Cache:
 
     def rows(self, problem: str) -> dict[str, Row]:
         """The rows of the problem's configurations, claims left out."""
-        query = "SELECT config, state, us, low_us, high_us, predicted_us, reason, at, took_s FROM timings WHERE problem = ? AND state <> ?"
+        query = "SELECT config, state, us, low_us, high_us, predicted_us, reason, at FROM timings WHERE problem = ? AND state <> ?"
         found = self._do(lambda connection: connection.execute(query, (problem, CLAIMED)).fetchall())
         return {values[0]: Row(*values) for values in found}
 
@@ -145,19 +138,13 @@ class Cache:
 
         return self._do(action)
 
-    def withdraw(self, problem: str, lists: Iterable[str]) -> None:
-        """Takes decisions back: what they rest on is to be measured anew."""
-        named = [(problem, each) for each in lists]
-        self._do(lambda connection: connection.executemany("DELETE FROM decisions WHERE problem = ? AND list = ?", named))
-
-    def claim_some(self, problem: str, configs: Sequence[str], most: int, allowed_s: float = 0.0) -> list[str]:
+    def claim_some(self, problem: str, configs: Sequence[str], most: int) -> list[str]:
         """The first configurations that this process is to measure now: nobody has, and nobody alive does.
 
         Args:
             problem: Name of the problem.
             configs: The configurations.
             most: How many to claim.
-            allowed_s: What one run may take: what was left out for taking no longer than that is measured again.
         """
 
         def action(connection: sqlite3.Connection) -> list[str]:
@@ -169,19 +156,19 @@ class Cache:
                         break
                     asked = configs[first : first + most]
                     places = ",".join("?" * len(asked))
-                    query = f"SELECT config, state, owner, lease, attempts, took_s FROM timings WHERE problem = ? AND config IN ({places})"
+                    query = f"SELECT config, state, owner, lease, attempts FROM timings WHERE problem = ? AND config IN ({places})"
                     known = {config: rest for config, *rest in connection.execute(query, (problem, *asked))}
                     for config in asked:
                         if len(claimed) == most:
                             break
-                        if config not in known or ((took_s := known[config][-1]) is not None and took_s <= allowed_s):
+                        if config not in known:
                             fresh.append(config)
-                        elif not self._taken_over(connection, problem, config, *known[config][:-1]):
+                        elif not self._taken_over(connection, problem, config, *known[config]):
                             continue
                         claimed.append(config)
                 now = time.time()
                 connection.executemany(
-                    "INSERT OR REPLACE INTO timings (problem, config, state, owner, lease, attempts, at) VALUES (?,?,?,?,?,1,?)",
+                    "INSERT INTO timings (problem, config, state, owner, lease, attempts, at) VALUES (?,?,?,?,?,1,?)",
                     [(problem, config, CLAIMED, self._owner, now + LEASE_S, now) for config in fresh],
                 )
             return claimed
@@ -230,13 +217,13 @@ class Cache:
         """Writes rows in one transaction."""
         word = "REPLACE" if replace_existing else "IGNORE"
         now = time.time()
-        values = [(problem, *row[:7], row.at or now, row.took_s) for row in rows]
+        values = [(problem, *row[:7], row.at or now) for row in rows]
 
         def action(connection: sqlite3.Connection) -> None:
             with transaction(connection):
                 connection.executemany(
-                    f"INSERT OR {word} INTO timings (problem, config, state, us, low_us, high_us, predicted_us, reason, at, took_s)"
-                    " VALUES (?,?,?,?,?,?,?,?,?,?)",
+                    f"INSERT OR {word} INTO timings (problem, config, state, us, low_us, high_us, predicted_us, reason, at)"
+                    " VALUES (?,?,?,?,?,?,?,?,?)",
                     values,
                 )
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import errno
 import logging
-import re
 import sqlite3
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
-VERSION = 2
+VERSION = 3
 BUSY_S = 30.0
 """How long a write waits for the writes of other processes (each takes well below a millisecond)."""
 PROBE_AFTER_S = 0.5
@@ -26,7 +25,7 @@ CREATE TABLE IF NOT EXISTS problems (
 CREATE TABLE IF NOT EXISTS timings (
     problem TEXT NOT NULL, config TEXT NOT NULL, state TEXT NOT NULL, us REAL, low_us REAL, high_us REAL, predicted_us REAL,
     reason TEXT NOT NULL DEFAULT '', owner TEXT NOT NULL DEFAULT '', lease REAL NOT NULL DEFAULT 0, attempts INTEGER NOT NULL DEFAULT 0,
-    at REAL NOT NULL, took_s REAL, PRIMARY KEY (problem, config)
+    at REAL NOT NULL, PRIMARY KEY (problem, config)
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS decisions (
     problem TEXT NOT NULL, list TEXT NOT NULL, config TEXT NOT NULL, how TEXT NOT NULL, at REAL NOT NULL,
@@ -34,21 +33,6 @@ CREATE TABLE IF NOT EXISTS decisions (
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS problems_by_family ON problems (family, problem);
 """
-
-_TOO_SLOW = re.compile(r"one run takes too long: left out; got (\d+(?:\.\d+)?(?:e[+-]?\d+)?) s;")
-_FROM_REASONS = "UPDATE timings SET took_s = took_s_of(reason) WHERE state = 'time' AND took_s IS NULL"
-
-
-def took_s_of(reason: str) -> float | None:
-    """The seconds that one run took which was left out for that: version 1 says so in the reason alone."""
-    found = _TOO_SLOW.match(reason)
-    return float(found[1]) if found else None
-
-
-def _take_from_reasons(connection: sqlite3.Connection) -> None:
-    """Fills `took_s` of runs that were too slow from their reasons, so that a longer limit measures them again (version 1 lacks it)."""
-    connection.create_function("took_s_of", 1, took_s_of, deterministic=True)
-    connection.execute(_FROM_REASONS)
 
 
 def patiently(path: Path) -> sqlite3.Connection:
@@ -89,13 +73,11 @@ def _file(path: Path) -> sqlite3.Connection:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = NORMAL")
         version = connection.execute("PRAGMA user_version").fetchone()[0]
-        if version > VERSION:
-            raise sqlite3.DatabaseError(f"written by a later version: {version}, this one knows {VERSION}")
-        if version < VERSION:
+        if version not in (0, VERSION):
+            word = "a later" if version > VERSION else "an earlier"
+            raise sqlite3.DatabaseError(f"written by {word} version: {version}, this one knows {VERSION}")
+        if version == 0:
             with transaction(connection):
-                if connection.execute("PRAGMA user_version").fetchone()[0] == 1:  # still: another process may have been first
-                    connection.execute("ALTER TABLE timings ADD COLUMN took_s REAL")
-                    _take_from_reasons(connection)
                 for statement in filter(str.strip, _SCHEMA.split(";")):
                     connection.execute(statement)
                 connection.execute(f"PRAGMA user_version = {VERSION}")
@@ -123,14 +105,12 @@ def copied_to(path: Path, memory: sqlite3.Connection) -> bool:
         except sqlite3.Error:
             continue
         try:
-            if source.execute("PRAGMA user_version").fetchone()[0] not in range(1, VERSION + 1):
+            if source.execute("PRAGMA user_version").fetchone()[0] != VERSION:
                 return False
             for table in ("problems", "timings", "decisions"):
-                found = source.execute(f"SELECT * FROM {table}")
-                names = [column[0] for column in found.description]  # an earlier version has fewer
-                places = ",".join("?" * len(names))
-                memory.executemany(f"INSERT OR IGNORE INTO {table} ({','.join(names)}) VALUES ({places})", found.fetchall())
-            _take_from_reasons(memory)
+                rows = source.execute(f"SELECT * FROM {table}")
+                places = ",".join("?" * len(rows.description))
+                memory.executemany(f"INSERT OR IGNORE INTO {table} VALUES ({places})", rows.fetchall())
             return True
         except sqlite3.Error:
             continue

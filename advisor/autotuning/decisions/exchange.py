@@ -1,9 +1,7 @@
-"""Taking the cache elsewhere: a JSON file to ship in a container, a CSV of launches, and what other tuners left."""
+"""Taking the cache elsewhere: a JSON file to ship in a container, and what other tuners left."""
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping
@@ -13,12 +11,9 @@ from typing import Any
 
 from advisor.autotuning.decisions import foreign
 from advisor.autotuning.decisions.cache import FILE_NAME, Cache, ProblemKey, Row, copy_of
-from advisor.autotuning.decisions.cache_file import took_s_of
 from advisor.autotuning.gpu_names import gpu_model
 from advisor.autotuning.triton_configs import parameters
 from advisor.rows.cells import LATENCY_LIMIT, is_latency
-from advisor.rows.columns import family_names, needed_parameters
-from advisor.rows.rows import CONFIG_COLUMNS, FAMILY_PARAMETERS, parse_rows
 from advisor.system import reading
 from advisor.system.errors import InputError, NothingMatchedError, NotOursError, UsageError
 from advisor.system.settings import read_settings
@@ -78,83 +73,6 @@ def to_json(found: Iterable[Entry]) -> str:
         for entry in found
     ]
     return json.dumps({"format": FORMAT, "version": VERSION, "problems": problems}, indent=1) + "\n"
-
-
-def rows_as_csv(table: list[dict[str, Any]]) -> str:
-    """The text of a table."""
-    columns = list(dict.fromkeys(name for line in table for name in line))
-    text = io.StringIO()
-    writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(table)
-    return text.getvalue()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CsvRows:
-    """The measured launches of recognised problems as rows of ROWS.csv: what `advisor predict`, `evaluate` and `train` read.
-
-    The `cache` of all is cold: Triton's own benchmark, which took them, empties the L2 before every launch. Beside them the problems that
-    have none, and how many configurations of the others have none, by why.
-    """
-
-    table: list[dict[str, Any]]
-    problems_left_out: dict[str, list[str]]
-    rows_left_out: dict[str, int]
-
-
-def csv_rows(found: Iterable[Entry]) -> CsvRows:
-    """See `CsvRows`."""
-    table: list[dict[str, Any]] = []
-    problems: dict[str, list[str]] = {}
-    rows: dict[str, int] = {}
-    for entry in found:
-        measured = [row for row in entry.rows if row.us is not None]
-        if entry.key.problem is None or not measured:
-            whys = ["of a kernel of no known family" if entry.key.problem is None else "nothing was measured of it"]
-            written = []
-        else:
-            cells = [_cells(entry, row) for row in measured]
-            written = [cell for cell in cells if isinstance(cell, dict)]
-            whys = [cell for cell in cells if isinstance(cell, str)]
-        if written:
-            table += written
-            rows.update({why: rows.get(why, 0) + whys.count(why) for why in set(whys)})
-        else:
-            problems.setdefault(whys[0], []).append(f"{entry.key.kernel} {entry.key.key} on {entry.key.gpu}")
-    return CsvRows(table=table, problems_left_out=problems, rows_left_out=rows)
-
-
-def _cells(entry: Entry, row: Row) -> dict[str, Any] | str:
-    """A measured configuration under the names that rows have, or why they have none for it."""
-    problem, family = json.loads(entry.key.problem or "null"), str(entry.key.family)
-    values = parameters(row.config)
-    names = family_names(values, family)
-    named = {names[name]: value for name, value in values.items()}
-    if missing := [name for name in needed_parameters(family) if name not in named]:
-        return f"it does not name {', '.join(missing)}"
-    columns = {*CONFIG_COLUMNS, *FAMILY_PARAMETERS.get(family, {})}
-    rest = {name: value for name, value in named.items() if name not in columns}
-    cells = {
-        "gpu": entry.key.gpu,
-        "family": family,
-        "op": problem["op"],
-        "dtype": problem["dtype"],
-        **{name: problem.get(name) for name in ("weight_dtype", "output_dtype")},
-        "block_shape": " ".join(map(str, problem.get("block_shape") or ())),
-        "cache": "cold",
-        **problem["sizes"],
-        **{name: value for name, value in named.items() if name in columns},
-        "parameters": json.dumps(rest, sort_keys=True) if rest else "",
-        "latency_us": row.us,
-        "kernel": entry.key.kernel,
-        "decided": int(row.config == entry.best),
-    }
-    try:
-        parse_rows(rows_as_csv([cells]), "row")
-    except InputError as error:
-        return f"{error.what.rpartition(': ')[2]} of {error.got}"
-    return cells
 
 
 def import_path(cache: Cache, path: Path, gpu: str | None) -> Imported:
@@ -284,17 +202,7 @@ def _row(values: Mapping[str, Any]) -> Row:
     parameters(str(values["config"]))  # raises where it is no configuration
     if not isinstance(values["state"], str):
         raise ValueError(f"a timing's state is no text: {values['state']!r}")
-    state, reason, took = values["state"], str(values["reason"]), values.get("took_s")
-    if took is None and state == "time":  # an earlier export
-        took = took_s_of(reason)
-    row = Row(
-        config=str(values["config"]),
-        state=state,
-        reason=reason,
-        at=float(values["at"]),
-        took_s=None if took is None else float(took),
-        **numbers,
-    )
+    row = Row(config=str(values["config"]), state=values["state"], reason=str(values["reason"]), at=float(values["at"]), **numbers)
     if not math.isfinite(row.at):
         raise ValueError(f"a timing was taken at {row.at}")
     return _checked(row)
@@ -310,8 +218,6 @@ def _checked(row: Row) -> Row:
         value = getattr(row, name)
         if value is not None and not is_latency(value):
             raise ValueError(f"a latency, {name}, of {value!r}; expected {LATENCY_LIMIT}")
-    if row.took_s is not None and not 0 <= row.took_s < math.inf:
-        raise ValueError(f"a run, took_s, of {row.took_s!r}; expected 0 or more seconds")
     if row.us is None and row.state == "measured":
         raise ValueError("a measured configuration without a latency")
     if row.us is not None and not (row.low_us or row.us) <= row.us <= (row.high_us or row.us):
@@ -333,16 +239,13 @@ def files_below(path: Path) -> list[Path]:
 
 
 __all__ = [
-    "CsvRows",
     "Entry",
     "Imported",
     "NotOursError",
     "cache_file",
-    "csv_rows",
     "entries",
     "files_below",
     "import_path",
     "read_cache_file",
-    "rows_as_csv",
     "to_json",
 ]

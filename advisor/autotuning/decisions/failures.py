@@ -17,9 +17,7 @@ _STATES: dict[str, State] = {
 
 
 class TooSlowError(MeasurementError):
-    """One run of a configuration took longer than the limit: `took_s` seconds."""
-
-    took_s: float | None = None
+    """One run of a configuration took longer than the limit."""
 
 
 class OutputDiffersError(MeasurementError):
@@ -28,16 +26,12 @@ class OutputDiffersError(MeasurementError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeftOut:
-    """`lasting`: a property of the configuration, which the cache keeps. `fatal`: nothing runs in this process any more.
-
-    `took_s`: how long one run took that was too long; a longer limit would allow it.
-    """
+    """`lasting`: a property of the configuration, which the cache keeps. `fatal`: nothing runs in this process any more."""
 
     state: State
     reason: str
     lasting: bool
     fatal: bool
-    took_s: float | None = None
 
 
 def left_out(error: Exception, stage: str) -> LeftOut:
@@ -47,8 +41,7 @@ def left_out(error: Exception, stage: str) -> LeftOut:
     reason = shorten(f"{type(error).__name__}: {error}", 300)
     if isinstance(error, (TooSlowError, OutputDiffersError, NeverEndsError)):
         state: State = "output" if isinstance(error, OutputDiffersError) else "time"
-        took_s, fatal = getattr(error, "took_s", None), isinstance(error, NeverEndsError)
-        return LeftOut(state=state, reason=shorten(str(error), 300), lasting=True, fatal=fatal, took_s=took_s)
+        return LeftOut(state=state, reason=shorten(str(error), 300), lasting=True, fatal=isinstance(error, NeverEndsError))
     failure = classify(error, stage)
     fatal = is_fatal(error, failure)
     if _is_compiler(error):

@@ -26,7 +26,6 @@ BY_NAME = "by-name"
 """Source of imported problems: their kernel is known by name only."""
 
 _DEJAVU_GPU = re.compile(r"[/\\]gpu_([^/\\]+)[/\\]")
-_DEJAVU_TRITON = re.compile(r"[/\\]triton_([^/\\]+)[/\\]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,20 +104,6 @@ def _dejavu(path: Path, document: Mapping[str, Any]) -> Iterator[ForeignTiming]:
         state = "not-measured" if us is None else "measured"
         row = Row(_identity(kwargs, options), state, us, low, high, reason="imported from triton-dejavu's cache")
         yield ForeignTiming(kernel=kernel, key=str(key), gpu=gpu, row=row, best=True)
-
-
-def dejavu_files(storage: Path, kernel: str) -> list[Path]:
-    """triton-dejavu's files of a kernel, whatever version wrote them."""
-    try:
-        return sorted(path for path in storage.rglob("cache.json") if kernel in str(path.relative_to(storage)))
-    except OSError:
-        return []
-
-
-def dejavu_triton_version(path: Path) -> str | None:
-    """The Triton version in a path of triton-dejavu's."""
-    match = _DEJAVU_TRITON.search(str(path))
-    return match[1] if match else None
 
 
 def by_name(kernel: str, gpu: str, key: str) -> ProblemKey:

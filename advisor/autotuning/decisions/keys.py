@@ -7,13 +7,12 @@ its result can stand in front of the slow key.
 
 from __future__ import annotations
 
-import bisect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from advisor.system.errors import UsageError
 
-Bucket = str | Sequence[int] | Callable[[Any], Any]
+Bucket = str | Callable[[Any], Any]
 
 ABSENT = type("Absent", (), {"__repr__": lambda self: "ABSENT"})()
 """Stands for an argument that was not passed."""
@@ -25,7 +24,7 @@ def round_up_to_power_of_two(value: Any) -> Any:
 
 
 def bucket_function(bucket: Bucket, name: str) -> Callable[[Any], Any]:
-    """A function from a value to its bucket: for "pow2", ascending upper ends (above the last: powers of two), or a function.
+    """A function from a value to its bucket: for "pow2", or a function.
 
     Raises:
         UsageError: It is none of these.
@@ -34,17 +33,7 @@ def bucket_function(bucket: Bucket, name: str) -> Callable[[Any], Any]:
         return round_up_to_power_of_two
     if callable(bucket):
         return bucket
-    if isinstance(bucket, (list, tuple)) and bucket and all(type(end) is int for end in bucket) and sorted(bucket) == list(bucket):
-        ends = tuple(bucket)
-
-        def up_to(value: Any) -> Any:
-            if type(value) is not int:
-                return value
-            place = bisect.bisect_left(ends, value)
-            return ends[place] if place < len(ends) else round_up_to_power_of_two(value)
-
-        return up_to
-    raise UsageError(f"key_buckets[{name!r}]", bucket, '"pow2", ascending integers, or a function')
+    raise UsageError(f"key_buckets[{name!r}]", bucket, '"pow2", or a function')
 
 
 def bucket_functions(key_buckets: Mapping[str, Bucket] | None, key: Sequence[str]) -> dict[str, Callable[[Any], Any]]:
@@ -89,9 +78,6 @@ def fast_reader(
     settled: frozenset[str],
     always: frozenset[str],
     sometimes: frozenset[str] = frozenset(),
-    device: Callable[[], Any] | None = None,
-    configs: Sequence[Any] | None = None,
-    listed: Sequence[str] | None = None,
 ) -> Callable[..., Any]:
     """Generates the function that reads a call's key.
 
@@ -105,12 +91,9 @@ def fast_reader(
         settled: Arguments that every configuration sets, and so no call passes.
         always: Arguments that had a dtype in every call.
         sometimes: Arguments that had one in some.
-        device: Read too, where it is given (GPUs of several models in one process).
-        configs: The list of configurations: where all but one are taken out of it, every call has another key.
-        listed: The caller's own list of the names in `key`: where that is changed, too.
     """
     # Names that no argument can have are given to what the function needs.
-    scope: dict[str, Any] = {"ABSENT__": ABSENT, "device__": device, "getattr__": getattr}
+    scope: dict[str, Any] = {"ABSENT__": ABSENT, "getattr__": getattr}
     parts = []
     for name in (name for name in key if name in arg_names):
         if name in buckets:
@@ -118,14 +101,6 @@ def fast_reader(
             parts.append(f"bucket__{name}({name})")
         else:
             parts.append(name)
-    if device is not None:
-        parts.append("device__()")
-    if configs is not None:
-        scope |= {"configs__": configs, "len__": len}
-        parts.append("len__(configs__) == 1")
-    if isinstance(listed, list):
-        scope |= {"listed__": listed, "key__": list(key)}
-        parts.append("listed__ == key__")
     parts += [f"{name}.dtype" for name in arg_names if name in always]
     parts += [f"getattr__({name}, 'dtype', None)" for name in arg_names if name in sometimes]
     parts += [f"{name}.__class__" for name in arg_names if name not in (always | sometimes | settled) and name not in key]

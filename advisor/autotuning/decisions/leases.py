@@ -10,9 +10,7 @@ import contextlib
 import os
 import platform
 import threading
-from collections.abc import Callable
-from types import TracebackType
-from typing import ClassVar
+from collections.abc import Callable, Iterator
 
 from advisor.system import processes
 
@@ -50,43 +48,18 @@ def may_take_over(owner: str, lease_until: float, now: float) -> bool:
     return lease_until < now or is_alive(owner) is False
 
 
-class Extending:
-    """Calls `extend` every few seconds as long as the block runs, in a thread that the process keeps: starting one takes milliseconds."""
+@contextlib.contextmanager
+def extending(extend: Callable[[], None]) -> Iterator[None]:
+    """Calls `extend` every few seconds as long as the block runs, in a thread."""
+    ended = threading.Event()
 
-    _extends: ClassVar[set[Callable[[], None]]] = set()
-    _wake = threading.Event()
-    _thread: threading.Thread | None = None
+    def run() -> None:
+        while not ended.wait(EXTEND_EVERY_S):
+            with contextlib.suppress(Exception):  # the cache has said it
+                extend()
 
-    def __init__(self, extend: Callable[[], None]) -> None:
-        self._extend = extend
-
-    def __enter__(self) -> None:
-        idle = not Extending._extends
-        Extending._extends.add(self._extend)
-        if Extending._thread is None or not Extending._thread.is_alive():
-            Extending._thread = threading.Thread(target=self._run, name="advisor-leases", daemon=True)
-            Extending._thread.start()
-        if idle:  # or whoever waits would wait anew
-            self._wake.set()
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        Extending._extends.discard(self._extend)
-
-    @classmethod
-    def _run(cls) -> None:
-        while True:
-            if cls._wake.wait(EXTEND_EVERY_S if cls._extends else None):
-                cls._wake.clear()
-                continue
-            for extend in list(cls._extends):
-                with contextlib.suppress(Exception):  # the cache has said it
-                    extend()
-
-    @classmethod
-    def forked(cls) -> None:
-        """In a child, which has no such thread, and measures nothing yet."""
-        cls._extends, cls._wake, cls._thread = set(), threading.Event(), None
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=Extending.forked)
+    threading.Thread(target=run, name="advisor-leases", daemon=True).start()
+    try:
+        yield
+    finally:
+        ended.set()

@@ -5,10 +5,9 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 from dataclasses import replace
 from functools import lru_cache
-from typing import TypeVar
 
 from advisor.python_source.imports import Import
 from advisor.python_source.source import SourceFile
@@ -173,16 +172,13 @@ def _parts(tree: ast.AST, local: Set[str], numbers: dict[str, str]) -> Iterator[
             yield repr(each)
 
 
-Name = TypeVar("Name", bound=Hashable)
-"""What a kernel is known by: its name in a file, or that and the file."""
-
 LEAST_ALIKE = 0.8
 """Share of parameters and lines in common from which on two bodies are versions of one kernel. Of the 7,535 pairs of different kernels
 in one file of Liger-Kernel, FlagGems and flash-linear-attention 5 % are as alike; half in common, git's measure of files, have 18 %."""
 
 
-def renamed(lost: Mapping[Name, ast.FunctionDef], gained: Mapping[Name, ast.FunctionDef]) -> dict[Name, Name]:
-    """Of kernels that are gone and those that are new, in a file or in several: the old name of each new one, as far as that is clear.
+def renamed(lost: Mapping[str, ast.FunctionDef], gained: Mapping[str, ast.FunctionDef]) -> dict[str, str]:
+    """Of kernels of a file that are gone and those that are new: the old name of each new one, as far as that is clear.
 
     Two are a pair where either is more like the other than any further one is.
     """
@@ -195,7 +191,7 @@ def renamed(lost: Mapping[Name, ast.FunctionDef], gained: Mapping[Name, ast.Func
     return found
 
 
-def _lines(functions: Mapping[Name, ast.FunctionDef]) -> dict[Name, Counter[str]]:
+def _lines(functions: Mapping[str, ast.FunctionDef]) -> dict[str, Counter[str]]:
     """Parameters and lines of each body, as often as they occur; comments, docstrings and decorators aside."""
     return {name: Counter(_statements(undocumented(node))) for name, node in functions.items()}
 

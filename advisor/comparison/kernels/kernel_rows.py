@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import ast
 import itertools
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
 from advisor.advising import advise_target
 from advisor.advising.exports import triton_config
 from advisor.advising.targets import PlannedLaunch, Target
-from advisor.comparison.kernels.kernel_version import KernelVersion, Launching
+from advisor.comparison.kernels.kernel_version import KernelVersion
 from advisor.comparison.settings import KernelSettings
 from advisor.comparison.static import static_row
 from advisor.gpus.hardware import GpuSpec
@@ -22,11 +20,10 @@ from advisor.pipelines import ConfigurationBatch, configuration_batch, problem_b
 from advisor.pipelines.space import problem_space
 from advisor.python_source.described import kernel_problem, reader
 from advisor.python_source.jit_function import JitFunction
-from advisor.python_source.launch_site import LaunchSite
 from advisor.python_source.literals import NotLiteralError
 from advisor.rendering.figures import sizes_text, types_text
 from advisor.result.comparison_schema import StaticRow
-from advisor.result.schema import LAUNCH_OPTIONS, Configuration, LaunchReport, Problem
+from advisor.result.schema import Configuration, LaunchReport, Problem
 from advisor.rows.columns import family_names, missing_parameters
 from advisor.rows.rows import CONFIG_COLUMNS, FAMILY_PARAMETERS, is_tiled
 from advisor.system.errors import InputError
@@ -60,7 +57,6 @@ def kernel_row(
     Raises:
         InputError: Neither version lists configurations, or they do not name what the model has to be told.
     """
-    old, new = _as_launched("base", old, problem, gpu, said), _as_launched("head", new, problem, gpu, said)
     chosen = [_best(version, problem, gpu, said, predictor) for version in (old, new)]
     label = f"{problem.op} {sizes_text(problem)} {types_text(problem)}"
     if not any(chosen):
@@ -73,23 +69,6 @@ def kernel_row(
             sides[side] = advise_target(target, predictor, command="").launches
     row = static_row(f"{gpu.name}-{number}", label, gpu.name, sides[0], sides[1])
     return _in_own_names(row, [_own_names(version, problem.family, said) for version in (old, new)])
-
-
-def _as_launched(side: str, version: KernelVersion | None, problem: Problem, gpu: GpuSpec, said: KernelSettings) -> KernelVersion | None:
-    """A version with what its launches pass as its one configuration, where nothing lists any.
-
-    Raises:
-        InputError: What they pass is not known.
-    """
-    if version is None or version.configurations or version.problem is not None or not version.launching:
-        return version
-    names = _family_names(version, problem.family, said)
-    read = {own for own, theirs in names.items() if theirs in _known(problem.family, problem.op)}
-    try:
-        found = launched_configuration(version.function, version.launching, read, problem, gpu, said)
-    except InputError as error:
-        raise InputError(f"{side}: {error.what}", error.got, error.limit, error.remedy) from None
-    return replace(version, configurations=(found,), as_launched=True)
 
 
 def _in_own_names(row: StaticRow, names: Sequence[Mapping[str, str]]) -> StaticRow:
@@ -123,57 +102,9 @@ def _own_names(version: KernelVersion | None, family: str, said: KernelSettings)
     return {theirs: own for own, theirs in names.items() if own != theirs}
 
 
-def unread_of(
-    rows: Sequence[StaticRow], old: KernelVersion | None, new: KernelVersion | None, family: str, op: str, said: KernelSettings
-) -> list[str]:
-    """Parameters of configurations that the model of a family does not read, in the kernel's own names: of those that are listed all, and
-    of those that launches pass what differs between them."""
-    found: list[str] = []
-    for version in (old, new) if rows else ():
-        if version is not None:
-            names = _family_names(version, family, said)
-            listed = [name for each in version.configurations for name in each.parameters]
-            shown = listed if version.configurations else [name for row in rows for name in _differing(row) if name in names]
-            found += [name for name in shown if names[name] not in _known(family, op)]
-    return list(dict.fromkeys(found))
-
-
-def _differing(row: StaticRow) -> Iterator[str]:
-    """The parameters that differ between the sides of a row."""
-    sides = [side.configuration.parameters if side is not None and side.configuration is not None else {} for side in (row.base, row.head)]
-    return (name for name in {**sides[0], **sides[1]} if all(sides) and sides[0].get(name) != sides[1].get(name))
-
-
 def _known(family: str, op: str) -> set[str]:
     """The parameters that the model of a family reads, as it calls them."""
     return {*(CONFIG_COLUMNS if is_tiled(family, op) else ()), *FAMILY_PARAMETERS.get(family, {})}
-
-
-def added_in_vain(
-    old: KernelVersion | None,
-    new: KernelVersion | None,
-    problems: Sequence[Problem],
-    gpus: Sequence[GpuSpec],
-    said: KernelSettings,
-    predictor: Predictor,
-) -> list[str]:
-    """Sentences on configurations that are new in a list of `@triton.autotune` and can launch none of the problems on a GPU: tuning passes
-    over them there, so that no row tells of them."""
-    if old is None or new is None or new.function.autotune is None:
-        return []
-    names = _family_names(new, problems[0].family, said)
-    renamed = [_renamed(each, names) for each in new.configurations]
-    where: dict[str, list[str]] = {}
-    for gpu in gpus if set(new.named) - set(old.named) else ():
-        fits = np.any([np.isfinite(np.concatenate(list(_scores(renamed, each, gpu, predictor)))) for each in problems], axis=0)
-        if not fits.any() or new.ends_tuning(gpu) is not None:  # which the rows tell
-            continue
-        for label in dict.fromkeys(new.configurations[place].label() for place in np.flatnonzero(~fits)):
-            if label not in old.named:
-                where.setdefault(label, []).append(gpu.name)
-    return [
-        f"Added, and predicted not to fit {', '.join(found)}, where autotuning passes over it: {label}." for label, found in where.items()
-    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,21 +137,14 @@ def _best(version: KernelVersion | None, problem: Problem, gpu: GpuSpec, said: K
             f'say in advisor.toml which parameter is which: configuration = {{{own} = "{lacking[0]}", …}}',
         )
     takes = frozenset(names.get(each.name, each.name) for each in version.function.parameters)
-    ends = version.ends_tuning(gpu)
-    if ends is not None:
-        source = f"one of its {len(renamed)} configurations, at which autotuning fails" if len(renamed) > 1 else "its only configuration"
-        return _Best(configuration=renamed[ends[0]], source=source, fits=False, of_space=False, takes=takes)
     scores = np.concatenate(list(_scores(renamed, problem, gpu, predictor)))
-    scores[list(version.refused(gpu))] = np.inf
     best = _first_valid(version, problem, gpu, np.argsort(np.where(np.isfinite(scores), scores, np.inf), kind="stable"))
     source = f"best predicted of its {len(renamed)} configurations" if len(renamed) > 1 else "its only configuration"
-    if version.as_launched:
-        source = "as it is launched"
     return _Best(
         configuration=renamed[best],
         source=source,
         fits=bool(np.isfinite(scores[best])),
-        of_space=version.function.autotune is None and not version.as_launched,
+        of_space=version.function.autotune is None,
         takes=takes,
     )
 
@@ -301,72 +225,3 @@ def sizes_by_argument(function: JitFunction, problem: Problem | None, said: Kern
         for each in function.parameters
         if named.get(each.name) in problem.sizes and not each.is_constexpr
     }
-
-
-def launched_configuration(
-    function: JitFunction, launching: tuple[Launching, ...], read: Set[str], problem: Problem, gpu: GpuSpec, said: KernelSettings
-) -> Configuration:
-    """What every launch of a kernel passes for a problem.
-
-    Args:
-        function: The kernel.
-        launching: The files that launch it, at least one.
-        read: Its constants that the model reads: these have to be known.
-        problem: What is computed.
-        gpu: On what.
-        said: What advisor.toml says of the kernel.
-
-    Raises:
-        InputError: What they pass is not known, is no size, or is not the same.
-    """
-    values = sizes_by_argument(function, problem, said)
-    found: list[Configuration] = []
-    for each in launching:
-        for scopes, call in each.calls:
-            site = LaunchSite(each.source, function, scopes, call, gpu.num_sms, None)
-            constants, options = site.constants(values, LAUNCH_OPTIONS)
-            numbers = {name for name, value in {**constants, **options}.items() if type(value) is int}
-            unknown = list(_unknown(function, site, read, numbers))
-            if unknown:
-                where = f"in {each.where}, line {call.lineno}," if each.where else f"in line {call.lineno}"
-                raise InputError(
-                    f"what the launch {where} passes for {', '.join(unknown)} is not known",
-                    None,
-                    None,
-                    None if values else _sizes_wanted(function, problem, said),
-                )
-            configuration = _configuration(function, constants, options, gpu)
-            odd = [f"{name}={value}" for name, value in configuration.flat().items() if name in {*read, "num_warps"} and value < 1]
-            if odd:
-                raise InputError("a launch passes what is no size", ", ".join(odd), "1 or more")
-            if configuration not in found:
-                found.append(configuration)
-    if len(found) > 1:
-        raise InputError(
-            "its launches pass different constants, and which one runs is not known", " or ".join(each.label() for each in found[:3])
-        )
-    return found[0]
-
-
-def _sizes_wanted(function: JitFunction, problem: Problem, said: KernelSettings) -> str:
-    """What to write into advisor.toml where no argument of a launch is known to be a size."""
-    sizes = ", ".join(f'{name} = "…"' for name in problem.sizes)
-    arguments = ", ".join(each.name for each in function.parameters if not each.is_constexpr)
-    given = f" (no expressions, as {', '.join(said.sizes.values())})" if said.sizes else ""
-    return f"say in advisor.toml which of its arguments {arguments} are sizes, by name{given}: sizes = {{{sizes}}}, or some of them"
-
-
-def _unknown(function: JitFunction, site: LaunchSite, read: Set[str], known: Set[str]) -> Iterator[str]:
-    """What the model reads of a launch and is not known: heuristics have the last word, and `**options` may be anything."""
-    told = {each.name for each in function.parameters if type(each.default) is int and each.name not in site.passed}
-    asked = read - function.heuristics.keys() - known - told
-    yield from (each.name for each in function.parameters if each.is_constexpr and each.name in asked)
-    yield from (name for name in LAUNCH_OPTIONS if name in site.passed and name not in known)
-    yield from (name for name in function.heuristics if name in read or name in LAUNCH_OPTIONS)
-    yield from (f"**{ast.unparse(each)}" for each in site.unread)
-
-
-def _configuration(function: JitFunction, constants: Mapping[str, Any], options: Mapping[str, Any], gpu: GpuSpec) -> Configuration:
-    passed = {each.name: constants.get(each.name, each.default) for each in function.parameters if each.is_constexpr}
-    numbers = {name: value for name, value in passed.items() if type(value) is int}
-    return Configuration.from_flat({"num_stages": DEFAULT_STAGES[gpu.vendor], **numbers, **options})

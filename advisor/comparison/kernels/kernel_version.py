@@ -11,16 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from advisor.comparison.kernels.kernel_source import ODD
-from advisor.gpus.hardware import GpuSpec
 from advisor.python_source.bindings import Scope, is_none, own_nodes
-from advisor.python_source.imported import imported_tuning
 from advisor.python_source.jit_function import JitFunction
 from advisor.python_source.launch_sites import imported_launches, launches
 from advisor.python_source.literal_values import ConfigLiteral
 from advisor.python_source.source import SourceFile
 from advisor.result.schema import Configuration
 from advisor.system.errors import InputError
-from advisor.tables.launchability import refused_ctas, refused_warps
 
 LARGEST_SPACE = 50_000
 """Configurations that a KERNELS literal may span."""
@@ -36,27 +33,7 @@ class KernelVersion:
     configurations: tuple[Configuration, ...]
     named: tuple[str, ...]  # what surfaces list as its configurations: each one, or the values of its space
     launching: tuple[Launching, ...] = ()  # the files that launch it, of those that were read
-    as_launched: bool = False  # whether what they pass is its configuration
     problem: str | None = None  # why there are no configurations
-
-    def refused(self, gpu: GpuSpec) -> dict[int, str]:
-        """The configurations that no launch on a GPU can have, by place in the list, each with the reason."""
-        reasons = {place: refused(each, gpu) for place, each in enumerate(self.configurations)}
-        return {place: reason for place, reason in reasons.items() if reason}
-
-    def ends_tuning(self, gpu: GpuSpec) -> tuple[int, str] | None:
-        """The configuration at which `@triton.autotune` ends with an error, so that no launch has any, and the reason; None: at none.
-
-        It passes over what lacks resources or fails an assertion of the kernel, and over nothing else (`Autotuner._bench`, Triton 3.9). Of
-        what a kernel prunes nothing is known.
-        """
-        tuned = self.function.autotune
-        return None if tuned is None or tuned.prunes else next(iter(self.refused(gpu).items()), None)
-
-
-def refused(configuration: Configuration, gpu: GpuSpec) -> str | None:
-    """Why no launch on a GPU can have a configuration, whatever it computes; None where one may."""
-    return refused_ctas(configuration.num_ctas, gpu.compute_capability) or refused_warps(configuration.num_warps)
 
 
 def launched(source: SourceFile) -> list[str]:
@@ -75,19 +52,8 @@ def versions(source: SourceFile, elsewhere: Elsewhere) -> dict[str, KernelVersio
     for name in launched(source):
         function = source.functions.get(name) or replace(source.function(source.definitions[name][-1]), autotune=None)
         launching = (*own_launches(source, name), *elsewhere.get((source.path, name), ()))
-        found[name] = _version(source, _as_tuned(function, launching), literal.get(name), launching)
+        found[name] = _version(source, function, literal.get(name), launching)
     return found
-
-
-def _as_tuned(function: JitFunction, launching: Sequence[Launching]) -> JitFunction:
-    """A kernel with the autotuning that a file which launches it applies, where it has none of its own and no other file another."""
-    tuned = [each.tuning for each in launching if each.tuning is not None]
-    written = {(file.path, *map(ast.dump, layers)) for file, layers in tuned}
-    if function.autotune is not None or len(written) != 1:
-        return function
-    file, layers = tuned[0]
-    applied = file.applied(layers)
-    return replace(function, autotune=applied.autotune, heuristics={**applied.heuristics, **function.heuristics})
 
 
 def _version(source: SourceFile, function: JitFunction, entry: Any, launching: tuple[Launching, ...]) -> KernelVersion:
@@ -143,14 +109,11 @@ class Launching:
         where: Its path; empty: it is the kernel's own file.
         source: The file.
         calls: The scopes around each launch, the outermost first, and the call.
-        tuning: Decorators that another file than the kernel's applies to what is launched, `tuned = triton.autotune(...)(kernel)`, and that
-            file; where there are several, the first.
     """
 
     where: str
     source: SourceFile
     calls: tuple[tuple[Sequence[Scope], ast.Call], ...]
-    tuning: tuple[SourceFile, Sequence[ast.expr]] | None = None
 
 
 Elsewhere = Mapping[tuple[Path, str], Sequence[Launching]]
@@ -168,13 +131,8 @@ def launches_elsewhere(sources: Iterable[tuple[str, SourceFile]]) -> Elsewhere:
     found: dict[tuple[Path, str], list[Launching]] = {}
     for where, source in sources:
         calls: dict[tuple[Path, str], list[tuple[Sequence[Scope], ast.Call]]] = {}
-        tuning: dict[tuple[Path, str], tuple[SourceFile, Sequence[ast.expr]]] = {}
-        for file, kernel, name, scopes, call in imported_launches(source):
-            key = (file.path, kernel)
-            calls.setdefault(key, []).append((scopes, call))
-            applied = imported_tuning(source, name) if key not in tuning else None
-            if applied is not None and applied[0].path != file.path:  # the kernel's own file tells itself
-                tuning[key] = applied
+        for file, kernel, scopes, call in imported_launches(source):
+            calls.setdefault((file.path, kernel), []).append((scopes, call))
         for key, each in calls.items():
-            found.setdefault(key, []).append(Launching(where=where, source=source, calls=tuple(each), tuning=tuning.get(key)))
+            found.setdefault(key, []).append(Launching(where=where, source=source, calls=tuple(each)))
     return found

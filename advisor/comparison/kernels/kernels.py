@@ -9,18 +9,17 @@ from __future__ import annotations
 import itertools
 import json
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from advisor.comparison.kernels import resources
-from advisor.comparison.kernels.kernel_digest import meaning, renamed
-from advisor.comparison.kernels.kernel_rows import added_in_vain, kernel_row, unread_of
+from advisor.comparison.kernels.kernel_digest import meaning, own_tree, renamed
+from advisor.comparison.kernels.kernel_rows import kernel_row
 from advisor.comparison.kernels.kernel_source import ODD
-from advisor.comparison.kernels.kernel_version import KernelVersion, launches_elsewhere, refused, versions
-from advisor.comparison.kernels.launch_digest import ChangedLaunch, changed_by_hand, changed_launches, launch_notes, misfits, unread_body
+from advisor.comparison.kernels.kernel_version import KernelVersion, launches_elsewhere, versions
+from advisor.comparison.kernels.launch_digest import ChangedLaunch, changed_by_hand, changed_launches, launch_notes, unread_body
 from advisor.comparison.kernels.one_launch import sizes_to_give
-from advisor.comparison.kernels.undefined_names import undefined_names
 from advisor.comparison.settings import KernelSettings, Recorded, Settings, merged, problem_of, recorded_problems
 from advisor.gpus.hardware import GpuSpec
 from advisor.learned.base import Predictor
@@ -28,14 +27,12 @@ from advisor.pipelines.batch import SIZES
 from advisor.python_source.kernel_forms import made_of
 from advisor.python_source.source import SourceFile
 from advisor.python_source.target_questions import BACKENDS
-from advisor.result.comparison_schema import CHANGES, Failure, StaticRow, Subject
-from advisor.result.schema import FAMILIES, Finding, Problem
+from advisor.result.comparison_schema import CHANGES, StaticRow, Subject
+from advisor.result.schema import FAMILIES, Problem
 from advisor.system.errors import AdvisorError, InputError
 
 LARGEST_KERNELS = 40
 LARGEST_PROBLEMS = 32
-MOST_UNDEFINED = 4
-"""Names that a reason lists."""
 SPEED_KEYS = (
     "family",
     "ops",
@@ -63,10 +60,9 @@ def kernel_subjects(
     predictor: Predictor,
     compiling: resources.Compiling,
     recorded: Recorded | None = None,
-    origins: Mapping[str, tuple[str, SourceFile, str]] | None = None,
+    origins: Mapping[str, tuple[str, SourceFile]] | None = None,
     left: Collection[str] = (),
     launchers: Sequence[Sequence[tuple[str, SourceFile]]] = ((), ()),
-    importing: Mapping[str, str] | None = None,
     renamed_only: list[str] | None = None,
 ) -> list[Subject]:
     """One subject per kernel of the file that differs between the versions.
@@ -81,10 +77,9 @@ def kernel_subjects(
         predictor: Where predictions come from.
         compiling: What may be compiled.
         recorded: Launches that name problems.
-        origins: Kernels that lay in another file of the base, each with that file's path, the file, and their name there.
+        origins: Kernels that lay in another file of the base, each with that file's path, and the file.
         left: Kernels of the base that lie in another file of the head, where they are compared.
         launchers: Of base and head, other files that launch kernels of the file, each with its path.
-        importing: Unchanged files that import what changed, each with the file that it changed with.
         renamed_only: Takes a text for every kernel that is the same under another name, or in another file.
     """
     origins = origins or {}
@@ -94,11 +89,11 @@ def kernel_subjects(
     elsewhere = [launches_elsewhere((where, source.on(*target)) for where, source in each) for each in launchers]
     sides = [versions(source.on(*target), elsewhere[side]) if source is not None else {} for side, source in enumerate((base, head))]
     sides[0] = {name: version for name, version in sides[0].items() if name not in left}
-    files = {file: source for file, source, _ in origins.values()}
+    files = dict(origins.values())
     moved = {file: versions(source.on(*target), elsewhere[0]) for file, source in files.items()}
-    came = {name: moved[file][known] for name, (file, _, known) in origins.items() if known in moved[file]}
+    came = {name: moved[file][name] for name, (file, _) in origins.items() if name in moved[file]}
     sides[0] |= came
-    former = _former_names(sides[0], sides[1], base, head) | {name: origins[name][2] for name in came if origins[name][2] != name}
+    former = _former_names(sides[0], sides[1], base, head)
     names = [*sides[1], *(name for name in sides[0] if name not in sides[1] and name not in former.values())]
     out = []
     for name in names[:LARGEST_KERNELS]:
@@ -125,9 +120,13 @@ def kernel_subjects(
         notes = (
             *((f"Moved here from {origin}.",) if origin is not None else ()),
             *(f"It was called {each}." for each in called[1:]),
-            *launch_notes(changed, same, importing or {}),
+            *launch_notes(changed, same),
         )
         out.append(replace(subject, notes=(*notes, *subject.notes)))
+    helpers = sorted(_changed_helpers(base, head)) if base is not None and head is not None and not out else []
+    if helpers:
+        note = f"Helpers changed ({', '.join(helpers)}): kernels of other files that import them are not compared."
+        out.append(Subject(kind="file", title=path, path=path, change=change, notes=(note,)))
     if len(names) > LARGEST_KERNELS:
         out.append(
             Subject(
@@ -139,6 +138,13 @@ def kernel_subjects(
             )
         )
     return out
+
+
+def _changed_helpers(base: SourceFile, head: SourceFile) -> Iterator[str]:
+    """The functions of Triton that both versions of a file define, each in its own way."""
+    for name in base.definitions.keys() & head.definitions.keys():
+        if own_tree(base.definitions[name][-1]) != own_tree(head.definitions[name][-1]):
+            yield name
 
 
 def _former_names(
@@ -186,7 +192,8 @@ def _subject(
         one = len(odd) == 2 and len(set(odd.values())) == 1
         notes += [odd["head"]] if one else [f"{word}: {why}" for word, why in odd.items()]
     rows: list[StaticRow] = []
-    best: dict[str, list[resources.Run]] = {}
+    best: dict[str, resources.Run] = {}
+    problems: Sequence[Problem] = ()
     first: Problem | None = None
     unpredicted = ""
     gpus, left_out = _of_vendor(path, gpus)
@@ -206,47 +213,28 @@ def _subject(
                 rows.append(row)
                 for side, version in ((row.head, new), (row.base, old)):
                     its = side.configuration if side is not None and version is not None and version.configurations else None
-                    if its is not None and refused(its, gpu) is None:
+                    if its is not None:
                         element = _element(shown, problem, said)
-                        best.setdefault(gpu.name, []).append(resources.Run(configuration=its, problem=problem, element=element))
+                        best.setdefault(gpu.name, resources.Run(configuration=its, problem=problem, element=element))
                         break
-        notes += added_in_vain(old, new, problems[:LARGEST_PROBLEMS], [gpu for gpu in gpus if gpu.name in best], said, predictor)
         if rows and not same:
             notes += unread_body(old, new, any(row.changed for row in rows))
-        of = first.family, first.op, said
-        if blind := unread_of(rows, old, new, *of):
-            what = "these change" if len(blind) > 1 else "it changes"
-            notes.append(f"The model of {first.family} does not read {', '.join(blind)}: no prediction shows what {what}.")
     except (AdvisorError, *ODD) as error:
         unpredicted = f"No prediction: {error}"
     element = _element(shown, first, said)
     once = next((found[0] for each in paths for known in names if (found := recorded.of(each, known))), None)
     judged = (
-        resources.judged(name, old, new, best, gpus, compiling, element, first, said, predicting=not rows and first is None, recorded=once)
+        resources.judged(name, old, new, best, gpus, compiling, element, first, said, predicting=not rows, recorded=once)
         if gpus
         else resources.Judged()
     )
     notes += judged.notes
+    if judged.predicted and len(problems) > 1:
+        notes.append(f"Predicted as it is launched for the first of its {len(problems)} problems alone.")
     rows += judged.predicted
     described = old is not None or shown.entry or said != KernelSettings()
     if unpredicted and described and new is not None and gpus and not (rows or judged.rows or judged.notes):
         notes.append(unpredicted)
-    failures = judged.failures
-    if first is None and new is not None:
-        failures += _tuning_ends(old, new, gpus)
-    undefined = _undefined(old, new) if new is not None else ()
-    failures = (*(misfits(old, new) if new is not None else ()), *failures)
-    issues = tuple(
-        Finding(
-            rule="undefined-name",
-            severity="error",
-            title="The kernel names what nothing defines",
-            evidence=each.reason,
-            remedy="define it, import it, or correct its spelling",
-            scope="kernel",
-        )
-        for each in undefined
-    )
     before, after = (set(side.named) if side is not None else set() for side in (old, new))
     return Subject(
         kind="kernel",
@@ -259,32 +247,10 @@ def _subject(
         line=new.function.node.lineno if new is not None else None,
         hint=_setting(path, name, _sizes_to_give(judged.sizes)) if judged.sizes else "",
         notes=tuple(notes),
-        failures=(*undefined, *failures),
-        new_issues=issues,
+        failures=judged.failures,
         configurations_added=tuple(each for each in (new.named if new else ()) if each not in before) if old is not None else (),
         configurations_removed=tuple(each for each in (old.named if old else ()) if each not in after) if new is not None else (),
     )
-
-
-def _undefined(old: KernelVersion | None, new: KernelVersion) -> tuple[Failure, ...]:
-    """That the new version names what nothing defines, and the old one did not."""
-    known = {each.name for each in undefined_names(old.source, old.function)} if old is not None else set()
-    fresh = [each for each in undefined_names(new.source, new.function) if each.name not in known]
-    if not fresh:
-        return ()
-    listed = ", ".join(f"{each.name} ({each.where})" for each in fresh[:MOST_UNDEFINED])
-    more = f" and {len(fresh) - MOST_UNDEFINED} more" if len(fresh) > MOST_UNDEFINED else ""
-    return (Failure(condition="failed", what="", reason=f"NameError as soon as it compiles: nothing defines {listed}{more}"),)
-
-
-def _tuning_ends(old: KernelVersion | None, new: KernelVersion, gpus: Sequence[GpuSpec]) -> tuple[Failure, ...]:
-    """On which GPUs the autotuning of the new version fails, where that of the old one did not, and why."""
-    where: dict[str, list[str]] = {}
-    for gpu in gpus:
-        ends = new.ends_tuning(gpu)
-        if ends is not None and (old is None or old.ends_tuning(gpu) is None):
-            where.setdefault(ends[1], []).append(gpu.name)
-    return tuple(Failure(condition="cannot-launch", what=f"on {', '.join(names)}", reason=reason) for reason, names in where.items())
 
 
 def _sizes_to_give(sizes: Mapping[str, int]) -> str:

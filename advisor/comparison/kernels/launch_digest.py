@@ -7,24 +7,22 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import TypeGuard
 
 from advisor.comparison.kernels.kernel_digest import meaning, own_tree, without_local_names
 from advisor.comparison.kernels.kernel_version import KernelVersion, Launching
 from advisor.python_source.bindings import argument_defaults, arguments, bound_by, changed_by
-from advisor.python_source.jit_function import MISSING, JitFunction
+from advisor.python_source.jit_function import JitFunction
 from advisor.python_source.kernel_forms import grid_of
 from advisor.python_source.literals import dotted
-from advisor.result.comparison_schema import Failure
 from advisor.result.schema import LAUNCH_OPTIONS
 
 LONGEST = 80
 """Characters that are shown of an expression."""
 MOST_NAMED = 4
 """Functions that are named of the host code that changed."""
-SPREAD, TUNING = "**", "@"
-"""Among what launches pass: `**options`, and the decorators that another file than the kernel's applies to it."""
+SPREAD = "**"
+"""Among what launches pass: `**options`."""
 _OF_TENSORS = frozenset({"shape", "size", "stride", "numel", "nelement", "dim", "ndim", "dtype", "device", "element_size", "is_contiguous"})
 """Attributes of tensors that a launch is worked out from, whatever the tensors hold and are made of."""
 _OF_VALUES = frozenset({"contiguous", "clone", "detach", "cuda", "requires_grad_"})
@@ -39,7 +37,7 @@ class LaunchDigest:
     """The launches of a kernel in a file.
 
     Attributes:
-        passed: By option and constant the expressions that the launches pass for it, as they are written; "grid", `SPREAD` and `TUNING` are
+        passed: By option and constant the expressions that the launches pass for it, as they are written; "grid" and `SPREAD` are
             among them.
         host: What that is worked out from, by name ("": at the top of the file): statements of the functions around the launches and of
             those of the file that call these, and the functions and constants that they name.
@@ -58,15 +56,8 @@ def launch_digest(function: JitFunction, launching: Launching) -> LaunchDigest:
         for name, node in _passed(function, scopes, call):
             passed.setdefault(name, {}).setdefault(written(node))
     host: dict[str, list[str]] = {}
-    for names, imports in _host_code(function, launching, host):
-        for name, tree in meaning(launching.source, names, kernels=False, imports=imports):
-            host.setdefault(name, []).append(tree)
-    if launching.tuning is not None:
-        file, layers = launching.tuning
-        passed[TUNING] = dict.fromkeys([" ".join(map(written, layers))])
-        host[TUNING] = list(passed[TUNING])
-        named = {node.id for layer in layers for node in ast.walk(layer) if isinstance(node, ast.Name)}
-        for name, tree in meaning(file, named, kernels=False):
+    for names in _host_code(function, launching, host):
+        for name, tree in meaning(launching.source, names, kernels=False, imports=False):
             host.setdefault(name, []).append(tree)
     return LaunchDigest(
         passed={name: tuple(each) for name, each in passed.items()},
@@ -97,23 +88,22 @@ def _bound(node: ast.Assign | ast.FunctionDef) -> set[str]:
     return {each.id for each in node.targets if isinstance(each, ast.Name)} if isinstance(node, ast.Assign) else {node.name}
 
 
-def _host_code(function: JitFunction, launching: Launching, host: dict[str, list[str]]) -> Iterator[tuple[set[str], bool]]:
+def _host_code(function: JitFunction, launching: Launching, host: dict[str, list[str]]) -> Iterator[set[str]]:
     """Note what the functions around the launches do to work out what they pass, and what those of the file do that call these functions,
     also by way of others.
 
     Yields:
-        Names that this is worked out from, and whether they are followed to other files: those of a launch itself are.
+        Names that this is worked out from.
     """
     outermost = _outermost(launching.source.tree)
     waiting = [
-        (scopes[0] if scopes else None, call, [node for _, node in _passed(function, scopes, call)], True)
-        for scopes, call in launching.calls
+        (scopes[0] if scopes else None, call, [node for _, node in _passed(function, scopes, call)]) for scopes, call in launching.calls
     ]
     done: set[tuple[int, str]] = set()
     while waiting:
-        around, call, nodes, of_launch = waiting.pop()
+        around, call, nodes = waiting.pop()
         names, statements = _feeding(around, call, nodes)
-        yield names, of_launch
+        yield names
         if not isinstance(around, Function):
             host.setdefault("", []).append("\x1e".join(without_local_names([*nodes, *statements], frozenset())))
             continue
@@ -126,9 +116,9 @@ def _host_code(function: JitFunction, launching: Launching, host: dict[str, list
             for each in ast.walk(caller)
             if isinstance(each, ast.Call) and (dotted(each.func) or "").rsplit(".", 1)[-1] == around.name
         ]
-        waiting += [(caller, each, _given(around, each, asked), False) for caller, each in calls]
+        waiting += [(caller, each, _given(around, each, asked)) for caller, each in calls]
         left = [] if calls else [ast.keyword(name, default) for name, default in argument_defaults(around).items() if name in asked]
-        yield {name for default in left for name in _values(default)}, of_launch
+        yield {name for default in left for name in _values(default)}
         trees = without_local_names([*nodes, *left, *statements], _local_names(around))
         host.setdefault(around.name, []).append("\x1e".join(trees))
 
@@ -263,7 +253,7 @@ def difference(old: LaunchDigest, new: LaunchDigest) -> str | None:
     if not names and not differ:
         return None
     said = [f"{_text(name, old.passed.get(name, ()))} → {_text(name, new.passed.get(name, ()))}" for name in names]
-    code = sorted((differ if not said else differ - old.launching - new.launching) - {"", TUNING})
+    code = sorted((differ if not said else differ - old.launching - new.launching) - {""})
     if code:
         said.append(f"the code of {', '.join(code[:MOST_NAMED])}{', …' if len(code) > MOST_NAMED else ''}")
     return ", and ".join(said or ["the code around it"])
@@ -276,8 +266,8 @@ def _only_more(one: Sequence[str], other: Sequence[str]) -> bool:
 
 def _text(name: str, passed: Sequence[str]) -> str:
     values = " or ".join(passed)
-    if name in (SPREAD, TUNING):
-        return f"{name if name == SPREAD else ''}{values}" if values else f"no {'**options' if name == SPREAD else 'autotuning'}"
+    if name == SPREAD:
+        return f"**{values}" if values else "no **options"
     return f"{name}={values}" if values else f"no {name}"
 
 
@@ -287,21 +277,13 @@ FILES_NAMED = 3
 """Of those that launch a kernel otherwise in the same way."""
 
 
-def launch_notes(changed: Sequence[ChangedLaunch], same: bool, importing: Mapping[str, str]) -> list[str]:
-    """How launches of a kernel changed, `same`: while it did not; and what of theirs changed with another file (`importing`)."""
+def launch_notes(changed: Sequence[ChangedLaunch], same: bool) -> list[str]:
+    """How launches of a kernel changed, `same`: while it did not."""
     how = SAME if same else "How"
     alike: dict[str, list[str]] = {}
     for launch in changed:
         alike.setdefault(launch.said, []).append(launch.new.where or "its file")
-    notes = [f"{how} {_listed(files)} {'launches' if len(files) == 1 else 'launch'} it changed: {said}." for said, files in alike.items()]
-    changed_with: dict[str, list[str]] = {}
-    for each in dict.fromkeys(each.new.where for each in changed):
-        if each in importing:
-            changed_with.setdefault(importing[each], []).append(each)
-    for path, unchanged in changed_with.items():
-        are, import_ = ("are", "they import") if len(unchanged) > 1 else ("is", "it imports")
-        notes.append(f"{_listed(unchanged)} {are} unchanged; what {import_} changed with {path}.")
-    return notes
+    return [f"{how} {_listed(files)} {'launches' if len(files) == 1 else 'launch'} it changed: {said}." for said, files in alike.items()]
 
 
 def _listed(files: Sequence[str]) -> str:
@@ -311,7 +293,7 @@ def _listed(files: Sequence[str]) -> str:
 
 
 def changed_by_hand(old: KernelVersion | None, new: KernelVersion | None) -> list[str]:
-    """What changed beside the body: the key by which a kernel is tuned anew, what prunes its list, and defaults of its constants."""
+    """What changed beside the body: the key by which a kernel is tuned anew, and what prunes its list."""
     if old is None or new is None:
         return []
     notes = []
@@ -323,22 +305,7 @@ def changed_by_hand(old: KernelVersion | None, new: KernelVersion | None) -> lis
     pruning = [side.function.autotune.prunes if side.function.autotune is not None else "" for side in (old, new)]
     if pruning[0] != pruning[1]:
         notes.append(f"What prunes its configurations changed: {pruning[0] or 'nothing'} → {pruning[1] or 'nothing'}.")
-    elif named := [name for name, code in _functions(old, pruning[0]).items() if _functions(new, pruning[1]).get(name) != code]:
-        notes.append(f"What prunes its configurations changed: the code of {', '.join(named)}.")
-    before = {each.name: each.default for each in old.function.parameters if each.is_constexpr}
-    after = {each.name: each.default for each in new.function.parameters if each.is_constexpr}
-    defaults = [
-        f"{name} {before[name]} → {value}"
-        for name, value in after.items()
-        if name in before and MISSING not in (value, before[name]) and value != before[name]
-    ]
-    return [*notes, *([f"Defaults of its constants changed: {', '.join(defaults)}."] if defaults else [])]
-
-
-def _functions(version: KernelVersion, expression: str) -> dict[str, str]:
-    """The functions of its file that an expression names, as code."""
-    names = {node.id for node in ast.walk(ast.parse(expression)) if isinstance(node, ast.Name)}
-    return {name: ast.unparse(node) for name, node in version.source.plain_functions.items() if name in names}
+    return notes
 
 
 def unread_body(old: KernelVersion | None, new: KernelVersion | None, differ: bool) -> list[str]:
@@ -354,66 +321,3 @@ def unread_body(old: KernelVersion | None, new: KernelVersion | None, differ: bo
     return [
         f"{known}, and the model does not read a kernel's body: what changed in it shows in the compiled resources and in measurements."
     ]
-
-
-MOST_MISFITS = 3
-_ALIKE = 0.85
-"""From which likeness on (`difflib`) a keyword is taken for a misspelt one: of others, a back end that is not at hand may know them."""
-
-
-def misfits(old: KernelVersion | None, new: KernelVersion) -> tuple[Failure, ...]:
-    """What launches of the new version are certain to end with, where no launch of the old one ended so."""
-    known = {reason for _, reason in _misfits(old, new)} if old is not None else set()
-    fresh = {reason: where for where, reason in _misfits(new, old) if reason not in known}
-    if not fresh:
-        return ()
-    listed = "; ".join(f"{where} {reason}" for reason, where in list(fresh.items())[:MOST_MISFITS])
-    more = f"; and {len(fresh) - MOST_MISFITS} more" if len(fresh) > MOST_MISFITS else ""
-    return (Failure(condition="failed", what="", reason=f"fails as soon as it is launched: {listed}{more}"),)
-
-
-def _misfits(version: KernelVersion, other: KernelVersion | None) -> Iterator[tuple[str, str]]:
-    """Where a launch stands, and what is wrong with it; `other` is the version that may have parameters which this one lacks."""
-    function, source = version.function, version.source
-    if function.name in source.undecided or len(source.definitions.get(function.name, ())) != 1 or function.unread or function.inductor:
-        return
-    if function.autotune is not None and function.autotune.problem is not None:
-        return
-    supplied = {*function.heuristics, *(name for each in version.configurations for name in each.parameters)}
-    supplied |= set(LAUNCH_OPTIONS) if function.autotune is not None else set()
-    former = {each.name for each in other.function.parameters} if other is not None else set()
-    for each in version.launching:
-        if each.tuning is not None and function.autotune is None:
-            continue  # several files tune it, each in its own way
-        for _, call in each.calls:
-            where = f"{each.where}, line {call.lineno}," if each.where else f"line {call.lineno}"
-            yield from ((where, reason) for reason in _of_call(function.node, call, supplied, former))
-
-
-def _of_call(function: ast.FunctionDef, call: ast.Call, supplied: set[str], former: set[str]) -> Iterator[str]:
-    if any(isinstance(each, ast.Starred) for each in call.args) or any(each.arg is None for each in call.keywords):
-        return
-    arguments = function.args
-    positional = [each.arg for each in (*arguments.posonlyargs, *arguments.args)]
-    names = [*positional, *(each.arg for each in arguments.kwonlyargs)]
-    if arguments.vararg is not None or arguments.kwarg is not None:
-        return
-    if len(call.args) > len(positional):
-        yield f"passes {len(call.args)} arguments by place, and the kernel takes {len(positional)}"
-        return
-    keywords = [str(each.arg) for each in call.keywords]
-    passed = {*positional[: len(call.args)], *keywords}
-    twice = [name for name in positional[: len(call.args)] if name in keywords]
-    if twice:
-        yield f"passes {', '.join(twice)} by place and by name"
-    missing = [name for name in names if name not in passed | argument_defaults(function).keys() | supplied]
-    if missing:
-        yield f"passes nothing for {', '.join(missing)}"
-    for name in keywords:
-        if name in names or name in LAUNCH_OPTIONS:
-            continue
-        alike = get_close_matches(name, [*LAUNCH_OPTIONS, *names], n=1, cutoff=_ALIKE)
-        if name in former:
-            yield f"passes {name}, which the kernel takes no longer"
-        elif alike:
-            yield f"passes {name}, which is no parameter and no option (did you mean {alike[0]}?)"

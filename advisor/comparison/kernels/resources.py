@@ -37,15 +37,11 @@ from advisor.system.settings import read_settings
 
 LARGEST_COMPILATIONS = 40
 """Per comparison: each takes a second or two."""
-KEPT_COMPILATIONS = 12
-"""Of these, for kernels that are still to come, where one kernel runs with more than one configuration on a GPU."""
 BUDGET_S = 60.0
 """Of all compilations and predicted tables of a comparison together: a pull request waits for it."""
 SPENT = "the time that a comparison takes for that, which --compile-limit sets, is used up"
 LONGEST_S = 15.0
 """Of one of them: most end within two."""
-MOST_CONFIGURATIONS = 3
-"""Of a kernel on a GPU: those of the first, the last and the middle one of its problems, where they differ."""
 WITHOUT_GRID = 16
 """Programs for every SM of a launch whose grid is not known: enough that the last wave counts for little."""
 CERTAIN = frozenset({"absent"})
@@ -112,7 +108,7 @@ def judged(
     name: str,
     old: KernelVersion | None,
     new: KernelVersion | None,
-    best: Mapping[str, Sequence[Run]],
+    best: Mapping[str, Run],
     gpus: Sequence[GpuSpec],
     compiling: Compiling,
     element: str,
@@ -125,8 +121,8 @@ def judged(
     """One row per compile target and configuration among the GPUs, why there are none where there are none, what is certain to fail of
     what did not before, and what the launch is predicted to take.
 
-    `best` has what each GPU would run problems with, by its name; `element` and `problem` are what it is compiled for where nothing is
-    known of that; `said` is what advisor.toml says of the kernel.
+    `best` has what each GPU would run its first problem with, by name; `element` and `problem` are what it is compiled for where nothing
+    is known of that; `said` is what advisor.toml says of the kernel.
     """
     if not compiling.wanted or ((old is None or new is None) and not best):
         return Judged()  # on one side only, and with nothing to say what it is launched with: no figure would mean anything
@@ -136,20 +132,15 @@ def judged(
         return Judged(notes=(f"Not compiled: {error}",))
     former, configuration = alike_configurations(old, new)
     unknown = Run(configuration=configuration, problem=problem, element=element, former=former, recorded=recorded)
-    runs = {gpu.name: _distinct(best.get(gpu.name, ())) or [unknown] for gpu in gpus}
-    alike: dict[tuple[Any, ...], tuple[Run, int, list[GpuSpec]]] = {}
-    for place in range(MOST_CONFIGURATIONS):  # the first of every GPU first
-        for gpu in gpus:
-            for run in runs[gpu.name][place : place + 1]:
-                alike.setdefault((gpu.triton_target, repr((run.former, run.configuration))), (run, place, []))[2].append(gpu)
-    left_out = sum(max(0, len(each) - MOST_CONFIGURATIONS) for each in runs.values())
+    alike: dict[tuple[Any, ...], tuple[Run, list[GpuSpec]]] = {}
+    for gpu in gpus:
+        run = best.get(gpu.name, unknown)
+        alike.setdefault((gpu.triton_target, repr((run.former, run.configuration))), (run, []))[1].append(gpu)
     notes: list[str] = []
     wanted: list[tuple[Run, list[GpuSpec]]] = []
     needed = (old is not None) + (new is not None)
-    for run, place, group in alike.values():
-        if place and compiling.left - needed < KEPT_COMPILATIONS:
-            left_out += 1
-        elif spent := compiling.spent(needed):
+    for run, group in alike.values():
+        if spent := compiling.spent(needed):
             notes.append(f"Not compiled for {', '.join(gpu.name for gpu in group)}: {spent}.")
         else:
             compiling.left -= needed
@@ -196,8 +187,6 @@ def judged(
                 )
             )
             sizes |= {**base.sizes, **head.sizes}
-    if left_out > 0 and rows:
-        notes.append("Compiled with some of the configurations that its problems are predicted to run with, not with all.")
     failures = (
         Failure(condition="failed", what=f"on {', '.join(dict.fromkeys(names))}", reason=why, line=lines[why])
         for why, names in refusals.items()
@@ -212,16 +201,6 @@ def refused_line(version: KernelVersion | None, error: AdvisorError | None) -> i
         return None
     nodes = version.source.definitions.get(found[2], ())
     return nodes[-1].lineno + int(found[1]) - 1 if nodes else None
-
-
-def _distinct(runs: Sequence[Run]) -> list[Run]:
-    """Those of different configurations: the first, the last, the middle one, and the others."""
-    known: dict[str, Run] = {}
-    for run in runs:
-        known.setdefault(repr(run.configuration), run)
-    found = list(known.values())
-    places = dict.fromkeys([0, len(found) - 1, len(found) // 2, *range(len(found))]) if found else ()
-    return [found[place] for place in places]
 
 
 def _label(run: Run, base: Attempt, head: Attempt) -> str:
@@ -320,36 +299,30 @@ def _predicted(name: str, base: Attempt, head: Attempt, gpu: GpuSpec, notes: lis
         demand = certain_of_guesses(demand, attempt.guess)
         return Inspection(launch=launch, compiled=attempt.compiled, demand=demand, guess=attempt.guess, attempts=())
 
-    sides = [each if each.compiled is not None else None for each in (base, head)]
-    if None in sides:
+    if base.compiled is None or head.compiled is None or base.launch is None or head.launch is None:
         return None
     try:
-        grids = [each.launch.grid if each.launch is not None else None for each in (base, head)]
-        lead = 1 if grids[1] is not None or grids[0] is None else 0
-        programs: tuple[int, ...] = grids[lead] or (WITHOUT_GRID * gpu.num_sms,)
-        pair: list[Inspection | None] = [None, None]
-        pair[lead] = first = inspected((base, head)[lead], programs)
-        other: Sequence[int] = grids[1 - lead] or programs
-        pair[1 - lead] = second = inspected((base, head)[1 - lead], other)
-        if grids[1 - lead] is None:  # what a launch stores is the same, whatever its blocks: as many programs as that takes
-            amounts = [each.demand.requested_store_bytes + each.demand.atomic_bytes for each in (first, second)]
-            if all(amounts) and abs(amounts[0] / amounts[1] - 1) > 0.01:
-                pair[1 - lead] = inspected((base, head)[1 - lead], (max(1, round(second.demand.programs * amounts[0] / amounts[1])),))
-        reports = []
-        for inspection in pair:
-            assert inspection is not None
-            target = KernelTarget(id=name, launch=inspection.launch, source="compiled for this launch")
-            reports.append(compiled_report(target, kernel_analysis(inspection, gpu), gpu))
+        grids = [base.launch.grid, head.launch.grid]
+        usual = grids[1] or grids[0] or (WITHOUT_GRID * gpu.num_sms,)
+        pair = [inspected(each, grid or usual) for each, grid in zip((base, head), grids, strict=True)]
+        stored = [each.demand.requested_store_bytes + each.demand.atomic_bytes for each in pair]
+        if None in grids and all(stored):  # what a launch stores is the same, whatever its blocks: as many programs as that takes
+            side = grids.index(None)
+            share = stored[1 - side] / stored[side]
+            if abs(share - 1) > 0.01:
+                pair[side] = inspected((base, head)[side], (max(1, round(pair[side].demand.programs * share)),))
+        targets = [KernelTarget(id=name, launch=each.launch, source="compiled for this launch") for each in pair]
+        reports = [compiled_report(target, kernel_analysis(each, gpu), gpu) for target, each in zip(targets, pair, strict=True)]
     except (IrError, ArithmeticError, ValueError, KeyError, IndexError) as error:
         notes.append(f"Not predicted on {gpu.name}: {error}")
         return None
     sizes = {**base.sizes, **head.sizes}
-    grid = " → ".join(dict.fromkeys("x".join(map(str, each.launch.grid or ())) for each in pair if each is not None))
+    grid = " → ".join(dict.fromkeys("x".join(map(str, each.launch.grid or ())) for each in pair))
     typical = " ".join(f"{key}={value}" for key, value in sizes.items())
     label = f"grid {grid}" + (f", typical {typical}" if typical else "")
     row = static_row(f"{gpu.name}-{name}", label, gpu.name, [reports[0]], [reports[1]], compiled=True)
     if row.verdict == "predicted-unchanged" and (unseen or _code(base) != _code(head)):
         why = "what changed is not in the compiled code" if unseen else "the code differs by less than such a prediction can tell"
         row = replace(row, verdict="within-doubt", reason=why)
-    counts = [each.demand.programs for each in pair if each is not None]
+    counts = [each.demand.programs for each in pair]
     return replace(row, kernel=name), counts[0] / counts[1] if all(counts) else 1.0

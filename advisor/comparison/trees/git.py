@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,31 +15,27 @@ from advisor.result.schema import Result
 from advisor.system.errors import InputError, UsageError
 
 TIMEOUT_S = 60.0
-MOST_WORDS = 1_000
-"""In one pattern."""
 LARGEST_LISTING_BYTES = 256 * 1024 * 1024
-
-_SPECIAL = re.compile(r"[][\\.^$*+?(){}|]")  # of extended regular expressions
 
 # A repository's own configuration must not make git run programs: hooks, monitors, pagers, lazy fetches.
 _SAFE = ("-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "core.pager=cat", "--no-replace-objects", "--no-pager")
 
 
-class PartialCloneError(InputError):
-    """Something was left out when the repository was cloned: nothing of the comparison would be worth anything without it."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GitEntry:
-    """One entry of a tree. `mode` as git writes it: 100644, 100755, 120000 (symbolic link), 160000 (submodule)."""
+    """One entry of a tree. `mode` as git writes it: 100644, 100755, 120000 (symbolic link), 160000 (submodule).
+
+    `size_bytes` is 0 of what is no blob, or is not on this machine.
+    """
 
     path: str
     mode: str
     identity: str
+    size_bytes: int
 
 
-def _run(folder: Path, *arguments: str, given: bytes = b"", nothing: int = 0) -> bytes:
-    """What git prints. `nothing`: its exit code where it finds nothing and complains of nothing, which is no failure."""
+def _run(folder: Path, *arguments: str, given: bytes = b"") -> bytes:
+    """What git prints."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     environment |= {"GIT_OPTIONAL_LOCKS": "0", "GIT_NO_LAZY_FETCH": "1", "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
     try:
@@ -60,23 +56,18 @@ def _run(folder: Path, *arguments: str, given: bytes = b"", nothing: int = 0) ->
             "an end by then: no option raises the limit",
             "name two files or folders instead",
         ) from None
-    if done.returncode and (done.returncode != nothing or done.stderr):
+    if done.returncode:
         words = done.stderr.decode(errors="replace").strip().splitlines()
         if any("promisor remote" in line for line in words):  # nothing is fetched: that could run programs, and takes its time
-            raise _partial("an object that is needed is not here")
+            raise _partial()
         fatal = next((line for line in words if line.startswith("fatal: ")), words[-1] if words else f"exit code {done.returncode}")
         advice = next((line.strip() for line in words if line.strip().startswith("git config ")), None)
         raise InputError(f"git {arguments[0]} failed", fatal.removeprefix("fatal: "), None, f"run `{advice}`" if advice else None)
     return done.stdout
 
 
-def _partial(what: str) -> PartialCloneError:
-    return PartialCloneError(
-        f"partial clone: {what}",
-        None,
-        "the changed files on this machine",
-        "fetch them with `git diff --stat BASE HEAD`, or clone without --filter",
-    )
+def _partial() -> InputError:
+    return InputError("partial clone: files of it are not on this machine", None, "a clone that has them", "clone without --filter")
 
 
 def repository(folder: Path) -> Path | None:
@@ -138,8 +129,12 @@ def merge_base(folder: Path, first: str, second: str) -> str:
 
 
 def entries(folder: Path, commit_id: str) -> dict[str, GitEntry]:
-    """Every entry of a commit's tree, by path."""
-    out = _run(folder, "ls-tree", "-r", "-z", "--full-tree", commit_id)
+    """Every entry of a commit's tree, by path.
+
+    Raises:
+        InputError: The clone is partial, or the tree too large.
+    """
+    out = _run(folder, "ls-tree", "-r", "-l", "-z", "--full-tree", commit_id)
     if len(out) > LARGEST_LISTING_BYTES:
         raise InputError("the tree is too large", f"{len(out):,} bytes of listing", f"at most {LARGEST_LISTING_BYTES:,} bytes")
     found = {}
@@ -147,56 +142,10 @@ def entries(folder: Path, commit_id: str) -> dict[str, GitEntry]:
         head, tab, raw = line.partition(b"\t")
         if not tab:
             continue
-        mode, _, identity = head.decode("ascii").split()
+        mode, _, identity, size = head.decode("ascii").split()
         path = raw.decode("utf-8", "surrogateescape")
-        found[path] = GitEntry(path=path, mode=mode, identity=identity)
+        found[path] = GitEntry(path=path, mode=mode, identity=identity, size_bytes=int(size) if size.isdigit() else 0)
     return found
-
-
-def sizes(folder: Path, identities: Iterable[str]) -> dict[str, int]:
-    """The sizes in bytes of blobs, which is the first that needs them to be here.
-
-    Raises:
-        InputError: One was left out of a partial clone.
-    """
-    found = _run(folder, "cat-file", "--batch-check=%(objectname) %(objectsize)", given="\n".join(identities).encode("ascii"))
-    lines = [line.split() for line in found.decode("ascii", "replace").splitlines()]
-    if any(size == "missing" for _, size in lines):
-        raise _partial("a file that changed is not here")
-    return {identity: int(size) for identity, size in lines}
-
-
-def mentioning(folder: Path, commit_id: str, words: Collection[str]) -> list[str]:
-    """The Python files of a commit in which one of the words stands."""
-    found: dict[str, None] = {}
-    for start in range(0, len(words), MOST_WORDS):
-        # One pattern for all: each of several is looked for in every line apart, which takes forty times as long for a thousand.
-        pattern = "|".join(_SPECIAL.sub(r"\\\g<0>", word) for word in sorted(words)[start : start + MOST_WORDS])
-        out = _run(
-            folder,
-            "grep",
-            "-z",
-            "-l",
-            "-I",
-            "-w",
-            "--extended-regexp",
-            "--no-textconv",
-            "--full-name",
-            "-f",
-            "-",
-            commit_id,
-            "--",
-            ":/*.py",
-            nothing=1,
-            given=pattern.encode("utf-8", "surrogateescape"),
-        )
-        found |= dict.fromkeys(each.partition(b":")[2].decode("utf-8", "surrogateescape") for each in out.split(b"\0") if each)
-    return list(found)
-
-
-def blob(folder: Path, identity: str) -> bytes:
-    """The content of a blob as it is stored."""
-    return _run(folder, "cat-file", "blob", identity)
 
 
 def blobs(folder: Path, identities: Sequence[str]) -> dict[str, bytes]:
@@ -212,7 +161,7 @@ def blobs(folder: Path, identities: Sequence[str]) -> dict[str, bytes]:
         end = out.index(b"\n", start)
         said = out[start:end].split()
         if said[-1] == b"missing":
-            raise _partial("a file that is needed is not here")
+            raise _partial()
         first, last = end + 1, end + 1 + int(said[-1])
         found[identity] = out[first:last]
         start = last + 1

@@ -1,17 +1,14 @@
 """Two ways to look at a side that holds many files, a folder and a git revision, behind one protocol.
 
-A symbolic link to a file of the same tree is that file under one more name, and changes with it. Other links, and submodules, are listed as
-what they are and never followed: what they point to lies outside the tree, or nowhere.
+Symbolic links and submodules are listed as what they are and never followed: what they point to may lie outside the tree, or nowhere.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-import posixpath
-import re
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import Literal
@@ -21,20 +18,12 @@ from advisor.system.errors import InputError
 
 LARGEST_FILE_BYTES = 16 * 1024 * 1024
 EntryKind = Literal["file", "symbolic link", "submodule", "other"]
-LINKED = (".json", ".py")
-"""Ends of the names of links that are followed."""
-LONGEST_LINK_BYTES = 4096
-MOST_LINKS = 5
-"""On the way to a file."""
 IGNORED_FOLDERS = frozenset({".git", "__pycache__", ".venv", "node_modules"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One path of a tree. Equal identities mean equal contents, within one kind of tree.
-
-    `size_bytes` is 0 where it has not been asked for (`Tree.sized`).
-    """
+    """One path of a tree. Equal identities mean equal contents, within one kind of tree."""
 
     path: str
     kind: EntryKind
@@ -62,58 +51,24 @@ class RevisionTree:
         """Every entry of the commit."""
         return _entries(self.folder, self.revision or "")
 
-    def sized(self, entries: Sequence[Entry]) -> list[Entry]:
-        """The entries with the sizes of their blobs, asked for at once."""
-        found = blobs_of(self.folder).sizes([entry.identity for entry in entries if entry.kind == "file"])
-        return [replace(entry, size_bytes=found.get(entry.identity, 0)) for entry in entries]
-
     def fetch(self, entries: Sequence[Entry]) -> None:
         """Read from git by one process."""
-        blobs_of(self.folder).fetch([entry.identity for entry in entries if entry.kind == "file"])
+        blobs_of(self.folder).fetch(entries)
 
     def read(self, entry: Entry) -> bytes:
         """The blob."""
-        check_readable(entry if entry.size_bytes else self.sized([entry])[0])
+        check_readable(entry)
         return blobs_of(self.folder).read(entry.identity)
-
-    def mentioning(self, words: Collection[str]) -> list[str]:
-        """Found by git in its object store."""
-        return git.mentioning(self.folder, self.revision or "", words)
 
 
 @lru_cache(maxsize=4)
 def _entries(folder: Path, commit_id: str) -> dict[str, Entry]:
     """Every entry of a commit's tree, kept, for a commit does not change, and it is asked for with every file that is followed."""
     kinds: dict[str, EntryKind] = {"100644": "file", "100755": "file", "120000": "symbolic link", "160000": "submodule"}
-    found = {
-        path: Entry(path=path, kind=kinds.get(entry.mode, "other"), identity=entry.identity, size_bytes=0)
+    return {
+        path: Entry(path=path, kind=kinds.get(entry.mode, "other"), identity=entry.identity, size_bytes=entry.size_bytes)
         for path, entry in git.entries(folder, commit_id).items()
     }
-    return found | _linked(folder, found)
-
-
-def _linked(folder: Path, entries: Mapping[str, Entry]) -> dict[str, Entry]:
-    """The links of a commit to files of it, as these."""
-    links = [entry for entry in entries.values() if entry.kind == "symbolic link" and entry.path.endswith(LINKED)]
-    blobs = blobs_of(folder)
-    targets: dict[str, str] = {}
-    try:
-        sizes = blobs.sizes([link.identity for link in links])
-        for link in links:
-            if sizes.get(link.identity, 0) <= LONGEST_LINK_BYTES:
-                beside = PurePosixPath(link.path).parent
-                targets[link.path] = posixpath.normpath(str(beside / blobs.read(link.identity).decode("utf-8", "surrogateescape")))
-    except git.PartialCloneError:  # told where something is asked of them
-        return {}
-    found = {}
-    for link in links:
-        path = link.path
-        for _ in range(MOST_LINKS):
-            path = targets.get(path, path)
-        end = entries.get(path)
-        if end is not None and end.kind == "file":
-            found[link.path] = replace(end, path=link.path)
-    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,15 +100,11 @@ class FolderTree:
                     found[relative] = self._entry(path, relative)
         return found
 
-    def sized(self, entries: Sequence[Entry]) -> list[Entry]:
-        """The entries, which have their sizes."""
-        return list(entries)
-
     def fetch(self, entries: Sequence[Entry]) -> None:
         """Nothing: files are read from the disk one by one."""
 
     def _entry(self, path: Path, relative: str) -> Entry:
-        if path.is_symlink() and not self._leads_to_own_file(path):
+        if path.is_symlink():
             return Entry(path=relative, kind="symbolic link", identity=str(path.readlink()), size_bytes=0)
         if not path.is_file():
             return Entry(path=relative, kind="other", identity="", size_bytes=0)
@@ -164,14 +115,6 @@ class FolderTree:
             raise InputError(f"{relative}: cannot be read", error.strerror) from None
         return Entry(path=relative, kind="file", identity=identity, size_bytes=size)
 
-    def _leads_to_own_file(self, link: Path) -> bool:
-        """Whether a link leads to a file of the folder."""
-        try:
-            end = link.resolve(strict=True)
-        except (OSError, RuntimeError):  # nowhere, or in a circle
-            return False
-        return link.name.endswith(LINKED) and end.is_file() and end.is_relative_to(self.folder.resolve())
-
     def read(self, entry: Entry) -> bytes:
         """The file's bytes."""
         check_readable(entry)
@@ -179,12 +122,6 @@ class FolderTree:
             return (self.folder / PurePosixPath(entry.path)).read_bytes()
         except OSError as error:
             raise InputError(f"{entry.path}: cannot be read", error.strerror) from None
-
-    def mentioning(self, words: Collection[str]) -> list[str]:
-        """Every file is read."""
-        pattern = re.compile(rb"(?<!\w)(?:" + b"|".join(re.escape(word.encode("utf-8", "surrogateescape")) for word in words) + rb")(?!\w)")
-        files = [each for path, each in self.entries().items() if path.endswith(".py") and each.kind == "file"]
-        return [each.path for each in files if each.size_bytes <= LARGEST_FILE_BYTES and words and pattern.search(self.read(each))]
 
 
 Tree = RevisionTree | FolderTree
@@ -209,24 +146,6 @@ class FileChange:
         return "modified" if self.base.kind == self.head.kind else "type changed"
 
 
-def sized(differing: Sequence[FileChange], base: Tree, head: Tree) -> list[FileChange]:
-    """The changes, with the sizes of what differs.
-
-    Raises:
-        InputError: Something that differs is not on this machine.
-    """
-    old = {entry.path: entry for entry in base.sized([each.base for each in differing if each.base is not None])}
-    new = {entry.path: entry for entry in head.sized([each.head for each in differing if each.head is not None])}
-    return [
-        replace(
-            each,
-            base=old.get(each.base.path) if each.base is not None else None,
-            head=new.get(each.head.path) if each.head is not None else None,
-        )
-        for each in differing
-    ]
-
-
 def changes(base: Tree, head: Tree) -> tuple[FileChange, ...]:
     """The paths that differ, sorted."""
     before, after = base.entries(), head.entries()
@@ -238,8 +157,6 @@ def changes(base: Tree, head: Tree) -> tuple[FileChange, ...]:
     return tuple(out)
 
 
-LARGEST_KEPT_BYTES = 1_000_000
-"""Of one file: no kernel file and no table is larger."""
 MOST_KEPT_BYTES = 128_000_000
 """Of all files together; past it, what is kept is dropped and begun anew."""
 
@@ -249,52 +166,29 @@ class Blobs:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._sizes: dict[str, int] = {}
         self._contents: dict[str, bytes] = {}
-        self._kept_bytes = 0
-
-    def sizes(self, identities: Collection[str]) -> dict[str, int]:
-        """Sizes in bytes, asked for at once.
-
-        Raises:
-            InputError: One was left out of a partial clone.
-        """
-        unknown = sorted({each for each in identities if each not in self._sizes})
-        if unknown:
-            self._sizes |= git.sizes(self._folder, unknown)
-        return {each: self._sizes[each] for each in identities if each in self._sizes}
 
     def read(self, identity: str) -> bytes:
         """The content of one."""
-        content = self._contents.get(identity)
-        if content is None:
-            content = git.blob(self._folder, identity)
-            self._keep(identity, content)
-        return content
+        if identity not in self._contents:
+            self._keep([identity])
+        return self._contents[identity]
 
-    def fetch(self, identities: Collection[str]) -> None:
-        """Read at once what will be asked for, as far as there is room to keep it.
+    def fetch(self, entries: Sequence[Entry]) -> None:
+        """Read at once what will be asked for, as far as there is room to keep it."""
+        room, wanted = MOST_KEPT_BYTES, []
+        for entry in entries:
+            room -= entry.size_bytes
+            if entry.kind == "file" and entry.size_bytes and room > 0 and entry.identity not in self._contents:
+                wanted.append(entry.identity)
+        if wanted:
+            self._keep(wanted)
 
-        Raises:
-            InputError: One was left out of a partial clone.
-        """
-        room = MOST_KEPT_BYTES - self._kept_bytes
-        wanted = []
-        for identity, size in self.sizes(identities).items():
-            if size <= min(LARGEST_KEPT_BYTES, room) and identity not in self._contents:
-                wanted.append(identity)
-                room -= size
-        for identity, content in git.blobs(self._folder, wanted).items() if wanted else ():
-            self._keep(identity, content)
-
-    def _keep(self, identity: str, content: bytes) -> None:
-        if len(content) > LARGEST_KEPT_BYTES:
-            return
-        if self._kept_bytes + len(content) > MOST_KEPT_BYTES:
+    def _keep(self, identities: Sequence[str]) -> None:
+        found = git.blobs(self._folder, identities)
+        if sum(map(len, (*self._contents.values(), *found.values()))) > MOST_KEPT_BYTES:
             self._contents.clear()
-            self._kept_bytes = 0
-        self._contents[identity] = content
-        self._kept_bytes += len(content)
+        self._contents |= found
 
 
 @lru_cache(maxsize=2)

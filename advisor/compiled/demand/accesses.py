@@ -291,7 +291,7 @@ class AccessCounter:
                 access.unknown_extent = access.unlocated = True
                 access.unlocated_for |= asked.unlocated_for
             else:  # a mask that binds nowhere is left out
-                binding = None if (issued == _elements(asked.shape)).all() else asked.mask
+                binding = None if (issued == math.prod(asked.shape)).all() else asked.mask
                 _reach(access, asked.pointer, binding, some.active)
                 self.places.record(asked.pointer, binding, some, found.places.setdefault(part, {}))
             if access.contiguous is None and "descriptor" not in op.name:  # the copy engine fetches a block, not threads their lanes
@@ -320,10 +320,6 @@ def _access_of(part: Part, op: Operation, asked: Request, found: Execution) -> A
         zero = np.zeros(found.programs)
         found.accesses[part] = Access(op, zero.copy(), zero.copy(), zero.copy(), asked.pointer.base, masked=asked.masked)
     return found.accesses[part]
-
-
-def _elements(shape: tuple[int, ...]) -> float:
-    return float(np.prod(shape)) if shape else 1.0
 
 
 def _reach(access: Access, pointer: Value, mask: Value | None, active: Active) -> None:

@@ -209,15 +209,14 @@ def conversions(compiled: CompiledKernel) -> list[tuple[int | None, str, float]]
         return []
     loops = module.loops_around()
     found: list[tuple[int | None, str, float]] = []
-    for function in module.functions.values():
-        for operation in function.walk():
-            if operation.name == "ttg.convert_layout" and loops.get(id(operation)) and len(operation.types) >= 2:
-                before, after = operation.types[0], operation.types[-1]
-                if "#ttg.dot_op" in after.text and "#mma" in after.text and "#mma" in before.text:
-                    continue  # stays in registers
-                if before.elements >= 1024:
-                    line = operation.location.line if operation.location else None
-                    found.append((line, f"{before.text} -> {after.text}", before.elements * element_bytes(before.element)))
+    for operation in module.kernel.walk():
+        if operation.name == "ttg.convert_layout" and loops.get(id(operation)) and len(operation.types) >= 2:
+            before, after = operation.types[0], operation.types[-1]
+            if "#ttg.dot_op" in after.text and "#mma" in after.text and "#mma" in before.text:
+                continue  # stays in registers
+            if before.elements >= 1024:
+                line = operation.location.line if operation.location else None
+                found.append((line, f"{before.text} -> {after.text}", before.elements * element_bytes(before.element)))
     return found
 
 

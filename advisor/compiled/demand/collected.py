@@ -9,10 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.compiled.demand.accesses import access_element
-from advisor.compiled.demand.beside_products import Part, padded_share, useful_shares
 from advisor.compiled.demand.costs import Cost, cost, element_bytes, staged_shares
 from advisor.compiled.ir.divisors import Divisor
-from advisor.compiled.ir.execution import Access, Execution
+from advisor.compiled.ir.execution import Access, Execution, LoopCount
 from advisor.compiled.ir.ir import Operation
 from advisor.compiled.ir.places import Family, families
 
@@ -21,101 +20,36 @@ COLUMNS = ("tensor", "fma", "packed", "xu", "alu", "fp64", "smem", "load", "stor
 _OF_LINES = {"tensor": "tensor_flop", "fma": "fma_flop", "xu": "xu_op", "alu": "alu_op", "fp64": "fp64_flop", "smem": "smem_bytes"}
 """What operations ask of the pipelines, by column: as lines of the source have it."""
 
-NOWHERE = (0, -1)
-"""First and last element of an access none of whose lanes is ever active."""
-
 Line = tuple[str, int]
 """A file and a line of it."""
 
 
 @dataclass(slots=True)
 class Columns:
-    """What programs ask for: column of `COLUMNS` -> [programs] of each set; FLOP of the tensor pipeline by type, and padding, of all."""
+    """What programs ask for.
 
-    sets: dict[str, list[NDArray[np.float64]]] = field(default_factory=lambda: {name: [] for name in COLUMNS})
+    Attributes:
+        sets: Of each set of programs, column of `COLUMNS` -> [programs].
+        tensor: FLOP of the tensor pipeline, by type, of all sets.
+        padding: What of all that is padding.
+    """
+
+    sets: list[dict[str, NDArray[np.float64]]] = field(default_factory=list)
     tensor: dict[str, float] = field(default_factory=dict)
     padding: Cost = field(default_factory=Cost)
 
-    def start(self, programs: int) -> None:
-        """Begin with a further set of programs."""
-        for sets in self.sets.values():
-            sets.append(np.zeros(programs))
-
-    def add(self, name: str, amount: NDArray[np.float64]) -> None:
-        """Add to a column of the set that was begun last."""
-        self.sets[name][-1] += amount
-
     def rows(self) -> dict[str, NDArray[np.float64]]:
         """The columns over all sets."""
-        return {name: (np.concatenate(sets) if sets else np.zeros(0)) for name, sets in self.sets.items()}
+        return {name: np.concatenate([np.zeros(0), *(columns[name] for columns in self.sets)]) for name in COLUMNS}
 
 
-@dataclass(slots=True, eq=False)
-class AccessTotals:
-    """One memory operation over all programs.
+@dataclass(frozen=True, slots=True)
+class AccessPart:
+    """What one memory operation does in a set of programs, and which elements: for certain, or assumed to."""
 
-    Attributes:
-        lanes: Issued; of these `distinct` within each execution, and `certain` those of certain executions.
-        reach: First and last element touched; None: not known.
-        sure: What its certain executions touch; `assumed`: what others do.
-    """
-
-    operation: Operation
-    base: str | None
-    masked: bool
-    executions: float = 0.0
-    lanes: float = 0.0
-    distinct: float = 0.0
-    certain_executions: float = 0.0
-    certain: float = 0.0
-    reach: tuple[int, int] | None = NOWHERE
-    unlocated: bool = False
-    unlocated_for: set[str] = field(default_factory=set)
-    contiguous: int | None = None
-    sector_ratio: float = 1.0
-    sure: list[Family] = field(default_factory=list)
-    assumed: list[Family] = field(default_factory=list)
-
-    @property
-    def kind(self) -> str:
-        """load, store or atomic."""
-        return access_kind(self.operation)
-
-    @property
-    def element(self) -> str:
-        """Type of one element in memory."""
-        return access_element(self.operation)
-
-    def add(self, access: Access, assumed: bool, scale: float) -> None:
-        """Add what it does in a set of programs, each of which stands for `scale`."""
-        executions, distinct = float(access.executions.sum()) * scale, float(access.distinct.sum()) * scale
-        self.executions += executions
-        self.lanes += float(access.lanes.sum()) * scale
-        self.distinct += distinct
-        if not assumed:
-            self.certain_executions += executions
-            self.certain += distinct
-        self.unlocated |= access.unlocated
-        self.unlocated_for |= access.unlocated_for
-        self.base = self.base if self.base == access.base else None
-        if self.contiguous is None:
-            self.contiguous, self.sector_ratio = access.contiguous, access.sector_ratio
-        if access.unknown_extent or self.reach is None:
-            self.reach = None
-        elif access.low is not None and access.high is not None:
-            low, high = (access.low, access.high) if self.reach == NOWHERE else self.reach
-            self.reach = (min(low, access.low), max(high, access.high))
-
-
-@dataclass(slots=True, eq=False)
-class LoopTotals:
-    """A loop over all programs: how often it is entered, its trips, why these are not known, whether some stand for others."""
-
-    operation: Operation
-    entries: float = 0.0
-    trips: float = 0.0
-    reasons: set[str] = field(default_factory=set)
-    sampled: bool = False
+    assumed: bool
+    access: Access
+    families: list[Family]
 
 
 @dataclass(slots=True, eq=False)
@@ -127,10 +61,8 @@ class Collected:
         divisors: What divisions divide by, by the `id` of the operation.
         spared: Bytes of shared memory that products need not move, the same.
         certain: Of `all`, what is not assumed.
-        accesses: By the `id` of the operation; so are loops.
+        accesses: By the `id` of the operation, for each set of programs; so are loops.
         lines: What each line asks for, by field of `LineDemand`.
-        beside: Operations that are done for products or after them, by their `id`, and to which parts of these.
-        padding_beside: Of what these ask for, what they do to padding.
         executions: Of each line, by the `id` of the block.
         scalar_divisors: Numbers that scalars are divided by.
     """
@@ -138,12 +70,10 @@ class Collected:
     scale: float
     divisors: Mapping[int, Divisor]
     spared: Mapping[int, float] = field(default_factory=dict)
-    beside: Mapping[int, frozenset[tuple[int, Part]]] = field(default_factory=dict)
-    padding_beside: Cost = field(default_factory=Cost)
     all: Columns = field(default_factory=Columns)
     certain: Columns = field(default_factory=Columns)
-    accesses: dict[int, AccessTotals] = field(default_factory=dict)
-    loops: dict[int, LoopTotals] = field(default_factory=dict)
+    accesses: dict[int, list[AccessPart]] = field(default_factory=dict)
+    loops: dict[int, list[LoopCount]] = field(default_factory=dict)
     lines: dict[Line, dict[str, float]] = field(default_factory=dict)
     executions: dict[Line, dict[int, float]] = field(default_factory=dict)
     unknown: dict[str, str] = field(default_factory=dict)
@@ -153,18 +83,14 @@ class Collected:
     def take(self, execution: Execution) -> None:
         """Add what one set of programs does."""
         for columns in (self.all, self.certain):
-            columns.start(execution.programs)
+            columns.sets.append({name: np.zeros(execution.programs) for name in COLUMNS})
         self._take_products(execution)
-        self._take_blocks(execution, useful_shares(execution.products))
+        self._take_blocks(execution)
         self._take_accesses(execution)
         for key, loop in execution.loops.items():
-            self.all.add("trips", loop.trips)
-            self.certain.add("trips", loop.trips)
-            totals = self.loops.setdefault(key, LoopTotals(loop.operation))
-            totals.entries += float(loop.entries.sum()) * self.scale
-            totals.trips += float(loop.trips.sum()) * self.scale
-            totals.reasons |= loop.reasons
-            totals.sampled |= loop.sampled
+            for columns in (self.all, self.certain):
+                columns.sets[-1]["trips"] += loop.trips
+            self.loops.setdefault(key, []).append(loop)
         for reason, assumption in execution.unknown.items():
             self.unknown.setdefault(reason, assumption)
         self.approximations |= execution.approximations
@@ -183,7 +109,7 @@ class Collected:
             for columns in self._counted(assumed):
                 columns.padding.add(padded)
 
-    def _take_blocks(self, execution: Execution, useful: Mapping[tuple[int, Part], float]) -> None:
+    def _take_blocks(self, execution: Execution) -> None:
         """Add what the operations of blocks ask of the pipelines, and how often lines are executed."""
         for (key, assumed), times in execution.blocks.items():
             often = float(times.sum())
@@ -192,8 +118,6 @@ class Collected:
                 if operation.location is not None:
                     here.add((operation.location.file, operation.location.line))
                 once = cost(operation, self.divisors)
-                if id(operation) in self.beside:
-                    self.padding_beside.add(once.times(often * self.scale * padded_share(self.beside[id(operation)], useful)))
                 flop = sum(once.tensor_flop.values())
                 for name, amount in (
                     ("tensor", flop),
@@ -205,9 +129,10 @@ class Collected:
                     ("smem", once.smem),
                 ):
                     if amount:
-                        self.all.add(name, times * amount)
+                        self.all.sets[-1][name] += times * amount
                         if not assumed:
-                            self.certain.add(name, times * (amount - (self.spared.get(id(operation), 0.0) if name == "smem" else 0.0)))
+                            spared = self.spared.get(id(operation), 0.0) if name == "smem" else 0.0
+                            self.certain.sets[-1][name] += times * (amount - spared)
                         if name in _OF_LINES:
                             self._add_to_line(operation, _OF_LINES[name], amount * often)
                 for kind, amount in once.tensor_flop.items():
@@ -219,16 +144,14 @@ class Collected:
 
     def _take_accesses(self, execution: Execution) -> None:
         for (key, assumed), access in execution.accesses.items():
-            totals = self.accesses.setdefault(key, AccessTotals(access.operation, access.base, access.masked))
-            totals.add(access, assumed, self.scale)
-            kind, size = totals.kind, element_bytes(totals.element)
+            kind, size = access_kind(access.operation), element_bytes(access_element(access.operation))
             for columns in self._counted(assumed):
-                columns.add(kind, access.lanes * size)
+                columns.sets[-1][kind] += access.lanes * size
                 if kind != "atomic":
-                    columns.add(f"requested_{kind}", access.distinct * size)
+                    columns.sets[-1][f"requested_{kind}"] += access.distinct * size
             self._add_to_line(access.operation, f"{kind}_bytes", float(access.lanes.sum()) * size)
-            places = execution.places.get((key, assumed), {})
-            (totals.assumed if assumed else totals.sure).extend(families(places, execution.sets))
+            places = families(execution.places.get((key, assumed), {}), execution.sets)
+            self.accesses.setdefault(key, []).append(AccessPart(assumed, access, places))
 
     def _add_to_line(self, operation: Operation, name: str, amount: float) -> None:
         if operation.location is None or not amount:

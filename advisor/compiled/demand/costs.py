@@ -137,7 +137,6 @@ _FREE = frozenset(
         "scf.for",
         "scf.if",
         "scf.while",
-        "tt.call",
         "tt.unsplat",
         "tt.trans",
         "tt.split",
@@ -151,8 +150,6 @@ _FREE = frozenset(
         "tt.dot",
         "tt.dot_scaled",
         "ub.poison",
-        "tt.map_elementwise",
-        "tt.map_elementwise.return",
         "tt.assert",
         "tt.print",
         "llvm.intr.assume",
@@ -240,9 +237,6 @@ def cost(operation: Operation, divisors: Mapping[int, Divisor] | None = None) ->
         return _dot(operation)
     if name in ("tt.reduce", "tt.scan"):
         return _reduction(operation, divisors)
-    if name == "tt.map_elementwise":
-        found = _inside(operation, divisors, elements)
-        return Cost(fma=found.fma, packed=found.packed, xu=found.xu, alu=found.alu)
     if name in _FREE or name in MEMORY:
         return Cost(alu=elements if name in ("tt.atomic_rmw", "tt.atomic_cas") else 0.0)
     divisor = (divisors or {}).get(id(operation))

@@ -159,7 +159,6 @@ class KernelDemand:
         tensor_flop: By type, whole launch.
         packed_flop: Of `fma_flop`, that in types of 16 bits, of which one instruction can do two.
         padding: What of the FLOP belongs to rows and columns of tiles that hold nothing of the problem.
-        padding_beside: The same of what is done to their operands before products, and after them to what they give.
         likely_unused_bytes: Of sectors that DRAM carries because of what is touched in them, and that is not touched.
         unlocated: Arguments of which it is not known which bytes are touched: their footprint may be far larger.
         unknown: What is not known -> what was assumed.
@@ -179,7 +178,6 @@ class KernelDemand:
     alu_op: float
     smem_bytes: float
     padding: Cost
-    padding_beside: Cost
     load_bytes: float  # issued by active lanes
     store_bytes: float
     atomic_bytes: float

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.compiled.demand.accesses import unused_sector_bytes
-from advisor.compiled.demand.beside_products import beside_products
-from advisor.compiled.demand.collected import COLUMNS, AccessTotals, Collected
+from advisor.compiled.demand.accesses import access_element, unused_sector_bytes
+from advisor.compiled.demand.collected import COLUMNS, AccessPart, Collected, access_kind
 from advisor.compiled.demand.costs import cost, element_bytes, right_operand
 from advisor.compiled.demand.counts import AccessDemand, CertainDemand, KernelDemand, LineDemand, LoopDemand, ProgramClass
 from advisor.compiled.demand.evaluate import evaluate
@@ -81,85 +80,103 @@ def read_demand(
     indices, whole = programs_to_evaluate(full) if programs is None else (programs, True)
     total = x * y * z if programs is None else len(programs)
     chunk = _chunk(module, len(indices))
-    beside = {key: parts for function in module.functions.values() for key, parts in beside_products(function).items()}
-    collected = Collected(scale=total / max(len(indices), 1), divisors=divisors(module), spared=spared_bytes(module), beside=beside)
+    collected = Collected(scale=total / max(len(indices), 1), divisors=divisors(module), spared=spared_bytes(module))
     for start in range(0, len(indices), chunk):
         work = EXACT_WORK / -(-len(indices) // chunk)  # one allowance for all sets of programs
         collected.take(evaluate(module, inputs, full, indices[start : start + chunk], work))
-    unknown = {**collected.unknown}
-    for reason, assumption in _unknown_places(collected, inputs):
-        unknown.setdefault(reason, assumption)
     sample = None
     if not whole:
         sample = Sample(indices=distinct_values(indices), grid=full, divisors=quotients(collected.scalar_divisors))
     around = module.loops_around()
-    accesses = []
-    for totals in collected.accesses.values():
-        access, more = _access_demand(totals, around.get(id(totals.operation), ()), sample)
-        accesses.append(access)
-        if more:
-            unknown.setdefault(f"which bytes of {access.argument} all programs touch", more)
+    found = [access_demand(parts, collected.scale, around, sample) for parts in collected.accesses.values()]
+    accesses = [access for access, _ in found]
+    left_out = [(f"which bytes of {access.argument} all programs touch", more) for access, more in found if more]
+    unknown = dict(collected.unknown)
+    for reason, assumption in (*_unknown_places(accesses, inputs), *left_out):
+        unknown.setdefault(reason, assumption)
     accesses = [replace(each, unused_bytes=unused) for each, unused in zip(accesses, unused_sector_bytes(accesses), strict=True)]
     rewritten = rewritten_bytes(accesses, module, inputs)
     demand = _kernel_demand(collected, tuple(accesses), _loops(collected, around), unknown, full, total, whole, inputs, rewritten)
     return replace(demand, unknown={**not_told_apart(demand), **unknown})
 
 
-def _unknown_places(collected: Collected, inputs: Inputs) -> list[tuple[str, str]]:
+def _unknown_places(accesses: Sequence[AccessDemand], inputs: Inputs) -> list[tuple[str, str]]:
     """Of accesses of which it is not known which bytes they touch: which, and what is assumed of them."""
     found = []
-    for totals in sorted(collected.accesses.values(), key=lambda each: not each.certain_executions):  # what is counted speaks first
-        if totals.reach is None:
-            where = f"line {totals.operation.line}" if totals.operation.location else "an access"
-            sized = totals.base in inputs.sizes or totals.base in inputs.shapes
+    for access in sorted(accesses, key=lambda each: not each.certain_executions):  # what is counted speaks first
+        if access.reach_bytes is None:
+            where = f"line {access.line}" if access.line is not None else "an access"
+            sized = access.argument in inputs.sizes or access.argument in inputs.shapes
             predicted = "takes all for distinct" if sized else "those of one program, so DRAM may carry far more"
-            counted = "those of one execution" if totals.certain_executions else "none, as no execution is certain"
+            counted = "those of one execution" if access.certain_executions else "none, as no execution is certain"
             assumed = f"the bound counts {counted}, the prediction {predicted}"
-            if deciding := not_given(totals.unlocated_for):
+            if deciding := not_given(access.unlocated_for):
                 assumed += f"; {what_holds(deciding)} decides"
-            assumed += "; that atomics wait where they meet is not counted" if totals.kind == "atomic" else ""
-            found.append((untold_place(totals.base, totals.operation), f"{where}: {assumed}" if totals.base else assumed))
+            assumed += "; that atomics wait where they meet is not counted" if access.kind == "atomic" else ""
+            found.append((untold_place(access.argument, access.operation), f"{where}: {assumed}" if access.argument else assumed))
     return found
 
 
-def _access_demand(totals: AccessTotals, around: tuple[int, ...], sample: Sample | None) -> tuple[AccessDemand, str | None]:
-    """The demand of an access in these loops, and what is assumed of bytes that programs not looked at touch."""
-    operation, reach = totals.operation, totals.reach
-    element, size = totals.element, element_bytes(totals.element)
+def access_demand(
+    parts: Sequence[AccessPart], scale: float, loops: Mapping[int, tuple[int, ...]], sample: Sample | None
+) -> tuple[AccessDemand, str | None]:
+    """The demand of one access, and what is assumed of bytes that programs not looked at touch.
+
+    Args:
+        parts: What it does in each set of programs.
+        scale: Programs that each of them stands for.
+        loops: Those around each operation.
+        sample: Of the programs of a grid that is not looked at whole.
+    """
+    operation = parts[0].access.operation
+    around, seen = loops.get(id(operation), ()), [part.access for part in parts]
+    sure = [part for part in parts if not part.assumed]
+
+    def total(name: str, of: Sequence[AccessPart]) -> float:
+        return sum(float(getattr(part.access, name).sum()) for part in of) * scale
+
+    reach = None
+    if not any(access.unknown_extent for access in seen):
+        touching = [access for access in seen if access.low is not None and access.high is not None]
+        reach = (min((a.low for a in touching), default=0), max((a.high for a in touching), default=-1))
+    executions, issued, distinct = (total(name, parts) for name in ("executions", "lanes", "distinct"))
+    told = next((access for access in seen if access.contiguous is not None), seen[0])
+    element = access_element(operation)
+    size = element_bytes(element)
     tensor = next((t for t in operation.types if t.shape), None)
     lanes = tensor.elements if tensor is not None else 1
     step = max(round(size), 1)
-    found = together([*totals.sure, *totals.assumed])
+    found = together(family for part in parts for family in part.families)
     every, some = lattices(found, step, sample)
     touched = certain = (*every, *some)
-    if totals.assumed:
-        of_all, of_some = lattices(together(totals.sure), step, sample)
+    if any(part.families for part in parts if part.assumed):
+        of_all, of_some = lattices(together(family for part in sure for family in part.families), step, sample)
         certain = (*of_all, *of_some)
-    most = 0.0 if reach is None else min(totals.distinct, reach[1] + 1 - reach[0]) * size
+    most = 0.0 if reach is None else min(distinct, reach[1] + 1 - reach[0]) * size
     assumption = None
-    if some and most > 1.1 * (distinct := distinct_bytes(touched)) and distinct > distinct_bytes(every):
+    if some and most > 1.1 * (known := distinct_bytes(touched)) and known > distinct_bytes(every):
         where = f"line {operation.line}" if operation.location else "an access"
         assumption = f"{where}: the bound counts those of the programs looked at alone, the prediction what they let expect of all"
     return AccessDemand(
         operation=operation,
-        kind=totals.kind,
-        argument=totals.base,
+        kind=access_kind(operation),
+        argument=seen[0].base if len({access.base for access in seen}) == 1 else None,
         element=element,
-        executions=totals.executions,
-        certain_executions=totals.certain_executions,
-        issued_bytes=totals.lanes * size,
-        requested_bytes=totals.distinct * size,
-        certain_bytes=totals.certain * size,
+        executions=executions,
+        certain_executions=total("executions", sure),
+        issued_bytes=issued * size,
+        requested_bytes=distinct * size,
+        certain_bytes=total("distinct", sure) * size,
         reach_bytes=None if reach is None else (reach[0] * size, (reach[1] + 1) * size),
-        unlocated_for=frozenset(totals.unlocated_for) if reach is None else frozenset(),
+        unlocated_for=frozenset[str]().union(*(access.unlocated_for for access in seen)) if reach is None else frozenset(),
         touched=touched,
         certain=certain,
         growth=growth(found, touched, step, sample) if sample is not None and some else 1.0,
         lanes=lanes,
-        masked=totals.masked,
-        active_fraction=totals.lanes / (totals.executions * lanes) if totals.executions else 0.0,
-        contiguous=None if totals.unlocated else totals.contiguous,
-        sector_ratio=totals.sector_ratio,
+        masked=seen[0].masked,
+        active_fraction=issued / (executions * lanes) if executions else 0.0,
+        contiguous=None if any(access.unlocated for access in seen) else told.contiguous,
+        sector_ratio=told.sector_ratio,
         unused_bytes=0.0,
         loop=around[-1] if around else None,
         line=operation.line,
@@ -168,18 +185,23 @@ def _access_demand(totals: AccessTotals, around: tuple[int, ...], sample: Sample
 
 
 def _loops(collected: Collected, around: Mapping[int, tuple[int, ...]]) -> tuple[LoopDemand, ...]:
-    return tuple(
-        LoopDemand(
-            line=each.operation.line,
-            depth=len(around.get(id(each.operation), (0,))),
-            entries=each.entries,
-            trips=each.trips,
-            mean_trips=each.trips / each.entries if each.entries else 0.0,
-            reasons=tuple(sorted(each.reasons)),
-            sampled=each.sampled,
+    found = []
+    for sets in collected.loops.values():
+        entries = sum(float(each.entries.sum()) for each in sets) * collected.scale
+        trips = sum(float(each.trips.sum()) for each in sets) * collected.scale
+        operation = sets[0].operation
+        found.append(
+            LoopDemand(
+                line=operation.line,
+                depth=len(around.get(id(operation), (0,))),
+                entries=entries,
+                trips=trips,
+                mean_trips=trips / entries if entries else 0.0,
+                reasons=tuple(sorted(set().union(*(each.reasons for each in sets)))),
+                sampled=any(each.sampled for each in sets),
+            )
         )
-        for each in collected.loops.values()
-    )
+    return tuple(found)
 
 
 def _lines(collected: Collected) -> tuple[LineDemand, ...]:
@@ -234,7 +256,6 @@ def _kernel_demand(
         alu_op=sums["alu"],
         smem_bytes=sums["smem"],
         padding=collected.all.padding,
-        padding_beside=collected.padding_beside,
         load_bytes=sums["load"],
         store_bytes=sums["store"],
         atomic_bytes=sums["atomic"],
@@ -280,33 +301,18 @@ def classes(rows: Mapping[str, NDArray[np.float64]], scale: float) -> tuple[Prog
     most = work.max() if len(work) else 0.0
     order = np.argsort(-counts, kind="stable")
     found = []
-    for i in order[:8]:
-        tensor, fma, load, store, trips = (float(v) for v in kinds[i])
-        label = "full" if work[i] >= most * (1 - 1e-9) else "early exit" if work[i] <= most * 0.01 else "part"
+    for group in (*order[:8, None], *([order[8:]] if len(order) > 8 else [])):
+        label = "full" if work[group[0]] >= most * (1 - 1e-9) else "early exit" if work[group[0]] <= most * 0.01 else "part"
+        tensor, fma, load, store, trips = map(float, np.average(kinds[group], axis=0, weights=counts[group]))
         found.append(
             ProgramClass(
-                label=label,
-                programs=float(counts[i]) * scale,
+                label=label if len(group) == 1 else "part",
+                programs=float(counts[group].sum()) * scale,
                 tensor_flop=tensor,
                 fma_flop=fma,
                 load_bytes=load,
                 store_bytes=store,
                 trips=trips,
-            )
-        )
-    rest = order[8:]
-    if len(rest):
-        n = float(counts[rest].sum())
-        mean = (kinds[rest] * counts[rest, None]).sum(axis=0) / n
-        found.append(
-            ProgramClass(
-                label="part",
-                programs=n * scale,
-                tensor_flop=float(mean[0]),
-                fma_flop=float(mean[1]),
-                load_bytes=float(mean[2]),
-                store_bytes=float(mean[3]),
-                trips=float(mean[4]),
             )
         )
     return tuple(found)
@@ -326,25 +332,24 @@ def spared_bytes(module: Module) -> dict[int, float]:
     may lie within a thread, or within a warp, whose threads hand it on themselves.
     """
     around = module.loops_around()
-    found: dict[int, float] = {}
-    for function in module.functions.values():
-        found |= {id(op): cost(op).smem for op in function.walk() if op.name in ("tt.reduce", "tt.scan")}
-        dots = [op for op in function.walk() if op.name in ("tt.dot", "tt.dot_scaled")]
-        names = Names(function.blocks) if dots else None
-        written: set[int] = set()
-        for dot in dots:
-            assert names is not None
-            spared = 0.0
-            for place in (0, right_operand(dot)):
-                maker, kind = _maker(names, dot.operands[place]), dot.types[place]
-                size = kind.elements * element_bytes(kind.element)
-                if maker is None or maker.name not in _LOADS or around.get(id(maker)) != around.get(id(dot)):
-                    spared += 2 * size
-                elif id(maker) in written:
-                    spared += size
-                else:
-                    written.add(id(maker))
-            found[id(dot)] = spared
+    function = module.kernel
+    found = {id(op): cost(op).smem for op in function.walk() if op.name in ("tt.reduce", "tt.scan")}
+    dots = [op for op in function.walk() if op.name in ("tt.dot", "tt.dot_scaled")]
+    names = Names(function.blocks) if dots else None
+    written: set[int] = set()
+    for dot in dots:
+        assert names is not None
+        spared = 0.0
+        for place in (0, right_operand(dot)):
+            maker, kind = _maker(names, dot.operands[place]), dot.types[place]
+            size = kind.elements * element_bytes(kind.element)
+            if maker is None or maker.name not in _LOADS or around.get(id(maker)) != around.get(id(dot)):
+                spared += 2 * size
+            elif id(maker) in written:
+                spared += size
+            else:
+                written.add(id(maker))
+        found[id(dot)] = spared
     return found
 
 

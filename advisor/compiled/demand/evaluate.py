@@ -17,6 +17,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.compiled.compiler.kernel import IrError
 from advisor.compiled.demand.accesses import AccessCounter, descriptor_parts, request
 from advisor.compiled.demand.costs import element_bytes
 from advisor.compiled.demand.loops import EXACT_TRIPS, MAX_TRIPS, WHILE_WORK, Effort, Environment, Walk, bounds
@@ -24,7 +25,7 @@ from advisor.compiled.demand.products import Padding, products
 from advisor.compiled.ir import values
 from advisor.compiled.ir.arithmetic import compute, constant
 from advisor.compiled.ir.execution import LOADED, Active, Count, Execution, Inputs, Remembered, Running, addresses, loaded, plain
-from advisor.compiled.ir.ir import Block, Function, Module, Operation
+from advisor.compiled.ir.ir import Block, Module, Operation
 from advisor.compiled.ir.places import PlaceRecorder
 from advisor.compiled.ir.slicing import MEMORY, for_parts, needed_values, reachable, weight, while_arguments
 from advisor.compiled.ir.values import Value
@@ -40,11 +41,14 @@ def evaluate(module: Module, inputs: Inputs, grid: tuple[int, int, int], indices
     """Evaluate a kernel for some programs of a grid.
 
     Args:
-        module: Holds the kernel, and the functions that it calls.
+        module: Holds the kernel.
         inputs: The launch as the kernel sees it.
         grid: Programs along x, y and z.
         indices: The programs to evaluate, flat, x fastest.
         work: Elements that may be worked out in long loops that are walked one by one.
+
+    Raises:
+        IrError: The kernel calls a function that is not part of it once compiled.
     """
     return _Evaluator(module, inputs, grid, indices, Effort(work)).run()
 
@@ -53,48 +57,44 @@ class _Evaluator:
     """Walks the operations of a module. What it finds goes into the `found` of each call; the rest is what all calls share."""
 
     def __init__(self, module: Module, inputs: Inputs, grid: tuple[int, int, int], indices: NDArray[np.int64], effort: Effort) -> None:
-        functions = module.functions.values()
-        self.module = module
+        self.kernel = module.kernel
         self.inputs = inputs
         self.grid = grid
         self.indices = indices
         self.programs = len(indices)
         self.effort = effort
-        self.needed = {f.name: needed_values(f) for f in functions}
         self.remembered = Remembered()
         self.places = PlaceRecorder(indices, self.remembered)
         self.accesses = AccessCounter(self.remembered, self.places)
-        self.padding = Padding({key: found for f in functions for key, found in products(f).items()}, self.remembered)
+        self.padding = Padding(products(self.kernel), self.remembered)
         self.divisors: set[int] = set()
-        kernel = module.kernel
-        names = inputs.called([name[1:] for name in kernel.arguments])
-        self.elements = {name: element_bytes(kind.pointee) for name, kind in zip(names, kernel.argument_types, strict=True)}
+        self.called = inputs.called([name[1:] for name in self.kernel.arguments])
+        self.elements = {name: element_bytes(kind.pointee) for name, kind in zip(self.called, self.kernel.argument_types, strict=True)}
 
     def run(self) -> Execution:
         """Evaluate the kernel."""
-        kernel, found = self.module.kernel, Execution(self.programs)
+        kernel, found = self.kernel, Execution(self.programs)
         kinds = [kind.text for kind in kernel.argument_types]
         scalars = {**descriptor_parts(kernel.arguments, kinds, self.inputs.shapes), **self.inputs.scalars}
-        called = self.inputs.called([name[1:] for name in kernel.arguments])
-        arguments = {name: _argument(own, kind, scalars) for name, own, kind in zip(kernel.arguments, called, kinds, strict=True)}
+        arguments = {name: _argument(own, kind, scalars) for name, own, kind in zip(kernel.arguments, self.called, kinds, strict=True)}
         everyone = Running(np.ones(self.programs, bool), np.ones(self.programs))
-        self._function(kernel, Environment(self.needed[kernel.name], arguments), everyone, found)
+        self._blocks(Environment(needed_values(kernel), arguments), everyone, found)
         self.padding.finish(found)
         found.sets, found.divisors = self.places.sets, self.divisors
         return found
 
-    def _function(self, function: Function, environment: Environment, running: Running, found: Execution) -> list[Value]:
-        """Walk a function's blocks; the branches of Triton's functions only lead forward.
+    def _blocks(self, environment: Environment, running: Running, found: Execution) -> None:
+        """Walk the kernel's blocks; the branches of Triton's functions only lead forward.
 
         A branch that is not certain halves the share of a program's paths on each side. Where a whole share comes together again,
         all paths lead: what runs there certainly does.
         """
-        by_label = {b.label: b for b in function.blocks}
-        start = id(function.blocks[0]) if function.blocks else 0
+        blocks = self.kernel.blocks
+        by_label = {b.label: b for b in blocks}
+        start = id(blocks[0]) if blocks else 0
         masks: dict[int, Active] = {start: running.active}
         shares: dict[int, Count] = {start: running.active.astype(np.float64)}
-        returned: list[Value] = []
-        for block in function.blocks:
+        for block in blocks:
             here = masks.get(id(block))
             if here is None:
                 continue
@@ -104,10 +104,6 @@ class _Evaluator:
             last = block.operations[-1] if block.operations else None
             if last is None:
                 continue
-            if last.name == "tt.return" and runs:
-                certain = not (here & (share < 1)).any()
-                out = [values.assume(value, not certain) for value in environment.values(last.operands)]
-                returned = [values.select_programs(here, n, o) for n, o in zip(out, returned, strict=False)] if returned else out
             for target, chosen, part, passed in self._successors(last, environment, here, share, by_label, found):
                 for name, operand in zip(target.arguments, passed if runs else (), strict=False):
                     new = values.assume(environment.value(operand), bool((chosen & (part < 1)).any()))
@@ -115,7 +111,6 @@ class _Evaluator:
                     environment.held[name] = new if before is None else values.select_programs(chosen, new, before)
                 masks[id(target)] = chosen | masks.get(id(target), False)
                 shares[id(target)] = part + shares.get(id(target), 0.0)
-        return returned
 
     def _successors(
         self, last: Operation, environment: Environment, here: Active, share: Count, by_label: dict[str, Block], found: Execution
@@ -175,8 +170,8 @@ class _Evaluator:
             self._if(op, environment, running, found)
         elif op.name == "scf.while":
             self._while(op, environment, running, found)
-        elif op.name == "tt.call":
-            self._call(op, environment, running, found)
+        elif op.name == "tt.call":  # none of 2,437 public kernels has one
+            raise IrError(f"a function that stays one when compiled is not counted{op.in_line}", op.text, remedy="drop noinline=True")
         elif any(result in environment.needed for result in op.results):
             self._pure(op, environment)
         elif op.name.startswith(("ttg.", "scf.")):
@@ -349,15 +344,6 @@ class _Evaluator:
             found.approximations.add(f"a loop{op.in_line} was followed for {MAX_TRIPS} trips only")
         for name, value in zip(op.results, passed, strict=False):
             environment.held[name] = values.assume(value, not certain)
-
-    def _call(self, op: Operation, environment: Environment, running: Running, found: Execution) -> None:
-        name = re.search(r"@(\"[^\"]*\"|[\w$.-]+)", op.text)
-        callee = self.module.functions.get(name.group(1).strip('"')) if name else None
-        if callee is None:
-            return
-        given = dict(zip(callee.arguments, environment.values(op.operands), strict=False))
-        returned = self._function(callee, Environment(self.needed[callee.name], given), running, found)
-        environment.held.update(zip(op.results, returned, strict=False))
 
 
 def _argument(name: str, text: str, scalars: Mapping[str, int | float | bool]) -> Value:

@@ -6,11 +6,10 @@ How often an instruction executes is taken from its source line; one that the co
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from dataclasses import dataclass
 
 from advisor.compiled.compiler.kernel import CompiledKernel
-from advisor.compiled.demand.assembly import CodeFacts, Instruction
+from advisor.compiled.demand.assembly import CodeFacts
 from advisor.compiled.demand.counts import AccessDemand, KernelDemand
 from advisor.gpus.hardware import GpuSpec
 
@@ -85,12 +84,12 @@ def width_of(access: AccessDemand, facts: CodeFacts) -> float:
 
 def spill_traffic(demand: KernelDemand, facts: CodeFacts, threads: int, programs: float) -> float:
     """Bytes that loads and stores of local memory move, the whole launch: `programs` of `threads` each."""
-    inside = _Loops(facts)
+    loops = [range(loop.start, loop.end + 1) for loop in facts.loops if loop.depth == 1]
     most = max((line.executions for line in demand.lines), default=programs)
     total = 0.0
     for each in facts.code:
         if each.kind == "spill":
-            executions = (executions_at(demand, each.line, 0.0) or most) if inside.holds(each) else programs
+            executions = (executions_at(demand, each.line, 0.0) or most) if any(each.address in span for span in loops) else programs
             total += (each.width_bytes or 4) * threads * max(executions, programs)
     return total
 
@@ -98,18 +97,6 @@ def spill_traffic(demand: KernelDemand, facts: CodeFacts, threads: int, programs
 def executions_at(demand: KernelDemand, line: int | None, otherwise: float) -> float:
     """How often a line's busiest operation executes, over all programs."""
     return max((each.executions for each in demand.lines if each.line == line and each.executions > 0), default=otherwise)
-
-
-class _Loops:
-    """Whether an instruction stands in a loop of the machine code."""
-
-    def __init__(self, facts: CodeFacts) -> None:
-        spans = sorted((loop.start, loop.end) for loop in facts.loops if loop.depth == 1)
-        self.starts, self.ends = [s for s, _ in spans], [e for _, e in spans]
-
-    def holds(self, instruction: Instruction) -> bool:
-        place = bisect_right(self.starts, instruction.address) - 1
-        return place >= 0 and instruction.address <= self.ends[place]
 
 
 def stages_that_run(compiled: CompiledKernel, facts: CodeFacts) -> int:

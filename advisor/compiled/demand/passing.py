@@ -16,7 +16,7 @@ from advisor.compiled.demand.accesses import scattered, widened
 from advisor.compiled.demand.costs import element_bytes
 from advisor.compiled.demand.counts import AccessDemand, KernelDemand
 from advisor.compiled.ir.execution import LOADED, Inputs
-from advisor.compiled.ir.ir import Module
+from advisor.compiled.ir.ir import Module, Operation
 from advisor.compiled.ir.lattices import distinct_bytes, likely_distinct_bytes
 from advisor.compiled.ir.slicing import address_operands
 
@@ -27,7 +27,11 @@ def footprints(accesses: Sequence[AccessDemand], inputs: Inputs) -> dict[str, fl
     Where the addresses of an access are not known, one execution stands for all: others may touch the same. What other accesses to
     the same argument are known to touch counts all the same. What is only assumed to execute counts nowhere.
     """
-    return _footprints(accesses, inputs, lambda unknown, size: _of_one_certain_execution(unknown), False)
+
+    def of_one(unknown: Sequence[AccessDemand], size: float | None) -> float:
+        return max(a.certain_bytes / max(a.certain_executions, 1.0) for a in unknown)
+
+    return _footprints(accesses, inputs, of_one, False)
 
 
 def likely_footprints(accesses: Sequence[AccessDemand], inputs: Inputs, programs: float) -> dict[str, float]:
@@ -39,7 +43,8 @@ def likely_footprints(accesses: Sequence[AccessDemand], inputs: Inputs, programs
 
     def unknown_bytes(unknown: Sequence[AccessDemand], size: float | None) -> float:
         requested = sum(a.requested_bytes for a in unknown)
-        return max(requested / max(programs, 1.0), _of_one_execution(unknown)) if size is None else requested
+        of_one = max(a.requested_bytes / max(a.executions, 1.0) for a in unknown)
+        return max(requested / max(programs, 1.0), of_one) if size is None else requested
 
     return _footprints(accesses, inputs, unknown_bytes, True)
 
@@ -85,15 +90,6 @@ def _footprints(
         if size is not None:
             found[name] = min(found[name], size)
     return found
-
-
-def _of_one_execution(accesses: Iterable[AccessDemand]) -> float:
-    """Bytes that one execution of one of them asks for."""
-    return max(a.requested_bytes / max(a.executions, 1.0) for a in accesses)
-
-
-def _of_one_certain_execution(accesses: Iterable[AccessDemand]) -> float:
-    return max(a.certain_bytes / max(a.certain_executions, 1.0) for a in accesses)
 
 
 def unlocated(accesses: Iterable[AccessDemand]) -> frozenset[str]:
@@ -207,58 +203,23 @@ def anywhere(access: AccessDemand) -> bool:
 
 
 def rewritten_bytes(accesses: Sequence[AccessDemand], module: Module, inputs: Inputs) -> dict[str, float]:
-    """Of the bytes read of an argument (`footprints` of its loads), at most how many the launch may have written before; absent: none."""
-    program = _Order.of(module)
+    """Of the bytes read of an argument (`footprints` of its loads), those that the launch may have written before; absent: none."""
+    places = {id(op): place for place, op in enumerate(module.kernel.walk())}
+    loops = module.loops_around()
+
+    def may_follow(load: Operation, store: Operation) -> bool:
+        """Whether a byte may have been stored before it is first loaded, by any trip of a loop that both stand in: not where each trip
+        first loads what it then stores, at one address."""
+        if places[id(store)] < places[id(load)]:
+            return True
+        around, other = loops[id(load)], loops[id(store)]
+        return bool(set(around) & set(other)) and (around != other or address_operands(load) != address_operands(store))
+
     found = {}
     for name in dict.fromkeys(a.name for a in accesses if a.kind == "load" and a.certain_executions):
         loads = [a for a in accesses if a.name == name and a.kind == "load"]
         stores = [a for a in accesses if a.kind != "load" and (a.name == name or anywhere(a) or anywhere(loads[0]))]
-        late = [load for load in loads if any(program.may_follow(load, store) for store in stores)]
-        if not late:
-            continue
-        early = [load for load in loads if all(load is not each for each in late)]
-        all_ = footprints(loads, inputs)[name]
-        first = footprints(early, inputs)[name] if early else 0.0
-        before = min(footprints(late, inputs)[name], _most(stores), _shared(late, stores, name, inputs))
-        found[name] = min(all_ - first, before)
+        early = [load for load in loads if not any(may_follow(load.operation, store.operation) for store in stores)]
+        if len(early) < len(loads):
+            found[name] = footprints(loads, inputs)[name] - (footprints(early, inputs)[name] if early else 0.0)
     return {name: count for name, count in found.items() if count > 0}
-
-
-def _most(stores: Sequence[AccessDemand]) -> float:
-    """Bytes that stores write at most; infinite where it is not known how often they do."""
-    counted = all(s.executions == s.certain_executions for s in stores)
-    return sum(s.requested_bytes for s in stores) if counted else math.inf
-
-
-def _shared(loads: Sequence[AccessDemand], stores: Sequence[AccessDemand], name: str, inputs: Inputs) -> float:
-    """Bytes that loads and stores of one argument may both touch; infinite where they need not be of one, or places are not known."""
-    accesses = (*loads, *stores)
-    if any(a.name != name or a.argument is None or a.reach_bytes is None for a in accesses) or math.isinf(_most(stores)):
-        return math.inf
-    read, written, either = (footprints(each, inputs)[name] for each in (loads, stores, accesses))
-    return max(read + written - either, 0.0) + max(_most(stores) - written, 0.0)  # what is not listed of the stores may be read
-
-
-@dataclass(frozen=True, slots=True)
-class _Order:
-    """Where the operations of a kernel stand: in which place, and in which loops."""
-
-    places: Mapping[int, int]
-    loops: Mapping[int, tuple[int, ...]]
-
-    @classmethod
-    def of(cls, module: Module) -> _Order:
-        return cls({id(op): place for place, op in enumerate(module.kernel.walk())}, module.loops_around())
-
-    def may_follow(self, load: AccessDemand, store: AccessDemand) -> bool:
-        """Whether a byte may have been stored before it is first loaded, by any trip of a loop that both stand in.
-
-        Not where each trip first loads what it then stores, at one address.
-        """
-        first, second = load.operation, store.operation
-        if id(first) not in self.places or id(second) not in self.places:  # in a function that the kernel calls
-            return True
-        if self.places[id(second)] < self.places[id(first)]:
-            return True
-        around, other = self.loops.get(id(first), ()), self.loops.get(id(second), ())
-        return bool(set(around) & set(other)) and (around != other or address_operands(first) != address_operands(second))

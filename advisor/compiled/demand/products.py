@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.compiled.compiler.kernel import CompiledKernel
+from advisor.compiled.demand.costs import TENSOR_TYPES
 from advisor.compiled.ir import values
 from advisor.compiled.ir.arithmetic import CASTS, constant
 from advisor.compiled.ir.execution import Active, Count, Execution, Padded, Remembered, Running
@@ -266,3 +268,20 @@ class Padding:
             high, wide = kept
             padded.filled = np.minimum(padded.filled, padded.deep * high * wide)
             padded.left, padded.right = np.minimum(padded.left, padded.deep * high), np.minimum(padded.right, padded.deep * wide)
+
+
+_SCALED = re.compile(r"\b(tt\.dot_scaled|ttng\.\w*mma_scaled|\w+\.scaled_(mfma|wmma)\w*)\b")
+_PLAIN = re.compile(r"\b(?:tt\.dot|ttng\.warp_group_dot|ttng\.tc_gen5_mma) .*?<(?:\d+x)+(\w+)")
+
+
+def scales_blocks(compiled: CompiledKernel) -> bool:
+    """Whether a product of the kernel runs on an instruction that scales its blocks."""
+    return bool(_SCALED.search(compiled.ttgir))
+
+
+def unpacked_type(compiled: CompiledKernel) -> str | None:
+    """The type in which products of scaled blocks run after they were unpacked; None where they were not, or there are none."""
+    if "tt.dot_scaled" not in compiled.ttir or not compiled.ttgir or scales_blocks(compiled):
+        return None
+    types = {TENSOR_TYPES.get(found.group(1)) for line in compiled.ttgir.splitlines() if (found := _PLAIN.search(line))}
+    return types.pop() if len(types) == 1 else None

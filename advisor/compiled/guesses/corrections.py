@@ -8,10 +8,8 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from advisor.compiled.compiler.kernel import items_of
 from advisor.compiled.guesses.inference import Given, Guess
 from advisor.compiled.guesses.origins import Origins, walk
-from advisor.compiled.guesses.usage import origins_of
 from advisor.compiled.guesses.value_flow import FLOAT_CALLS, converted, is_bitcast, is_load, last_name, rearranged
 from advisor.python_source.jit_function import JitFunction
 from advisor.python_source.literals import NotLiteralError, dotted
@@ -20,8 +18,6 @@ from advisor.python_source.source import SourceFile
 _PLACE = re.compile(r"line (\d+) from `def (\w+)`")
 _VALUES = (True, False, 1, 2, 4, 8, 16, 32, 64, 128, 256)
 """Tried for a guessed constant that an assertion names, besides what it is compared with."""
-LONGEST_TUPLE = 16
-"""Items of a guessed tuple, which is made longer as its items are asked for."""
 MOST_TRIED = 2
 """Constants of an assertion that are changed together."""
 _KEEPS = frozenset({"sum", "max", "min", "abs", "cumsum", "maximum", "minimum", "where", "clamp", "multiple_of", "max_contiguous"})
@@ -52,7 +48,7 @@ class _Failure:
         for inner in walk(node, behind):
             if isinstance(inner, ast.Call) and is_load(inner) and inner.args:
                 found |= dict.fromkeys(origins.roots(inner.args[0]), inner)
-            elif isinstance(inner, ast.Name) and origins.reaching.is_parameter(inner):
+            elif isinstance(inner, ast.Name) and origins.is_parameter(inner):
                 found[inner.id] = inner
         return sorted((name for name in found if name in self.types), key=lambda name: (found[name].lineno, found[name].col_offset))
 
@@ -114,7 +110,7 @@ def _holds(failure: _Failure, test: ast.expr, changed: Mapping[str, Any]) -> boo
 
 def _float_wanted(failure: _Failure, found: re.Match[str]) -> dict[str, Any]:
     """An operation of fp32 alone (`tl.exp`): of what it is given, the last that was loaded is of it (`tl.exp(s - lse)`)."""
-    origins = origins_of(failure.source, failure.function)
+    origins = Origins(failure.function)
     for call in failure.calls():
         if last_name(call) in FLOAT_CALLS or last_name(call) == failure.helper:
             names = [name for each in call.args for name in failure.pointers(each, lambda n: _of_one_type(n, origins), origins)]
@@ -127,7 +123,7 @@ def _of_one_type(node: ast.expr, origins: Origins) -> list[ast.expr]:
     """The expressions that decide of which type of floats a value is."""
     match node:
         case ast.Name():
-            return origins.reaching.values(node)
+            return origins.values(node)
         case ast.BinOp():
             return [node.left, node.right]
         case ast.UnaryOp():
@@ -144,28 +140,9 @@ def _of_one_type(node: ast.expr, origins: Origins) -> list[ast.expr]:
     return []
 
 
-def _handed_on(node: ast.expr, origins: Origins) -> list[ast.expr]:
-    """The same, and what helpers are handed."""
-    handed = isinstance(node, ast.Call) and not (is_load(node) or converted(node) is not None or last_name(node) in FLOAT_CALLS)
-    return [*_of_one_type(node, origins), *(node.args if handed and isinstance(node, ast.Call) else ())]
-
-
-def _longer_wanted(failure: _Failure, found: re.Match[str]) -> dict[str, Any]:
-    """An item beyond the end of a guessed tuple: it has twice as many."""
-    for node in ast.walk(failure.function.node):
-        if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name) and node.lineno <= failure.line <= (node.end_lineno or 0):
-            name, value = node.value.id, failure.guess.constexprs.get(node.value.id)
-            if name in failure.constants and isinstance(value, tuple) and len(value) < LONGEST_TUPLE:
-                return {name: value * 2}
-            kinds = items_of(failure.guess.signature.get(name, ""))
-            if name in failure.types and 0 < len(kinds) < LONGEST_TUPLE:
-                return {name: f"({','.join(kinds[:1] * (2 * len(kinds)))})"}
-    return {}
-
-
 def _width_wanted(failure: _Failure, found: re.Match[str]) -> dict[str, Any]:
     """Bits that are taken for a type of another width: what is loaded is of that width."""
-    origins, kind = origins_of(failure.source, failure.function), "u8" if found.group(2) == "8" else f"i{found.group(2)}"
+    origins, kind = Origins(failure.function), "u8" if found.group(2) == "8" else f"i{found.group(2)}"
     for call in failure.calls():
         value = converted(call) if is_bitcast(call) else None
         for each in [value] if value is not None else call.args if last_name(call) == failure.helper else []:
@@ -174,24 +151,10 @@ def _width_wanted(failure: _Failure, found: re.Match[str]) -> dict[str, Any]:
     return {}
 
 
-def _integer_wanted(failure: _Failure, found: re.Match[str]) -> dict[str, Any]:
-    """An operation of integers alone (`a & 1`, `a % n`): what was loaded for it is one."""
-    origins = origins_of(failure.source, failure.function)
-    for node in ast.walk(failure.function.node):
-        sides = [node.left, node.right] if isinstance(node, ast.BinOp) and node.lineno <= failure.line <= (node.end_lineno or 0) else []
-        sides += node.args if isinstance(node, ast.Call) and last_name(node) == failure.helper else []
-        names = [name for each in sides for name in failure.pointers(each, lambda n: _handed_on(n, origins), origins)]
-        if names := [name for name in names if re.match(r"\*(fp|bf)", failure.guess.signature[name])]:
-            return {names[-1]: "*i32"}
-    return {}
-
-
 _CORRECTIONS: tuple[tuple[str, Callable[[_Failure, re.Match[str]], dict[str, Any]]], ...] = (
     (r"NameError\(['\"](\w+) is not defined", _unbound),
     (r"CompileTimeAssertionFailure", _asserted),
     (r"Expected dtype \[['\"]fp32", _float_wanted),
-    (r"invalid operands of type (\S*float\d+|bf16|fp\d+)", _integer_wanted),
-    (r"IndexError: (list|tuple) index out of range", _longer_wanted),
     (r"Cannot bitcast data-type of size (\d+) to data-type of size (\d+)", _width_wanted),
 )
 """What the compiler says, by a pattern of it, and what follows."""

@@ -12,7 +12,7 @@ from advisor.compiled.demand.counts import AccessDemand, KernelDemand
 from advisor.compiled.guesses.assumptions import NARROWER, narrower_note, shown_value
 from advisor.compiled.guesses.inference import Given, Guess
 from advisor.compiled.ir.ir import Operation, parse
-from advisor.compiled.ir.slicing import MEMORY, Flow, flow_of
+from advisor.compiled.ir.slicing import MEMORY, Flow
 
 MOST_SHOWN = 4
 _OTHER_WIDTH = {"*i64": "*i32", "*i32": "*i64"}
@@ -137,7 +137,7 @@ def with_stored_types(guess: Guess, ttir: str, element: str) -> Guess:
 def _stored(ttir: str, element: str) -> dict[str, str]:
     """By argument that is only stored to, the type of what is stored; of several the widest, and empty where the guess fits."""
     function = parse(ttir).kernel
-    flow = flow_of(function)
+    flow = Flow(function)
     arguments = {name: name.removeprefix("%") for name in function.arguments}
     accesses = [op for op in function.walk() if op.name in MEMORY]
     stores = [op for op in accesses if not op.name.endswith(("load", "gather"))]

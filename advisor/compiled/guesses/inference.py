@@ -11,7 +11,6 @@ from typing import Any
 
 from advisor.compiled.compiler.kernel import OPTION_NAMES, items_of
 from advisor.compiled.guesses.assumptions import INTEGERS, Assumption, assumption, narrower_note, unit_strides, unknown_strides
-from advisor.compiled.guesses.descriptors import descriptor_type, said_blocks
 from advisor.compiled.guesses.parameter_guesses import (
     LEAST_DEPTH,
     argument_type,
@@ -36,6 +35,8 @@ MOST_ROW = 2**16
 """Of a block that covers a row by itself: the kernels that do so (Liger's, Unsloth's `calculate_settings`) refuse longer ones."""
 MOST_ROWS = 1_024
 """Of a tile whose rows are counted by the product of two constants: Triton takes minutes for 64 queries of 64 heads."""
+DESCRIBED = 64
+"""Elements along each dimension of the block of a descriptor that neither the user nor the file's launch says."""
 UNKNOWN_STAGES = "Triton's own num_stages"
 """What is assumed where the file sets them to what is not known."""
 _SHAPES = (ast.Tuple, ast.List)
@@ -83,7 +84,7 @@ class Given:
     Attributes:
         types, constexprs, options, scalars: By name.
         element: Type of the elements of tensors of which nothing is said.
-        element_given: Whether the user says so: it then holds wherever the kernel only hints at another.
+        element_given: Whether the user says so.
         multiples: Strides whose values are not known, but which are not 1: they are taken to be multiples of 16.
         blocks: Of tensor descriptors.
         passed: Whether arguments without a value are given something rather than None, which heuristics ask.
@@ -111,7 +112,6 @@ def guesses(
         ("strides as constants", {"stride": "constant"}),
         ("index pointers of 32 bits", {"index": "i32"}),
         ("index pointers of 64 bits", {"index": "i64"}),
-        ("elements where only branches tell of integers", {"tested": "element"}),
         ("fp32 pointers", {"element": "fp32"}),
         ("bf16 pointers", {"element": "bf16"}),
         ("flags set", {"flag": True}),
@@ -162,7 +162,6 @@ class _Draft:
     options: dict[str, Any] = field(default_factory=dict)
     assumptions: list[Assumption] = field(default_factory=list)
     guessed: list[str] = field(default_factory=list)
-    described: list[str] = field(default_factory=list)
     numbers: dict[str, list[str]] = field(default_factory=dict)
     unit: tuple[str, ...] = ()
     divisible: list[str] = field(default_factory=list)
@@ -186,7 +185,7 @@ class _Draft:
         return tuned
 
     def type_parameters(self, tuned: Mapping[str, Any], recorded: Any) -> None:
-        """Set the types of arguments, and the values of constants; those of descriptors hang on the constants, and stay empty."""
+        """Set the types of arguments, and the values of constants."""
         for parameter in self.function.parameters:
             name = parameter.name
             kind = self.given.types.get(name) or (_recorded(recorded, parameter, self.function) if recorded else None)
@@ -200,9 +199,6 @@ class _Draft:
                 self.signature[name] = "i32" if unknown else "constexpr"
                 if not unknown:
                     self.constants[name] = self._constant(parameter, tuned)
-            elif kind is None and self.usage[name].descriptor:
-                self.described.append(name)
-                self.signature[name] = ""
             else:
                 self.signature[name] = kind or self._type(parameter)
 
@@ -242,7 +238,13 @@ class _Draft:
 
     def _type(self, parameter: Parameter) -> str:
         name, use, value = parameter.name, self.usage[parameter.name], self.given.scalars.get(parameter.name)
-        kind = argument_type(parameter, use, self.choice, self.given.element, self.given.element_given)
+        if use.descriptor:
+            block = ",".join(map(str, self.given.blocks.get(name, (DESCRIBED,) * use.descriptor)))
+            kind = f"tensordesc<{self.choice.get('element', self.given.element)}[{block}]>"
+            self.guessed.append(name)
+            self.assumptions.append(Assumption(kind="type", name=name, value=kind))
+            return kind
+        kind = argument_type(parameter, use, self.choice, self.given.element)
         kind = self.choice["corrected"].get(name, kind)
         if items_of(kind):
             return type_of(value) if isinstance(value, tuple) else kind
@@ -282,7 +284,7 @@ class _Draft:
                 yield name
 
     def fill_blocks(self) -> None:
-        """Widen sizes to the blocks that cover them, and type the descriptors by their blocks."""
+        """Widen sizes to the blocks that cover them."""
         rows = {block: names for block, names in self.rows.items() if block not in self.function.heuristics}
         names = [n for n in self.invented() if not self.usage[n].range_bound and n not in self.choice["corrected"]]
         sizes = block_sizes(rows, self.constants, names)
@@ -292,11 +294,6 @@ class _Draft:
             self._assumed_constant(each.name, sizes[each.name]) if each.kind == "constant" and each.name in sizes else each
             for each in self.assumptions
         ]
-        said = {**self.given.blocks, **said_blocks(self.function.node, self.described, self.constants)} if self.described else {}
-        for name in self.described:
-            element = str(self.choice.get("element", self.given.element))
-            self.signature[name] = descriptor_type(self.usage[name], self.constants, element, said.get(name))
-            self.assumptions.append(Assumption(kind="type", name=name, value=self.signature[name]))
 
     def set_strides(self, recorded: Any) -> None:
         """Take strides that are not given for those of contiguous tensors."""
@@ -391,7 +388,7 @@ def _guess(
         untold=tuple(n for n, kind in draft.signature.items() if kind in INTEGERS and n not in told),
         invented=tuple(draft.invented()),
         settled=frozenset(draft.settled()),
-        guessed=frozenset((*draft.guessed, *draft.described)),
+        guessed=frozenset(draft.guessed),
         unread=unread or "",
     )
 

@@ -4,30 +4,31 @@ multiples of; an expression is followed through the names it was assigned to."""
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 from advisor.compiled.guesses.value_flow import converted, is_bitcast, is_load, last_name, parts, rearranged
 from advisor.python_source.jit_function import JitFunction
 
 _COUNTS = frozenset({"program_id", "num_programs", "arange", "cdiv"})
-_HINTS = frozenset({"multiple_of", "max_contiguous", "max_constancy", "assume"})
-"""Calls that give what they are given, and tell the compiler something of it."""
-_Roots = dict[ast.Name, list[str] | None]
+_Roots = dict[str, list[str] | None]
 
 
 class Origins:
     """Of one kernel. All that answers with names gives parameters."""
 
-    def __init__(
-        self, function: JitFunction, parameters: frozenset[str], address_of: Callable[[ast.Call], tuple[bool, ast.expr | None]]
-    ) -> None:
-        """`address_of` says of a call whether it is of a helper that is known, and which of its arguments is that helper's pointer."""
+    def __init__(self, function: JitFunction) -> None:
         self.node = function.node
-        self.parameters = parameters
-        self.address_of = address_of
-        self.reaching = Reaching(self.node, parameters)
-        self.assigned = self.reaching.assigned
+        self.parameters = frozenset(parameter.name for parameter in function.parameters)
+        self._assigned = _assigned(self.node)
         self.counters = {n.target.id for n in ast.walk(self.node) if isinstance(n, ast.For) and isinstance(n.target, ast.Name)}
+
+    def values(self, name: ast.Name) -> list[ast.expr]:
+        """What a name is given anywhere in the kernel."""
+        return self._assigned.get(name.id, [])
+
+    def is_parameter(self, node: ast.AST) -> bool:
+        """Whether an expression is one of the kernel's parameters."""
+        return isinstance(node, ast.Name) and node.id in self.parameters
 
     def roots(self, node: ast.expr) -> list[str]:
         """Parameters that an address expression starts from."""
@@ -36,14 +37,14 @@ class Origins:
     def _roots(self, node: ast.expr, done: _Roots) -> list[str]:
         """`done`: what names were found to start from; None: they are being followed, as in a loop that moves a pointer."""
         if isinstance(node, ast.Name):
-            if node not in done:
-                done[node] = None
-                done[node] = self._roots_of_name(node, done)
-            return done[node] or []
+            if node.id not in done:
+                done[node.id] = None
+                done[node.id] = self._roots_of_name(node, done)
+            return done[node.id] or []
         if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub)):
             if found := self._roots(node.left, done):
                 return found
-            followed = {name.id for name, found in done.items() if found is None}
+            followed = {name for name, found in done.items() if found is None}
             moved = any(isinstance(n, ast.Name) and n.id in followed for n in ast.walk(node.left))  # p = p + offset
             return [] if moved else self._roots(node.right, done)
         if isinstance(node, ast.Call):
@@ -56,18 +57,12 @@ class Origins:
 
     def _roots_of_name(self, node: ast.Name, done: _Roots) -> list[str]:
         found = [node.id] if node.id in self.parameters else []
-        for values in (self.reaching.values(node), self.assigned.get(node.id, ())):  # all, where a call is not known that gave it
-            for value in values:
-                if not is_load(value):
-                    found += self._roots(value, done)
-            if found:
-                break
+        for value in self.values(node):
+            if not is_load(value):
+                found += self._roots(value, done)
         return list(dict.fromkeys(found))
 
     def _roots_of_call(self, node: ast.Call, done: _Roots) -> list[str]:
-        known, address = self.address_of(node)
-        if known:
-            return [] if address is None else self._roots(address, done)
         if isinstance(node.func, ast.Attribute) and node.func.attr in ("to", "broadcast_to", "reshape", "trans", "permute"):
             return self._roots(node.func.value, done)
         name = last_name(node)
@@ -96,23 +91,23 @@ class Origins:
             return [node.left]
         if isinstance(node, ast.Subscript):
             return [node.value]
-        return self.reaching.values(node) if isinstance(node, ast.Name) else []
+        return self.values(node) if isinstance(node, ast.Name) else []
 
-    def loaded(self, node: ast.expr, *, handed: bool = False, **what: bool) -> Iterator[str]:
+    def loaded(self, node: ast.expr, *, handed: bool = False) -> Iterator[str]:
         """Parameters through which it is loaded what a value is made of; with `handed` also those that are part of it themselves."""
-        for inner in self.inside(node, **what):
+        for inner in self.inside(node):
             yield from self._loaded_through(inner, handed=handed)
 
     def _loaded_through(self, node: ast.expr, *, handed: bool) -> Iterator[str]:
         if isinstance(node, ast.Call) and is_load(node):
             pointer = _first(node, "pointer")
             yield from self.roots(pointer) if pointer is not None else ()
-        elif handed and isinstance(node, ast.Name) and self.reaching.is_parameter(node):
+        elif handed and isinstance(node, ast.Name) and self.is_parameter(node):
             yield node.id
 
-    def inside(self, node: ast.expr, **what: bool) -> Iterator[ast.expr]:
-        """What a value is made of, also before it was assigned to names; `what` counts is for `parts`."""
-        return walk(node, lambda inner: self.reaching.values(inner) if isinstance(inner, ast.Name) else parts(inner, **what))
+    def inside(self, node: ast.expr) -> Iterator[ast.expr]:
+        """What a value is made of, also before it was assigned to names."""
+        return walk(node, lambda inner: self.values(inner) if isinstance(inner, ast.Name) else parts(inner))
 
     def counts(self, node: ast.expr) -> bool:
         """Whether a value is made of a program's number, a range, or what a loop counts."""
@@ -120,25 +115,6 @@ class Origins:
             (isinstance(inner, ast.Call) and last_name(inner) in _COUNTS) or (isinstance(inner, ast.Name) and inner.id in self.counters)
             for inner in self.inside(node)
         )
-
-    def coordinate(self, node: ast.expr, depth: int = 0) -> list[str]:
-        """Parameters that a coordinate is a multiple of: factors of its products, and steps of the loop it counts."""
-        names = []
-        for inner in ast.walk(node):
-            if not isinstance(inner, ast.Name):
-                continue
-            if inner.id in self.parameters:
-                names.append(inner.id)
-            elif depth < 3:
-                for value in (_without_hints(each) for each in self.reaching.values(inner)):
-                    if isinstance(value, ast.BinOp):
-                        names += self.coordinate(value, depth + 1)
-                for loop in ast.walk(self.node):
-                    if isinstance(loop, ast.For) and isinstance(loop.target, ast.Name) and loop.target.id == inner.id:
-                        steps = loop.iter.args[2:3] if isinstance(loop.iter, ast.Call) else []
-                        for step in steps:
-                            names += self.coordinate(step, depth + 1)
-        return names
 
 
 def walk(node: ast.expr, behind: Callable[[ast.expr], list[ast.expr]]) -> Iterator[ast.expr]:
@@ -152,18 +128,6 @@ def walk(node: ast.expr, behind: Callable[[ast.expr], list[ast.expr]]) -> Iterat
             waiting += behind(inner)
 
 
-def _without_hints(node: ast.expr) -> ast.expr:
-    """An expression without conversions and without what tells the compiler something of it."""
-    while isinstance(node, ast.Call):
-        inner = converted(node)
-        if inner is None and last_name(node) in _HINTS and node.args:
-            inner = node.args[0]
-        if inner is None:
-            break
-        node = inner
-    return node
-
-
 def _first(node: ast.Call, *names: str) -> ast.expr | None:
     """The first argument of a call, which it may give by one of its names."""
     if node.args:
@@ -171,105 +135,22 @@ def _first(node: ast.Call, *names: str) -> ast.expr | None:
     return next((keyword.value for keyword in node.keywords if keyword.arg in names), None)
 
 
-Values = dict[ast.expr, None]
-"""An ordered set; nodes of a syntax tree are told apart by identity."""
-
-
-class Reaching:
-    """Of one function. Conditions are not decided: both sides of a branch reach what follows it, and a loop's body reaches itself."""
-
-    def __init__(self, function: ast.FunctionDef, parameters: Iterable[str]) -> None:
-        self.assigned: dict[str, list[ast.expr]] = {}
-        """By name, the values of all its assignments."""
-        self._own = {name: ast.Name(id=name, ctx=ast.Load()) for name in parameters}
-        """What stands for a parameter's own value."""
-        self._sums: dict[ast.AugAssign, ast.expr] = {}
-        self._uses: dict[ast.AST, Values] = {}
-        self._block(function.body, {name: {own: None} for name, own in self._own.items()})
-
-    def values(self, use: ast.Name) -> list[ast.expr]:
-        """The values that may stand there; all that the name is ever given where it is no use of the function's own."""
-        found = self._uses.get(use)
-        return list(self.assigned.get(use.id, ())) if found is None else [v for v in found if v is not self._own.get(use.id)]
-
-    def is_parameter(self, use: ast.Name) -> bool:
-        """Whether what the function is given by that name may stand there."""
-        own = self._own.get(use.id)
-        return own is not None and (use not in self._uses or own in self._uses[use])
-
-    def _block(self, body: Sequence[ast.stmt], names: dict[str, Values]) -> None:
-        """Walk statements in order; `names` holds what each name may stand for, before them and then behind them."""
-        for statement in body:
-            if isinstance(statement, ast.If):
-                self._expression(statement.test, names)
-                other = dict(names)
-                self._block(statement.body, names)
-                self._block(statement.orelse, other)
-                _join(names, other)
-            elif isinstance(statement, (ast.For, ast.While)):
-                for _ in range(2):  # what the body assigns reaches its beginning; a third time adds nothing
-                    before = dict(names)
-                    self._expression(statement.iter if isinstance(statement, ast.For) else statement.test, names)
-                    if isinstance(statement, ast.For):
-                        self._bind(statement.target, None, names)
-                    self._block(statement.body, names)
-                    _join(names, before)
-                self._block(statement.orelse, names)
-            else:
-                self._plain(statement, names)
-
-    def _plain(self, statement: ast.stmt, names: dict[str, Values]) -> None:
-        if isinstance(statement, ast.AugAssign):
-            self._expression(statement.value, names)
-            if isinstance(statement.target, ast.Name):
-                if statement not in self._sums:
-                    before = ast.Name(id=statement.target.id, ctx=ast.Load())
-                    sum_ = ast.BinOp(left=before, op=statement.op, right=statement.value)
-                    self._sums[statement] = ast.copy_location(sum_, statement)
-                total = self._sums[statement]
-                assert isinstance(total, ast.BinOp)
-                for use in (statement.target, total.left):
-                    self._use(use, names)
-                self._bind(statement.target, total, names)
-            return
-        if isinstance(statement, (ast.Assign, ast.AnnAssign)) and statement.value is not None:
-            self._expression(statement.value, names)
-            for target in statement.targets if isinstance(statement, ast.Assign) else [statement.target]:
-                self._bind(target, statement.value, names)
-            return
-        for child in ast.iter_child_nodes(statement):
-            if isinstance(child, ast.stmt):
-                self._block([child], names)
-            else:
-                self._expression(child, names)
-
-    def _expression(self, node: ast.AST, names: dict[str, Values]) -> None:
-        for inner in ast.walk(node):
-            if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Load):
-                self._use(inner, names)
-        for inner in ast.walk(node):
-            if isinstance(inner, ast.NamedExpr):
-                self._bind(inner.target, inner.value, names)
-
-    def _use(self, node: ast.AST, names: dict[str, Values]) -> None:
-        if isinstance(node, ast.Name):
-            self._uses.setdefault(node, {}).update(names.get(node.id, {}))
-
-    def _bind(self, target: ast.expr, value: ast.expr | None, names: dict[str, Values]) -> None:
-        """Give a name a value; None: one that is not followed."""
-        if isinstance(target, ast.Name):
-            names[target.id] = {} if value is None else {value: None}
-            if value is not None and value not in self.assigned.setdefault(target.id, []):
-                self.assigned[target.id].append(value)
-        elif isinstance(target, (ast.Tuple, ast.List)):
-            parts = value.elts if isinstance(value, (ast.Tuple, ast.List)) and len(value.elts) == len(target.elts) else None
-            made_of = set() if value is None else {n.id for n in ast.walk(value) if isinstance(n, ast.Name)}
-            for i, inner in enumerate(target.elts):
-                # `p, q = step(p, q)` gives what is still p, for all that is known.
-                if parts is not None or not (isinstance(inner, ast.Name) and inner.id in made_of):
-                    self._bind(inner, parts[i] if parts is not None else None, names)
-
-
-def _join(names: dict[str, Values], other: dict[str, Values]) -> None:
-    for name, values in other.items():
-        names[name] = {**names.get(name, {}), **values}
+def _assigned(kernel: ast.FunctionDef) -> dict[str, list[ast.expr]]:
+    """By name, the values of all its assignments, wherever they stand: which of them reach a use changes too few guesses."""
+    found: dict[str, list[ast.expr]] = {}
+    for node in ast.walk(kernel):
+        match node:
+            case ast.Assign(targets=targets, value=value):
+                pairs = [(target, value) for target in targets]
+            case ast.AnnAssign(target=target, value=ast.expr() as value) | ast.NamedExpr(target=target, value=value):
+                pairs = [(target, value)]
+            case ast.AugAssign(target=ast.Name(id=name) as target, op=op, value=value):
+                pairs = [(target, ast.copy_location(ast.BinOp(left=ast.Name(id=name, ctx=ast.Load()), op=op, right=value), node))]
+            case _:
+                continue
+        for target, value in pairs:
+            if isinstance(target, ast.Name):
+                found.setdefault(target.id, []).append(value)
+            elif isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
+                pairs += zip(target.elts, value.elts, strict=False)
+    return found

@@ -147,7 +147,7 @@ def type_of(value: Any) -> str:
     return "i32"
 
 
-def argument_type(parameter: Parameter, use: Usage, choice: Mapping[str, Any], element: str, element_given: bool) -> str:
+def argument_type(parameter: Parameter, use: Usage, choice: Mapping[str, Any], element: str) -> str:
     """The type of an argument.
 
     Args:
@@ -155,7 +155,6 @@ def argument_type(parameter: Parameter, use: Usage, choice: Mapping[str, Any], e
         use: What the kernel does with it.
         choice: What this guess tries.
         element: Type of the elements of tensors of which nothing is said.
-        element_given: Whether the user says so.
     """
     if parameter.annotation:
         known = _ANNOTATED.get(parameter.annotation)
@@ -169,14 +168,9 @@ def argument_type(parameter: Parameter, use: Usage, choice: Mapping[str, Any], e
         return "*i64"
     if use.pointer:
         narrow = _INDEX_32_NAMES.search(parameter.name)
-        hinted = (use.counted or (use.tested and not element_given)) and not use.real and "tested" not in choice
-        named = _INDEX_NAMES.search(parameter.name) and not (use.real or use.chosen)  # `target_probs` are no indices
-        if use.narrow and "index" not in choice:
-            return f"*{use.narrow}"
-        if use.index or hinted or narrow or named:
+        named = _INDEX_NAMES.search(parameter.name) and not use.real  # `target_probs` are no indices
+        if use.index or narrow or named:
             return f"*{choice.get('index', 'i32' if narrow else 'i64')}"
-        if use.int8 and not use.bits:
-            return "*i8"
         if use.bits:
             return "*u8" if use.narrow_bits and not use.wide_bits else "*i32"
         if use.bitwise and "bitwise" in choice:

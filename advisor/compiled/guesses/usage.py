@@ -23,13 +23,12 @@ from advisor.compiled.guesses.value_flow import (
     last_name,
     made_of_floats,
     rearranged,
-    summed,
     to_float,
     type_given,
 )
 from advisor.python_source.imported import imported_kernel
 from advisor.python_source.jit_function import JitFunction
-from advisor.python_source.literal_values import Constexpr, Symbol
+from advisor.python_source.literal_values import Constexpr
 from advisor.python_source.literals import NotLiteralError, dotted
 from advisor.python_source.source import SourceFile
 
@@ -46,11 +45,6 @@ MOST_REMEMBERED = 16
 def usage_of(source: SourceFile, function: JitFunction) -> Mapping[str, Usage]:
     """Usage by parameter, read once for all configurations of a kernel; not to be changed."""
     return _read(_Kernel(source, function))
-
-
-def origins_of(source: SourceFile, function: JitFunction) -> Origins:
-    """Where the values in a kernel come from."""
-    return _KernelReader(Reader(source), function, {p.name: Usage() for p in function.parameters}, 0).origins
 
 
 class _Kernel:
@@ -94,17 +88,6 @@ class Reader:
                 self.helpers[name] = reader, reader.source.functions[found[1]]
         return self.helpers[name]
 
-    def meant(self, name: str) -> str:
-        """What is called by a name: a function of triton's by its own name, where the file gives it another or imports it from a file that
-        does (`make_desc = tl.make_tensor_descriptor`)."""
-        if name in self.source.functions or not (name in self.source.assignments or name in self.source.module_names.imports):
-            return name
-        with suppress(NotLiteralError):
-            value = self.source.evaluator().evaluate(ast.Name(id=name, ctx=ast.Load()))
-            if isinstance(value, Symbol):
-                return value.text
-        return name
-
     def usage(self, function: JitFunction, depth: int = 0) -> dict[str, Usage]:
         """Usage by parameter."""
         if function.name in self.done:
@@ -123,7 +106,7 @@ class _KernelReader:
         self.reader = reader
         self.function = function
         self.depth = depth
-        self.origins = Origins(function, frozenset(found), self._address_of)
+        self.origins = Origins(function)
         self.marks = Marks(found, self.origins)
         self.calls = CallReader(reader, function, self.marks, depth)
 
@@ -139,21 +122,12 @@ class _KernelReader:
     def _holds_floats(self, name: str) -> bool:
         """Whether what is loaded through a parameter are floats, as far as is known when all else is read."""
         parameter = next(each for each in self.function.parameters if each.name == name)
-        return argument_type(parameter, self.marks.found[name], {}, "fp16", element_given=False).startswith(("*fp", "*bf"))
+        return argument_type(parameter, self.marks.found[name], {}, "fp16").startswith(("*fp", "*bf"))
 
     def _floats(self, node: ast.AST) -> None:
         for operand in float_operands(node):
             for use in self.marks.loaded(operand, handed=True):
                 use.real = True
-        for term in self._added_to_floats(node):
-            for use in self.marks.unchanged(term):
-                use.real = True
-
-    def _added_to_floats(self, node: ast.AST) -> list[ast.expr]:
-        """The terms and factors of a sum or a product with a name that is given a float: of `acc += x * y` after `acc = 0.0`."""
-        terms = summed(node)
-        values = [value for term in terms if isinstance(term, ast.Name) for value in self.origins.reaching.values(term)]
-        return terms if len(terms) > 1 and any(is_float(value) or made_of_floats(value) for value in values) else []
 
     def _call(self, node: ast.Call) -> None:
         self.calls.note(node)
@@ -176,9 +150,6 @@ class _KernelReader:
 
     def _branch(self, node: ast.If | ast.IfExp | ast.While) -> None:
         self.marks.flag(node.test)
-        for inner in ast.walk(node.test):
-            if isinstance(inner, ast.Compare):
-                self.marks.decides(inner)
 
     def _either(self, node: ast.BoolOp) -> None:
         for value in node.values:
@@ -224,8 +195,6 @@ class _KernelReader:
                 if is_integer(other):
                     self.marks.bits(side)
         elif isinstance(node.op, ast.FloorDiv):  # which Triton has of integers only
-            for use in (*self.marks.loaded(node.left), *self.marks.loaded(node.right)):
-                use.counted = True
             for use in self.marks.named_in([node]):
                 use.whole = True
         elif isinstance(node.op, ast.Div) or any(isinstance(s, ast.Constant) and isinstance(s.value, float) for s in sides):
@@ -241,16 +210,6 @@ class _KernelReader:
         self.marks.indices(node.iter)
         for use in self.marks.named_in([node.iter]):
             use.integer = True
-
-    def _address_of(self, call: ast.Call) -> tuple[bool, ast.expr | None]:
-        """Whether a helper is called, and the argument that is its pointer."""
-        helper = self.reader.helper(dotted(call.func) or "")
-        if helper is None:
-            return False, None
-        reader, function = helper
-        theirs = reader.usage(function, self.depth + 1)
-        pairs = zip(function.parameters, call.args, strict=False)
-        return True, next((value for p, value in pairs if theirs[p.name].pointer or p.name.endswith("ptr")), None)
 
 
 _KINDS: dict[type[ast.AST], Callable[[_KernelReader, Any], None]] = {
@@ -295,7 +254,7 @@ class FloatScalars:
         for node in ast.walk(self._origins.node):
             sides = _sides(node)
             for place, side in enumerate(sides):
-                if not (isinstance(side, ast.Name) and self._origins.reaching.is_parameter(side)):
+                if not (isinstance(side, ast.Name) and self._origins.is_parameter(side)):
                     continue
                 others = (*sides[:place], *sides[place + 1 :])
                 if any(self._gives_floats(inner) for other in others for inner in walk(other, self._of_the_same_type)):
@@ -318,7 +277,7 @@ class FloatScalars:
     def _of_the_same_type(self, node: ast.expr) -> list[ast.expr]:
         """The expressions that give floats only if this one does."""
         if isinstance(node, ast.Name):
-            return self._origins.reaching.values(node)
+            return self._origins.values(node)
         if isinstance(node, ast.IfExp):
             return [node.body, node.orelse]
         if isinstance(node, ast.Subscript):

@@ -8,11 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from advisor.compiled.guesses.origins import Origins
-from advisor.compiled.guesses.value_flow import float_operands, is_float, is_integer, last_name
 
 _BYTE_SHIFTS = (3, 4, 7)
 """Distances at which a byte is taken apart: two values of 4 bits, and the fields of an fp8 number."""
-_ORDERS = (ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 
 
 class Marks:
@@ -33,20 +31,17 @@ class Marks:
                 if (use := self.parameter(inner)) is not None:
                     yield use
 
-    def loaded(self, node: ast.expr, *, handed: bool = False, **what: bool) -> Iterator[Usage]:
+    def loaded(self, node: ast.expr, *, handed: bool = False) -> Iterator[Usage]:
         """The parameters that it is loaded through what a value is made of (`Origins.loaded`)."""
-        return (self.found[name] for name in self.origins.loaded(node, handed=handed, **what))
+        return (self.found[name] for name in self.origins.loaded(node, handed=handed))
 
     def unchanged(self, node: ast.expr) -> Iterator[Usage]:
         """The parameters that a value is loaded through on which no arithmetic was done (`Origins.unchanged`)."""
         return (self.found[name] for name in self.origins.unchanged(node))
 
     def accessed(self, address: ast.expr) -> list[Usage]:
-        """The parameters that an access may go to: of several, each is marked as one that it may."""
-        names = self.origins.roots(address)
-        for name in names:
-            self.found[name].chosen |= len(set(names)) > 1
-        return [self.found[name] for name in names]
+        """The parameters that an access may go to."""
+        return [self.found[name] for name in self.origins.roots(address)]
 
     def flag(self, node: ast.expr) -> None:
         """Mark a parameter that is tested as a flag, as it is or by `not`."""
@@ -59,7 +54,7 @@ class Marks:
         """Mark the parameters that a size of a tensor is made of, by name or behind one name."""
         for inner in ast.walk(size):
             if isinstance(inner, ast.Name):
-                for use in self.named_in([inner] if inner.id in self.found else self.origins.reaching.values(inner)):
+                for use in self.named_in([inner] if inner.id in self.found else self.origins.values(inner)):
                     use.extent = True
 
     def bits(self, node: ast.expr) -> None:
@@ -78,53 +73,27 @@ class Marks:
             use.wide_bits |= isinstance(direction, ast.RShift) and isinstance(by, int) and by >= 8
 
     def indices(self, node: ast.expr) -> None:
-        """Mark the tensors whose loaded values are used as numbers in an address, a loop bound or an index.
-
-        What only chooses among indices may be anything that can be compared: it is a number where it is compared with one.
-        """
+        """Mark the tensors whose loaded values are used as numbers in an address, a loop bound or an index."""
         for use in self.loaded(node):
             use.index = True
-        for inner in self.origins.inside(node):
-            if isinstance(inner, ast.Call) and last_name(inner) == "where" and inner.args:
-                for each in self.origins.inside(inner.args[0]):
-                    if isinstance(each, ast.Compare) and any(is_integer(side) for side in (each.left, *each.comparators)):
-                        self.decides(each)
 
     def offsets(self, addresses: Iterable[ast.expr]) -> None:
         """Mark the arguments that an address is worked out with."""
         for address in addresses:
-            for inner in self.origins.inside(address, rounded=False):
+            for inner in self.origins.inside(address):
                 if (use := self.parameter(inner)) is not None:
                     use.offset = True
 
-    def decides(self, node: ast.Compare) -> None:
-        """Mark the tensors whose loaded values decide: integers, unless it turns out that they are floats."""
-        for side in _compared(node):
-            for use in self.loaded(side, reductions=False):
-                use.tested = True
-
     def counted(self, node: ast.Compare) -> None:
-        """Mark the tensors whose loaded values are compared with an index, and the arguments that are."""
-        sides = _compared(node)
+        """Mark the arguments that are compared with an index."""
+        sides = [node.left, *node.comparators]
         if any(self.origins.counts(side) for side in sides):
             for use in self.named_in(sides):
                 use.whole = True
-            for side in sides:
-                for use in self.loaded(side, bits=False):  # a digit of a number says nothing of its type
-                    use.counted = True
 
 
-def _compared(node: ast.Compare) -> list[ast.expr]:
-    """The sides of a comparison of numbers that may be integers; none: it is of floats, or of something else."""
-    sides = [node.left, *node.comparators]
-    orders = all(isinstance(op, _ORDERS) for op in node.ops)
-    return sides if orders and not any(is_float(side) or float_operands(side) for side in sides) else []
-
-
-OF_VALUES = ("bits", "narrow_bits", "wide_bits", "bitwise", "int8", "real", "addresses")
+OF_VALUES = ("bits", "narrow_bits", "wide_bits", "bitwise", "real", "addresses")
 """What is done with loaded values, which a helper may be handed as they are, or load itself."""
-OF_LOADS = ("index", "counted", "tested")
-"""What is done with the values that are loaded through a pointer."""
 OF_ARGUMENTS = (
     "extent",
     "items",
@@ -148,19 +117,13 @@ class Usage:
     """What is done with one parameter."""
 
     pointer: bool = False
-    chosen: bool = False  # one of several that an access may go to, which are of one type
-    atomic: bool = False
-    descriptor: bool = False
+    descriptor: int = 0  # dimensions of the tensor that it describes
     index: bool = False  # what is loaded through it is used as an index
-    counted: bool = False  # what is loaded through it is compared with an index, divided as integers are, or made unsigned
-    tested: bool = False  # what is loaded through it decides a branch, or which index is taken, compared with what may be an integer
     real: bool = False  # what is loaded through it, or the argument, takes part in arithmetic of floats
     bits: bool = False  # what is loaded through it is shifted or masked, or an integer is added to it atomically
-    int8: bool = False  # it feeds a dot that accumulates in int32
     narrow_bits: bool = False  # by as many bits as values in a byte are taken apart
     wide_bits: bool = False  # to the right by as many bits as a byte has, or more
     bitwise: bool = False  # what is computed from what is loaded through it is shifted or masked
-    narrow: str = ""  # the integer type of 8 or 16 bits that it is converted to as it is loaded: `tl.load(p).to(tl.uint8)`
     boolean: bool = False  # it is loaded and used as a mask, or tested as a flag
     optional: bool = False  # it is compared with None
     extent: bool = False  # size of a tl.arange or of a tensor
@@ -176,7 +139,6 @@ class Usage:
     offset: bool = False  # in an address
     addresses: bool = False  # what is loaded through it is made a pointer
     text: str = ""  # the option of an operation that it is given for, and that takes a text: input_precision
-    blocks: list[list[str]] = field(default_factory=list)  # descriptors: parameters in each coordinate it is used at
 
     @property
     def never_none(self) -> bool:
@@ -188,26 +150,20 @@ class Usage:
         """Whether it is a text: the option of an operation, or compared with one."""
         return bool(self.text) or any(isinstance(each, str) for each in self.compared)
 
-    def narrow_to(self, kind: str) -> None:
-        """Note the narrow type that what is loaded is converted to ("": none); of several, the widest."""
-        self.narrow = max(self.narrow, kind, key=lambda each: int(each[1:] or 0))
-
     def take_values(self, of_helper: Usage) -> None:
         """Note what a helper does with the values that it is handed, or loads itself."""
-        self.narrow_to(of_helper.narrow)
         self._take(of_helper, OF_VALUES)
 
     def take_pointer(self, of_helper: Usage) -> None:
         """Note what a helper does with a pointer that it is handed, and with what it loads through it."""
         self.pointer = True
-        self._take(of_helper, OF_LOADS)
+        self.index |= of_helper.index
         self.take_values(of_helper)
 
     def take_argument(self, of_helper: Usage) -> None:
         """Note what a helper does with an argument that it is handed as it is."""
         self._take(of_helper, OF_ARGUMENTS)
         self.text = self.text or of_helper.text
-        self.blocks = self.blocks or of_helper.blocks
         self.compared.extend(of_helper.compared)
 
     def _take(self, other: Usage, fields: Iterable[str]) -> None:

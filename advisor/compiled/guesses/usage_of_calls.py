@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol, Self
 
 from advisor.compiled.guesses.usage_marks import Marks, Usage
-from advisor.compiled.guesses.value_flow import converted, is_bitcast, is_float, is_integer, is_load, made_pointer, type_given
+from advisor.compiled.guesses.value_flow import is_float, is_integer, made_pointer
 from advisor.python_source.jit_function import JitFunction
 from advisor.python_source.literals import dotted
 from advisor.python_source.source import SourceFile
@@ -37,8 +37,6 @@ TEXTS = {
     "padding_option": "zero",
     "fp_downcast_rounding": "rtne",
     "sem": "acq_rel",
-    "lhs_format": "e4m3",
-    "rhs_format": "e4m3",
 }
 """Options of operations that take a text, with one that every target knows."""
 _MASKS = {"load": 1, "store": 2}
@@ -55,14 +53,11 @@ _SIZES = {
 """The arguments of an operation that are sizes of a tensor."""
 _TYPES = {"zeros": slice(1, None), "cast": slice(1, None), "full": slice(2, 3)}
 """The arguments of an operation that may be a type."""
-_UNSIGNED = ("uint32", "uint64")
-"""What is loaded to be hashed, or as bits: of a float it would be made a signed integer."""
-_NARROW = {"int8": "i8", "uint8": "u8", "int16": "i16", "uint16": "u16"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Called:
-    """A call and its name: as triton calls what is called, "" where it has no name."""
+    """A call and its name, "" where it has none."""
 
     node: ast.Call
     name: str
@@ -95,8 +90,6 @@ class FileReader(Protocol):
 
     source: SourceFile
 
-    def meant(self, name: str) -> str: ...
-
     def helper(self, name: str) -> tuple[Self, JitFunction] | None: ...
 
     def usage(self, function: JitFunction, depth: int = 0) -> dict[str, Usage]: ...
@@ -117,16 +110,11 @@ class CallReader:
         self.function = function
         self.marks = marks
         self.depth = depth
-        self._added_to: dict[int, list[ast.expr]] = {}  # by the `id` of what is added in place
-        for node in ast.walk(function.node):
-            if isinstance(node, ast.AugAssign):
-                self._added_to.setdefault(id(node.value), []).append(node.target)
 
     def note(self, node: ast.Call) -> None:
         """Note what one call tells."""
-        called = _Called(node=node, name=self.reader.meant(dotted(node.func) or ""))
+        called = _Called(node=node, name=dotted(node.func) or "")
         self._product(called)
-        self._scaled_product(called)
         for answers in _KINDS:
             if answers(self, called):
                 break
@@ -145,14 +133,13 @@ class CallReader:
             atomic = called.last.startswith("atomic")
             for use in self.marks.accessed(pointer):
                 use.pointer = True
-                use.atomic |= atomic
                 use.bits |= atomic and is_integer(called.argument(1, "val"))
                 use.real |= called.last == "load" and is_float(called.argument(2, "other"))
             self.marks.indices(pointer)
             self.marks.offsets([pointer, *(called.node.args if called.last.startswith("make_") else ())])
         mask = called.argument(_MASKS.get(called.last), "mask")
         if mask is not None:
-            for use in self.marks.loaded(mask, truths=True):
+            for use in self.marks.loaded(mask):
                 use.boolean = True
         return True
 
@@ -161,10 +148,8 @@ class CallReader:
         use = self.marks.found.get(called.root)
         if called.last not in _DESCRIPTOR_CALLS or use is None:
             return False
-        use.descriptor = True
         place = called.argument(0)
-        if isinstance(place, (ast.List, ast.Tuple)) and not use.blocks:
-            use.blocks = [self.marks.origins.coordinate(each) for each in place.elts]
+        use.descriptor = len(place.elts) if isinstance(place, (ast.List, ast.Tuple)) else 2
         return True
 
     def _sizes(self, called: _Called) -> bool:
@@ -219,46 +204,13 @@ class CallReader:
     # ------------------------------------------------------------------------------------------ what any call may tell
 
     def _product(self, called: _Called) -> None:
-        """`tl.dot(a, b)`: what it multiplies are integers where it gives int32."""
-        if called.last != "dot":
-            return
-        integers = self._is_int32_sum(called)
-        for operand in called.node.args[:2]:
+        """`tl.dot(a, b)`: what it multiplies are floats."""
+        for operand in called.node.args[:2] if called.last == "dot" else ():
             for use in self.marks.unchanged(operand):
-                use.int8 |= integers
-                use.real |= not integers
-
-    def _scaled_product(self, called: _Called) -> None:
-        """`tl.dot_scaled(a, a_scale, "e4m3", b, b_scale, "e4m3")`: formats of a byte and scales are taken as bytes."""
-        if called.last != "dot_scaled":
-            return
-        for place, side in ((0, "lhs"), (3, "rhs")):
-            kind = called.argument(place + 2, f"{side}_format")
-            wide = isinstance(kind, ast.Constant) and kind.value in ("bf16", "fp16")
-            for each in (called.argument(place + 1, f"{side}_scale"), None if wide else called.argument(place, side)):
-                for use in self.marks.unchanged(each) if each is not None else ():
-                    use.narrow_to("u8")
-            if kind is not None and (format_given := self.marks.parameter(kind)) is not None:
-                format_given.text = f"{side}_format"
-
-    def _is_int32_sum(self, dot: _Called) -> bool:
-        """Whether a dot gives int32: it says so, or adds to a tensor that was made so."""
-        if "out_dtype" in dot.keywords:
-            return (dotted(dot.keywords["out_dtype"]) or "").endswith(".int32")
-        sums = [*dot.node.args[2:3], *(value for name, value in dot.keywords.items() if name == "acc")]
-        sums += self._added_to.get(id(dot.node), ())
-        made = [value for each in sums if isinstance(each, ast.Name) for value in self.marks.origins.reaching.values(each)]
-        types = [t for call in made if isinstance(call, ast.Call) for t in (*call.args[1:], *(k.value for k in call.keywords))]
-        return any((dotted(t) or "").endswith(".int32") for t in types)
+                use.real = True
 
     def _conversion(self, node: ast.Call) -> None:
-        """`tl.load(p).to(tl.uint8)`, and what is made a pointer."""
-        value = None if is_bitcast(node) else converted(node)
-        if isinstance(value, ast.Call) and is_load(value) and value.args:
-            kind = type_given(node)
-            for name in self.marks.origins.roots(value.args[0]):
-                self.marks.found[name].narrow_to(_NARROW.get(kind, ""))
-                self.marks.found[name].counted |= kind in _UNSIGNED
+        """What is made a pointer."""
         if (address := made_pointer(node)) is not None:
             origins = self.marks.origins
             for name in set(origins.unchanged(address)).difference(origins.roots(address)):

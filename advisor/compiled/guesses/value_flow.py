@@ -42,9 +42,7 @@ FLOAT_CALLS = frozenset(
 _FLOAT_TYPES = ("float", "bfloat")
 _PAIRS = frozenset({"interleave", "join", "cat"})
 _SHAPES = frozenset({"reshape", "view", "ravel", "trans", "permute", "broadcast_to", "expand_dims", "flip"})
-_BITWISE = (ast.LShift, ast.RShift, ast.BitAnd, ast.BitOr, ast.BitXor)
 _POSITIONS = frozenset({"argmax", "argmin"})
-_REDUCTIONS = frozenset({"sum", "max", "min", "reduce", "xor_sum"})
 _OF_THE_TYPE = frozenset({"dtype", "shape", "type", "element_ty", "scalar", "block_shape", "strides", "primitive_bitwidth", "numel"})
 """Attributes that say what a tensor is, not what it holds."""
 
@@ -137,55 +135,30 @@ def float_operands(node: ast.AST) -> list[ast.expr]:
     return []
 
 
-def summed(node: ast.AST) -> list[ast.expr]:
-    """The terms and factors of a sum or a product; the expression itself where it is neither."""
-    if isinstance(node, ast.AugAssign):
-        node = ast.BinOp(left=node.target, op=node.op, right=node.value)
-    waiting, terms = [node], []
-    while waiting:
-        inner = waiting.pop()
-        if isinstance(inner, ast.BinOp) and isinstance(inner.op, (ast.Add, ast.Sub, ast.Mult)):
-            waiting += [inner.left, inner.right]
-        elif isinstance(inner, ast.expr):
-            terms.append(inner)
-    return terms
-
-
-def parts(node: ast.expr, *, truths: bool = False, reductions: bool = True, bits: bool = True, rounded: bool = True) -> list[ast.expr]:
+def parts(node: ast.expr) -> list[ast.expr]:
     """The expressions inside an expression that its value is made of, where it is one of integers: `a` and `b` of `a * b + 1`.
 
     None of what only says which value it is: a condition, a type, an address. None of a value of floats, whatever is made of it later.
-
-    Args:
-        node: An expression.
-        truths: Whether the operands of a comparison, and conditions, count.
-        reductions: Whether what is reduced counts: the `a` of `tl.max(a, 0)`.
-        bits: Whether what is shifted or masked counts.
-        rounded: Whether what is made an int32 counts, which may be a float: `(row * scale).to(tl.int32)`.
     """
     if isinstance(node, ast.Compare):
-        return [node.left, *node.comparators] if truths else []
+        return []
     if isinstance(node, ast.Attribute):
         return [] if node.attr in _OF_THE_TYPE else [node.value]
     if isinstance(node, ast.BinOp):
-        return [] if float_operands(node) or (not bits and isinstance(node.op, _BITWISE)) else [node.left, node.right]
+        return [] if float_operands(node) else [node.left, node.right]
     if isinstance(node, ast.IfExp):
-        return [node.body, node.orelse, *([node.test] if truths else [])]
+        return [node.body, node.orelse]
     if isinstance(node, ast.Call):
-        if not rounded and type_given(node) == "int32" and converted(node) is not None:
-            return []
-        return _parts_of_call(node, truths, reductions)
+        return _parts_of_call(node)
     return [child for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr)]
 
 
-def _parts_of_call(node: ast.Call, truths: bool, reductions: bool) -> list[ast.expr]:
+def _parts_of_call(node: ast.Call) -> list[ast.expr]:
     name = last_name(node)
     if is_load(node) or name in FLOAT_CALLS or name in _POSITIONS or (converted(node) is not None and to_float(node)):
         return []
-    if name in _REDUCTIONS and isinstance(node.func, ast.Attribute) and not reductions:
-        return []
     values = [*node.args, *(k.value for k in node.keywords)]
-    if name == "where" and not truths:
+    if name == "where":
         values = [*node.args[1:], *(k.value for k in node.keywords if k.arg != "condition")]
     return [*values, node.func.value] if isinstance(node.func, ast.Attribute) else values
 

@@ -26,23 +26,11 @@ def _truncated(a: Any, b: Any) -> Any:
     return np.where((a < 0) != (b < 0), -quotient, quotient)
 
 
-def _remainder(a: Any, b: Any) -> Any:
-    return a - _truncated(a, b) * _safe(b)
-
-
-def _shift_left(a: Any, b: Any) -> Any:
-    return a << np.clip(b, 0, 62)
-
-
-def _shift_right(a: Any, b: Any) -> Any:
-    return a >> np.clip(b, 0, 63)
-
-
 BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "arith.divsi": _truncated,
     "arith.divui": _truncated,
-    "arith.remsi": _remainder,
-    "arith.remui": _remainder,
+    "arith.remsi": lambda a, b: a - _truncated(a, b) * _safe(b),
+    "arith.remui": lambda a, b: a - _truncated(a, b) * _safe(b),
     "arith.floordivsi": lambda a, b: a // _safe(b),
     "arith.ceildivsi": lambda a, b: -((-a) // _safe(b)),
     "arith.ceildivui": lambda a, b: -((-a) // _safe(b)),
@@ -50,9 +38,9 @@ BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "arith.maxsi": np.maximum,
     "arith.minui": np.minimum,
     "arith.maxui": np.maximum,
-    "arith.shli": _shift_left,
-    "arith.shrsi": _shift_right,
-    "arith.shrui": _shift_right,
+    "arith.shli": lambda a, b: a << np.clip(b, 0, 62),
+    "arith.shrsi": lambda a, b: a >> np.clip(b, 0, 63),
+    "arith.shrui": lambda a, b: a >> np.clip(b, 0, 63),
     "arith.xori": np.bitwise_xor,
     "arith.ori": np.bitwise_or,
     "arith.andi": np.bitwise_and,

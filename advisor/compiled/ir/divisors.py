@@ -32,8 +32,7 @@ class _Lanes:
 def divisors(module: Module) -> dict[int, Divisor]:
     """The divisor of every division, by the `id` of the operation."""
     found: dict[int, Divisor] = {}
-    for function in module.functions.values():
-        _visit(function.blocks, {}, found)
+    _visit(module.kernel.blocks, {}, found)
     return found
 
 

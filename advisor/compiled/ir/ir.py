@@ -5,6 +5,7 @@ Own parser rather than the compiler's, so that what was compiled on one machine,
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -27,10 +28,7 @@ class Type:
     @property
     def elements(self) -> int:
         """Elements of the tensor; 1 for scalars."""
-        count = 1
-        for size in self.shape:
-            count *= size
-        return count
+        return math.prod(self.shape)
 
     @property
     def pointee(self) -> str:
@@ -113,21 +111,9 @@ class Function:
 
 @dataclass(slots=True, eq=False)
 class Module:
-    """A parsed module."""
+    """A parsed module: the kernel, its public function. What Triton does not inline into that is not read."""
 
-    functions: dict[str, Function]
-
-    @property
-    def kernel(self) -> Function:
-        """The kernel: the public function.
-
-        Raises:
-            IrError: There is none.
-        """
-        for function in self.functions.values():
-            if function.public:
-                return function
-        raise IrError("the IR has no public function", limit="the text of a compiled kernel")
+    kernel: Function
 
     def loops_around(self) -> dict[int, tuple[int, ...]]:
         """The loops that each operation stands in, the outermost first, all by `id` (a loop itself counts)."""
@@ -140,8 +126,7 @@ class Module:
                     for region in operation.regions:
                         visit(region, found[id(operation)])
 
-        for function in self.functions.values():
-            visit(function.blocks, ())
+        visit(self.kernel.blocks, ())
         return found
 
 
@@ -174,9 +159,10 @@ def parse(text: str, own: tuple[str, ...] = ()) -> Module:
         functions = parser.module()
     except (IndexError, ValueError, KeyError, RecursionError) as error:
         raise IrError(f"line {parser.position + 1} of the IR cannot be read", f"{type(error).__name__}: {error}") from None
-    if not functions:
-        raise IrError("the IR holds no function", limit="the text of a compiled kernel")
-    return Module(functions=functions)
+    kernel = next((function for function in functions if function.public), None)
+    if kernel is None:
+        raise IrError("the IR has no public function", limit="the text of a compiled kernel")
+    return Module(kernel)
 
 
 class _Parser:
@@ -192,13 +178,12 @@ class _Parser:
             self.type_memory[text] = parse_type(text)
         return self.type_memory[text]
 
-    def module(self) -> dict[str, Function]:
-        functions = {}
+    def module(self) -> list[Function]:
+        functions = []
         while self.position < len(self.lines):
             line = self.lines[self.position]
             if line.startswith("tt.func "):
-                function = self.function(line)
-                functions[function.name] = function
+                functions.append(self.function(line))
             else:
                 self.position += 1
         return functions

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 
 from advisor.compiled.ir.ir import Block, Operation
-from advisor.compiled.ir.slicing import MEMORY, address_operands, for_parts, while_arguments
+from advisor.compiled.ir.slicing import MEMORY, address_operands, for_parts
 
 
 class Course(IntEnum):
@@ -88,15 +88,7 @@ def _visit(blocks: list[Block], courses: dict[str, Course], found: Regularity) -
             elif op.name == "scf.for":
                 results = _inner(op, courses, found)
             elif op.name == "scf.while":
-                for name, _ in while_arguments(op):
-                    courses[name] = Course.IRREGULAR
-                for region in op.regions:
-                    for name in region[0].arguments if region else ():
-                        courses[name] = Course.IRREGULAR
-                    ending = region[-1].operations[-1] if region and region[-1].operations else None
-                    _visit(region, courses, found)
-                    if ending is not None and ending.name == "scf.condition":
-                        found.deciding |= {n for n in ending.operands[:1] if courses.get(n, Course.FIXED) == Course.IRREGULAR}
+                found.deciding.add("")  # no name: how often it runs is taken for irregular
                 results = [Course.IRREGULAR] * len(op.results)
             else:
                 results = [_course(op, given)] * len(op.results)
@@ -135,24 +127,16 @@ def _course(op: Operation, given: list[Course]) -> Course:
     most = max(given, default=Course.FIXED)
     moving = [course for course in given if course > Course.FIXED]
     boolean = op.result is not None and op.result.element == "i1"
-    if most in (Course.FIXED, Course.IRREGULAR):
+    if most in (Course.FIXED, Course.IRREGULAR) or op.name in _SAME:
         return most
-    if op.name in _SAME:
+    alone = len(moving) == 1
+    together = most == Course.LINEAR or alone  # monotone and moving: i - i // 16 * 16 goes up and down
+    by_fixed = given[-1] == Course.FIXED
+    summed = op.name in _SUMS and not boolean and together
+    scaled = (op.name == "arith.muli" and not boolean and alone) or (op.name == "arith.shli" and by_fixed)
+    if summed or scaled:
         return most
-    together = most == Course.LINEAR or len(moving) == 1  # monotone and moving: i - i // 16 * 16 goes up and down
-    if op.name in _SUMS and not boolean:
-        return most if together else Course.IRREGULAR
-    if op.name == "arith.muli" and not boolean:
-        return most if len(moving) == 1 else Course.IRREGULAR
-    if op.name in _BY_FIXED and given[1] == Course.FIXED:
-        return Course.MONOTONE
-    if op.name == "arith.shli" and given[1] == Course.FIXED:
-        return most
-    if op.name in _BOUNDED:
-        return Course.MONOTONE if together else Course.IRREGULAR
-    if op.name in ("arith.cmpi", "arith.cmpf"):
-        ordered = re.match(r"\s*\w*(lt|le|gt|ge),", op.text)
-        return Course.MONOTONE if ordered and together else Course.IRREGULAR
-    if op.name in ("arith.andi", "arith.ori", "arith.xori") and boolean:
-        return Course.MONOTONE if op.name != "arith.xori" or len(moving) == 1 else Course.IRREGULAR
-    return Course.IRREGULAR
+    ordered = op.name in ("arith.cmpi", "arith.cmpf") and re.match(r"\s*\w*(lt|le|gt|ge),", op.text) is not None
+    either = boolean and (op.name in ("arith.andi", "arith.ori") or (op.name == "arith.xori" and alone))
+    divided = op.name in _BY_FIXED and by_fixed
+    return Course.MONOTONE if divided or either or ((ordered or op.name in _BOUNDED) and together) else Course.IRREGULAR

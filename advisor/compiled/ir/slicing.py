@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from advisor.compiled.compiler.kernel import IrError
 from advisor.compiled.ir.ir import Block, Function, Operation
@@ -26,7 +25,6 @@ MEMORY = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
 class Flow:
     """Where the values of a function come from, by name.
 
@@ -38,27 +36,13 @@ class Flow:
         roots: Values that decide control flow, masks or addresses.
     """
 
-    producers: Mapping[str, Sequence[Operation]]
-    feeds: Mapping[str, Sequence[str]]
-    roots: Sequence[str]
-
-
-def flow_of(function: Function) -> Flow:
-    """The flow of a function's values."""
-    flow = _FlowReader()
-    flow.read(function.blocks)
-    return Flow(flow.producers, flow.feeds, flow.roots)
-
-
-class _FlowReader:
-    """Reads the flow of values from the operations of a function."""
-
-    def __init__(self) -> None:
+    def __init__(self, function: Function) -> None:
         self.producers: dict[str, list[Operation]] = {}
         self.feeds: dict[str, list[str]] = {}
         self.roots: list[str] = []
+        self._read(function.blocks)
 
-    def read(self, blocks: list[Block]) -> None:
+    def _read(self, blocks: list[Block]) -> None:
         """Read the operations of blocks, and of those inside them that control flow has."""
         by_label = {b.label: b for b in blocks}
         for op in (each for block in blocks for each in block.operations):
@@ -79,11 +63,9 @@ class _FlowReader:
                 for label, passed in op.successors:
                     if label in by_label:
                         self._feed(by_label[label].arguments, passed)
-            elif op.name == "tt.call":
-                self.roots.extend(op.operands)
             if op.name.startswith(("scf.", "ttg.")):
                 for region in op.regions:
-                    self.read(region)
+                    self._read(region)
 
     def _feed(self, targets: Sequence[str], sources: Sequence[str]) -> None:
         """Each source is handed on to the target in its place."""
@@ -119,7 +101,7 @@ def _given(region: list[Block]) -> list[str]:
 def needed_values(function: Function, roots: Sequence[str] | None = None) -> set[str]:
     """Names of the values that decide control flow, masks or addresses, or that others (`roots`) come from: what any of the values of a
     name needs counts."""
-    flow = flow_of(function)
+    flow = Flow(function)
     needed: set[str] = set()
     waiting = list(flow.roots if roots is None else roots)
     while waiting:
@@ -129,8 +111,7 @@ def needed_values(function: Function, roots: Sequence[str] | None = None) -> set
         needed.add(name)
         waiting.extend(flow.feeds.get(name, ()))
         for op in flow.producers.get(name, ()):
-            opaque = op.name.startswith("scf.") or op.name == "tt.call"
-            if not opaque and (op.name == "tt.load" or op.name not in MEMORY):
+            if not op.name.startswith("scf.") and (op.name == "tt.load" or op.name not in MEMORY):
                 waiting.extend(op.operands)
     return needed
 
@@ -143,8 +124,6 @@ def address_operands(op: Operation) -> list[str]:
         return op.operands[: 1 + count]
     if op.name == "tt.load":
         return op.operands[:2]
-    if op.name == "tt.store":
-        return [op.operands[0], *op.operands[2:3]]
     if op.name == "tt.atomic_cas":
         return op.operands[:1]
     return [op.operands[0], *op.operands[2:3]]

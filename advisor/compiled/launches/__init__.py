@@ -1,1 +1,1 @@
-"""Launches to compile: from a kernel file, a record, Triton's cache or TorchInductor's output."""
+"""Launches to compile: from a kernel file, a record or TorchInductor's output."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from advisor.compiled.compiler.kernel import AMD_OPTIONS, OPTION_NAMES
-from advisor.compiled.guesses.descriptors import own_blocks
+from advisor.compiled.guesses.usage import usage_of
 from advisor.compiled.launches import target, written_values
 from advisor.compiled.launches.described import Described, description, launch_from_description, nominated, operators
 from advisor.compiled.launches.launch import KernelLaunch
@@ -56,24 +56,29 @@ class LaunchOptions:
                     raise UsageError(f"argument {name} is too large", value, "at most 64 bits, as the widest type of Triton", "correct it")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NamedLaunch:
-    """A launch with a name for people.
+@dataclass(frozen=True, kw_only=True)
+class KernelTarget:
+    """One launch to report on.
 
     Attributes:
-        source: Where its configuration comes from; empty: from what was given, or guessed.
-        space: What it is one configuration of, among others of the same work; None: it stands alone.
-        chosen: Whether it is the one that runs untuned.
+        count: How often it ran.
+        measured_us: Where a record has it, on `device`.
+        source: Where its configuration comes from.
+        space: What it is one configuration of, among others of the same work.
+        chosen: Whether it is the one of its space that runs untuned.
     """
 
     id: str
     launch: KernelLaunch
+    count: int = 1
+    measured_us: float | None = None
+    device: str | None = None
     source: str = ""
     space: str | None = None
     chosen: bool = False
 
 
-def launches(source: SourceFile, kernel: str, asked: LaunchOptions, gpu: GpuSpec | None = None) -> list[NamedLaunch]:
+def launches(source: SourceFile, kernel: str, asked: LaunchOptions, gpu: GpuSpec | None = None) -> list[KernelTarget]:
     """All launches that a kernel in a file stands for: its operators, and the configurations it is tuned over.
 
     Raises:
@@ -92,14 +97,12 @@ def _for(source: SourceFile, gpu: GpuSpec | None) -> SourceFile:
     return source.on(*gpu.triton_target[:2]) if gpu is not None else source
 
 
-def _tuned(source: SourceFile, kernel: str, asked: LaunchOptions, gpu: GpuSpec | None, name: str) -> Iterator[NamedLaunch]:
+def _tuned(source: SourceFile, kernel: str, asked: LaunchOptions, gpu: GpuSpec | None, name: str) -> Iterator[KernelTarget]:
     configurations = _configurations(source, kernel, asked, gpu)
     if not configurations:
-        yield NamedLaunch(id=name, launch=one_launch(source, kernel, asked, gpu))
+        yield KernelTarget(id=name, launch=one_launch(source, kernel, asked, gpu))
         return
     tunable = frozenset(n for each in configurations for n in each.constants)
-    constants_of = [{**asked.toml.get("constexprs", {}), **each.constants, **asked.constexprs} for each in configurations]
-    types, notes = own_blocks(source, kernel, _types(source, kernel, asked), constants_of)
     seen = set()
     for number, each in enumerate(configurations):
         constants, options = {**each.constants, **asked.constexprs}, {**each.options, **asked.options}
@@ -107,29 +110,9 @@ def _tuned(source: SourceFile, kernel: str, asked: LaunchOptions, gpu: GpuSpec |
         if key in seen:
             continue  # what is given takes the place of what they differ in
         seen.add(key)
-        here = replace(asked, constexprs=constants, options=options)
-        launch = one_launch(source, kernel, replace(here, signature=_with(asked.signature, source, kernel, types[number])), gpu)
-        followed = tuple(f"{name}: {kind}, the configuration's block in place of the given one" for name, kind in types[number].items())
-        launch = replace(launch, assumed=(*launch.assumed, *followed), notes=(*launch.notes, *notes))
+        launch = one_launch(source, kernel, replace(asked, constexprs=constants, options=options), gpu)
         launch = launch if launch.tunable is not None else replace(launch, tunable=tunable)
-        yield NamedLaunch(id=f"{name}-config{number}", launch=launch, source=each.source, space=name, chosen=each.chosen)
-
-
-def _types(source: SourceFile, kernel: str, asked: LaunchOptions) -> dict[str, str]:
-    """The types that are given."""
-    listed = asked.toml.get("signature", {})
-    names = [p.name for p in source.kernel(kernel).parameters]
-    found = dict(zip(names, listed, strict=False)) if isinstance(listed, list) else dict(listed)
-    found = {name: str(kind) for name, kind in found.items()}
-    return {**found, **(written_values.signature(asked.signature, source, kernel) if asked.signature else {})}
-
-
-def _with(signature: str | None, source: SourceFile, kernel: str, types: Mapping[str, str]) -> str | None:
-    """A signature with some of its types replaced."""
-    if not types:
-        return signature
-    found = {**(written_values.signature(signature, source, kernel) if signature else {}), **types}
-    return ",".join(f"{name}={kind}" for name, kind in found.items())
+        yield KernelTarget(id=f"{name}-config{number}", launch=launch, source=each.source, space=name, chosen=each.chosen)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,15 +126,21 @@ class Choice:
 
 
 def _configurations(source: SourceFile, kernel: str, asked: LaunchOptions, gpu: GpuSpec | None) -> list[Choice]:
-    """The configurations to look at: those given, those of `@triton.autotune`, or the likeliest of the file's own space."""
+    """The configurations to look at: those given, those of `@triton.autotune`, or the likeliest of the file's own space.
+
+    None of a list where the kernel takes descriptors, which 0.2 % of public kernels do: compiled with the block of another, one would do
+    less than the work.
+    """
     function = source.kernel(kernel)
     listed = asked.toml.get("configs")
+    if (listed is not None or function.autotune is not None) and _blocks_follow(source, function):
+        return []
     if listed is not None:
         if not isinstance(listed, list) or not all(isinstance(each, dict) for each in listed) or len(listed) > MOST_CONFIGURATIONS:
             raise InputError("configs is not a list of tables", None, f"at most {MOST_CONFIGURATIONS}, as in [[configs]] BLOCK = 64")
         return [_choice(each, f"configs entry {number}") for number, each in enumerate(listed)]
     if function.autotune is not None:
-        return configurations_listed(function, gpu)
+        return _configurations_listed(function, gpu)
     if gpu is None or not _is_described(source, kernel, asked):
         return []
     space = (description(source, kernel) or {}).get("space") or {}
@@ -162,7 +151,7 @@ def _configurations(source: SourceFile, kernel: str, asked: LaunchOptions, gpu: 
     return [untuned, *(_choice(row, "the file's space") for row in rows)] if rows else []
 
 
-def configurations_listed(function: JitFunction, gpu: GpuSpec | None) -> list[Choice]:
+def _configurations_listed(function: JitFunction, gpu: GpuSpec | None) -> list[Choice]:
     """Those of the list of `@triton.autotune`; none where there is no list, or it cannot be read."""
     found = []
     for number, config in enumerate(function.autotune.configs[:MOST_CONFIGURATIONS] if function.autotune is not None else ()):
@@ -176,6 +165,11 @@ def configurations_listed(function: JitFunction, gpu: GpuSpec | None) -> list[Ch
         options = {k: v for k, v in options.items() if k not in function.heuristics}  # which have the last word
         found.append(Choice(constants=constants, options=options, source=f"@triton.autotune configuration {number}"))
     return found
+
+
+def _blocks_follow(source: SourceFile, function: JitFunction) -> bool:
+    """Whether a kernel takes descriptors, whose blocks the hooks of its configurations set."""
+    return any(use.descriptor for use in usage_of(source, function).values())
 
 
 def _choice(values: Mapping[str, Any], source: str) -> Choice:
@@ -196,17 +190,17 @@ def _list_notes(source: SourceFile, kernel: str, asked: LaunchOptions, gpu: GpuS
     tuned = function.autotune
     if function.unread:
         yield f"What @{', @'.join(function.unread)} does to a launch of {function.name} is not read: it may set the configuration."
-    if tuned is not None and "configs" not in asked.toml:
-        yield from list_notes(function, gpu, "write such a value in the file, or give the list as `configs` of --toml")
-
-
-def list_notes(function: JitFunction, gpu: GpuSpec | None, remedy: str) -> Iterator[str]:
-    """What is not known of the list of `@triton.autotune` of a kernel that has one, each a sentence; `remedy`: where it cannot be read."""
-    tuned = function.autotune
-    assert tuned is not None
+    if tuned is None or "configs" in asked.toml:
+        return
+    if _blocks_follow(source, function):
+        yield f"The configurations of {function.name} are not compared: how the blocks of its descriptors follow from them is not read."
+        return
     if not tuned.configs:
         why = (tuned.problem or "").removeprefix("the configurations: ")
-        yield f"The list of @triton.autotune cannot be read ({why}), so its configurations are not known: {remedy}."
+        yield (
+            f"The list of @triton.autotune cannot be read ({why}), so its configurations are not known: write such a value in the file, or "
+            "give the list as `configs` of --toml."
+        )
     elif tuned.prunes:
         yield "The kernel prunes this list (prune_configs_by); a configuration shown may be one it leaves out."
     elif gpu is not None and len(tuned.configs) > 1:
@@ -244,16 +238,24 @@ def one_launch(source: SourceFile, kernel: str, asked: LaunchOptions, gpu: GpuSp
     tuned = source.kernel(kernel).autotune
     if tuned is not None and tuned.configs and "num_warps" not in options and not set(tuned.configs[0].parameters) & set(asked.constexprs):
         options = {**_amd_options(tuned.configs[0], gpu), **options}  # the first configuration is the one that is guessed
-    given = {
-        "types": types,
-        "constexprs": asked.constexprs,
-        "arguments": asked.arguments,
-        "contents": asked.contents,
-        "options": options,
-        "grid": asked.grid,
-        "element": asked.element,
-    }
-    launch = target.launch_from_toml(source, kernel, asked.toml, given, gpu.num_sms if gpu is not None else None)
+    toml = asked.toml
+    written = toml.get("constexprs", {})
+    constants = {k: written_values.literal(v) if isinstance(v, str) and v.startswith("tl.") else v for k, v in written.items()}
+    launch = target.make_launch(
+        source,
+        kernel,
+        types=target.types_listed(source, kernel, toml.get("signature", {})) | types,
+        constexprs={**constants, **asked.constexprs},
+        arguments={**toml.get("arguments", {}), **asked.arguments},
+        options={**{k: toml[k] for k in OPTION_NAMES if k in toml}, **options},
+        grid=asked.grid or toml.get("grid"),
+        contents={**toml.get("contents", {}), **asked.contents},
+        sizes=toml.get("sizes"),
+        shapes=toml.get("shapes"),
+        divisible=toml.get("divisible"),
+        element=asked.element,
+        num_sms=gpu.num_sms if gpu is not None else None,
+    )
     return replace(launch, notes=(*_list_notes(source, kernel, asked, gpu), *launch.notes))
 
 
@@ -298,6 +300,8 @@ def options_by_kernel(source: SourceFile, kernels: Sequence[str], asked: LaunchO
     Raises:
         UsageError: No kernel has an argument of a name that is given, or something is given that means another thing for each.
     """
+    if len(kernels) == 1:
+        return {kernels[0]: asked}
     one_by_one = {
         "--signature": asked.signature,
         "--grid": asked.grid,

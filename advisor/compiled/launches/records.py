@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import statistics
 from collections import defaultdict
 from collections.abc import Sequence
@@ -24,8 +23,6 @@ class RecordedKernel:
         time_us: The median of the recorded times; None where all of them hold the launch from Python too.
         at_most_us: The least of those that do.
         cost_us: What all its runs took, about.
-        same_grid: Whether its grid does not depend on its configuration.
-        alike: The launches that differ from it in constants and options alone, trials of autotuners among them.
     """
 
     id: str
@@ -35,8 +32,6 @@ class RecordedKernel:
     device: str | None
     at_most_us: float | None = None
     cost_us: float = 0.0
-    same_grid: bool = False
-    alike: tuple[KernelLaunch, ...] = ()
 
 
 MOST_SHOWN = 80
@@ -77,31 +72,18 @@ def record_target(path: str | Path) -> list[RecordedKernel]:
     """
     records = read_launches(path)
     files: dict[str, SourceFile] = {}
-    found, alike = [], defaultdict(list)
-    for launch in records.launches:
-        kernel = _recorded_kernel(records, launch, files)
-        if kernel is not None:
-            alike[_work(launch)].append(kernel.launch)
-            if not launch.tuning:
-                found.append((_work(launch), kernel))
+    read = [(launch.tuning, kernel) for launch in records.launches if (kernel := _recorded_kernel(records, launch, files)) is not None]
+    found = [kernel for tuning, kernel in read if not tuning]
     if not found:
-        trials = "all that was recorded are trials of autotuners" if alike else "no launch was recorded"
+        trials = "all that was recorded are trials of autotuners" if read else "no launch was recorded"
         why = "; ".join(records.problems[:2]) or trials
         if records.damaged:
             raise InputError(
                 f"{path}: a damaged record, with no launch left that can be read", why, "a whole file of `advisor record`", "record again"
             )
-        remedy = "record until the program launches what was chosen" if alike else "record a program that launches Triton kernels"
+        remedy = "record until the program launches what was chosen" if read else "record a program that launches Triton kernels"
         raise NothingMatchedError(f"{path}: no launch that can be read", why, None, remedy)
-    complete = (replace(kernel, alike=tuple(alike[work])) for work, kernel in found)
-    return sorted(complete, key=lambda k: (-k.cost_us, -k.count * sum(k.launch.sizes.values()), -k.count, k.id))
-
-
-def _work(launch: RecordedLaunch) -> str:
-    """What launches have in common that differ in constants and options alone."""
-    keys = ("shape", "strides", "dtype", "same_as")
-    shapes = {name: [tensor.get(key) for key in keys] for name, tensor in launch.tensors.items()}
-    return json.dumps([launch.kernel, launch.line, launch.source, launch.arguments, shapes, launch.contents], sort_keys=True)
+    return sorted(found, key=lambda k: (-k.cost_us, -k.count * sum(k.launch.sizes.values()), -k.count, k.id))
 
 
 def _recorded_kernel(records: LaunchRecords, launch: RecordedLaunch, files: dict[str, SourceFile]) -> RecordedKernel | None:
@@ -123,7 +105,6 @@ def _recorded_kernel(records: LaunchRecords, launch: RecordedLaunch, files: dict
         time_us=statistics.median(launch.times_us) if launch.times_us else None,
         at_most_us=min(launch.at_most_us, default=None),
         cost_us=launch.cost_us,
-        same_grid=launch.same_grid,
         launch=kernel_launch(launch, source),
     )
 

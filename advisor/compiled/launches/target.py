@@ -14,7 +14,7 @@ from advisor.compiled.guesses.inference import Given, guesses, unknown_option
 from advisor.compiled.guesses.usage import usage_of
 from advisor.compiled.launches.inductor import embedded, with_generated
 from advisor.compiled.launches.launch import KernelLaunch
-from advisor.compiled.launches.written_values import bytes_of, element_type, known_type, literal, symbol_text, type_name
+from advisor.compiled.launches.written_values import bytes_of, element_type, known_type, symbol_text, type_name
 from advisor.gpus.hardware import GpuSpec, list_gpus
 from advisor.python_source.jit_function import MISSING, JitFunction
 from advisor.python_source.launch_sites import (
@@ -272,30 +272,11 @@ def checked_grid(value: Any, shown: Any) -> tuple[int, ...]:
     return sizes
 
 
-def launch_from_toml(
-    source: SourceFile, kernel: str, data: Mapping[str, Any], launch: Mapping[str, Any], num_sms: int | None = None
-) -> KernelLaunch:
-    """A launch from a TOML file's content, with what the command line says on top. `num_sms`: of the GPU, where it is known."""
-    kinds = data.get("signature", {})
+def types_listed(source: SourceFile, kernel: str, kinds: Mapping[str, str] | Sequence[str]) -> dict[str, str]:
+    """Types by argument from the `signature` of a TOML file, by name or in order."""
     names = [p.name for p in source.kernel(kernel).parameters]
     types = dict(zip(names, kinds, strict=False)) if isinstance(kinds, list) else dict(kinds)
-    types = {n: type_name(str(t)) for n, t in types.items()} | dict(launch.get("types") or {})
-    constants = {k: literal(v) if isinstance(v, str) and v.startswith("tl.") else v for k, v in data.get("constexprs", {}).items()}
-    return make_launch(
-        source,
-        kernel,
-        types=types,
-        constexprs=constants | dict(launch.get("constexprs") or {}),
-        arguments={**data.get("arguments", {}), **(launch.get("arguments") or {})},
-        options={k: data[k] for k in OPTION_NAMES if k in data} | dict(launch.get("options") or {}),
-        grid=launch.get("grid") or data.get("grid"),
-        contents={**data.get("contents", {}), **(launch.get("contents") or {})},
-        sizes=data.get("sizes"),
-        shapes=data.get("shapes"),
-        divisible=data.get("divisible"),
-        element=launch.get("element"),
-        num_sms=num_sms,
-    )
+    return {n: type_name(str(t)) for n, t in types.items()}
 
 
 def compile_target(text: str) -> Target:

@@ -122,7 +122,7 @@ class Recorder:
         for name, reason in launch.pop("dropped").items():
             self.say_dropped(function.__name__, name, reason)
         launch["options"] = {k: keywords[k] for k in OPTIONS if isinstance(keywords.get(k), int)}
-        launch["grid"], launch["same_grid"] = grid_of(grid, values), not callable(grid)
+        launch["grid"] = grid_of(grid, values)
         launch["kernel"] = function.__name__
         launch["line"] = function.__code__.co_firstlineno
         launch["source"] = self.source(function)

@@ -1,4 +1,4 @@
-"""The GPU's own ceilings, measured: what a copy, the L2, matrix products and an empty launch reach on this very part.
+"""The GPU's own ceilings, measured: what a copy, matrix products and an empty launch reach on this very part.
 
 Written to `ceilings/measurements/<gpu>.ceilings.toml`, beside the figures that the bound uses: the datasheet's, and the least of a
 launch. The bound goes on using those (a measured ceiling is what somebody's code reached, not what the part could).
@@ -21,7 +21,6 @@ from advisor.system.writing import replacing
 FIGURES: dict[str, str] = {
     "dram_copy_bytes_per_s": "device-to-device copy of 4 GiB, bytes read and bytes written, best of 10",
     "dram_read_bytes_per_s": "sum of 4 GiB, bytes read, best of 10",
-    "l2_read_bytes_per_s": "every CTA reads one buffer of a quarter of the L2, again and again; bytes read, best of 10",
     "bf16_flop_per_s": "matrix product 8192 x 8192 x 8192, random data, through torch, best of 10",
     "fp16_flop_per_s": "as bf16",
     "tf32_flop_per_s": "as bf16, fp32 inputs with TF32 allowed",
@@ -29,7 +28,6 @@ FIGURES: dict[str, str] = {
     "int8_flop_per_s": "as bf16, int8 (torch._int_mm)",
     "fp32_fma_flop_per_s": "as bf16, fp32 with TF32 not allowed, 4096 cubed",
     "empty_launch_us": "one of 200 empty kernels in a CUDA graph",
-    "empty_event_us": "an empty kernel between two events, median of 100",
 }
 MATRIX, VECTOR_MATRIX = 8192, 4096
 COPY_BYTES = 4 << 30
@@ -44,7 +42,6 @@ def specified_figures(gpu: GpuSpec) -> dict[str, float]:
     figures = {
         "dram_copy_bytes_per_s": gpu.dram_bytes_per_s * gpu.dram_achievable_fraction,
         "dram_read_bytes_per_s": gpu.dram_bytes_per_s * gpu.dram_achievable_fraction,
-        "l2_read_bytes_per_s": gpu.l2_bytes_per_s,
         "fp32_fma_flop_per_s": gpu.peak_fma_flop_per_s(),
         "empty_launch_us": least_launch_us(gpu),  # in a graph: what the bound counts, not the cost in a stream
     }
@@ -53,13 +50,11 @@ def specified_figures(gpu: GpuSpec) -> dict[str, float]:
     }
 
 
-def measure_on_cuda(time_events: Callable[[Callable[[], Any], int], Sequence[float]], l2_bytes: int, num_sms: int) -> dict[str, float]:
+def measure_on_cuda(time_events: Callable[[Callable[[], Any], int], Sequence[float]]) -> dict[str, float]:
     """Every figure this GPU and this torch can give; what fails is left out.
 
     Args:
         time_events: Runs something so many times, and says how many microseconds each took.
-        l2_bytes: Size of the L2.
-        num_sms: How many SMs there are.
     """
     import torch
 
@@ -112,7 +107,6 @@ def measure_on_cuda(time_events: Callable[[Callable[[], Any], int], Sequence[flo
 
     attempt("dram_copy_bytes_per_s", copy)
     attempt("dram_read_bytes_per_s", read)
-    attempt("l2_read_bytes_per_s", lambda: ceiling_kernels.l2_bytes_per_s(l2_bytes, num_sms, best_us))
     attempt("bf16_flop_per_s", lambda: product(torch.bfloat16))
     attempt("fp16_flop_per_s", lambda: product(torch.float16))
     attempt("tf32_flop_per_s", lambda: product(torch.float32, tf32=True))
@@ -120,7 +114,6 @@ def measure_on_cuda(time_events: Callable[[Callable[[], Any], int], Sequence[flo
     attempt("int8_flop_per_s", product_int8)
     attempt("fp32_fma_flop_per_s", lambda: product(torch.float32, n=VECTOR_MATRIX))
     attempt("empty_launch_us", lambda: ceiling_kernels.empty_launch_us(best_us))
-    attempt("empty_event_us", lambda: ceiling_kernels.empty_event_us(time_events))
     return figures
 
 

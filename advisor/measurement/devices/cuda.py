@@ -152,8 +152,8 @@ class CudaDevice:
         return CudaBench(self, kernel, problem, seed)
 
     def measure_ceilings(self) -> dict[str, float]:
-        """Copy and L2 bandwidth, matrix products, an empty launch."""
-        return measure_on_cuda(self.time_events, self.l2_bytes, self.properties.multi_processor_count)
+        """Copy bandwidth, matrix products, an empty launch."""
+        return measure_on_cuda(self.time_events)
 
     def flush_l2(self) -> None:
         """Enqueues the reading of more than twice the L2.

@@ -1,12 +1,10 @@
-"""Clocks, throttle reasons, temperature and power of one GPU: through NVML (pynvml) where it is installed, else nvidia-smi.
+"""Clocks, throttle reasons, temperature and power of one GPU, through NVML (nvidia-ml-py, of the extra `[torch]`).
 
 Reads only. Nothing here changes a setting of the GPU.
 """
 
 from __future__ import annotations
 
-import contextlib
-import subprocess
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -22,14 +20,8 @@ REASONS: tuple[tuple[int, str], ...] = (
     (0x80, "hw-power-brake"),
     (0x100, "display-clock"),
 )
-SMI_INTERVAL_S = 1.0
-"""nvidia-smi takes tens of milliseconds: its answer is used again for this long, and is of no round in particular."""
 SLOW_INTERVAL_S = 0.25
 """How often NVML is asked for the memory clock, temperature and power."""
-# nvidia-smi answers nothing where it does not know one of the fields asked for: those that some drivers lack are asked for apart.
-_SMI_FIELDS = ("clocks.sm", "clocks.mem", "temperature.gpu", "power.draw", "power.limit", "clocks.max.sm", "driver_version")
-_SMI_CHANGING = ("clocks_event_reasons.active", "clocks_throttle_reasons.active")  # the second before driver 535
-_SMI_FIXED = ("clocks.default_applications.graphics", "mig.mode.current")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,48 +53,34 @@ def reasons(bits: int) -> tuple[str, ...]:
 class Monitor:
     """Reads one GPU. A figure it cannot get is None; it never raises."""
 
-    def __init__(self, uuid: str | None, index: int = 0) -> None:
-        self.selector = uuid or str(index)
-        self.source = "none"
+    def __init__(self, uuid: str | None) -> None:
         self._nvml: Any = None
         self._handle: Any = None
-        self._last: tuple[float, dict[str, str]] = (-1e9, {})
-        self._reasons: str | None = None  # the field that names the throttle reasons, once one was answered
         self._slow_at = -1e9
         self._slow: tuple[float | None, float | None, float | None] = (None, None, None)
         try:
             import pynvml
 
             pynvml.nvmlInit()
-            handle = pynvml.nvmlDeviceGetHandleByUUID(uuid) if uuid else pynvml.nvmlDeviceGetHandleByIndex(index)
-            self._nvml, self._handle, self.source = pynvml, handle, "nvml"
-        except Exception:  # not installed, no driver, not permitted: nvidia-smi may still answer
-            if self._smi():
-                self.source = "nvidia-smi"
+            self._handle = pynvml.nvmlDeviceGetHandleByUUID(uuid) if uuid else pynvml.nvmlDeviceGetHandleByIndex(0)
+            self._nvml = pynvml
+        except Exception:  # not installed, no driver, not permitted
+            pass
 
     def read(self) -> Reading:
         """The state now."""
-        if self._nvml is not None:
-            # The clock first: what is timed meanwhile takes a millisecond, and so may each call.
-            sm_clock_mhz = self._call("nvmlDeviceGetClockInfo", getattr(self._nvml, "NVML_CLOCK_SM", 1))
-            bits = self._call("nvmlDeviceGetCurrentClocksEventReasons")
-            if bits is None:  # before driver 535, or an older pynvml
-                bits = self._call("nvmlDeviceGetCurrentClocksThrottleReasons")
-            memory_clock_mhz, temperature_c, power_w = self._slow_reading()
-            return Reading(
-                sm_clock_mhz=sm_clock_mhz,
-                memory_clock_mhz=memory_clock_mhz,
-                throttle=reasons(int(bits or 0)),
-                temperature_c=temperature_c,
-                power_w=power_w,
-            )
-        values = self._smi()
-        # Its SM clock may be of before or after the launches that are timed: no round is judged by it.
+        # The clock first: what is timed meanwhile takes a millisecond, and so may each call.
+        sm_clock_mhz = self._call("nvmlDeviceGetClockInfo", getattr(self._nvml, "NVML_CLOCK_SM", 1))
+        bits = self._call("nvmlDeviceGetCurrentClocksEventReasons")
+        if bits is None:  # before driver 535, or an older pynvml
+            bits = self._call("nvmlDeviceGetCurrentClocksThrottleReasons")
+        memory_clock_mhz, temperature_c, power_w = self._slow_reading()
         return Reading(
-            memory_clock_mhz=_number(values.get("clocks.mem")),
-            throttle=reasons(_bits(values)),
-            temperature_c=_number(values.get("temperature.gpu")),
-            power_w=_number(values.get("power.draw")),
+            sm_clock_mhz=sm_clock_mhz,
+            memory_clock_mhz=memory_clock_mhz,
+            throttle=reasons(int(bits or 0)),
+            temperature_c=temperature_c,
+            power_w=power_w,
         )
 
     def _slow_reading(self) -> tuple[float | None, float | None, float | None]:
@@ -117,82 +95,26 @@ class Monitor:
 
     def facts(self) -> Facts:
         """The facts that do not change while measuring."""
-        if self._nvml is not None:
-            nvml = self._nvml
-            clock = self._call("nvmlDeviceGetDefaultApplicationsClock", getattr(nvml, "NVML_CLOCK_SM", 1))
-            clock = clock or self._call("nvmlDeviceGetMaxClockInfo", getattr(nvml, "NVML_CLOCK_SM", 1))
-            cap, mig = self._call("nvmlDeviceGetEnforcedPowerLimit"), None
-            try:
-                driver = nvml.nvmlSystemGetDriverVersion()
-            except Exception:
-                driver = None
-            try:
-                mig = bool(nvml.nvmlDeviceGetMigMode(self._handle)[0])
-            except Exception:
-                mig = None
-            return Facts(
-                default_clock_mhz=clock,
-                driver=driver.decode() if isinstance(driver, bytes) else driver,
-                power_cap_w=None if cap is None else cap / 1e3,
-                mig=mig,
-            )
-        values = self._smi() | {name: value for field in _SMI_FIXED for name, value in self._asked((field,)).items()}
-        default = _number(values.get("clocks.default_applications.graphics")) or _number(values.get("clocks.max.sm"))
-        mig_text = values.get("mig.mode.current", "").lower()
+        clock = self._call("nvmlDeviceGetDefaultApplicationsClock", getattr(self._nvml, "NVML_CLOCK_SM", 1))
+        clock = clock or self._call("nvmlDeviceGetMaxClockInfo", getattr(self._nvml, "NVML_CLOCK_SM", 1))
+        cap, mig = self._call("nvmlDeviceGetEnforcedPowerLimit"), None
+        try:
+            driver = self._nvml.nvmlSystemGetDriverVersion()
+        except Exception:
+            driver = None
+        try:
+            mig = bool(self._nvml.nvmlDeviceGetMigMode(self._handle)[0])
+        except Exception:
+            mig = None
         return Facts(
-            default_clock_mhz=default,
-            driver=values.get("driver_version"),
-            power_cap_w=_number(values.get("power.limit")),
-            mig={"enabled": True, "disabled": False}.get(mig_text),
+            default_clock_mhz=clock,
+            driver=driver.decode() if isinstance(driver, bytes) else driver,
+            power_cap_w=None if cap is None else cap / 1e3,
+            mig=mig,
         )
 
     def _call(self, name: str, *arguments: Any) -> float | None:
         try:
             return float(getattr(self._nvml, name)(self._handle, *arguments))
-        except Exception:  # not supported on this GPU, or not known to this version of pynvml
+        except Exception:  # not supported on this GPU, not known to this version of pynvml, or there is none
             return None
-
-    def _smi(self) -> dict[str, str]:
-        taken, values = self._last
-        if time.monotonic() - taken < SMI_INTERVAL_S:
-            return values
-        values = self._asked(_SMI_FIELDS)
-        if values:
-            for field in _SMI_CHANGING if self._reasons is None else (self._reasons,):
-                if told := self._asked((field,)):
-                    self._reasons, values = field, values | told
-                    break
-            else:
-                self._reasons = _SMI_CHANGING[0]
-        self._last = (time.monotonic(), values)
-        return values
-
-    def _asked(self, fields: tuple[str, ...]) -> dict[str, str]:
-        """The answer of nvidia-smi to each query; empty where it is not installed or does not know one of them."""
-        try:
-            done = subprocess.run(
-                ["nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits", "-i", self.selector],
-                capture_output=True,
-                text=True,
-                timeout=10,
-                check=False,
-                stdin=subprocess.DEVNULL,
-            )
-            cells = [cell.strip() for cell in done.stdout.strip().splitlines()[0].split(",")] if done.returncode == 0 else []
-        except (OSError, subprocess.TimeoutExpired, IndexError):
-            cells = []
-        return dict(zip(fields, cells, strict=True)) if len(cells) == len(fields) else {}
-
-
-def _bits(values: dict[str, str]) -> int:
-    for field in _SMI_CHANGING:
-        with contextlib.suppress(ValueError):
-            return int(values.get(field, ""), 16)
-    return 0
-
-
-def _number(text: str | None) -> float | None:
-    try:
-        return float(text or "")
-    except ValueError:  # "[N/A]", "[Not Supported]"
-        return None

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
 from typing import Any
 
 from advisor.measurement.importers.record import RECORD_LIMIT, REMEDY, UNITS_US, Collector, KernelRecord, clean, dimensions, number
 from advisor.system.errors import InputError
 
 DURATION = "gpu__time_duration.sum"
-DETAILS_DURATION = "Duration"
-_FIXED = ("ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Context", "Stream", "Block Size", "Grid Size", "Device", "CC")
 
 
 def is_nsight_compute(text: str) -> bool:
@@ -24,12 +21,10 @@ def parse_nsight_compute(text: str, label: str) -> tuple[tuple[KernelRecord, ...
     """Records and notes.
 
     Raises:
-        InputError: It is not Nsight Compute's CSV, or has no durations.
+        InputError: It has no durations, or too many lines.
     """
     lines = text.splitlines()
-    start = next((i for i, line in enumerate(lines) if line.replace('"', "").startswith("ID,Process ID")), None)
-    if start is None:
-        raise InputError(f"{label}: has no header of Nsight Compute", None, "the output of ncu --csv --page raw", REMEDY)
+    start = next(i for i, line in enumerate(lines) if line.replace('"', "").startswith("ID,Process ID"))
     # The profiled program and ncu itself (`==PROF==`) print between the lines.
     body = [line for line in lines[start:] if line.strip() and not line.startswith("==")]
     try:
@@ -39,80 +34,33 @@ def parse_nsight_compute(text: str, label: str) -> tuple[tuple[KernelRecord, ...
     if len(rows) > RECORD_LIMIT:
         raise InputError(f"{label}: too many lines", len(rows), f"at most {RECORD_LIMIT}", REMEDY)
     header = [name.strip() for name in rows[0]]
-    if "Metric Name" in header:
-        return _details(header, rows[1:])
-    return _raw(header, rows[1:], label)
-
-
-def _raw(header: list[str], rows: list[list[str]], label: str) -> tuple[tuple[KernelRecord, ...], tuple[str, ...]]:
-    if DURATION not in header:
+    detailed = "Metric Name" in header  # a line for each metric, and not for each launch
+    if not detailed and DURATION not in header:
         raise InputError(f"{label}: has no durations", None, f"a column {DURATION}", "profile with --set full, or --metrics " + DURATION)
-    found = Collector()
-    units = dict(zip(header, rows[0], strict=False)) if rows and not rows[0][0].strip() else {}
-    scale = UNITS_US.get(units.get(DURATION, "ns").strip().lower())
-    if scale is None:
-        raise InputError(f"{label}: unknown unit of {DURATION}", units.get(DURATION), f"one of {', '.join(UNITS_US)}", REMEDY)
-    for row in rows[1:] if units else rows:
+    found, unit = Collector(), "ns"
+    for row in rows[1:]:
         if len(row) != len(header):
             found.note(f"a line with {len(row)} cells under {len(header)} columns")
             continue
         cells = dict(zip(header, row, strict=True))
-        duration = number(cells[DURATION])
-        metrics = {name: value for name in header if name not in _FIXED and (value := number(cells[name])) is not None}
+        if detailed and cells["Metric Name"].strip() != "Duration":
+            continue
+        if not detailed and not cells["ID"].strip():  # the line of units
+            unit = cells[DURATION]
+            continue
+        told, unit = (cells.get("Metric Value"), cells.get("Metric Unit", "")) if detailed else (cells[DURATION], unit)
+        name, duration, scale = cells.get("Kernel Name", ""), number(told), UNITS_US.get(unit.strip().lower())
+        if scale is None:
+            found.note(f"{name}: unknown unit of its duration: {unit}")
+            continue
         found.add(
-            cells.get("Kernel Name", ""),
+            name,
             None if duration is None else duration * scale,
-            metrics=metrics,
             grid=dimensions(cells.get("Grid Size", "")),
             block=dimensions(cells.get("Block Size", "")),
             compute_capability=clean(cells.get("CC", "")) or None,
         )
     return found.finish()
-
-
-def _details(header: list[str], rows: Sequence[list[str]]) -> tuple[tuple[KernelRecord, ...], tuple[str, ...]]:
-    """Gathers the lines of each launch (same ID and process)."""
-    found = Collector()
-    launches: dict[tuple[str, ...], dict[str, float]] = {}
-    shapes: dict[tuple[str, ...], dict[str, str]] = {}
-    for row in rows:
-        if len(row) != len(header):
-            found.note(f"a line with {len(row)} cells under {len(header)} columns")
-            continue
-        cells = dict(zip(header, row, strict=True))
-        key = (cells.get("Process ID", ""), cells["ID"])
-        shapes.setdefault(key, cells)
-        metrics = launches.setdefault(key, {})
-        value, name, unit = number(cells.get("Metric Value", "")), cells["Metric Name"].strip(), cells.get("Metric Unit", "").strip()
-        if value is None or not name:
-            continue
-        if name == DETAILS_DURATION:
-            scale = UNITS_US.get(unit.lower())
-            if scale is None:
-                found.note(f"{cells.get('Kernel Name', '')}: unknown unit of its duration: {unit}")
-                continue
-            metrics[DETAILS_DURATION] = value * scale
-        else:
-            metrics[f"{name} [{unit}]" if unit else name] = value
-    for launch, metrics in launches.items():
-        cells = shapes[launch]
-        duration = metrics.pop(DETAILS_DURATION, None)
-        found.add(
-            cells.get("Kernel Name", ""),
-            duration,
-            metrics=metrics,
-            grid=dimensions(cells.get("Grid Size", "")),
-            block=dimensions(cells.get("Block Size", "")),
-            compute_capability=clean(cells.get("CC", "")) or None,
-        )
-    return found.finish()
-
-
-_METRICS = {
-    "registers per thread": "registers_per_thread",
-    "shared memory": "shared_memory_bytes",
-    "est. achieved occupancy %": "estimated_occupancy_percent",
-}
 
 
 def is_torch_profiler(document: Any) -> bool:
@@ -124,10 +72,8 @@ def parse_torch_profiler(document: Any, label: str) -> tuple[tuple[KernelRecord,
     """Records and notes.
 
     Raises:
-        InputError: It is not a trace, or too large.
+        InputError: It is too large.
     """
-    if not is_torch_profiler(document):
-        raise InputError(f"{label}: is not a trace of torch's profiler", None, "traceEvents", "write it with export_chrome_trace")
     events = document["traceEvents"]
     if len(events) > RECORD_LIMIT:
         raise InputError(f"{label}: too many events", len(events), f"at most {RECORD_LIMIT}", REMEDY)
@@ -141,11 +87,9 @@ def parse_torch_profiler(document: Any, label: str) -> tuple[tuple[KernelRecord,
             continue
         arguments = event.get("args") if isinstance(event.get("args"), dict) else {}
         assert isinstance(arguments, dict)
-        metrics = {ours: value for theirs, ours in _METRICS.items() if (value := number(arguments.get(theirs))) is not None}
         found.add(
             str(event.get("name", "")),
             number(event.get("dur")),
-            metrics=metrics,
             grid=dimensions(arguments.get("grid")),
             block=dimensions(arguments.get("block")),
             gpu=devices.get(number(arguments.get("device"))),
@@ -165,10 +109,8 @@ def parse_proton(document: Any, label: str) -> tuple[tuple[KernelRecord, ...], t
     """Records and notes; a leaf with a time is a kernel.
 
     Raises:
-        InputError: It is not Proton's, or too large.
+        InputError: It is too large.
     """
-    if not is_proton(document):
-        raise InputError(f"{label}: is not a Proton profile", None, "a list of frames", "write it with proton.finalize()")
     found = Collector()
     stack: list[Any] = [node for node in document if isinstance(node, dict) and "frame" in node]
     seen = 0
@@ -196,6 +138,5 @@ def parse_proton(document: Any, label: str) -> tuple[tuple[KernelRecord, ...], t
             found.note(f"{name}: no time")
             continue
         count = int(number(metrics.get("count")) or 1)
-        rest = {str(key): value for key, raw in metrics.items() if key not in (timed, "count") and (value := number(raw)) is not None}
-        found.add(name, total * scale / max(count, 1), count=max(count, 1), metrics=rest)
+        found.add(name, total * scale / max(count, 1), count=max(count, 1))
     return found.finish()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -51,7 +51,6 @@ class KernelRecord:
         grid, block: Empty where the profiler does not say.
         gpu: The device's name, where it says.
         compute_capability: The device's ("9.0"), where it says.
-        metrics: Whatever else it measured, by its own names (means over the launches).
     """
 
     name: str
@@ -61,7 +60,6 @@ class KernelRecord:
     block: tuple[int, ...] = ()
     gpu: str | None = None
     compute_capability: str | None = None
-    metrics: Mapping[str, float] = field(default_factory=dict)
 
 
 class Collector:
@@ -70,7 +68,6 @@ class Collector:
     def __init__(self) -> None:
         self._samples: dict[tuple[Any, ...], list[float]] = {}
         self._counts: dict[tuple[Any, ...], int] = {}
-        self._metrics: dict[tuple[Any, ...], dict[str, list[float]]] = {}
         self.notes: list[str] = []
         self._left_out = 0
 
@@ -84,7 +81,6 @@ class Collector:
         gpu: str | None = None,
         compute_capability: str | None = None,
         count: int = 1,
-        metrics: Mapping[str, float] | None = None,
     ) -> None:
         """One launch (or `count` of them with this mean duration)."""
         name = clean(name)
@@ -94,8 +90,6 @@ class Collector:
         key = (name, grid, block, gpu, compute_capability)
         self._samples.setdefault(key, []).append(duration_us)
         self._counts[key] = self._counts.get(key, 0) + count
-        for metric, value in (metrics or {}).items():
-            self._metrics.setdefault(key, {}).setdefault(metric, []).append(value)
 
     def note(self, text: str) -> None:
         """Something that was left out; a handful of notes is kept in words, the rest is counted."""
@@ -115,7 +109,6 @@ class Collector:
                 block=key[2],
                 gpu=key[3],
                 compute_capability=key[4],
-                metrics={metric: sum(values) / len(values) for metric, values in self._metrics.get(key, {}).items()},
             )
             for key, samples in self._samples.items()
         )

@@ -210,7 +210,7 @@ def test_an_output_left_unwritten_is_found_out(before):
         return [1.0 / len(order)] * 3
 
     order = []
-    kernel = autotune(configs(64, 16), ["N"], do_bench=faster_and_faster, check_output=True)(double)
+    kernel = autotune(configs(64, 16), ["N"], do_bench=faster_and_faster, check_output=True, outputs=["y"])(double)
     x, y = torch.ones(64), torch.full((64,), before)
     kernel[(1,)](x, y, 64)
     assert [timing.state for timing in kernel.decision.timings] == ["measured", "output"]
