@@ -137,8 +137,8 @@ def access_demand(
 
     reach = None
     if not any(access.unknown_extent for access in seen):
-        touching = [access for access in seen if access.low is not None and access.high is not None]
-        reach = (min((a.low for a in touching), default=0), max((a.high for a in touching), default=-1))
+        touching = [(access.low, access.high) for access in seen if access.low is not None and access.high is not None]
+        reach = (min((low for low, _ in touching), default=0), max((high for _, high in touching), default=-1))
     executions, issued, distinct = (total(name, parts) for name in ("executions", "lanes", "distinct"))
     told = next((access for access in seen if access.contiguous is not None), seen[0])
     element = access_element(operation)

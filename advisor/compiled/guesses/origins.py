@@ -141,16 +141,16 @@ def _assigned(kernel: ast.FunctionDef) -> dict[str, list[ast.expr]]:
     for node in ast.walk(kernel):
         match node:
             case ast.Assign(targets=targets, value=value):
-                pairs = [(target, value) for target in targets]
+                pairs: list[tuple[ast.expr, ast.expr]] = [(target, value) for target in targets]
             case ast.AnnAssign(target=target, value=ast.expr() as value) | ast.NamedExpr(target=target, value=value):
                 pairs = [(target, value)]
             case ast.AugAssign(target=ast.Name(id=name) as target, op=op, value=value):
                 pairs = [(target, ast.copy_location(ast.BinOp(left=ast.Name(id=name, ctx=ast.Load()), op=op, right=value), node))]
             case _:
                 continue
-        for target, value in pairs:
-            if isinstance(target, ast.Name):
-                found.setdefault(target.id, []).append(value)
-            elif isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
-                pairs += zip(target.elts, value.elts, strict=False)
+        for place, given in pairs:
+            if isinstance(place, ast.Name):
+                found.setdefault(place.id, []).append(given)
+            elif isinstance(place, ast.Tuple) and isinstance(given, ast.Tuple):
+                pairs += zip(place.elts, given.elts, strict=False)
     return found

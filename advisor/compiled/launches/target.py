@@ -275,7 +275,7 @@ def checked_grid(value: Any, shown: Any) -> tuple[int, ...]:
 def types_listed(source: SourceFile, kernel: str, kinds: Mapping[str, str] | Sequence[str]) -> dict[str, str]:
     """Types by argument from the `signature` of a TOML file, by name or in order."""
     names = [p.name for p in source.kernel(kernel).parameters]
-    types = dict(zip(names, kinds, strict=False)) if isinstance(kinds, list) else dict(kinds)
+    types = dict(zip(names, kinds, strict=False)) if isinstance(kinds, Sequence) else dict(kinds)
     return {n: type_name(str(t)) for n, t in types.items()}
 
 

@@ -60,12 +60,12 @@ class CompiledContext:
     def operations(self) -> tuple[tuple[Operation, int], ...]:
         """Operations of the TTIR with the number of loops around each."""
         around = self.module.loops_around()
-        return tuple((op, len(around.get(id(op), ()))) for f in self.module.functions.values() for op in f.walk())
+        return tuple((op, len(around.get(id(op), ()))) for op in self.module.kernel.walk())
 
     @cached_property
     def index_operations(self) -> tuple[Operation, ...]:
         """The operations that addresses, masks and control flow come from, but for the addition that every address takes."""
-        needed = {name for function in self.module.functions.values() for name in needed_values(function)}
+        needed = needed_values(self.module.kernel)
         return tuple(op for op, _ in self.operations if op.name != "tt.addptr" and needed.intersection(op.results) and not op.regions)
 
     @cached_property
