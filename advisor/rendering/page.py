@@ -98,16 +98,6 @@ class Drawing:
     left_out: str  # rows of the twin that stand in the JSON only, in words
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SearchView:
-    """A search and its charts; `bars` (name, value, width in per cent) by the title of the plot."""
-
-    search: SearchReport
-    best: Drawing | None
-    slices: tuple[Drawing, ...]
-    bars: dict[str, list[tuple[str, str, float]]]
-
-
 def to_html(result: Result, document: str | None = None) -> str:
     """The page for this result, whose JSON is `document` where the caller has written it already."""
     anchors = views.Anchors()
@@ -246,14 +236,15 @@ def _thinned(rows: int) -> tuple[slice, str]:
     return slice(None, None, step), f"1 of {step} rows; the others stand in result.json" if step > 1 else ""
 
 
-def _search_view(search: SearchReport, number: int) -> SearchView:
+def _search_view(search: SearchReport, number: int) -> dict[str, Any]:
+    """A search and its charts; `bars` (name, value, width in per cent) by the title of the plot."""
     best = charts.best_so_far(search, number)
-    return SearchView(
-        search=search,
-        best=_drawing(best) if best is not None else None,
-        slices=tuple(_drawing(chart, svg.PANEL) for chart in charts.slices(search, number)),
-        bars={title: rows for title, plot in search.plots.items() if (rows := charts.bars(plot))},
-    )
+    return {
+        "search": search,
+        "best": _drawing(best) if best is not None else None,
+        "slices": tuple(_drawing(chart, svg.PANEL) for chart in charts.slices(search, number)),
+        "bars": {title: rows for title, plot in search.plots.items() if (rows := charts.bars(plot))},
+    }
 
 
 def _download(document: str) -> Markup:
