@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import codecs
 import contextlib
 import difflib
 import io
-import json
 import os
-import stat
 import sys
 import tempfile
 from collections.abc import Iterable, Sequence
@@ -174,8 +171,8 @@ def _run(arguments: list[str]) -> int:
     if parsed.command is None:
         parser.print_help()
         return 2
-    if parsed.command == "schema" or getattr(parsed, "format", None) in ("json", "sarif"):
-        _escape_unencodable()
+    if isinstance(sys.stdout, io.TextIOWrapper) and (parsed.command == "schema" or getattr(parsed, "format", None) in ("json", "sarif")):
+        sys.stdout.reconfigure(encoding="utf-8")  # which JSON is, whatever the terminal takes
     try:
         code = int(parsed.run(parsed))
         sys.stdout.flush()
@@ -222,37 +219,12 @@ def _be_plain_on_an_unnamed_terminal() -> None:
         os.environ["TERM"] = "dumb"
 
 
-def _escape_unencodable() -> None:
-    """In a JSON document on standard output they become JSON's own escapes: what is read back is what was meant.
-
-    JSON is UTF-8 by definition: where the stream is not, the document is kept to ASCII, which every reader takes for it.
-    """
-    codecs.register_error("advisor-json", _json_escapes)
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        utf8 = codecs.lookup(sys.stdout.encoding).name == "utf-8"
-        sys.stdout.reconfigure(encoding=None if utf8 else "ascii", errors="advisor-json")
-
-
-def _json_escapes(error: UnicodeError) -> tuple[str, int]:
-    if not isinstance(error, UnicodeEncodeError):
-        raise error
-    return json.dumps(error.object[error.start : error.end])[1:-1], error.end
-
-
 def _place(error: OSError) -> str:
-    """The file that could not be read or written. A failed write to something open does not say: then stdout, or a temporary file.
-
-    Files that were asked for name themselves (`advisor.system.writing`).
-    """
+    """The file that could not be read or written; a failed write to something open does not say, but files that were asked for name
+    themselves (`advisor.system.writing`)."""
     if isinstance(error.filename, (str, bytes)):
         return shorten(os.fsdecode(error.filename))
-    temporary = f"a temporary file in {tempfile.gettempdir()}"
-    try:
-        kept = os.fstat(sys.stdout.fileno()).st_mode
-    except (OSError, ValueError):  # no stream of the system's
-        return temporary
-    redirected = stat.S_ISREG(kept) or (stat.S_ISCHR(kept) and not sys.stdout.isatty())  # a pipe or a terminal is never full
-    return f"standard output, or {temporary}" if redirected else temporary
+    return f"standard output, or a temporary file in {tempfile.gettempdir()}"
 
 
 def _silence_stdout() -> None:

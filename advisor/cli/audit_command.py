@@ -17,17 +17,17 @@ import json
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from advisor.advising.audit_regret import EntryRegret
+from advisor.advising.audit_regret import regrets as predict_regrets
 from advisor.cli import options
 from advisor.gpus.hardware import match_device_name
+from advisor.learned import load_predictor
+from advisor.learned.caveats import unmeasured_vendor
 from advisor.rendering.figures import clean
 from advisor.system.errors import UsageError, several
+from advisor.tables.audit import CHECKS, Audit, AuditIssue, audit
 from advisor.tables.names import TableName, is_table_name, parse_table_name
-
-if TYPE_CHECKING:
-    from advisor.advising.audit_regret import EntryRegret
-    from advisor.tables.audit import Audit, AuditIssue
 
 HELP = "check tuned tables offline"
 
@@ -61,7 +61,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Check and print."""
-    from advisor.tables.audit import CHECKS, AuditIssue, audit
 
     gates = arguments.fail_on
     known = {*CHECKS, "predicted-regret", *SEVERITIES}
@@ -75,10 +74,6 @@ def run(arguments: argparse.Namespace) -> int:
     predicted = 0
     regrets: list[tuple[str, EntryRegret]] = []
     if not arguments.no_regret:
-        from advisor.advising.audit_regret import regrets as predict_regrets
-        from advisor.learned import load_predictor
-        from advisor.learned.caveats import unmeasured_vendor
-
         predictor = load_predictor(Path(arguments.weights) if arguments.weights else None)
         predicted_for = []
         for table, entries in zip(found.tables, predict_regrets(found.tables, predictor), strict=True):
@@ -131,7 +126,6 @@ def _json(found: Audit, issues: list[AuditIssue], predicted: int) -> None:
 
 
 def _text(found: Audit, issues: list[AuditIssue], predicted: int, regrets: list[tuple[str, EntryRegret]], *, everything: bool) -> None:
-    from advisor.tables.audit import CHECKS
 
     shown = SEVERITIES if everything else ("error", "warning")
     by_path: dict[str, list[AuditIssue]] = {}

@@ -19,16 +19,15 @@ import json
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from advisor.autotuning.decisions.cache import FILE_NAME, Cache, ProblemKey, copy_of
+from advisor.autotuning.decisions.exchange import Entry, entries, files_below, import_path, to_json
+from advisor.autotuning.gpu_names import gpu_model
 from advisor.cli import options
+from advisor.rendering.figures import clean, microseconds
 from advisor.system.errors import InputError, NothingMatchedError, NotOursError, UsageError, agree, several
 from advisor.system.reading import open_file
 from advisor.system.settings import read_settings
-
-if TYPE_CHECKING:
-    from advisor.autotuning.decisions.cache import Cache, ProblemKey
-    from advisor.autotuning.decisions.exchange import Entry
 
 HELP = "the tuning cache of @advisor.autotune"
 DAY_S = 86400.0
@@ -47,7 +46,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     prune = actions.add_parser("prune", help="forget")
     prune.add_argument("--older-than", metavar="DAYS", type=options.amount_of_time, help="not used for so many days")
     prune.add_argument("--all", action="store_true", help="everything")
-    prune.add_argument("--damaged", action="store_true", help="remove the file if it is damaged")
     prune.add_argument("--dry-run", action="store_true", help="say what would be forgotten")
     for sub in (ls, export, prune):
         sub.add_argument("--kernel", metavar="NAME", help="only this kernel")
@@ -60,11 +58,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Do what was asked."""
-    from advisor.autotuning.decisions.cache import FILE_NAME, Cache, copy_of
 
     folder = Path(arguments.dir) if arguments.dir else read_settings().cache_dir
-    if arguments.action == "prune" and arguments.damaged:
-        return _remove_damaged(folder / FILE_NAME, dry_run=arguments.dry_run)
     if arguments.action in ("ls", "export", "prune") and not (folder / FILE_NAME).exists():
         raise NothingMatchedError(f"{folder}: there is no tuning cache", None, None, "run a kernel with @advisor.autotune first")
     if arguments.action in ("ls", "export") and (folder / FILE_NAME).stat().st_size:  # what is empty is a cache not yet written to
@@ -77,8 +72,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _list(cache: Cache, arguments: argparse.Namespace) -> int:
-    from advisor.autotuning.decisions.exchange import entries
-    from advisor.rendering.figures import clean, microseconds
 
     found = list(entries(cache, arguments.kernel, arguments.gpu))
     if arguments.format == "json":
@@ -135,7 +128,6 @@ def _document(entry: Entry) -> dict[str, object]:
 
 
 def _export(cache: Cache, arguments: argparse.Namespace) -> int:
-    from advisor.autotuning.decisions.exchange import entries, to_json
 
     found = list(entries(cache, arguments.kernel, arguments.gpu))
     if not found:
@@ -149,7 +141,6 @@ def _export(cache: Cache, arguments: argparse.Namespace) -> int:
 
 
 def _import(cache: Cache, arguments: argparse.Namespace) -> int:
-    from advisor.autotuning.decisions.exchange import files_below, import_path
 
     problems = files = 0
     for text in arguments.paths:
@@ -189,10 +180,9 @@ def _check_kept(cache: Cache) -> None:
 
 
 def _prune(cache: Cache, arguments: argparse.Namespace) -> int:
-    from advisor.autotuning.gpu_names import gpu_model
 
     if not (arguments.all or arguments.older_than is not None or arguments.kernel or arguments.gpu):
-        raise UsageError("prune: say what to forget", None, "--older-than DAYS, --kernel NAME, --gpu NAME, --damaged or --all")
+        raise UsageError("prune: say what to forget", None, "--older-than DAYS, --kernel NAME, --gpu NAME or --all")
     before = time.time() - DAY_S * arguments.older_than if arguments.older_than is not None else None
     gpu = gpu_model(arguments.gpu) if arguments.gpu else None
 
@@ -209,29 +199,4 @@ def _prune(cache: Cache, arguments: argparse.Namespace) -> int:
     if not arguments.dry_run:
         _check_kept(cache)
     print(f"advisor: {several(len(doomed), 'problem')} {'would be ' if arguments.dry_run else ''}forgotten", file=sys.stderr)
-    return 0
-
-
-def _remove_damaged(path: Path, *, dry_run: bool) -> int:
-    """Deletes the file where SQLite says that it is damaged; `dry_run`: says that it would."""
-    import sqlite3
-
-    if not path.exists():
-        print("advisor: there is no tuning cache", file=sys.stderr)
-        return 0
-    try:
-        connection = sqlite3.connect(path)
-        sound = connection.execute("PRAGMA integrity_check").fetchone()[0] == "ok"
-        connection.close()
-    except sqlite3.DatabaseError:
-        sound = False
-    if sound:
-        print(f"advisor: {path} is sound, and stays", file=sys.stderr)
-        return 0
-    if dry_run:
-        print(f"advisor: {path} is damaged, and would be removed", file=sys.stderr)
-        return 0
-    for each in (path, *(path.with_name(path.name + suffix) for suffix in ("-wal", "-shm"))):
-        each.unlink(missing_ok=True)
-    print(f"advisor: {path} was damaged, and is removed", file=sys.stderr)
     return 0

@@ -14,6 +14,7 @@ import json
 import platform
 
 from advisor import __version__
+from advisor.compiled.compiler.pool import walls
 from advisor.system import triton_install
 from advisor.system.settings import read_settings
 
@@ -34,7 +35,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print what is there, wall by wall."""
-    from advisor.compiled.compiler.pool import walls
 
     stand = walls()
     facts = {

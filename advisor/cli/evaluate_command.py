@@ -28,12 +28,20 @@ import itertools
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from advisor.cli.options import check_writable, positive_integers, write_text
+from advisor.gpus.hardware import load_gpu
+from advisor.learned import load_predictor, weights
 from advisor.system.errors import InputError, UsageError
+from advisor.training import evaluate as evaluation
+from advisor.training import silicon_training
+from advisor.training.published_kernels.fitting import judge
+from advisor.training.published_kernels.launches import is_layout
+from advisor.training.whole_steps.cases import is_steps_folder
+from advisor.training.whole_steps.evaluation import evaluate_steps
 
 HELP = "errors, coverage, ranking and diagnosis quality on measured rows"
 
@@ -74,13 +82,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Evaluate and print."""
-    from advisor.gpus.hardware import load_gpu
-    from advisor.learned import weights
-    from advisor.training import evaluate as evaluation
-    from advisor.training import silicon_training
-    from advisor.training.published_kernels.fitting import judge
-    from advisor.training.published_kernels.launches import is_layout
-    from advisor.training.whole_steps.cases import is_steps_folder
 
     said = set()
 
@@ -166,8 +167,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _evaluate_steps(arguments: argparse.Namespace, progress: Callable[[str], None]) -> int:
     """Judge whole steps."""
-    from advisor.learned import load_predictor
-    from advisor.training.whole_steps.evaluation import evaluate_steps
 
     if len(arguments.data) > 1 or arguments.leave_out or arguments.test_gpu or arguments.baselines:
         raise UsageError(
@@ -218,7 +217,6 @@ GOALS = {
 
 def steps_table(figures: dict[str, Any]) -> list[str]:
     """The errors of whole steps in percent as a Markdown table, a line each: GPUs seen and left out, what is to be reached, and others'."""
-    from advisor.gpus.hardware import load_gpu
 
     suites, lines = figures["suites"], []
     for name, goal in GOALS.items():
@@ -242,16 +240,8 @@ def steps_table(figures: dict[str, Any]) -> list[str]:
 def show_steps(figures: dict[str, Any]) -> None:
     """Every suite of whole steps, ours beside the published predictors, and every case."""
     print("mean absolute errors of the measured latency, percent; constants of every GPU are fitted without it")
-    print(f"throttled boards: {', '.join(figures['throttled'])} (nothing is fitted to them)\n")
-    peers = list(dict.fromkeys(name for f in figures["suites"].values() for name in f["peers_mape_percent"]))
-    heads = "".join(f"{head:>10}" for head in ("cases", "ours", "median", "bias", "in 80 %", *peers))
-    print(f"{'steps':<48}{heads}")
-    for name, f in figures["suites"].items():
-        ours = f"{f['cases']:>10}" + "".join(
-            f"{f[key]:>10.1f}" for key in ("mape_percent", "median_percent", "bias_percent", "coverage_percent")
-        )
-        found = f["peers_mape_percent"]
-        print(f"{name:<48}{ours}" + "".join(f"{found[peer]:>10.1f}" if peer in found else f"{'–':>10}" for peer in peers))
+    print(f"throttled boards: {', '.join(figures['throttled'])} (nothing is fitted to them)")
+    show_table("steps", figures["suites"])
     print()
     for each in figures["cases"]:
         off = 100 * (each["predicted_ms"] / each["measured_ms"] - 1)
@@ -281,37 +271,19 @@ def show(figures: dict[str, Any]) -> None:
         print("the weights were trained on models and GPUs of these rows: the figures flatter them (--leave-out does not)\n")
     print(
         "errors are shares of the measured latency, bias the mean of log(predicted / measured): above 0, predicted too slow; "
-        "bound alone: the error of taking the bound for the latency\n"
+        "bound alone: the error of taking the bound for the latency"
     )
-    heads = f"{'task':<32}{'rows':>8}{'MAPE %':>9}{'median %':>10}{'bias %':>8}"
-    print(f"{heads}{'in 80 % interval':>18}{'bound alone':>13}{'below bound':>13}{'learned %':>11}")
-    for task, f in figures.get("tasks", {}).items():
-        print(
-            f"{TITLES.get(task, task):<32}{_errors(f)}{f['bound_alone']['mape_percent']:>12.1f} {f['bound_violations']:>12}"
-            f"{f['learned_percent']:>11.1f}"
-        )
-        for group in ("per_novelty", "per_gpu", "per_regime", "per_operator"):
-            for name, g in f.get(group, {}).items():
-                print(f"  {name:<30}{_errors(g)}")
+    show_table("task", {TITLES.get(task, task): found for task, found in figures.get("tasks", {}).items()})
     for title, key in (
         ("ranking: share of problems with a configuration within 1 % of the best among the first k", "ranking"),
         ('"at least 10 % can be won", told from the measured latency of the default', "diagnosis"),
     ):
-        found = figures.get(key)
-        if not found:
-            continue
-        print(f"\n{title}")
-        _lines(found.get("all") or {k: v for k, v in found.items() if k != "per_gpu"}, found.get("per_gpu", {}))
+        if found := figures.get(key):
+            show_table(title, {"all": {**found.get("all", {}), **found}})
     if found := figures.get("baselines"):
-        print(f"\n{'baselines, fitted to the same rows':<32}{'rows':>8}{'MAPE %':>9}{'median %':>10}{'bias %':>8}")
-        for task, by_name in found["tasks"].items():
-            for name, f in by_name.items():
-                print(f"{TITLES.get(task, task) + ', ' + name:<32}{_errors(f)}")
-                for gpu, g in f["per_gpu"].items():
-                    print(f"  {gpu:<30}{_errors(g)}")
-        for name, d in found["diagnosis"].items():
-            print(f'\n"at least 10 % can be won", {name}')
-            _lines(d["all"], d["per_gpu"])
+        tasks = {f"{TITLES.get(task, task)}, {name}": each for task, by_name in found["tasks"].items() for name, each in by_name.items()}
+        show_table("baselines, fitted to the same rows", tasks)
+        show_table('"at least 10 % can be won"', {name: {**each["all"], **each} for name, each in found["diagnosis"].items()})
     for note in figures.get("notes", ()):
         print(f"\nnote: {note}")
 
@@ -319,24 +291,34 @@ def show(figures: dict[str, Any]) -> None:
 def show_splits(splits: dict[str, Any]) -> None:
     """Figures of kinds of kernels whose shapes or GPU were left out, as tables."""
     for split, kinds in splits.items():
-        print(f"{split:<40}{'rows':>8}{'MAPE %':>9}{'median %':>10}{'bias %':>8}{'in 80 % interval':>18}{'below bound':>13}")
-        for kind, f in kinds.items():
-            print(f"{kind:<40}{_errors(f)}{f['bound_violations']:>12}  {f.get('words', '')}".rstrip())
-            for name, g in [each for group in GROUPS if len(f.get(group, ())) > 1 for each in f[group].items()]:
-                print(f"  {name:<38}{_errors(g)}{g['bound_violations']:>12}")
-        print()
+        show_table(split, kinds)
 
 
-GROUPS = ("per_gpu", "per_type", "per_implementation", "per_ranks")
 TITLES = {"served": "as served", "exact": "known configuration", "best": "best of a sweep (the ceiling)"}
 
 
-def _errors(f: dict[str, Any]) -> str:
-    cells = f"{f['rows']:>8}{f['mape_percent']:>9.2f}{f['median_percent']:>10.2f}{f['bias_percent']:>8.2f}"
-    return cells + (f"{f['coverage_percent']:>17.1f} " if "coverage_percent" in f else " " * 18)
+def show_table(title: str, groups: Mapping[str, Mapping[str, Any]]) -> None:
+    """A line for each group of figures, those that it is made of (`per_gpu`, …) below it, and a column for each figure that any has."""
+    lines = [(name, dict(_cells(figures))) for name, figures in _with_parts(groups)]
+    columns = list(dict.fromkeys(column for _, cells in lines for column in cells))
+    width = max([len(title), *(len(name) for name, _ in lines)])
+    print(f"\n{title:<{width}}" + "".join(f"  {column:>8}" for column in columns))
+    for name, cells in lines:
+        print(f"{name:<{width}}" + "".join(f"  {cells.get(column, '–'):>{max(8, len(column))}}" for column in columns))
 
 
-def _lines(total: dict[str, Any], per_gpu: dict[str, Any]) -> None:
-    for name, row in {"all": total, **per_gpu}.items():
-        shown = "  ".join(f"{k} {v:.3f}" if isinstance(v, float) else f"{k} {v}" for k, v in row.items())
-        print(f"  {name:<26}{shown}")
+def _with_parts(groups: Mapping[str, Mapping[str, Any]], indent: str = "") -> Iterator[tuple[str, Mapping[str, Any]]]:
+    for name, figures in groups.items():
+        yield indent + name, figures
+        for part in (each for key, each in figures.items() if key.startswith("per_") and isinstance(each, Mapping)):
+            yield from _with_parts(part, indent + "  ")
+
+
+def _cells(figures: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, str]]:
+    """The figures with what heads their columns: `bias %`, `bound alone MAPE %`."""
+    for key, value in figures.items():
+        head = before + key.replace("mape", "MAPE").replace("_percent", " %").replace("_", " ")
+        if isinstance(value, Mapping) and not key.startswith("per_"):
+            yield from _cells(value, f"{head} ")
+        elif isinstance(value, int | float):
+            yield head, f"{value:.2f}" if isinstance(value, float) else str(value)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import difflib
 
+from advisor.diagnosis.catalogue import TITLES, explanation
 from advisor.system.errors import UsageError
 
 HELP = "what a rule means and what to do about it"
@@ -21,7 +22,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the explanation."""
-    from advisor.diagnosis.catalogue import TITLES, explanation
 
     wanted = arguments.rule.lower()
     if wanted not in TITLES:

@@ -9,17 +9,19 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
 
+from advisor.advising.targets import Request
+from advisor.compiled.compiler.pool import room_lacks
+from advisor.compiled.launches import written_values
+from advisor.compiled.launches.launch_options import LaunchOptions
 from advisor.gpus.hardware import GpuSpec, gpus_with_words_of, load_gpu, match_device_name
 from advisor.result.schema import LAUNCH_OPTIONS
+from advisor.rows.rows import DTYPES
 from advisor.system.errors import NoRoomError, UsageError, printable
 from advisor.system.settings import check_compile_limit
 from advisor.system.writing import replacing
-
-if TYPE_CHECKING:
-    from advisor.advising.targets import Request
-    from advisor.compiled.launches.launch_options import LaunchOptions
+from advisor.tables.routing import read_routing
 
 FORMATS = ("text", "json", "md")
 LARGEST_SIZE = 2**31 - 1
@@ -104,7 +106,6 @@ def add_sizes_argument(parser: argparse.ArgumentParser, help_: str) -> None:
 
 def operand_type(text: str) -> str:
     """The name of a type from what people write: `bf16`, `float16`, `torch.bfloat16`, `fp8_w8a8`."""
-    from advisor.rows.rows import DTYPES
 
     name = DTYPES.get(text.strip().lower().removeprefix("torch."))
     if name is None:
@@ -149,7 +150,6 @@ OF_A_TARGET = ("model", "hidden_size", "top_k", "tensor_parallel", "expert_paral
 
 def request_of(arguments: argparse.Namespace, sizes: Sequence[Mapping[str, int]], /, **more: Any) -> Request:
     """What the options say of a target with these `sizes`; `more` are fields of the request that the command reads its own way."""
-    from advisor.advising.targets import Request
 
     asked = {name: getattr(arguments, name) for name in OF_A_TARGET}
     return Request(
@@ -159,7 +159,6 @@ def request_of(arguments: argparse.Namespace, sizes: Sequence[Mapping[str, int]]
 
 def routing_of(arguments: argparse.Namespace) -> tuple[int, ...] | None:
     """Token slots per expert of the file that `--routing` names; None: it is not given."""
-    from advisor.tables.routing import read_routing
 
     return read_routing(arguments.routing) if arguments.routing else None
 
@@ -270,7 +269,6 @@ def require_room(arguments: argparse.Namespace) -> None:
     limit_compilations(arguments)
     if not arguments.untrusted:
         return
-    from advisor.compiled.compiler.pool import room_lacks
 
     if lacks := room_lacks():
         raise NoRoomError("--untrusted: this machine cannot hold a stranger's kernel", lacks, None, "see `advisor doctor`")
@@ -349,9 +347,6 @@ def launch_options(arguments: argparse.Namespace) -> LaunchOptions:
     Raises:
         UsageError, InputError: It is malformed.
     """
-    from advisor.compiled.launches import written_values
-    from advisor.compiled.launches.launch_options import LaunchOptions
-    from advisor.tables.routing import read_routing
 
     given = {name: getattr(arguments, name) for name in LAUNCH_OPTIONS}
     routing = getattr(arguments, "routing", None)

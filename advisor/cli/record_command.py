@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 
 from advisor.cli.options import file_output
+from advisor.rows.launches import FORMAT, read_launches
 from advisor.system.errors import agree, several
 from advisor.system.processes import program_of, run_with
 from advisor.system.writing import unwritable
@@ -42,7 +43,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the program with the recorder on its path; its exit code is returned."""
-    from advisor.rows.launches import FORMAT, read_launches
 
     command = program_of(arguments.command, "advisor record -o LAUNCHES.jsonl -- python train.py")
     output = Path(arguments.output).absolute()

@@ -18,7 +18,10 @@ import sys
 import tempfile
 from pathlib import Path
 
+from advisor.autotuning.decisions.cache import FILE_NAME
+from advisor.cli import main
 from advisor.system.processes import program_of, run_with
+from advisor.system.settings import read_settings
 
 HELP = "run a program, its kernels tuned by the advisor in place of triton.autotune"
 
@@ -41,9 +44,5 @@ def run(arguments: argparse.Namespace) -> int:
         found = read_census(census.read_text(encoding="utf-8").splitlines())
     print(f"advisor: {in_words(found)}", file=sys.stderr)
     if arguments.report is not None:
-        from advisor.autotuning.decisions.cache import FILE_NAME
-        from advisor.cli import main
-        from advisor.system.settings import read_settings
-
         main(["advise", os.fspath(read_settings().cache_dir / FILE_NAME), "--output", os.fspath(arguments.report)])
     return code

@@ -26,7 +26,13 @@ from pathlib import Path
 
 from advisor.cli.options import check_not_read, check_writable, file_output, write_text
 from advisor.gpus.hardware import load_gpu
+from advisor.learned import load_predictor, weights
 from advisor.system.errors import UsageError
+from advisor.training.evaluate import write_card
+from advisor.training.published_kernels import fitting
+from advisor.training.published_kernels.launches import is_layout
+from advisor.training.training import train
+from advisor.training.whole_steps.evaluation import train_steps
 
 HELP = "fit the learned model to measured launches"
 
@@ -64,10 +70,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Train and write."""
-    from advisor.learned import weights
-    from advisor.training.published_kernels import fitting
-    from advisor.training.published_kernels.launches import is_layout
-    from advisor.training.training import train
 
     check_writable(arguments.output)
     check_not_read(arguments.output, arguments.data)
@@ -88,8 +90,6 @@ def run(arguments: argparse.Namespace) -> int:
     fitted = train(arguments.data, exclude_gpus=excluded, exclude_models=arguments.exclude_model, progress=progress)
     weights.save(fitted, arguments.output)
     if arguments.card:
-        from advisor.training.evaluate import write_card
-
         write_card(arguments.output, arguments.card)
     rows = sum(fitted.about.get("rows", {}).values())
     print(f"{arguments.output}: weights {fitted.digest()}, fitted to {rows} rows of {len(fitted.about.get('gpus', []))} GPUs")
@@ -98,8 +98,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _train_steps(arguments: argparse.Namespace) -> int:
     """Fit the constants of whole steps and write them."""
-    from advisor.learned import load_predictor
-    from advisor.training.whole_steps.evaluation import train_steps
 
     if len(arguments.data) != 2:
         raise UsageError("--steps takes two folders", " ".join(arguments.data), "measured collectives, then measured steps", None)

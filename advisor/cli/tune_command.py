@@ -22,8 +22,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from advisor.cli import options
-from advisor.cli.measure_command import _sizes, duration_s
+from advisor.cli.measure_command import duration_s
+from advisor.rendering.figures import microseconds
+from advisor.result.result_json import to_json
+from advisor.search.backend import NOT_RECORDED
 from advisor.system.errors import InputError, UsageError
+from advisor.system.processes import sigterm_as_interrupt
 from advisor.system.progress import StatusLine
 
 if TYPE_CHECKING:
@@ -49,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tokens", type=options.positive_integers, nargs="+", metavar="M", help="token counts (default: the table's)")
     parser.add_argument(
         "--sizes",
-        type=_sizes,
+        type=options.named_sizes,
         action="append",
         metavar="M=1,N=2,…",
         help="a problem of a kernel, may be repeated; for fused_moe its layer: E=128,topk=8,H=2048,N=768",
@@ -72,9 +76,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Search, write and print; 3 where nothing could be measured."""
     from advisor.rendering.page import to_html
-    from advisor.result.result_json import to_json
     from advisor.search.storage import opened_by_optuna, without_password
-    from advisor.system.processes import sigterm_as_interrupt
     from advisor.tuning import tune_order
     from advisor.tuning.export import markdown, write_exports
 
@@ -166,7 +168,6 @@ def _print(tuned: Tuned, storage: str, files: list[str]) -> None:
 
 def _counted(rows: Sequence[Row]) -> str:
     """A clause on the outcomes of the decisions."""
-    from advisor.search.backend import NOT_RECORDED
 
     improved, new = (sum(row.verdict == verdict for row in rows if row.changed) for verdict in ("improved", "new"))
     unknown = sum(row.verdict == NOT_RECORDED for row in rows)
@@ -182,7 +183,6 @@ def _trials(number: int) -> str:
 
 def _latencies(row: Row) -> str:
     """The latencies of a decision, as far as known; for one that stays as it is, the search's best too."""
-    from advisor.rendering.figures import microseconds
 
     if row.changed:
         now = "no latency" if row.after_us is None else f"{microseconds(row.after_us)} µs"
@@ -213,7 +213,6 @@ class _Watch(StatusLine):
         self.said_at = self.clock()
 
     def __call__(self, task: str, trials: int, best_us: float | None) -> None:
-        from advisor.rendering.figures import microseconds
 
         if not self.live and self.clock() - self.said_at < INTERVAL_S:
             return

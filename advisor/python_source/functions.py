@@ -336,26 +336,11 @@ class FunctionReader(Evaluator):
         asked = self.origin(node.value.func) if isinstance(node.value, ast.Call) else ""
         if asked in ("torch.finfo", "torch.iinfo") and isinstance(node.value, ast.Call) and len(node.value.args) == 1:
             return target_questions.limit_of_type(self.origin(node.value.args[0]).removeprefix("torch."), node.attr)
-        if node.attr in ("major", "minor") and asked == "torch.cuda.get_device_properties":
-            return target_questions.capability(self.surroundings.backend, self.surroundings.arch)[node.attr == "minor"]
         if node.attr == "multi_processor_count" and self.surroundings.num_sms is not None:  # torch.cuda.get_device_properties(...)
             return self.surroundings.num_sms
-        if (origin or "").endswith("runtime.device.vendor_name") and self.surroundings.backend in target_questions.VENDORS:  # flag_gems
-            return target_questions.VENDORS[self.surroundings.backend]
         if node.attr == "backend" and self.surroundings.backend and ast.unparse(node.value).endswith("get_current_target()"):
             return self.surroundings.backend
         return super()._attribute(node)
-
-    def _member(self, value: Any, node: ast.Attribute) -> Any:
-        return self._of_class(value, node.attr) if isinstance(value, ast.ClassDef) else super()._member(value, node)
-
-    def _of_class(self, owner: ast.ClassDef, name: str) -> Any:
-        """What a class of the file assigns to a name of its own."""
-        stored = {n.id for each in owner.body for n in ast.walk(each) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-        if name not in stored:
-            raise NotLiteralError(f"{owner.name}.{name} is not a literal of the file")
-        with self.at(Place(position=(math.inf, 0), scopes=(owner,)), {}):
-            return self.surroundings.outer(self, name)
 
     def _subscript(self, node: ast.Subscript) -> Any:
         # driver.active.utils.get_device_properties(...)["multiprocessor_count"]

@@ -1,4 +1,4 @@
-"""What a file imports from others: a file as a whole, a kernel, decorators of one."""
+"""What a file imports from others: a file as a whole, a kernel."""
 
 from __future__ import annotations
 
@@ -41,8 +41,6 @@ def imported_kernel(source: SourceFile, name: str, depth: int = 0) -> tuple[Sour
             case [ast.Attribute(value=ast.Name(id=module), attr=other_name)]:  # power = tools.power
                 file = imported_file(source, module)
                 return imported_kernel(file, other_name, depth + 1) if file is not None else None
-            case [ast.Call()] if (applied := source.applied_by(name)) is not None:  # tuned = triton.autotune(...)(power)
-                return imported_kernel(source, applied[1], depth + 1)
         return None
     return handed_on(source, source.imports_of(name), depth)
 

@@ -6,12 +6,12 @@ import ast
 import contextlib
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from advisor.python_source.bindings import argument_defaults
-from advisor.python_source.functions import FunctionReader, Place
+from advisor.python_source.functions import FunctionReader
 from advisor.python_source.kernel_forms import Decorators, last_name
 from advisor.python_source.literal_values import ConfigLiteral, config_literal
 from advisor.python_source.literals import MAX_ITEMS, NotLiteralError
@@ -104,7 +104,6 @@ def read_function(
     evaluator: FunctionReader,
     assignments: Mapping[str, ast.expr],
     decorators: Decorators,
-    applied: Sequence[ast.expr] = (),
 ) -> JitFunction:
     """A kernel from its definition.
 
@@ -113,24 +112,21 @@ def read_function(
         evaluator: Knows the file's literals as the decorators see them.
         assignments: Expressions that names of the file stand for.
         decorators: What the file's decorators stand for.
-        applied: Decorators that the file applies to it further down: `tuned = triton.autotune(...)(kernel)`.
     """
     autotune: Autotune | None = None
     heuristics: dict[str, Any] = {}
     inductor: dict[str, Any] | None = None
     unread: list[str] = []
-    for written in (*applied, *node.decorator_list):
+    for written in node.decorator_list:
         decorator = decorators.meant(written)
         last = last_name(decorator)
         if not isinstance(decorator, ast.Call):
             if last not in _NO_TUNERS:
                 unread.append(ast.unparse(written)[:60])
         elif last in INDUCTOR_DECORATORS:
-            with _where(written, evaluator):
-                inductor = _inductor(decorator, evaluator)
+            inductor = _inductor(decorator, evaluator)
         elif last == "autotune" or any(keyword.arg == "configs" for keyword in decorator.keywords):  # flag_gems' `libtuner` is one, too
-            with _where(written, evaluator):
-                autotune = _autotune(decorator, evaluator)
+            autotune = _autotune(decorator, evaluator)
         elif last == "heuristics":
             heuristics.update(_heuristics(decorator, assignments, decorators.functions))
         elif last not in _NO_TUNERS:
@@ -151,18 +147,12 @@ def read_function(
     )
 
 
-def _where(decorator: ast.expr, evaluator: FunctionReader) -> contextlib.AbstractContextManager[None]:
-    """Evaluate where a decorator stands: one that is applied further down sees what is assigned before that, and those above do not."""
-    place = Place(position=(decorator.lineno, decorator.col_offset), scopes=evaluator.place.scopes)
-    return evaluator.at(place, evaluator.names)
-
-
 def _named(node: ast.FunctionDef, option: str, evaluator: FunctionReader) -> Iterator[str]:
     """The arguments that an option of `@triton.jit` names, or counts."""
     names = [argument.arg for argument in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)]
-    for decorator, keyword in ((d, k) for d in node.decorator_list if isinstance(d, ast.Call) for k in d.keywords):
+    for keyword in (k for d in node.decorator_list if isinstance(d, ast.Call) for k in d.keywords):
         if keyword.arg == option:
-            with contextlib.suppress(NotLiteralError), _where(decorator, evaluator):
+            with contextlib.suppress(NotLiteralError):
                 found = evaluator.evaluate(keyword.value)
                 listed = found if isinstance(found, (list, tuple, set)) else ()
                 yield from (name for number, name in enumerate(names) if number in listed or name in listed)

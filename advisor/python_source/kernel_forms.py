@@ -1,10 +1,10 @@
-"""What a decorator is, whatever it is called: other names of `triton.autotune`, a decorator that was kept, `functools.partial`."""
+"""What a decorator, a launch and a kernel's name in a file mean."""
 
 from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from advisor.python_source.bindings import Function, Graph, arguments, is_none
@@ -14,9 +14,6 @@ from advisor.python_source.literals import dotted
 DEEPEST = 6
 """Names of names that are followed."""
 
-MOST_NODES = 20_000
-"""Of the syntax of a decorator, after what a function is given stands in place of its arguments: each may be used many times over."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decorators:
@@ -24,32 +21,19 @@ class Decorators:
 
     Attributes:
         imported: Alias -> the name that is imported under it.
-        assigned: All expressions that are assigned to a name at module level.
         functions: Functions of the file.
     """
 
     imported: Mapping[str, str]
-    assigned: Mapping[str, Sequence[ast.expr]]
     functions: Mapping[str, ast.FunctionDef]
 
-    def meant(self, node: ast.expr, depth: int = 0) -> ast.expr:
-        """The expression that a decorator stands for: a call of what it is called where it comes from, as far as that can be followed."""
-        if depth > DEEPEST:
-            return node
+    def meant(self, node: ast.expr) -> ast.expr:
+        """The expression that a decorator stands for: a call of what it is called where it comes from."""
         if isinstance(node, ast.Name):
-            values = self.assigned.get(node.id, ())
-            if len(values) == 1 and node.id not in self.imported:
-                return self.meant(values[0], depth + 1)
             return ast.copy_location(ast.Name(id=self.imported.get(node.id, node.id), ctx=ast.Load()), node)
         if not isinstance(node, ast.Call):
             return node
-        function = self.meant(node.func, depth + 1)
-        if isinstance(function, ast.Call) and last_name(function) == "partial" and function.args:
-            named = {keyword.arg for keyword in node.keywords}
-            kept = [keyword for keyword in function.keywords if keyword.arg not in named]
-            call = ast.Call(func=function.args[0], args=[*function.args[1:], *node.args], keywords=[*kept, *node.keywords])
-            return self.meant(ast.copy_location(call, node), depth + 1)
-        return ast.copy_location(ast.Call(func=function, args=node.args, keywords=node.keywords), node)
+        return ast.copy_location(ast.Call(func=self.meant(node.func), args=node.args, keywords=node.keywords), node)
 
 
 def last_name(node: ast.expr) -> str:
@@ -57,56 +41,15 @@ def last_name(node: ast.expr) -> str:
     return (dotted(node.func if isinstance(node, ast.Call) else node) or "").rsplit(".", 1)[-1]
 
 
-_Blocks = tuple[int, ...]  # ids of the blocks around a statement, the file's own first
-
-
-def layers_of(node: ast.expr, is_jit: Callable[[str], bool] = lambda name: False) -> tuple[list[ast.expr], str] | None:
-    """Decorators, the outermost first, and the name of the function that they are applied to; None: this is not what it is."""
-    found: list[ast.expr] = []
-    while isinstance(node, ast.Call):
-        if len(node.args) != 1 or (node.keywords and not is_jit(dotted(node.func) or "")):
-            return None
-        # triton.jit(f, noinline=True) is triton.jit(noinline=True)(f)
-        found.append(ast.copy_location(ast.Call(func=node.func, args=[], keywords=node.keywords), node) if node.keywords else node.func)
-        node = node.args[0]
-    return (found, node.id) if isinstance(node, ast.Name) else None
-
-
-def made_of(kernel: str, assigned: Mapping[str, Sequence[ast.expr]]) -> set[str]:
-    """A kernel's name, and those that a file gives what it makes of it, also by way of others.
-
-    Args:
-        kernel: The name.
-        assigned: All expressions that are assigned to each name of the file.
-    """
-    found = {kernel}
-    sources = {name: {layers[1] for value in values if (layers := layers_of(value)) is not None} for name, values in assigned.items()}
-    while more := {name for name, made in sources.items() if name not in found and made & found}:
-        found |= more
-    return found
-
-
-RUN = "run"
-"""What triton calls for a subscript (`KernelInterface.__getitem__`, Triton 3.6 and 3.9); autotuners and heuristics have it as well."""
-
-
 def launched_by(call: ast.Call) -> ast.expr | None:
     """What a call launches if that is a kernel; None: it is written as no launch is."""
-    if isinstance(call.func, ast.Subscript):
-        return call.func.value
-    named = isinstance(call.func, ast.Attribute) and call.func.attr == RUN and any(each.arg == "grid" for each in call.keywords)
-    return call.func.value if named and isinstance(call.func, ast.Attribute) and not _only_compiles(call) else None
+    return call.func.value if isinstance(call.func, ast.Subscript) else None
 
 
 def grid_of(call: ast.Call) -> ast.expr:
     """The grid of a launch."""
-    if isinstance(call.func, ast.Subscript):
-        return call.func.slice
-    return next(each.value for each in call.keywords if each.arg == "grid")
-
-
-def _only_compiles(call: ast.Call) -> bool:
-    return any(each.arg == "warmup" and isinstance(each.value, ast.Constant) and each.value.value is True for each in call.keywords)
+    assert isinstance(call.func, ast.Subscript)
+    return call.func.slice
 
 
 _WRAPPERS = ("wrap_triton", "capture_triton")
@@ -212,24 +155,3 @@ def means_jit(name: str, imports: Mapping[str, Sequence[Import]], assigned: Mapp
     if other and followed < DEEPEST:
         return means_jit(other, imports, assigned, followed + 1)
     return name in JIT_DECORATORS or name.endswith("triton.jit")
-
-
-_APPLIED = frozenset({"triton.jit", "triton.autotune", "triton.heuristics"})
-
-
-def decorated(tree: ast.Module) -> ast.Module:
-    """A file in which what it applies to its functions, `kernel = triton.jit(kernel)`, stands above them: the same, as Python reads it."""
-    functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
-    kept = []
-    for node in tree.body:
-        names = [each.id for each in node.targets if isinstance(each, ast.Name)] if isinstance(node, ast.Assign) else []
-        call = node.value if isinstance(node, ast.Assign) else None
-        function = functions.get(names[0]) if len(names) == 1 else None
-        if function is None or not isinstance(call, ast.Call) or call.keywords or [dotted(each) for each in call.args] != names:
-            kept.append(node)
-        elif dotted(call.func.func if isinstance(call.func, ast.Call) else call.func) in _APPLIED:
-            function.decorator_list.insert(0, ast.copy_location(call.func, function))
-        else:
-            kept.append(node)
-    tree.body = kept
-    return tree

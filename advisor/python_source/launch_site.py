@@ -24,7 +24,7 @@ from advisor.python_source.bindings import (
     required,
 )
 from advisor.python_source.functions import FunctionReader, Inquiry
-from advisor.python_source.jit_function import MISSING, JitFunction
+from advisor.python_source.jit_function import JitFunction
 from advisor.python_source.kernel_forms import grid_of
 from advisor.python_source.literal_values import Symbol
 from advisor.python_source.literals import Allowance, NotLiteralError, dotted
@@ -32,13 +32,11 @@ from advisor.python_source.source import SourceFile
 from advisor.python_source.stride_use import possible_unit_strides
 from advisor.python_source.tensor_shapes import (
     DEEPEST,
-    MOST_DIMENSIONS,
     Extent,
     Stride,
     TensorShapes,
     asked_of,
     element_type,
-    host_descriptor,
     whole_of,
 )
 
@@ -100,7 +98,6 @@ class LaunchSite:
             items = self._items(spread)
             named = {**(items or {}), **named}
             self.unread += [spread] if items is None else []
-        self._count_dimensions(named)
         positional: list[ast.expr] = []
         for argument in self.call.args:
             if not isinstance(argument, ast.Starred):
@@ -134,29 +131,6 @@ class LaunchSite:
         """Of `*x.stride()`: tensor and kind, and how many arguments it is; None: not known."""
         whole = whole_of(argument.value)
         return whole, self.shapes.rank(whole[0]) if whole is not None else None
-
-    def _count_dimensions(self, named: Mapping[str, ast.expr]) -> None:
-        """A tensor whose dimensions are not said, all of whose strides or extents are passed, has as many as there is room for."""
-        stars = [(argument, *self._starred(argument)) for argument in self.call.args if isinstance(argument, ast.Starred)]
-        unknown = [whole for _, whole, rank in stars if rank is None]
-        if len(unknown) != 1 or unknown[0] is None or self.shapes.extents.get(unknown[0][0]):
-            return
-        room = self._positional(named)
-        if room is None:
-            return
-        rank = room - (len(self.call.args) - len(stars)) - sum(rank for _, _, rank in stars if rank is not None)
-        if max(1, self.shapes.fewest.get(unknown[0][0], 0)) <= rank <= MOST_DIMENSIONS:
-            self.shapes.extents[unknown[0][0]] = [[None] * rank]
-
-    def _positional(self, named: Mapping[str, ast.expr]) -> int | None:
-        """How many parameters are passed by position; None: that depends on what cannot be read."""
-        elsewhere = {*named, *self.kernel.heuristics}
-        if self.kernel.autotune is not None:
-            elsewhere |= {name for config in self.kernel.autotune.configs for name in config.parameters}
-        parameters = self.kernel.parameters
-        room = next((i for i, each in enumerate(parameters) if each.name in elsewhere), len(parameters))
-        told = all(each.name in elsewhere or each.default is not MISSING for each in parameters[room:])
-        return room if told and not self.unread and all(each.default is MISSING for each in parameters[:room]) else None
 
     def _asked(self, node: ast.expr) -> Extent | Stride | None:
         """The extent or stride that an argument is, also by a name that stands for it."""
@@ -348,35 +322,6 @@ class LaunchSite:
                 with contextlib.suppress(NotLiteralError):
                     found[name] = bool(self.evaluate(ast.copy_location(asked, node), known, presumes=True))
         return found
-
-    def descriptors(self, known: Mapping[str, Any]) -> tuple[dict[str, tuple[int, ...]], dict[str, tuple[int, ...]]]:
-        """Blocks and shapes of tensor descriptors that are passed, as far as they can be worked out.
-
-        A block of one element is no block: hooks of the configurations set it before the launch.
-        """
-        blocks: dict[str, tuple[int, ...]] = {}
-        shapes: dict[str, tuple[int, ...]] = {}
-        for name, node in self.passed.items():
-            made = host_descriptor(self.assigned.get(node.id) if isinstance(node, ast.Name) else node)
-            if made is None:
-                continue
-            block = self._sizes(made.block, known)
-            if block is not None and set(block) != {1}:
-                blocks[name] = block
-            places = [Extent(made.tensor, index) for index in range(len(made.block))] if made.tensor is not None else []
-            of_tensor = [self.extent(place, known) for place in places]
-            shape = self._sizes(made.shape, known) if made.shape is not None else tuple(size for size in of_tensor if size is not None)
-            if shape is not None and len(shape) == len(made.block):
-                shapes[name] = shape
-        return blocks, shapes
-
-    def _sizes(self, nodes: Sequence[ast.expr], known: Mapping[str, Any]) -> tuple[int, ...] | None:
-        """Sizes, all positive; None: one is not known."""
-        try:
-            found = [self.evaluate(node, known) for node in nodes]
-        except NotLiteralError:
-            return None
-        return tuple(found) if all(type(size) is int and size > 0 for size in found) else None
 
     def types(self) -> dict[str, str]:
         """Types of the elements of tensors that are made for the launch: `sizes = torch.tensor(rows, dtype=torch.int32)`."""

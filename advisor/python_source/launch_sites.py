@@ -38,7 +38,6 @@ class FoundLaunch:
         strides: Strides that it passes, were its tensors contiguous; None: not known, but not the innermost one, or not known to be it.
         presumed: Constants that follow where an argument which a call of the function around cannot leave out is not None:
             `HAS_BIAS=bias is not None`.
-        blocks, shapes: Of tensor descriptors that it passes, where the function around makes them.
         passed: Whether arguments are given something, by the same, where what the function around says of them is that or None.
     """
 
@@ -52,15 +51,12 @@ class FoundLaunch:
     strides: Mapping[str, int | None] = field(default_factory=dict)
     presumed: Mapping[str, bool] = field(default_factory=dict)
     passed: Mapping[str, bool] = field(default_factory=dict)
-    blocks: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
 
 def found_launch(site: LaunchSite, values: Mapping[str, Any], defaults: Mapping[str, Any], options: Sequence[str]) -> FoundLaunch:
     """What is known of the launch; its grid only where it follows from what is known."""
     constants, launched = site.constants(values, options)
     known = {**defaults, **constants, **values}
-    blocks, shapes = site.descriptors(known)
     try:
         grid = site.grid(known)
     except NotLiteralError:
@@ -76,8 +72,6 @@ def found_launch(site: LaunchSite, values: Mapping[str, Any], defaults: Mapping[
         strides=site.strides(values, known),
         presumed=site.presumed({**constants, **values}, known),
         passed=site.tensors(known),
-        blocks=blocks,
-        shapes=shapes,
     )
 
 
@@ -238,9 +232,9 @@ def launches(source: SourceFile, kernel: str) -> Iterator[tuple[list[Scope], ast
     """
     several = source.definitions.get(kernel, [])
     own = source.kernel(kernel).node if len(several) > 1 else None
-    names = source.names_of(kernel) - _rebound(source.module_names)
+    rebound = _rebound(source.module_names)
     for name, node in source.launches:
-        if name not in names:
+        if name in rebound or kernel not in (name, source.kernel_meant(name)):
             continue
         if own is not None and own not in visible_kernels(source.module_names, several, node.lineno):
             continue  # it launches another kernel of the same name

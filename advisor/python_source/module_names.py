@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
@@ -12,7 +11,6 @@ from advisor.python_source.bindings import Graph, arguments, bound_by, changed_b
 from advisor.python_source.functions import FunctionReader, Place
 from advisor.python_source.imports import HANDED_ON, Import, as_function, assigned_expressions, imports_of, module_level, stars_of
 from advisor.python_source.kernel_forms import launching_calls
-from advisor.python_source.literal_values import plain
 from advisor.python_source.literals import NotLiteralError
 
 UNCALLABLE = (ast.Constant, ast.List, ast.Tuple, ast.Dict, ast.Set)
@@ -136,10 +134,6 @@ class ModuleNames(Graph):
         values = [value for each in around for value in _given(each, node.name) if not isinstance(value, UNCALLABLE)]
         return any(not any(isinstance(n, ast.Name) and n.id == node.name for n in ast.walk(value)) for value in values)
 
-    def rebound_after(self, name: str, line: int) -> bool:
-        """Whether the file gives a name something else below a line."""
-        return any(each.lineno > line and name in bound_by(node) for each in self.statements(name) for node in ast.walk(each))
-
     def last(self, reader: FunctionReader, name: str) -> Any:
         """What a name stands for after all of the file: a value, or the definition of a function.
 
@@ -217,7 +211,7 @@ class ModuleNames(Graph):
         if isinstance(statement, ast.If):
             return self._fold(reader, name, self._arm(reader, name, statement, place), place, value)
         if isinstance(statement, ast.Try):
-            for part in self._parts(reader, name, statement, place):
+            for part in self._parts(name, statement, place):
                 value = self._fold(reader, name, part, place, value)
             return value
         if isinstance(statement, ast.With):
@@ -225,34 +219,11 @@ class ModuleNames(Graph):
         here = Place(position=(statement.lineno, statement.col_offset), scopes=place.scopes)
         expression = _assigned_expression(statement, name)
         if expression is not None:
-            if isinstance(expression, ast.Name) and self._may_be_function(expression.id):
-                return self._after(reader, expression.id, self.tree.body, here)
             with reader.at(here, {}):
                 found = reader.visit(expression)
             # A copy: what is changed by this name from here on is followed for each of its names apart.
             return found.copy() if isinstance(expression, ast.Name) and isinstance(found, (list, dict)) else found
-        try:
-            if _spans(statement, place):
-                raise NotLiteralError("within a loop its value is not followed")
-            with reader.at(here, {} if value is _MISSING else {name: value}):
-                reader.execute(statement)
-                return reader.names.get(name, _MISSING)
-        except NotLiteralError as error:
-            raise NotLiteralError(f"{name} is changed in line {statement.lineno}: {error}") from None
-
-    def _may_be_function(self, name: str) -> bool:
-        """Whether a name of the module is given to a function, or another name of one."""
-        seen, waiting = {name}, [name]
-        while waiting:
-            name = waiting.pop()
-            for node in (inner for statement in self.statements(name) for inner in ast.walk(statement)):
-                if isinstance(node, ast.FunctionDef) and node.name == name:
-                    return True
-                value = _assigned_expression(node, name) if isinstance(node, ast.stmt) else None
-                if isinstance(value, ast.Name) and value.id not in seen:
-                    seen.add(value.id)
-                    waiting.append(value.id)
-        return False
+        raise NotLiteralError(f"{name} is changed in line {statement.lineno}; what a file changes in place is not followed")
 
     def _arm(self, reader: FunctionReader, name: str, statement: ast.If, place: Place) -> Sequence[ast.stmt]:
         """The branch that runs, as far as it bears on a name.
@@ -271,35 +242,9 @@ class ModuleNames(Graph):
                 break
         left = [body for body in left if not (body and isinstance(body[-1], ast.Raise))]
         touching = [body for body in left if name in self._touching(body)]
-        if len(touching) > 1:
-            failing = [body for body in touching if self._fails(reader, self._touching(body)[name][-1], name)]
-            left, touching = ([body for body in each if body not in failing] for each in (left, touching))
-        if touching and len(left) > 1 and not self._alike(reader, name, [self._touching(body).get(name, []) for body in left]):
+        if touching and len(left) > 1:
             raise self._unknown(name, touching)
         return touching[0] if touching else ()
-
-    def _alike(self, reader: FunctionReader, name: str, branches: Sequence[Sequence[ast.stmt]]) -> bool:
-        """Whether each of several branches does nothing with a name but give it one and the same number or text."""
-        values = []
-        for statements in branches:
-            value = _assigned_expression(statements[0], name) if len(statements) == 1 else None
-            if value is None or any(isinstance(each, ast.Name) and each.id not in reader.roots for each in ast.walk(value)):
-                return False
-            try:
-                values.append(plain(reader.visit(value)))
-            except NotLiteralError:
-                return False
-        return all(isinstance(each, (int, float, str)) and each == values[0] for each in values)
-
-    def _fails(self, reader: FunctionReader, statement: ast.stmt, name: str) -> bool:
-        """Whether a statement gives a name what triton's modules do not have, `tanh = tl.extra.intel.libdevice.tanh`: it does not run."""
-        value = _assigned_expression(statement, name)
-        while isinstance(value, ast.Attribute):
-            with contextlib.suppress(NotLiteralError):
-                if not reader.has(value):
-                    return True
-            value = value.value
-        return False
 
     def _decided(self, reader: FunctionReader, test: ast.expr | None, place: Place) -> bool | None:
         if test is None:
@@ -310,37 +255,17 @@ class ModuleNames(Graph):
         except NotLiteralError:
             return None
 
-    def _parts(self, reader: FunctionReader, name: str, statement: ast.Try, place: Place) -> list[Sequence[ast.stmt]]:
+    def _parts(self, name: str, statement: ast.Try, place: Place) -> list[Sequence[ast.stmt]]:
         """The blocks of a `try` that run, one after the other, as far as they bear on a name."""
         main = [*statement.body, *statement.orelse]
         if handler := next((h for h in statement.handlers if _holds(h.body, place)), None):
             return [handler.body]
         if _holds(main, place):
             return [main]
-        if (run := self._run(reader, statement, place)) is not None:
-            caught = statement.handlers[0].body if len(run) < len(statement.body) else ()
-            return [run, caught, statement.finalbody]
         failing = [h.body for h in statement.handlers if name in self._touching(h.body) and not isinstance(h.body[-1], ast.Raise)]
         if failing:
             raise self._unknown(name, [*([main] if name in self._touching(main) else []), *failing])
         return [main, statement.finalbody]
-
-    def _run(self, reader: FunctionReader, statement: ast.Try, place: Place) -> list[ast.stmt] | None:
-        """The statements before the one that fails, or all, of a `try` that does nothing but take names of triton's modules and assign
-        constants, `f = tl.gather; HAS_GATHER = True`; None: it does more, or it is not known."""
-        caught = ast.unparse(statement.handlers[0].type) if len(statement.handlers) == 1 and statement.handlers[0].type else ""
-        given = [each for each in statement.body if isinstance(each, ast.Assign) and all(isinstance(t, ast.Name) for t in each.targets)]
-        values = [each.value for each in given if isinstance(each.value, (ast.Attribute, ast.Constant))]
-        if len(values) < len(statement.body) or statement.orelse:
-            return None
-        if not ("AttributeError" in caught or caught == "Exception" or all(isinstance(each, ast.Constant) for each in values)):
-            return None
-        try:
-            with reader.at(place, {}):
-                fails = next((n for n, value in enumerate(values) if isinstance(value, ast.Attribute) and not reader.has(value)), None)
-        except NotLiteralError:
-            return None
-        return statement.body[:fails]
 
     def _unknown(self, name: str, branches: Sequence[Sequence[ast.stmt]]) -> NotLiteralError:
         lines = [self._touching(body)[name][0].lineno for body in branches]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import io
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -17,10 +17,7 @@ from advisor.python_source.imports import MOST_HANDS, Import, imports_in, locate
 from advisor.python_source.jit_function import JitFunction, read_function
 from advisor.python_source.kernel_forms import (
     Decorators,
-    decorated,
     distinct_names,
-    last_name,
-    layers_of,
     means_jit,
     named_kernels,
     nearest_kernel,
@@ -298,13 +295,12 @@ class SourceFile:
 
     def kernel_meant(self, name: str) -> str | None:
         """The one of `callees` that a name of the file stands for in the end: itself, or another, `rnd = round_up`; None: none."""
-        if name in self.callees or name not in self.alternatives:
-            return name if name in self.callees else None
-        try:
-            node = self.module_names.definition(self.evaluator(), name)
-        except NotLiteralError:
-            return None
-        return node.name if node.name in self.callees and self.callees[node.name].node is node else None
+        for _ in range(MOST_HANDS):
+            given = self.alternatives.get(name, ()) if name not in self.callees and len(self.module_names.statements(name)) == 1 else ()
+            if len(given) != 1 or not isinstance(given[0], ast.Name):
+                break
+            name = given[0].id
+        return name if name in self.callees else None
 
     @cached_property
     def called(self) -> frozenset[str]:
@@ -368,7 +364,6 @@ class SourceFile:
             UsageError: The file has none of that name, or several.
             NothingMatchedError: It has none at all.
         """
-        text = next((kernel for kernel in self._applied if text in self.names_of(kernel)), text)
         if text in self.definitions:  # which of several is meant is decided for the target
             return self, text
         name = plain_name(text)
@@ -405,8 +400,7 @@ class SourceFile:
 
     def function(self, node: ast.FunctionDef) -> JitFunction:
         """A kernel from its definition."""
-        applied = [layer for _, layers in self._applied.get(node.name, ()) for layer in layers]
-        return read_function(node, self.evaluator(at=node), self.assignments, self._decorators, applied)
+        return read_function(node, self.evaluator(at=node), self.assignments, self._decorators)
 
     @cached_property
     def _decorators(self) -> Decorators:
@@ -415,45 +409,7 @@ class SourceFile:
             for alias, items in self.module_names.imports.items()
             if items[0].name and len({i.name for i in items}) == 1
         }
-        return Decorators(imported=imported, assigned=self.alternatives, functions=self.plain_functions)
-
-    @cached_property
-    def _applied(self) -> dict[str, list[tuple[str, list[ast.expr]]]]:
-        """Other names that the file gives kernels, and the decorators that it applies there: `tuned = triton.autotune(...)(kernel)`."""
-        found: dict[str, list[tuple[str, list[ast.expr]]]] = {}
-        for name in self.alternatives:
-            layers, called = self.applied_by(name) or ([], "")
-            if called in self.definitions:
-                found.setdefault(called, []).append((name, layers))
-        # Of several that are not the same, it is not known which is launched.
-        return {
-            kernel: each if sum(bool(layers) for _, layers in each) <= 1 else [one for one in each if not one[1]]
-            for kernel, each in found.items()
-        }
-
-    def applied_by(self, name: str) -> tuple[list[ast.expr], str] | None:
-        """The decorators that the file applies where it gives a name what they make of a kernel, `tuned = triton.autotune(...)(kernel)`,
-        and the kernel's name, which may be imported; None: this is not what the name is."""
-        values = self.alternatives.get(name, [])
-        layers, called = (layers_of(values[0]) if len(values) == 1 else None) or ([], "")
-        if (
-            not called
-            or name in self.definitions
-            or name in self.plain_functions
-            or self.module_names.rebound_after(called, values[0].lineno)
-        ):
-            return None
-        tuning = all(last_name(self._decorators.meant(layer)) in ("autotune", "heuristics") for layer in layers)
-        return (layers, called) if tuning else None
-
-    def applied(self, layers: Sequence[ast.expr]) -> JitFunction:
-        """What decorators of the file say, as of a function without parameters that has them."""
-        function = ast.FunctionDef(name="", args=ast.arguments([], [], None, [], [], None, []), body=[ast.Pass()], decorator_list=[*layers])
-        return self.function(ast.fix_missing_locations(ast.copy_location(function, layers[0])))
-
-    def names_of(self, kernel: str) -> set[str]:
-        """Names under which a kernel is launched: its own, and that of what a decorator makes of it further down."""
-        return {kernel, *(name for name, _ in self._applied.get(kernel, ()))}
+        return Decorators(imported=imported, functions=self.plain_functions)
 
     def _is_jit(self, node: ast.FunctionDef) -> bool:
         targets = (each.func if isinstance(each, ast.Call) else each for each in node.decorator_list)
@@ -495,4 +451,4 @@ def parse_source(text: str, path: str | Path) -> SourceFile:
         command = isinstance(error, SyntaxError) and (error.text or "").lstrip().startswith(("%", "!"))
         remedy = "take out the notebook's commands, the lines that begin with % or !" if command else None
         raise InputError(f"{path}{where}: is not Python", getattr(error, "msg", None) or str(error), "Python source", remedy) from None
-    return SourceFile(path=Path(path), text=text, tree=decorated(tree))
+    return SourceFile(path=Path(path), text=text, tree=tree)

@@ -159,7 +159,7 @@ def operand_dtype(table_dtype: str | None) -> str:
     """
     if table_dtype is None:
         return "bf16"
-    known = _OPERANDS.get(table_dtype)
+    known = _OPERANDS.get(table_dtype.removesuffix("_channelwise"))
     if known is None:
         raise InputError(
             f"dtype={table_dtype}: this operand type is not known",
@@ -211,8 +211,6 @@ def parse_table_name(path: str | os.PathLike[str]) -> TableName:
     spaced, block_shape = _block_shape(name, kind, fields.get("block_shape"))
     if "device_name" not in fields or not fields["device_name"].strip():
         raise InputError(f"{name}: device_name is missing", name, "device_name=<GPU>", _REMEDY[kind])
-    if (fields.get("dtype") or "").endswith("_channelwise"):
-        raise NotOursError(f"{name}: a table of SGLang's channel-wise GEMM, a kernel the advisor has no model for", None, None, "skip it")
     if kind == "gemm" and down:
         raise InputError(f"{name}: _down belongs to fused-MoE tables", "_down", "no suffix", _REMEDY[kind])
     per_channel = fields.get("per_channel_quant")

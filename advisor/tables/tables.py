@@ -101,13 +101,9 @@ def inspect_table(path: str | os.PathLike[str], name: TableName | None = None) -
     try:
         name = name or parse_table_name(path)
         label = Path(path).name
-        if name.backend is not None:
-            raise NotOursError(
-                f"{label}: tuned for the {name.backend} backend, not for the Triton kernel",
-                None,
-                None,
-                "the advisor has no model of that kernel; skip it",
-            )
+        other = f"the {name.backend} backend" if name.backend is not None else "SGLang's channel-wise GEMM"
+        if name.backend is not None or (name.dtype or "").endswith("_channelwise"):
+            raise NotOursError(f"{label}: tuned for {other}, a kernel the advisor has no model of", None, None, "skip it")
         document, duplicates = _load(path, label)
     except NotOursError:
         raise

@@ -107,7 +107,7 @@ def test_the_first_try_to_open_a_locked_file_is_short(fresh_cache):
 
 
 @pytest.mark.parametrize(
-    ("error", "prune"),
+    ("error", "removal"),
     [
         (sqlite3.OperationalError("database or disk is full"), False),
         (sqlite3.OperationalError("database is locked"), False),
@@ -116,7 +116,7 @@ def test_the_first_try_to_open_a_locked_file_is_short(fresh_cache):
         (sqlite3.DatabaseError("file is not a database"), True),
     ],
 )
-def test_pruning_is_advised_where_it_helps(error, prune, fresh_cache, caplog):
+def test_removing_the_file_is_advised_where_it_helps(error, removal, fresh_cache, caplog):
     cache = Cache(fresh_cache)
     cache.add_problem(KEY)
 
@@ -125,8 +125,8 @@ def test_pruning_is_advised_where_it_helps(error, prune, fresh_cache, caplog):
             raise error
 
     cache._do(fails)
-    assert ("prune --damaged" in caplog.text) == prune
-    assert ("ADVISOR_CACHE_DIR" in caplog.text) == (not prune)
+    assert ("remove it" in caplog.text) == removal
+    assert ("ADVISOR_CACHE_DIR" in caplog.text) == (not removal)
 
 
 def test_a_removed_folder_is_noticed_and_made_again(fresh_cache, caplog):

@@ -44,7 +44,7 @@ def test_a_stream_that_is_not_utf_8(document, encoding):
         done = encoded(encoding, "compare", *SIDES, "--format", style)
         assert done.returncode == 0 and b"?" in done.stdout, done.stderr
     found = encoded(encoding, "compare", *SIDES, "--format", "json")
-    assert found.returncode == 0 and json.loads(found.stdout.decode("ascii")) == document
+    assert found.returncode == 0 and json.loads(found.stdout.decode("utf-8")) == document
 
 
 @pytest.mark.parametrize(("terminal", "live"), [("dumb", False), ("xterm", True)])

@@ -67,7 +67,6 @@ def edited(base, old, new, path="pkg/ops.py"):
         ("from . import handed", "handed.scale", {"pkg__handed": "from .kernels import scale\n"}),
         ("from torch.library import wrap_triton\nfrom .kernels import scale", "wrap_triton(scale)", {}),
         ("try:\n    from .kernels import scale\nexcept ImportError:\n    scale = None", "scale", {}),
-        ("import triton\nfrom .kernels import scale\ntuned = triton.autotune([triton.Config({})], ['n'])(scale)", "tuned", {}),
     ],
 )
 def test_another_launch_in_another_file_is_a_change_of_the_kernel(repository, predictor, statement, kernel, more):

@@ -168,6 +168,24 @@ def test_other_texts_are_input_errors(text: str) -> None:
         read_demand(text, (1,), Inputs(scalars={}))
 
 
+CALLED = """
+module {
+  tt.func private @"k.helper__Pfp32"(%x: !tt.ptr<f32>) attributes {noinline = true} {
+    tt.return
+  }
+  tt.func public @k(%x: !tt.ptr<f32>) attributes {noinline = false} {
+    tt.call @"k.helper__Pfp32"(%x) : (!tt.ptr<f32>) -> () loc("k.py":5:1)
+    tt.return
+  }
+}
+"""
+
+
+def test_a_function_that_is_called_is_refused_rather_than_left_out() -> None:
+    with pytest.raises(IrError, match=r"in line 5.*noinline=True"):
+        read_demand(CALLED, (1,), Inputs(scalars={}))
+
+
 def test_lanes_of_separable_and_dense_masks() -> None:
     rows, columns = np.arange(8)[None, :, None], np.arange(6)[None, None, :]
     separable = of(rows < 5, (8, 6))

@@ -298,6 +298,28 @@ def test_places_beyond_64_bits_are_counted() -> None:
     assert distinct_bytes([Lattice(2**70, [(1, 4)]), Lattice(2**70 + 2, [(1, 4)]), Lattice(2**80 + 64, [(1, 8)])]) == 14
 
 
+@pytest.mark.parametrize("order", ["rows", "groups"])
+def test_tiles_of_a_flat_grid_too_large_to_look_at_whole_count_all_of_them(order: str, tmp_path: Path) -> None:
+    """313 x 313 tiles, the last of a row and of a column masked, numbered row by row, or in groups of rows the last of which is smaller."""
+    number = {
+        "rows": "m, n = pid // tiles_n, pid % tiles_n",
+        "groups": "first = pid // (8 * tiles_n) * 8\\n"
+        "        in_group = tl.minimum(tl.cdiv(rows, SIZE) - first, 8)\\n"
+        "        m, n = first + (pid % (8 * tiles_n)) % in_group, (pid % (8 * tiles_n)) // in_group",
+    }[order].replace("\\n", "\n")
+    kernel = f"""
+    def k(out, rows, SIZE: tl.constexpr):
+        pid = tl.program_id(0)
+        tiles_n = tl.cdiv(rows, SIZE)
+        {number}
+        row, column = m * SIZE + tl.arange(0, SIZE), n * SIZE + tl.arange(0, SIZE)
+        inside = (row < rows)[:, None] & (column < rows)[None, :]
+        tl.store(out + row[:, None] * rows + column[None, :], tl.zeros((SIZE, SIZE), tl.float32), mask=inside)
+    """
+    found = demand_of(kernel, tmp_path, (313 * 313,), rows=20_000, SIZE=64).footprint_bytes["out"]
+    assert 0.99 * 2 * 20_000**2 < found <= 2 * 20_000**2
+
+
 LANES = np.arange(4)[None, :]
 STARTS = np.array([[0], [100], [300]])
 

@@ -608,18 +608,6 @@ def test_a_name_of_tritons_that_another_file_hands_on_is_tritons(tmp_path: Path)
     assert "from triton.language.target_info import is_cuda as asks" in prelude
 
 
-@pytest.mark.parametrize(
-    ("given", "value"),
-    [
-        ("try:\n    HAS = True\nexcept ImportError:\n    HAS = False\nif HAS:\n    C = tl.constexpr(3.0)\nelse:\n    C = 4.0\n", 3.0),
-        ("import os\nif os.listdir():\n    C = tl.constexpr(5.0)\nelse:\n    C = 5.0\n", 5.0),
-    ],
-)
-def test_a_constant_of_two_branches_is_known_where_one_is_taken_or_both_agree(given: str, value: float) -> None:
-    text = f"{HEAD}{given}@triton.jit\ndef k(x):\n    tl.store(x, C)\n"
-    assert f"C = tl.constexpr({value})" in rebuild(parse_source(text, "k.py"), "k").modules["rebuilt_0_prelude.py"]
-
-
 def test_a_default_that_is_not_known_leaves_a_header_that_python_takes() -> None:
     text = HEAD + "from there import least\n@triton.jit\ndef k(x, A: tl.constexpr = 2, LOW: tl.constexpr = least(), N: tl.constexpr = 1):\n"
     module = rebuild(parse_source(text + "    tl.store(x, LOW)\n", "k.py"), "k").modules["rebuilt_0.py"]

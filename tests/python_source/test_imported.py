@@ -65,7 +65,6 @@ def test_modules_that_are_not_nearby_are_named(tmp_path: Path) -> None:
     "head",
     [
         ROUND + "rounded = up\n",
-        ROUND + "import torch\nif torch.version.hip:\n    rounded = down\nelse:\n    rounded = up\n",
         ROUND + "other = up\nrounded = other\n",
         "from helpers import up\nrounded = up\n",
         "from helpers import named as rounded\n",

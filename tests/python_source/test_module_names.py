@@ -55,36 +55,6 @@ def test_the_triton_that_compiles_answers(tmp_path: Path, monkeypatch: pytest.Mo
     assert version() == "9.9.9" == offline(load_gpu("H200")).triton
 
 
-@pytest.mark.parametrize("first", ["f = tl.load", "f = tl.extra.nowhere.libdevice.tanh", "f = tl.no_such"])
-@pytest.mark.parametrize("second", ["f = tl.exp2", "f = tl.no_such_either"])
-def test_a_branch_that_takes_what_triton_lacks_does_not_run(first: str, second: str) -> None:
-    made = parse_source(f"{HEAD}if asked():\n    {first}\nelse:\n    {second}\n", "k.py")
-    there = [each.removeprefix("f = ") for each in (first, second) if each in ("f = tl.load", "f = tl.exp2")]
-    if len(there) == 1:
-        assert made.constant("f") == Symbol(there[0])
-    elif there:
-        with pytest.raises(NotLiteralError, match="f is defined in 2 branches"):
-            made.constant("f")
-
-
-def test_a_name_that_only_one_condition_gives_stays_unknown() -> None:
-    made = parse_source(f"{HEAD}f = 1\nif asked():\n    f = tl.no_such\nelif asked_more():\n    f = tl.load\n", "k.py")
-    with pytest.raises(NotLiteralError, match="under a condition that is not known"):
-        made.constant("f")
-
-
-@pytest.mark.parametrize(("target", "value"), [("cuda", 2), ("hip", 3), (None, None)])
-def test_the_vendor_is_that_of_the_target(target: str | None, value: int | None) -> None:
-    """As FlagGems asks for it."""
-    asked = "if device.vendor_name == 'iluvatar':\n    A = 1\nelif device.vendor_name == 'nvidia':\n    A = 2\nelse:\n    A = 3\n"
-    source = parse_source(f"{HEAD}from flag_gems.runtime import device\n{asked}", "k.py").on(target)
-    other = parse_source(f"{HEAD}from mine import device\n{asked}", "k.py").on(target)
-    for unknown in (other, *((source,) if value is None else ())):
-        with pytest.raises(NotLiteralError, match="A is defined in 3 branches"):
-            unknown.constant("A")
-    assert value is None or source.constant("A") == value
-
-
 @pytest.mark.parametrize("known", ["hasattr(tl, 'load')", "not hasattr(triton.language, 'nothing')", "not hasattr(triton, 'load')"])
 def test_branches_on_what_triton_has_are_decided(known: str) -> None:
     both = parse_source(HEAD + f"if {known}:\n{DEF.format(1)}else:\n{DEF.format(2)}", "k.py")
@@ -97,40 +67,6 @@ def test_branches_on_what_triton_has_are_decided(known: str) -> None:
         other.kernel("f")
     source, name = other.named(str(error.value).rsplit("::", 1)[1])
     assert source.kernel(name).line == 9
-
-
-@pytest.mark.parametrize(("body", "line"), [("f = tl.no_such", 8), ("g = int('1')\n    f = tl.load", 8), ("f = tl.load", None)])
-def test_a_try_that_takes_what_triton_has_is_decided(body: str, line: int | None) -> None:
-    made = parse_source(HEAD + f"try:\n    {body}\nexcept AttributeError:\n{DEF.format(2)}{CALLS}", "k.py")
-    if line is None:
-        assert "f" not in made.functions and made.constant("f") == Symbol("tl.load")
-    elif body.startswith("g"):  # which may fail for another reason
-        assert "f" not in made.functions and "f is defined in 2 branches" in made.undecided["f"]
-    else:
-        assert made.functions["f"].line == line + 1
-
-
-@pytest.mark.parametrize(
-    ("body", "caught", "value"),
-    [
-        ("f = tl.load\n    OK = True", "OK = False", True),
-        ("f = tl.no_such\n    OK = True", "OK = False", False),
-        ("OK = True\n    f = tl.no_such", "OK = False", False),
-        ("f = tl.no_such\n    OK = True", "f = None", "before"),
-        ("OK = 1\n    f = tl.no_such", "OK += 1", 2),
-        ("OK = True\n    f = tl.no_such\n    OK = False", "pass", True),
-        ("f = torch.no_such\n    OK = True", "OK = False", None),
-        ("f = tl.load\n    a, b = OK = True", "OK = False", None),
-    ],
-)
-def test_a_try_that_notes_whether_triton_has_a_name_is_decided(body: str, caught: str, value: object) -> None:
-    """What runs before the name that fails, and then what catches it."""
-    made = parse_source(f"{HEAD}OK = 'before'\ntry:\n    {body}\nexcept AttributeError:\n    {caught}\n", "k.py")
-    if value is None:
-        with pytest.raises(NotLiteralError, match="OK is defined in 2 branches"):
-            made.constant("OK")
-    else:
-        assert made.constant("OK") == value
 
 
 @pytest.mark.parametrize(

@@ -304,7 +304,7 @@ class Cache:
         kept = copied_to(self.path, memory) if self.path is not None else False
         what = "it is read, and new results stay in memory" if kept else "tuning goes on in memory"
         damaged = any(words in why for words in DAMAGE)
-        remedy = "`advisor cache prune --damaged` removes it" if damaged else "ADVISOR_CACHE_DIR names another folder"
+        remedy = "remove it" if damaged else "ADVISOR_CACHE_DIR names another folder"
         log.warning("the tuning cache %s: %s; %s", why, what, remedy)
         self._connection = memory
 
@@ -330,7 +330,7 @@ def copy_of(path: Path) -> Cache:
     connection = cache._open()
     if not copied_to(path, connection):
         limit = f"an SQLite file of version {VERSION} that @advisor.autotune wrote"
-        raise InputError(f"{path}: cannot be read as a tuning cache", None, limit, "`advisor cache prune --damaged` removes a damaged one")
+        raise InputError(f"{path}: cannot be read as a tuning cache", None, limit, "remove it where it is damaged")
     return cache
 
 

@@ -24,7 +24,6 @@ from advisor.comparison.settings import KernelSettings, Recorded, Settings, merg
 from advisor.gpus.hardware import GpuSpec
 from advisor.learned.base import Predictor
 from advisor.pipelines.batch import SIZES
-from advisor.python_source.kernel_forms import made_of
 from advisor.python_source.source import SourceFile
 from advisor.python_source.target_questions import BACKENDS
 from advisor.result.comparison_schema import CHANGES, StaticRow, Subject
@@ -163,7 +162,7 @@ def _meaning(version: KernelVersion, called: str) -> tuple[Any, ...]:
     entry = {key: version.entry[key] for key in SPEED_KEYS if key in version.entry}
     described = [str(entry[key]) for key in ("valid", "default", "arguments") if key in entry]
     own = version.function.name
-    trees = meaning(version.source, [*sorted(made_of(own, version.source.alternatives)), *described])
+    trees = meaning(version.source, [own, *described])
     if own != called:
         trees = sorted((called if name == own else name, tree.replace(repr(own), repr(called))) for name, tree in trees)
     return (trees, repr(sorted(entry.items())), version.named)

@@ -67,7 +67,7 @@ NO_VERDICT = {
     "crash": "nothing is known of this configuration; run it again with more room and memory, or smaller tiles",
 }
 """What to do where the compiler did not come to an end: no word on the kernel."""
-_RESOURCE = re.compile(r"\b(REG|STACK|SHARED|LOCAL|BAR):(\d+)")
+_RESOURCE = re.compile(r"\b(REG|STACK|SHARED|LOCAL):(\d+)")
 
 
 def version() -> str:
@@ -165,23 +165,16 @@ def _answer(request: CompileRequest, answer: Mapping[str, Any]) -> CompiledKerne
 
 
 def resources_of(request: CompileRequest, answer: Mapping[str, Any]) -> Resources:
-    """What one CTA of a compiled request holds, from a worker's answer."""
-    metadata = answer["metadata"]
-    name = str(metadata.get("name", request.rebuilt.kernel))
-    return read_resources(name, request.target, metadata, answer["asm"], answer.get("tools", {}), request.options)
-
-
-def read_resources(
-    name: str, target: Target, metadata: Mapping[str, Any], asm: Mapping[str, str], tools: Mapping[str, str], options: Mapping[str, Any]
-) -> Resources:
-    """What one CTA holds, from what `cuobjdump -res-usage` says of the cubin, or from the metadata of AMD's assembly.
+    """What one CTA of a compiled request holds, from a worker's answer: what `cuobjdump -res-usage` says of the cubin, or the metadata of
+    AMD's assembly.
 
     Few registers beside thousands of spilled bytes are no misreading: where a tile's accumulators alone exceed 255 registers a thread,
     ptxas may give up on keeping any (fused-MoE tiles of 128 x 256 on 4 warps for sm_80, ptxas 12.8 and 12.9: `Used 32 registers, 4120
     bytes stack frame, 9956 bytes spill stores`, and no register above R29 in the machine code).
     """
-    text = tools.get("resources", "")
-    block = text.split(f"Function {name}:", 1)[-1]
+    metadata, asm, target = answer["metadata"], answer["asm"], request.target
+    text = answer.get("tools", {}).get("resources", "")
+    block = text.split(f"Function {metadata.get('name', request.rebuilt.kernel)}:", 1)[-1]
     found = {k: int(v) for k, v in _RESOURCE.findall(block.split("Function ")[0])}
     registers, spill = found.get("REG"), None
     if registers is not None:
@@ -192,7 +185,7 @@ def read_resources(
         spills = _amd(assembly, "vgpr_spill_count")
         spill = spills * 4 if spills is not None else _amd(assembly, "private_segment_fixed_size")
     reserved = re.search(r"\.reqntid\s+(\d+)", asm.get("ptx", ""))
-    warps = int(metadata.get("num_warps") or options.get("num_warps") or 4)
+    warps = int(metadata.get("num_warps") or request.options.get("num_warps") or 4)
     if reserved:  # with warp specialization more warps are launched than num_warps says
         warps = max(warps, int(reserved.group(1)) // target.warp_size)
     return Resources(
@@ -200,7 +193,6 @@ def read_resources(
         spill_bytes=spill,
         shared_memory_bytes=int(metadata.get("shared") or 0),
         num_warps=warps,
-        barriers=found.get("BAR"),
     )
 
 

@@ -150,7 +150,6 @@ class Resources:
     spill_bytes: int | None
     shared_memory_bytes: int
     num_warps: int
-    barriers: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.compiled.demand.accesses import access_element
-from advisor.compiled.demand.costs import Cost, cost, element_bytes, staged_shares
+from advisor.compiled.demand.costs import SCALAR_COSTS, Cost, cost, element_bytes, staged_shares
 from advisor.compiled.ir.divisors import Divisor
 from advisor.compiled.ir.execution import Access, Execution, LoopCount
 from advisor.compiled.ir.ir import Operation
@@ -119,15 +119,7 @@ class Collected:
                     here.add((operation.location.file, operation.location.line))
                 once = cost(operation, self.divisors)
                 flop = sum(once.tensor_flop.values())
-                for name, amount in (
-                    ("tensor", flop),
-                    ("fma", once.fma),
-                    ("packed", once.packed),
-                    ("xu", once.xu),
-                    ("alu", once.alu),
-                    ("fp64", once.fp64),
-                    ("smem", once.smem),
-                ):
+                for name, amount in (("tensor", flop), *((name, getattr(once, name)) for name in SCALAR_COSTS)):
                     if amount:
                         self.all.sets[-1][name] += times * amount
                         if not assumed:

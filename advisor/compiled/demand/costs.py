@@ -171,6 +171,10 @@ MEMORY = frozenset(
 )
 
 
+SCALAR_COSTS = ("fma", "packed", "xu", "alu", "fp64", "smem")
+"""What a `Cost` has besides the FLOP of the tensor pipeline."""
+
+
 @dataclass(slots=True)
 class Cost:
     """Demand of one execution by one program. `packed`: FLOP of `fma` in types of 16 bits, of which one instruction can do two."""
@@ -187,18 +191,13 @@ class Cost:
         """Add another cost."""
         for kind, flop in other.tensor_flop.items():
             self.tensor_flop[kind] = self.tensor_flop.get(kind, 0.0) + flop
-        self.fma += other.fma
-        self.packed += other.packed
-        self.xu += other.xu
-        self.alu += other.alu
-        self.fp64 += other.fp64
-        self.smem += other.smem
+        for name in SCALAR_COSTS:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
 
     def times(self, count: float) -> Cost:
         """That of so many executions."""
         flop = {kind: amount * count for kind, amount in self.tensor_flop.items()}
-        rest = (self.fma, self.packed, self.xu, self.alu, self.fp64, self.smem)
-        return Cost(flop, *(amount * count for amount in rest))
+        return Cost(flop, *(getattr(self, name) * count for name in SCALAR_COSTS))
 
 
 def tensor_type(operation: Operation, left: Type) -> str | None:

@@ -27,10 +27,9 @@ from advisor.compiled.ir.arithmetic import compute, constant
 from advisor.compiled.ir.execution import LOADED, Active, Count, Execution, Inputs, Remembered, Running, addresses, loaded, plain
 from advisor.compiled.ir.ir import Block, Module, Operation
 from advisor.compiled.ir.places import PlaceRecorder
-from advisor.compiled.ir.slicing import MEMORY, for_parts, needed_values, reachable, weight, while_arguments
+from advisor.compiled.ir.slicing import MEMORY, for_parts, needed_values, weight, while_arguments
 from advisor.compiled.ir.values import Value
 
-DIMENSIONS = {"x": 0, "y": 1, "z": 2}
 DIVISIONS = frozenset({"arith.divsi", "arith.divui", "arith.floordivsi", "arith.remsi", "arith.remui"})
 MOST_DIVISORS = 8
 """Numbers that scalars are divided by that are noted."""
@@ -122,13 +121,9 @@ class _Evaluator:
         elif last.name == "cf.cond_br":
             condition = environment.value(last.operands[0])
             (yes, yes_passed), (no, no_passed) = last.successors[:2]
-            if condition.known:
-                chosen = np.broadcast_to(condition.scalar().astype(bool), self.programs)
-            else:
-                reach = {label: weight(reachable(by_label, label)) for label in (yes, no)}
-                chosen = np.full(self.programs, reach[yes] >= reach[no])
-                if here.any():
-                    found.assume(condition.reasons, "a branch", last, HEAVIER)
+            chosen = self._taken(condition, [by_label[yes]], [by_label[no]])
+            if here.any():
+                found.assume(condition.reasons, "a branch", last, HEAVIER)
             parts = (share * chosen, share * ~chosen) if condition.certain else (share / 2, share / 2)
             sides = [(yes, yes_passed, here & chosen, parts[0]), (no, no_passed, here & ~chosen, parts[1])]
         else:
@@ -210,9 +205,9 @@ class _Evaluator:
         if op.name == "arith.constant":
             return constant(op)
         if op.name == "tt.get_program_id":
-            return values.of(self._program_id(DIMENSIONS.get(_axis(op), 0)), ())
+            return values.of(self._program_id(_axis(op)), ())
         if op.name == "tt.get_num_programs":
-            return values.number(self.grid[DIMENSIONS.get(_axis(op), 0)])
+            return values.number(self.grid[_axis(op)])
         if op.name == "tt.make_tensor_descriptor":
             pointer, *layout = operands
             rank = len(layout) // 2
@@ -246,14 +241,16 @@ class _Evaluator:
 
     # -------------------------------------------------------------------------------------------------- control flow
 
+    def _taken(self, condition: Value, yes: list[Block], no: list[Block]) -> Active:
+        """The programs that take the first of two sides of a branch: all or none of them, by which is heavier, where nothing tells."""
+        if condition.known:
+            return np.broadcast_to(condition.scalar().astype(bool), self.programs)
+        return np.full(self.programs, weight(yes) >= weight(no))
+
     def _if(self, op: Operation, environment: Environment, running: Running, found: Execution) -> None:
         condition = environment.value(op.operands[0])
-        if condition.known:
-            chosen = np.broadcast_to(condition.scalar().astype(bool), self.programs)
-        else:
-            heavier = weight(op.regions[0]) >= (weight(op.regions[1]) if len(op.regions) > 1 else 0.0)
-            chosen = np.full(self.programs, heavier)
-            found.assume(condition.reasons, "a branch", op, HEAVIER)
+        chosen = self._taken(condition, op.regions[0], op.regions[1] if len(op.regions) > 1 else [])
+        found.assume(condition.reasons, "a branch", op, HEAVIER)
         within = running.assuming(not condition.certain)
         sides: list[list[Value]] = [[], []]
         for i, (region, taken) in enumerate(zip(op.regions, (chosen, ~chosen), strict=False)):
@@ -363,6 +360,6 @@ def _viewed(pointer: Value, before: float, after: float, shape: tuple[int, ...])
     return replace(values.with_shape(pointer, shape), parts=tuple(part * old // new for part in pointer.parts))
 
 
-def _axis(op: Operation) -> str:
+def _axis(op: Operation) -> int:
     found = re.search(r"\b([xyz])\b", op.text)
-    return found.group(1) if found else "x"
+    return "xyz".index(found.group(1)) if found else 0

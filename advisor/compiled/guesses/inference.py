@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -86,7 +86,6 @@ class Given:
         element: Type of the elements of tensors of which nothing is said.
         element_given: Whether the user says so.
         multiples: Strides whose values are not known, but which are not 1: they are taken to be multiples of 16.
-        blocks: Of tensor descriptors.
         passed: Whether arguments without a value are given something rather than None, which heuristics ask.
     """
 
@@ -98,7 +97,6 @@ class Given:
     element_given: bool = False
     multiples: frozenset[str] = frozenset()
     passed: Mapping[str, bool] = field(default_factory=dict)
-    blocks: Mapping[str, Sequence[int]] = field(default_factory=dict)
 
 
 def guesses(
@@ -239,7 +237,7 @@ class _Draft:
     def _type(self, parameter: Parameter) -> str:
         name, use, value = parameter.name, self.usage[parameter.name], self.given.scalars.get(parameter.name)
         if use.descriptor:
-            block = ",".join(map(str, self.given.blocks.get(name, (DESCRIBED,) * use.descriptor)))
+            block = ",".join([str(DESCRIBED)] * use.descriptor)
             kind = f"tensordesc<{self.choice.get('element', self.given.element)}[{block}]>"
             self.guessed.append(name)
             self.assumptions.append(Assumption(kind="type", name=name, value=kind))

@@ -94,18 +94,6 @@ CASTS = frozenset(
         "ttg.convert_layout",
     }
 )
-FLOAT_UNARY: dict[str, Callable[[Any], Any]] = {
-    "arith.negf": np.negative,
-    "math.ceil": np.ceil,
-    "math.floor": np.floor,
-    "math.absf": np.abs,
-    "math.absi": np.abs,
-    "math.sqrt": lambda a: np.sqrt(np.maximum(a, 0)),
-    "math.exp": np.exp,
-    "math.exp2": np.exp2,
-    "math.log2": lambda a: np.log2(np.maximum(a, 1e-300)),
-    "math.log": lambda a: np.log(np.maximum(a, 1e-300)),
-}
 
 
 def constant(operation: Operation) -> Value:
@@ -123,21 +111,9 @@ def constant(operation: Operation) -> Value:
     try:
         if re.fullmatch(r"-?\d+", text):
             return values.number(bool(int(text)) if element == "i1" else int(text), shape)
-        if text.startswith("0x") and element.startswith(("f", "bf")):
-            return values.number(_hexadecimal(int(text, 16), element), shape)
         return values.number(float(text), shape)
-    except ValueError:
+    except ValueError:  # `0x7F800000`: infinite, or no number
         return values.unknown({"a constant of an unusual form"}, shape)
-
-
-def _hexadecimal(bits: int, element: str) -> float:
-    if element == "bf16":
-        return float(np.array([bits << 16], np.uint32).view(np.float32)[0])
-    kinds: dict[str, tuple[Any, Any]] = {"f16": (np.uint16, np.float16), "f32": (np.uint32, np.float32), "f64": (np.uint64, np.float64)}
-    if element not in kinds:
-        return float("nan")
-    raw, kind = kinds[element]
-    return float(np.array([bits], raw).view(kind)[0])
 
 
 def compute(operation: Operation, operands: list[Value]) -> Value:
@@ -156,10 +132,6 @@ def compute(operation: Operation, operands: list[Value]) -> Value:
         return values.choose(operands[0], operands[1], operands[2], shape)
     if name in CASTS:
         return _cast(operation, operands[0], shape, element)
-    if name in FLOAT_UNARY:
-        return values.elementwise(FLOAT_UNARY[name], shape, operands[0])
-    if name == "math.fma":
-        return values.elementwise(lambda a, b, c: a * b + c, shape, *operands)
     if name in ("tt.splat", "tt.broadcast"):
         return values.with_shape(operands[0], shape)
     if name == "tt.unsplat":
@@ -170,10 +142,8 @@ def compute(operation: Operation, operands: list[Value]) -> Value:
     if name == "tt.make_range":
         start, end = int(operation.attribute("start") or 0), int(operation.attribute("end") or 0)
         return values.of(np.arange(start, end, dtype=np.int64)[None, :], shape)
-    if name in ("tt.reshape", "tt.trans", "tt.cat", "tt.join", "tt.split", "tt.gather"):
-        return _rearranged(operation, operands, shape)
-    if name == "tt.reduce":
-        return _reduced(operation, operands, shape)
+    if name in ("tt.reshape", "tt.trans"):
+        return _rearranged(operation, operands[0], shape)
     reasons = frozenset().union(*(o.reasons for o in operands)) if operands else frozenset()
     return values.unknown(reasons or {f"the result of {name}"}, shape, operands[0].base if operands else None)
 
@@ -240,43 +210,19 @@ def _cast(operation: Operation, value: Value, shape: tuple[int, ...], element: s
     return Value(value.parts, shape, value.boolean, value.base)
 
 
-def _rearranged(operation: Operation, operands: list[Value], shape: tuple[int, ...]) -> Value:
-    value = operands[0]
-    if not all(o.known for o in operands):
-        return values.unknown(frozenset().union(*(o.reasons for o in operands)), shape, value.base)
+def _rearranged(operation: Operation, value: Value, shape: tuple[int, ...]) -> Value:
+    if not value.known:
+        return values.unknown(value.reasons, shape, value.base)
     if operation.name == "tt.trans":
         found = re.search(r"array<i32:\s*([\d,\s]+)>", operation.text)
         order = [int(n) for n in found.group(1).split(",")] if found else list(reversed(range(len(shape))))
         axes = (0, *(n + 1 for n in order))
         return Value(tuple(p.transpose(axes) for p in value.parts), shape, value.boolean, value.base)
-    if operation.name == "tt.reshape" and "allow_reorder" not in operation.text:
+    if "allow_reorder" not in operation.text:
         dense = value.array()
         full = np.broadcast_to(dense, (dense.shape[0], *value.shape))
         return Value((full.reshape((dense.shape[0], *shape)),), shape, value.boolean, value.base)
-    if operation.name == "tt.join" and operands[0].base is None:
-        a, b = (np.broadcast_to(o.array(), (o.array().shape[0], *o.shape)) for o in operands)
-        a, b = np.broadcast_arrays(a, b)
-        return values.of(np.stack([a, b], axis=-1), shape)
     return values.unknown({f"the result of {operation.name}"}, shape, value.base)
-
-
-def _reduced(operation: Operation, operands: list[Value], shape: tuple[int, ...]) -> Value:
-    """Sum, minimum or maximum of a known tensor."""
-    value = operands[0]
-    inner = [o.name for region in operation.regions for block in region for o in block.operations]
-    reducers: dict[str, Any] = {
-        "arith.addi": np.sum,
-        "arith.addf": np.sum,
-        "arith.maxsi": np.max,
-        "arith.minsi": np.min,
-        "arith.ori": np.any,
-    }
-    kind = next((reducers[n] for n in inner if n in reducers), None)
-    if kind is None or len(operands) != 1 or not value.known or len(inner) > 2:
-        return values.unknown(value.reasons or {"the result of a reduction"}, shape)
-    axis = int(operation.attribute("axis") or 0) + 1
-    dense = np.broadcast_to(value.array(), (value.array().shape[0], *value.shape))
-    return values.of(kind(dense, axis=axis), shape)
 
 
 def distinct_values(array: NDArray[Any]) -> NDArray[Any]:

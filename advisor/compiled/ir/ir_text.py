@@ -101,23 +101,15 @@ class Locations:
 
 
 def closing(text: str, start: int) -> int:
-    """Index of the bracket that closes the one at `start`."""
-    depth, i, quoted = 0, start, False
-    while i < len(text):
-        c = text[i]
-        if quoted:
-            i += c == "\\"
-            quoted = c != '"'
-        elif c == '"':
-            quoted = True
-        elif c in "([{":
-            depth += 1
-        elif c in ")]}":
-            depth -= 1
-            if depth == 0:
-                return i
-        i += 1
-    raise IrError("a bracket of the IR is not closed", text[:100])
+    """Index of the bracket that closes the one at `start`.
+
+    Raises:
+        IrError: None does.
+    """
+    inside, *behind = split_top(text[start + 1 :], {"(": ")", "[": "]", "{": "}"}[text[start]])
+    if not behind:
+        raise IrError("a bracket of the IR is not closed", text[:100])
+    return start + 1 + len(inside)
 
 
 def trailing_location(line: str) -> tuple[str, str]:

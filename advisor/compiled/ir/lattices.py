@@ -7,8 +7,8 @@ continuation, if the starts of those looked at follow one rule without exception
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -132,15 +132,34 @@ class Sample:
     indices: Integers
     grid: tuple[int, int, int]
     divisors: frozenset[int]
+    split_of: int = 0
 
     @property
     def programs(self) -> int:
         """Of the launch."""
-        return math.prod(self.grid)
+        x, y, z = self.grid
+        return self.split_of or x * y * z
+
+    def splits(self) -> Iterator[Sample]:
+        """The same programs of a flat grid, seen as one of two or three axes: by what the kernel divides its program's number by.
+
+        A row of tiles that does not fill the last one makes no box along the flat axis, but one along these.
+        """
+        x, y, z = self.grid
+        if y * z > 1 or self.split_of:
+            return
+        for d in sorted(self.divisors):
+            if d < x:
+                yield replace(self, grid=(d, x // d, 1), split_of=x)
+            for e in sorted(self.divisors):
+                if d < e < x and e % d == 0:
+                    yield replace(self, grid=(d, e // d, x // e), split_of=x)
 
     def coordinates(self, indices: Integers) -> tuple[Integers, Integers, Integers]:
-        """Of programs, along x, y and z."""
-        x, y, _ = self.grid
+        """Of programs, along x, y and z; the last axis of a split is as long as it needs to be."""
+        x, y, z = self.grid
+        if self.split_of and z == 1:
+            return indices % x, indices // x, np.zeros_like(indices)
         return indices % x, indices // x % y, indices // (x * y)
 
     def all_starts(self, family: Family) -> tuple[int, list[Integers | tuple[int, int]]] | None:
@@ -163,18 +182,23 @@ class Sample:
         if len(programs) < len(self.indices):
             limits = [(int(along.min()), int(along.max())) for along in own]
             if self._inside(limits) != len(programs):
-                return None
+                return next((found for split in self.splits() if (found := split.all_starts(family)) is not None), None)
             for axis, size in enumerate(self.grid):  # along the whole axis where that holds nothing else that was looked at
                 wider = [*limits[:axis], (0, size - 1), *limits[axis + 1 :]]
                 limits = wider if self._inside(wider) == len(programs) else limits
         for divisors in ((), sorted(self.divisors)):
             terms = [(axis, d) for axis in range(3) for d in (1, *divisors) if limits[axis][0] // d != limits[axis][1] // d]
             factors = self._fitted(own, starts - starts[0], terms)
-            if factors is not None:
+            if factors is not None and self._exist(limits):
                 there = sum(f * (int(own[axis][0]) // d) for (axis, d), f in zip(terms, factors, strict=True))
                 offset, sets = _along_axes(terms, factors, limits)
                 return int(starts[0]) - there + offset, sets
         return None
+
+    def _exist(self, limits: list[tuple[int, int]]) -> bool:
+        """Whether all programs between the limits of each axis are there: the last layer of a split may not be full."""
+        x, y, _ = self.grid
+        return sum(high * step for (_, high), step in zip(limits, (1, x, x * y), strict=True)) < self.programs
 
     def _inside(self, limits: list[tuple[int, int]]) -> int:
         """Programs looked at between the limits of each axis."""

@@ -151,12 +151,11 @@ class PlaceRecorder:
                 touching = touching & group.active.any(axis=tuple(range(1, group.active.ndim)))
             if not group.offsets:
                 continue
-            offsets, active = _lanes_of(group)
-            low, own = _relative(offsets, active)
+            low, own, active = _lanes_of(group)
             label = _rows(own)
             if len(distinct_values(label)) > MOST_PATTERNS:
                 if listed is None:
-                    listed = (offsets, active)
+                    listed = (own + low[:, None], active)
                     continue
                 own, label = np.zeros((1, 1), np.int64), np.zeros(1, np.int64)  # one lane stands for all: fewer, never more
             lows = lows + low
@@ -189,27 +188,20 @@ def _listed(own: Integers, indices: Integers, members: Active, offsets: Integers
     return own.reshape(-1), programs.reshape(-1)
 
 
-def _lanes_of(group: values.Group) -> tuple[Integers, Active | None]:
-    """Offsets of the lanes of a group, and which are active, [programs or 1, lanes]."""
+def _lanes_of(group: values.Group) -> tuple[Integers, Integers, Active | None]:
+    """Of a group per program [programs or 1] the least offset of the active lanes, all offsets from there on [lanes], -1 where a lane is
+    not active, and which are."""
     offsets: Any = group.address
-    active: Any = group.active
-    if active is not None:
-        offsets, active = np.broadcast_arrays(offsets, active)
-        active = active.reshape(active.shape[0], -1)
-    return offsets.reshape(offsets.shape[0], -1), active
-
-
-def _relative(offsets: Integers, active: Active | None) -> tuple[Integers, Integers]:
-    """The least offset of the active lanes per program, and all from there on: -1 where a lane is not active."""
-    if active is None:
+    if group.active is None:
+        offsets = offsets.reshape(offsets.shape[0], -1)
         low = offsets.min(axis=1)
-        return low, offsets - low[:, None]
+        return low, offsets - low[:, None], None
+    offsets, active = np.broadcast_arrays(offsets, group.active)
+    offsets, active = offsets.reshape(offsets.shape[0], -1), active.reshape(active.shape[0], -1)
     far = np.iinfo(np.int64).max
     low = offsets.min(axis=1, where=active, initial=far)
     low = np.where(low == far, 0, low)
-    relative = offsets - low[:, None]
-    np.copyto(relative, -1, where=~active)
-    return low, relative
+    return low, np.where(active, offsets - low[:, None], -1), active
 
 
 def _rows(array: Integers) -> Integers:

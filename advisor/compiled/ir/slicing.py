@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from advisor.compiled.compiler.kernel import IrError
 from advisor.compiled.ir.ir import Block, Function, Operation
@@ -160,18 +160,3 @@ def weight(blocks: list[Block]) -> float:
             factor = 10.0 if op.name in ("scf.for", "scf.while") else 1.0
             total += own + factor * sum(weight(region) for region in op.regions)
     return total
-
-
-def reachable(by_label: Mapping[str, Block], label: str) -> list[Block]:
-    """The blocks control can still reach from one of a function, itself included."""
-    found: dict[str, Block] = {}
-    waiting = [label]
-    while waiting:
-        name = waiting.pop()
-        block = by_label.get(name)
-        if block is None or name in found:
-            continue
-        found[name] = block
-        for op in block.operations[-1:]:
-            waiting.extend(target for target, _ in op.successors)
-    return list(found.values())

@@ -187,9 +187,6 @@ def _as_launched(launch: KernelLaunch, found: FoundLaunch) -> KernelLaunch:
     if presumed:
         flags = " ".join(f"{name}={value}" for name, value in presumed.items())
         assumed.append(f"{flags}, taking for given what the function around the launch in line {found.line} requires")
-    if described := {n: [*block] for n, block in found.blocks.items() if n not in given.types}:
-        blocks = " ".join(f"{name}={block}" for name, block in described.items())
-        assumed.append(f"the blocks {blocks} of descriptors, and their shapes, as made for the launch in line {found.line}")
     if strides:
         assumed.append(launched(found.line, strides))
     filled = replace(
@@ -200,10 +197,8 @@ def _as_launched(launch: KernelLaunch, found: FoundLaunch) -> KernelLaunch:
         scalars={**numbers, **{n: v for n, v in known.items() if n not in constants}, **given.scalars},
         multiples=frozenset(strides) - frozenset(known),
         passed=found.passed,
-        blocks=found.blocks,
     )
-    shapes = {**found.shapes, **launch.shapes}
-    return replace(launch, given=filled, shapes=shapes, assumed=(*launch.assumed, *assumed))
+    return replace(launch, given=filled, assumed=(*launch.assumed, *assumed))
 
 
 def _that_can_be(launch: KernelLaunch, constants: Mapping[str, Any]) -> dict[str, Any]:
