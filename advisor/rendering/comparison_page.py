@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-from dataclasses import dataclass
 from typing import Any
 
 from markupsafe import Markup
@@ -12,22 +11,7 @@ from advisor.rendering import comparison_words as words
 from advisor.rendering import figures
 from advisor.rendering.markdown import environment as fingerprint_rows
 from advisor.rendering.page import filled
-from advisor.result.comparison_schema import ComparisonResult, MeasuredRow, StaticRow, Subject, comparison_to_json, evidence
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SubjectView:
-    """A subject as the page shows it."""
-
-    subject: Subject
-    anchor: str
-    sentence: str
-    measured: list[MeasuredRow]
-    static: list[StaticRow]
-    reasoned: list[tuple[StaticRow, str]]  # the same, each with why it has its verdict
-    several_gpus: bool
-    has_default: bool
-    has_rows: bool
+from advisor.result.comparison_schema import ComparisonResult, StaticRow, Subject, comparison_to_json, evidence
 
 
 def to_page(comparison: ComparisonResult) -> str:
@@ -39,7 +23,7 @@ def to_page(comparison: ComparisonResult) -> str:
         "subjects": subjects,
         "tiles": _tiles(comparison),
         "evidence": _evidence(comparison),
-        "evidence_of": lambda view: evidence(view.measured),
+        "evidence_of": lambda view: evidence(view["measured"]),
         "fingerprints": [
             (name, fingerprint_rows(side.fingerprint))
             for name, side in (("base", comparison.base), ("head", comparison.head))
@@ -53,19 +37,20 @@ def to_page(comparison: ComparisonResult) -> str:
     return filled("comparison.html.jinja", **context)
 
 
-def _view(subject: Subject, number: int) -> SubjectView:
+def _view(subject: Subject, number: int) -> dict[str, Any]:
+    """A subject as the page shows it; `reasoned` are its static rows, each with why it has its verdict."""
     reasoned = words.reasoned(subject.static)
-    return SubjectView(
-        subject=subject,
-        anchor=f"subject-{number}",
-        sentence=words.subject_sentence(subject),
-        measured=words.measured_order(subject.measured),
-        static=[row for row, _ in reasoned],
-        reasoned=reasoned,
-        several_gpus=words.gpu_count(subject) > 1,
-        has_default=any(row.default is not None for row in subject.static),
-        has_rows=bool(subject.static or subject.measured),
-    )
+    return {
+        "subject": subject,
+        "anchor": f"subject-{number}",
+        "sentence": words.subject_sentence(subject),
+        "measured": words.measured_order(subject.measured),
+        "static": [row for row, _ in reasoned],
+        "reasoned": reasoned,
+        "several_gpus": words.gpu_count(subject) > 1,
+        "has_default": any(row.default is not None for row in subject.static),
+        "has_rows": bool(subject.static or subject.measured),
+    }
 
 
 def _scale(row: StaticRow) -> float:

@@ -11,6 +11,7 @@ import base64
 import gzip
 import math
 import re
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -97,16 +98,6 @@ class Drawing:
     left_out: str  # rows of the twin that stand in the JSON only, in words
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SearchView:
-    """A search and its charts; `bars` (name, value, width in per cent) by the title of the plot."""
-
-    search: SearchReport
-    best: Drawing | None
-    slices: tuple[Drawing, ...]
-    bars: dict[str, list[tuple[str, str, float]]]
-
-
 def to_html(result: Result, document: str | None = None) -> str:
     """The page for this result, whose JSON is `document` where the caller has written it already."""
     anchors = views.Anchors()
@@ -146,7 +137,7 @@ def to_html(result: Result, document: str | None = None) -> str:
         "searched": any(search.study_name or any(trial.latency_us is not None for trial in search.trials) for search in result.searches),
         "undecided": _undecided(result),
         "searches": [_search_view(search, number) for number, search in enumerate(result.searches, 1)],
-        "measurements": views.measurement_views(launches),
+        "measurements": [view for view in launches if view.launch.measured_rounds is not None],
         "saved": figures.saved,
         "tuned": tuned.views(result.tuned),
         "where_run": figures.where_run(result),
@@ -195,6 +186,7 @@ def _environment(templates: str) -> Environment:
         "per_cent_css": lambda number: f"{min(100.0, max(0.0, number)):.2f}%",
         "entry_text": views.table_entry_text,
         "figure_value": _figure_value,
+        "median": statistics.median,
     }
     environment.globals |= {"configuration_rows": views.configuration_rows, "share_of": figures.share_of}
     return environment
@@ -244,14 +236,15 @@ def _thinned(rows: int) -> tuple[slice, str]:
     return slice(None, None, step), f"1 of {step} rows; the others stand in result.json" if step > 1 else ""
 
 
-def _search_view(search: SearchReport, number: int) -> SearchView:
+def _search_view(search: SearchReport, number: int) -> dict[str, Any]:
+    """A search and its charts; `bars` (name, value, width in per cent) by the title of the plot."""
     best = charts.best_so_far(search, number)
-    return SearchView(
-        search=search,
-        best=_drawing(best) if best is not None else None,
-        slices=tuple(_drawing(chart, svg.PANEL) for chart in charts.slices(search, number)),
-        bars={title: rows for title, plot in search.plots.items() if (rows := charts.bars(plot))},
-    )
+    return {
+        "search": search,
+        "best": _drawing(best) if best is not None else None,
+        "slices": tuple(_drawing(chart, svg.PANEL) for chart in charts.slices(search, number)),
+        "bars": {title: rows for title, plot in search.plots.items() if (rows := charts.bars(plot))},
+    }
 
 
 def _download(document: str) -> Markup:

@@ -15,8 +15,6 @@ LEAST_SHOWN = 0.005
 """Share of the longest line from which on a number stands beside a bar."""
 LEAST_COLUMN = 0.002
 """Share of the longest column's time from which on a pipeline has a column of its own."""
-LONGEST_RUN = 8
-"""Lines in a row that may ask for nothing before they are folded into one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,15 +28,13 @@ class Cell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One line of source; `cells` in the order of the columns, empty where nothing is asked. `skipped`: it stands for that many idle
-    lines."""
+    """One line of source; `cells` in the order of the columns, empty where nothing is asked."""
 
     number: int
     text: str
     cells: tuple[Cell | None, ...]
     findings: tuple[FindingView, ...]
     busy: bool
-    skipped: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,29 +117,7 @@ def _piece(
                 busy=any(cell is not None and cell.text for cell in cells),
             )
         )
-    return Piece(file=text.file, first=text.first_line, last=text.first_line + len(text.lines) - 1, rows=_folded(rows), us=us)
-
-
-def _folded(rows: list[Row]) -> tuple[Row, ...]:
-    """The rows with every long run of lines that ask for nothing as one; its ends stay, so that what is shown can be placed."""
-    found: list[Row] = []
-    run: list[Row] = []
-
-    def end() -> None:
-        if len(run) > LONGEST_RUN:
-            found.extend((*run[:2], Row(number=run[2].number, text="", cells=(), findings=(), busy=False, skipped=len(run) - 3), run[-1]))
-        else:
-            found.extend(run)
-        run.clear()
-
-    for row in rows:
-        if any(cell is not None for cell in row.cells) or row.findings:
-            end()
-            found.append(row)
-        else:
-            run.append(row)
-    end()
-    return tuple(found)
+    return Piece(file=text.file, first=text.first_line, last=text.first_line + len(text.lines) - 1, rows=tuple(rows), us=us)
 
 
 def _time(line: SourceLine, name: str) -> float:
@@ -164,6 +138,6 @@ def source_anchor(finding: Finding, shown: list[SourceView], view: LaunchView | 
     for each in shown:
         if view is not None and each.view.launch.kernel == view.launch.kernel and finding.source_line is not None:
             for number, piece in enumerate(each.pieces, 1):
-                if piece.file == finding.source_file and any(r.number == finding.source_line and not r.skipped for r in piece.rows):
+                if piece.file == finding.source_file and any(r.number == finding.source_line for r in piece.rows):
                     return f"{each.anchor}-{number}-L{finding.source_line}"
     return None

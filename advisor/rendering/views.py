@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import statistics
 from dataclasses import dataclass
 
 from advisor.rendering import figures
@@ -16,10 +15,8 @@ from advisor.result.schema import (
     GapPart,
     Latency,
     LaunchReport,
-    MeasuredRounds,
     PipelineTime,
     Result,
-    Round,
 )
 
 _CAUSES = {
@@ -105,28 +102,6 @@ class RuleView:
     most_us: float | None
     remedy: str | None  # where all findings share it
     items: tuple[FindingView, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RoundRow:
-    """One round of a measurement."""
-
-    number: int
-    round: Round
-    median_us: float | None
-    low_us: float | None
-    high_us: float | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MeasurementView:
-    """The rounds of one launch."""
-
-    view: LaunchView
-    measured: MeasuredRounds
-    rows: tuple[RoundRow, ...]
-    discarded: int
-    clocks: tuple[float, float] | None  # lowest and highest
 
 
 class Anchors:
@@ -286,37 +261,6 @@ def passed_rules(result: Result) -> list[tuple[str, int]]:
         for rule in launch.passed_rules:
             counts[rule] = counts.get(rule, 0) + 1
     return sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
-
-
-def measurement_views(views: list[LaunchView]) -> list[MeasurementView]:
-    """The launches whose rounds are known."""
-    out = []
-    for view in views:
-        measured = view.launch.measured_rounds
-        if measured is None:
-            continue
-        clocks = [entry.sm_clock_mhz for entry in measured.rounds if entry.sm_clock_mhz is not None]
-        out.append(
-            MeasurementView(
-                view=view,
-                measured=measured,
-                rows=tuple(_round_row(number, entry) for number, entry in enumerate(measured.rounds, 1)),
-                discarded=sum(entry.discarded is not None for entry in measured.rounds),
-                clocks=(min(clocks), max(clocks)) if clocks else None,
-            )
-        )
-    return out
-
-
-def _round_row(number: int, entry: Round) -> RoundRow:
-    samples = entry.samples_us
-    return RoundRow(
-        number=number,
-        round=entry,
-        median_us=statistics.median(samples) if samples else None,
-        low_us=min(samples, default=None),
-        high_us=max(samples, default=None),
-    )
 
 
 def table_entry_text(launch: LaunchReport) -> str | None:

@@ -34,9 +34,6 @@ BEAT_S = 10.0
 DEAD_AFTER_S = 90.0  # without a beat: a worker that cannot be seen from here is taken for dead (clocks of machines agree to a minute)
 POLL_S = 0.02
 
-_OURS: set[tuple[str, int]] = set()
-"""Trials that this process is at, by study and number."""
-
 
 def owner() -> dict[str, Any]:
     """This process, so that others can tell whether it lives."""
@@ -60,25 +57,17 @@ def is_alive(who: dict[str, Any] | None, beat: float | None) -> bool:
     return time.time() - max(beat or 0.0, float(who["since"])) < DEAD_AFTER_S
 
 
-def _is_this_process(who: dict[str, Any]) -> bool:
-    return all(who.get(key) == value for key, value in owner().items() if key != "since")
-
-
 @contextlib.contextmanager
 def held(study: Study, beat: Callable[[], None] | None = None) -> Iterator[optuna.Trial]:
     """A new trial of this worker, when it is its turn to choose; left without having ended it, it is lost."""
     trial = study.ask()
-    mine = (study.study_name, trial.number)
-    _OURS.add(mine)
     try:
         _wait_for_turn(study, trial, beat)
         yield trial
-    except KeyboardInterrupt:  # somebody's wish, and not the configuration's doing: found dead later, it would be taken for that
+    except BaseException as error:  # an interrupt is somebody's wish, and not the configuration's doing
         with undisturbed():  # a terminal interrupts the whole group, and the caller then tells its workers once more
-            _end_as_lost(study, trial._trial_id, INTERRUPTED)
+            _end_as_lost(study, trial._trial_id, INTERRUPTED if isinstance(error, KeyboardInterrupt) else DIED)
         raise
-    finally:
-        _OURS.discard(mine)
 
 
 def _wait_for_turn(study: Study, trial: optuna.Trial, beat: Callable[[], None] | None) -> None:
@@ -107,8 +96,7 @@ def end_if_lost(study: Study, trial: FrozenTrial, *, anonymous: bool = False) ->
     who = trial.user_attrs.get(OWNER)
     if who is None and not anonymous:
         return False
-    left = who is not None and _is_this_process(who) and (study.study_name, trial.number) not in _OURS
-    if who is not None and not left and is_alive(who, study.user_attrs.get(_beat_of(who))):
+    if who is not None and is_alive(who, study.user_attrs.get(_beat_of(who))):
         return False
     _end_as_lost(study, trial._trial_id, study._storage.get_trial(trial._trial_id).user_attrs.get(LOST, DIED))  # or as it said itself
     return True

@@ -134,8 +134,8 @@ class Tuner:
             study.set_user_attr(SPACE, own)
         elif known != own:
             what = f"study {self.name}/{task} is of another space, problem, GPU or source"
-            asked, made = own.split(), known.split()
-            got, limit = (" ".join(word for word in one if word not in other) for one, other in ((asked, made), (made, asked)))
+            asked, made = own.split("; "), known.split("; ")
+            got, limit = ("; ".join(part for part in one if part not in other) for one, other in ((asked, made), (made, asked)))
             raise UsageError(what, got, f"as it was made: {limit}", "give another --study name, or another --storage")
         memory.describe(study, decision.kind, decision.prior.where)
         self._samplers[task], self._studies[task], self._kinds[task] = sampler, study, decision.kind

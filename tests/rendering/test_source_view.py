@@ -1,4 +1,4 @@
-"""The author's source on the page: bars on one scale, folded idle lines, links between lines and findings, everything escaped."""
+"""The author's source on the page: bars on one scale, links between lines and findings, everything escaped."""
 
 from __future__ import annotations
 
@@ -64,17 +64,10 @@ def test_bars_have_one_scale_and_small_columns_none(result: Result) -> None:
     shown = view_of(result)
     assert [name for name, _ in shown.columns] == ["tensor", "l2", source_view.EXPOSED]
     assert {name for name, _ in shown.totals} == {"tensor", "l2", "alu", source_view.EXPOSED}
-    rows = {row.number: row for row in shown.pieces[0].rows if not row.skipped}
+    rows = {row.number: row for row in shown.pieces[0].rows}
     assert [cell.width if cell else None for cell in rows[DOT].cells] == [100.0, None, None]
     assert [cell.width if cell else None for cell in rows[LOAD].cells] == [None, 50.0, 12.5]
     assert rows[LOAD].cells[1] is not None and "4 MB" in rows[LOAD].cells[1].title
-
-
-def test_idle_lines_are_folded_and_none_is_lost(result: Result) -> None:
-    rows = view_of(result).pieces[0].rows
-    assert sum(row.skipped or 1 for row in rows) == len(TEXT)
-    assert [row.skipped for row in rows if row.skipped] == [11]
-    assert rows[0].text == TEXT[0] and rows[-1].text == TEXT[-1]
 
 
 def test_lines_and_findings_link_to_each_other(result: Result) -> None:

@@ -109,7 +109,7 @@ def test_a_trial_that_this_process_left_with_an_error_is_lost_and_tried_again(tm
     with pytest.raises(OSError, match="disk is full"):
         tuner.run(FailsOnce(backend.latencies))
     left = tuner.study("M16").trials[2]
-    assert left.state == TrialState.RUNNING
+    assert left.state == TrialState.FAIL and LOST in left.user_attrs
     tuner.run(backend)
     trials = tuner.study("M16").trials
     assert trials[2].state == TrialState.FAIL and LOST in trials[2].user_attrs
