@@ -206,22 +206,6 @@ def test_what_several_launches_ask_for_is_read_once(monkeypatch):
     assert read == ["parts"]
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "said"),
-    [
-        ("num_warps=4", "num_warps=8", "num_warps=4 → num_warps=8"),
-        ("BLOCK=128", "BLOCK=256", "BLOCK=128 → BLOCK=256"),
-        ("grid=(n,)", "grid=(2 * n,)", "grid=(n,) → grid=(2 * n,)"),
-    ],
-)
-def test_what_a_subscript_is_short_for_is_a_launch(repository, predictor, old, new, said):
-    text = PLAIN.partition("\n\ndef run")[0] + ("\n\ndef run(x, n):\n    fill.run(x, n, BLOCK=128, num_warps=4, grid=(n,), warmup=False)\n")
-    (subject,) = compared(repository, predictor, {"fill.py": text.replace(old, new)}, {"fill.py": text}).subjects
-    assert subject.notes[0] == f"The kernel is the same; how its file launches it changed: {said}."
-    short = text.replace("fill.run(", "fill[(n,)](").replace(", grid=(n,), warmup=False", "")
-    assert not compared(repository, predictor, {"fill.py": short}, {"fill.py": text}).subjects
-
-
 def test_another_name_of_the_grid_is_no_change(repository, predictor):
     assert not compared(repository, predictor, {"fill.py": PLAIN.replace("grid", "blocks")}, {"fill.py": PLAIN}).subjects
 

@@ -104,14 +104,6 @@ def test_what_a_function_imports_under_the_name_of_a_module_is_its_own(repositor
     assert not compared_files(repository, predictor, base, edited(base, "num_warps=1", "num_warps=2", "pkg/more.py")).subjects
 
 
-def test_what_a_subscript_is_short_for_is_a_launch_elsewhere_too(repository, predictor):
-    """The only launch of its file: nothing else there says that it launches something."""
-    base = files()
-    base["pkg/ops.py"] = "from .kernels import scale\n\ndef run(x):\n    scale.run(x, 9, BLOCK=64, num_warps=4, grid=(9,), warmup=False)\n"
-    (subject,) = compared_files(repository, predictor, base, edited(base, "num_warps=4", "num_warps=8")).subjects
-    assert subject.notes[0] == SAID.format(file="pkg/ops.py", change="num_warps=4 → num_warps=8")
-
-
 @pytest.mark.parametrize(
     ("old", "new", "change"),
     [
@@ -130,9 +122,9 @@ def test_options_that_are_spread_count(repository, predictor, old, new, change):
     assert subject.notes[0] == SAID.format(file="pkg/ops.py", change=change)
 
 
-@pytest.mark.parametrize("launch", ["scale[(9,)](**options)", "scale.run(grid=(9,), **options)"])
-def test_a_dictionary_that_stands_beside_the_launch_counts(repository, predictor, launch):
+def test_a_dictionary_that_stands_beside_the_launch_counts(repository, predictor):
     options = '{"x_ptr": x, "n": 9, "BLOCK": 64, "num_warps": 4}'
+    launch = "scale[(9,)](**options)"
     base = files() | {"pkg/ops.py": f"from .kernels import scale\n\ndef run(x):\n    options = {options}\n    {launch}\n    return x\n"}
     (subject,) = compared_files(repository, predictor, base, edited(base, '"num_warps": 4', '"num_warps": 8')).subjects
     assert subject.notes[0] == SAID.format(file="pkg/ops.py", change="the code of run")

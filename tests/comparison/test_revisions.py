@@ -402,8 +402,7 @@ GROWN = """import torch
 import triton
 import triton.language as tl
 
-configs = [triton.Config({"BLOCK": 128})]
-configs += [triton.Config({"BLOCK": b}) for b in (256, 512)]
+configs = [triton.Config({"BLOCK": 128})] + [triton.Config({"BLOCK": b}) for b in (256, 512)]
 
 
 @triton.autotune(configs=configs, key=["n"])
@@ -423,13 +422,13 @@ else:
 """
 
 
-def test_what_a_list_grows_by_and_every_branch_count_as_changes(repository, predictor):
+def test_what_a_list_has_more_and_every_branch_count_as_changes(repository, predictor):
     base = repository.commit({"k.py": GROWN})
     head = repository.commit({"k.py": GROWN.replace("(256, 512)", "(256, 4096)").replace("tl.store(x, 1)", "tl.store(x, 3)")})
     found = {subject.title: subject for subject in compared(repository, base, head, predictor, gpus=("H200", "MI300X")).subjects}
     assert set(found) == {"k.py::grown", "k.py::either"}
     assert found["k.py::grown"].configurations_added == ("BLOCK=4096 num_warps=4 num_stages=3",)
-    assert any("either is defined in 2 branches (lines 17, 21)" in note for note in found["k.py::either"].notes)
+    assert any("either is defined in 2 branches (lines 16, 20)" in note for note in found["k.py::either"].notes)
     alone = compared(repository, base, head, predictor, gpus=("H200",)).subjects
     assert not any("2 branches" in note for subject in alone for note in subject.notes)
 

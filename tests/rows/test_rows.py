@@ -198,7 +198,7 @@ def test_no_command_takes_a_latency_from_a_row_that_failed(status):
 
 @pytest.mark.parametrize("cell", ["inf", "nan", "0", "-1", "n/a", " "])
 def test_what_stands_for_the_latency_of_a_failed_launch_is_not_read(cell, tmp_path):
-    text = f"M,N,K,gpu,latency_us,status\n1,2,3,H100,{cell},OutOfResources\n1,2,3,H100,5,ok\n"
+    text = f"M,N,K,gpu,latency_us,status\n1,2,3,H100,{cell},OutOfResources\n2,2,3,H100,5,ok\n"
     rows = parse_rows(text, "rows.csv")
     assert np.isnan(rows.columns["latency_us"][0]) and rows.columns["latency_us"][1] == 5
     (tmp_path / "rows.csv").write_text(text)
