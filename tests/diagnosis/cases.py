@@ -10,6 +10,7 @@ from advisor.result.schema import Configuration
 from .launches import gemm, launch, moe, prefill, rows, tile
 
 FINE = tile(128, 256, 64, 8, 8, 3)
+LOPSIDED = (20,) * 16 + (1,) * 112
 
 
 def attention(block: int, warps: int) -> Configuration:
@@ -98,5 +99,9 @@ CASES: dict[str, tuple[Case, Case]] = {
     "low-rows-per-expert": (
         lambda: launch(moe(16), tile(16, 64, 128), "H20"),
         lambda: launch(moe(4096), tile(64, 128, 64), "H20"),
+    ),
+    "uneven-routing": (
+        lambda: launch(moe(4096, routing=LOPSIDED), tile(64, 128, 64, 8), "L40S"),
+        lambda: launch(moe(4096), tile(64, 128, 64, 8), "L40S"),
     ),
 }

@@ -26,6 +26,7 @@ RULES: tuple[Rule[LaunchContext], ...] = (
     limits.slower_than_predicted,
     filling.launch_bound,
     experts.low_rows_per_expert,
+    experts.uneven_routing,
 )
 
 __all__ = ["RULES"]

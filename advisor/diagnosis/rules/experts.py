@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from advisor.diagnosis.context import LaunchContext, parameter_of
@@ -102,4 +104,24 @@ def low_rows_per_expert(context: LaunchContext) -> Finding | None:
         evidence=f"{active:,.0f} of {context.problem.sizes['E']:,} experts are active; the smallest tile has "
         f"{SMALLEST_TILE} rows, and {context.bound.binding_pipeline(0)} binds",
         remedy="more tokens per batch are nearly free up to 16 rows per expert; no configuration changes it",
+    )
+
+
+@rule("The routing loads some experts far more than others", "configuration", "runs", "experts")
+def uneven_routing(context: LaunchContext) -> Finding | None:
+    """The given routing costs time against an even one. Fires where a given routing is slower than the uniform one."""
+    loads = context.problem.routing
+    if loads is None or not sum(loads):
+        return None
+    even = context.what_if(problem=replace(context.problem, routing=None))
+    costs = context.current_us - even
+    if not context.matters(costs):
+        return None
+    mean = sum(loads) / len(loads)
+    return found(
+        context,
+        "info",
+        f"The busiest expert gets {max(loads) / mean:.1f} times the mean",
+        evidence=f"{sum(1 for n in loads if not n)} of {len(loads)} experts idle; even routing would take {microseconds(even)}",
+        remedy="balance the experts, and tune with the routing that is served",
     )
