@@ -155,3 +155,24 @@ def means_jit(name: str, imports: Mapping[str, Sequence[Import]], assigned: Mapp
     if other and followed < DEEPEST:
         return means_jit(other, imports, assigned, followed + 1)
     return name in JIT_DECORATORS or name.endswith("triton.jit")
+
+
+_APPLIED = frozenset({"triton.jit", "triton.autotune", "triton.heuristics"})
+
+
+def decorated(tree: ast.Module) -> ast.Module:
+    """A file in which what it applies to its functions, `kernel = triton.jit(kernel)`, stands above them: the same, as Python reads it."""
+    functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
+    kept = []
+    for node in tree.body:
+        names = [each.id for each in node.targets if isinstance(each, ast.Name)] if isinstance(node, ast.Assign) else []
+        call = node.value if isinstance(node, ast.Assign) else None
+        function = functions.get(names[0]) if len(names) == 1 else None
+        if function is None or not isinstance(call, ast.Call) or call.keywords or [dotted(each) for each in call.args] != names:
+            kept.append(node)
+        elif dotted(call.func.func if isinstance(call.func, ast.Call) else call.func) in _APPLIED:
+            function.decorator_list.insert(0, ast.copy_location(call.func, function))
+        else:
+            kept.append(node)
+    tree.body = kept
+    return tree

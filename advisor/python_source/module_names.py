@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
@@ -212,7 +213,7 @@ class ModuleNames(Graph):
         if isinstance(statement, ast.If):
             return self._fold(reader, name, self._arm(reader, name, statement, place), place, value)
         if isinstance(statement, ast.Try):
-            for part in self._parts(name, statement, place):
+            for part in self._parts(reader, name, statement, place):
                 value = self._fold(reader, name, part, place, value)
             return value
         if isinstance(statement, ast.With):
@@ -243,6 +244,9 @@ class ModuleNames(Graph):
                 break
         left = [body for body in left if not (body and isinstance(body[-1], ast.Raise))]
         touching = [body for body in left if name in self._touching(body)]
+        if len(touching) > 1:
+            failing = [body for body in touching if self._fails(reader, self._touching(body)[name][-1], name)]
+            left, touching = ([body for body in each if body not in failing] for each in (left, touching))
         if touching and len(left) > 1 and not self._alike(reader, name, [self._touching(body).get(name, []) for body in left]):
             raise self._unknown(name, touching)
         return touching[0] if touching else ()
@@ -260,6 +264,16 @@ class ModuleNames(Graph):
                 return False
         return all(isinstance(each, (int, float, str)) and each == values[0] for each in values)
 
+    def _fails(self, reader: FunctionReader, statement: ast.stmt, name: str) -> bool:
+        """Whether a statement gives a name what triton's modules do not have, `tanh = tl.extra.intel.libdevice.tanh`: it does not run."""
+        value = _assigned_expression(statement, name)
+        while isinstance(value, ast.Attribute):
+            with contextlib.suppress(NotLiteralError):
+                if not reader.has(value):
+                    return True
+            value = value.value
+        return False
+
     def _decided(self, reader: FunctionReader, test: ast.expr | None, place: Place) -> bool | None:
         if test is None:
             return True
@@ -269,17 +283,37 @@ class ModuleNames(Graph):
         except NotLiteralError:
             return None
 
-    def _parts(self, name: str, statement: ast.Try, place: Place) -> list[Sequence[ast.stmt]]:
+    def _parts(self, reader: FunctionReader, name: str, statement: ast.Try, place: Place) -> list[Sequence[ast.stmt]]:
         """The blocks of a `try` that run, one after the other, as far as they bear on a name."""
         main = [*statement.body, *statement.orelse]
         if handler := next((h for h in statement.handlers if _holds(h.body, place)), None):
             return [handler.body]
         if _holds(main, place):
             return [main]
+        if (run := self._run(reader, statement, place)) is not None:
+            caught = statement.handlers[0].body if len(run) < len(statement.body) else ()
+            return [run, caught, statement.finalbody]
         failing = [h.body for h in statement.handlers if name in self._touching(h.body) and not isinstance(h.body[-1], ast.Raise)]
         if failing:
             raise self._unknown(name, [*([main] if name in self._touching(main) else []), *failing])
         return [main, statement.finalbody]
+
+    def _run(self, reader: FunctionReader, statement: ast.Try, place: Place) -> list[ast.stmt] | None:
+        """The statements before the one that fails, or all, of a `try` that does nothing but take names of triton's modules and assign
+        constants, `f = tl.gather; HAS_GATHER = True`; None: it does more, or it is not known."""
+        caught = ast.unparse(statement.handlers[0].type) if len(statement.handlers) == 1 and statement.handlers[0].type else ""
+        given = [each for each in statement.body if isinstance(each, ast.Assign) and all(isinstance(t, ast.Name) for t in each.targets)]
+        values = [each.value for each in given if isinstance(each.value, (ast.Attribute, ast.Constant))]
+        if len(values) < len(statement.body) or statement.orelse:
+            return None
+        if not ("AttributeError" in caught or caught == "Exception" or all(isinstance(each, ast.Constant) for each in values)):
+            return None
+        try:
+            with reader.at(place, {}):
+                fails = next((n for n, value in enumerate(values) if isinstance(value, ast.Attribute) and not reader.has(value)), None)
+        except NotLiteralError:
+            return None
+        return statement.body[:fails]
 
     def _unknown(self, name: str, branches: Sequence[Sequence[ast.stmt]]) -> NotLiteralError:
         lines = [self._touching(body)[name][0].lineno for body in branches]

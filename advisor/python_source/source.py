@@ -17,6 +17,7 @@ from advisor.python_source.imports import MOST_HANDS, Import, imports_in, locate
 from advisor.python_source.jit_function import JitFunction, read_function
 from advisor.python_source.kernel_forms import (
     Decorators,
+    decorated,
     distinct_names,
     means_jit,
     named_kernels,
@@ -451,4 +452,4 @@ def parse_source(text: str, path: str | Path) -> SourceFile:
         command = isinstance(error, SyntaxError) and (error.text or "").lstrip().startswith(("%", "!"))
         remedy = "take out the notebook's commands, the lines that begin with % or !" if command else None
         raise InputError(f"{path}{where}: is not Python", getattr(error, "msg", None) or str(error), "Python source", remedy) from None
-    return SourceFile(path=Path(path), text=text, tree=tree)
+    return SourceFile(path=Path(path), text=text, tree=decorated(tree))

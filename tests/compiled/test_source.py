@@ -633,3 +633,15 @@ def test_limits_of_types_are_known_without_torch() -> None:
     launch = KernelLaunch(source=parse_source(LIMITED, "k.py"), kernel="k", given=Given(element="fp32"))
     ttir = inspect_launch(launch, SM_90, POOL, sass=False).compiled.ttir
     assert "-4.480000e+02" in ttir and "1.270000e+02" in ttir
+
+
+@pytest.mark.parametrize(
+    ("given", "value"),
+    [
+        ("try:\n    HAS = True\nexcept ImportError:\n    HAS = False\nif HAS:\n    C = tl.constexpr(3.0)\nelse:\n    C = 4.0\n", 3.0),
+        ("import os\nif os.listdir():\n    C = tl.constexpr(5.0)\nelse:\n    C = 5.0\n", 5.0),
+    ],
+)
+def test_a_constant_of_two_branches_is_known_where_one_is_taken_or_both_agree(given: str, value: float) -> None:
+    text = f"{HEAD}{given}@triton.jit\ndef k(x):\n    tl.store(x, C)\n"
+    assert f"C = tl.constexpr({value})" in rebuild(parse_source(text, "k.py"), "k").modules["rebuilt_0_prelude.py"]

@@ -154,3 +154,54 @@ def test_values_of_files_that_import_each_other_are_soon_left(tmp_path: Path) ->
         (tmp_path / f"{ours}.py").write_text(text, encoding="utf-8")
     with pytest.raises(NotLiteralError):
         read_source(tmp_path / "a.py").constant("a")
+
+
+@pytest.mark.parametrize("first", ["f = tl.load", "f = tl.extra.nowhere.libdevice.tanh", "f = tl.no_such"])
+@pytest.mark.parametrize("second", ["f = tl.exp2", "f = tl.no_such_either"])
+def test_a_branch_that_takes_what_triton_lacks_does_not_run(first: str, second: str) -> None:
+    made = parse_source(f"{HEAD}if asked():\n    {first}\nelse:\n    {second}\n", "k.py")
+    there = [each.removeprefix("f = ") for each in (first, second) if each in ("f = tl.load", "f = tl.exp2")]
+    if len(there) == 1:
+        assert made.constant("f") == Symbol(there[0])
+    elif there:
+        with pytest.raises(NotLiteralError, match="f is defined in 2 branches"):
+            made.constant("f")
+
+
+@pytest.mark.parametrize(("body", "line"), [("f = tl.no_such", 8), ("g = int('1')\n    f = tl.load", 8), ("f = tl.load", None)])
+def test_a_try_that_takes_what_triton_has_is_decided(body: str, line: int | None) -> None:
+    made = parse_source(HEAD + f"try:\n    {body}\nexcept AttributeError:\n{DEF.format(2)}{CALLS}", "k.py")
+    if line is None:
+        assert "f" not in made.functions and made.constant("f") == Symbol("tl.load")
+    elif body.startswith("g"):  # which may fail for another reason
+        assert "f" not in made.functions and "f is defined in 2 branches" in made.undecided["f"]
+    else:
+        assert made.functions["f"].line == line + 1
+
+
+@pytest.mark.parametrize(
+    ("body", "caught", "value"),
+    [
+        ("f = tl.load\n    OK = True", "OK = False", True),
+        ("f = tl.no_such\n    OK = True", "OK = False", False),
+        ("OK = True\n    f = tl.no_such", "OK = False", False),
+        ("f = tl.no_such\n    OK = True", "f = None", "before"),
+        ("OK = True\n    f = tl.no_such\n    OK = False", "pass", True),
+        ("f = torch.no_such\n    OK = True", "OK = False", None),
+        ("f = tl.load\n    a, b = OK = True", "OK = False", None),
+    ],
+)
+def test_a_try_that_notes_whether_triton_has_a_name_is_decided(body: str, caught: str, value: object) -> None:
+    """What runs before the name that fails, and then what catches it."""
+    made = parse_source(f"{HEAD}OK = 'before'\ntry:\n    {body}\nexcept AttributeError:\n    {caught}\n", "k.py")
+    if value is None:
+        with pytest.raises(NotLiteralError, match="OK is defined in 2 branches"):
+            made.constant("OK")
+    else:
+        assert made.constant("OK") == value
+
+
+def test_a_name_that_only_one_condition_gives_stays_unknown() -> None:
+    made = parse_source(f"{HEAD}f = 1\nif asked():\n    f = tl.no_such\nelif asked_more():\n    f = tl.load\n", "k.py")
+    with pytest.raises(NotLiteralError, match="under a condition that is not known"):
+        made.constant("f")
