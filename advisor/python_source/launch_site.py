@@ -24,7 +24,7 @@ from advisor.python_source.bindings import (
     required,
 )
 from advisor.python_source.functions import FunctionReader, Inquiry
-from advisor.python_source.jit_function import JitFunction
+from advisor.python_source.jit_function import MISSING, JitFunction
 from advisor.python_source.kernel_forms import grid_of
 from advisor.python_source.literal_values import Symbol
 from advisor.python_source.literals import Allowance, NotLiteralError, dotted
@@ -32,6 +32,7 @@ from advisor.python_source.source import SourceFile
 from advisor.python_source.stride_use import possible_unit_strides
 from advisor.python_source.tensor_shapes import (
     DEEPEST,
+    MOST_DIMENSIONS,
     Extent,
     Stride,
     TensorShapes,
@@ -98,6 +99,7 @@ class LaunchSite:
             items = self._items(spread)
             named = {**(items or {}), **named}
             self.unread += [spread] if items is None else []
+        self._count_dimensions(named)
         positional: list[ast.expr] = []
         for argument in self.call.args:
             if not isinstance(argument, ast.Starred):
@@ -131,6 +133,29 @@ class LaunchSite:
         """Of `*x.stride()`: tensor and kind, and how many arguments it is; None: not known."""
         whole = whole_of(argument.value)
         return whole, self.shapes.rank(whole[0]) if whole is not None else None
+
+    def _count_dimensions(self, named: Mapping[str, ast.expr]) -> None:
+        """A tensor whose dimensions are not said, all of whose strides or extents are passed, has as many as there is room for."""
+        stars = [(argument, *self._starred(argument)) for argument in self.call.args if isinstance(argument, ast.Starred)]
+        unknown = [whole for _, whole, rank in stars if rank is None]
+        if len(unknown) != 1 or unknown[0] is None or self.shapes.extents.get(unknown[0][0]):
+            return
+        room = self._positional(named)
+        if room is None:
+            return
+        rank = room - (len(self.call.args) - len(stars)) - sum(rank for _, _, rank in stars if rank is not None)
+        if max(1, self.shapes.fewest.get(unknown[0][0], 0)) <= rank <= MOST_DIMENSIONS:
+            self.shapes.extents[unknown[0][0]] = [[None] * rank]
+
+    def _positional(self, named: Mapping[str, ast.expr]) -> int | None:
+        """How many parameters are passed by position; None: that depends on what cannot be read."""
+        elsewhere = {*named, *self.kernel.heuristics}
+        if self.kernel.autotune is not None:
+            elsewhere |= {name for config in self.kernel.autotune.configs for name in config.parameters}
+        parameters = self.kernel.parameters
+        room = next((i for i, each in enumerate(parameters) if each.name in elsewhere), len(parameters))
+        told = all(each.name in elsewhere or each.default is not MISSING for each in parameters[room:])
+        return room if told and not self.unread and all(each.default is MISSING for each in parameters[:room]) else None
 
     def _asked(self, node: ast.expr) -> Extent | Stride | None:
         """The extent or stride that an argument is, also by a name that stands for it."""
