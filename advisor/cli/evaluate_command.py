@@ -298,13 +298,16 @@ TITLES = {"served": "as served", "exact": "known configuration", "best": "best o
 
 
 def show_table(title: str, groups: Mapping[str, Mapping[str, Any]]) -> None:
-    """A line for each group of figures, those that it is made of (`per_gpu`, …) below it, and a column for each figure that any has."""
-    lines = [(name, dict(_cells(figures))) for name, figures in _with_parts(groups)]
-    columns = list(dict.fromkeys(column for _, cells in lines for column in cells))
-    width = max([len(title), *(len(name) for name, _ in lines)])
+    """A line for each group of figures, those that it is made of (`per_gpu`, …) below it, and a column for each figure that any has;
+    last what is said of them in words (`words`)."""
+    lines = [(name, dict(_cells(figures)), figures.get("words", "")) for name, figures in _with_parts(groups)]
+    columns = list(dict.fromkeys(column for _, cells, _ in lines for column in cells))
+    width = max([len(title), *(len(name) for name, _, _ in lines)])
     print(f"\n{title:<{width}}" + "".join(f"  {column:>8}" for column in columns))
-    for name, cells in lines:
-        print(f"{name:<{width}}" + "".join(f"  {cells.get(column, '–'):>{max(8, len(column))}}" for column in columns))
+    for name, cells, words in lines:
+        print(
+            f"{name:<{width}}" + "".join(f"  {cells.get(column, '–'):>{max(8, len(column))}}" for column in columns) + f"  {words}".rstrip()
+        )
 
 
 def _with_parts(groups: Mapping[str, Mapping[str, Any]], indent: str = "") -> Iterator[tuple[str, Mapping[str, Any]]]:

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from advisor.cli import main
+from advisor.cli.evaluate_command import show_splits
 from advisor.learned import weights as store
 from advisor.learned.moe.launch import as_rows
 from advisor.pipelines.space import family_space
@@ -168,3 +169,16 @@ def test_what_a_default_leaves_out_is_what_predict_takes(judged, tmp_path):
 def test_usage(world, capsys, options, message):
     assert main(["evaluate", str(world), *options]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_what_is_said_of_a_split_in_words_is_printed(capsys) -> None:
+    show_splits(
+        {
+            "layers: models left out": {
+                "layer bf16": {"rows": 3, "mape_percent": 4.2},
+                "two defaults": {"rows": 2, "words": "correlation 0.9"},
+            }
+        }
+    )
+    plain, said = capsys.readouterr().out.splitlines()[-2:]
+    assert plain.split() == ["layer", "bf16", "3", "4.20"] and said.endswith("  correlation 0.9")
