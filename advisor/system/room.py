@@ -28,17 +28,25 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+try:
+    import resource  # here, not where the limits are set: what is imported later could be another's file of that name
+except ImportError:  # Windows
+    resource = None  # type: ignore[assignment]
+
 WALLS = ("environment", "files", "system", "limits")
 """The walls, in the order in which they are told of."""
 PASSED = frozenset(
-    ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "LD_LIBRARY_PATH", "PYTHONPATH", "PYTHONHOME", "SYSTEMROOT", "ADVISOR_DEBUG",
-     "ADVISOR_COMPILE_MEMORY_BYTES", "PTXAS_OPTIONS", "DISABLE_PTXAS_OPT", "AMDGCN_USE_BUFFER_OPS", "AMDGCN_USE_BUFFER_ATOMICS",
+    ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "LD_LIBRARY_PATH", "SYSTEMROOT", "ADVISOR_DEBUG", "ADVISOR_COMPILE_MEMORY_BYTES",
+      "PTXAS_OPTIONS", "DISABLE_PTXAS_OPT", "AMDGCN_USE_BUFFER_OPS", "AMDGCN_USE_BUFFER_ATOMICS",
      "TRITON_PTXAS_PATH", "TRITON_PTXAS_BLACKWELL_PATH", "TRITON_CUOBJDUMP_PATH", "TRITON_NVDISASM_PATH", "TRITON_LIBDEVICE_PATH",
      "TRITON_AMD_CODEGEN_PATH", "TRITON_DEFAULT_FP_FUSION", "TRITON_F32_DEFAULT", "TRITON_DISABLE_LINE_INFO",
      "TRITON_ALLOW_NON_CONSTEXPR_GLOBALS", "TRITON_HIP_USE_BLOCK_PINGPONG", "TRITON_HIP_USE_IN_THREAD_TRANSPOSE",
      "TRITON_HIP_USE_ASYNC_COPY")
 )  # fmt: skip
-"""Variables that a compiler is told: where its tools and libraries are, and what changes the code it makes."""
+"""Variables that a compiler is told: where its tools and libraries are, and what changes the code it makes. Nothing of Python's own, which
+would name folders to import from."""
+FOLDER_LISTS = ("PATH", "LD_LIBRARY_PATH")
+"""Of these variables only absolute folders are handed on: others would mean whatever folder a process happens to stand in."""
 FILE_BYTES = 1 << 30
 MEMORY_BYTES = 12 << 30
 PROCESSES = 512
@@ -96,6 +104,9 @@ class Unbuilt(Exception):  # noqa: N818
 def passed(environment: Mapping[str, str], folder: str) -> dict[str, str]:
     """The variables of an environment that may enter a room, with `folder` as home and place of temporary files."""
     kept = {name: value for name, value in environment.items() if name.upper() in PASSED}
+    for name in FOLDER_LISTS:
+        if name in kept:
+            kept[name] = os.pathsep.join(each for each in kept[name].split(os.pathsep) if os.path.isabs(each))  # noqa: PTH117
     return kept | {"HOME": folder, "TMPDIR": folder}
 
 
@@ -110,49 +121,49 @@ class Room:
     """What is the same for every process that enters: made once, by a process that nothing untrusted runs in.
 
     Args:
-        folder: The one that may be written.
         readable: Files and folders that may be read beside Python's own, the system's libraries and the tools of the environment.
     """
 
-    def __init__(self, folder: str, readable: Iterable[str] = ()) -> None:
-        self.folder = folder
+    def __init__(self, readable: Iterable[str] = ()) -> None:
         self.version = landlock_version()
-        self.rules: int | str = self._ruleset(readable)
+        self.looked_at = tuple(dict.fromkeys((*_python(), *_tools(), *readable)))
         self.is_root = hasattr(os, "geteuid") and os.geteuid() == 0
-        self.user = _nobody_with(folder) if self.is_root else None
         self.others = 0 if self.is_root else _own_threads()
 
-    def _ruleset(self, readable: Iterable[str]) -> int | str:
-        """Descriptor of Landlock's rules, or why there is none."""
+    def _ruleset(self, folder: str) -> int:
+        """Descriptor of Landlock's rules for a process that may write `folder`."""
         if self.version < 1:
-            return "the kernel has no Landlock (Linux 5.13 and newer have it, where it is not switched off)"
+            raise Unbuilt("the kernel has no Landlock (Linux 5.13 and newer have it, where it is not switched off)")
         rights = (1 << _KNOWN_RIGHTS.get(self.version, 16)) - 1
         attributes = struct.pack("QQQ", rights, 3, 3)[: 8 if self.version < 4 else 16 if self.version < 6 else 24]
         libc = ctypes.CDLL(None, use_errno=True)
         rules = libc.syscall(_CREATE_RULESET, attributes, len(attributes), 0)
         if rules < 0:
-            return f"Landlock: {os.strerror(ctypes.get_errno())}"
+            raise Unbuilt(f"Landlock: {os.strerror(ctypes.get_errno())}")
         looked_at = _READ_FILE | _READ_FOLDER | _EXECUTE
         for allowed, paths in (
-            (looked_at, (*_python(), *_tools(), *readable)), (_READ_FILE | 1 << 1 | _IOCTL, ("/dev/null",)),
+            (looked_at, self.looked_at), (_READ_FILE | 1 << 1 | _IOCTL, ("/dev/null",)),
             (_READ_FILE, ("/dev/urandom", "/dev/random")), (_READ_FOLDER, _libraries()),
-            (_READ_FILE | _READ_FOLDER | _WRITE, (self.folder,)),
+            (_READ_FILE | _READ_FOLDER | _WRITE, (folder,)),
         ):  # fmt: skip
             for path in paths:
                 _allow(libc, rules, path, allowed & rights)
         return rules
 
-    def enter(self, seconds: float) -> dict[str, str]:
+    def enter(self, folder: str, seconds: float) -> dict[str, str]:
         """Shut this process, and what it starts, in. It must have one thread.
 
         Args:
+            folder: The one that may be written, empty and of this process alone.
             seconds: The processor time it gets.
 
         Returns:
             What each of `WALLS` lacks; "": it stands.
         """
         said = {"environment": "" if set(os.environ) <= PASSED | {"HOME", "TMPDIR", *OURS} else "variables of others were given"}
-        for name, build in (("limits", lambda: self._limit(seconds)), ("files", self._shut), ("system", self._filter)):
+        for name, build in (
+            ("limits", lambda: self._limit(folder, seconds)), ("files", lambda: self._shut(folder)), ("system", self._filter),
+        ):  # fmt: skip
             try:
                 build()
                 said[name] = ""
@@ -162,9 +173,7 @@ class Room:
                 said[name] = f"{type(error).__name__}: {error}"
         return {name: said[name] for name in WALLS}
 
-    def _limit(self, seconds: float) -> None:
-        import resource
-
+    def _limit(self, folder: str, seconds: float) -> None:
         memory = int(os.environ.get("ADVISOR_COMPILE_MEMORY_BYTES", MEMORY_BYTES))
         processes = max(PROCESSES, 8 * (os.cpu_count() or 1)) + self.others
         for which, limit in (
@@ -173,20 +182,19 @@ class Room:
         ):  # fmt: skip
             limit = min([limit, *(other for other in resource.getrlimit(which) if other != resource.RLIM_INFINITY)])
             resource.setrlimit(which, (limit, limit))
-        if self.user is not None:
-            _become(self.user)
+        if self.is_root and (user := _nobody_with(folder)) is not None:
+            _become(user)
         elif self.is_root:
             raise Unbuilt("root is not held to a limit on processes, and may become nobody else here")
 
-    def _shut(self) -> None:
+    def _shut(self, folder: str) -> None:
         """Landlock, from here on."""
         _no_new_privileges()
-        if isinstance(self.rules, str):
-            raise Unbuilt(self.rules)
+        rules = self._ruleset(folder)
         libc = ctypes.CDLL(None, use_errno=True)
-        if libc.syscall(_RESTRICT_SELF, self.rules, 0):
+        if libc.syscall(_RESTRICT_SELF, rules, 0):
             raise Unbuilt(f"Landlock: {os.strerror(ctypes.get_errno())}")
-        os.close(self.rules)
+        os.close(rules)
         if self.version < MINIMUM_LANDLOCK:
             raise Unbuilt(
                 f"Landlock stands, but its version {self.version} lets files be emptied, which {MINIMUM_LANDLOCK} (Linux 6.2) does not"
@@ -206,7 +214,7 @@ class Room:
             raise Unbuilt(f"seccomp: {os.strerror(ctypes.get_errno())}")
 
 
-OURS = ("TRITON_INTERPRET", "TRITON_CACHE_DIR", "PYTHONDONTWRITEBYTECODE", "PYTHONSAFEPATH", "PYTHONIOENCODING", "LC_CTYPE")
+OURS = ("TRITON_INTERPRET", "TRITON_CACHE_DIR", "LC_CTYPE")
 """Variables that the pool sets for a worker, or a worker for itself."""
 
 
@@ -227,6 +235,36 @@ def filter_program(machine: str, *, signals: bool) -> bytes:
         *((equal, len(numbers) - i, 0, number) for i, number in enumerate(numbers)), refuse, allow,
     ]  # fmt: skip
     return b"".join(struct.pack("HBBI", *step) for step in steps)
+
+
+def remove_folder(folder: str) -> None:
+    """Remove a folder and all within, however deep, and whatever modes its folders have. No link is followed.
+
+    Each folder within is moved up before it is looked into, so that no path grows. Nothing may write there meanwhile.
+
+    Raises:
+        OSError: Something cannot be removed.
+    """
+    waiting, moved = [folder], 0
+    while waiting:
+        place = waiting.pop()
+        os.chmod(place, 0o700)  # noqa: PTH101
+        with os.scandir(place) as entries:
+            within = list(entries)
+        for entry in within:
+            if not entry.is_dir(follow_symlinks=False):
+                os.unlink(entry.path)  # noqa: PTH108
+            elif place == folder:
+                waiting.append(entry.path)
+            else:
+                os.chmod(entry.path, 0o700)  # noqa: PTH101
+                while os.path.lexists(f"{folder}/{moved}"):
+                    moved += 1
+                os.rename(entry.path, f"{folder}/{moved}")  # noqa: PTH104
+                waiting.append(f"{folder}/{moved}")
+        if place != folder:
+            os.rmdir(place)  # noqa: PTH106
+    os.rmdir(folder)  # noqa: PTH106
 
 
 def probe() -> dict[str, str]:

@@ -70,7 +70,7 @@ def test_a_killed_run_leaves_no_compiler(how: signal.Signals, tmp_path: Path) ->
     }
 
     def marks() -> list[str]:
-        return [mark.read_text() for mark in temporary.glob("advisor-worker-*/pid")]
+        return [mark.read_text() for mark in temporary.glob("advisor-worker-*/*/pid")]
 
     with subprocess.Popen([sys.executable, "-c", RUN], env=environment) as run:
         try:

@@ -113,7 +113,7 @@ def test_machine_code_reaches_nothing(room_worker: Worker, there: Path, tmp_path
     subprocess.run(["cc", "-shared", "-fPIC", "-o", str(library), str(source)], check=True)
     before = state(there)
     body = (
-        "import ctypes, os\nwith open('own.so', 'wb') as file:\n"
+        "import ctypes, os\nos.chdir(os.environ['HOME'])\nwith open('own.so', 'wb') as file:\n"
         f"    file.write(bytes.fromhex('{library.read_bytes().hex()}'))\nlibrary = ctypes.CDLL(os.path.abspath('own.so'))\n"
         "return [ctypes.c_int.in_dll(library, name).value for name in ('wrote', 'mode', 'sock')]"
     )
@@ -148,7 +148,10 @@ except OSError:
     ("body", "said"),
     [
         ("return len(bytearray(1 << 40))", "MemoryError"),
-        ("with open('big', 'wb') as file:\n    for _ in range(2000):\n        file.write(bytes(1 << 20))", "OSError"),
+        (
+            "import os\nwith open(os.environ['HOME'] + '/big', 'wb') as f:\n    for _ in range(2000):\n        f.write(bytes(1 << 20))",
+            "OSError",
+        ),
         ("import threading, time\nwhile True:\n    threading.Thread(target=time.sleep, args=(60,)).start()", "start new"),
         (FORKS, "stopped after"),
     ],
@@ -179,9 +182,10 @@ def test_what_is_left_running_is_ended(room_worker: Worker, tmp_path: Path) -> N
 
 def test_what_one_request_leaves_no_other_finds(room_worker: Worker) -> None:
     """Neither in the folder that it writes nor in the Python that it changes."""
-    spoil = "import json, sys, tempfile\njson.dumps = None\nopen('left', 'w').write('x')\nsys.modules['triton'] = None\nreturn 'spoilt'"
+    spoil = "import json, sys, tempfile\njson.dumps = None\nopen(tempfile.gettempdir() + '/left', 'w').write('x')\n"
+    spoil += "sys.modules['triton'] = None\nreturn 'spoilt'"
     assert "spoilt" not in str(room_worker.ask(python(spoil), 30).get("asm"))
-    assert "[]" in room_worker.ask(python("import os\nreturn [n for n in os.listdir('.') if n == 'left']"), 30)["error"]
+    assert "[]" in room_worker.ask(python("import os\nreturn [n for n in os.listdir(os.environ['HOME']) if n == 'left']"), 30)["error"]
 
 
 ANSWERS = [

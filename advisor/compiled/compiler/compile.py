@@ -78,6 +78,9 @@ def version() -> str:
     """
     found = triton_install.version()
     if found is None:
+        if (old := triton_install.too_old()) is not None:
+            limit = "Python " + ".".join(map(str, triton_install.OLDEST_PYTHON)) + " or newer"
+            raise MissingDependencyError("ADVISOR_TRITON_PYTHON: that Python is too old", old, limit, "name a newer one")
         if (python := triton_install.named()) is not None:
             remedy = "correct or unset it, or pip install triton for it"
             raise MissingDependencyError("ADVISOR_TRITON_PYTHON: no triton is found with it", python, "a Python that has triton", remedy)

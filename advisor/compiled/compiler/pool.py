@@ -8,6 +8,7 @@ import json
 import logging
 import os
 import selectors
+import stat
 import subprocess
 import tempfile
 import threading
@@ -17,7 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from advisor.system import room
+from advisor.system import room, triton_install
 from advisor.system.errors import printable, shorten
 from advisor.system.settings import COMPILE_LIMIT_S, read_settings
 from advisor.system.triton_install import interpreter
@@ -34,6 +35,10 @@ MOST_WORKERS = 8
 of them would only wait for."""
 
 LONGEST_ERROR = 600
+FOLDERS = "advisor-worker-"
+"""What the names of workers' folders begin with."""
+HALF_MADE_S = 600.0
+"""After this long a folder without its lock is not about to get one."""
 
 log = logging.getLogger("advisor.compiled")
 
@@ -43,7 +48,8 @@ class Worker:
 
     def __init__(self) -> None:
         self.process: subprocess.Popen[bytes] | None = None
-        self.folder: tempfile.TemporaryDirectory[str] | None = None
+        self.folder: str | None = None
+        self.lock = -1
         self.pending = b""
 
     def ask(self, request: dict[str, Any], timeout_s: float) -> dict[str, Any]:
@@ -96,23 +102,20 @@ class Worker:
         if self.process is not None and self.process.poll() is None:
             return
         self.close()
-        self.folder = tempfile.TemporaryDirectory(prefix="advisor-worker-")
-        environment = room.passed(os.environ, self.folder.name)  # what a killed compile leaves behind goes with the folder
+        remove_abandoned()
+        self.folder = tempfile.mkdtemp(prefix=FOLDERS)
+        self.lock = _locked(Path(self.folder), os.O_CREAT)
+        Path(self.folder).chmod(0o711)  # the user that root becomes must get through to its own
+        environment = room.passed(os.environ, self.folder)
         # Fusion as Triton 3.9 does it by default; said so, it does not warn.
         environment.setdefault("TRITON_DEFAULT_FP_FUSION", "1")
-        environment |= {"PYTHONDONTWRITEBYTECODE": "1", "TRITON_INTERPRET": "0", "PYTHONSAFEPATH": "1", "PYTHONIOENCODING": "utf-8"}
+        environment["TRITON_INTERPRET"] = "0"
         self.process = subprocess.Popen(
-            [
-                interpreter(),
-                "-c",
-                f"import sys; sys.argv[0] = 'worker'; __file__ = {str(WORKER)!r}; exec(compile(open(__file__).read(), __file__, 'exec'))",
-                str(os.getpid()),
-                self.folder.name,
-                room.__file__,
-            ],
+            # Isolated, from "/": what it imports before the walls stand comes from Python and from what is installed for it.
+            [interpreter(), "-I", "-P", "-B", "-X", "utf8", str(WORKER), str(os.getpid()), self.folder, room.__file__, _triton_place()],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            cwd=self.folder.name,
+            cwd="/",
             env=environment,
             start_new_session=True,  # Ctrl-C is for the parent, which then ends the worker; killed itself, the worker notices
         )
@@ -128,8 +131,9 @@ class Worker:
                 with contextlib.suppress(OSError):
                     stream.close() if stream else None
         if self.folder is not None:
-            with contextlib.suppress(OSError, RecursionError):
-                self.folder.cleanup()
+            with contextlib.suppress(OSError):
+                room.remove_folder(self.folder)
+            os.close(self.lock)
             self.folder = None
 
 
@@ -156,6 +160,44 @@ def _checked(line: bytes) -> dict[str, Any]:
 
 def _are_texts(value: Any) -> bool:
     return isinstance(value, dict) and all(isinstance(each, str) for each in value.values())
+
+
+def _triton_place() -> str:
+    """The folder that Triton is imported from where it is not installed for its Python; "": it is, or there is none."""
+    place = triton_install.folder()
+    return str(place.parent) if place is not None and triton_install.named() is None else ""
+
+
+def remove_abandoned() -> None:
+    """Remove the folders of workers whose process was killed with its workers, so that nobody was left to do it."""
+    for each in Path(tempfile.gettempdir()).glob(f"{FOLDERS}*"):
+        with contextlib.suppress(OSError):
+            about = each.lstat()
+            if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.getuid():
+                continue
+            try:
+                os.close(_locked(each))
+            except FileNotFoundError:  # it is just being made, or was half removed
+                if time.time() - about.st_mtime < HALF_MADE_S:
+                    continue
+            room.remove_folder(str(each))
+
+
+def _locked(folder: Path, create: int = 0) -> int:
+    """A descriptor that holds the lock of a worker's folder, until it is closed or its process ends.
+
+    Raises:
+        BlockingIOError: Another process holds it.
+    """
+    import fcntl
+
+    descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | create, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
 
 
 def _cores() -> int:

@@ -14,7 +14,6 @@ import importlib.util
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -261,7 +260,8 @@ def end_with(parent: int, folder: str) -> None:
     def watch() -> None:
         while os.getppid() == starter and is_running(parent):
             time.sleep(PARENT_CHECK_S)
-        shutil.rmtree(folder, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            room().remove_folder(folder)
         os.killpg(0, signal.SIGKILL)  # the pool started a group for this process
 
     threading.Thread(target=watch, daemon=True).start()
@@ -279,9 +279,12 @@ def is_running(pid: int) -> bool:
 def main() -> None:
     """Serve requests until stdin ends, or until the process that `sys.argv` names, with the folder it made for this one, is gone.
 
-    Each is answered by a process of its own, in the room of `sys.argv[3]`: what a kernel does to the one that compiles it, no other meets.
+    Each is answered by a process of its own, in the room of `sys.argv[3]`, with a folder of its own: what a kernel does to the one that
+    compiles it, no other meets. `sys.argv[4]` is where triton is imported from, if it is not installed.
     """
-    parent, folder, room = int(sys.argv[1]), sys.argv[2], beside(sys.argv[3])
+    parent, folder = int(sys.argv[1]), sys.argv[2]
+    if sys.argv[4]:
+        sys.path.append(sys.argv[4])
     end_with(parent, folder)
     answers = os.dup(1)
     quiet = os.open(os.devnull, os.O_RDWR)
@@ -290,24 +293,37 @@ def main() -> None:
         os.dup2(quiet, 2)
     readable = warm_up()
     adopt_orphans()
-    walls = room.Room(folder, readable)
-    for line in sys.stdin:
-        write_all(answers, answered_in(walls, room, line) + b"\n")
-        empty(folder)
+    walls = room().Room(readable)
+    for count, line in enumerate(sys.stdin):
+        own = f"{folder}/{count}"  # a new one for each: what cannot be removed, nobody after it finds
+        os.mkdir(own, 0o700)  # noqa: PTH102
+        answer = answered_in(walls, own, line)
+        try:
+            room().remove_folder(own)
+        except OSError:
+            write_all(answers, answer + b"\n")
+            return
+        write_all(answers, answer + b"\n")
 
 
-def answered_in(walls: Any, room: types.ModuleType, line: str) -> bytes:
-    """The answer to a request, of a process that ends with it."""
+def room() -> types.ModuleType:
+    """The walls that a request is answered within."""
+    return beside(sys.argv[3])
+
+
+def answered_in(walls: Any, folder: str, line: str) -> bytes:
+    """The answer to a request, of a process that ends with it and may write its `folder`."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
         try:
             request = json.loads(line)
             os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-            stand = walls.enter(request.get("seconds", TOOL_TIMEOUT_S))
+            os.environ["HOME"] = os.environ["TMPDIR"] = tempfile.tempdir = folder
+            stand = walls.enter(folder, request.get("seconds", TOOL_TIMEOUT_S))
             os.closerange(3, writing)
             os.closerange(writing + 1, 4096)
-            answer = {"walls": stand, "reached": room.probe()} if request.get("walls") else answered(request)
+            answer = {"walls": stand, "reached": room().probe()} if request.get("walls") else answered(request)
             text = json.dumps(answer, default=lambda v: base64.b64encode(v).decode() if isinstance(v, bytes) else str(v))
             write_all(writing, text.encode("utf-8", "surrogateescape"))
         finally:
@@ -380,13 +396,6 @@ def end_leftovers() -> None:
         while True:
             if os.waitpid(-1, os.WNOHANG)[0] == 0:
                 os.killpg(0, signal.SIGKILL)
-
-
-def empty(folder: str) -> None:
-    """Removes what is in a folder, as far as that can be done."""
-    for each in os.scandir(folder):
-        with contextlib.suppress(OSError, RecursionError):
-            shutil.rmtree(each.path) if each.is_dir(follow_symlinks=False) else os.unlink(each.path)  # noqa: PTH108
 
 
 def write_all(descriptor: int, data: bytes) -> None:
