@@ -17,7 +17,7 @@ from advisor.system import room
 from advisor.system.errors import MissingDependencyError
 from tests.comparison.repository import Repository
 
-from .rooms import need_walls, python
+from .rooms import kernel_request, need_walls, python
 
 PLAIN = "import triton\nimport triton.language as tl\n\n\n@triton.constexpr_function\ndef f(n):\n    return n\n"
 KERNEL = "".join(f"\n\n@triton.jit\ndef {name}(x, N: tl.constexpr = 16):\n    tl.store(x, f(N))\n" for name in ("k", "second", "third"))
@@ -60,16 +60,11 @@ def leaving(marker: Path) -> str:
     return DEEP.format(module=f"open({str(marker)!r}, 'a').write('outside')\n")
 
 
-def test_what_a_request_leaves_is_not_imported(python_path: str | None, marker: Path) -> None:
-    """The room alone: Python that runs freely leaves a module and what keeps it from being removed."""
-    need_walls()
-    worker = Worker()
-    try:
-        assert "ValueError" in worker.ask(python(leaving(marker) + "return 'left'"), 60)["error"]
-        assert worker.ask(python("return 'a.b'"), 30)["error"].count("a.b") == 1
-        assert not marker.exists()
-    finally:
-        worker.close()
+def test_what_a_request_leaves_is_not_imported(python_path: str | None, marker: Path, room_worker: Worker) -> None:
+    """The room alone: Python that runs freely tries to leave a module and what keeps it from being removed."""
+    assert "ValueError" in room_worker.ask(python(leaving(marker) + "return 'left'"), 60)["error"]
+    assert room_worker.ask(python("return 'a.b'"), 30)["error"].count("a.b") == 1
+    assert not marker.exists()
 
 
 def test_a_pull_request_stays_inside(
@@ -91,17 +86,12 @@ def test_a_pull_request_stays_inside(
 
 @pytest.mark.parametrize("name", ["triton", "resource", "json"])
 def test_modules_of_the_working_folder_are_not_imported(
-    name: str, python_path: str | None, marker: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, python_path: str | None, marker: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room_worker: Worker
 ) -> None:
-    need_walls()
     (tmp_path / name).mkdir()
     (tmp_path / name / "__init__.py").write_text(f"open({str(marker)!r}, 'a').write('outside')\n")
     monkeypatch.chdir(tmp_path)
-    worker = Worker()
-    try:
-        assert "a.b" in worker.ask(python("return 'a.b'"), 30)["error"]
-    finally:
-        worker.close()
+    assert "a.b" in room_worker.ask(python("return 'a.b'"), 30)["error"]
     assert not marker.exists()
 
 
@@ -115,16 +105,18 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def test_a_worker_ends_where_a_folder_cannot_be_removed(folders: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    need_walls()
+    request = kernel_request()
     copy = tmp_path / "room.py"
     text = Path(room.__file__).read_text()
     copy.write_text(text + "\n\ndef remove_folder(folder):\n    raise OSError\n")
     monkeypatch.setattr(room, "__file__", str(copy))
     worker = Worker()
     try:
-        assert "a.b" in worker.ask(python("return 'a.b'"), 30)["error"]
+        assert "asm" in worker.ask(request, 60)
         process = worker.process
         assert process is not None and process.wait(20) == 0
-        assert "a.b" in worker.ask(python("return 'a.b'"), 30)["error"]  # of another worker, in another folder
+        assert "asm" in worker.ask(request, 60)  # of another worker, in another folder
         assert worker.process is not process
     finally:
         worker.close()

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from advisor.cli import main
-from advisor.compiled.compiler import pool
 from advisor.compiled.compiler.kernel import Target
 from advisor.compiled.compiler.pool import Pool
 from advisor.compiled.launches.launch import KernelLaunch, inspect_launch
@@ -19,7 +18,7 @@ from advisor.python_source.source import parse_source
 from advisor.system.errors import AdvisorError
 from tests.comparison.repository import Repository
 
-from .rooms import SECRET, listening, need_walls, unguarded
+from .rooms import SECRET, listening, need_walls, unguard
 
 HEAD = "import triton\nimport triton.language as tl\n\n"
 WALK = "0.__globals__[__loader__].get_data.__func__.__globals__[sys].modules"
@@ -127,8 +126,8 @@ def workers(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
     need_walls()
     monkeypatch.setenv("ADVISOR_CACHE_DIR", str(tmp_path / "cache"))
     if request.param == "room alone":
-        (tmp_path / "off").mkdir()
-        monkeypatch.setattr(pool, "WORKER", unguarded(tmp_path / "off"))
+        unguard(tmp_path / "off", monkeypatch)
+        monkeypatch.setattr("advisor.python_source.rebuild.check_module", lambda *anything: None)
         monkeypatch.setattr("advisor.python_source.rebuild.check_names", lambda *anything: None)
         monkeypatch.setattr("advisor.python_source.rebuild.check_constexpr_function", lambda *anything: None)
     with Pool(1, timeout_s=3) as found:
@@ -157,7 +156,7 @@ def test_a_hostile_kernel_does_nothing(way: str, workers: Pool, tmp_path: Path, 
     assert not canary.exists()
     assert SECRET not in said + "".join(capfd.readouterr())
     if workers.is_guarded and any(word in way for word in REFUSED):  # type: ignore[attr-defined]
-        assert any(word in said for word in ("refused", "not allowed", "would run Python", "does more than reckon", "is neither")), said
+        assert any(word in said for word in ("refused", "not allowed", "would run Python", "nothing but reckon", "is neither")), said
 
 
 WHOLE = HEAD + of_body("tl.static_assert(False, '{WALK[ctypes].cdll[LIBRARY]} {WALK[os].environ}'.format(tl.cdiv))").replace("WALK", WALK)

@@ -44,7 +44,7 @@ LONGEST_S = 15.0
 """Of one of them: most end within two."""
 WITHOUT_GRID = 16
 """Programs for every SM of a launch whose grid is not known: enough that the last wave counts for little."""
-CERTAIN = frozenset({"absent"})
+CERTAIN = frozenset({"absent", "interfered", "refused"})
 """Kinds of `CompileError` that are the kernel's own, whatever it is given."""
 CERTAIN_AS_DESCRIBED = CERTAIN | {"failed"}
 """The same where the file itself says with what the kernel is launched. Elsewhere guessed types and constants may be the cause, unless the
@@ -157,11 +157,11 @@ def judged(
             devices = ", ".join(gpu.name for gpu in group)
             unseen = next((note for note in told if note.startswith(UNSEEN)), "")
             reason = unseen or "; ".join(f"{word}: {each.refused}" for word, each in (("base", base), ("head", head)) if each.refused)
-            if base.resources is None and head.resources is None:
+            if base.resources is None and head.resources is None and head.kind != "interfered":
                 notes.append(f"Not compiled for {group[0].name}: {reason}")
                 continue
             certain = CERTAIN_AS_DESCRIBED if base.described and head.described else CERTAIN
-            if base.resources is not None and (head.alike or head.kind in certain):
+            if head.kind == "interfered" or (base.resources is not None and (head.alike or head.kind in certain)):
                 why = str(head.refused).replace(f" for {Target.of(group[0]).name}", "", 1)
                 refusals.setdefault(why, []).extend(gpu.name for gpu in group)
                 lines[why] = refused_line(new, head.refused)
