@@ -139,7 +139,7 @@ def check_constexpr_function(node: ast.FunctionDef) -> None:
         root = dotted(attribute).split(".")[0]
         if attribute.attr.startswith("_") or not isinstance(attribute.ctx, ast.Load):
             return False
-        if root and root not in own:  # of a module: what it is, is looked at when it is there
+        if root and root not in own and root not in BUILTINS:  # of a module: what it is, is looked at when it is there
             return True
         return attribute.attr in (METHODS if id(attribute) in called else ATTRIBUTES) or attribute.attr.startswith("is_")
 
@@ -166,7 +166,7 @@ def _check_import(node: ast.Import | ast.ImportFrom) -> None:
         _require(own or (name.split(".")[0] in PACKAGES and "._" not in name), node, "an import")
     _require(not getattr(node, "level", 0), node, "an import")
     for each in node.names:
-        _require(not (each.asname or each.name).startswith("__") and not each.name.startswith("__"), node, "an import")
+        _require(each.name != "*" and not (each.asname or each.name).startswith("__") and not each.name.startswith("__"), node, "an import")
 
 
 def _check_tried_import(node: ast.If) -> None:

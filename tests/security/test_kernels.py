@@ -66,6 +66,18 @@ HOSTILE = {
     "a constexpr function": f"@triton.constexpr_function\ndef f(n):\n    return {RUN}\n" + of_body("tl.store(x, f(N))"),
     "a constexpr function that formats": f"@triton.constexpr_function\ndef f(n):\n    return '{{{WALK}}}'.format(n)\n"
     + of_body("tl.static_assert(False, f(tl.cdiv))"),
+    "a default over several lines": "@triton.constexpr_function\ndef f(n=\"\"\"\n    exec('import ctypes') #\"\"\", m=1): return n\n"
+    + of_body("tl.store(x, f(N))"),
+    "a getattr of a function's Python": "@triton.constexpr_function\ndef g(o):\n    return o.fn\n@triton.jit\ndef h(o):\n"
+    "    return str(o.get_capture_scope())\n" + of_body("tl.static_assert(N < 0, g(h)(h))"),
+    "a format as a method of str": "@triton.constexpr_function\ndef f(n):\n    return str.format('{0.fn.__globals__}', n)\n"
+    + of_body("tl.static_assert(False, f(tl.cdiv))"),
+    "assembly that a variant splits": asm('.$(incbin$|incbin$) "FILE"\nv_mov_b32 $0, 0', "v"),
+    "assembly that a variant repeats": asm(".$(rept$|rept$) 1000000\nv_mov_b32 $0, 0\n.$(endr$|endr$)", "v"),
+    "assembly with a modifier": asm(".${:comment}incbin 'FILE'\nv_mov_b32 $0, 0", "v"),
+    "assembly after an instruction": asm('v_mov_b32 $0, 0\n.incbin "FILE"', "v"),
+    "assembly of PTX after an instruction": asm('mov.u32 $0, 0; .file 1 "FILE";', "r"),
+    "assembly of PTX that calls": asm("call ($0), vprintf, (0, 0);", "r"),
     "a lambda": of_body(f"y = (lambda: {RUN})()"),
     "a comprehension": of_body(f"y = [{RUN} for i in range(1)]"),
     "an import": of_body("import os\n    os.system('echo > CANARY')"),

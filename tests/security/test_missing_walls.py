@@ -15,14 +15,19 @@ from tests.comparison.repository import Repository
 KERNEL = "import triton\nimport triton.language as tl\n\n@triton.jit\ndef k(x):\n    tl.store(x, 1.0)\n"
 
 
-@pytest.fixture
-def no_landlock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A kernel without Landlock, as far as workers can tell."""
-    copy = tmp_path / "room.py"
+def lacking_landlock(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have workers that are started from here on find a kernel without Landlock."""
+    copy = folder / "room.py"
     text = Path(room.__file__).read_text()
     assert text.count("self.version = landlock_version()") == 1
     copy.write_text(text.replace("self.version = landlock_version()", "self.version = 0"))
     monkeypatch.setattr(room, "__file__", str(copy))
+
+
+@pytest.fixture
+def no_landlock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A kernel without Landlock, as far as workers can tell."""
+    lacking_landlock(tmp_path, monkeypatch)
     monkeypatch.setenv("ADVISOR_CACHE_DIR", str(tmp_path / "cache"))
     pool.walls.cache_clear()
     yield

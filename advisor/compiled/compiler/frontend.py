@@ -60,7 +60,8 @@ class _Source(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         scope["__builtins__"] |= {"globals": lambda: scope, "__import__": _import}
         scope.update(self.guard.HOOKS)
         exec(compile(ast.Module(body=run, type_ignores=[]), f"{name}.py", "exec"), scope)
-        del scope["__builtins__"]["globals"], scope["__builtins__"]["__import__"]
+        if not self.interpreted:
+            del scope["__builtins__"]["globals"], scope["__builtins__"]["__import__"]
         for each, value in list(scope.items()):
             if type(value).__name__ == "JITFunction" and each in kernels and value.__module__ == name:
                 _give_body(value, kernels[each])
