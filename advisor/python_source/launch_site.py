@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import copy
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -90,6 +91,12 @@ class LaunchSite:
         self.required = required(function) - inner
         self._presumes = False  # that what is required is not None
         self.innermost = possible_unit_strides(self.kernel.node, strides) & strides if strides else set()
+
+    def without_defaults(self) -> LaunchSite:
+        """The launch where nothing is known of arguments of the function around that a call may leave out."""
+        found = copy.copy(self)
+        found.defaults = {}
+        return found
 
     def _passed(self) -> dict[str, ast.expr]:
         """What is passed for each parameter; `*x.stride()` is as many arguments as `x` has dimensions, and ends the list where that is
