@@ -77,6 +77,11 @@ def untold_line(comparison: ComparisonResult) -> str:
     return f"Cannot tell the time of {', of '.join(found[:MOST_LISTED])}{more}." if found else ""
 
 
+def hints(comparison: ComparisonResult, lacking: bool) -> list[str]:
+    """What advisor.toml may say of kernels: of those whose time cannot be told, or (not `lacking`) that were judged at typical sizes."""
+    return [each.hint for each in comparison.subjects if each.hint and bool(untold(each)) is lacking]
+
+
 def told(rows: Sequence[StaticRow]) -> list[StaticRow]:
     """The rows that say something of a time; what the others lack is said once for all of a comparison."""
     return [row for row in rows if row.verdict != "cannot-tell"]
@@ -340,7 +345,7 @@ def to_text(comparison: ComparisonResult) -> str:
         lines += ["", *_subject(subject)]
     if lacking := untold_line(comparison):
         lines += ["", lacking]
-        lines += [f"  advisor.toml: {subject.hint}" for subject in comparison.subjects if subject.hint and untold(subject)]
+        lines += [f"  advisor.toml: {hint}" for hint in hints(comparison, lacking=True)]
     lines += [f"the same under another name or in another file: {text}" for text in comparison.renamed]
     lines += [f"skipped: {text}" for text in comparison.skipped]
     lines += ["", f"gate: {comparison.gate.sentence}"]

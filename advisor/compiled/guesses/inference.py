@@ -306,7 +306,7 @@ class _Draft:
         function, given, signature = self.function, self.given, self.signature
         unknown = unknown_strides(signature, given.scalars)
         launched = [n for n in given.multiples if signature.get(n) in INTEGERS and n not in given.types and n not in given.scalars]
-        fixed = {*given.types, *function.unspecialized, *launched}
+        fixed = {*function.unspecialized, *launched}
         untyped = [name for name in unknown if name not in fixed and name not in recorded]
         self.unit = unit_strides(function, untyped, given.scalars)
         for name in self.unit:
@@ -366,7 +366,7 @@ class _Draft:
         for name, value in self.given.scalars.items():
             if value is None and name in self.signature and not self.signature[name].startswith("*"):
                 self.signature[name], self.constants[name] = "constexpr", None
-            elif name in self.given.types or name in self.function.unspecialized:
+            elif name in self.function.unspecialized:
                 continue
             elif value == 1 and type(value) is int and self.signature.get(name) in ("i32", "i64"):
                 self.signature[name], self.constants[name] = "constexpr", 1
