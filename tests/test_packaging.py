@@ -29,6 +29,7 @@ def test_the_wheel_holds_only_the_package(wheel):
     assert "advisor/py.typed" in names
     assert any(name.startswith("advisor/_ceilings/") for name in names)
     assert any(name.startswith("advisor/_triton_kernels/") for name in names)
+    assert "aiconfigurator" in zipfile.ZipFile(wheel).read("advisor/_ceilings/NOTICE").decode()
     assert any(name.startswith("advisor/_reports/") for name in names)
     assert sum(entry.file_size for entry in zipfile.ZipFile(wheel).infolist()) < 20e6
 

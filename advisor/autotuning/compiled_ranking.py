@@ -9,7 +9,6 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -71,9 +70,9 @@ def rank_by_code(tuner: Any, call: Any, device: internals.Device, why_not_known:
 def _predicted_us(kernel: Any, call: Any, config: Any, device: internals.Device, gpu: Any) -> float:
     """Latency of one configuration, microseconds; infinite where it cannot be launched."""
     from advisor.compiled.analysis import kernel_analysis
+    from advisor.compiled.compiler.backend import disassemble
     from advisor.compiled.compiler.compile import resources_of
     from advisor.compiled.compiler.kernel import CompiledKernel, CompileRequest, Target
-    from advisor.compiled.compiler.worker import disassemble
     from advisor.compiled.demand.demand import read_demand
     from advisor.compiled.guesses.inference import Given, Guess
     from advisor.compiled.launches.launch import Inspection, KernelLaunch, inputs_of
@@ -90,7 +89,7 @@ def _predicted_us(kernel: Any, call: Any, config: Any, device: internals.Device,
     tools: dict[str, str] = {}
     if isinstance(kernel.asm.get("cubin"), bytes):
         with tempfile.TemporaryDirectory(prefix="advisor-code-") as folder:
-            tools = disassemble(kernel.asm["cubin"], Path(folder), sass=False)
+            tools = disassemble(kernel.asm["cubin"], folder, sass=False)
     launch = KernelLaunch(
         source=parse_source("", "compiled.py"),  # compiled already: nothing of it is read
         kernel=str(metadata.get("name", "kernel")),

@@ -50,7 +50,6 @@ PACKAGES = {
     "optuna": "optuna",
     "jinja2": "jinja2",
     "rich": "rich",
-    "tomli": "tomli",
     "torch": "torch",
     "sklearn": "scikit-learn",
     "lightgbm": "lightgbm",

@@ -10,22 +10,22 @@ replayed launch writes is not checked.
 from __future__ import annotations
 
 import ast
-import importlib
 import json
 import math
+import os
 import pprint
 import re
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from advisor.compiled.compiler.worker import checked, decode
+from advisor.compiled.compiler import frontend, guard
 from advisor.compiled.recorder.hook import MAX_CONTENT
 from advisor.measurement.kernel_file import KernelRef
 from advisor.measurement.launch import Launch
+from advisor.python_source import language
 from advisor.python_source.literal_values import Passed, Symbol, passed_in
 from advisor.python_source.rebuild import MODULE_PREFIX, rebuild
 from advisor.python_source.source import SourceFile, parse_source
@@ -36,6 +36,9 @@ from advisor.system.errors import AdvisorError, InputError, NothingMatchedError
 
 SHOWN = 5
 """Reasons that are shown where no launch can be measured."""
+
+POSITIONS = "positions.json"
+"""The file beside rebuilt modules that says where in the author's file their nodes stand."""
 
 NOT_CHECKED = "outputs of recorded launches are not checked: a record has no reference"
 
@@ -130,6 +133,7 @@ def _launch(source: SourceFile, launch: RecordedLaunch, folder: Path, problem_of
     place.mkdir(parents=True)
     for module, text in rebuilt.modules.items():
         (place / Path(module).name).write_text(text, encoding="utf-8", errors="surrogatepass")
+    (place / POSITIONS).write_text(json.dumps(rebuilt.positions), encoding="utf-8")
     configuration = _configuration(entry, launch)
     literal: dict[str, dict[str, Any]] = {
         launch.kernel: {
@@ -334,7 +338,7 @@ def _value(value: Any, module: Any) -> Any:
     if isinstance(value, Mapping) and "function" in value:
         return getattr(module, str(value["function"]))
     if isinstance(value, Mapping) and "symbol" in value:
-        return decode({"dtype": str(value["symbol"]).rsplit(".", 1)[-1]}, module)
+        return frontend.decode({"dtype": str(value["symbol"]).rsplit(".", 1)[-1]}, module, guard)
     if isinstance(value, Mapping) and "tuple" in value:
         return tuple(_value(each, module) for each in value["tuple"])
     return value
@@ -346,15 +350,10 @@ def _module(folder: Path, module: str, kernel: str) -> Any:
     Raises:
         RefusedError: Something in it leads out of triton's language.
     """
-    for known in [each for each in sys.modules if each.startswith(MODULE_PREFIX)]:
-        del sys.modules[known]
-    sys.path.insert(0, str(folder))
-    try:
-        importlib.invalidate_caches()
-        texts = {path.name: path.read_text(encoding="utf-8", errors="surrogatepass") for path in folder.glob(f"{MODULE_PREFIX}*.py")}
-        return checked(texts, module, kernel)
-    finally:
-        sys.path.remove(str(folder))
+    texts = {path.name: path.read_text(encoding="utf-8", errors="surrogatepass") for path in folder.glob(f"{MODULE_PREFIX}*.py")}
+    positions = json.loads((folder / POSITIONS).read_text(encoding="utf-8"))
+    request = {"modules": texts, "positions": positions, "entry": module, "kernel": kernel}
+    return frontend.load(request, language, guard, interpreted=os.environ.get("TRITON_INTERPRET") == "1")
 
 
 __all__: Sequence[str] = ["NOT_CHECKED", "make_inputs", "prepare", "recorded_launches"]

@@ -14,10 +14,6 @@ from advisor.python_source.bindings import arguments, bound_by
 from advisor.python_source.literals import NotLiteralError, dotted
 from advisor.system.errors import InputError
 
-SAFE_BUILTINS = frozenset(
-    ("len", "list", "range", "float", "int", "isinstance", "print", "min", "max", "bool", "abs", "tuple", "str", "sum", "zip")
-)
-"""Of Python's own functions, those that a kernel may call."""
 FORBIDDEN = frozenset({"getattr", "setattr", "eval", "exec", "compile", "open", "globals", "locals", "vars", "__import__", "input"})
 FORBIDDEN_ATTRIBUTES = frozenset({"handle", "builder", "semantic", "func_globals", "gi_frame", "f_globals", "tb_frame"})
 """Attributes of triton's values that lead into the compiler itself."""
@@ -30,6 +26,16 @@ STANDARD = frozenset({"tl.standard", "triton.language.standard"})
 
 class RebuildError(InputError):
     """A kernel names something that is neither a literal, nor triton's, nor another kernel."""
+
+
+class ReachError(RebuildError):
+    """A kernel, or what it calls, asks a value for what leads into Python.
+
+    Attributes:
+        kind: As of a `CompileError` that is refused for that.
+    """
+
+    kind = "refused"
 
 
 def check_names(node: ast.FunctionDef, where: str) -> None:
@@ -95,40 +101,6 @@ def _own_names(node: ast.FunctionDef) -> set[str]:
 _VALUES = frozenset({"tl.constexpr", "triton.language.constexpr", "language.constexpr", "constexpr"})
 """`tl.constexpr` of a function: a kernel calls it as it is, and it is given what stands in the call as it is (`o.value`)."""
 DECORATORS = frozenset({"triton.constexpr_function", "constexpr_function"}) | _VALUES
-_UNDERSTOOD = (
-    ast.Return,
-    ast.Assign,
-    ast.AugAssign,
-    ast.AnnAssign,
-    ast.If,
-    ast.While,
-    ast.For,
-    ast.Break,
-    ast.Continue,
-    ast.Pass,
-    ast.Assert,
-    ast.Expr,
-    ast.BinOp,
-    ast.UnaryOp,
-    ast.BoolOp,
-    ast.Compare,
-    ast.IfExp,
-    ast.Subscript,
-    ast.Name,
-    ast.Constant,
-    ast.Tuple,
-    ast.List,
-    ast.Call,
-    ast.Attribute,
-    ast.operator,
-    ast.unaryop,
-    ast.boolop,
-    ast.cmpop,
-    ast.expr_context,
-)
-"""What has no scope of its own: every name that is stored is the function's, so that none can hide what another one means. Calls take no
-keywords, for `max(values, key=...)` would call what it is given.
-"""
 
 
 def is_constexpr_function(node: ast.FunctionDef) -> bool:
@@ -137,34 +109,10 @@ def is_constexpr_function(node: ast.FunctionDef) -> bool:
 
 
 def decorator_of(node: ast.FunctionDef) -> str:
-    """The decorator that a copy of a function has which is no kernel; "": none, for only Python calls it."""
-    names = {dotted(each) for each in node.decorator_list} & DECORATORS
-    if not names:
-        return ""
-    return "@tl.constexpr" if names & _VALUES else "@triton.constexpr_function"
+    """The decorator that a copy of a function has which is no kernel, as `language.CONSTEXPR_DECORATORS` writes it."""
+    return "tl.constexpr" if {dotted(each) for each in node.decorator_list} & _VALUES else "triton.constexpr_function"
 
 
 def called_functions(node: ast.FunctionDef) -> set[str]:
     """Names of what a function calls by a name alone."""
     return {n.func.id for each in node.body for n in ast.walk(each) if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)}
-
-
-def check_constexpr_function(node: ast.FunctionDef) -> None:
-    """Raise where a function does more than reckon.
-
-    Raises:
-        NotLiteralError: It does; the text says what, and where.
-    """
-    own = arguments(node) | {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-    for inner in (each for statement in node.body for each in ast.walk(statement)):
-        good = isinstance(inner, _UNDERSTOOD)
-        if isinstance(inner, (ast.Attribute, ast.Subscript)):
-            good = isinstance(inner.ctx, ast.Load)
-        elif isinstance(inner, ast.Call):
-            root = (dotted(inner.func) or "").split(".")[0]
-            method = isinstance(inner.func, ast.Attribute) and inner.func.attr in target_questions.METHODS and not inner.args
-            good = method or (bool(root) and root not in own)
-        if not good:
-            line = getattr(inner, "lineno", node.lineno)
-            what = f"{node.name} runs while a kernel compiles, and does more than reckon ({type(inner).__name__})"
-            raise NotLiteralError(f"line {line}: {what}")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import builtins
 import hashlib
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,7 +19,8 @@ from typing import Any
 from advisor.python_source.imported import imported_file, imported_kernel, triton_statement
 from advisor.python_source.imports import INDUCTOR, MOST_HANDS, Import
 from advisor.python_source.jit_function import MISSING
-from advisor.python_source.kernel_names import SAFE_BUILTINS, RebuildError, check_constexpr_function, check_names, decorator_of, free_names
+from advisor.python_source.kernel_names import ReachError, RebuildError, check_names, decorator_of, free_names
+from advisor.python_source.language import BUILTINS, LanguageError, check_constexpr_function, check_module
 from advisor.python_source.literal_values import Constexpr, Passed, Symbol
 from advisor.python_source.literals import NotLiteralError, dotted
 from advisor.python_source.source import SourceFile, parse_source
@@ -32,11 +34,20 @@ READ = "a literal, arithmetic of literals"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rebuilt:
-    """Generated modules. `modules` maps the file name of each to its text; `origins` to the author's file."""
+    """Generated modules.
 
-    entry: str  # module that holds the kernel
+    Attributes:
+        entry: The module that holds the kernel.
+        kernel: Its name there.
+        modules: File name of each module, e.g. `rebuilt_0.py` -> its text, which reads as a tree that `language.check_module` passed.
+        positions: File name -> line and column in the author's file of each node of that tree that has some, in the order of `ast.walk`.
+        origins: File name -> path of the author's file.
+    """
+
+    entry: str
     kernel: str
     modules: dict[str, str]
+    positions: dict[str, list[list[int]]] = field(default_factory=dict)
     origins: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -45,6 +56,7 @@ class Rebuilt:
         digest = hashlib.sha256()
         for name in sorted(self.modules):
             digest.update(name.encode() + b"\0" + self.modules[name].encode("utf-8", "surrogatepass") + b"\0")
+        digest.update(json.dumps(self.positions, sort_keys=True).encode())
         return digest.hexdigest()
 
 
@@ -60,8 +72,7 @@ def rebuild(source: SourceFile, kernel: str, passed: Iterable[Passed] = ()) -> R
     builder.add_function(source, kernel)
     for each in passed:
         builder.add_passed(source, each)
-    texts, origins = builder.render()
-    return Rebuilt(entry=entry, kernel=kernel, modules=texts, origins=origins)
+    return builder.render(entry, kernel)
 
 
 @dataclass
@@ -103,8 +114,8 @@ class _Builder:
         if name not in source.functions:
             try:
                 check_constexpr_function(node)
-            except NotLiteralError as error:
-                raise RebuildError(
+            except LanguageError as error:
+                raise (ReachError if error.reaches else RebuildError)(
                     f"{source.path.name}: {error}",
                     remedy="leave it to arithmetic, or give the kernel its result as a tl.constexpr argument",
                 ) from None
@@ -150,13 +161,13 @@ class _Builder:
         for item in inner or source.imports_of(name):
             if self._follow(source, module, item):
                 return
-        if name in SAFE_BUILTINS:
+        if name in BUILTINS:
             return
         if hasattr(builtins, name):
             raise RebuildError(
                 f"{source.path.name}:{line}: a kernel that calls {name} would run Python while it compiles",
                 name,
-                "one of " + ", ".join(sorted(SAFE_BUILTINS)),
+                "one of " + ", ".join(sorted(BUILTINS)),
                 "give the kernel its result as a tl.constexpr argument",
             )
         if any(item.module.startswith(INDUCTOR) for item in source.imports_of(name)):
@@ -257,22 +268,62 @@ class _Builder:
             self.add_function(other, each)
         return True
 
-    def render(self) -> tuple[dict[str, str], dict[str, str]]:
+    def render(self, entry: str, kernel: str) -> Rebuilt:
         texts: dict[str, str] = {}
+        positions: dict[str, list[list[int]]] = {}
         origins: dict[str, str] = {}
         for module in self.modules.values():
+            trees = {f"{module.name}_prelude.py": _prelude(module), f"{module.name}.py": _functions(module)}
+            for name, tree in trees.items():
+                texts[name] = _written(tree, module.source.path.name)
+                positions[name] = [[n.lineno, n.col_offset] for n in ast.walk(tree) if hasattr(n, "lineno")]  # type: ignore[attr-defined]
             origins[f"{module.name}.py"] = str(module.source.path)
-            prelude = ["import triton, triton.language", "import triton.language as tl"]
-            prelude += [module.prelude[name] for name in module.prelude]
-            texts[f"{module.name}_prelude.py"] = "\n".join(prelude) + "\n"
-            names = ", ".join(f"{n} as {n}" for n in {"triton": 0, "tl": 0, **module.prelude})
-            head = f"from {module.name}_prelude import {names}"
-            # The cycle of two files that call each other's kernels is closed late: names are looked up when compiling.
-            tail = [f"from {link} import {name} as {alias}" for alias, (link, name) in module.links.items()]
-            tail += [f"{alias} = {name}" for alias, name in module.other_names.items()]
-            tail += [f"import {link} as {alias}" for alias, link in module.files.items()]
-            texts[f"{module.name}.py"] = _padded(module, head, tail)
-        return texts, origins
+        return Rebuilt(entry=entry, kernel=kernel, modules=texts, positions=positions, origins=origins)
+
+
+def _prelude(module: _Module) -> ast.Module:
+    """Triton's imports, and the globals that functions of a module read."""
+    return _parsed(["import triton, triton.language", "import triton.language as tl", *module.prelude.values()])
+
+
+def _functions(module: _Module) -> ast.Module:
+    """The functions of a module, with what they read from other modules.
+
+    A cycle of two files that call each other's kernels is closed late: names are looked up when compiling.
+    """
+    names = ", ".join(f"{n} as {n}" for n in {"triton": 0, "tl": 0, **module.prelude})
+    tail = [f"from {link} import {name} as {alias}" for alias, (link, name) in module.links.items()]
+    tail += [f"{alias} = {name}" for alias, name in module.other_names.items()]
+    tail += [f"import {link} as {alias}" for alias, link in module.files.items()]
+    nodes = sorted((module.source.callees[name].node for name in module.functions), key=lambda n: n.lineno)
+    tree = _parsed([f"from {module.name}_prelude import {names}"])
+    tree.body += [*(_plain(node, module) for node in nodes), *_parsed(tail).body]
+    return tree
+
+
+def _parsed(statements: Iterable[str]) -> ast.Module:
+    return ast.parse("\n".join(statements))
+
+
+def _written(tree: ast.Module, where: str) -> str:
+    """The text of a tree, which reads as that tree.
+
+    Raises:
+        RebuildError: The tree contains what is not of the language, or cannot be written so.
+    """
+    try:
+        check_module(tree)
+        text = ast.unparse(tree) + "\n"
+        same = ast.dump(ast.parse(text)) == ast.dump(tree)
+    except LanguageError as error:
+        raise (ReachError if error.reaches else RebuildError)(
+            f"{where}: {error}", remedy="leave it to Triton's language and arithmetic"
+        ) from None
+    except (ValueError, SyntaxError, RecursionError, MemoryError):
+        same = False
+    if not same:
+        raise RebuildError(f"{where}: a kernel, or what it calls, does not read the same once it is written out again")
+    return text
 
 
 def _starred(source: SourceFile) -> str | None:
@@ -282,45 +333,28 @@ def _starred(source: SourceFile) -> str | None:
     return f"a name that may come with {' or '.join(texts)}, of which no file is nearby" if texts else None
 
 
-def _padded(module: _Module, head: str, tail: list[str]) -> str:
-    """The functions at the lines where the author wrote them."""
-    lines = module.source.text.split("\n")
-    out: list[str] = [head]
-    nodes = sorted((module.source.callees[name].node for name in module.functions), key=lambda n: n.lineno)
-    for node in nodes:
-        # Decorators go; `def` stays on its line. The line before it holds the one decorator that is ours.
-        if len(out) > node.lineno - 2:
-            raise RebuildError(
-                f"{module.source.path.name}:{node.lineno}: two functions share a line",
-                node.name,
-                "one on each line",
-                "write them on lines of their own",
-            )
-        out += [""] * (node.lineno - 2 - len(out))
-        indent = node.col_offset
-        block = [line[indent:] if not line[:indent].strip() else line for line in lines[node.lineno - 1 : node.end_lineno]]
-        ours = "@triton.jit" if node.name in module.source.functions else decorator_of(node)
-        out += ["@triton.jit(noinline=True)" if _noinline(node) else ours, *_plain_header(node, block, module)]
-    return "\n".join([*out, *tail]) + "\n"
-
-
-def _plain_header(node: ast.FunctionDef, block: list[str], module: _Module) -> list[str]:
-    """The function with a header whose defaults are literals and whose annotations are constexpr or a name of a type.
-
-    The header keeps its number of lines: everything that defaults and annotations could run is evaluated here instead.
-    """
+def _plain(node: ast.FunctionDef, module: _Module) -> ast.FunctionDef:
+    """The function with our decorator, and a header whose defaults are literals and whose annotations are constexpr or a name of a type:
+    everything that decorators, defaults and annotations could run is evaluated here instead."""
     function, written = module.source.callees[node.name], node.args
+
+    def expression(text: str) -> ast.expr:
+        found = ast.parse(text, mode="eval").body
+        for each in ast.walk(found):
+            if hasattr(each, "lineno"):
+                each.lineno, each.col_offset = node.lineno, node.col_offset  # type: ignore[attr-defined]
+        return found
 
     def plain(argument: ast.arg) -> ast.arg:
         parameter = function.parameter(argument.arg)
         annotation = parameter.annotation if parameter is not None and parameter.annotation in _TYPE_ANNOTATIONS else None
         kind = "tl.constexpr" if parameter is not None and parameter.is_constexpr else repr(annotation) if annotation else None
-        return ast.arg(arg=argument.arg, annotation=ast.Name(id=kind) if kind else None)
+        return ast.copy_location(ast.arg(arg=argument.arg, annotation=expression(kind) if kind else None), argument)
 
     def default(argument: ast.arg) -> ast.expr | None:
         value = getattr(function.parameter(argument.arg), "default", MISSING)
         known = isinstance(value, (int, float, str, bool, type(None), tuple, list, Symbol, Constexpr))
-        return ast.Name(id=_expression(value, module.source, module, node.lineno)) if known else None
+        return expression(_expression(value, module.source, module, node.lineno)) if known else None
 
     given = [default(each) for each in (*written.posonlyargs, *written.args)]
     least = next((place for place, value in enumerate(given) if value is not None), len(given))
@@ -330,19 +364,14 @@ def _plain_header(node: ast.FunctionDef, block: list[str], module: _Module) -> l
         vararg=plain(written.vararg) if written.vararg is not None else None,
         kwonlyargs=[plain(each) for each in written.kwonlyargs],
         kw_defaults=[default(each) for each in written.kwonlyargs],
-        defaults=[value or ast.Name(id="None") for value in given[least:]],  # a default that is not known: a launch gives a value
+        defaults=[value or expression("None") for value in given[least:]],  # a default that is not known: a launch gives a value
     )
-    first = node.body[0]
-    header = f"def {node.name}({ast.unparse(arguments)}):"
-    offset = first.lineno - node.lineno
-    if isinstance(first, ast.FunctionDef) and first.decorator_list:
-        offset = first.decorator_list[0].lineno - node.lineno
-    if offset <= 0:
-        body = ast.unparse(first) if len(node.body) == 1 else None
-        if body is None or "\n" in body:
-            raise RebuildError(f"{module.source.path.name}:{node.lineno}: write the body of {node.name} on its own lines")
-        return [f"{header} {body}"]
-    return [header, *[""] * (offset - 1), *block[offset:]]
+    jit = "triton.jit(noinline=True)" if _noinline(node) else "triton.jit"
+    ours = jit if node.name in module.source.functions else decorator_of(node)
+    copy = ast.parse(f"@{ours}\ndef {node.name}(): pass").body[0]
+    assert isinstance(copy, ast.FunctionDef)
+    copy.decorator_list, copy.args, copy.body = [expression(ours)], arguments, node.body
+    return ast.copy_location(copy, node)
 
 
 _TYPE_ANNOTATIONS = frozenset({"i1", "i8", "i16", "i32", "i64", "u1", "u8", "u16", "u32", "u64", "fp16", "bf16", "fp32", "fp64"})

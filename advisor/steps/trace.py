@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import os
 import re
@@ -14,6 +13,7 @@ from typing import Any
 from advisor.result.step import MeasuredKind, StepResult
 from advisor.steps.traced_problems import Call, is_known, is_whole
 from advisor.system.errors import InputError, UsageError, shorten
+from advisor.system.reading import read_bytes, read_start
 
 KINDS: tuple[tuple[str, str], ...] = (
     ("collective", r"nccl|all_?reduce|cross_device_reduce|all_?gather|reduce_?scatter"),
@@ -29,6 +29,8 @@ UNKNOWN = "unknown"
 NAMED = 5
 """Unknown kernels that are listed."""
 LARGEST_BYTES = 2_000_000_000
+LONGEST_US = 10**17
+"""Of an event and of its beginning, which is counted from 1970 on or from when the machine started: three thousand years."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,11 +54,7 @@ def is_trace(path: str | Path) -> bool:
     place = Path(path)
     if not place.name.endswith((".json", ".json.gz")) or not os.path.isfile(place):  # noqa: PTH113 - pathlib raises where a name is too long
         return False
-    try:
-        with gzip.open(place) if place.suffix == ".gz" else place.open("rb") as file:
-            return b'"traceEvents"' in file.read(1 << 16)
-    except (OSError, EOFError):
-        return False
+    return b'"traceEvents"' in read_start(place, 1 << 16)
 
 
 def read_trace(path: str | Path) -> Trace:
@@ -66,20 +64,21 @@ def read_trace(path: str | Path) -> Trace:
         UsageError: No such file.
         InputError: It is no such trace, or nothing ran in it.
     """
-    place = Path(path)
+    if not Path(path).exists():
+        raise UsageError(f"{path}: no such file", None, "a torch profiler trace", "check the path")
+    text = read_bytes(path, str(path), "a torch profiler trace", LARGEST_BYTES, unpack=True).decode("utf-8", "replace")
     try:
-        opened = gzip.open if place.suffix == ".gz" else open
-        with opened(place, "rt", encoding="utf-8", errors="replace") as file:  # type: ignore[operator]
-            text = file.read(LARGEST_BYTES)
         values = json.loads(text)
-    except FileNotFoundError:
-        raise UsageError(f"{path}: no such file", None, "a torch profiler trace", "check the path") from None
-    except (ValueError, OSError, RecursionError, EOFError) as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: no trace ({shorten(str(error))})", None, "the JSON that torch.profiler exports", None) from None
     events = values.get("traceEvents") if isinstance(values, dict) else values
     if not isinstance(events, list):
         raise InputError(f"{path}: no traceEvents", None, "the JSON that torch.profiler exports", None)
     spans = [each for each in events if isinstance(each, dict) and each.get("ph") == "X" and _number(each, "ts") and _number(each, "dur")]
+    odd = next((each for each in spans if not (abs(each["ts"]) <= LONGEST_US and 0 <= each["dur"] <= LONGEST_US)), None)
+    if odd is not None:
+        got = f"ts {odd['ts']!r}, dur {odd['dur']!r} of {shorten(str(odd.get('name')), 60)}"
+        raise InputError(f"{path}: an event of no time that is one", got, f"microseconds, at most {LONGEST_US:,}", "profile again")
     marks = {str(each.get("name")): each for each in spans if str(each.get("name")).startswith("ProfilerStep#")}
     ran = [each for each in spans if str(each.get("cat")).lower() in ("kernel", "gpu_memcpy", "gpu_memset")]
     on_cpu = not ran

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import gzip
 import os
 import stat
-import sys
+import tomllib
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -26,6 +26,8 @@ _FORMS = {
 MOST_DOTS = 200
 SUSPICIOUS_BYTES, MOST_TIMES = 16_000_000, 200
 """What a packed file may hold, and from there on how many times what it takes: tables of numbers are packed to a tenth or a thirtieth."""
+MOST_MEMBERS = 20_000
+"""Files that are packed one behind the other in a packed one, as `cat a.gz b.gz` and block-wise packers write them."""
 LONGEST_LINE = 1 << 20
 PIECE_BYTES = 1 << 20
 """Read at a time: asked for all at once, Python sets aside the most that a file may hold, a gigabyte for a few lines."""
@@ -90,13 +92,14 @@ def _read(path: str | os.PathLike[str], label: str, what: str, limit_bytes: int,
     try:
         with open_file(path, label, what) as stream:
             packed = unpack and stream.peek(2)[:2] == b"\x1f\x8b"  # type: ignore[attr-defined]  # looked at: a pipe cannot be wound back
-            source: Any = gzip.GzipFile(fileobj=stream) if packed else stream
-            while len(data) <= limit_bytes and (piece := source.read(min(PIECE_BYTES, limit_bytes + 1 - len(data)))):
+            for piece in _unpacked(stream, label, what) if packed else iter(lambda: stream.read(PIECE_BYTES), b""):
                 data += piece
+                if len(data) > limit_bytes:
+                    break
                 if packed and len(data) > SUSPICIOUS_BYTES and len(data) > MOST_TIMES * stream.tell():
                     what_it_is = f"over {MOST_TIMES} times as much as it takes packed"
                     raise InputError(f"{label}: holds nearly nothing but repetition", what_it_is, what, "unpack it first")
-    except (EOFError, zlib.error, gzip.BadGzipFile):
+    except (EOFError, zlib.error):
         raise InputError(f"{label}: damaged gzip file", None, "a whole .gz file", "fetch or pack it again") from None
     except OSError as error:
         reason = error.strerror or type(error).__name__
@@ -105,6 +108,44 @@ def _read(path: str | os.PathLike[str], label: str, what: str, limit_bytes: int,
         remedy = "is this the file you mean? If so, leave out what is not needed"
         raise InputError(f"{label}: file too large", f"over {limit_bytes:,} bytes", f"at most {limit_bytes:,} bytes", remedy)
     return data
+
+
+def _unpacked(stream: BinaryIO, label: str, what: str) -> Iterator[bytes]:
+    """What is packed in a gzip file, `PIECE_BYTES` at a time.
+
+    Raises:
+        EOFError: It ends too early.
+        InputError: It holds too many files of its own.
+        zlib.error: It is damaged.
+    """
+    rest = stream.read(PIECE_BYTES)
+    for _ in range(MOST_MEMBERS):
+        unpacker = zlib.decompressobj(wbits=31)
+        while not unpacker.eof:
+            if not (rest := rest or stream.read(PIECE_BYTES)):
+                raise EOFError
+            if piece := unpacker.decompress(rest, PIECE_BYTES):
+                yield piece
+            rest = unpacker.unconsumed_tail
+        rest = (unpacker.unused_data or stream.read(PIECE_BYTES)).lstrip(b"\0") or stream.read(PIECE_BYTES)  # zeros may fill it up
+        if not rest:
+            return
+    raise InputError(f"{label}: holds too many files in one", f"over {MOST_MEMBERS:,}", what, "unpack it and pack it again")
+
+
+def read_start(path: str | os.PathLike[str], count: int) -> bytes:
+    """The first bytes of a file, unpacked where its first bytes are gzip's; fewer where it ends, cannot be read or is damaged."""
+    data = bytearray()
+    try:
+        with open_file(path, os.fspath(path), "a file") as stream:
+            packed = stream.peek(2)[:2] == b"\x1f\x8b"  # type: ignore[attr-defined]
+            for piece in _unpacked(stream, "", "") if packed else iter(lambda: stream.read(count), b""):
+                data += piece
+                if len(data) >= count:
+                    break
+    except (EOFError, OSError, zlib.error, InputError):
+        pass
+    return bytes(data[:count])
 
 
 def check_lines(text: str, label: str, what: str) -> None:
@@ -156,10 +197,6 @@ def parse_toml(data: bytes, label: str, remedy: str | None = None) -> dict[str, 
     Raises:
         InputError: It is none, or a key of it has more parts than any of ours (Python's parser takes their square of time).
     """
-    if sys.version_info >= (3, 11):
-        import tomllib
-    else:
-        import tomli as tomllib
     deepest = max((piece.count(b".") for line in data.splitlines() for piece in line.split(b",")), default=0)
     if deepest > MOST_DOTS:
         raise InputError(f"{label}: is not TOML of ours", f"{deepest:,} dots in a row of names", f"at most {MOST_DOTS}", remedy)

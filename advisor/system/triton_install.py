@@ -8,14 +8,18 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 from functools import lru_cache
-from importlib import metadata, util
+from importlib import machinery, metadata, util
 from pathlib import Path
+from typing import Any
 
 DISTRIBUTIONS = ("triton", "pytorch-triton", "triton-rocm", "pytorch-triton-rocm")
 """Packages that install a module `triton`."""
+OLDEST_PYTHON = (3, 11)
+"""The first whose `-P` keeps the working folder off the path that it imports from."""
 TIMEOUT_S = 30.0
 
 
@@ -25,47 +29,67 @@ def named() -> str | None:
 
 
 def interpreter() -> str:
-    """The Python that has triton: the one that is named, or this one."""
-    return named() or sys.executable
+    """The Python that has triton, an absolute path where it is found: the one that is named, or this one."""
+    said = named()
+    return str(Path(shutil.which(said) or said).absolute()) if said is not None else sys.executable
 
 
 def version() -> str | None:
-    """Version of the triton that compiles; None where there is none."""
+    """Version of the triton that compiles; None where there is none, or its Python is too old."""
     return _installed(interpreter()).get("version")
 
 
 def folder() -> Path | None:
-    """The folder of the triton that compiles; None where there is none."""
+    """The folder of the triton that compiles; None where there is none, or its Python is too old."""
     found = _installed(interpreter()).get("folder")
     return Path(found) if found is not None else None
+
+
+def too_old() -> str | None:
+    """The version of the Python that compiles, where that is older than `OLDEST_PYTHON`; None: it is not, or cannot be asked."""
+    return _installed(interpreter()).get("too_old")
 
 
 @lru_cache(maxsize=4)
 def _installed(python: str) -> dict[str, str]:
     if python == sys.executable:
         return _here()
-    environment = {**os.environ, "PYTHONSAFEPATH": "1"}  # as the compiler is started: no triton of the working folder
-    try:
-        done = subprocess.run([python, __file__], capture_output=True, text=True, timeout=TIMEOUT_S, check=False, env=environment)
-        found = json.loads(done.stdout)
+    try:  # isolated, as the compiler is started: no triton of the working folder or of PYTHONPATH
+        done = subprocess.run([python, "-I", __file__], capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+        found: Any = json.loads(done.stdout)
     except (OSError, ValueError, subprocess.TimeoutExpired):
         return {}
-    return found if isinstance(found, dict) else {}
+    if not isinstance(found, dict):
+        return {}
+    if tuple(found.pop("python", OLDEST_PYTHON)) < OLDEST_PYTHON:
+        return {"too_old": str(found.get("too_old"))}
+    return {name: text for name, text in found.items() if name != "too_old"}
 
 
-def _here() -> dict[str, str]:
-    """Version and folder of the triton that this Python would import, as far as it has one."""
-    found = {}
+def _here() -> dict[str, Any]:
+    """Version and folder of the triton that this Python would import, as far as it has one.
+
+    What is installed comes first, then the absolute folders of PYTHONPATH. The working folder, and what is relative to it, may be a
+    stranger's, and is not looked at.
+    """
+    said = [each for each in os.environ.get("PYTHONPATH", "").split(os.pathsep) if each]
+    apart = {Path.cwd(), *(Path(each).absolute() for each in said)}
+    installed = [each for each in sys.path if os.path.isabs(each) and Path(each) not in apart]  # noqa: PTH117
+    places = [*installed, *(each for each in said if os.path.isabs(each))]  # noqa: PTH117
+    found: dict[str, Any] = {}
     for name in DISTRIBUTIONS:
-        with contextlib.suppress(metadata.PackageNotFoundError):
-            found["version"] = metadata.version(name)
-            break
-    with contextlib.suppress(ValueError):  # a module without a place stands in for it
-        spec = util.find_spec("triton")  # which does not import it
-        if spec is not None and spec.submodule_search_locations:
-            found["folder"] = next(iter(spec.submodule_search_locations))
+        for each in metadata.distributions(name=name, path=places):
+            found.setdefault("version", each.version)
+    spec = machinery.PathFinder.find_spec("triton", places)
+    if spec is None:  # an editable installation has a finder of its own
+        with contextlib.suppress(ValueError):  # a module without a place stands in for it
+            spec = util.find_spec("triton")  # which does not import it
+    if spec is not None and spec.submodule_search_locations:
+        place = next(iter(spec.submodule_search_locations))
+        if os.path.isabs(place) and Path(place).parent not in (apart - {Path(each) for each in said}):  # noqa: PTH117
+            found["folder"] = place
     return found
 
 
 if __name__ == "__main__":
-    print(json.dumps(_here()))
+    print(json.dumps(_here() | {"python": sys.version_info[:2], "too_old": sys.version.split()[0]}))

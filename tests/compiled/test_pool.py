@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from advisor.compiled.compiler.pool import MOST_WORKERS, Pool, Worker
+from tests.security.rooms import module, unguard
 
 pytest.importorskip("triton")
 SLOW_PTXAS = """#!{python} -SE
@@ -70,7 +71,7 @@ def test_a_killed_run_leaves_no_compiler(how: signal.Signals, tmp_path: Path) ->
     }
 
     def marks() -> list[str]:
-        return [mark.read_text() for mark in temporary.glob("advisor-worker-*/pid")]
+        return [mark.read_text() for mark in temporary.glob("advisor-worker-*/*/pid")]
 
     with subprocess.Popen([sys.executable, "-c", RUN], env=environment) as run:
         try:
@@ -85,13 +86,12 @@ def test_a_killed_run_leaves_no_compiler(how: signal.Signals, tmp_path: Path) ->
 
 def test_a_worker_without_memory_blames_itself_and_not_the_kernel(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """What a pull request's gate takes for a kernel that no longer compiles must be one."""
-    monkeypatch.setenv("ADVISOR_CACHE_DIR", str(tmp_path))
-    request = {"target": ["cuda", 90, 32], "modules": {"rebuilt_k.py": "raise MemoryError"}, "entry": "rebuilt_k", "kernel": "k"}
+    unguard(tmp_path / "free", monkeypatch)
     worker = Worker()
     try:
-        assert worker.ask(request, 60)["kind"] == "crash"
-        assert worker.ask({**request, "modules": {"rebuilt_k.py": "raise ValueError from MemoryError()"}}, 60)["kind"] == "crash"
-        assert worker.ask({**request, "modules": {"rebuilt_k.py": "raise ValueError"}}, 60)["kind"] == "failed"
+        assert worker.ask(module("raise MemoryError"), 60)["kind"] == "crash"
+        assert worker.ask(module("raise ValueError from MemoryError()"), 60)["kind"] == "crash"
+        assert worker.ask(module("raise ValueError"), 60)["kind"] == "failed"
     finally:
         worker.close()
 
@@ -112,34 +112,30 @@ def test_a_worker_outlives_the_thread_that_started_it() -> None:
 
 def test_triton_is_not_hashed_to_name_what_is_compiled(tmp_path: Path) -> None:
     """Its own key is one of hundreds of megabytes, per process; one folder's keys are no other's, whatever cache Triton is given."""
-    request = {
-        "target": ["cuda", 90, 32],
-        "modules": {"rebuilt_k.py": "import triton\nfrom triton import language as tl\n\n@triton.jit\ndef k(x):\n    tl.store(x, 1.0)\n"},
-        "entry": "rebuilt_k",
-        "kernel": "k",
-        "constexprs": {},
-        "attrs": [],
-        "signature": {"x": "*fp32"},
-        "options": {},
-        "sass": False,
-    }
-    run = f"""
+    run = """
+import sys
+from triton.backends.compiler import GPUTarget
 from triton.runtime import cache
-from advisor.compiled.compiler import worker
+from advisor.compiled.compiler import backend
 
 def of_all_files():
     raise AssertionError("all of Triton is read")
 
-cache.triton_key = of_all_files
-assert "st.global" in worker.handle({request!r})["asm"]["ptx"]
+ir = "module {\\n  tt.func public @k(%x: !tt.ptr<f32>) {\\n    %c = arith.constant 1.0 : f32\\n"
+ir += "    tt.store %x, %c : !tt.ptr<f32>\\n    tt.return\\n  }\\n}\\n"
 keys = set()
-for folder in ("one", "another"):
-    worker.cache_in(folder)
+for folder in sys.argv[1:]:
+    cache.triton_key = of_all_files
+    made = backend.make_code({"options": {}, "sass": False, "kernel": "k"}, GPUTarget("cuda", 90, 32), ir, folder)
+    assert "st.global" in made["asm"]["ptx"]
     keys.add(cache.triton_key())
 assert len(keys) == 2, keys
 """
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2]), "TRITON_DEFAULT_FP_FUSION": "1"}
-    done = subprocess.run([sys.executable, "-c", run], env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
+    folders = [str(tmp_path / name) for name in ("one", "another")]
+    for each in folders:
+        Path(each).mkdir()
+    done = subprocess.run([sys.executable, "-c", run, *folders], env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import tomllib
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -16,11 +17,6 @@ from advisor.measurement.plan import batches_of
 from advisor.system.errors import NothingMatchedError
 
 from .conftest import KERNELS, launches, violations
-
-try:
-    import tomllib
-except ModuleNotFoundError:  # pragma: no cover
-    import tomli as tomllib
 
 CAMPAIGN = Path(__file__).parents[1] / "gpu" / "campaign.toml"
 MINI = """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+import venv
 from pathlib import Path
 
 import pytest
@@ -38,16 +38,16 @@ def test_what_triton_has_is_what_it_says() -> None:
 
 def test_the_triton_that_compiles_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """That of another Python, where one is named: its version decides branches, its files what it has."""
-    folder = tmp_path / "site" / "triton" / "language"
+    venv.create(tmp_path / "other", with_pip=False)
+    site = next((tmp_path / "other").glob("lib/python*/site-packages"))
+    folder = site / "triton" / "language"
     folder.mkdir(parents=True)
     (folder.parent / "__init__.py").write_text("")
     (folder / "__init__.py").write_text("def only_there(): ...\n")
-    facts = tmp_path / "site" / "triton-9.9.9.dist-info"
+    facts = site / "triton-9.9.9.dist-info"
     facts.mkdir()
     (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: triton\nVersion: 9.9.9\n")
-    python = tmp_path / "python"
-    python.write_text(f'#!/bin/sh\nPYTHONPATH="{tmp_path / "site"}" exec "{sys.executable}" "$@"\n')
-    python.chmod(0o755)
+    python = tmp_path / "other" / "bin" / "python"
     branches = "if triton.__version__ == '9.9.9' and hasattr(tl, 'only_there'):\n    A = 1\nelse:\n    A = 2\n"
     assert parse_source(HEAD + branches, "k.py").constant("A") == 2
     monkeypatch.setenv("ADVISOR_TRITON_PYTHON", str(python))

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from advisor.compiled.compiler import pool
 from advisor.compiled.compiler.pool import Worker
 
-from .rooms import SECRET, need_walls, unguarded
+from .rooms import SECRET, need_walls, unguard
 
 pytest.importorskip("triton")
 
@@ -23,9 +22,10 @@ def secret(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def room_worker() -> Iterator[Worker]:
+def room_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Worker]:
     """A worker, in whose room the request's Python is free to run."""
     need_walls()
+    unguard(tmp_path / "free", monkeypatch)
     worker = Worker()
     yield worker
     worker.close()
@@ -37,7 +37,5 @@ def defence(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
     need_walls()
     monkeypatch.setenv("ADVISOR_CACHE_DIR", str(tmp_path / "cache"))
     if request.param == "room alone":
-        folder = tmp_path / "unguarded"
-        folder.mkdir()
-        monkeypatch.setattr(pool, "WORKER", unguarded(folder))
+        unguard(tmp_path / "free", monkeypatch)
     return str(request.param)

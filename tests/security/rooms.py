@@ -13,6 +13,11 @@ from typing import Any
 import pytest
 
 from advisor.compiled.compiler import pool
+from advisor.compiled.compiler.compile import SMALLEST
+from advisor.compiled.compiler.kernel import CompileRequest, Target
+from advisor.python_source import language
+from advisor.python_source.rebuild import rebuild
+from advisor.python_source.source import parse_source
 from advisor.system import room
 
 SECRET = "hush-4711"
@@ -28,13 +33,29 @@ def need_walls() -> None:
     assert not lacks, lacks
 
 
-def unguarded(folder: Path) -> Path:
-    """A worker whose guard refuses nothing: what is left is the room."""
-    for name in ("worker.py", "guard.py", "block_pointers.py"):
-        shutil.copy(pool.WORKER.with_name(name), folder / name)
-    with (folder / "guard.py").open("a") as guard:
-        guard.write("\n\ndef watch():\n    pass\n\n\ndef check_chains(*anything):\n    pass\n")
-    return folder / "worker.py"
+FREE = {
+    "guard": "def watch():\n    pass\n\n\ndef check_chains(*anything):\n    pass\n\n\ndef held(function):\n    return function\n"
+    "\n\ndef check_call(*anything):\n    pass\n",
+    "language": "def check_module(tree):\n    pass\n",
+    "frontend": "BUILTINS = tuple(dir(builtins))\n_import = __import__\n"
+    "_Source.interpreted = property(lambda self: True, lambda self, value: None)\n"
+    "\n\ndef _place(*anything):\n    pass\n",
+}
+"""What is written over of each file, so that nothing is refused and all that a source says runs."""
+
+
+def unguard(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let workers that are started from here on run whatever a source says: what is left is the room."""
+    folder.mkdir(exist_ok=True)
+    for path in pool.WORKER.parent.glob("*.py"):
+        shutil.copy(path, folder)
+    shutil.copy(language.__file__, folder)
+    for name, text in FREE.items():
+        with (folder / f"{name}.py").open("a") as file:
+            file.write("\n\n" + text)
+    folder.chmod(0o755)
+    monkeypatch.setattr(pool, "WORKER", folder / "worker.py")
+    monkeypatch.setattr(language, "__file__", str(folder / "language.py"))
 
 
 def python(body: str) -> dict[str, Any]:
@@ -43,7 +64,20 @@ def python(body: str) -> dict[str, Any]:
     text = (
         f"def found():\n{lines}\ntry:\n    said = found()\nexcept BaseException as error:\n    said = repr(error)\nraise ValueError(said)\n"
     )
-    return {"target": ["cuda", 90, 32], "modules": {"rebuilt_k.py": text}, "entry": "rebuilt_k", "kernel": "k"}
+    return module(text)
+
+
+def module(text: str) -> dict[str, Any]:
+    """A request whose module is a text, for workers that are not guarded."""
+    request = {"target": ["cuda", 90, 32], "modules": {"rebuilt_k.py": text}, "positions": {}, "entry": "rebuilt_k", "kernel": "k"}
+    return request | {"constexprs": [], "attrs": [], "signature": {"x": "*fp32"}, "options": {}}
+
+
+def kernel_request() -> dict[str, Any]:
+    """A request to compile the smallest kernel."""
+    rebuilt = rebuild(parse_source(SMALLEST, "k.py"), "smallest")
+    target = Target(backend="cuda", arch=90)
+    return CompileRequest(rebuilt=rebuilt, signature={"x": "*fp32"}, constexprs={}, target=target).message()
 
 
 class Listener:

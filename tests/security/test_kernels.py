@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from advisor.cli import main
-from advisor.compiled.compiler import pool
 from advisor.compiled.compiler.kernel import Target
 from advisor.compiled.compiler.pool import Pool
 from advisor.compiled.launches.launch import KernelLaunch, inspect_launch
@@ -19,7 +18,7 @@ from advisor.python_source.source import parse_source
 from advisor.system.errors import AdvisorError
 from tests.comparison.repository import Repository
 
-from .rooms import SECRET, listening, need_walls, unguarded
+from .rooms import SECRET, listening, need_walls, unguard
 
 HEAD = "import triton\nimport triton.language as tl\n\n"
 WALK = "0.__globals__[__loader__].get_data.__func__.__globals__[sys].modules"
@@ -67,6 +66,18 @@ HOSTILE = {
     "a constexpr function": f"@triton.constexpr_function\ndef f(n):\n    return {RUN}\n" + of_body("tl.store(x, f(N))"),
     "a constexpr function that formats": f"@triton.constexpr_function\ndef f(n):\n    return '{{{WALK}}}'.format(n)\n"
     + of_body("tl.static_assert(False, f(tl.cdiv))"),
+    "a default over several lines": "@triton.constexpr_function\ndef f(n=\"\"\"\n    exec('import ctypes') #\"\"\", m=1): return n\n"
+    + of_body("tl.store(x, f(N))"),
+    "a getattr of a function's Python": "@triton.constexpr_function\ndef g(o):\n    return o.fn\n@triton.jit\ndef h(o):\n"
+    "    return str(o.get_capture_scope())\n" + of_body("tl.static_assert(N < 0, g(h)(h))"),
+    "a format as a method of str": "@triton.constexpr_function\ndef f(n):\n    return str.format('{0.fn.__globals__}', n)\n"
+    + of_body("tl.static_assert(False, f(tl.cdiv))"),
+    "assembly that a variant splits": asm('.$(incbin$|incbin$) "FILE"\nv_mov_b32 $0, 0', "v"),
+    "assembly that a variant repeats": asm(".$(rept$|rept$) 1000000\nv_mov_b32 $0, 0\n.$(endr$|endr$)", "v"),
+    "assembly with a modifier": asm(".${:comment}incbin 'FILE'\nv_mov_b32 $0, 0", "v"),
+    "assembly after an instruction": asm('v_mov_b32 $0, 0\n.incbin "FILE"', "v"),
+    "assembly of PTX after an instruction": asm('mov.u32 $0, 0; .file 1 "FILE";', "r"),
+    "assembly of PTX that calls": asm("call ($0), vprintf, (0, 0);", "r"),
     "a lambda": of_body(f"y = (lambda: {RUN})()"),
     "a comprehension": of_body(f"y = [{RUN} for i in range(1)]"),
     "an import": of_body("import os\n    os.system('echo > CANARY')"),
@@ -127,8 +138,8 @@ def workers(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
     need_walls()
     monkeypatch.setenv("ADVISOR_CACHE_DIR", str(tmp_path / "cache"))
     if request.param == "room alone":
-        (tmp_path / "off").mkdir()
-        monkeypatch.setattr(pool, "WORKER", unguarded(tmp_path / "off"))
+        unguard(tmp_path / "off", monkeypatch)
+        monkeypatch.setattr("advisor.python_source.rebuild.check_module", lambda *anything: None)
         monkeypatch.setattr("advisor.python_source.rebuild.check_names", lambda *anything: None)
         monkeypatch.setattr("advisor.python_source.rebuild.check_constexpr_function", lambda *anything: None)
     with Pool(1, timeout_s=3) as found:
@@ -157,7 +168,7 @@ def test_a_hostile_kernel_does_nothing(way: str, workers: Pool, tmp_path: Path, 
     assert not canary.exists()
     assert SECRET not in said + "".join(capfd.readouterr())
     if workers.is_guarded and any(word in way for word in REFUSED):  # type: ignore[attr-defined]
-        assert any(word in said for word in ("refused", "not allowed", "would run Python", "does more than reckon", "is neither")), said
+        assert any(word in said for word in ("refused", "not allowed", "would run Python", "nothing but reckon", "is neither")), said
 
 
 WHOLE = HEAD + of_body("tl.static_assert(False, '{WALK[ctypes].cdll[LIBRARY]} {WALK[os].environ}'.format(tl.cdiv))").replace("WALK", WALK)

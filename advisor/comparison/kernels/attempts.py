@@ -110,7 +110,7 @@ class Attempt:
         not."""
         text = str(getattr(self.refused, "got", ""))
         if self.launch is None or self.kind != "failed":
-            return self.kind == "absent"
+            return self.kind in CERTAIN
         return bool(WHATEVER_IS_PASSED.search(text)) or self._never_bound(text) or not self.guessed
 
     def _never_bound(self, text: str) -> bool:
@@ -122,6 +122,8 @@ class Attempt:
         return not any(isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id == found[1] for node in nodes)
 
 
+CERTAIN = frozenset({"absent", "interfered", "refused"})
+"""Kinds of `CompileError` that are the kernel's own, whatever it is given."""
 WHATEVER_IS_PASSED = re.compile(
     r"Cannot access global variable|UnsupportedLanguageConstruct|unsupported AST node|got an unexpected keyword argument"
 )

@@ -152,10 +152,10 @@ def judged(
             devices = ", ".join(gpu.name for gpu in group)
             unseen = next((note for note in told if note.startswith(UNSEEN)), "")
             reason = unseen or "; ".join(f"{word}: {_why_refused(each)}" for word, each in (("base", base), ("head", head)) if each.refused)
-            if base.resources is None and head.resources is None:
+            if base.resources is None and head.resources is None and head.kind != "interfered":
                 notes.append(f"Not compiled for {group[0].name}: {reason}")
                 continue
-            if base.resources is not None and head.refused is not None and head.certain:
+            if head.kind == "interfered" or (base.resources is not None and head.refused is not None and head.certain):
                 why = str(head.refused).replace(f" for {Target.of(group[0]).name}", "", 1)
                 refusals.setdefault(why, []).extend(gpu.name for gpu in group)
                 lines[why] = refused_line(new, head.refused)

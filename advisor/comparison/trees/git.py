@@ -15,7 +15,8 @@ from advisor.result.schema import Result
 from advisor.system.errors import InputError, UsageError
 
 TIMEOUT_S = 60.0
-LARGEST_LISTING_BYTES = 256 * 1024 * 1024
+MOST_FILES = 300_000
+"""Of a commit; Linux has some 90,000. A tree that holds one tree many times over has as many as it likes in a few objects."""
 
 # A repository's own configuration must not make git run programs: hooks, monitors, pagers, lazy fetches.
 _SAFE = ("-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "core.pager=cat", "--no-replace-objects", "--no-pager")
@@ -134,9 +135,9 @@ def entries(folder: Path, commit_id: str) -> dict[str, GitEntry]:
     Raises:
         InputError: The clone is partial, or the tree too large.
     """
+    if (count := _count_files(folder, commit_id)) > MOST_FILES:
+        raise InputError("the tree is too large", f"{count:,} files", f"at most {MOST_FILES:,} files", "name two files or folders instead")
     out = _run(folder, "ls-tree", "-r", "-l", "-z", "--full-tree", commit_id)
-    if len(out) > LARGEST_LISTING_BYTES:
-        raise InputError("the tree is too large", f"{len(out):,} bytes of listing", f"at most {LARGEST_LISTING_BYTES:,} bytes")
     found = {}
     for line in out.split(b"\0"):
         head, tab, raw = line.partition(b"\t")
@@ -148,8 +149,38 @@ def entries(folder: Path, commit_id: str) -> dict[str, GitEntry]:
     return found
 
 
+def _count_files(folder: Path, commit_id: str) -> int:
+    """Files of a commit, each tree read once however often it occurs."""
+    top = f"{commit_id}^{{tree}}"
+    trees: dict[str, list[str]] = {}  # tree -> its own trees
+    files: dict[str, int] = {}  # tree -> its own files
+    waiting = [top]
+    while waiting:
+        for name, data in blobs(folder, waiting).items():
+            trees[name], files[name] = [], 0
+            start = 0
+            while start < len(data):
+                middle = data.index(b"\0", start)
+                end = middle + 1 + len(commit_id) // 2
+                if data[start:middle].startswith(b"40000 "):
+                    trees[name].append(data[middle + 1 : end].hex())
+                else:
+                    files[name] += 1
+                start = end
+        waiting = sorted({inner for name in waiting for inner in trees[name]} - trees.keys())
+    counts: dict[str, int] = {}
+    order = [top]
+    while order:  # a tree is counted after all within it
+        name = order[-1]
+        if left := [inner for inner in trees[name] if inner not in counts]:
+            order += left
+        else:
+            counts[order.pop()] = files[name] + sum(counts[inner] for inner in trees[name])
+    return counts[top]
+
+
 def blobs(folder: Path, identities: Sequence[str]) -> dict[str, bytes]:
-    """The contents of blobs as they are stored, by identity.
+    """The contents of objects as they are stored, by identity.
 
     Raises:
         InputError: One was left out of a partial clone.

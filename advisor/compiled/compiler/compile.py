@@ -22,7 +22,7 @@ from advisor.gpus.hardware import list_gpus
 from advisor.python_source.rebuild import rebuild
 from advisor.python_source.source import parse_source
 from advisor.system import triton_install
-from advisor.system.errors import MissingDependencyError, UsageError
+from advisor.system.errors import MissingDependencyError, NoRoomError, UsageError
 from advisor.system.settings import read_settings
 
 MAX_BYTES = 64_000_000
@@ -60,7 +60,7 @@ def write(key: str, answer: dict[str, Any]) -> None:
 Progress = Callable[[int, int], None]
 """Called with how many requests are done, and how many there are."""
 
-NOT_KEPT = ("timeout", "crash", "missing", "refused", "absent")
+NOT_KEPT = ("timeout", "crash", "missing", "refused", "absent", "unsure", "interfered", "walls")
 """Failures that are not kept: the machine's fault, maybe, or this program's own rules, which the cache does not know the version of."""
 NO_VERDICT = {
     "timeout": "nothing is known of this configuration; smaller tiles compile sooner, and so does a machine with less to do",
@@ -78,6 +78,9 @@ def version() -> str:
     """
     found = triton_install.version()
     if found is None:
+        if (old := triton_install.too_old()) is not None:
+            limit = "Python " + ".".join(map(str, triton_install.OLDEST_PYTHON)) + " or newer"
+            raise MissingDependencyError("ADVISOR_TRITON_PYTHON: that Python is too old", old, limit, "name a newer one")
         if (python := triton_install.named()) is not None:
             remedy = "correct or unset it, or pip install triton for it"
             raise MissingDependencyError("ADVISOR_TRITON_PYTHON: no triton is found with it", python, "a Python that has triton", remedy)
@@ -105,6 +108,7 @@ def compile_kernels(
 
     Raises:
         MissingDependencyError: triton is not installed.
+        NoRoomError: A wall that stood (`pool.is_sealed`) does not stand any more.
     """
     triton = version()
     answers: list[CompiledKernel | CompileError | None] = [None] * len(requests)
@@ -124,10 +128,12 @@ def compile_kernels(
     def done(position: int, answer: dict[str, Any]) -> None:
         nonlocal finished
         i = open_[position]
-        if answer.get("kind") not in NOT_KEPT:
+        if answer.get("kind") not in NOT_KEPT and answer.get("walled"):  # what had no walls around it could have been anybody's
             write(requests[i].key(triton), answer)
         if answer.get("kind") == "missing":
             raise MissingDependencyError("compiling a kernel needs triton, which cannot be imported", answer["error"])
+        if answer.get("kind") == "walls":
+            raise NoRoomError("a wall does not stand as a kernel is to be compiled", answer["error"], None, "see `advisor doctor`")
         answers[i] = _answer(requests[i], answer)
         finished += 1
         if progress is not None:
@@ -144,6 +150,8 @@ def _answer(request: CompileRequest, answer: Mapping[str, Any]) -> CompiledKerne
         kind, kernel, target = str(answer.get("kind")), request.rebuilt.kernel, request.target.name
         if kind in NO_VERDICT:
             return CompileError(f"{kernel} was not compiled for {target}", answer["error"], None, NO_VERDICT[kind], kind)
+        if kind == "interfered":
+            return CompileError(f"{kernel}: {answer['error']}", None, None, "read it before anybody runs it", kind)
         return CompileError(f"{kernel} does not compile for {target}", answer["error"], kind=kind)
     asm = answer["asm"]
     return CompiledKernel(

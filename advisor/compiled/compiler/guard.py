@@ -1,17 +1,19 @@
 """What a kernel may ask for and call while it is compiled: a short list. Needs the standard library only, as the process that compiles.
 
-Triton looks up, and calls, what the tree of a kernel names. Two looks are taken: `check_chains` at the names that a module starts from,
-before anything is compiled, and `watch` at what each attribute, call and operator turns out to be, wherever it came from. What is not on
-the list is refused in words. A list can be outwitted; then the room holds (`advisor.system.room`).
+Triton looks up, and calls, what the tree of a kernel names, and runs constexpr functions. What a tree may contain at all is said by
+`advisor.python_source.language`. Here two looks are taken at what names turn out to be: `check_chains` at those that a module starts from,
+before anything is compiled, and `watch` (of kernels) and `held` (of constexpr functions) at each attribute, call and operator, wherever it
+came from. What is not on the list is refused in words. A list can be outwitted; then the room holds (`advisor.system.room`).
 """
 
 from __future__ import annotations
 
 import ast
 import difflib
+import operator
 import re
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 ALLOWED_TRITON = {"cdiv", "next_power_of_2", "language", "constexpr", "jit"}
@@ -34,13 +36,26 @@ ASKED = re.compile(r"is_\w+|get_block_shapes|get_int_max_value|get_int_min_value
 CLASSES = re.compile("constexpr|tuple|range|static_range|pointer_type|block_type|dtype|condition|slice")
 """Classes of Triton's language that may be called."""
 BUILTINS = (len, list, range, float, int, bool, isinstance, min, max, abs, tuple, str, sum, zip)
-DIRECTIVES = re.compile(r"(?<![A-Za-z0-9_])\.\s*([A-Za-z_]\w*)")
-"""What begins with a dot in assembly, and is not the rest of an instruction's name."""
-PTX_DIRECTIVES = re.compile(r"reg|pred|[bsuf](8|16|32|64|128)|f16x2|bf16|bf16x2|v[248]")
-"""Those that may stand in PTX: they declare registers and name types. AMD's assembler, which reads files, is given none."""
+MOST_STEPS = 1_000_000
+"""Rounds of loops, calls and numbers of a range of the constexpr functions of one kernel."""
+MOST_BITS = 1 << 16
+"""Of a whole number that is reckoned while a kernel compiles."""
+MOST_ITEMS = 1 << 20
+"""Of a text or a tuple that is made by an operator while a kernel compiles."""
+OPERATORS: dict[str, Any] = {
+    name: getattr(operator, name)
+    for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "lshift", "rshift", "and_", "or_", "xor", "matmul")
+}
+ENDLESS = ("factorial", "comb", "perm", "prod", "sumprod")
+"""Functions of `math` that make numbers of any size."""
 LANGUAGE = ("triton.language", "advisor_block_pointers")
 
 
+CONSTEXPR_FUNCTIONS = ("ConstexprFunction", "BoundConstexprFunction")
+CONSTEXPR_BODIES: set[int] = set()
+"""`id` of the functions of rebuilt modules that `tl.constexpr` was written before."""
+MOST_NODES = 3_000_000
+"""Nodes of kernels' trees that are read for one kernel, with its loops unrolled: half a minute's."""
 REFUSED: list[RefusedError] = []
 """What was refused in this process, in turn. Triton may put an error of its own in the place of one."""
 
@@ -65,7 +80,7 @@ class AbsentError(RefusedError):
     """The kernel names something that a module of triton's language does not have: another version's.
 
     Attributes:
-        kind: "absent" where every compilation comes to the name; "refused" where it may stand in what is left out.
+        kind: "absent" where every compilation comes to the name; "unsure" where it may stand in what is left out.
         line: Where the name stands in its file.
         near: A name that the module does have, and that is almost the same; None: there is none.
     """
@@ -99,13 +114,12 @@ def is_conditional(node: ast.AST) -> bool:
     return isinstance(node, (ast.If, ast.IfExp, ast.BoolOp))
 
 
-def check_chains(module: types.ModuleType, text: str, kernel: str = "") -> None:
+def check_chains(module: types.ModuleType, tree: ast.Module, kernel: str = "") -> None:
     """Resolve every attribute chain that starts at a global; refuse what leads out of triton's language.
 
     Names that the kernel assigns itself shadow globals; a chain is refused all the same, which is the safe side.
     """
     check_held(module)
-    tree = ast.parse(text)
     inside = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
     functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
     always = {id(node) for function in functions if function.name == kernel for node in always_compiled(function)}
@@ -126,7 +140,7 @@ def check_chains(module: types.ModuleType, text: str, kernel: str = "") -> None:
                 raise RefusedError(f"{inner.id}.{'.'.join(parts)}")
             if not hasattr(value, part):
                 if isinstance(value, types.ModuleType):  # also in a branch left out: a module may gain names while it compiles
-                    kind = "absent" if id(node) in always else "refused"
+                    kind = "absent" if id(node) in always else "unsure"
                     near = difflib.get_close_matches(part, [name for name in dir(value) if name[0] != "_"], n=1, cutoff=0.75)
                     raise AbsentError(".".join((inner.id, *parts)), kind, node.lineno, near[0] if near else None)
                 break
@@ -192,6 +206,7 @@ def watch() -> None:
     if getattr(CodeGenerator, "is_watched", False):
         return
     ask, attribute, call = CodeGenerator.get_Attribute, CodeGenerator.visit_Attribute, CodeGenerator.call_Function
+    look = CodeGenerator.visit
     within, operate, formatted = CodeGenerator.visit_With, CodeGenerator._apply_binary_method, CodeGenerator.visit_JoinedStr
 
     def get_Attribute(self: Any, owner: Any, name: str) -> Any:
@@ -209,26 +224,33 @@ def watch() -> None:
 
     def call_Function(self: Any, node: ast.AST, function: Any, arguments: list[Any], keywords: dict[str, Any]) -> Any:
         if is_rebuilt(self) and isinstance(node, ast.Call):
-            check_call(function, node, arguments, keywords, self.builder.options)
-        return call(self, node, function, arguments, keywords)
+            check_call(function, ast.unparse(node.func), keywords)
+        result = call(self, node, function, arguments, keywords)
+        if is_rebuilt(self) and (type(function).__name__ in CONSTEXPR_FUNCTIONS or is_of_constexpr(function)):
+            harmless(result, f"the result of {ast.unparse(node)}")
+        return result
 
     def visit_With(self: Any, node: ast.With) -> Any:
         if is_rebuilt(self):
             raise RefusedError(ast.unparse(node.items[0]))
         return within(self, node)
 
-    def _apply_binary_method(self: Any, node: ast.AST, operator: Any, left: Any, right: Any) -> Any:
-        is_formatting = isinstance(getattr(node, "op", None), ast.Mod) and isinstance(getattr(left, "value", left), (str, bytes))
-        if is_formatting and is_rebuilt(self):
-            raise RefusedError(ast.unparse(node))
-        return operate(self, node, operator, left, right)
+    def _apply_binary_method(self: Any, node: ast.AST, method: Any, left: Any, right: Any) -> Any:
+        sign = _SIGNS.get(type(getattr(node, "op", None)))  # type: ignore[arg-type]
+        if sign is not None and is_rebuilt(self):
+            check_operands(getattr(left, "value", left), sign, getattr(right, "value", right), lambda: ast.unparse(node))
+        return operate(self, node, method, left, right)
 
     def visit_JoinedStr(self: Any, node: ast.JoinedStr) -> Any:
         if is_rebuilt(self) and any(getattr(each, "format_spec", None) is not None for each in node.values):
             raise RefusedError(ast.unparse(node))
         return formatted(self, node)
 
-    for each in (get_Attribute, visit_Attribute, call_Function, visit_With, _apply_binary_method, visit_JoinedStr):
+    def visit(self: Any, node: ast.AST) -> Any:
+        STEPS.take(1, "the kernel, read with its loops unrolled,", MOST_NODES)
+        return look(self, node)
+
+    for each in (get_Attribute, visit_Attribute, call_Function, visit_With, _apply_binary_method, visit_JoinedStr, visit):
         setattr(CodeGenerator, each.__name__, each)
     CodeGenerator.is_watched = True
 
@@ -265,22 +287,147 @@ def check_attribute(owner: Any, name: str, value: Any) -> None:
         raise RefusedError(name)
 
 
-def check_call(function: Any, node: ast.Call, arguments: list[Any], keywords: dict[str, Any], options: Any) -> None:
+def check_call(function: Any, written: str, keywords: Iterable[Any] = ()) -> None:
     """Raise where what is called is not on the list, or is given what it may not be."""
-    written = ast.unparse(node.func)
     if not is_callable_here(function) or any(str(name).startswith("_") for name in keywords):
         raise RefusedError(written)
-    name = getattr(function, "__name__", "")
-    if name in ("extern_elementwise", "dispatch"):
+    if getattr(function, "__name__", "") in ("extern_elementwise", "dispatch"):
         raise RefusedError(written, "would link a library")
-    if name == "inline_asm_elementwise":
-        text = next(iter(arguments), keywords.get("asm"))
-        check_assembly(getattr(text, "value", text), is_ptx=getattr(options, "backend_name", "") == "cuda")
+
+
+def check_operands(left: Any, name: str, right: Any, written: Callable[[], str]) -> None:
+    """Raise where an operator would format, or make a number or a text that only a time limit ends.
+
+    Args:
+        left: A value of Python's, or anything.
+        name: The operator's, of `OPERATORS`.
+        right: As `left`.
+        written: The expression, where it is refused.
+    """
+    if name == "mod" and isinstance(left, (str, bytes)):
+        raise RefusedError(written())
+    size = 0.0
+    if isinstance(left, int) and isinstance(right, int):
+        if name == "pow":
+            size = left.bit_length() * max(right, 0)
+        elif name == "lshift":
+            size = left.bit_length() + max(right, 0)
+        elif name == "mul":
+            size = left.bit_length() + right.bit_length()
+        if size > MOST_BITS:
+            raise RefusedError(written(), f"makes a number of more than {MOST_BITS:,} bits")
+        return
+    items = [len(each) for each in (left, right) if isinstance(each, (str, bytes, tuple, list))]
+    if name == "mul" and items:
+        size = items[0] * next((each for each in (left, right) if isinstance(each, int)), 0)
+    elif name == "add" and len(items) == 2:
+        size = sum(items)
+    if size > MOST_ITEMS:
+        raise RefusedError(written(), f"makes a text or a tuple of more than {MOST_ITEMS:,} items")
+
+
+class Steps:
+    """Counts what is done while kernels of this process are compiled, so that what never ends does."""
+
+    def __init__(self) -> None:
+        self.taken: dict[str, int] = {}
+
+    def take(self, count: int, what: str, most: int) -> None:
+        """Raise where more than `most` steps are taken of one kind."""
+        self.taken[what] = self.taken.get(what, 0) + count
+        if self.taken[what] > most:
+            raise RefusedError(what, f"takes more than {most:,} steps")
+
+
+STEPS = Steps()
+
+
+def held(function: ast.FunctionDef) -> ast.FunctionDef:
+    """A constexpr function whose attributes, calls, operators and loops ask the functions of `HOOKS` first."""
+    return ast.fix_missing_locations(_Held().visit(function))
+
+
+class _Held(ast.NodeTransformer):
+    def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
+        return self._asked("attribute", node, [self.visit(node.value), ast.Constant(node.attr)])
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        return self._asked("call", node, [ast.Constant(ast.unparse(node.func)), self.visit(node.func), *map(self.visit, node.args)])
+
+    def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
+        return self._operated(node, node.left, node.op, node.right)
+
+    def visit_AugAssign(self, node: ast.AugAssign) -> ast.stmt:
+        assert isinstance(node.target, ast.Name)
+        value = self._operated(node, ast.Name(id=node.target.id, ctx=ast.Load()), node.op, node.value)
+        return ast.copy_location(ast.Assign(targets=[node.target], value=value), node)
+
+    def visit_For(self, node: ast.For) -> ast.stmt:
+        return self._counted(node)
+
+    def visit_While(self, node: ast.While) -> ast.stmt:
+        return self._counted(node)
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
+        node.body = [self.visit(each) for each in node.body]  # not its decorator and defaults, which are ours
+        return node
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.stmt:
+        if node.value is None:
+            return ast.copy_location(ast.Pass(), node)
+        return ast.copy_location(ast.Assign(targets=[node.target], value=self.visit(node.value)), node)
+
+    def _operated(self, node: ast.AST, left: ast.expr, sign: ast.operator, right: ast.expr) -> ast.expr:
+        name = _SIGNS[type(sign)]
+        return self._asked("operate", node, [ast.Constant(ast.unparse(node)), ast.Constant(name), self.visit(left), self.visit(right)])
+
+    def _counted(self, node: Any) -> Any:
+        self.generic_visit(node)
+        node.body.insert(0, ast.copy_location(ast.Expr(self._asked("step", node, [])), node))
+        return node
+
+    def _asked(self, hook: str, node: ast.AST, arguments: list[ast.expr]) -> ast.expr:
+        function = ast.Name(id=f"__{hook}", ctx=ast.Load())
+        return ast.copy_location(ast.Call(func=function, args=arguments, keywords=[]), node)  # type: ignore[arg-type]
+
+
+_SIGNS: dict[type[ast.operator], str] = {
+    ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "truediv", ast.FloorDiv: "floordiv", ast.Mod: "mod", ast.Pow: "pow",
+    ast.LShift: "lshift", ast.RShift: "rshift", ast.BitAnd: "and_", ast.BitOr: "or_", ast.BitXor: "xor", ast.MatMult: "matmul",
+}  # fmt: skip
+IN_FUNCTIONS = "a constexpr function"
+
+
+def _attribute(owner: Any, name: str) -> Any:
+    value = getattr(owner, name)
+    check_attribute(owner, name, value)
+    return value
+
+
+def _call(written: str, function: Any, *arguments: Any) -> Any:
+    check_call(function, written)
+    STEPS.take(1, IN_FUNCTIONS, MOST_STEPS)
+    if function is range:
+        STEPS.take(len(range(*arguments)), IN_FUNCTIONS, MOST_STEPS)
+    return function(*arguments)
+
+
+def _operate(written: str, name: str, left: Any, right: Any) -> Any:
+    check_operands(left, name, right, lambda: written)
+    return OPERATORS[name](left, right)
+
+
+def _step() -> None:
+    STEPS.take(1, IN_FUNCTIONS, MOST_STEPS)
+
+
+HOOKS = {"__attribute": _attribute, "__call": _call, "__operate": _operate, "__step": _step}
+"""What `held` functions ask, under names that no author's may have."""
 
 
 def is_callable_here(function: Any) -> bool:
     """Whether a kernel may call a function: another kernel, a part of Triton's language, a method on the list, or a type."""
-    if type(function).__name__ in ("JITFunction", "BoundJITMethod", "ConstexprFunction", "BoundConstexprFunction") or is_marked(function):
+    if type(function).__name__ in ("JITFunction", "BoundJITMethod", *CONSTEXPR_FUNCTIONS) or is_marked(function):
         return True
     if isinstance(function, type) and function.__module__.startswith(LANGUAGE):
         return CLASSES.fullmatch(function.__name__) is not None
@@ -290,24 +437,17 @@ def is_callable_here(function: Any) -> bool:
     if isinstance(function, types.MethodType) and type(owner).__module__.startswith(LANGUAGE):
         return ASKED.fullmatch(function.__name__) is not None
     if str(getattr(function, "__module__", "")) == "math" and isinstance(function, types.BuiltinFunctionType):
-        return True
+        return function.__name__ not in ENDLESS
     if isinstance(function, types.FunctionType) and function.__module__ == "triton.language.core":
         return function.__name__ == "get_int_dtype"
     return type(function).__name__ == "dtype" or any(function is each for each in BUILTINS) or is_of_constexpr(function)
 
 
 def is_of_constexpr(function: Any) -> bool:
-    """Whether a function of a rebuilt module is one that `tl.constexpr` was written before, which was read to do nothing but reckon."""
-    return isinstance(function, types.FunctionType) and str(function.__module__).startswith("rebuilt_")
+    """Whether a function of a rebuilt module is one that `tl.constexpr` was written before, which is held to reckoning."""
+    return isinstance(function, types.FunctionType) and id(function) in CONSTEXPR_BODIES
 
 
 def is_marked(value: Any) -> bool:
     """Whether Triton marks a function as a part of its language."""
     return getattr(value, "__triton_builtin__", False) is True or type(value).__name__ in ("JITFunction", "BoundJITMethod")
-
-
-def check_assembly(text: Any, *, is_ptx: bool) -> None:
-    """Raise where inline assembly holds a directive: what is no instruction may read files, and never ends with some."""
-    for found in DIRECTIVES.finditer(text if isinstance(text, str) else ""):
-        if not is_ptx or not PTX_DIRECTIVES.fullmatch(found[1]):
-            raise RefusedError(f"the directive .{found[1]} of inline assembly", "may read files")

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from advisor.gpus.hardware import GpuSpec
+from advisor.python_source import language
 from advisor.python_source.literal_values import Passed, Symbol
 from advisor.python_source.rebuild import Rebuilt
 from advisor.result.schema import LAUNCH_OPTIONS
@@ -21,8 +22,9 @@ class CompileError(InputError):
     """The compiler refused a kernel.
 
     Attributes:
-        kind: "failed" (the compiler said no), "refused" (it would run Python), "absent" (whatever it is given, this Triton
-            lacks what it names), "timeout", "crash".
+        kind: "failed" (the compiler said no), "refused" (it would run Python), "absent" (whatever it is given, this Triton lacks what
+            it names), "unsure" (the same of a name that it may not come to), "interfered" (what came back was no answer of the
+            compiler's), "timeout", "crash".
     """
 
     longest_got = 400  # the compiler says what matters at the end
@@ -91,6 +93,7 @@ class CompileRequest:
         names = list(self.signature)
         return {
             "modules": self.rebuilt.modules,
+            "positions": self.rebuilt.positions,
             "entry": self.rebuilt.entry,
             "kernel": self.rebuilt.kernel,
             "signature": {name: items_of(kind) or kind for name, kind in self.signature.items()},
@@ -122,7 +125,8 @@ def _path(name: str, names: list[str]) -> list[int]:
 @functools.cache
 def _maker() -> str:
     """Digest of the program that compiles and answers: what another version of it answered is not taken from the cache."""
-    parts = (Path(__file__).with_name(name).read_bytes() for name in ("worker.py", "guard.py", "block_pointers.py"))
+    here, names = Path(__file__), ("worker", "frontend", "backend", "guard", "failures", "block_pointers", "answers")
+    parts = [here.with_name(f"{name}.py").read_bytes() for name in names] + [Path(language.__file__).read_bytes()]
     return hashlib.sha256(b"".join(parts)).hexdigest()
 
 

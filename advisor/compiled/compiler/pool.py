@@ -8,6 +8,7 @@ import json
 import logging
 import os
 import selectors
+import stat
 import subprocess
 import tempfile
 import threading
@@ -17,8 +18,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from advisor.system import room
-from advisor.system.errors import printable, shorten
+from advisor.compiled.compiler.answers import read_answer
+from advisor.python_source import language
+from advisor.system import room, triton_install
 from advisor.system.settings import COMPILE_LIMIT_S, read_settings
 from advisor.system.triton_install import interpreter
 
@@ -33,7 +35,10 @@ MOST_WORKERS = 8
 """Each holds Triton in memory, some 300 MB and more while it compiles; and counting what they compiled is done in one process, which more
 of them would only wait for."""
 
-LONGEST_ERROR = 600
+FOLDERS = "advisor-worker-"
+"""What the names of workers' folders begin with."""
+HALF_MADE_S = 600.0
+"""After this long a folder without its lock is not about to get one."""
 
 log = logging.getLogger("advisor.compiled")
 
@@ -43,11 +48,12 @@ class Worker:
 
     def __init__(self) -> None:
         self.process: subprocess.Popen[bytes] | None = None
-        self.folder: tempfile.TemporaryDirectory[str] | None = None
-        self.pending = b""
+        self.folder: str | None = None
+        self.lock = -1
+        self.asked = 0
 
     def ask(self, request: dict[str, Any], timeout_s: float) -> dict[str, Any]:
-        """The answer, or `{"error": ..., "kind": "timeout" | "crash"}`."""
+        """The answer, or `{"error": ..., "kind": ...}` (`answers.read_answer`)."""
         self._start()
         process = self.process
         assert process is not None and process.stdin is not None and process.stdout is not None
@@ -55,64 +61,71 @@ class Worker:
         still = threading.Timer(SLOW_S, log.warning, (STILL, what, SLOW_S, timeout_s))
         still.daemon = True
         still.start()
+        self.asked += 1
         try:
-            process.stdin.write(json.dumps(request | {"seconds": timeout_s}).encode() + b"\n")
+            process.stdin.write(json.dumps(request | {"seconds": timeout_s, "id": self.asked}).encode() + b"\n")
             process.stdin.flush()
-            line = self._read_line(process, time.monotonic() + timeout_s)
+            head, text = self._read(process, time.monotonic() + timeout_s)
         except TimeoutError:
             self.close()
             return {"error": f"timed out: no end after {timeout_s:g} s, which {OPTION} sets", "kind": "timeout"}
         except BaseException as error:
             code = process.poll()
             self.close()
-            if isinstance(error, OSError):
+            if isinstance(error, (OSError, ValueError)):
                 return {"error": f"the compiler crashed (exit code {code})", "kind": "crash"}
             raise
         finally:
             still.cancel()
-        if not line:
-            code = process.wait()
-            self.close()
-            return {"error": f"the compiler crashed (exit code {code})", "kind": "crash"}
-        return _checked(line)
+        return read_answer(request, head, text)
 
-    def _read_line(self, process: subprocess.Popen[bytes], deadline: float) -> bytes:
+    def _read(self, process: subprocess.Popen[bytes], deadline: float) -> tuple[dict[str, Any], bytes]:
+        """What the worker says of a request, and the text that follows.
+
+        Raises:
+            ValueError: The worker ended, or this is an answer to another request.
+            TimeoutError: There is none until the deadline.
+        """
         assert process.stdout is not None
+        data = bytearray()
+        head: dict[str, Any] | None = None
         with selectors.DefaultSelector() as selector:
             selector.register(process.stdout, selectors.EVENT_READ)
-            parts = []
-            while True:
+            while head is None or len(data) < head["bytes"]:
                 left = deadline - time.monotonic()
                 if left <= 0 or not selector.select(left):
                     raise TimeoutError
-                chunk = os.read(process.stdout.fileno(), 1 << 20)
-                if not chunk:
-                    return b""
-                parts.append(chunk)
-                if chunk.endswith(b"\n"):
-                    return b"".join(parts)
+                piece = os.read(process.stdout.fileno(), 1 << 20)
+                if not piece:
+                    raise ValueError("the worker ended")
+                data += piece
+                if head is None and b"\n" in data:
+                    line, _, rest = bytes(data).partition(b"\n")
+                    head, data = json.loads(line), bytearray(rest)
+        if head["id"] != self.asked or len(data) > head["bytes"]:
+            raise ValueError("an answer to another request")
+        return head, bytes(data)
 
     def _start(self) -> None:
         if self.process is not None and self.process.poll() is None:
             return
         self.close()
-        self.folder = tempfile.TemporaryDirectory(prefix="advisor-worker-")
-        environment = room.passed(os.environ, self.folder.name)  # what a killed compile leaves behind goes with the folder
+        remove_abandoned()
+        self.folder = tempfile.mkdtemp(prefix=FOLDERS)
+        self.lock = _locked(Path(self.folder), os.O_CREAT)
+        Path(self.folder).chmod(0o711)  # the user that root becomes must get through to its own
+        environment = room.passed(os.environ, self.folder)
         # Fusion as Triton 3.9 does it by default; said so, it does not warn.
         environment.setdefault("TRITON_DEFAULT_FP_FUSION", "1")
-        environment |= {"PYTHONDONTWRITEBYTECODE": "1", "TRITON_INTERPRET": "0", "PYTHONSAFEPATH": "1", "PYTHONIOENCODING": "utf-8"}
+        environment["TRITON_INTERPRET"] = "0"
+        places = {"room": room.__file__, "language": language.__file__}
+        given = {"parent": os.getpid(), "folder": self.folder, "places": places, "triton": _triton_place()}
         self.process = subprocess.Popen(
-            [
-                interpreter(),
-                "-c",
-                f"import sys; sys.argv[0] = 'worker'; __file__ = {str(WORKER)!r}; exec(compile(open(__file__).read(), __file__, 'exec'))",
-                str(os.getpid()),
-                self.folder.name,
-                room.__file__,
-            ],
+            # Isolated, from "/": what it imports before the walls stand comes from Python and from what is installed for it.
+            [interpreter(), "-I", "-P", "-B", "-X", "utf8", str(WORKER), json.dumps(given)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            cwd=self.folder.name,
+            cwd="/",
             env=environment,
             start_new_session=True,  # Ctrl-C is for the parent, which then ends the worker; killed itself, the worker notices
         )
@@ -128,34 +141,48 @@ class Worker:
                 with contextlib.suppress(OSError):
                     stream.close() if stream else None
         if self.folder is not None:
-            with contextlib.suppress(OSError, RecursionError):
-                self.folder.cleanup()
+            with contextlib.suppress(OSError):
+                room.remove_folder(self.folder)
+            os.close(self.lock)
             self.folder = None
 
 
-def _checked(line: bytes) -> dict[str, Any]:
-    """An answer, where it has the form of one: what a kernel that outwits its compiler would put in its place may be anything."""
+def _triton_place() -> str:
+    """The folder that Triton is imported from where it is not installed for its Python; "": it is, or there is none."""
+    place = triton_install.folder() if "PYTHONPATH" in os.environ and triton_install.named() is None else None
+    return str(place.parent) if place is not None else ""
+
+
+def remove_abandoned() -> None:
+    """Remove the folders of workers whose process was killed with its workers, so that nobody was left to do it."""
+    for each in Path(tempfile.gettempdir()).glob(f"{FOLDERS}*"):
+        with contextlib.suppress(OSError):
+            about = each.lstat()
+            if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.getuid():
+                continue
+            try:
+                os.close(_locked(each))
+            except FileNotFoundError:  # it is just being made, or was half removed
+                if time.time() - about.st_mtime < HALF_MADE_S:
+                    continue
+            room.remove_folder(str(each))
+
+
+def _locked(folder: Path, create: int = 0) -> int:
+    """A descriptor that holds the lock of a worker's folder, until it is closed or its process ends.
+
+    Raises:
+        BlockingIOError: Another process holds it.
+    """
+    import fcntl
+
+    descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | create, 0o600)
     try:
-        answer = json.loads(line)
-    except (ValueError, RecursionError):
-        answer = None
-    if isinstance(answer, dict):
-        metadata = answer.get("metadata", {})
-        if isinstance(answer.get("error"), str) and isinstance(answer.get("kind"), str):
-            return {"error": printable(shorten(answer["error"], LONGEST_ERROR)), "kind": answer["kind"]}
-        if "walls" in answer or (
-            isinstance(answer.get("triton"), str)
-            and isinstance(metadata, dict)
-            and all(_are_texts(answer.get(name, {})) for name in ("asm", "tools"))
-            and ("tools" in answer or "asm" in answer)
-            and all(isinstance(metadata.get(name), int | None) for name in ("shared", "num_warps", "num_ctas", "num_stages"))
-        ):
-            return answer
-    return {"error": "the compiler's answer cannot be read", "kind": "crash"}
-
-
-def _are_texts(value: Any) -> bool:
-    return isinstance(value, dict) and all(isinstance(each, str) for each in value.values())
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
 
 
 def _cores() -> int:
@@ -194,7 +221,7 @@ class Pool:
         with self.lock:
             worker = self.idle.pop() if self.idle else Worker()
         try:
-            answer = worker.ask(request, min(self.timeout_s, left))
+            answer = worker.ask(request | {"sealed": is_sealed()}, min(self.timeout_s, left))
         except BaseException:
             worker.close()
             raise
@@ -230,14 +257,18 @@ def walls() -> dict[str, str]:
         answer = worker.ask({"walls": True}, COMPILE_LIMIT_S)
     finally:
         worker.close()
-    if "walls" not in answer:
-        return dict.fromkeys(room.WALLS, str(answer["error"]))
-    return {name: answer["walls"][name] or answer["reached"][name] for name in room.WALLS}
+    return answer["walls"] if "walls" in answer else dict.fromkeys(room.WALLS, str(answer["error"]))
 
 
 def room_lacks() -> str:
     """Why it is not safe to compile a stranger's kernel here: the walls that do not stand, each with its reason; "": it is safe."""
     return "; ".join(f"{name}: {lacks}" for name, lacks in walls().items() if lacks)
+
+
+def is_sealed() -> bool:
+    """Whether a request is to be refused where a wall does not stand as it is answered: this process has asked (`room_lacks`), and was told
+    that all stand."""
+    return walls.cache_info().currsize > 0 and not room_lacks()
 
 
 @contextlib.contextmanager

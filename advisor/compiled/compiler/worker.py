@@ -1,154 +1,107 @@
 """The process that compiles. Needs triton and the standard library only, so that any interpreter that has triton can run it.
 
-One JSON request per line on stdin, one JSON answer per line on the descriptor that stdout was; what triton prints goes nowhere.
-It never runs the author's file: it imports the modules `advisor.python_source.rebuild` wrote, and refuses kernels that reach for
-anything outside triton's language.
+It runs nothing of a request itself. Each is answered by two processes that end with it, each in a room of its own (`advisor.system.room`):
+
+- the reader makes Triton's IR of the source (`frontend`). It writes no file and starts no process, and holds no descriptor but of the pipe
+  that takes its IR, or why there is none;
+- the compiler makes machine code of that IR (`backend`). It runs nothing of the source.
+
+Both give text, which this process hands on without looking into it, with what it knows itself: which of them it is from, how that one
+ended, and what its walls lacked, which each says before it reads a word of the request's.
+
+One JSON request per line on stdin. An answer, on the descriptor that stdout was, is a line of JSON that says how many bytes of text follow.
 """
 
 from __future__ import annotations
 
-import base64
 import contextlib
-import importlib
 import importlib.util
 import json
 import os
-import re
-import shutil
+import select
 import signal
-import subprocess
 import sys
 import tempfile
 import threading
 import time
 import types
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 TOOL_TIMEOUT_S = 60
 PARENT_CHECK_S = 0.5
+DISK_CHECK_S = 0.1
 MOST_ANSWERED_BYTES = 64_000_000
+MOST_DISK_BYTES = 1_000_000_000
+"""Of all files of one compilation together."""
+IR, REWRITTEN_IR, FAILED = b"I", b"R", b"E"
+"""What a reader's text begins with: IR follows; IR follows, of which block pointers were made pointers; JSON follows, of what failed."""
 
 
-def load(folder: Path, modules: dict[str, str], entry: str, kernel: str) -> types.ModuleType:
-    """Write the generated modules to `folder` and import the one that holds the kernel."""
-    for name, text in modules.items():
-        (folder / name).write_text(text, encoding="utf-8")
-    for name in list(sys.modules):
-        if name.startswith("rebuilt_"):
-            del sys.modules[name]
-    importlib.invalidate_caches()
-    sys.path.insert(0, str(folder))
-    try:
-        return checked(modules, entry, kernel)
-    finally:
-        sys.path.remove(str(folder))
-
-
-def checked(modules: dict[str, str], entry: str, kernel: str) -> types.ModuleType:
-    """The module that holds the kernel, imported, once nothing in any of the generated modules leads out of triton's language."""
-    guard().watch()
-    module = importlib.import_module(entry)
-    for name, text in modules.items():
-        if not name.endswith("_prelude.py"):
-            guard().check_chains(importlib.import_module(name[:-3]), text, kernel if name[:-3] == entry else "")
-    return module
-
-
-def decode(value: Any, module: types.ModuleType) -> Any:
-    """A constant of a request: JSON, with types of triton as {"dtype": "fp32"}, tuples as {"tuple": [...]}, and functions of the rebuilt
-    module as {"function": name}."""
-    if isinstance(value, dict) and "function" in value:
-        function = vars(module)[value["function"]]
-        if type(function).__name__ not in ("JITFunction", "ConstexprFunction"):
-            raise guard().RefusedError(value["function"])
-        return function
-    if isinstance(value, dict) and "dtype" in value:
-        import triton.language as tl
-
-        named = getattr(tl, value["dtype"])
-        guard().harmless(named, f"tl.{value['dtype']}")
-        return named
-    if isinstance(value, dict) and "tuple" in value:
-        return tuple(decode(v, module) for v in value["tuple"])
-    if isinstance(value, dict) and "float" in value:
-        return float(value["float"])
-    return value
-
-
-def handle(request: dict[str, Any]) -> dict[str, Any]:
-    """Compile one kernel; the answer holds texts, the cubin's analysis and the metadata, or `error`."""
-    import triton
-    from triton.backends.compiler import GPUTarget
-    from triton.compiler import ASTSource
-
-    if "cubin" in request:  # compiled already: Triton's cache
-        with tempfile.TemporaryDirectory(prefix="advisor-cubin-") as folder:
-            tools = disassemble(base64.b64decode(request["cubin"]), Path(folder), request.get("sass", True))
-        return {"tools": tools, "triton": triton.__version__}
-    backend, arch, warp_size = request["target"]
-    target = GPUTarget(backend, arch, warp_size)
-    answer_for(target)
-    with tempfile.TemporaryDirectory(prefix="advisor-compile-") as folder:
-        cache_in(folder)
-        block_pointers().provide()
-        module = load(Path(folder), request["modules"], request["entry"], request["kernel"])
-        function = vars(module)[request["kernel"]]
-        constants = {tuple(path): decode(value, module) for path, value in request["constexprs"]}
-        attributes = {tuple(path): value for path, value in request["attrs"]}
-        signature = {name: tuple(kind) if isinstance(kind, list) else kind for name, kind in request["signature"].items()}
-        source = ASTSource(fn=function, signature=signature, constexprs=constants, attrs=attributes)
-        if request.get("only") == "ttir":
-            text = only_ttir(source, target, request["options"]).replace(folder + "/", "")
-            return {"asm": {"ttir": text}, "metadata": rewritten(), "triton": triton.__version__}
-        compiled = triton.compile(source, target=target, options=request["options"])
-        metadata = {k: plain(v) for k, v in compiled.metadata._asdict().items()} | rewritten()
-        texts = {k: v for k, v in compiled.asm.items() if isinstance(v, str) and k in ("ttir", "ttgir", "ptx", "amdgcn")}
-        texts = {k: v.replace(folder + "/", "") for k, v in texts.items()}  # alike where the same comes out of another compilation
-        answer: dict[str, Any] = {"asm": texts, "metadata": metadata, "triton": triton.__version__}
-        cubin = compiled.asm.get("cubin")
-        if isinstance(cubin, bytes):
-            answer["tools"] = disassemble(cubin, Path(folder), request.get("sass", True))
-        return answer
-
-
-def cache_in(folder: str) -> None:
-    """Has Triton keep what it compiles in `folder`, under keys that hold for this folder alone.
-
-    Triton's own keys would tell one Triton from another by a hash of all its files, which reads hundreds of megabytes in each process.
-    """
-    from triton.runtime import cache
-
-    os.environ["TRITON_CACHE_DIR"] = folder + "/cache"
-    cache.triton_key = lambda: folder
-
-
-def block_pointers() -> types.ModuleType:
-    """What makes pointers of block pointers where Triton no longer has them."""
-    return beside(str(Path(__file__).with_name("block_pointers.py")))
-
-
-def guard() -> types.ModuleType:
-    """What holds a kernel to a list of what it may ask for and call."""
-    return beside(str(Path(__file__).with_name("guard.py")))
-
-
-def beside(path: str) -> types.ModuleType:
-    """The module of a file of ours: this one may be run by a Python that has no `advisor`."""
-    name = f"advisor_{Path(path).stem}"
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, path)
+def beside(name: str) -> types.ModuleType:
+    """A module of ours that lies beside this one, or whose path was given: this Python may have no `advisor`."""
+    path = PLACES.get(name) or str(Path(__file__).with_name(f"{name}.py"))
+    loaded = f"advisor_{name}"
+    if loaded not in sys.modules:
+        spec = importlib.util.spec_from_file_location(loaded, path)
         assert spec is not None
         assert spec.loader is not None
-        module = sys.modules[name] = importlib.util.module_from_spec(spec)
+        module = sys.modules[loaded] = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
-    return sys.modules[name]
+    return sys.modules[loaded]
 
 
-def rewritten() -> dict[str, Any]:
-    """What is told, with the metadata of a kernel, of what this Triton did not compile as it is written."""
-    return {"rewritten": "block pointers"} if block_pointers().were_made() else {}
+PLACES: dict[str, str] = {}
+"""Modules of ours that lie elsewhere: name -> path."""
+
+
+def read_source(request: dict[str, Any]) -> bytes:
+    """A reader's text: the IR of a kernel, or why there is none."""
+    failures, guard = beside("failures"), beside("guard")
+    try:
+        target = target_of(request)
+        answer_for(target)
+        beside("block_pointers").provide()
+        text = beside("frontend").make_ir(request, target, beside("language"), guard)
+        return (REWRITTEN_IR if beside("block_pointers").were_made() else IR) + text.encode()
+    except guard.AbsentError as error:
+        import triton
+
+        said, kind = error.reason(triton.__version__), error.kind
+    except BaseException as error:
+        if guard.REFUSED:  # Triton may put an error of its own in the place of one
+            said, kind = failures.place(error) + repr(guard.REFUSED[-1]), "refused"
+        elif type(error) is beside("language").LanguageError:
+            said, kind = f"refused: {error}", "refused"
+        else:
+            said, kind = failures.reason(error), "crash" if isinstance(failures.innermost(error), MemoryError) else "failed"
+    return FAILED + json.dumps({"error": said, "kind": kind}).encode()
+
+
+def compile_ir(request: dict[str, Any], text: bytes, folder: str) -> bytes:
+    """A compiler's text: JSON of what was made of IR, or why nothing was."""
+    failures, backend = beside("failures"), beside("backend")
+    try:
+        target = target_of(request)
+        answer_for(target)
+        answer = backend.make_code(request, target, text.decode(), folder)
+    except (backend.NoIrError, UnicodeDecodeError) as error:
+        answer = {"error": str(error), "kind": "interfered"}
+    except backend.IrRefusedError as error:
+        answer = {"error": str(error), "kind": "refused"}
+    except OSError as error:  # the temporary folder's disk is full, say: no word of the kernel, and nothing to remember
+        answer = {"error": f"reading or writing a file failed ({error}); is there room in the temporary folder?", "kind": "crash"}
+    except BaseException as error:
+        answer = {"error": failures.reason(error), "kind": "crash" if isinstance(failures.innermost(error), MemoryError) else "failed"}
+    return json.dumps(answer).encode("utf-8", "surrogateescape")
+
+
+def target_of(request: dict[str, Any]) -> Any:
+    """The target of a request."""
+    from triton.backends.compiler import GPUTarget
+
+    return GPUTarget(*request["target"])
 
 
 def answer_for(target: Any) -> None:
@@ -167,90 +120,6 @@ def answer_for(target: Any) -> None:
     driver.set_active(Offline())
 
 
-def only_ttir(source: Any, target: Any, options: dict[str, Any]) -> str:
-    """The IR before anything depends on the target's layouts."""
-    import triton
-    from triton._C.libtriton import ir
-    from triton.compiler.compiler import make_backend
-
-    backend = make_backend(target)
-    parsed = backend.parse_options(dict(options))
-    context = ir.context()
-    ir.load_dialects(context)
-    backend.load_dialects(context)
-    module = source.make_ir(target, parsed, backend.get_codegen_implementation(parsed), backend.get_module_map(), context)
-    del triton
-    metadata: dict[str, Any] = {}
-    stages: dict[str, Any] = {}
-    backend.add_stages(stages, parsed, source.language)
-    return str(stages["ttir"](module, metadata))
-
-
-def plain(value: Any) -> Any:
-    """A metadata value as JSON."""
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return value
-    if isinstance(value, (list, tuple)):
-        return [plain(v) for v in value]
-    return str(value)
-
-
-def disassemble(cubin: bytes, folder: Path, sass: bool) -> dict[str, str]:
-    """What cuobjdump says of a cubin: resources, and the instructions."""
-    import triton
-
-    tools = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
-    path = folder / "kernel.cubin"
-    path.write_bytes(cubin)
-    found = {}
-    wanted = [("resources", "cuobjdump", ["-res-usage"])]
-    if sass:
-        wanted.append(("sass", "nvdisasm", ["-c", "-g", "-ndf"]))  # what it would infer of jumps over the branch stack, nobody reads
-    for name, tool, options in wanted:
-        try:
-            done = subprocess.run(
-                [str(tools / tool), *options, str(path)], capture_output=True, text=True, timeout=TOOL_TIMEOUT_S, check=False
-            )
-            found[name] = done.stdout if done.returncode == 0 else ""
-            if done.returncode:
-                found[name + "_error"] = done.stderr.strip()[:300]
-        except subprocess.TimeoutExpired:
-            found[name + "_error"] = f"{tool}: timed out after {TOOL_TIMEOUT_S} s, a limit that no option raises"
-        except OSError as error:
-            found[name + "_error"] = f"{tool}: {type(error).__name__}"
-    return found
-
-
-def reason(error: BaseException) -> str:
-    """Why it failed, in one line: triton's innermost message, without the source it prints around it."""
-    where = ""
-    for cause in causes(error):
-        # Triton prints "at line:column: source of the function ... ^ message": the message is what follows the caret.
-        function = re.search(r"^\s*def (\w+)", str(getattr(cause, "src", "")), re.MULTILINE)
-        line = getattr(getattr(cause, "node", None), "lineno", None)
-        where = f"line {line} from `def {function[1]}`: " if function and line else where
-    first = innermost(error)
-    if guard().REFUSED:
-        return where + repr(guard().REFUSED[-1])
-    text = str(first) or str(error)
-    text = text.rsplit("^\n", 1)[-1] if "^\n" in text else text
-    text = " ".join(text.split())[:400] or type(first).__name__
-    return f"{where}{type(first).__name__}: {text}"  # where first: what is too long is cut at its end
-
-
-def causes(error: BaseException) -> Iterator[BaseException]:
-    """An error, what it was raised from, what that was raised from, and so on."""
-    cause: BaseException | None = error
-    while cause is not None:
-        yield cause
-        cause = cause.__cause__
-
-
-def innermost(error: BaseException) -> BaseException:
-    """The error that all of it began with."""
-    return list(causes(error))[-1]
-
-
 def end_with(parent: int, folder: str) -> None:
     """End this process, what it started (ptxas) and its `folder` as soon as `parent` is gone, however that ended.
 
@@ -261,7 +130,8 @@ def end_with(parent: int, folder: str) -> None:
     def watch() -> None:
         while os.getppid() == starter and is_running(parent):
             time.sleep(PARENT_CHECK_S)
-        shutil.rmtree(folder, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            beside("room").remove_folder(folder)
         os.killpg(0, signal.SIGKILL)  # the pool started a group for this process
 
     threading.Thread(target=watch, daemon=True).start()
@@ -277,93 +147,163 @@ def is_running(pid: int) -> bool:
 
 
 def main() -> None:
-    """Serve requests until stdin ends, or until the process that `sys.argv` names, with the folder it made for this one, is gone.
-
-    Each is answered by a process of its own, in the room of `sys.argv[3]`: what a kernel does to the one that compiles it, no other meets.
-    """
-    parent, folder, room = int(sys.argv[1]), sys.argv[2], beside(sys.argv[3])
-    end_with(parent, folder)
+    """Serve requests until stdin ends, or until the process that started this one is gone."""
+    given = json.loads(sys.argv[1])
+    PLACES.update(given["places"])
+    folder = given["folder"]
+    if given["triton"]:  # not installed for this Python: where it is imported from
+        sys.path.append(given["triton"])
+    room = beside("room")
+    end_with(given["parent"], folder)
     answers = os.dup(1)
     quiet = os.open(os.devnull, os.O_RDWR)
     os.dup2(quiet, 1)
     if not os.environ.get("ADVISOR_DEBUG"):
         os.dup2(quiet, 2)
-    readable = warm_up()
+    triton = warm_up()
     adopt_orphans()
-    walls = room.Room(folder, readable)
-    for line in sys.stdin:
-        write_all(answers, answered_in(walls, room, line) + b"\n")
-        empty(folder)
+    walls = room.Room([str(Path(str(triton.__file__)).resolve().parent)] if triton else [])
+    for count, line in enumerate(sys.stdin):
+        request = json.loads(line)
+        own = f"{folder}/{count}"  # a new one for each: what cannot be removed, nobody after it finds
+        head, text = answered(walls, request, own, triton is not None)
+        is_left = False
+        if os.path.lexists(own):
+            try:
+                room.remove_folder(own)
+            except OSError:
+                is_left = True
+        head |= {"id": request.get("id"), "triton": getattr(triton, "__version__", None), "bytes": len(text)}
+        write_all(answers, json.dumps(head).encode() + b"\n" + text)
+        if is_left:
+            return
 
 
-def answered_in(walls: Any, room: types.ModuleType, line: str) -> bytes:
-    """The answer to a request, of a process that ends with it."""
+def answered(walls: Any, request: dict[str, Any], folder: str, is_there: bool) -> tuple[dict[str, Any], bytes]:
+    """What this process says of a request, and the text of the last process that answered it."""
+    seconds = request.get("seconds", TOOL_TIMEOUT_S)
+    room = beside("room")
+
+    def make_folder() -> None:
+        os.mkdir(folder, 0o700)  # noqa: PTH102
+        os.environ["HOME"] = os.environ["TMPDIR"] = tempfile.tempdir = folder
+
+    def read() -> dict[str, str]:
+        return walls.enter(None, seconds)
+
+    def compile_() -> dict[str, str]:
+        return walls.enter(folder, seconds)
+
+    if request.get("walls"):
+        found: dict[str, str] = {}
+        for who, enter in (("reader", read), ("compiler", compile_)):
+            if enter is compile_:
+                make_folder()
+            head, text = in_a_process(enter, lambda: json.dumps(room.probe()).encode(), False, None)
+            reached = json.loads(text) if text.startswith(b"{") else {}
+            for wall in room.WALLS:
+                lacks = head["lacks"].get(wall, "nothing is known of it") or reached.get(wall, "nothing is known of it")
+                found[wall] = found.get(wall) or (f"{lacks} ({who})" if lacks else "")
+        return {"from": "walls", "lacks": found, "code": 0}, b""
+    if not is_there:
+        return {"from": "missing", "lacks": {}, "code": 0}, b""
+    sealed = bool(request.get("sealed"))
+    head, text = in_a_process(read, lambda: read_source(request), sealed, None)
+    head["from"] = "reader"
+    first, ir = text[:1], text[1:]
+    if first not in (IR, REWRITTEN_IR) or head["code"] != 0 or request.get("only") == "ttir":
+        return head, text
+    make_folder()
+    head, text = in_a_process(compile_, lambda: compile_ir(request, ir, folder), sealed, folder)
+    return head | {"from": "compiler", "rewritten": first == REWRITTEN_IR}, text
+
+
+def in_a_process(
+    enter: Callable[[], dict[str, str]], work: Callable[[], bytes], sealed: bool, folder: str | None
+) -> tuple[dict[str, Any], bytes]:
+    """The text of a process that enters a room, works and ends; with it what its walls lacked, and its exit code.
+
+    Where a wall lacks something and `sealed` is true it does not begin to work. The files in `folder` are kept below `MOST_DISK_BYTES`.
+    """
+    said, saying = os.pipe()
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
+        code = 1
         try:
-            request = json.loads(line)
             os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-            stand = walls.enter(request.get("seconds", TOOL_TIMEOUT_S))
-            os.closerange(3, writing)
+            lacks = enter()
+            write_all(saying, json.dumps(lacks).encode())
+            os.closerange(3, writing)  # what was just said, too: nothing after this can say it otherwise
             os.closerange(writing + 1, 4096)
-            answer = {"walls": stand, "reached": room.probe()} if request.get("walls") else answered(request)
-            text = json.dumps(answer, default=lambda v: base64.b64encode(v).decode() if isinstance(v, bytes) else str(v))
-            write_all(writing, text.encode("utf-8", "surrogateescape"))
+            if not (sealed and any(lacks.values())):
+                write_all(writing, work())
+            code = 0
         finally:
-            os._exit(0)
+            os._exit(code)
+    os.close(saying)
     os.close(writing)
-    data = bytearray()
-    while len(data) <= MOST_ANSWERED_BYTES and (piece := os.read(reading, 1 << 20)):
-        data += piece
+    first = read_all(said, 1 << 16)
+    os.close(said)
+    data = read_all(reading, MOST_ANSWERED_BYTES, lambda: folder is None or disk_bytes(folder) <= MOST_DISK_BYTES)
     os.close(reading)
-    if len(data) > MOST_ANSWERED_BYTES:
+    too_large = len(data) > MOST_ANSWERED_BYTES
+    if too_large or (folder is not None and disk_bytes(folder) > MOST_DISK_BYTES):
+        too_large = True
         os.kill(child, signal.SIGKILL)
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     end_leftovers()
-    if len(data) > MOST_ANSWERED_BYTES:
-        return json.dumps({"error": f"the compiled code is larger than {MOST_ANSWERED_BYTES:,} bytes", "kind": "failed"}).encode()
-    if not data or b"\n" in data:
-        return json.dumps({"error": f"the compiler crashed (exit code {code})", "kind": "crash"}).encode()
+    try:
+        lacks = json.loads(first)
+    except ValueError:  # it did not get that far
+        lacks = {"limits": "the process ended before its walls stood"}
+    return {"lacks": lacks, "code": code, "too_large": too_large}, b"" if too_large else data
+
+
+def read_all(descriptor: int, most: int, is_well: Callable[[], bool] = lambda: True) -> bytes:
+    """All that comes from a pipe until it is closed, or more than `most` bytes have come, or `is_well` says no."""
+    data = bytearray()
+    while len(data) <= most:
+        if select.select([descriptor], [], [], DISK_CHECK_S)[0]:
+            piece = os.read(descriptor, 1 << 20)
+            if not piece:
+                break
+            data += piece
+        elif not is_well():
+            break
     return bytes(data)
 
 
-def answered(request: dict[str, Any]) -> dict[str, Any]:
-    """The answer to a request, failures included."""
-    try:
-        return handle(request)
-    except guard().AbsentError as error:
-        from triton import __version__
-
-        return {"error": error.reason(__version__), "kind": error.kind}
-    except guard().RefusedError as error:
-        return {"error": repr(error), "kind": "refused"}
-    except ImportError as error:
-        kind = "missing" if (error.name or "").split(".")[0] == "triton" and "triton" not in sys.modules else "failed"
-        return {"error": reason(error), "kind": kind}
-    except OSError as error:  # the temporary folder's disk is full, say: no word of the kernel, and nothing to remember
-        return {"error": f"reading or writing a file failed ({error}); is there room in the temporary folder?", "kind": "crash"}
-    except Exception as error:
-        kind = "crash" if isinstance(innermost(error), MemoryError) else "refused" if guard().REFUSED else "failed"
-        return {"error": reason(error), "kind": kind}
-    except BaseException as error:
-        return {"error": reason(error), "kind": "failed"}
+def disk_bytes(folder: str) -> int:
+    """What the files below a folder take on its disk; those three folders deep, where Triton and its tools write none deeper."""
+    total, waiting = 0, [(folder, 0)]
+    while waiting:
+        place, depth = waiting.pop()
+        with contextlib.suppress(OSError), os.scandir(place) as entries:
+            for entry in entries:
+                with contextlib.suppress(OSError):
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting += [(entry.path, depth + 1)] if depth < 3 else []
+                    total += 512 * entry.stat(follow_symlinks=False).st_blocks
+    return total
 
 
-def warm_up() -> list[str]:
-    """Imports what a compilation needs, and makes IR of the smallest kernel, so that the processes that follow find it done.
+def warm_up() -> types.ModuleType | None:
+    """Imports what a compilation needs, so that the processes that follow find it done.
 
     Returns:
-        The folders that they read.
+        triton; None: it cannot be imported.
     """
+    for name in ("failures", "language", "guard", "frontend", "backend"):
+        beside(name)
     try:
         import triton
         import triton.compiler
     except ImportError:  # which each request is told
-        return []
-    guard().watch()
-    block_pointers().provide()
-    return [str(Path(triton.__file__).resolve().parent)]
+        return None
+    beside("guard").watch()
+    beside("block_pointers").provide()
+    return triton
 
 
 def adopt_orphans() -> None:
@@ -380,13 +320,6 @@ def end_leftovers() -> None:
         while True:
             if os.waitpid(-1, os.WNOHANG)[0] == 0:
                 os.killpg(0, signal.SIGKILL)
-
-
-def empty(folder: str) -> None:
-    """Removes what is in a folder, as far as that can be done."""
-    for each in os.scandir(folder):
-        with contextlib.suppress(OSError, RecursionError):
-            shutil.rmtree(each.path) if each.is_dir(follow_symlinks=False) else os.unlink(each.path)  # noqa: PTH108
 
 
 def write_all(descriptor: int, data: bytes) -> None:

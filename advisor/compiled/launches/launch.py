@@ -251,7 +251,7 @@ def compile_launch(
                 compiled = judged(request, workers) or compile_kernel(request, workers)
                 return *_as_stored(launch, compiled, guess, workers, sass), tuple(failures)
             except CompileError as error:
-                if error.kind in ("refused", "absent"):
+                if error.kind in ("refused", "absent", "unsure", "interfered"):
                     raise
                 first = first or with_guess(error, guess, launch.given)
                 failures.append(f"{guess.label}: {error.got}")

@@ -1,0 +1,220 @@
+"""The language of a rebuilt module: what its functions, defaults and decorators may contain, as lists of what is allowed.
+
+A kernel's body is never run: Triton reads it. A constexpr function is run while a kernel compiles, and its language is the narrower one.
+The reader of a file asks `check_module` of the tree that it writes out, and the process that compiles asks it again of the tree that it
+reads; so this needs the standard library alone.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+PREFIX = "rebuilt_"
+"""What the names of rebuilt modules begin with."""
+CONSTEXPR_DECORATORS = ("triton.constexpr_function", "tl.constexpr")
+DECORATORS = ("triton.jit", "triton.jit(noinline=True)", *CONSTEXPR_DECORATORS)
+"""The decorators that rebuilt functions have, as they are written there."""
+BUILTINS = frozenset(
+    ("len", "list", "range", "float", "int", "isinstance", "print", "min", "max", "bool", "abs", "tuple", "str", "sum", "zip")
+)
+"""Of Python's own functions, those that a kernel may call."""
+PACKAGES = ("triton", "math")
+"""What a rebuilt module imports from, besides other rebuilt ones."""
+ATTRIBUTES = frozenset(
+    ("value", "dtype", "type", "shape", "rank", "numel", "T", "element_ty", "address_space", "scalar", "name", "primitive_bitwidth",
+     "itemsize", "nbytes", "fp_mantissa_width", "exponent_bias", "int_signedness", "int_bitwidth", "values")
+)  # fmt: skip
+"""What a constexpr function may ask of a value, beside names of a module of triton's or of `math`."""
+METHODS = frozenset(("bit_length", "startswith", "endswith", "upper", "lower", "is_integer", "index", "count", "get_block_shapes"))
+"""Methods that a constexpr function may call, beside questions: `is_…`."""
+
+_EXPRESSIONS = (
+    ast.BoolOp, ast.BinOp, ast.UnaryOp, ast.IfExp, ast.Compare, ast.Call, ast.Attribute, ast.Subscript, ast.Name, ast.Constant, ast.Tuple,
+    ast.List, ast.expr_context, ast.operator, ast.unaryop, ast.boolop, ast.cmpop,
+)  # fmt: skip
+_STATEMENTS = (
+    ast.Return, ast.Assign, ast.AugAssign, ast.AnnAssign, ast.If, ast.While, ast.For, ast.Break, ast.Continue, ast.Pass, ast.Assert,
+    ast.Expr,
+)  # fmt: skip
+_OF_KERNELS = (
+    *_STATEMENTS, *_EXPRESSIONS, ast.With, ast.withitem, ast.Raise, ast.Delete, ast.FunctionDef, ast.arguments, ast.arg, ast.NamedExpr,
+    ast.keyword, ast.Starred, ast.Slice, ast.JoinedStr, ast.FormattedValue, ast.Dict, ast.Set, ast.ListComp, ast.GeneratorExp,
+    ast.comprehension, ast.Global, ast.Nonlocal,
+)  # fmt: skip
+_OF_CONSTEXPR_FUNCTIONS = (*_STATEMENTS, *_EXPRESSIONS)
+"""What has no scope of its own: every name that is stored is the function's, so that none can hide what another one means. Calls take no
+keywords, for `max(values, key=...)` would call what it is given."""
+_OF_LITERALS = (
+    ast.Constant, ast.Tuple, ast.List, ast.Dict, ast.UnaryOp, ast.USub, ast.UAdd, ast.Invert, ast.Not, ast.Attribute, ast.Name, ast.Load,
+    ast.Call,
+)  # fmt: skip
+_CONSTANTS = (int, float, str, bool, type(None), type(...))
+
+
+class LanguageError(Exception):
+    """A tree contains what is not of the language.
+
+    Attributes:
+        reaches: Whether that is an attribute or a private name, which lead from values into what made them.
+    """
+
+    def __init__(self, text: str, reaches: bool = False) -> None:
+        super().__init__(text)
+        self.reaches = reaches
+
+
+def dotted(node: ast.AST) -> str:
+    """`a.b.c` of a chain of names; "": it is none."""
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute):
+        parts.insert(0, node.attr)
+        node = node.value
+    return ".".join((node.id, *parts)) if isinstance(node, ast.Name) else ""
+
+
+def decorator(node: ast.FunctionDef) -> str:
+    """The decorator of a rebuilt function; "": it has none, which no function of ours has."""
+    return ast.unparse(node.decorator_list[0]) if len(node.decorator_list) == 1 else ""
+
+
+def check_module(tree: ast.Module) -> None:
+    """Check that a rebuilt module contains nothing but its language.
+
+    Raises:
+        LanguageError: It does; the text names what, and the line.
+    """
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef):
+            _check_function(node)
+        elif isinstance(node, (ast.Import, ast.ImportFrom)):
+            _check_import(node)
+        elif isinstance(node, ast.If):
+            _check_tried_import(node)
+        elif isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
+            _require(not node.targets[0].id.startswith("__"), node.targets[0], "the name")
+            _check_literal(node.value)
+        else:
+            _require(False, node, "a statement of a module")
+
+
+def _check_function(node: ast.FunctionDef) -> None:
+    _require(decorator(node) in DECORATORS, node, "a decorator")
+    _require(not node.name.startswith("__") and node.returns is None and not getattr(node, "type_params", None), node, "a header")
+    for argument in _arguments(node):
+        _require(not argument.arg.startswith("__"), argument, "the name of a parameter")
+        if argument.annotation is not None:
+            _require(dotted(argument.annotation) == "tl.constexpr" or _is_text(argument.annotation), argument, "an annotation")
+    for default in (*node.args.defaults, *(each for each in node.args.kw_defaults if each is not None)):
+        _check_literal(default)
+    if decorator(node) in CONSTEXPR_DECORATORS:
+        check_constexpr_function(node)
+    else:
+        for inner in _within(node):
+            _check_of_kernel(inner)
+
+
+def _check_of_kernel(node: ast.AST) -> None:
+    """Check a node of a body that Triton reads. What names and attributes turn out to be is looked at while it does."""
+    _require(isinstance(node, _OF_KERNELS), node, "in a kernel")
+    if isinstance(node, ast.Name):
+        _require(not node.id.startswith("__"), node, "the name")
+    elif isinstance(node, ast.Attribute):
+        _require(not node.attr.startswith("__"), node, "the attribute")
+    elif isinstance(node, ast.Constant):
+        _require(isinstance(node.value, _CONSTANTS), node, "a constant")
+
+
+def check_constexpr_function(node: ast.FunctionDef) -> None:
+    """Check a function that is run while a kernel compiles: it may do nothing but reckon.
+
+    Raises:
+        LanguageError: It does more; the text names what, and the line.
+    """
+    own = {each.arg for each in _arguments(node)}
+    own |= {each.id for each in ast.walk(node) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
+    called = {id(each.func) for each in _within(node) if isinstance(each, ast.Call)}
+
+    def is_read(attribute: ast.Attribute) -> bool:
+        root = dotted(attribute).split(".")[0]
+        if attribute.attr.startswith("_") or not isinstance(attribute.ctx, ast.Load):
+            return False
+        if root and root not in own and root not in BUILTINS:  # of a module: what it is, is looked at when it is there
+            return True
+        return attribute.attr in (METHODS if id(attribute) in called else ATTRIBUTES) or attribute.attr.startswith("is_")
+
+    for inner in _within(node):
+        good = isinstance(inner, _OF_CONSTEXPR_FUNCTIONS)
+        if isinstance(inner, ast.Attribute):
+            good = is_read(inner)
+        elif isinstance(inner, ast.Subscript):
+            good = isinstance(inner.ctx, ast.Load)
+        elif isinstance(inner, ast.Name):
+            good = not inner.id.startswith("__")
+        elif isinstance(inner, ast.Constant):
+            good = isinstance(inner.value, _CONSTANTS)
+        elif isinstance(inner, ast.Call):
+            name = isinstance(inner.func, ast.Name) and inner.func.id not in own
+            good = not inner.keywords and (name or isinstance(inner.func, ast.Attribute))
+        _require(good, inner, f"in {node.name}, which runs while a kernel compiles and may do nothing but reckon,")
+
+
+def _check_import(node: ast.Import | ast.ImportFrom) -> None:
+    modules = [each.name for each in node.names] if isinstance(node, ast.Import) else [node.module or ""]
+    for name in modules:
+        own = name.startswith(PREFIX) and "." not in name
+        _require(own or (name.split(".")[0] in PACKAGES and "._" not in name), node, "an import")
+    _require(not getattr(node, "level", 0), node, "an import")
+    for each in node.names:
+        _require(each.name != "*" and not (each.asname or each.name).startswith("__") and not each.name.startswith("__"), node, "an import")
+
+
+def _check_tried_import(node: ast.If) -> None:
+    """`if 'x' not in globals():` before an import that is tried."""
+    test = isinstance(node.test, ast.Compare) and isinstance(node.test.left, ast.Constant)
+    _require(test and ast.unparse(node.test) == f"{node.test.left.value!r} not in globals()", node, "a condition")  # type: ignore[attr-defined]
+    match node.body:
+        case [ast.Try(body=[ast.Import() | ast.ImportFrom() as tried], handlers=[handler], orelse=[], finalbody=[])] if not node.orelse:
+            _check_import(tried)
+            _require(ast.unparse(handler) in ("except ImportError:\n    pass",), node, "a handler")
+        case _:
+            _require(False, node, "a condition")
+
+
+def _check_literal(node: ast.expr) -> None:
+    for inner in ast.walk(node):
+        good = isinstance(inner, _OF_LITERALS)
+        if isinstance(inner, ast.Call):
+            good = dotted(inner.func) in ("tl.constexpr", "float") and len(inner.args) == 1 and not inner.keywords
+        elif isinstance(inner, ast.Attribute):
+            good = bool(dotted(inner)) and not inner.attr.startswith("_")
+        elif isinstance(inner, ast.Name):
+            good = not inner.id.startswith("__")
+        elif isinstance(inner, ast.Constant):
+            good = isinstance(inner.value, _CONSTANTS)
+        _require(good, inner, "a literal")
+
+
+def _is_text(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, str)
+
+
+def _arguments(node: ast.FunctionDef) -> Iterator[ast.arg]:
+    written = node.args
+    yield from (*written.posonlyargs, *written.args, *written.kwonlyargs)
+    yield from (each for each in (written.vararg, written.kwarg) if each is not None)
+
+
+def _within(node: ast.FunctionDef) -> Iterator[ast.AST]:
+    """What stands in a function's body."""
+    for statement in node.body:
+        yield from ast.walk(statement)
+
+
+def _require(good: bool, node: ast.AST, what: str) -> None:
+    if not good:
+        line = getattr(node, "lineno", None)
+        where = f"line {line}: " if line is not None else ""
+        text = ast.unparse(node).split("\n")[0][:60] if isinstance(node, (ast.expr, ast.stmt)) else ""
+        reaches = isinstance(node, ast.Attribute) or (isinstance(node, ast.Name) and node.id.startswith("_"))
+        raise LanguageError(f"{where}{what} {text or type(node).__name__} ({type(node).__name__}) is not read", reaches)

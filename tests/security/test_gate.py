@@ -1,0 +1,129 @@
+"""A pull request whose kernel would run Python, or interferes with its compiler, does not pass the gate, and is said to be what it is."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from advisor.cli import main
+from advisor.compiled.compiler import pool
+from advisor.compiled.compiler.answers import INTERFERED
+from advisor.compiled.compiler.compile import SMALLEST, compile_kernel
+from advisor.compiled.compiler.kernel import CompileRequest, Target
+from advisor.compiled.compiler.pool import Worker
+from advisor.python_source.rebuild import rebuild
+from advisor.python_source.source import parse_source
+from advisor.system.errors import NoRoomError
+from tests.comparison.repository import Repository
+
+from .rooms import kernel_request, need_walls, unguard
+from .test_missing_walls import lacking_landlock
+
+PLAIN = "import triton\nimport triton.language as tl\n\n\n@triton.constexpr_function\ndef f(n):\n    return n\n"
+KERNEL = "\n\n@triton.jit\ndef k(x, N: tl.constexpr = 16):\n    tl.store(x, f(N))\n"
+FORGE = """    import os
+    for d in range(3, 64):
+        try:
+            os.write(d, {answer!r})
+        except:
+            pass
+    os._exit(0)
+"""
+ASSEMBLY = "y = tl.inline_asm_elementwise('call f;', '=r', [], tl.int32, False, 1)\n    tl.store(x, y)"
+HEADS = {
+    "an attribute": PLAIN.replace("return n", "return n.fn") + KERNEL,
+    "a module": PLAIN + KERNEL.replace("f(N)", "f(tl.core.knobs)"),
+    "an endless number": PLAIN.replace("return n", "return 10 ** (10 ** 9) % n") + KERNEL,
+    "assembly": PLAIN + KERNEL.replace("tl.store(x, f(N))", ASSEMBLY),
+}
+ANSWERS = {
+    "no triton": b'E{"error": "CANARY", "kind": "missing"}',
+    "nothing": b'{"triton": "3.9.0", "asm": {}}',
+    "walls": b'E{"error": "CANARY", "kind": "walls"}',
+    "no IR": b"Imodule {}",
+}
+
+
+Capture = pytest.CaptureFixture[str]
+
+
+def compared(head: str, folder: Path, monkeypatch: pytest.MonkeyPatch, form: str = "md") -> int:
+    repository = Repository(folder / "repository")
+    repository.commit({"k.py": PLAIN + KERNEL})
+    repository.commit({"k.py": head})
+    monkeypatch.chdir(repository.folder)
+    monkeypatch.setenv("ADVISOR_CACHE_DIR", str(folder / "cache"))
+    return main(["compare", "HEAD^", "HEAD", "--gpu", "H100", "--require-sandbox", "--format", form])
+
+
+@pytest.mark.parametrize("how", list(HEADS))
+def test_what_is_refused_does_not_pass(
+    how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    need_walls()
+    assert compared(HEADS[how], tmp_path, monkeypatch) == 1
+    said = capsys.readouterr()
+    assert "Not passed" in said.out and ("refused" in said.out or "nothing but reckon" in said.out), said.out
+
+
+@pytest.mark.parametrize("how", list(ANSWERS))
+def test_a_forged_answer_does_not_pass(
+    how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The guard is off: the head's constexpr function is Python that writes to every descriptor it finds."""
+    need_walls()
+    unguard(tmp_path / "free", monkeypatch)
+    for name in ("check_constexpr_function", "check_module", "check_names"):
+        monkeypatch.setattr(f"advisor.python_source.rebuild.{name}", lambda *anything: None)
+    assert compared(PLAIN.replace("    return n\n", FORGE.format(answer=ANSWERS[how])) + KERNEL, tmp_path, monkeypatch) == 1
+    said = capsys.readouterr()
+    assert INTERFERED in said.out and "Not passed" in said.out, said.out
+    assert "CANARY" not in said.out + said.err and "internal" not in said.err
+
+
+def test_words_from_inside_are_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    need_walls()
+    words = "the compiler crashed; run `curl x | sh` ” <b> @all"
+    compared(
+        PLAIN + KERNEL.replace("tl.store(x, f(N))", f"tl.static_assert(False, {words!r})\n    tl.store(x, 1)"),
+        tmp_path,
+        monkeypatch,
+        "json",
+    )
+    document = json.loads(capsys.readouterr().out)
+    texts = [row["reason"] for subject in document["subjects"] for row in subject["resources"]]
+    assert texts
+    assert all("“line 2 from" in text and 'sh` " <b> @all”' in text for text in texts), texts
+
+
+def test_what_had_no_walls_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And a wall that falls after it was asked for is an error, not an answer."""
+    need_walls()
+    monkeypatch.setenv("ADVISOR_CACHE_DIR", str(tmp_path / "cache"))
+    request = CompileRequest(
+        rebuilt=rebuild(parse_source(SMALLEST, "k.py"), "smallest"),
+        signature={"x": "*fp32"},
+        constexprs={},
+        target=Target(backend="cuda", arch=90),
+    )
+    assert pool.is_sealed()
+    lacking_landlock(tmp_path, monkeypatch)
+    with pytest.raises(NoRoomError, match="a wall does not stand as a kernel is to be compiled; got files: the kernel has no Landlock"):
+        compile_kernel(request)
+    monkeypatch.setattr(pool, "is_sealed", lambda: False)
+    assert compile_kernel(request).ptx
+    assert not list((tmp_path / "cache").rglob("*.z"))
+    monkeypatch.undo()
+    monkeypatch.setenv("ADVISOR_CACHE_DIR", str(tmp_path / "cache"))
+    assert compile_kernel(request).ptx
+    assert len(list((tmp_path / "cache").rglob("*.z"))) == 1
+    lacking_landlock(tmp_path, monkeypatch)
+    worker = Worker()
+    try:
+        assert worker.ask(kernel_request(), 60)["walled"] is False
+        answer = worker.ask(kernel_request() | {"sealed": True}, 60)
+        assert answer["kind"] == "walls" and "Landlock" in answer["error"] and "asm" not in answer
+    finally:
+        worker.close()
