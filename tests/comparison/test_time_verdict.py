@@ -14,7 +14,7 @@ from .repository import Repository, compared_files
 
 pytest.importorskip("triton")
 
-HEAD = "import triton\nimport triton.language as tl\n\n\n@triton.jit\n"
+HEAD = "import torch\nimport triton\nimport triton.language as tl\n\n\n@triton.jit\n"
 """Begins the files."""
 
 
@@ -280,3 +280,61 @@ def test_two_runs_give_the_same_comment(tmp_path, monkeypatch):
             text = text.replace((side.revision or "")[:12], "")
         comments.append(text)
     assert comments[0] == comments[1]
+
+
+TUNED = """@triton.autotune(configs=CONFIGS, key=["n"])
+@triton.jit
+def scale(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y_ptr + offsets, tl.load(x_ptr + offsets, mask=offsets < n) * 2, mask=offsets < n)
+
+
+def run(x, y, n):
+    scale[lambda meta: (triton.cdiv(n, meta["BLOCK"]),)](x, y, n)
+"""
+
+
+def test_a_list_that_cannot_be_read_is_not_counted_as_empty(repository):
+    """Nor is what the other side lists new."""
+    imports = "import triton\nimport triton.language as tl\n\n\n"
+    base = imports + "from settings import tuned\n\n" + TUNED.replace("CONFIGS", "tuned('scale')")
+    head = imports + TUNED.replace("CONFIGS", "[triton.Config({'BLOCK': 512}), triton.Config({'BLOCK': 1024})]")
+    found = compared_files(repository, AnalyticalPredictor(), {"k.py": base}, {"k.py": head})
+    (subject,) = found.subjects
+    assert (subject.configurations, subject.configurations_added, subject.configurations_removed) == ((0, 0), (), ())
+    assert "to tune over" not in found.headline and any("not a literal" in note for note in subject.notes)
+
+
+def test_what_torch_does_beside_the_launch_is_said(repository):
+    base = PLAIN.replace("    decay[(rows", "    x = x.contiguous()\n    y.zero_()\n    decay[(rows")
+    _, subject = one(repository, base, PLAIN.replace("* 0.5", "* 0.25"))
+    assert "Beside the launch, run no longer calls .contiguous, .zero_." in subject.notes
+
+
+TILED = """def wide(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * n + tl.arange(0, BLOCK)
+    inside = tl.arange(0, BLOCK) < n
+    tl.store(y_ptr + offsets, tl.load(x_ptr + offsets, mask=inside) + 1, mask=inside)
+
+
+@triton.jit
+def tiled(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    inside = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    at = tl.program_id(0) * n + inside
+    tl.store(y_ptr + at, tl.load(x_ptr + at, mask=inside < n) + 1, mask=inside < n)
+
+
+def run(x, y, rows, n):
+TILES    wide[(rows,)](x, y, n, BLOCK=triton.next_power_of_2(n))
+"""
+
+
+def test_a_kernel_that_is_launched_in_its_place_leaves_no_verdict_where_it_may_be(repository):
+    """On Blackwell another kernel runs for long rows; on other GPUs nothing changed."""
+    launch = "        return tiled[(rows, triton.cdiv(n, 1024))](x, y, n, BLOCK=1024)\n"
+    head = TILED.replace("TILES", f"    if torch.cuda.get_device_capability()[0] == 10 and n > 8192:\n{launch}")
+    kernel, _, rest = TILED.partition("@triton.jit\n")
+    _, subject = one(repository, kernel + rest[rest.index("def run") :].replace("TILES", ""), head, gpus=("H100", "B200"))
+    verdicts = {row.gpu: row for row in subject.static}
+    assert verdicts["H100"].verdict == "predicted-unchanged"
+    assert verdicts["B200"].verdict == "cannot-tell" and "run launches tiled in its place where" in verdicts["B200"].reason

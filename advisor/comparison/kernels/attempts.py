@@ -85,7 +85,7 @@ class Attempt:
         """Constants and options with which it was compiled, without what was guessed."""
         if self.launch is None or self.described:
             return {}
-        given, invented = self.launch.given, set(self.guess.invented) if self.guess is not None else set()
+        given, invented = self.launch.given, self.guessed.keys()
         constants = dict(self.guess.constexprs) if self.guess is not None else dict(given.constexprs)
         names = {each.name for each in self.launch.source.kernel(self.launch.kernel).parameters if each.is_constexpr}
         told = {name: value for name, value in constants.items() if name in names and name not in invented and "stride" not in name}

@@ -15,7 +15,7 @@ from typing import Any
 
 from advisor.comparison.kernels import resources
 from advisor.comparison.kernels.attempts import same_body
-from advisor.comparison.kernels.beside import torch_calls
+from advisor.comparison.kernels.beside import in_its_place, torch_calls
 from advisor.comparison.kernels.kernel_digest import meaning, own_tree, renamed
 from advisor.comparison.kernels.kernel_rows import kernel_row
 from advisor.comparison.kernels.kernel_source import ODD
@@ -107,7 +107,8 @@ def kernel_subjects(
         changed: list[ChangedLaunch] = []
         if old is not None and new is not None:
             changed = changed_launches((old.function, old.launching), (new.function, new.launching))
-            if same and not changed:
+            instead = same and not changed and any(in_its_place(old, new, gpu, {}) for gpu in gpus)
+            if same and not changed and not instead:
                 former_place = f"{origins[name][0] if name in origins else path}::{called[-1]}"
                 if renamed_only is not None and former_place != f"{path}::{name}":
                     renamed_only.append(f"{former_place} → {path}::{name}")
@@ -242,6 +243,7 @@ def _subject(
     if unpredicted and described and new is not None and gpus and not (rows or judged.rows or judged.notes):
         notes.append(unpredicted)
     before, after = (set(side.named) if side is not None else set() for side in (old, new))
+    listed = not any(side.unread for side in (old, new) if side is not None)  # else what came or went is not known
     return Subject(
         kind="kernel",
         title=f"{path}::{name}",
@@ -249,13 +251,13 @@ def _subject(
         change=change,
         static=tuple(rows),
         resources=judged.rows,
-        configurations=(len(old.configurations) if old is not None else 0, len(new.configurations) if new is not None else 0),
+        configurations=(len(old.configurations) if old and listed else 0, len(new.configurations) if new and listed else 0),
         line=new.function.node.lineno if new is not None else None,
         hint=_setting(path, name, _sizes_to_give(judged.sizes)) if judged.sizes else "",
         notes=tuple(notes),
         failures=judged.failures,
-        configurations_added=tuple(each for each in (new.named if new else ()) if each not in before) if old is not None else (),
-        configurations_removed=tuple(each for each in (old.named if old else ()) if each not in after) if new is not None else (),
+        configurations_added=tuple(each for each in (new.named if new else ()) if each not in before) if old and listed else (),
+        configurations_removed=tuple(each for each in (old.named if old else ()) if each not in after) if new and listed else (),
     )
 
 

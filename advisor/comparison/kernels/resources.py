@@ -219,7 +219,8 @@ def refused_line(version: KernelVersion | None, error: AdvisorError | None) -> i
 def _label(run: Run, base: Attempt, head: Attempt) -> str:
     """With what either side was compiled: its configuration, or else what its launch passes; and what of that is a guess."""
     guesses = [each.guess for each in (base, head) if each.guess is not None]
-    invented = dict.fromkeys(name for each in guesses for name in each.invented if name in each.constexprs)
+    constants = {name for each in guesses for name in each.constexprs}
+    invented = dict.fromkeys(name for each in (base, head) for name in each.guessed if name in constants)
     sides = [{name: value for name, value in each.launched.items() if name not in invented} for each in (base, head)]
     if run.configuration is not None and (run.problem is not None or not any(sides)):
         sides = [each.flat() for each in (run.former or run.configuration, run.configuration)]
