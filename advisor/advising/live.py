@@ -13,10 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from advisor.advising.trials import Regrid
+from advisor.compiled.compiler.kernel import OPTION_NAMES
 from advisor.compiled.recorder.hook import Recorder
 from advisor.gpus.hardware import load_gpu
 from advisor.result.schema import Result
 from advisor.system.errors import UsageError
+
+LAUNCH_KEYWORDS = frozenset({*OPTION_NAMES, "stream", "debug", "launch_cooperative_grid", "enable_fp_fusion", "sanitize_overflow"})
+"""Keywords of a launch that are no arguments of its kernel (`CUDAOptions`, `HIPOptions`, `JITFunction.run`, Triton 3.6 and 3.9)."""
 
 
 def is_kernel(target: object) -> bool:
@@ -91,6 +95,7 @@ def advise_call(
         raise UsageError(
             f"advise({name}): {missing} is missing", None, None, 'give it as in advise(kernel, grid=(64,), args=(x, n), gpu="H100")'
         )
+    _check_call(kernel, args, keywords)
     recording = Recording()
     try:
         recording.add(kernel, grid, args, keywords)
@@ -104,6 +109,31 @@ def advise_call(
         return tuple(grid({**named, **keywords, **values}))
 
     return recording.advise(gpu=gpu, cache=cache, try_for=try_for, regrid=regrid if callable(grid) else None)
+
+
+def _check_call(kernel: Any, args: Sequence[Any], keywords: Mapping[str, Any]) -> None:
+    """Refuse a call that Triton would refuse: it lacks an argument, or has one that the kernel and its launch do not know.
+
+    Raises:
+        UsageError: It is one.
+    """
+    function = _function(kernel)
+    parameters = inspect.signature(function).parameters
+    given = {*list(parameters)[: len(args)], *keywords}
+    while not inspect.isfunction(kernel) and hasattr(kernel, "fn"):
+        given |= {name for each in getattr(kernel, "configs", None) or () for name in each.all_kwargs()}
+        given |= set(getattr(kernel, "values", None) or ()) if isinstance(getattr(kernel, "values", None), Mapping) else set()
+        kernel = kernel.fn
+    missing = [name for name, each in parameters.items() if each.default is inspect.Parameter.empty and name not in given]
+    unknown = [name for name in keywords if name not in parameters and name not in LAUNCH_KEYWORDS]
+    for what, names in (("lacks", missing), ("does not take", unknown)):
+        if names:
+            raise UsageError(
+                f"advise({function.__name__}): the call {what} {', '.join(names)}",
+                None,
+                f"what {function.__name__} takes: {', '.join(parameters)}",
+                "give the arguments of the launch as it is written",
+            )
 
 
 @contextmanager

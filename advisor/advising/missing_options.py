@@ -7,10 +7,13 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from advisor.compiled.compiler.kernel import IrError
+from advisor.compiled.demand.counted import Counted
+from advisor.compiled.demand.counts import KernelDemand
 from advisor.compiled.demand.likely_places import ARGUMENT, guessed_places
 from advisor.compiled.guesses.parameter_guesses import BLOCK_NAMES
 from advisor.compiled.ir.execution import not_given, what_holds
-from advisor.compiled.launches.launch import Inspection
+from advisor.compiled.launches.launch import Inspection, inputs_of, own_files
 from advisor.result.schema import Action
 
 _TUNED = re.compile(r"(^|_)(GROUP(_SIZE)?_?[MN]?|GROUPS|SPLIT_?K|(NUM_)?(SMS?|STAGES|WARPS|XCDS|PROGRAMS|CTAS))($|_)", re.IGNORECASE)
@@ -22,6 +25,8 @@ def is_tuned(name: str) -> bool:
     return bool(BLOCK_NAMES.search(name) or _TUNED.search(name))
 
 
+PROBE_GRID = (3, 3, 3)
+"""Stands for a grid that is not known, to see what else has to be."""
 _NAMED = ("--arg", "--constexpr", "--content")
 """Options that say something of an argument by its name."""
 
@@ -36,7 +41,8 @@ def missing_options(inspection: Inspection) -> tuple[str, ...]:
     no such launch.
     """
     launch, guess = inspection.launch, inspection.guess
-    reasons = {*inspection.demand.unknown, *(guessed_places(inspection.demand) if launch.grid is not None else ())}
+    demand = inspection.demand if launch.grid is not None else _of_several_programs(inspection)
+    reasons = {*demand.unknown, *guessed_places(demand)}
     values = {reason.removeprefix(ARGUMENT).partition(".")[0] for reason in reasons if reason.startswith(ARGUMENT)}
     found = [f"--arg {name}=…" for name in sorted(values) if name not in launch.given.multiples]
     # A block follows from the sizes, or is tuned; any other whole number that had to be guessed is a size, or says what is computed,
@@ -47,6 +53,16 @@ def missing_options(inspection: Inspection) -> tuple[str, ...]:
     if launch.grid is None:
         found = [*launch.asks, *found, *([] if launch.asks else ["--grid …"])]
     return tuple(dict.fromkeys(found))
+
+
+def _of_several_programs(inspection: Inspection) -> KernelDemand:
+    """The demand as if the launch had some programs along every axis: what those beyond the first lack is asked for together with the
+    grid, and not once that is known."""
+    launch, compiled = inspection.launch, inspection.compiled
+    try:
+        return Counted().demand(compiled.ttir, PROBE_GRID, inputs_of(launch, inspection.guess), own_files(compiled))
+    except (IrError, ArithmeticError, ValueError, KeyError, IndexError):
+        return inspection.demand
 
 
 def options_besides(inspection: Inspection) -> tuple[str, ...]:

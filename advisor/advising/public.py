@@ -75,8 +75,12 @@ def advise(
     from advisor.advising import live
 
     if live.is_kernel(target):
+        _of_no_call(target, {"model": model, "tokens": tokens, "sizes": sizes, "hidden_size": hidden_size, "top_k": top_k, "dtype": dtype})
         keywords = {name: value for name, value in launch.items() if name != "grid"}
         return live.advise_call(target, gpu=gpu, grid=launch.get("grid"), args=args, cache=cache, keywords=keywords, try_for=try_for)
+    if not isinstance(target, str | os.PathLike):
+        what = f"{type(target).__name__} {getattr(target, '__name__', '')}".strip()
+        raise UsageError("advise() takes no such target", what, "a kernel of @triton.jit, or the name of a table, a kernel or a record")
     text = os.fspath(target)
     if unknown := [name for name in launch if name not in OF_A_LAUNCH]:
         raise UsageError("advise() has no such keyword", ", ".join(unknown), "one of " + ", ".join(OF_A_LAUNCH))
@@ -113,6 +117,18 @@ def advise(
         if matched.unmatched:
             resolved = replace(resolved, warnings=(*resolved.warnings, matched.unmatched))
     return advise_target(resolved, load_predictor(None if weights is None else Path(weights)), command=command, measured=latencies)
+
+
+def _of_no_call(kernel: Any, given: Mapping[str, Any]) -> None:
+    """Refuse what says nothing of a live kernel's call, and would be read past.
+
+    Raises:
+        UsageError: Some of it is given.
+    """
+    if names := [name for name, value in given.items() if value is not None]:
+        raise UsageError(
+            f"{', '.join(names)} says nothing of a live kernel", None, "its call: grid, args and keywords", "leave it out, or name a table"
+        )
 
 
 def request_from(*, tokens: int | Iterable[int] | None, routing: Sequence[int] | str | os.PathLike[str] | None, **asked: Any) -> Request:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from advisor.advising.choice import NEAR_BEST
 from advisor.compiled.analysis import KernelAnalysis
@@ -18,7 +18,6 @@ from advisor.compiled.guesses.inference import Guess
 from advisor.compiled.guesses.usage import usage_of
 from advisor.compiled.launch_report import KernelTarget, Unreadable, analyse_targets
 from advisor.compiled.launches.configured import (
-    grid_by_numbers,
     grid_that_follows,
     pinned,
     warps_at_most,
@@ -76,7 +75,6 @@ class Trials:
     regrid: Regrid | None = None
     _slowest: float = 0.0
     _tried: int = 0
-    _grids: dict[str, bool] = field(default_factory=dict)  # by constant, whether the grid counts blocks of it, where it is known as numbers
 
     def of(self, target: KernelTarget, analysis: KernelAnalysis, until: float) -> Tried | None:
         """The neighbours of a launch, those of the best of these, and so on; None where it has no tunables, or there is no time.
@@ -147,11 +145,8 @@ class Trials:
         moved = {n: v for n, v in constants.items() if v != base.given.constexprs[n]}
         if moved and self.regrid is not None:
             grid = self.regrid(values)
-        elif moved and (grid := grid_that_follows(base, constants, self.gpu.num_sms)) is None:
-            grid = base.grid
-            for name, value in moved.items():
-                if self._grids.get(name):
-                    grid = grid_by_numbers(replace(base, grid=grid), base.given.constexprs[name], value) or grid
+        elif moved:
+            grid = grid_that_follows(base, constants, self.gpu.num_sms) or base.grid
         return replace(with_configuration(base, constants, options), grid=grid)
 
     def _neighbours(self, values: dict[str, int], analysis: KernelAnalysis) -> Iterator[dict[str, int]]:
@@ -204,22 +199,12 @@ class Trials:
         return blocks, left
 
     def _is_block(self, base: KernelLaunch, guess: Guess, demand: KernelDemand, name: str, value: int) -> bool:
-        """Whether another value of a constant leaves the work as it is; notes whether a grid of numbers has to follow it for that.
-
-        With half of it nothing is left of the work of a program; a larger one where the grid should follow leaves programs idle, so that
-        the grid that follows is tried first.
-        """
-        by_numbers = self.regrid is None and grid_that_follows(base, {name: value}, self.gpu.num_sms) is None
-        for other, orders in ((value // 2, (False, True)), (2 * value, (True, False))):
-            compiles = False
-            for follows in orders if by_numbers else (False,):
-                self._grids[name] = follows
-                then = self._front_end(self._launch(base, {name: other}), guess)
-                compiles = then is not None
-                if then is not None and same_work(demand, then):
-                    return True
-            if compiles:
-                return False
+        """Whether another value of a constant leaves the work as it is: half of it, or twice where that does not compile. A grid that does
+        not follow from the constants stays as it is: with fewer blocks of another size it would be another launch."""
+        for other in (value // 2, 2 * value):
+            then = self._front_end(self._launch(base, {name: other}), guess)
+            if then is not None:
+                return same_work(demand, then)
         return False
 
     def _front_end(self, launch: KernelLaunch, guess: Guess) -> KernelDemand | None:

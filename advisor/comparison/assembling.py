@@ -49,20 +49,16 @@ def _mean(changes: Sequence[float]) -> float | None:
 
 
 def headline(subjects: Sequence[Subject], measured: dict[str, int], static: dict[str, int]) -> str:
-    """A sentence that begins with what is certain and large: what is to fail, what no longer compiles or does again, spills, and the
-    configurations that are tuned over; then measured verdicts where something was run, else predictions, and that they are that; and what
-    is worst is named."""
+    """A sentence that begins with what is certain and large: what is to fail, what compiles again, spills, configurations that are tuned
+    over, and registers where none of these is there; then measured verdicts where something was run, else predictions, and that they
+    are that; then what could not be told, and without what; and what is worst is named."""
     certain = [
         f"{' '.join(filter(None, (subject.title, failure.what)))} ({_short(failure.reason)})"
         for subject in subjects
         for failure in subject.failures
     ]
     first = [f"Certain to fail: {_several(certain)}"] if certain else []
-    lost = [subject for subject in subjects if _refused(subject, "head") and not subject.failures]
-    if lost:
-        launches = f"{'its' if len(lost) == 1 else 'their'} launches ({_several([subject.title for subject in lost])})"
-        first.append(f"{_counted(len(lost), 'kernel')} no longer compile{'s' * (len(lost) == 1)} with what is known of {launches}")
-    again = [subject.title for subject in subjects if _refused(subject, "base")]
+    again = [subject.title for subject in subjects if _compiles_again(subject)]
     if again:
         first.append(f"{_counted(len(again), 'kernel')} compile{'s' * (len(again) == 1)} again ({_several(again)})")
     for word, grown in (("New or more spills", True), ("Spills gone or fewer", False)):
@@ -74,8 +70,12 @@ def headline(subjects: Sequence[Subject], measured: dict[str, int], static: dict
         if subject.kind == "kernel" and (subject.configurations_added or subject.configurations_removed)
     ]:
         first.append(f"Other configurations to tune over: {_several(tuned)}")
+    if not first and (registers := [text for subject in subjects if (text := _registers(subject))]):
+        first.append(f"Registers per thread: {_several(registers)}")
     named = "; ".join(f"{word}: {_several(worst)}" for word, worst in _worst(subjects).items())
-    text = "; ".join([*first, _verdicts(subjects, measured, static)])
+    untold = [f"{_short_name(subject)} {reason}" for subject in subjects if (reason := words.untold(subject))]
+    last = [f"the time cannot be told of {_several(untold)}"] if untold else []
+    text = "; ".join(filter(None, [*first, _verdicts(subjects, measured, static), *last]))
     return f"{text}. {named[:1].upper()}{named[1:]}" if named else text
 
 
@@ -99,7 +99,11 @@ def _spills(subject: Subject, grown: bool) -> str:
     known = [
         (row.head.spill_bytes - row.base.spill_bytes, row)
         for row in subject.resources
-        if row.base is not None and row.head is not None and row.base.spill_bytes is not None and row.head.spill_bytes is not None
+        if not row.guessed
+        and row.base is not None
+        and row.head is not None
+        and row.base.spill_bytes is not None
+        and row.head.spill_bytes is not None
     ]
     worst = max((each for each in known if (each[0] > 0 if grown else each[0] < 0)), key=lambda each: abs(each[0]), default=None)
     if worst is None:
@@ -143,21 +147,38 @@ def _short(reason: str) -> str:
     return reason if len(reason) <= LONGEST_REASON else reason[: LONGEST_REASON - 1].rstrip() + "…"
 
 
-def _refused(subject: Subject, side: str) -> bool:
-    """Whether one side of a kernel was refused where the other was compiled with the same; one that was removed gives no reason."""
-    other = {"head": "base", "base": "head"}[side]
-    return any(
-        getattr(row, side) is None and getattr(row, other) is not None and row.reason and not row.unfinished for row in subject.resources
-    )
+def _compiles_again(subject: Subject) -> bool:
+    """Whether the base of a kernel was certain to be refused, and the head is not."""
+    return any(row.base is None and row.head is not None and row.reason and not row.unfinished for row in subject.resources)
+
+
+def _registers(subject: Subject) -> str:
+    """The largest change of registers: `k on H100 24 → 32`; empty where there is none."""
+    known = [
+        (abs(math.log(row.head.registers_per_thread / row.base.registers_per_thread)), row)
+        for row in subject.resources
+        if not row.guessed
+        and row.base is not None
+        and row.head is not None
+        and row.base.registers_per_thread
+        and row.head.registers_per_thread
+    ]
+    change, row = max(known, key=lambda each: each[0], default=(0.0, None))
+    if row is None or not change:
+        return ""
+    assert row.base is not None and row.head is not None
+    return f"{row.kernel} on {row.gpu} {row.base.registers_per_thread} → {row.head.registers_per_thread}"
 
 
 def _verdicts(subjects: Sequence[Subject], measured: dict[str, int], static: dict[str, int]) -> str:
     if measured:
         origin = evidence(row for subject in subjects for row in subject.measured)
         return ", ".join(f"{count} {word}" for word, count in measured.items()) + f" ({origin})"
-    if static:
-        listed = ", ".join(f"{count} {STATIC_WORDS[word]}" for word, count in static.items())
+    if told := {word: count for word, count in static.items() if word != "cannot-tell"}:
+        listed = ", ".join(f"{count} {STATIC_WORDS[word]}" for word, count in told.items())
         return f"{listed}: predictions only, nothing was measured"
+    if static:
+        return _listed([subject for subject in subjects if words.untold(subject)])
     if any(subject.resources for subject in subjects):
         return "Compiled resources only: nothing was measured, and nothing could be predicted"
     if subjects:

@@ -14,6 +14,8 @@ sizes = {M = "m", N = "n", K = "a_ptr.shape[1]"}  # of launches, by the kernel's
 [kernels."kernels/own.py::my_kernel"]           # of no family: one launch, as `advisor advise` takes it
 args = {n_rows = 8192, n_cols = 4096}
 grid = "n_rows"                                 # where it does not follow from how the file launches the kernel
+types = {x_ptr = "*fp16"}                       # of tensors, where they are not bf16
+contents = {lengths_ptr = 4096}                 # what an index tensor holds: one number for all of it, or a list
 
 [tables."*/E=128,*.json"]                       # a pattern of the whole path, as the shell's; the first that matches counts
 model = "Qwen3-30B-A3B"                         # or hidden_size and top_k
@@ -32,6 +34,7 @@ from typing import Any
 
 from advisor.autotuning.recognise import canonical_problem, problem_of_record
 from advisor.comparison.gate import conditions
+from advisor.compiled.launches.written_values import known_type
 from advisor.gpus.hardware import load_gpu
 from advisor.pipelines import problem_batch
 from advisor.result.schema import FAMILIES, Problem
@@ -44,7 +47,7 @@ from advisor.tables.names import SIZE_LIMIT
 FILE_NAME = "advisor.toml"
 LARGEST_BYTES = 256 * 1024
 TOP = ("gpus", "fail_on", "launches", "kernels", "tables")
-KERNEL = ("family", "op", "problems", "configuration", "sizes", "dtype", "args", "grid")
+KERNEL = ("family", "op", "problems", "configuration", "sizes", "dtype", "args", "grid", "types", "contents")
 TABLE = ("model", "hidden_size", "top_k", "tensor_parallel", "expert_parallel", "tokens")
 _BLOCK_SHAPE = re.compile(r"block_shape=\[(?!\[\])")  # not where it is written as `[[]` already
 PROBLEM_OPTIONS = ("op", "dtype", "weight_dtype", "output_dtype", "cache")
@@ -56,7 +59,8 @@ class KernelSettings:
 
     `configuration` maps the kernel's parameter names to the family's; `sizes` maps the family's sizes to expressions over the arguments
     of a launch: of recorded ones they say the problem, whose element type is that of the argument `dtype`, and in source what launches pass
-    for a problem. `args` are values of arguments and constants, and `grid` its programs, of a kernel that is judged at one launch.
+    for a problem. `args` are values of arguments and constants, `grid` its programs, `types` Triton's types of its arguments and `contents`
+    what tensors hold, of a kernel that is judged at one launch.
     """
 
     family: str | None = None
@@ -67,6 +71,8 @@ class KernelSettings:
     dtype: str | None = None
     args: Mapping[str, Any] = field(default_factory=dict)
     grid: str | None = None
+    types: Mapping[str, str] = field(default_factory=dict)
+    contents: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,6 +157,14 @@ def _kernel(values: dict[str, Any], where: str) -> KernelSettings:
     for name, value in arguments.items():
         if not isinstance(value, bool | int | float | str):
             raise InputError(f"{where}: args: {name}", value, "a number, a text, true or false")
+    types = _table(values.get("types", {}), f"{where}: types")
+    for name, kind in types.items():
+        if known_type(str(kind)) is None:
+            raise InputError(f"{where}: types: {name}", kind, "a type of Triton, such as *fp16, *bf16, i32, i64 or fp32")
+    contents = _table(values.get("contents", {}), f"{where}: contents")
+    for name, value in contents.items():
+        if not all(type(each) in (bool, int, float) for each in (value if isinstance(value, list) else [value])):
+            raise InputError(f"{where}: contents: {name}", value, "a number, or a list of numbers")
     return KernelSettings(
         family=family,
         op=values.get("op"),
@@ -160,6 +174,8 @@ def _kernel(values: dict[str, Any], where: str) -> KernelSettings:
         dtype=str(values["dtype"]) if "dtype" in values else None,
         args=arguments,
         grid=",".join(map(str, grid)) if isinstance(grid := values.get("grid"), list) else str(grid) if grid is not None else None,
+        types={name: str(known_type(str(kind))) for name, kind in types.items()},
+        contents=contents,
     )
 
 

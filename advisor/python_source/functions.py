@@ -173,7 +173,7 @@ class FunctionReader(Evaluator):
                 raise
             return answer
 
-    def _asked_target(self, name: str) -> bool | None:
+    def _asked_target(self, name: str) -> bool | int | str | None:
         return target_questions.asked_target(name, self.surroundings.backend, self.surroundings.arch)
 
     def _file_function(self, function: ast.FunctionDef, arguments: list, keywords: dict[str, Any]) -> Any:
@@ -338,9 +338,14 @@ class FunctionReader(Evaluator):
             return target_questions.limit_of_type(self.origin(node.value.args[0]).removeprefix("torch."), node.attr)
         if node.attr == "multi_processor_count" and self.surroundings.num_sms is not None:  # torch.cuda.get_device_properties(...)
             return self.surroundings.num_sms
-        if node.attr == "backend" and self.surroundings.backend and ast.unparse(node.value).endswith("get_current_target()"):
-            return self.surroundings.backend
+        if isinstance(node.value, ast.Call) and (dotted(node.value.func) or "").endswith("get_current_target"):
+            return self._member(self.visit(node.value), node)
         return super()._attribute(node)
+
+    def _member(self, value: Any, node: ast.Attribute) -> Any:
+        if isinstance(value, target_questions.CurrentTarget) and (asked := getattr(value, node.attr, None)) is not None:
+            return asked
+        return super()._member(value, node)
 
     def _subscript(self, node: ast.Subscript) -> Any:
         # driver.active.utils.get_device_properties(...)["multiprocessor_count"]
@@ -379,7 +384,7 @@ class FunctionReader(Evaluator):
             asked = "" if node.keywords else name.rsplit(".", 1)[-1]
             if asked == "check_shared_mem":
                 kind = self.visit(node.args[0]) if node.args else "none"
-                answer = target_questions.enough_shared_memory(kind, around.backend, around.arch)
+                answer: Any = target_questions.enough_shared_memory(kind, around.backend, around.arch)
             else:
                 answer = self._asked_target(asked) if not node.args else None
             if answer is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import copy
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -81,7 +82,7 @@ class LaunchSite:
         self.changed = changed_names(scopes[0]) if scopes else set()
         self.unread: list[ast.expr] = []  # `**options` of which it is not known what they are
         self.passed = self._passed()
-        self.allowance = Allowance()  # whose time counts for all that is asked of the launch
+        self.allowance = Allowance()  # for all that is asked of the launch
         self.following: set[str | Extent] = set()  # names and extents that are being worked out: their own values need them
         self.defaults = {name: value for name, value in defaults(function).items() if name not in inner}
         self.calls = [(name, node) for name, node in self.passed.items() if isinstance(node, ast.Call)]
@@ -90,6 +91,12 @@ class LaunchSite:
         self.required = required(function) - inner
         self._presumes = False  # that what is required is not None
         self.innermost = possible_unit_strides(self.kernel.node, strides) & strides if strides else set()
+
+    def without_defaults(self) -> LaunchSite:
+        """The launch where nothing is known of arguments of the function around that a call may leave out."""
+        found = copy.copy(self)
+        found.defaults = {}
+        return found
 
     def _passed(self) -> dict[str, ast.expr]:
         """What is passed for each parameter; `*x.stride()` is as many arguments as `x` has dimensions, and ends the list where that is
@@ -203,9 +210,9 @@ class LaunchSite:
         return Extent(self.shapes.root(asked.tensor), index)
 
     def _ask(self, *, presumes: bool = False) -> None:
-        """Begin with all steps anew; `presumes`: arguments that a call of the function around cannot leave out count as something other
-        than None."""
-        self.allowance, self._presumes = Allowance(until=self.allowance.until), presumes
+        """Begin with a question; `presumes`: arguments that a call of the function around cannot leave out count as something other than
+        None."""
+        self._presumes = presumes
 
     def evaluate(self, node: ast.expr, values: Mapping[str, Any], depth: int = 0, *, presumes: bool = False) -> Any:
         """The value of an expression around the launch; `presumes` as of `_ask`.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -39,6 +40,7 @@ class FoundLaunch:
         presumed: Constants that follow where an argument which a call of the function around cannot leave out is not None:
             `HAS_BIAS=bias is not None`.
         passed: Whether arguments are given something, by the same, where what the function around says of them is that or None.
+        by_default: Of all these values, those that hang on defaults of the function around, which a call may give something else.
     """
 
     grid: tuple[int, ...] | None
@@ -51,6 +53,7 @@ class FoundLaunch:
     strides: Mapping[str, int | None] = field(default_factory=dict)
     presumed: Mapping[str, bool] = field(default_factory=dict)
     passed: Mapping[str, bool] = field(default_factory=dict)
+    by_default: frozenset[str] = frozenset()
 
 
 def found_launch(site: LaunchSite, values: Mapping[str, Any], defaults: Mapping[str, Any], options: Sequence[str]) -> FoundLaunch:
@@ -61,13 +64,17 @@ def found_launch(site: LaunchSite, values: Mapping[str, Any], defaults: Mapping[
         grid = site.grid(known)
     except NotLiteralError:
         grid = None
+    numbers = site.numbers(values, known)
+    given = site.without_defaults()
+    fewer = {*itertools.chain(*given.constants(values, options)), *given.numbers(values, known)} if site.defaults else set()
     return FoundLaunch(
+        by_default=frozenset({*constants, *launched, *numbers} - fewer) if site.defaults else frozenset(),
         grid=grid,
         line=site.call.lineno,
         text=ast.unparse(grid_of(site.call))[:120],
         constexprs=constants,
         options=launched,
-        numbers=site.numbers(values, known),
+        numbers=numbers,
         types=site.types(),
         strides=site.strides(values, known),
         presumed=site.presumed({**constants, **values}, known),
@@ -222,6 +229,16 @@ def options_passed(source: SourceFile, kernel: str, options: Sequence[str], else
         for keyword in call.keywords:
             if keyword.arg is not None and keyword.arg in options:
                 found.setdefault(keyword.arg, []).append(call.lineno)
+    return found
+
+
+def arguments_passed(source: SourceFile, kernel: str, elsewhere: LaunchCalls = ()) -> set[str]:
+    """The parameters, and options, for which some launch of the kernel passes something; all of them where one spreads a dictionary."""
+    names = [each.name for each in source.kernel(kernel).parameters]
+    found: set[str] = set()
+    for _, _, call in _calls(source, kernel, elsewhere):
+        spread = any(keyword.arg is None for keyword in call.keywords) or any(isinstance(each, ast.Starred) for each in call.args)
+        found.update(names if spread else names[: len(call.args)], (keyword.arg for keyword in call.keywords if keyword.arg))
     return found
 
 

@@ -9,18 +9,16 @@ import ast
 import itertools
 import math
 import operator
-import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from advisor.python_source.literal_values import ConfigLiteral, Constexpr, Symbol, config_literal, plain
 from advisor.result.schema import LAUNCH_OPTIONS
 
 MAX_STEPS = 200_000
-MAX_SECONDS = 2.0
-STEPS_PER_LOOK = 64
-"""Steps between two looks at the clock."""
+ITEMS_PER_STEP = 64
+"""Of a long list or text: to make one takes as long as so many fewer steps. By count, and not by the clock, one file gives one answer."""
 MAX_ITEMS = 20_000
 MAX_INTEGER = 2**128
 
@@ -31,15 +29,9 @@ class NotLiteralError(Exception):
 
 @dataclass(slots=True)
 class Allowance:
-    """The steps and the time that are left for all that one question of a file follows, through however many evaluators.
-
-    Attributes:
-        left: Steps.
-        until: The time of the monotonic clock, in seconds, at which it ends: of some files a step takes long.
-    """
+    """The steps that are `left` for all that one question of a file follows, through however many evaluators."""
 
     left: int = MAX_STEPS
-    until: float = field(default_factory=lambda: time.monotonic() + MAX_SECONDS)
 
     def take(self, steps: int = 1) -> None:
         """So many steps more.
@@ -48,7 +40,7 @@ class Allowance:
             NotLiteralError: They are not left.
         """
         self.left -= steps
-        if self.left < 0 or (self.left % STEPS_PER_LOOK < steps and time.monotonic() > self.until):
+        if self.left < 0:
             raise NotLiteralError("too much to evaluate")
 
 
@@ -186,8 +178,10 @@ class Evaluator:
         value = method(node)
         if isinstance(value, int) and not isinstance(value, bool) and abs(value) > MAX_INTEGER:
             raise NotLiteralError("an integer too large")
-        if isinstance(value, (list, tuple, str, dict, set, bytes)) and len(value) > MAX_ITEMS:
-            raise NotLiteralError("a collection too large")
+        if isinstance(value, (list, tuple, str, dict, set, bytes)) and len(value) > ITEMS_PER_STEP:
+            if len(value) > MAX_ITEMS:
+                raise NotLiteralError("a collection too large")
+            self.allowance.take(len(value) // ITEMS_PER_STEP)
         return value
 
     def _constant(self, node: ast.Constant) -> Any:

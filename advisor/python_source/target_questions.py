@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ast
 import re
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ BACKENDS = {"nvidia": "cuda", "amd": "hip"}
 """Triton's backend of a GPU's vendor."""
 VENDORS = {backend: vendor for vendor, backend in BACKENDS.items()}
 _ASKED = re.compile(r"_*is_(cuda|nvidia|hip|rocm|amd|xpu|intel|npu|musa)(?:_backend)?", re.IGNORECASE)
+_ASKED_ARCH = frozenset({"get_arch", "get_gfx", "get_gfx_arch"})
+"""Functions that give the architecture, as Triton names it (aiter, `arch_info.get_arch`; its `jit.utils.chip_info.get_gfx`)."""
 _MEANT = {"cuda": "cuda", "nvidia": "cuda", "hip": "hip", "rocm": "hip", "amd": "hip"}
 _GENERATIONS = {"hopper": (9,), "blackwell": (10, 12), "sm90": (9,), "sm100": (10,), "sm120": (12,)}
 """Generations of NVIDIA's and first numbers of their compute capabilities, as flash-linear-attention asks (0.6.0, `fla.utils`)."""
@@ -41,6 +44,14 @@ _FLOATS = {
     "float8_e5m2": (57344.0, 2.0**-2, 2.0**-14),
 }
 """Largest number, distance of the next above 1, smallest normal number (IEEE 754; OCP 8-bit floating point specification, 1.0)."""
+
+
+@dataclass(frozen=True, slots=True)
+class CurrentTarget:
+    """What `triton.runtime.driver.active.get_current_target()` gives, as far as it is asked."""
+
+    backend: str
+    arch: int | str | None  # None: not known
 
 
 def limit_of_type(name: str, asked: str) -> float | int:
@@ -84,8 +95,9 @@ def torch_version(name: str, backend: str | None) -> Any:
     return Present() if backend == name else None
 
 
-def asked_target(name: str, backend: str | None, arch: int | str | None) -> bool | None:
-    """The answer to `is_hip()`, `IS_NVIDIA`, `IS_NVIDIA_HOPPER` and the like; None: it is another question, or the target is not known.
+def asked_target(name: str, backend: str | None, arch: int | str | None) -> bool | int | str | None:
+    """The answer to `is_hip()`, `IS_NVIDIA`, `IS_NVIDIA_HOPPER`, `get_arch()` and the like; None: it is another question, or the target
+    is not known.
 
     Args:
         name: The function or the constant.
@@ -94,6 +106,8 @@ def asked_target(name: str, backend: str | None, arch: int | str | None) -> bool
     """
     if backend is None:
         return None
+    if name in _ASKED_ARCH:
+        return arch
     if found := _ASKED.fullmatch(name):
         return _MEANT.get(found.group(1).lower()) == backend
     if not (found := _ASKED_GENERATION.fullmatch(name)):
@@ -238,6 +252,8 @@ def answer(reader: Any, node: ast.Call, name: str) -> Any:
         return True
     if count == 1 and _VERSIONS & {name, origin}:
         return version(reader.visit(node.args[0]))
+    if name.endswith("get_current_target") and not count and around.backend is not None:
+        return CurrentTarget(around.backend, around.arch)
     if plain and name == "next" and count in (1, 2):
         found = reader.visit(node.args[0])
         return UNANSWERED if not isinstance(found, list) else found[0] if found or count == 1 else reader.visit(node.args[1])

@@ -38,20 +38,53 @@ MARKS = {
     "predicted-unchanged": "",
     "never-launches": "⚪",
     "within-doubt": "⚪",
+    "cannot-tell": "⚪",
 }
 """A sign beside each verdict's word; never without it."""
 
-QUIET = frozenset({"unchanged", "predicted-unchanged", "within-doubt", "never-launches"})
+QUIET = frozenset({"unchanged", "predicted-unchanged", "within-doubt", "cannot-tell", "never-launches"})
 """Verdicts whose rows are folded."""
 
 
-REASONED = frozenset({"failed", "cannot-launch", "not comparable", "within-doubt"})
+REASONED = frozenset({"failed", "cannot-launch", "not comparable", "cannot-tell", "within-doubt"})
 """Static verdicts that mean little without their reason."""
 
 
 def verdict_word(verdict: str) -> str:
     """A verdict in words."""
     return STATIC_WORDS.get(verdict, verdict)
+
+
+LONGEST_REASON = 120
+"""Characters of why a version could not be compiled, among what could not be told."""
+
+
+def untold(subject: Subject) -> str:
+    """Without what the time of a subject cannot be told, in words; empty: it can, or nothing was asked."""
+    several = gpu_count(subject) > 1
+    rows = [row for row in subject.static if row.verdict == "cannot-tell"]
+    reasons = [f"on {row.gpu} {row.reason}" if several else row.reason for row in rows]
+    alone = [row for row in subject.resources if (row.base is None) != (row.head is None)]
+    shown = [(row, row.reason if len(row.reason) <= LONGEST_REASON else row.reason[: LONGEST_REASON - 1] + "…") for row in alone]
+    reasons += [f"as {reason}" for row, reason in shown if row.unfinished and reason]
+    return " or ".join(dict.fromkeys(reasons))
+
+
+def untold_line(comparison: ComparisonResult) -> str:
+    """One line for all whose time cannot be told: `Cannot tell the time of a::k without n.`; empty: there is nothing."""
+    found = [f"{subject.title} {reason}" for subject in comparison.subjects if (reason := untold(subject))]
+    more = f" and {len(found) - MOST_LISTED} more" if len(found) > MOST_LISTED else ""
+    return f"Cannot tell the time of {', of '.join(found[:MOST_LISTED])}{more}." if found else ""
+
+
+def hints(comparison: ComparisonResult, lacking: bool) -> list[str]:
+    """What advisor.toml may say of kernels: of those whose time cannot be told, or (not `lacking`) that were judged at typical sizes."""
+    return [each.hint for each in comparison.subjects if each.hint and bool(untold(each)) is lacking]
+
+
+def told(rows: Sequence[StaticRow]) -> list[StaticRow]:
+    """The rows that say something of a time; what the others lack is said once for all of a comparison."""
+    return [row for row in rows if row.verdict != "cannot-tell"]
 
 
 def static_order(rows: Sequence[StaticRow]) -> list[StaticRow]:
@@ -255,10 +288,12 @@ AUDITED = "Audited, and not predicted"
 
 
 def is_brief(subject: Subject) -> bool:
-    """Whether all there is to say of a kernel is that it came or went, or of a table that it changed."""
-    if any((subject.static, subject.measured, subject.resources, subject.failures, subject.new_issues, subject.cured_issues)):
+    """Whether all there is to say of a kernel is that it came, went or changed, or of a table that it changed."""
+    if any((told(subject.static), subject.measured, subject.resources, subject.failures, subject.new_issues, subject.cured_issues)):
         return False
-    return (subject.kind == "kernel" and subject.change in ("added", "removed")) or any(AUDITED in note for note in subject.notes)
+    if subject.kind == "kernel":
+        return not (subject.configurations_added or subject.configurations_removed) and len(subject.notes) <= 1
+    return any(AUDITED in note for note in subject.notes)
 
 
 def of_any(note: str, subject: Subject) -> str:
@@ -287,7 +322,7 @@ def subject_sentence(subject: Subject) -> str:
     """What happened to a subject, with its counts."""
     words = {"compared": "", "modified": "changed", "added": "new", "removed": "removed", "type changed": "changed type"}
     parts = [words[subject.change]] if words[subject.change] else []
-    for rows, names in ((subject.measured, MEASURED_WORDS), (subject.static, tuple(STATIC_WORDS))):
+    for rows, names in ((subject.measured, MEASURED_WORDS), (told(subject.static), tuple(STATIC_WORDS))):
         for name in names:
             count = sum(row.verdict == name for row in rows)  # type: ignore[attr-defined]
             if count:
@@ -308,6 +343,9 @@ def to_text(comparison: ComparisonResult) -> str:
     ]
     for subject in comparison.subjects:
         lines += ["", *_subject(subject)]
+    if lacking := untold_line(comparison):
+        lines += ["", lacking]
+        lines += [f"  advisor.toml: {hint}" for hint in hints(comparison, lacking=True)]
     lines += [f"the same under another name or in another file: {text}" for text in comparison.renamed]
     lines += [f"skipped: {text}" for text in comparison.skipped]
     lines += ["", f"gate: {comparison.gate.sentence}"]
@@ -364,14 +402,23 @@ def _subject(subject: Subject) -> list[str]:
             f" {evidence([row])}  {effect_text(row)}  ({row.reason})"
         )
         lines += [f"    {fault}" for fault in row.faults]
-    rows = sorted(static_order(subject.static), key=_is_untouched)
-    for _, alike in groupby(rows, key=_likeness):
-        lines.append(f"  {_static(list(alike))}")
     for compiled in subject.resources:
-        cells = ", ".join(f"{name} {base} -> {head}" for name, base, head in resource_cells(compiled))
-        lines.append(f"  compiled for {compiled.gpu} with {compiled.label}: {cells}" + (f" ({compiled.reason})" if compiled.reason else ""))
+        cells = ", ".join(f"{name} {base} -> {head}" for name, base, head in resource_cells(compiled)) if _has_figures(compiled) else ""
+        what = f"  compiled for {compiled.gpu} with {compiled.label}"
+        lines.append(f"{what}: {cells}" + (f" ({compiled.reason})" if cells else compiled.reason) * bool(compiled.reason))
     for word, items in (("added", subject.configurations_added), ("removed", subject.configurations_removed)):
-        lines += [f"  configuration {word}: {text}" for text in items]
+        lines += [f"  configuration {word}: {text}" for text in items[:MOST_LISTED]]
+        lines += [f"  configurations {word}: {len(items) - MOST_LISTED} more"] * (len(items) > MOST_LISTED)
     for word, issues in (("new", subject.new_issues), ("cured", subject.cured_issues)):
         lines += [f"  {word} {issue.severity}: {issue.rule}: {issue.evidence}" for issue in issues]
-    return lines + [f"  note: {note}" for note in subject.notes]
+    lines += [f"  note: {note}" for note in subject.notes]
+    rows = sorted(static_order(told(subject.static)), key=_is_untouched)
+    return lines + [f"  {_static(list(alike))}" for _, alike in groupby(rows, key=_likeness)]
+
+
+MOST_LISTED = 8
+"""Configurations that came, or went, that are named."""
+
+
+def _has_figures(row: ResourceRow) -> bool:
+    return row.base is not None or row.head is not None

@@ -14,7 +14,7 @@ from advisor.result.result_json import check_version, converted, document_text, 
 from advisor.result.schema import Configuration, Finding, Fingerprint, Latency, Problem, Recommendation
 from advisor.system.errors import InputError
 
-COMPARISON_SCHEMA_VERSION = "1.3"
+COMPARISON_SCHEMA_VERSION = "1.4"
 
 BASE_IS_FASTER = "the configuration of the base, no slower than anything else that is known"
 """The reason of advice that goes back to what the base had."""
@@ -31,6 +31,7 @@ StaticVerdict = Literal[
     "new",
     "missing",
     "not comparable",
+    "cannot-tell",
 ]
 FailureCondition = Literal["failed", "cannot-launch"]
 MeasuredVerdict = Literal["regressed", "improved", "unchanged", "inconclusive", "not comparable", "new", "missing", "failed"]
@@ -44,11 +45,12 @@ STATIC_WORDS: dict[str, str] = {
     "new": "new",
     "missing": "missing",
     "not comparable": "not comparable",
+    "cannot-tell": "cannot tell",
     "never-launches": "never launches",
     "within-doubt": "within doubt",
     "predicted-unchanged": "predicted unchanged",
 }
-"""Static verdicts in words, in the order in which surfaces list them; the last three tell of no change."""
+"""Static verdicts in words, in the order in which surfaces list them; the last four tell of no change."""
 
 MEASURED_WORDS = ("failed", "regressed", "inconclusive", "not comparable", "improved", "missing", "new", "unchanged")
 """Measured verdicts in the order in which surfaces list them."""
@@ -118,7 +120,7 @@ class StaticRow:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceRow:
     """One kernel with one configuration, compiled on both sides for one GPU. `reason`: why a side is missing; `unfinished`: for its
-    compiler came to no end, which says nothing of the kernel."""
+    compiler came to no end, or was given guesses, which says nothing of the kernel."""
 
     kernel: str
     gpu: str
@@ -129,6 +131,7 @@ class ResourceRow:
     unfinished: bool = False
     line: int | None = None  # of the head's file, where the compiler refuses it
     work: float = 1.0  # what a program of the head does, to one of the base: blocks of another size, other grids
+    guessed: tuple[str, ...] = ()  # constants and options that decide what code there is, and were guessed: nothing is certain of it then
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

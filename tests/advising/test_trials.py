@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from advisor.advising.of_compiled import advise_compiled
 from advisor.advising.trials import DOUBT
-from advisor.compiled.launches.configured import grid_by_numbers
-from advisor.compiled.launches.launch_options import LaunchOptions, one_launch
+from advisor.compiled.launches.launch_options import LaunchOptions
 from advisor.gpus.hardware import load_gpu
-from advisor.python_source.source import read_source
 from advisor.result.schema import Configuration, Result
 
 H100 = load_gpu("H100")
@@ -44,10 +41,15 @@ def said(result: Result, words: str) -> str:
     return next((text for text in result.verdict.unknowns if words in text), "")
 
 
-@pytest.mark.parametrize("grid", ["cdiv(n, BLOCK)", str(N // 128)])
-def test_the_grid_follows_the_block(tmp_path: Path, grid: str) -> None:
-    """As an expression, or as the number of blocks in the size that is given."""
-    result = advised(tmp_path, "scale", grid, BLOCK=128)
+def test_under_a_fixed_grid_no_block_is_varied(tmp_path: Path) -> None:
+    """Also where its number is that of the blocks in a size: with half as large blocks it would be another launch."""
+    result = advised(tmp_path, "scale", str(N // 128), BLOCK=128)
+    assert {trial.configuration.parameters.get("BLOCK", 128) for search in result.searches for trial in search.trials} == {128}
+    assert "BLOCK is left alone" in said(result, "left alone")
+
+
+def test_the_grid_follows_the_block(tmp_path: Path) -> None:
+    result = advised(tmp_path, "scale", "cdiv(n, BLOCK)", BLOCK=128)
     (launch,), (search,) = result.launches, result.searches
     assert launch.configuration is not None and launch.configuration.parameters == {"BLOCK": 128}
     assert launch.recommendation is not None and launch.predicted is not None and launch.ceiling is not None
@@ -76,17 +78,6 @@ def test_what_changes_the_work_is_left_alone(tmp_path: Path) -> None:
 def test_without_time_nothing_is_tried(tmp_path: Path, seconds: float) -> None:
     result = advised(tmp_path, "scale", "cdiv(n, BLOCK)", seconds, BLOCK=128)
     assert not result.searches and result.launches[0].ceiling is None
-
-
-@pytest.mark.parametrize(
-    ("sizes", "grid", "then"),
-    [({"n": 1000}, (16,), (32,)), ({"n": 1000}, (3, 48), (3, 96)), ({"n": 1000}, (7,), None), ({"w": 320, "h": 100}, (500,), (1000,))],
-)
-def test_a_grid_of_numbers_follows_by_what_it_counts(tmp_path: Path, sizes: dict[str, int], grid: tuple[int, ...], then: Any) -> None:
-    path = tmp_path / "k.py"
-    path.write_text(SCALE.replace("n, BLOCK", ", ".join(sizes) + ", BLOCK").replace("< n", f"< {next(iter(sizes))}"))
-    asked = LaunchOptions(constexprs={"BLOCK": 64}, arguments=sizes, grid=",".join(map(str, grid)))
-    assert grid_by_numbers(one_launch(read_source(path), "scale", asked), 64, 32) == then
 
 
 def test_configurations_are_named_as_they_are_pasted(tmp_path: Path) -> None:

@@ -163,10 +163,13 @@ def test_a_kernel_of_ones_own_is_predicted_with_its_doubt_and_with_what_changed(
     found = compared_files(repository, predictor, {"k.py": KERNEL}, {"k.py": head}, compiling=True)
     (subject,) = found.subjects
     (row,), (compiled,) = subject.static, subject.resources
-    assert row.label == "grid 8192, typical n_rows=8192 n_cols=4096" and row.head.predicted.low_us < row.head.predicted.us
+    assert row.label == "grid 8192, typical n_rows=8192 n_cols=4096" and (row.head, row.change) == (None, None)
+    assert (row.verdict, row.reason) == ("cannot-tell", "without DOUBLE")
     assert "DOUBLE=True" in compiled.label and compiled.base.instruction_mix != compiled.head.instruction_mix
     assert "Compiled with DOUBLE=True, for the changed lines to be there." in subject.notes
-    assert subject.hint == 'kernels."k.py::scale" = {args = {n_cols = 4096, n_rows = 8192}}' and subject.hint in to_comment(found)
+    assert subject.hint == 'kernels."k.py::scale" = {args = {DOUBLE = true, n_cols = 4096, n_rows = 8192}}' and subject.hint in to_comment(
+        found
+    )
     assert found.gpus == ("H100",) and subject.line == 6
 
 

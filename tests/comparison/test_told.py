@@ -8,7 +8,6 @@ import pytest
 
 from advisor.comparison import Options, assemble
 from advisor.comparison.assembling import counts, headline
-from advisor.comparison.kernels import resources
 from advisor.comparison.settings import Settings
 from advisor.comparison.static import judge
 from advisor.rendering.comparison_markdown import to_comment
@@ -38,19 +37,17 @@ def said(*subjects):
 
 
 def test_a_headline_leads_with_what_is_certain_and_large():
-    lost = kernel("lost", 0, None, "head: it does not compile")
     again = kernel("again", None, 0, "base: it does not compile")
     tuned = kernel("tuned", configurations_added=("a", "b"), configurations_removed=("c",), configurations=(18, 90))
-    parts = said(tuned, kernel("gone", 2560, 0), kernel("new", 0, 6232), kernel("more", 8, 16), again, lost).split("; ")
+    parts = said(tuned, kernel("gone", 2560, 0), kernel("new", 0, 6232), kernel("more", 8, 16), again).split("; ")
     assert [part.partition(" (")[0].partition(":")[0] for part in parts] == [
-        "1 kernel no longer compiles with what is known of its launches",
         "1 kernel compiles again",
         "New or more spills",
         "Spills gone or fewer",
         "Other configurations to tune over",
     ]
-    assert parts[2].endswith("new on H100 0 → 6,232 B per thread, more on H100 8 → 16 B per thread") and "2,560 → 0 B" in parts[3]
-    assert parts[4].endswith("tuned (18 → 90)")
+    assert parts[1].endswith("new on H100 0 → 6,232 B per thread, more on H100 8 → 16 B per thread") and "2,560 → 0 B" in parts[2]
+    assert parts[3].endswith("tuned (18 → 90)")
 
 
 def test_what_did_not_end_no_longer_compiles_is_not_said():
@@ -126,6 +123,6 @@ def test_the_same_under_another_name_is_said(repository, predictor):
 
 
 def test_tables_past_the_time_of_a_comparison_are_audited(repository, predictor, monkeypatch):
-    monkeypatch.setattr(resources, "BUDGET_S", -1.0)
+    monkeypatch.setenv("ADVISOR_COMPILE_LIMIT", "5,0.000001")
     (subject,) = compared_files(repository, predictor, {TABLE: table(M1=entry())}, {TABLE: table(M1=entry(32))}).subjects
     assert not subject.static and subject.notes[-1].startswith("Audited, and not predicted: the time")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
+
 import pytest
 
 from advisor.python_source.literal_values import ConfigLiteral, Constexpr, plain
-from advisor.python_source.literals import STEPS_PER_LOOK, Allowance, NotLiteralError
+from advisor.python_source.literals import ITEMS_PER_STEP, Allowance, Evaluator, NotLiteralError
 from advisor.python_source.source import parse_source
 
 
@@ -30,6 +32,14 @@ def test_what_holds_a_value_is_plainly_that_value() -> None:
 
 
 def test_what_takes_too_long_is_left() -> None:
-    allowance = Allowance(until=0.0)
+    allowance = Allowance(left=2)
+    allowance.take(2)
     with pytest.raises(NotLiteralError, match="too much to evaluate"):
-        allowance.take(STEPS_PER_LOOK)
+        allowance.take()
+
+
+def test_a_long_list_takes_more_steps_than_a_short_one() -> None:
+    long, short = Allowance(), Allowance()
+    for allowance, count in ((long, 6400), (short, 64)):
+        Evaluator(allowance=allowance).evaluate(ast.parse(f"list(range({count}))", mode="eval").body)
+    assert short.left - long.left == 6400 // ITEMS_PER_STEP

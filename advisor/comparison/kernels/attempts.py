@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -10,15 +12,16 @@ import numpy as np
 
 from advisor.comparison.kernels.kernel_digest import own_tree
 from advisor.comparison.kernels.kernel_version import KernelVersion
-from advisor.comparison.kernels.one_launch import both_launches, closest, with_guess
+from advisor.comparison.kernels.one_launch import POINTERS, both_launches, closest, with_guess
 from advisor.comparison.settings import KernelSettings
-from advisor.compiled.compiler.kernel import CompiledKernel, CompileError, Target
+from advisor.compiled.compiler.kernel import CompiledKernel, Target
 from advisor.compiled.compiler.pool import Pool
 from advisor.compiled.demand.assembly import read_facts
 from advisor.compiled.guesses.assumptions import shown_value
 from advisor.compiled.guesses.inference import Guess, guesses
 from advisor.compiled.launches.described import described_launch
 from advisor.compiled.launches.launch import KernelLaunch, compile_launch
+from advisor.compiled.launches.provenance import NO_DECISION, origins
 from advisor.gpus.hardware import GpuSpec
 from advisor.pipelines import occupancy
 from advisor.python_source.described import call_function, kernel_problem
@@ -30,9 +33,6 @@ from advisor.result.schema import LAUNCH_OPTIONS, Configuration, Problem
 from advisor.rows.launches import RecordedLaunch
 from advisor.system.errors import AdvisorError
 
-OF_VALUES = ("CompileTimeAssertionFailure", "PTXASError")
-"""What says of guessed constants that they are other ones, and of one of several configurations that an autotuner passes over it
-(`Autotuner._bench`, Triton 3.9)."""
 MOST_SHOWN = 4
 """Guesses that a reason names."""
 
@@ -61,8 +61,8 @@ class Attempt:
         guess: With what it was.
         compiled: What came of it.
         sizes: Values of the launch that are typical ones, for nothing says what they are.
-        grid_known: Whether the launch's grid is.
-        alike: Of a head that was refused: whether it was with what the base compiles with, too.
+        grid_names: Names of the launcher that its grid hangs on, and of which nothing is known.
+        grid_text: The grid, as it is written where it does not follow from what is known.
     """
 
     resources: Resources | None = None
@@ -72,8 +72,8 @@ class Attempt:
     guess: Guess | None = None
     compiled: CompiledKernel | None = None
     sizes: Mapping[str, int] = field(default_factory=dict)
-    grid_known: bool = False
-    alike: bool = False
+    grid_names: tuple[str, ...] = ()
+    grid_text: str = ""
 
     @property
     def kind(self) -> str:
@@ -85,12 +85,50 @@ class Attempt:
         """Constants and options with which it was compiled, without what was guessed."""
         if self.launch is None or self.described:
             return {}
-        given, invented = self.launch.given, set(self.guess.invented) if self.guess is not None else set()
+        given, invented = self.launch.given, self.guessed.keys()
         constants = dict(self.guess.constexprs) if self.guess is not None else dict(given.constexprs)
         names = {each.name for each in self.launch.source.kernel(self.launch.kernel).parameters if each.is_constexpr}
         told = {name: value for name, value in constants.items() if name in names and name not in invented and "stride" not in name}
         options = self.guess.options if self.guess is not None else given.options
         return {**told, **{name: value for name, value in options.items() if (name, value) != ("num_ctas", 1)}}
+
+    @property
+    def guessed(self) -> dict[str, str]:
+        """What it was compiled with, or was to be, and is guessed, as shown to people: constants, and types of tensors."""
+        if self.launch is None or self.described:
+            return {}
+        launch = self.launch
+        guess = self.guess or next(guesses(launch.source, launch.source.kernel(launch.kernel), launch.given))
+        whence = origins(launch, guess)
+        constants = {name: f" = {shown_value(guess.constexprs[name])}" for name in guess.constexprs if whence.get(name) in NO_DECISION}
+        tensors = {name: f": {kind}" for name, kind in guess.signature.items() if kind.startswith(POINTERS) and whence[name] != "said"}
+        return {**constants, **{name: kind for name, kind in tensors.items() if whence[name] not in ("literal", "recorded")}}
+
+    @property
+    def certain(self) -> bool:
+        """Whether it is refused whatever it is launched with; one that Triton was out of time for, or that guesses may be the cause of, is
+        not."""
+        text = str(getattr(self.refused, "got", ""))
+        if self.launch is None or self.kind != "failed":
+            return self.kind in CERTAIN
+        return bool(WHATEVER_IS_PASSED.search(text)) or self._never_bound(text) or not self.guessed
+
+    def _never_bound(self, text: str) -> bool:
+        """Whether the compiler misses a name that the kernel's file binds nowhere: one that it does may be bound with other constants."""
+        found = _NOT_DEFINED.search(text)
+        if found is None or self.launch is None:
+            return False
+        nodes = ast.walk(self.launch.source.tree)
+        return not any(isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id == found[1] for node in nodes)
+
+
+CERTAIN = frozenset({"absent", "interfered", "refused"})
+"""Kinds of `CompileError` that are the kernel's own, whatever it is given."""
+WHATEVER_IS_PASSED = re.compile(
+    r"Cannot access global variable|UnsupportedLanguageConstruct|unsupported AST node|got an unexpected keyword argument"
+)
+"""What Triton says of source that it compiles with no arguments (`code_generator.py`, Triton 3.9)."""
+_NOT_DEFINED = re.compile(r"NameError\(['\"](\w+) is not defined")
 
 
 def alike_configurations(old: KernelVersion | None, new: KernelVersion | None) -> tuple[Configuration | None, Configuration | None]:
@@ -107,14 +145,14 @@ def alike_configurations(old: KernelVersion | None, new: KernelVersion | None) -
     came = next((each for each in sides[1] if each.label() not in labels[0]), None)
     both = next((each for each in sides[1] if each.label() in labels[0]), None)
     tuned = old.function.autotune is not None and new.function.autotune is not None
-    if gone is not None and came is not None and tuned and (both is None or _same_body(old, new)):
+    if gone is not None and came is not None and tuned and (both is None or same_body(old, new)):
         return gone, came
     if both is None and gone is not None and came is not None:
         return gone, came
     return None, both or sides[1][0]
 
 
-def _same_body(old: KernelVersion, new: KernelVersion) -> bool:
+def same_body(old: KernelVersion, new: KernelVersion) -> bool:
     return own_tree(old.function.node) == own_tree(new.function.node)
 
 
@@ -148,7 +186,8 @@ def compiled_pair(
         head = again if again.refused is None else first
     if base.guess is None or head.refused is None or head.kind != "failed" or (base.described and head.described):
         return base, head
-    return base, _refused_alike(base, launches[1], head, new, gpu, workers)
+    again = _attempt(_guessed_as(launches[1], base, new), gpu, workers)
+    return base, again if again.refused is None or not head.certain else head
 
 
 def _configurations(
@@ -169,32 +208,11 @@ def _configurations(
     return found[0], found[1]
 
 
-def _refused_alike(base: Attempt, launch: Attempt, head: Attempt, new: KernelVersion, gpu: GpuSpec, workers: Pool) -> Attempt:
-    """The attempt at a head that was refused, once more with what was guessed of a base that compiles.
-
-    Where the two are not inferred to take the same arguments of the same types, what the one was given says nothing of the other.
-    """
-    assert base.launch is not None and base.guess is not None and launch.launch is not None
-    inferred = []
-    for each in (base.launch, launch.launch):
-        source = each.source.on(*gpu.triton_target[:2])
-        inferred.append(dict(next(guesses(source, source.kernel(each.kernel), each.given)).signature))
-    again = _attempt(_guessed_as(launch, base, new), gpu, workers)
-    if again.refused is None:
-        return again
-    error = again.refused
-    odd = again.kind != "failed" or any(text in str(getattr(error, "got", "")) for text in OF_VALUES)
-    if odd or inferred[0] != inferred[1] or not isinstance(error, CompileError):
-        return head
-    remedy = f"the base compiles with the same {_named(base.guess, base.sizes)}"
-    return replace(head, refused=CompileError(error.what, error.got, None, remedy, error.kind), alike=True)
-
-
 def _guessed_as(launch: Attempt, other: Attempt, version: KernelVersion) -> Attempt:
-    if launch.launch is None or other.guess is None or launch.described:
+    if launch.launch is None or other.launch is None or other.guess is None or launch.described:
         return launch
     names = [each.name for each in version.function.parameters]
-    return replace(launch, launch=with_guess(launch.launch, other.guess, names))
+    return replace(launch, launch=with_guess(launch.launch, other.launch, other.guess, names))
 
 
 def _launches(
@@ -224,7 +242,7 @@ def _launches(
         sized = both_launches(versions, configurations, gpu, run.element, run.problem, said, run.recorded, flags)
         for side, each in enumerate(sized):
             if found[side] is None and each is not None:
-                found[side] = Attempt(launch=each.launch, sizes=each.sizes, grid_known=each.grid_known)
+                found[side] = Attempt(launch=each.launch, sizes=each.sizes, grid_names=each.grid_names, grid_text=each.grid_text)
     return [_with_precision(each or Attempt(), version, run.element) for each, version in zip(found, versions, strict=True)]
 
 
@@ -246,15 +264,6 @@ def _attempt(attempt: Attempt, gpu: GpuSpec, workers: Pool) -> Attempt:
     except AdvisorError as error:
         return replace(attempt, refused=error)
     return replace(attempt, resources=_held(compiled, gpu), guess=guess, compiled=compiled, refused=None)
-
-
-def _named(guess: Guess, sizes: Mapping[str, int]) -> str:
-    """What was guessed, constants first, and sizes taken for typical."""
-    known = [f"{name} = {shown_value(guess.constexprs[name])}" for name in guess.invented if name in guess.constexprs]
-    known += [f"{name} = {size}" for name, size in sizes.items()]
-    known += [f"{name}: {guess.signature[name]}" for name in guess.signature if name in guess.guessed]
-    more = f" and {len(known) - MOST_SHOWN} more" if len(known) > MOST_SHOWN else ""
-    return f"guesses ({', '.join(known[:MOST_SHOWN])}{more})" if known else "arguments"
 
 
 def _held(compiled: CompiledKernel, gpu: GpuSpec) -> Resources:

@@ -34,6 +34,7 @@ class KernelVersion:
     named: tuple[str, ...]  # what surfaces list as its configurations: each one, or the values of its space
     launching: tuple[Launching, ...] = ()  # the files that launch it, of those that were read
     problem: str | None = None  # why there are no configurations
+    unread: bool = False  # whether it may have some all the same, in a list that cannot be read
 
 
 def launched(source: SourceFile) -> list[str]:
@@ -60,12 +61,13 @@ def _version(source: SourceFile, function: JitFunction, entry: Any, launching: t
     entry = entry if isinstance(entry, dict) else {}
     configurations: tuple[Configuration, ...] = ()
     named: tuple[str, ...] = ()
-    problem = None
+    problem, unread = None, False
     try:
         if function.name in source.undecided:
-            problem = source.undecided[function.name]
+            problem, unread = source.undecided[function.name], True
         elif function.autotune is not None:
             problem = function.autotune.problem
+            unread = problem is not None
             configurations = tuple(_configuration(each) for each in function.autotune.configs[:LARGEST_SPACE])
             named = tuple(dict.fromkeys(each.label() for each in configurations))
         elif isinstance(entry.get("space"), dict):
@@ -73,9 +75,16 @@ def _version(source: SourceFile, function: JitFunction, entry: Any, launching: t
         elif not launching:
             problem = "the file lists no configurations (@triton.autotune, or a KERNELS literal)"
     except (InputError, *ODD) as error:
-        configurations, named, problem = (), (), f"the configurations cannot be read: {error}"
+        configurations, named, problem, unread = (), (), f"the configurations cannot be read: {error}", True
     return KernelVersion(
-        source=source, function=function, entry=entry, configurations=configurations, named=named, launching=launching, problem=problem
+        source=source,
+        function=function,
+        entry=entry,
+        configurations=configurations,
+        named=named,
+        launching=launching,
+        problem=problem,
+        unread=unread,
     )
 
 

@@ -14,13 +14,18 @@ from dataclasses import replace
 from typing import Any
 
 from advisor.comparison.kernels import resources
+from advisor.comparison.kernels.attempts import same_body
+from advisor.comparison.kernels.beside import in_its_place, torch_calls
 from advisor.comparison.kernels.kernel_digest import meaning, own_tree, renamed
 from advisor.comparison.kernels.kernel_rows import kernel_row
 from advisor.comparison.kernels.kernel_source import ODD
 from advisor.comparison.kernels.kernel_version import KernelVersion, launches_elsewhere, versions
 from advisor.comparison.kernels.launch_digest import ChangedLaunch, changed_by_hand, changed_launches, launch_notes, unread_body
-from advisor.comparison.kernels.one_launch import sizes_to_give
+from advisor.comparison.kernels.one_launch import POINTERS, sizes_to_give, touched
+from advisor.comparison.kernels.time_verdict import CONTENTS
 from advisor.comparison.settings import KernelSettings, Recorded, Settings, merged, problem_of, recorded_problems
+from advisor.compiled.guesses.assumptions import shown_value
+from advisor.compiled.launches.provenance import GRID
 from advisor.gpus.hardware import GpuSpec
 from advisor.learned.base import Predictor
 from advisor.pipelines.batch import SIZES
@@ -102,7 +107,8 @@ def kernel_subjects(
         changed: list[ChangedLaunch] = []
         if old is not None and new is not None:
             changed = changed_launches((old.function, old.launching), (new.function, new.launching))
-            if same and not changed:
+            instead = same and not changed and any(in_its_place(old, new, gpu, {}) for gpu in gpus)
+            if same and not changed and not instead:
                 former_place = f"{origins[name][0] if name in origins else path}::{called[-1]}"
                 if renamed_only is not None and former_place != f"{path}::{name}":
                     renamed_only.append(f"{former_place} → {path}::{name}")
@@ -120,6 +126,7 @@ def kernel_subjects(
             *((f"Moved here from {origin}.",) if origin is not None else ()),
             *(f"It was called {each}." for each in called[1:]),
             *launch_notes(changed, same),
+            *(torch_calls(old, new) if old is not None and new is not None else ()),
         )
         out.append(replace(subject, notes=(*notes, *subject.notes)))
     helpers = sorted(_changed_helpers(base, head)) if base is not None and head is not None and not out else []
@@ -221,9 +228,10 @@ def _subject(
     except (AdvisorError, *ODD) as error:
         unpredicted = f"No prediction: {error}"
     element = _element(shown, first, said)
+    alike = same or (old is not None and new is not None and same_body(old, new) and not touched(old, new).lines)
     once = next((found[0] for each in paths for known in names if (found := recorded.of(each, known))), None)
     judged = (
-        resources.judged(name, old, new, best, gpus, compiling, element, first, said, predicting=not rows, recorded=once)
+        resources.judged(name, old, new, best, gpus, compiling, element, first, said, predicting=not rows, recorded=once, same=alike)
         if gpus
         else resources.Judged()
     )
@@ -235,6 +243,7 @@ def _subject(
     if unpredicted and described and new is not None and gpus and not (rows or judged.rows or judged.notes):
         notes.append(unpredicted)
     before, after = (set(side.named) if side is not None else set() for side in (old, new))
+    listed = not any(side.unread for side in (old, new) if side is not None)  # else what came or went is not known
     return Subject(
         kind="kernel",
         title=f"{path}::{name}",
@@ -242,19 +251,35 @@ def _subject(
         change=change,
         static=tuple(rows),
         resources=judged.rows,
-        configurations=(len(old.configurations) if old is not None else 0, len(new.configurations) if new is not None else 0),
+        configurations=(len(old.configurations) if old and listed else 0, len(new.configurations) if new and listed else 0),
         line=new.function.node.lineno if new is not None else None,
         hint=_setting(path, name, _sizes_to_give(judged.sizes)) if judged.sizes else "",
         notes=tuple(notes),
         failures=judged.failures,
-        configurations_added=tuple(each for each in (new.named if new else ()) if each not in before) if old is not None else (),
-        configurations_removed=tuple(each for each in (old.named if old else ()) if each not in after) if new is not None else (),
+        configurations_added=tuple(each for each in (new.named if new else ()) if each not in before) if old and listed else (),
+        configurations_removed=tuple(each for each in (old.named if old else ()) if each not in after) if new and listed else (),
     )
 
 
-def _sizes_to_give(sizes: Mapping[str, int]) -> str:
-    """What advisor.toml may say of a kernel that was judged at typical sizes."""
-    return f"args = {{{', '.join(f'{name} = {size}' for name, size in sorted(sizes.items()))}}}"
+UNKNOWN_SIZE = 1_024
+"""Stands for a number of which nothing is known, in a line that is to be filled in."""
+
+
+def _sizes_to_give(sizes: Mapping[str, Any]) -> str:
+    """What advisor.toml may say of a kernel: typical sizes that it was judged at, and what decides and is not known (None: a number)."""
+    kinds = {name: value for name, value in sizes.items() if isinstance(value, str) and value.startswith(POINTERS)}
+    held = [name for name, value in sizes.items() if value == CONTENTS]
+    plain = {name: UNKNOWN_SIZE if value is None else value for name, value in sizes.items() if name not in (*kinds, *held, GRID)}
+    parts = [f"args = {{{', '.join(f'{name} = {_toml(value)}' for name, value in sorted(plain.items()))}}}"] if plain else []
+    parts += ['grid = "1024"'] if GRID in sizes else []
+    parts += [f"types = {{{', '.join(f'{name} = {_toml(kind)}' for name, kind in sorted(kinds.items()))}}}"] if kinds else []
+    parts += [f"contents = {{{', '.join(f'{name} = {UNKNOWN_SIZE}' for name in sorted(held))}}}"] if held else []
+    return ", ".join(parts)
+
+
+def _toml(value: Any) -> str:
+    """A value as TOML has it; of a type of Triton's (`tl.float32`) its name."""
+    return json.dumps(value) if isinstance(value, bool | int | float | str) else json.dumps(shown_value(value))
 
 
 OTHER_VENDORS = re.compile(

@@ -16,17 +16,20 @@ from typing import Any
 
 from advisor.comparison.kernels.kernel_digest import own_tree
 from advisor.comparison.kernels.kernel_rows import DEFAULT_STAGES, sizes_by_argument
-from advisor.comparison.kernels.kernel_version import KernelVersion
+from advisor.comparison.kernels.kernel_version import KernelVersion, Launching
+from advisor.comparison.kernels.launch_digest import changed_launches
 from advisor.comparison.settings import KernelSettings
 from advisor.compiled.compiler.kernel import OPTION_NAMES
 from advisor.compiled.guesses.assumptions import INTEGERS
 from advisor.compiled.guesses.inference import Guess, guesses
-from advisor.compiled.launches.launch import KernelLaunch
+from advisor.compiled.launches.launch import KernelLaunch, Origin
+from advisor.compiled.launches.provenance import GRID, origins
 from advisor.compiled.launches.target import grid_of, make_launch
+from advisor.compiled.launches.written_values import type_name
 from advisor.gpus.hardware import GpuSpec, load_gpu
 from advisor.python_source.jit_function import MISSING
 from advisor.python_source.launch_site import LaunchSite
-from advisor.python_source.launch_sites import grid_as_written, launches
+from advisor.python_source.launch_sites import arguments_passed, grid_as_written, launches, names_around_launches
 from advisor.python_source.literals import dotted
 from advisor.python_source.stride_use import STRIDE_NAME
 from advisor.result.schema import Configuration, Problem
@@ -93,12 +96,14 @@ class Sized:
     Attributes:
         launch: What is known of it.
         sizes: The values that nothing says, and that are typical ones.
-        grid_known: Whether its grid follows from its launch, or is given.
+        grid_names: Names of the launcher that its grid hangs on, and of which nothing is known.
+        grid_text: The grid, as it is written where it does not follow from what is known.
     """
 
     launch: KernelLaunch
     sizes: Mapping[str, int]
-    grid_known: bool
+    grid_names: tuple[str, ...] = ()
+    grid_text: str = ""
 
 
 def both_launches(
@@ -126,11 +131,17 @@ def both_launches(
     Raises:
         AdvisorError: What is given does not fit the kernel.
     """
-    given = {**(_recorded_sizes(recorded) if recorded is not None else {}), **said.args, **(flags or {})}
+    of_record = _recorded_sizes(recorded) if recorded is not None else {}
+    given = {**of_record, **said.args, **(flags or {})}
+    whence: dict[str, Origin] = {
+        **dict.fromkeys(of_record, "recorded"),
+        **dict.fromkeys(said.args, "said"),
+        **dict.fromkeys((flags or {}).keys() - said.args.keys(), "guessed"),
+    }
 
     def made() -> list[KernelLaunch | None]:
         return [
-            _made(version, configuration, {**given, **sizes_by_argument(version.function, problem, said)}, gpu, element)
+            _made(version, configuration, {**given, **sizes_by_argument(version.function, problem, said)}, whence, said, gpu, element)
             if version
             else None
             for version, configuration in zip(versions, configurations, strict=True)
@@ -148,14 +159,18 @@ def both_launches(
                 fresh |= {name: size for name, size in _unknown_sizes(version, launch, blocks) if name not in given}
         if fresh := {name: size for name, size in fresh.items() if name not in pointers}:
             sizes, given = {**sizes, **fresh}, {**given, **fresh}
+            whence |= dict.fromkeys(fresh, "typical")
             found = made()
+    differs = None not in versions and bool(changed_launches(*((each.function, each.launching) for each in versions if each is not None)))
     for side, version in enumerate(versions):
         launch, other = found[side], found[1 - side]
         if version is not None and launch is not None:
-            found[side] = _with_siblings(version, _shared(version, launch, other), given, gpu)
-    grid = said.grid or (",".join(map(str, recorded.grid)) if recorded is not None and recorded.grid else None)
+            found[side] = _with_siblings(version, _shared(version, launch, other, differs), given, gpu)
+    whole = ",".join(map(str, recorded.grid)) if recorded is not None and recorded.grid else ""
+    grid: tuple[str, Origin] = (said.grid, "said") if said.grid else (whole, "recorded")
     return [
-        _sized(version, launch, sizes, grid, gpu) if version and launch else None for version, launch in zip(versions, found, strict=True)
+        _sized(version, launch, sizes, grid, given, gpu) if version and launch else None
+        for version, launch in zip(versions, found, strict=True)
     ]
 
 
@@ -163,7 +178,7 @@ def sizes_to_give(version: KernelVersion, said: KernelSettings) -> Mapping[str, 
     """The sizes of a kernel that nothing says, with typical values."""
     gpu = load_gpu("H100")
     with contextlib.suppress(AdvisorError):
-        launch = _made(version, next(iter(version.configurations), None), said.args, gpu, "bf16")
+        launch = _made(version, next(iter(version.configurations), None), said.args, {}, said, gpu, "bf16")
         return dict(_unknown_sizes(version, launch, blocks=False))
     return {}
 
@@ -175,27 +190,44 @@ def _recorded_sizes(recorded: RecordedLaunch) -> dict[str, Any]:
 
 
 def _made(
-    version: KernelVersion, configuration: Configuration | None, values: Mapping[str, Any], gpu: GpuSpec, element: str
+    version: KernelVersion,
+    configuration: Configuration | None,
+    values: Mapping[str, Any],
+    whence: Mapping[str, Origin],
+    said: KernelSettings,
+    gpu: GpuSpec,
+    element: str,
 ) -> KernelLaunch:
+    """The launch of a version with values, each with where it is from."""
     source = version.source.on(*gpu.triton_target[:2])
     function = version.function
     constants = {each.name for each in function.parameters if each.is_constexpr}
     names = {each.name for each in function.parameters}
+    around = names_around_launches(source, function.name) if values.keys() - names and not _elsewhere(version) else frozenset()
     tuned = dict(configuration.parameters) if configuration is not None else {}
     options = {
         name: value for name in OPTION_NAMES if configuration is not None and (value := getattr(configuration, name, None)) is not None
     }
-    others = version.launching if all(each.where for each in version.launching) else ()
-    return make_launch(
+    launch = make_launch(
         source,
         function.name,
+        types={name: type_name(kind) for name, kind in said.types.items()},
         constexprs={name: value for name, value in {**values, **tuned}.items() if name in constants},
-        arguments={name: value for name, value in values.items() if name in names - constants},
+        arguments={name: value for name, value in values.items() if name in (names - constants) | around},
         options=options,
+        contents={name: value for name, value in said.contents.items() if name in names},
         element=element,
         num_sms=gpu.num_sms,
-        elsewhere=[(each.source.on(*gpu.triton_target[:2]), *site) for each in others for site in each.calls],
+        elsewhere=[(each.source.on(*gpu.triton_target[:2]), *site) for each in _elsewhere(version) for site in each.calls],
     )
+    listed: dict[str, Origin] = dict.fromkeys([*tuned, *options], "literal")
+    found = {**whence, **listed}
+    return replace(launch, origins={name: found.get(name, origin) for name, origin in launch.origins.items()})
+
+
+def _elsewhere(version: KernelVersion) -> Sequence[Launching]:
+    """The launches of a version by other files, where its own has none."""
+    return version.launching if all(each.where for each in version.launching) else ()
 
 
 def _unknown_sizes(version: KernelVersion, launch: KernelLaunch, blocks: bool) -> Iterator[tuple[str, int]]:
@@ -215,15 +247,15 @@ def _unknown_sizes(version: KernelVersion, launch: KernelLaunch, blocks: bool) -
 
 def _passed(version: KernelVersion) -> set[str]:
     """What launches of a version pass, by name."""
-    names = [each.name for each in version.function.parameters]
-    calls = [call for each in version.launching for _, call in each.calls]
-    named = {keyword.arg for call in calls for keyword in call.keywords if keyword.arg}
-    spread = any(keyword.arg is None for call in calls for keyword in call.keywords)
-    return {*named, *names[: max((len(call.args) for call in calls), default=0)], *(names if spread else ())}
+    calls = [(each.source, *site) for each in version.launching for site in each.calls]
+    return arguments_passed(version.source, version.function.name, calls) if calls else set()
 
 
-def _shared(version: KernelVersion, launch: KernelLaunch, other: KernelLaunch | None) -> KernelLaunch:
-    """A launch with what is known of the other side's alone: what this side passes and is not known, or what it does not say itself."""
+def _shared(version: KernelVersion, launch: KernelLaunch, other: KernelLaunch | None, differs: bool) -> KernelLaunch:
+    """A launch with what is known of the other side's alone: what this side passes and is not known, or what it does not say itself.
+
+    `differs`: whether the two are launched otherwise, so that what this side passes need not be what the other does.
+    """
     if other is None:
         return launch
     given, theirs, passed = launch.given, other.given, _passed(version)
@@ -243,7 +275,13 @@ def _shared(version: KernelVersion, launch: KernelLaunch, other: KernelLaunch | 
         options={**options, **given.options},
         multiples=given.multiples | (theirs.multiples & open_),
     )
-    return replace(launch, given=merged)
+    # What this side's launch works out in a way that is not followed is not known to be what the other side's is.
+    whence: dict[str, Origin] = {
+        name: "unknown" if name in passed and differs else other.origins[name]
+        for name in {*(open_ & {*theirs.types, *values}), *options}
+        if name in other.origins
+    }
+    return replace(launch, given=merged, origins={**launch.origins, **whence})
 
 
 def _with_siblings(version: KernelVersion, launch: KernelLaunch, values: Mapping[str, Any], gpu: GpuSpec) -> KernelLaunch:
@@ -270,17 +308,26 @@ def _with_siblings(version: KernelVersion, launch: KernelLaunch, values: Mapping
     if not constants and not found:
         return launch
     merged = replace(given, constexprs={**constants, **given.constexprs}, options={**found, **given.options})
-    return replace(launch, given=merged)
+    return replace(launch, given=merged, origins={**launch.origins, **dict.fromkeys([*constants, *found], "typical")})
 
 
-def _sized(version: KernelVersion, launch: KernelLaunch, sizes: Mapping[str, int], grid: str | None, gpu: GpuSpec) -> Sized:
+def _sized(
+    version: KernelVersion,
+    launch: KernelLaunch,
+    sizes: Mapping[str, int],
+    grid: tuple[str, Origin],
+    given: Mapping[str, Any],
+    gpu: GpuSpec,
+) -> Sized:
     """A launch with its grid: the one given, the launch's own, or what that is with typical sizes for names of the launcher."""
-    known = {**launch.given.scalars, **launch.given.constexprs}
+    known = {**given, **launch.given.scalars, **launch.given.constexprs}
     constants = next(guesses(launch.source, launch.source.kernel(launch.kernel), launch.given)).constexprs
     names = {each.name for each in version.function.parameters}
     told = {name: size for name, size in sizes.items() if name in names}
-    if grid is not None:
-        return Sized(launch=replace(launch, grid=grid_of(grid, known, launch.source)), sizes=told, grid_known=True)
+    text, origin = grid
+    if text:
+        return Sized(launch=replace(launch, grid=grid_of(text, known, launch.source), origins={**launch.origins, GRID: origin}), sizes=told)
+    lacking: set[str] = set()
     if launch.grid is None:
         written = grid_as_written(launch.source, launch.kernel)
         text = written[1] if written is not None else ""
@@ -292,12 +339,18 @@ def _sized(version: KernelVersion, launch: KernelLaunch, sizes: Mapping[str, int
                 name: gpu.num_sms if name.lower() in MULTIPROCESSORS else typical_size(name, version.function.name, ()) for name in asked
             }
             found = {name: size for name, size in others.items() if size is not None}
+            lacking = {name for name in asked - found.keys() if name in names_around_launches(launch.source, launch.kernel)}
             launch = replace(launch, grid=grid_of(text, {**constants, **known, **found}, launch.source))
             told |= found
-    return Sized(launch=launch, sizes=told, grid_known=launch.grid is not None)
+            launch = replace(launch, origins={**launch.origins, GRID: "typical"})
+    elif told:
+        launch = replace(launch, origins={**launch.origins, GRID: "typical"})
+    if launch.grid is not None:
+        return Sized(launch=launch, sizes=told)
+    return Sized(launch=launch, sizes=told, grid_names=tuple(sorted(lacking)), grid_text=text)
 
 
-def with_guess(launch: KernelLaunch, guess: Guess, names: Collection[str]) -> KernelLaunch:
+def with_guess(launch: KernelLaunch, other: KernelLaunch, guess: Guess, names: Collection[str]) -> KernelLaunch:
     """A launch with what was guessed of the other side's, of the parameters `names`: nothing is guessed twice. Numbers are inferred alike;
     were they given, nothing would be taken of which strides are multiples of 16."""
     given = launch.given
@@ -307,7 +360,8 @@ def with_guess(launch: KernelLaunch, guess: Guess, names: Collection[str]) -> Ke
     }
     constants = {name: value for name, value in guess.constexprs.items() if name in open_ and name not in types}
     merged = replace(given, types={**types, **given.types}, constexprs={**constants, **given.constexprs})
-    return replace(launch, given=merged)
+    whence = origins(other, guess)
+    return replace(launch, given=merged, origins={**launch.origins, **{name: whence[name] for name in (*types, *constants)}})
 
 
 def closest(tuned: Sequence[Configuration], launch: KernelLaunch, gpu: GpuSpec) -> Configuration:
@@ -381,6 +435,8 @@ def _lines(body: Sequence[ast.stmt], under: tuple[tuple[ast.expr, bool], ...]) -
             yield Line(f"if {ast.unparse(node.test)}", ast.copy_location(ast.Expr(node.test), node), under)
             yield from _lines(node.body, (*under, (node.test, True)))
             yield from _lines(node.orelse, (*under, (node.test, False)))
+            if isinstance(node.body[-1], ast.Return):  # what follows runs where it does not return
+                under = (*under, (node.test, False))
         elif isinstance(node, ast.For | ast.While | ast.With):
             head = [node.target, node.iter] if isinstance(node, ast.For) else [node.test] if isinstance(node, ast.While) else []
             yield Line(" ".join(map(ast.unparse, head)), ast.copy_location(ast.Expr(head[-1] if head else ast.Constant(0)), node), under)

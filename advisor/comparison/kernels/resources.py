@@ -6,28 +6,28 @@ What nothing says of the launch (types of arguments, flags) is guessed once, for
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
-from advisor.advising.looked import compiled_report
 from advisor.comparison.kernels.attempts import MOST_SHOWN, Attempt, Run, alike_configurations, compiled_pair
+from advisor.comparison.kernels.beside import in_its_place
 from advisor.comparison.kernels.kernel_version import KernelVersion
 from advisor.comparison.kernels.one_launch import Touched, of_stores, touched
+from advisor.comparison.kernels.time_verdict import MOST_NAMED, guessed_code, machine_code, stores, time_verdict, untold
 from advisor.comparison.settings import KernelSettings
-from advisor.comparison.static import static_row
-from advisor.compiled.analysis import kernel_analysis
 from advisor.compiled.compiler.compile import version as triton_version
-from advisor.compiled.compiler.kernel import IrError, Target
+from advisor.compiled.compiler.kernel import Target
 from advisor.compiled.compiler.pool import Pool, borrowed
-from advisor.compiled.demand.counted import Counted
 from advisor.compiled.guesses.assumptions import shown_value
-from advisor.compiled.guesses.guess_errors import certain_of_guesses
-from advisor.compiled.launch_report import KernelTarget
-from advisor.compiled.launches.launch import Inspection, author_file, inputs_of, own_files
+from advisor.compiled.guesses.inference import guesses
+from advisor.compiled.guesses.parameter_guesses import LEAST_DEPTH
+from advisor.compiled.guesses.usage import usage_of
+from advisor.compiled.launches.launch import author_file
 from advisor.gpus.hardware import GpuSpec
 from advisor.result.comparison_schema import Failure, ResourceRow, Resources, StaticRow
 from advisor.result.schema import Problem
@@ -37,23 +37,16 @@ from advisor.system.settings import read_settings
 
 LARGEST_COMPILATIONS = 40
 """Per comparison: each takes a second or two."""
-BUDGET_S = 60.0
-"""Of all compilations and predicted tables of a comparison together: a pull request waits for it."""
 SPENT = "the time that a comparison takes for that, which --compile-limit sets, is used up"
-LONGEST_S = 15.0
-"""Of one of them: most end within two."""
-WITHOUT_GRID = 16
-"""Programs for every SM of a launch whose grid is not known: enough that the last wave counts for little."""
-CERTAIN = frozenset({"absent", "interfered", "refused"})
-"""Kinds of `CompileError` that are the kernel's own, whatever it is given."""
-CERTAIN_AS_DESCRIBED = CERTAIN | {"failed"}
-"""The same where the file itself says with what the kernel is launched. Elsewhere guessed types and constants may be the cause, unless the
-base compiles with the same ones (`Attempt.alike`)."""
+LONGEST_S = 60.0
+"""Of one compilation: most end within two, and one that is cut off on one machine and not on another gives two comments of one change."""
 UNFINISHED = frozenset({"timeout", "crash"})
 """Kinds of `CompileError` that say nothing of the kernel."""
+TOO_FLAT = "and K >= 16"
+"""What Triton says of operands of `tl.dot` that are too small (`semantic.py`, Triton 3.6 and 3.9)."""
+TOLD = frozenset({"said", "recorded", "literal"})
+"""Origins of values that no other is tried in place of."""
 UNSEEN = "As it is launched here the compiler leaves out what changed"
-_STORES = re.compile(r"tt\.(?:store|atomic|descriptor_store|descriptor_reduce|experimental_descriptor_store)")
-_REMARKS = re.compile(r"//.*|/\*.*?\*/|^\s*\.(?:loc|file)\b.*|^\s*;.*", re.MULTILINE)
 _REFUSED = re.compile(r"line (\d+) from `def (\w+)`")
 _PLACES = re.compile(r'loc\("([^"]*)":(\d+):\d+\)')
 
@@ -66,13 +59,14 @@ class Judged:
     notes: tuple[str, ...] = ()
     failures: tuple[Failure, ...] = ()
     predicted: tuple[StaticRow, ...] = ()
-    sizes: Mapping[str, int] = field(default_factory=dict)  # typical ones that it was judged at
+    sizes: Mapping[str, Any] = field(default_factory=dict)  # typical ones that it was judged at, and values that decide and were guessed
 
 
 def limits_s() -> tuple[float, float]:
-    """Seconds that one compilation may take, and all of a comparison together; `--compile-limit` says others."""
+    """Seconds that one compilation may take, and all of a comparison together, of which there is no limit but what `--compile-limit` says:
+    what is compiled is limited by number, so that two runs give one comment."""
     settings = read_settings()
-    return settings.compile_limits_s if settings.compile_limit else (LONGEST_S, BUDGET_S)
+    return settings.compile_limits_s if settings.compile_limit else (LONGEST_S, math.inf)
 
 
 @dataclass(kw_only=True)
@@ -117,12 +111,13 @@ def judged(
     *,
     predicting: bool = False,
     recorded: RecordedLaunch | None = None,
+    same: bool = False,
 ) -> Judged:
     """One row per compile target and configuration among the GPUs, why there are none where there are none, what is certain to fail of
     what did not before, and what the launch is predicted to take.
 
     `best` has what each GPU would run its first problem with, by name; `element` and `problem` are what it is compiled for where nothing
-    is known of that; `said` is what advisor.toml says of the kernel.
+    is known of that; `said` is what advisor.toml says of the kernel; `same`: the kernel's body and its helpers are on both sides.
     """
     if not compiling.wanted or ((old is None or new is None) and not best):
         return Judged()  # on one side only, and with nothing to say what it is launched with: no figure would mean anything
@@ -147,7 +142,7 @@ def judged(
             wanted.append((run, group))
     rows: list[ResourceRow] = []
     predicted: list[StaticRow] = []
-    sizes: dict[str, int] = {}
+    sizes: dict[str, Any] = {}
     lines: dict[str, int | None] = {}
     refusals: dict[str, list[str]] = {}  # the GPUs for which a head is certainly refused, by why: most errors are every target's
     with borrowed(compiling.shared) as workers, ThreadPoolExecutor(2) as threads:
@@ -156,12 +151,11 @@ def judged(
             base, head, told = future.result()
             devices = ", ".join(gpu.name for gpu in group)
             unseen = next((note for note in told if note.startswith(UNSEEN)), "")
-            reason = unseen or "; ".join(f"{word}: {each.refused}" for word, each in (("base", base), ("head", head)) if each.refused)
+            reason = unseen or "; ".join(f"{word}: {_why_refused(each)}" for word, each in (("base", base), ("head", head)) if each.refused)
             if base.resources is None and head.resources is None and head.kind != "interfered":
                 notes.append(f"Not compiled for {group[0].name}: {reason}")
                 continue
-            certain = CERTAIN_AS_DESCRIBED if base.described and head.described else CERTAIN
-            if head.kind == "interfered" or (base.resources is not None and (head.alike or head.kind in certain)):
+            if head.kind == "interfered" or (base.resources is not None and head.refused is not None and head.certain):
                 why = str(head.refused).replace(f" for {Target.of(group[0]).name}", "", 1)
                 refusals.setdefault(why, []).extend(gpu.name for gpu in group)
                 lines[why] = refused_line(new, head.refused)
@@ -171,27 +165,46 @@ def judged(
                 notes.append(f"Autotuning passes over {over} on {devices}: as compiled, no CTA fits an SM.")
                 continue
             notes += [note for note in told if note != unseen]
-            found = [_predicted(name, base, head, gpu, notes, bool(unseen)) for gpu in (group if predicting else ())]
-            predicted += [row for row, _ in filter(None, found)]
+            empty = [word for word, each in (("base", base), ("head", head)) if each.compiled is not None and not stores(each)]
+            if empty and old is not None and new is not None:
+                flags = " ".join(f"{name}{value}" for each in (base, head) for name, value in each.guessed.items() if "*" not in value)
+                reason = f"nothing is stored in the {' and the '.join(empty)}" + (f" with guessed {flags}" if flags else "")
+            found = [time_verdict(name, base, head, gpu, notes, bool(unseen), same) for gpu in (group if predicting else ())]
+            predicted += [each.row for each in filter(None, found)]
+            if old is not None and new is not None and (instead := in_its_place(old, new, group[0], (said or KernelSettings()).args)):
+                predicted = [untold(row, "cannot-tell", f"for {instead}") if row.gpu in devices.split(", ") else row for row in predicted]
             rows.append(
                 ResourceRow(
                     kernel=name,
                     gpu=devices,
                     label=label,
-                    base=base.resources,
-                    head=head.resources,
+                    base=base.resources if not empty else None,
+                    head=head.resources if not empty else None,
                     reason=reason,
-                    unfinished=bool({base.kind, head.kind} & UNFINISHED),
+                    unfinished=any(each.refused is not None and not each.certain for each in (base, head)),
                     line=refused_line(new, head.refused),
-                    work=next((work for _, work in filter(None, found)), 1.0),
+                    work=next((each.work for each in filter(None, found)), 1.0),
+                    guessed=() if same else guessed_code(base, head),
                 )
             )
             sizes |= {**base.sizes, **head.sizes}
+            for each in filter(None, found):
+                sizes |= each.lacking
     failures = (
         Failure(condition="failed", what=f"on {', '.join(dict.fromkeys(names))}", reason=why, line=lines[why])
         for why, names in refusals.items()
     )
     return Judged(rows=tuple(rows), notes=tuple(dict.fromkeys(notes)), failures=tuple(failures), predicted=tuple(predicted), sizes=sizes)
+
+
+def _why_refused(attempt: Attempt) -> str:
+    """Why a version was not compiled: for certain, or with what was guessed."""
+    guessed = [f"{name}{value}" for name, value in attempt.guessed.items()]
+    if attempt.certain or attempt.kind in UNFINISHED or not guessed:
+        return str(attempt.refused)
+    more = f" and {len(guessed) - MOST_NAMED} more" if len(guessed) > MOST_NAMED else ""
+    got = getattr(attempt.refused, "got", None)
+    return f"could not be compiled with guessed {', '.join(guessed[:MOST_NAMED])}{more}{f': {got}' if got else ''}"
 
 
 def refused_line(version: KernelVersion | None, error: AdvisorError | None) -> int | None:
@@ -206,7 +219,8 @@ def refused_line(version: KernelVersion | None, error: AdvisorError | None) -> i
 def _label(run: Run, base: Attempt, head: Attempt) -> str:
     """With what either side was compiled: its configuration, or else what its launch passes; and what of that is a guess."""
     guesses = [each.guess for each in (base, head) if each.guess is not None]
-    invented = dict.fromkeys(name for each in guesses for name in each.invented if name in each.constexprs)
+    constants = {name for each in guesses for name in each.constexprs}
+    invented = dict.fromkeys(name for each in (base, head) for name in each.guessed if name in constants)
     sides = [{name: value for name, value in each.launched.items() if name not in invented} for each in (base, head)]
     if run.configuration is not None and (run.problem is not None or not any(sides)):
         sides = [each.flat() for each in (run.former or run.configuration, run.configuration)]
@@ -248,11 +262,16 @@ def _compile(
     Where they differ, and the code is the same or nothing is stored, once more with the flags that the changed lines stand under.
     """
     base, head = compiled_pair(old, new, run, gpu, said, workers, {})
+    if larger := _for_products(base, head):
+        compiling.left -= 2
+        base, head = compiled_pair(old, new, run, gpu, said, workers, larger)
     if old is None or new is None or base.compiled is None or head.compiled is None:
         return base, head, []
     change, notes = touched(old, new), []
-    alike, empty = _code(base) == _code(head), not _stores(base) and not _stores(head)
-    flags = {**(of_stores(old, new) if empty else {}), **(change.flags if alike or empty else {})}
+    alike, empty = machine_code(base) == machine_code(head), not stores(base) or not stores(head)
+    flags = {**(change.flags if alike or empty else {}), **(of_stores(old, new) if empty else {})}
+    told = {name for each in (base, head) if each.launch is not None for name, whence in each.launch.origins.items() if whence in TOLD}
+    flags = {name: value for name, value in flags.items() if name not in told}
     known = {**base.launched, **head.launched}
     other = " ".join(f"{name}={value}" for name, value in flags.items() if known.get(name) != value)
     if other and change.lines and not compiling.spent(2):
@@ -263,20 +282,24 @@ def _compile(
             notes.append(f"Compiled with {other}, for {'something to be stored' if empty else 'the changed lines to be there'}.")
         else:
             notes.append(f"With {other}, under which the changed lines stand, it was not compiled: {pair[1].refused or pair[0].refused}")
-    if _code(base) == _code(head) and change.lines and not _seen(head, change):
+    if machine_code(base) == machine_code(head) and change.lines and not _seen(head, change):
         lines = ", ".join(map(str, sorted(change.lines)[:MOST_SHOWN]))
         notes.append(f"{UNSEEN} (line {lines}): nothing is said of it.")
     return base, head, notes
 
 
-def _stores(attempt: Attempt) -> bool:
-    return attempt.compiled is not None and _STORES.search(attempt.compiled.ttir) is not None
-
-
-def _code(attempt: Attempt) -> str:
-    """The machine code, without remarks."""
-    compiled = attempt.compiled
-    return _REMARKS.sub("", (compiled.sass or compiled.amdgcn or compiled.ptx)) if compiled is not None else ""
+def _for_products(*attempts: Attempt) -> dict[str, int]:
+    """Constants that make the operands of `tl.dot` as large as it takes them, where a version is refused because one of them is not, as of
+    heads that share others (`assert G >= 16`): sizes of the file's launch at typical sizes, and not said."""
+    found: dict[str, int] = {}
+    for each in attempts:
+        if each.launch is not None and TOO_FLAT in str(getattr(each.refused, "got", "")):
+            launch = each.launch
+            usage = usage_of(launch.source, launch.source.kernel(launch.kernel))
+            constants = next(guesses(launch.source, launch.source.kernel(launch.kernel), launch.given)).constexprs
+            small = {name for name, value in constants.items() if type(value) is int and 0 < value < LEAST_DEPTH and usage[name].extent}
+            found |= dict.fromkeys((name for name in small if launch.origins.get(name) not in ("said", "recorded")), LEAST_DEPTH)
+    return found
 
 
 def _seen(head: Attempt, change: Touched) -> bool:
@@ -286,43 +309,3 @@ def _seen(head: Attempt, change: Touched) -> bool:
     own = str(head.launch.source.path)
     places = {(author_file(head.compiled, path), int(line)) for path, line in _PLACES.findall(head.compiled.ttir)}
     return any((own, line) in places for line in change.lines)
-
-
-def _predicted(name: str, base: Attempt, head: Attempt, gpu: GpuSpec, notes: list[str], unseen: bool) -> tuple[StaticRow, float] | None:
-    """What both versions are predicted to take for the launch they were compiled for, and how much of it a program of the head does, to one
-    of the base; None: one cannot be counted. `unseen`: what changed is not in the code."""
-
-    def inspected(attempt: Attempt, grid: Sequence[int]) -> Inspection:
-        assert attempt.launch is not None and attempt.compiled is not None and attempt.guess is not None
-        launch = replace(attempt.launch, grid=tuple(grid))
-        demand = Counted().demand(attempt.compiled.ttir, launch.grid or (1,), inputs_of(launch, attempt.guess), own_files(attempt.compiled))
-        demand = certain_of_guesses(demand, attempt.guess)
-        return Inspection(launch=launch, compiled=attempt.compiled, demand=demand, guess=attempt.guess, attempts=())
-
-    if base.compiled is None or head.compiled is None or base.launch is None or head.launch is None:
-        return None
-    try:
-        grids = [base.launch.grid, head.launch.grid]
-        usual = grids[1] or grids[0] or (WITHOUT_GRID * gpu.num_sms,)
-        pair = [inspected(each, grid or usual) for each, grid in zip((base, head), grids, strict=True)]
-        stored = [each.demand.requested_store_bytes + each.demand.atomic_bytes for each in pair]
-        if None in grids and all(stored):  # what a launch stores is the same, whatever its blocks: as many programs as that takes
-            side = grids.index(None)
-            share = stored[1 - side] / stored[side]
-            if abs(share - 1) > 0.01:
-                pair[side] = inspected((base, head)[side], (max(1, round(pair[side].demand.programs * share)),))
-        targets = [KernelTarget(id=name, launch=each.launch, source="compiled for this launch") for each in pair]
-        reports = [compiled_report(target, kernel_analysis(each, gpu), gpu) for target, each in zip(targets, pair, strict=True)]
-    except (IrError, ArithmeticError, ValueError, KeyError, IndexError) as error:
-        notes.append(f"Not predicted on {gpu.name}: {error}")
-        return None
-    sizes = {**base.sizes, **head.sizes}
-    grid = " → ".join(dict.fromkeys("x".join(map(str, each.launch.grid or ())) for each in pair))
-    typical = " ".join(f"{key}={value}" for key, value in sizes.items())
-    label = f"grid {grid}" + (f", typical {typical}" if typical else "")
-    row = static_row(f"{gpu.name}-{name}", label, gpu.name, [reports[0]], [reports[1]], compiled=True)
-    if row.verdict == "predicted-unchanged" and (unseen or _code(base) != _code(head)):
-        why = "what changed is not in the compiled code" if unseen else "the code differs by less than such a prediction can tell"
-        row = replace(row, verdict="within-doubt", reason=why)
-    counts = [each.demand.programs for each in pair]
-    return replace(row, kernel=name), counts[0] / counts[1] if all(counts) else 1.0

@@ -6,7 +6,7 @@ bound takes no part in this.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -104,10 +104,21 @@ def likely_inputs(demand: KernelDemand, inputs: Inputs, count: Count) -> Inputs 
     programs = np.unique(np.linspace(0, demand.programs - 1, LOOKED_AT).astype(np.int64))
     for name in reversed(strides):
         among = {access.operation.text for access in _hanging_on(name, unlocated)}
-        found = [each for each in count(likely, programs).accesses if each.operation.text in among and each.extent_bytes]
-        row = max((each.extent_bytes or 0.0) / element_bytes(each.element) for each in found) if found else 1
+        found = [each for each in count(likely, programs).accesses if each.operation.text in among and each.reach_bytes]
+        row = max(_rows_of_tensors(found), default=1)
         likely = replace(likely, scalars={**likely.scalars, name: -(-int(row) // ALIGNED) * ALIGNED})
     return likely
+
+
+def _rows_of_tensors(accesses: Iterable[AccessDemand]) -> Iterator[float]:
+    """How many elements of each tensor lie between the first and the last that its accesses touch, all of them together: two halves of a
+    row are one."""
+    together: dict[str, list[AccessDemand]] = {}
+    for access in accesses:
+        together.setdefault(access.name, []).append(access)
+    for each in together.values():
+        reaches = [access.reach_bytes for access in each if access.reach_bytes is not None]
+        yield (max(high for _, high in reaches) - min(low for low, _ in reaches)) / element_bytes(each[0].element)
 
 
 def with_likely_places(demand: KernelDemand, inputs: Inputs, likely: Inputs, count: Count) -> KernelDemand:

@@ -55,6 +55,8 @@ class Guess:
         invented: Constants of which nothing says what they are.
         settled: Those of them whose guess is no doubt of the work: blocks that cover a size, and switches that are off.
         guessed: Arguments of which the type is a guess: pointers and descriptors.
+        undecided: Constants that heuristics of the file set, to what does not follow from what is known.
+        presumed: Constants that heuristics set by which arguments the launch requires or leaves out.
         unread: Why the list of `@triton.autotune`, which would say so, could not be read; empty: it has none, or it was.
     """
 
@@ -69,6 +71,8 @@ class Guess:
     invented: tuple[str, ...] = ()
     settled: frozenset[str] = frozenset()
     guessed: frozenset[str] = frozenset()
+    undecided: frozenset[str] = frozenset()
+    presumed: frozenset[str] = frozenset()
     unread: str = ""
 
     @property
@@ -113,6 +117,7 @@ def guesses(
         ("elements where only branches tell of integers", {"tested": "element"}),
         ("fp32 pointers", {"element": "fp32"}),
         ("bf16 pointers", {"element": "bf16"}),
+        ("fp16 pointers", {"element": "fp16"}),
         ("flags set", {"flag": True}),
         ("small blocks", {"block": 16, "other": 4}),
         ("blocks of 128", {"block": 128, "other": 128}),
@@ -165,6 +170,8 @@ class _Draft:
     unit: tuple[str, ...] = ()
     divisible: list[str] = field(default_factory=list)
     strides: frozenset[str] = frozenset()
+    undecided: frozenset[str] = frozenset()
+    presumed: frozenset[str] = frozenset()
 
     def take_configuration(self) -> Mapping[str, Any]:
         """Set the launch options; returns the constants of the configuration that they come from."""
@@ -299,7 +306,7 @@ class _Draft:
         function, given, signature = self.function, self.given, self.signature
         unknown = unknown_strides(signature, given.scalars)
         launched = [n for n in given.multiples if signature.get(n) in INTEGERS and n not in given.types and n not in given.scalars]
-        fixed = {*given.types, *function.unspecialized, *launched}
+        fixed = {*function.unspecialized, *launched}
         untyped = [name for name in unknown if name not in fixed and name not in recorded]
         self.unit = unit_strides(function, untyped, given.scalars)
         for name in self.unit:
@@ -318,7 +325,9 @@ class _Draft:
         values = {**typed, **self.options, **given.scalars, **self.constants}
         found, unknown = heuristic_values(self.source, function, {**passed, **values})
         told = heuristic_values(self.source, function, values)[0] if passed else found
-        if presumed := [f"{name}={value}" for name, value in found.items() if name not in told and name not in given.constexprs]:
+        self.presumed = frozenset(found.keys() - told.keys() - given.constexprs.keys())
+        self.undecided = frozenset(unknown.keys() & signature.keys() - given.constexprs.keys())
+        if presumed := [f"{name}={value}" for name, value in found.items() if name in self.presumed]:
             self.assumptions.append(Assumption(note=f"{' '.join(presumed)}, by which arguments the launch requires or leaves out"))
         for name, value in found.items():
             if name not in given.constexprs and name in signature:
@@ -357,7 +366,7 @@ class _Draft:
         for name, value in self.given.scalars.items():
             if value is None and name in self.signature and not self.signature[name].startswith("*"):
                 self.signature[name], self.constants[name] = "constexpr", None
-            elif name in self.given.types or name in self.function.unspecialized:
+            elif name in self.function.unspecialized:
                 continue
             elif value == 1 and type(value) is int and self.signature.get(name) in ("i32", "i64"):
                 self.signature[name], self.constants[name] = "constexpr", 1
@@ -388,6 +397,8 @@ def _guess(
         invented=tuple(draft.invented()),
         settled=frozenset(draft.settled()),
         guessed=frozenset(draft.guessed),
+        undecided=draft.undecided,
+        presumed=draft.presumed,
         unread=unread or "",
     )
 

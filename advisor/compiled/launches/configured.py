@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -64,23 +63,6 @@ def grid_that_follows(launch: KernelLaunch, constants: Mapping[str, Any], num_sm
         return found.grid if found is not None else None
 
     return by_the_file({**now, **constants}) if by_the_file(now) == launch.grid else None
-
-
-def grid_by_numbers(launch: KernelLaunch, now: int, then: int) -> tuple[int, ...] | None:
-    """The grid with a block of `then` in place of `now`, where one of its sizes counts such blocks: of an integer argument, of two of them
-    together or of all elements of a tensor, as it is or times something else. None: none does."""
-    numbers = [v for v in launch.given.scalars.values() if type(v) is int and v > now]
-    sizes = {*numbers, *launch.sizes.values(), *(a * b for i, a in enumerate(numbers) for b in numbers[i + 1 :])}
-    best: tuple[int, ...] | None = None
-    most = 1
-    for place, programs in enumerate(launch.grid or ()):
-        for size in sizes:
-            blocks = math.ceil(size / now)
-            if blocks > most and programs % blocks == 0:
-                grid = list(launch.grid or ())
-                grid[place] = programs // blocks * math.ceil(size / then)
-                best, most = tuple(grid), blocks
-    return best
 
 
 def warps_at_most(target: Target) -> int:

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,6 +41,10 @@ from advisor.python_source.rebuild import rebuild
 from advisor.python_source.source import SourceFile
 from advisor.result.schema import Problem
 
+Origin = Literal["said", "recorded", "literal", "typical", "guessed", "unknown"]
+"""Where a value of a launch comes from: a person or advisor.toml says it, a launch was recorded with it, the file writes it (its launch, a
+configuration, a default, an annotation), a typical size or a contiguous stride stands for it, it is guessed from its use, or it is not
+known at all. What is guessed or unknown decides no verdict (`launches.provenance`)."""
 REGISTERS = {"cuda": 255, "hip": 512}
 """Of 32 bits that a thread has at most. Sources: CUDA C++ Programming Guide, compute capabilities; CDNA 3 ISA, registers."""
 JUDGED = "judged without compiling"
@@ -122,6 +126,7 @@ class KernelLaunch:
         assumed: What was not given and taken from elsewhere.
         notes: What else is not known of it, each a sentence.
         asks: Options that its grid would follow from, with the file's launch, as they are written.
+        origins: Where the values of arguments, constants and options come from, as far as they are known; "grid" that of the grid.
     """
 
     source: SourceFile
@@ -139,6 +144,7 @@ class KernelLaunch:
     assumed: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     asks: tuple[str, ...] = ()
+    origins: Mapping[str, Origin] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,13 +13,14 @@ from advisor.compiled.guesses.assumptions import launched
 from advisor.compiled.guesses.inference import Given, guesses, unknown_option
 from advisor.compiled.guesses.usage import usage_of
 from advisor.compiled.launches.inductor import embedded, with_generated
-from advisor.compiled.launches.launch import KernelLaunch
+from advisor.compiled.launches.launch import KernelLaunch, Origin
 from advisor.compiled.launches.written_values import bytes_of, element_type, known_type, symbol_text, type_name
 from advisor.gpus.hardware import GpuSpec, list_gpus
 from advisor.python_source.jit_function import MISSING, JitFunction
 from advisor.python_source.launch_sites import (
     FoundLaunch,
     LaunchCalls,
+    arguments_passed,
     grid_as_written,
     grid_from_launches,
     names_around_launches,
@@ -96,6 +97,7 @@ def make_launch(
             element=element or "fp16",
             element_given=element is not None,
         ),
+        origins={**dict.fromkeys([*(types or {}), *constants, *scalars, *(options or {})], "said"), **({"grid": "said"} if grid else {})},
     )
     known = {**around, **scalars, **constants}
     size = bytes_of(launch.given.element)
@@ -106,8 +108,10 @@ def make_launch(
     if found is not None:
         launch = _as_launched(launch, found)
     launch = with_generated(replace(launch, assumed=(*launch.assumed, *_unknown_options(launch, elsewhere))))
+    launch = replace(launch, origins={**_passed_unknown(launch, elsewhere), **launch.origins})
     if grid is None:
-        launch = replace(launch, grid=found.grid or launch.grid) if found is not None else launch
+        if found is not None and found.grid is not None:
+            launch = replace(launch, grid=found.grid, origins={**launch.origins, "grid": "literal"})
         return launch if launch.grid is not None else _with_grid_note(launch, known, num_sms, size)
     if isinstance(grid, str):
         known = {**next(guesses(source, function, launch.given)).constexprs, **launch.given.scalars, **known}
@@ -198,7 +202,22 @@ def _as_launched(launch: KernelLaunch, found: FoundLaunch) -> KernelLaunch:
         multiples=frozenset(strides) - frozenset(known),
         passed=found.passed,
     )
-    return replace(launch, given=filled, assumed=(*launch.assumed, *assumed))
+    origins: dict[str, Origin] = {
+        **dict.fromkeys([*filled.types, *filled.constexprs, *filled.options, *filled.scalars], "literal"),
+        **dict.fromkeys([*strides, *presumed, *found.by_default], "typical"),
+    }
+    return replace(launch, given=filled, assumed=(*launch.assumed, *assumed), origins={**origins, **launch.origins})
+
+
+def _passed_unknown(launch: KernelLaunch, elsewhere: LaunchCalls) -> dict[str, Origin]:
+    """Constants with a default for which the file's launches pass something else, of which nothing is known: the default is a guess."""
+    function = launch.source.kernel(launch.kernel)
+    tuned = {name for each in (function.autotune.configs if function.autotune is not None else ()) for name in each.parameters}
+    known = {*launch.given.constexprs, *launch.given.scalars, *tuned, *function.heuristics}
+    passed = arguments_passed(launch.source, launch.kernel, elsewhere) - known
+    return {
+        each.name: "guessed" for each in function.parameters if each.name in passed and each.is_constexpr and each.default is not MISSING
+    }
 
 
 def _that_can_be(launch: KernelLaunch, constants: Mapping[str, Any]) -> dict[str, Any]:

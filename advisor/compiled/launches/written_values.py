@@ -24,6 +24,8 @@ _LANGUAGE_NAMES = {"bf16": "bfloat16", "fp": "float", "i": "int", "u": "uint"}
 """What types begin with, and what their names in triton's language begin with instead."""
 _NEXT_ASSIGNMENT = re.compile(r",(?=\s*[^\W\d]\w*\s*=(?!=))")
 """The comma before the next NAME=; others are of a value, such as (1, 2)."""
+_RANGE = re.compile(r"range\(([-\d,\s]+)\)")
+"""Of the command line, where it may be longer than a literal of a kernel's file."""
 TYPE_NAMES = {
     "f16": "fp16",
     "float16": "fp16",
@@ -98,6 +100,11 @@ def element_type(text: str) -> Symbol | None:
 def literal(text: str) -> Any:
     """A value from the command line: a number, true/false, none, a type (`tl.float32`), or else the text."""
     lowered = text.strip().lower()
+    if found := _RANGE.fullmatch(lowered):
+        with contextlib.suppress(ValueError, TypeError):
+            counted = range(*(int(part) for part in found.group(1).split(",")))
+            if len(counted) <= MOST_ITEMS:
+                return counted
     if lowered in ("true", "false", "none"):
         return {"true": True, "false": False, "none": None}[lowered]
     try:
@@ -136,7 +143,10 @@ def numbers(items: Sequence[str], option: str) -> dict[str, Any]:
         items = found[name] if isinstance(found[name], tuple) else [found[name]]
         if found[name] is not None and not all(isinstance(each, (bool, int, float)) for each in items):
             raise UsageError(
-                f"{option} takes NAME=NUMBER, or NAME=(NUMBER,…)", f"{name}={value}", None, "a tl.constexpr is given with --constexpr"
+                f"{option} takes NAME=NUMBER, or NAME=(NUMBER,…)",
+                f"{name}={value}",
+                f"at most {MOST_ITEMS:,} numbers",
+                "a tl.constexpr is given with --constexpr" if option == "--arg" else None,
             )
     return found
 

@@ -1,0 +1,117 @@
+"""What else the functions do that launch a kernel: other kernels that they launch in its place, and calls of torch that came or went."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from advisor.comparison.kernels.kernel_version import KernelVersion, Launching
+from advisor.gpus.hardware import GpuSpec
+from advisor.python_source.bindings import Scope
+from advisor.python_source.launch_site import LaunchSite
+from advisor.python_source.literals import NotLiteralError, dotted
+
+MOST_NAMED = 4
+"""Calls that a note names."""
+PROBES = (1, 2**20)
+"""Stand for sizes that are not known, to see whether a condition hangs on them."""
+_OF_TORCH = frozenset(
+    {"sum", "mean", "amax", "max", "min", "to", "contiguous", "clone", "zero_", "fill_", "copy_", "float", "half", "bfloat16", "repeat"}
+    | {"cumsum", "index_select", "gather", "scatter_", "masked_fill", "masked_fill_", "mul", "mul_", "add", "add_", "div", "div_", "matmul"}
+)
+"""Methods of a tensor that launch a kernel of torch's."""
+
+
+def in_its_place(old: KernelVersion, new: KernelVersion, gpu: GpuSpec, known: Mapping[str, Any]) -> str:
+    """Which kernel the functions that launched the old version may launch now in its place on a GPU, in words; "": none, for sure.
+
+    Args:
+        old, new: The kernel's versions; of both only launches in their own file are looked at.
+        gpu: On which the file's conditions are asked.
+        known: What is said of sizes. Typical ones decide nothing here.
+    """
+    before = {name: {kernel for kernel, _ in others} for name, _, others in _functions(old)}
+    for function, site, others in _functions(new):
+        for kernel, call in others:
+            if function not in before or kernel in before[function] or kernel == new.function.name:
+                continue
+            source = new.source.on(*gpu.triton_target[:2])
+            around = LaunchSite(source, source.kernel(new.function.name), site[0], site[1], gpu.num_sms, None)
+            tests = list(_conditions(new, call))
+            answers = [_answer(around, test, wanted, known) for test, wanted in tests]
+            if tests and False not in answers:
+                names = sorted({each.id for test, _ in tests for each in ast.walk(test) if isinstance(each, ast.Name)} & set(around.own))
+                unless = "" if None not in answers else f" where {' and '.join(ast.unparse(test)[:60] for test, _ in tests)}"
+                asked = f" (give {', '.join(names)})" if unless and names else ""
+                return f"{function} launches {kernel} in its place{unless}{asked}"
+    return ""
+
+
+def torch_calls(old: KernelVersion, new: KernelVersion) -> list[str]:
+    """The calls of torch that came or went in the functions that launch a kernel, a note each function."""
+    sides = [{name: (site, counts) for name, site, counts in _torch_calls(version)} for version in (old, new)]
+    notes = []
+    for name in sides[0].keys() & sides[1].keys():
+        gone, came = sides[0][name][1] - sides[1][name][1], sides[1][name][1] - sides[0][name][1]
+        parts = [f"{word} {_counted(found)}" for word, found in (("no longer calls", gone), ("calls besides", came)) if found]
+        notes += [f"Beside the launch, {name} {' and '.join(parts)}."] if parts else []
+    return sorted(notes)
+
+
+def _counted(found: Counter[str]) -> str:
+    listed = [f"{name} ({count} times)" if count > 1 else name for name, count in sorted(found.items())]
+    more = f" and {len(listed) - MOST_NAMED} more" if len(listed) > MOST_NAMED else ""
+    return ", ".join(listed[:MOST_NAMED]) + more
+
+
+def _own(version: KernelVersion) -> Iterator[Launching]:
+    return (each for each in version.launching if not each.where)
+
+
+def _functions(version: KernelVersion) -> Iterator[tuple[str, tuple[Sequence[Scope], ast.Call], list[tuple[str, ast.Call]]]]:
+    """The functions around a version's launches in its file: name, the launch, and the launches of other kernels within."""
+    for launching in _own(version):
+        for scopes, call in launching.calls:
+            if scopes and isinstance(scopes[0], ast.FunctionDef | ast.ClassDef):
+                inside = {id(node) for node in ast.walk(scopes[-1])}
+                others = [(name, node) for name, node in launching.source.launches if id(node) in inside and node is not call]
+                yield getattr(scopes[-1], "name", ""), (scopes, call), others
+
+
+def _torch_calls(version: KernelVersion) -> Iterator[tuple[str, Sequence[Scope], Counter[str]]]:
+    for launching in _own(version):
+        for scopes, _ in launching.calls:
+            if scopes and isinstance(scopes[-1], ast.FunctionDef):
+                calls = (node.func for node in ast.walk(scopes[-1]) if isinstance(node, ast.Call))
+                names = [(dotted(each) or "", each.attr if isinstance(each, ast.Attribute) else "") for each in calls]
+                found = (
+                    name if name.startswith("torch.") else f".{method}"
+                    for name, method in names
+                    if name[:6] == "torch." or method in _OF_TORCH
+                )
+                yield scopes[-1].name, scopes, Counter(each for each in found if not each.startswith(("torch.cuda", "torch.empty")))
+
+
+def _conditions(version: KernelVersion, call: ast.Call) -> Iterator[tuple[ast.expr, bool]]:
+    """The conditions that a call of the version's file stands under within its function, each with what it has to be."""
+    source = next(each.source for each in _own(version))
+    graph = source.module_names
+    chain = [*graph.above(call), call]
+    for node, inner in itertools.pairwise(chain):
+        if isinstance(node, ast.If):
+            yield node.test, inner in node.body
+
+
+def _answer(site: LaunchSite, test: ast.expr, wanted: bool, known: Mapping[str, Any]) -> bool | None:
+    """Whether a condition is as wanted, for small and for large values of what is not known in it; None: that is not known."""
+    names = {each.id for each in ast.walk(test) if isinstance(each, ast.Name)} & set(site.own)
+    answers = set()
+    for probe in PROBES:
+        try:
+            answers.add(bool(site.evaluate(test, {**dict.fromkeys(names, probe), **known})) is wanted)
+        except NotLiteralError:
+            return None
+    return answers.pop() if len(answers) == 1 else None

@@ -1,0 +1,175 @@
+"""What may be said of the time of two compiled versions of a kernel: a prediction, or without what none can be made.
+
+Nothing is said of a time on which a guess decides: the count of a loop, the grid, a flag, a block, a type; nor of two launches that do
+not do the same work.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from advisor.advising.looked import compiled_report
+from advisor.comparison.kernels.attempts import Attempt
+from advisor.comparison.static import static_row
+from advisor.compiled.analysis import kernel_analysis
+from advisor.compiled.compiler.kernel import IrError
+from advisor.compiled.demand.counted import Counted
+from advisor.compiled.demand.counts import KernelDemand
+from advisor.compiled.guesses.guess_errors import certain_of_guesses
+from advisor.compiled.launch_report import KernelTarget
+from advisor.compiled.launches.launch import Inspection, inputs_of, own_files
+from advisor.compiled.launches.provenance import GRID, deciding, deciding_code, named
+from advisor.gpus.hardware import GpuSpec
+from advisor.result.comparison_schema import StaticRow, StaticVerdict
+
+WITHOUT_GRID = 16
+"""Programs for every SM of a launch whose grid is not known: enough that the last wave counts for little."""
+STORED_ALIKE = 0.05
+"""By how much of it the bytes that two launches store may differ, if they are to be the same work: rounding up of masks and tails."""
+MOST_NAMED = 4
+"""Values that a reason names."""
+CONTENTS = "contents"
+"""Stands for what a tensor holds, among values that are not known."""
+_STORES = re.compile(r"tt\.(?:store|atomic|descriptor_store|descriptor_reduce|experimental_descriptor_store)")
+_REMARKS = re.compile(r"//.*|/\*.*?\*/|^\s*\.(?:loc|file)\b.*|^\s*;.*", re.MULTILINE)
+
+
+def stores(attempt: Attempt) -> bool:
+    return attempt.compiled is not None and _STORES.search(attempt.compiled.ttir) is not None
+
+
+def machine_code(attempt: Attempt) -> str:
+    """The machine code, without remarks."""
+    compiled = attempt.compiled
+    return _REMARKS.sub("", (compiled.sass or compiled.amdgcn or compiled.ptx)) if compiled is not None else ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prediction:
+    """What both versions are predicted to take, how much of it a program of the head does, to one of the base, and the values that have
+    to be known for a verdict and are not, with what was taken for them."""
+
+    row: StaticRow
+    work: float
+    lacking: Mapping[str, Any] = field(default_factory=dict)
+
+
+def time_verdict(name: str, base: Attempt, head: Attempt, gpu: GpuSpec, notes: list[str], unseen: bool, same: bool) -> Prediction | None:
+    """What both versions are predicted to take for the launch they were compiled for; None: one cannot be counted. `unseen`: what changed
+    is not in the code; `same`: the kernel's source is on both sides, and that of its helpers."""
+
+    def inspected(attempt: Attempt, grid: Sequence[int]) -> Inspection:
+        assert attempt.launch is not None and attempt.compiled is not None and attempt.guess is not None
+        launch = replace(attempt.launch, grid=tuple(grid))
+        demand = Counted().demand(attempt.compiled.ttir, launch.grid or (1,), inputs_of(launch, attempt.guess), own_files(attempt.compiled))
+        demand = certain_of_guesses(demand, attempt.guess)
+        return Inspection(launch=launch, compiled=attempt.compiled, demand=demand, guess=attempt.guess, attempts=())
+
+    if base.compiled is None or head.compiled is None or base.launch is None or head.launch is None:
+        return None
+    try:
+        grids = [base.launch.grid, head.launch.grid]
+        usual = grids[1] or grids[0] or (WITHOUT_GRID * gpu.num_sms,)
+        pair = [inspected(each, grid or usual) for each, grid in zip((base, head), grids, strict=True)]
+        targets = [KernelTarget(id=name, launch=each.launch, source="compiled for this launch") for each in pair]
+        reports = [compiled_report(target, kernel_analysis(each, gpu), gpu) for target, each in zip(targets, pair, strict=True)]
+    except (IrError, ArithmeticError, ValueError, KeyError, IndexError) as error:
+        notes.append(f"Not predicted on {gpu.name}: {error}")
+        return None
+    sizes = {**base.sizes, **head.sizes}
+    grid = " → ".join(dict.fromkeys("x".join(map(str, grid)) if grid else "not known" for grid in grids))
+    typical = " ".join(f"{key}={value}" for key, value in sizes.items())
+    label = f"grid {grid}" + (f", typical {typical}" if typical else "")
+    row = replace(static_row(f"{gpu.name}-{name}", label, gpu.name, [reports[0]], [reports[1]], compiled=True), kernel=name)
+    work, lacking = _work_of_a_program(base, head, pair), _lacking(base, head, pair)
+    alike = not unseen and machine_code(base) == machine_code(head) and base.launch.grid == head.launch.grid
+    alike = alike and (base.launch.grid is not None or base.grid_text == head.grid_text)
+    options = [each.launch.origins.get(name) for each in (base, head) if each.launch is not None for name in lacking]
+    if alike and "unknown" not in options and (same or not guessed_code(base, head)):
+        row = untold(row, "predicted-unchanged", "the same code, launched alike") if lacking else row
+    elif lacking or not (stores(base) and stores(head)):
+        row = untold(row, "cannot-tell", _without(lacking, alike, stores(base) and stores(head)))
+    elif other := _other_work(*(each.demand for each in pair)):
+        row = untold(row, "not comparable", other)
+    elif unseen or (row.verdict == "predicted-unchanged" and not alike):
+        why = "what changed is not in the compiled code" if unseen else "the code differs by less than such a prediction can tell"
+        row = replace(row, verdict="within-doubt", reason=why)
+    return Prediction(row=row, work=work, lacking=lacking)
+
+
+def _without(lacking: Collection[str], alike: bool, stored: bool) -> str:
+    """Why nothing can be told of a time, in words."""
+    more = f" and {len(lacking) - MOST_NAMED} more" if len(lacking) > MOST_NAMED else ""
+    names = list(lacking)[:MOST_NAMED]
+    without = f"without {', '.join(names)}{more}" if more else f"without {named(names)}" if names else ""
+    code = (
+        "with what is taken for them the code is the same" if alike and stored else "" if stored else "with what is known nothing is stored"
+    )
+    return ": ".join(filter(None, (without, code)))
+
+
+def untold(row: StaticRow, verdict: StaticVerdict, reason: str) -> StaticRow:
+    """The row without any figure of time: what stands on a guess is no prediction."""
+    return replace(
+        row,
+        base=None,
+        head=None,
+        bound=None,
+        ceiling=None,
+        change=None,
+        verdict=verdict,
+        reason=reason,
+        changed=False,
+        new_findings=(),
+        cured_findings=(),
+        advice=None,
+    )
+
+
+def _lacking(base: Attempt, head: Attempt, pair: Sequence[Inspection]) -> dict[str, Any]:
+    """The values that decide and are guessed, or not known, of either side, each with what advisor.toml may say of it."""
+    found: dict[str, Any] = {}
+    for attempt, each in zip((base, head), pair, strict=True):
+        assert attempt.launch is not None and attempt.guess is not None
+        for name in deciding(attempt.launch, attempt.guess, each.demand):
+            kind = attempt.guess.signature.get(name, "")
+            if name == GRID and attempt.grid_names:
+                found |= dict.fromkeys(attempt.grid_names)
+            elif kind.startswith("tensordesc"):
+                found[name] = kind
+            else:
+                found.setdefault(name, attempt.guess.constexprs.get(name, CONTENTS if kind.startswith("*") else None))
+    return found
+
+
+def _other_work(base: KernelDemand, head: KernelDemand) -> str:
+    """That two launches do not do the same, in words: they do not store as much; "": they do."""
+    stored = [each.requested_store_bytes + each.atomic_bytes for each in (base, head)]
+    if abs(math.log(stored[1] / stored[0])) <= math.log1p(STORED_ALIKE) if all(stored) else stored[0] == stored[1]:
+        return ""
+    return f"the two do not do the same work: {stored[0]:,.0f} bytes are stored in the base, {stored[1]:,.0f} in the head"
+
+
+def guessed_code(*attempts: Attempt) -> tuple[str, ...]:
+    """The guessed constants and options that decide what code there is."""
+    found: dict[str, None] = {}
+    for attempt in attempts:
+        if attempt.launch is not None and attempt.guess is not None and not attempt.described:
+            found |= dict.fromkeys(deciding_code(attempt.launch, attempt.guess))
+    return tuple(found)
+
+
+def _work_of_a_program(base: Attempt, head: Attempt, pair: Sequence[Inspection]) -> float:
+    """What a program of the head does, to one of the base."""
+    assert base.launch is not None and head.launch is not None
+    if base.launch.grid is not None and head.launch.grid is not None:
+        return pair[0].demand.programs / pair[1].demand.programs
+    constants = [each.guess.constexprs if each.guess is not None else {} for each in (base, head)]
+    if all(constants[0][name] == constants[1][name] for name in constants[0].keys() & constants[1].keys()):
+        return 1.0
+    stored = [each.demand.requested_store_bytes + each.demand.atomic_bytes for each in pair]
+    return stored[1] / stored[0] if all(stored) else 1.0

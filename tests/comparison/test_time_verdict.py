@@ -1,0 +1,340 @@
+"""Nothing is said of a time on which a guess decides; what is certain stands, and what to give is printed."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from advisor.comparison.settings import read_settings
+from advisor.learned.analytical import AnalyticalPredictor
+from advisor.rendering.comparison_markdown import to_comment
+
+from .repository import Repository, compared_files
+
+pytest.importorskip("triton")
+
+HEAD = "import torch\nimport triton\nimport triton.language as tl\n\n\n@triton.jit\n"
+"""Begins the files."""
+
+
+def one(repository, base, head, toml="", **options):
+    """What there is to say of the only kernel that two versions of a file differ in."""
+    settings_file = {"advisor.toml": toml} if toml else {}
+    found = compared_files(
+        repository,
+        AnalyticalPredictor(),
+        {"k.py": HEAD + base, **settings_file},
+        {"k.py": HEAD + head, **settings_file},
+        compiling=True,
+        **options,
+    )
+    return found, found.subjects[0]
+
+
+def told_in(text):
+    """What a printed line of advisor.toml says of the kernel."""
+    (said,) = read_settings(text.encode()).kernels.values()
+    return said
+
+
+NESTED = """def copy(x_ptr, y_ptr, n, parts, BLOCK: tl.constexpr):
+    for part in range(parts):
+        for start in range(0, n // parts, BLOCK):
+            offsets = part * (n // parts) + start + tl.arange(0, BLOCK)
+            inside = start + tl.arange(0, BLOCK) < n // parts
+            tl.store(y_ptr + offsets, tl.load(x_ptr + offsets, mask=inside) + 1, mask=inside)
+
+
+def run(x, y, n, parts, rows):
+    copy[(rows,)](x, y, n, parts, BLOCK=512)
+"""
+FLAT = """def copy(x_ptr, y_ptr, n, parts, BLOCK: tl.constexpr):
+    for start in range(0, n, BLOCK):
+        offsets = start + tl.arange(0, BLOCK)
+        tl.store(y_ptr + offsets, tl.load(x_ptr + offsets, mask=offsets < n) + 1, mask=offsets < n)
+
+
+def run(x, y, n, parts, rows):
+    copy[(rows,)](x, y, n, parts, BLOCK=512)
+"""
+
+
+def test_a_loop_of_which_the_count_is_not_known_gives_no_verdict(repository):
+    found, subject = one(repository, NESTED, FLAT)
+    (row,), (compiled,) = subject.static, subject.resources
+    assert (row.verdict, row.reason, row.change, row.base, row.head) == ("cannot-tell", "without parts", None, None, None)
+    assert compiled.base != compiled.head and compiled.guessed == ()
+    assert "the time cannot be told of copy without parts" in found.headline and "%" not in found.headline
+    said = told_in(subject.hint)
+    assert set(said.args) == {"n", "parts", "rows"} and "Cannot tell the time of k.py::copy without parts." in to_comment(found).replace(
+        "\\", ""
+    )
+    # With the printed line in it, the same comparison has a verdict.
+    _, told = one(repository, NESTED, FLAT, subject.hint.replace("parts = 1024", "parts = 64"))
+    assert told.static[0].verdict == "predicted-improved" and told.static[0].change is not None
+
+
+FILL = """def fill(y_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.arange(0, BLOCK)
+    tl.store(y_ptr + tl.program_id(0) * n + offsets, 7, mask=offsets < n)
+
+
+def run(y, requests, n):
+    fill[(requests, 96)](y, n, BLOCK=128)
+"""
+FILL_TAIL = """def fill(y_ptr, n, BLOCK: tl.constexpr, TAIL: tl.constexpr):
+    offsets = tl.arange(0, BLOCK)
+    tl.store(y_ptr + tl.program_id(0) * n + offsets, 7, mask=offsets < n)
+    tail = tl.arange(0, TAIL)
+    tl.store(y_ptr + tl.program_id(0) * n + n + tail, -1)
+
+
+def run(y, requests, n, tail):
+    fill[(requests, 96)](y, n, BLOCK=128, TAIL=triton.next_power_of_2(tail))
+"""
+
+
+def test_a_grid_that_is_not_known_is_one_grid_and_no_verdict(repository):
+    _, subject = one(repository, FILL, FILL_TAIL)
+    (row,), (compiled,) = subject.static, subject.resources
+    assert row.verdict == "cannot-tell" and row.label.startswith("grid not known") and "requests" in row.reason
+    assert compiled.work == 1.0
+    said = told_in(subject.hint)
+    assert {"requests", "TAIL"} <= set(said.args)
+    _, told = one(repository, FILL, FILL_TAIL, subject.hint)
+    assert (told.static[0].verdict, told.static[0].change) == ("not comparable", None), "the head stores more"
+    assert "stored" in told.static[0].reason
+
+
+PLAIN = """def decay(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offsets, mask=offsets < n)
+    for _ in range(48):
+        x = tl.exp2(x.to(tl.float32)) * 0.5
+    tl.store(y_ptr + offsets, x, mask=offsets < n)
+
+
+def run(x, y, rows, n, mask):
+    decay[(rows * 128,)](x, y, n, BLOCK=1024)
+"""
+
+
+@pytest.mark.parametrize("default", ["", " = False"])
+def test_code_that_a_guess_removes_gives_no_verdict(repository, default):
+    """Also where the flag has a default, which is not what the launch passes."""
+    head = PLAIN.replace("n, BLOCK: tl.constexpr", f"n, BLOCK: tl.constexpr, KEEP: tl.constexpr{default}")
+    head = head.replace("    offsets = tl.program", "    if not KEEP:\n        return\n    offsets = tl.program").replace(
+        "BLOCK=1024", "BLOCK=1024, KEEP=mask[0]"
+    )
+    _, subject = one(repository, PLAIN, head)
+    (row,) = subject.static
+    assert row.verdict == "cannot-tell" and "without KEEP" in row.reason and row.change is None
+    assert told_in(subject.hint).args["KEEP"] is True
+    _, told = one(repository, PLAIN, head, subject.hint)
+    assert told.static[0].verdict in ("predicted-unchanged", "within-doubt") and told.static[0].change == pytest.approx(0, abs=0.01)
+
+
+def test_code_without_a_store_gives_no_verdict_whatever_is_known(repository):
+    head = PLAIN.replace("    tl.store(y_ptr + offsets, x, mask=offsets < n)\n", "    tl.device_assert(tl.sum(x, 0) > 0)\n")
+    _, subject = one(repository, PLAIN, head)
+    assert {row.verdict for row in subject.static} == {"cannot-tell"} and "nothing is stored" in subject.static[0].reason
+    assert subject.resources[0].base is None and "nothing is stored in the head" in subject.resources[0].reason
+
+
+BY_ARCHITECTURE = """def double(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y_ptr + offsets, tl.load(x_ptr + offsets, mask=offsets < n) * 2, mask=offsets < n)
+
+
+def run(x, y, n):
+    BRANCH
+    double[(triton.cdiv(n, block),)](x, y, n, BLOCK=block, num_warps=warps)
+"""
+
+
+@pytest.mark.parametrize(
+    "asked",
+    ["triton.runtime.driver.active.get_current_target().arch", "arch_info.get_arch()", "triton.runtime.driver.active.get_current_target()"],
+)
+def test_a_branch_on_the_architecture_is_taken_per_gpu(repository, asked):
+    test = f"if {asked} == 'gfx942':" if not asked.endswith("target()") else f"target = {asked}\n    if target.arch == 'gfx942':"
+    base = BY_ARCHITECTURE.replace("BRANCH", "block, warps = 4096, 1")
+    head = BY_ARCHITECTURE.replace(
+        "BRANCH", f"{test}\n        block = 512\n        warps = 4\n    else:\n        block = 4096\n        warps = 1"
+    )
+    _, subject = one(repository, base, head, gpus=("H100", "MI300X"))
+    labels = {row.gpu: row.label for row in subject.resources}
+    assert labels == {"H100": "BLOCK=4096 num_warps=1", "MI300X": "BLOCK=4096 → 512 num_warps=1 → 4"}
+    assert {row.gpu: row.verdict for row in subject.static if row.gpu == "H100"} == {"H100": "predicted-unchanged"}
+
+
+DOT = """def product(a_ptr, w_ptr, s_ptr, c_ptr, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    rows = tl.program_id(0) * BM + tl.arange(0, BM)
+    columns = tl.program_id(1) * BN + tl.arange(0, BN)
+    depth = tl.arange(0, BK)
+    scales = tl.load(s_ptr + columns)
+    sums = tl.zeros((BM, BN), dtype=tl.float32)
+    for k in range(0, K, BK):
+        a = tl.load(a_ptr + rows[:, None] * K + (k + depth)[None, :])
+        w = tl.load(w_ptr + (k + depth)[:, None] * N + columns[None, :])
+        sums = tl.dot(a, WEIGHT, sums)
+    tl.store(c_ptr + rows[:, None] * N + columns[None, :], sums.to(c_ptr.dtype.element_ty))
+
+
+def run(a, w, s, c, M, N, K):
+    product[(triton.cdiv(M, 64), triton.cdiv(N, 64))](a, w, s, c, M, N, K, BM=64, BN=64, BK=32)
+"""
+
+
+def test_what_fails_under_guessed_types_is_tried_with_the_next_ones(repository):
+    base = DOT.replace("WEIGHT", "w.to(tl.float16) * scales[None, :]")
+    head = DOT.replace("WEIGHT", "(w.to(tl.float32) * scales[None, :]).to(tl.float16)")
+    found, subject = one(repository, base, head)
+    (compiled,) = subject.resources
+    assert compiled.base is not None and compiled.head is not None and not found.gate.failed and not subject.failures
+
+
+def test_what_fails_under_every_guess_is_not_called_certain(repository):
+    base = DOT.replace("WEIGHT", "w")
+    head = DOT.replace("WEIGHT", "w.to(tl.float64)")
+    found, subject = one(repository, base, head)
+    (compiled,) = subject.resources
+    assert compiled.head is None and "could not be compiled with guessed" in compiled.reason and compiled.unfinished
+    assert not found.gate.failed and "does not compile" not in to_comment(found) and "Certain to fail" not in found.headline
+
+
+def test_an_assertion_of_the_file_is_a_source_of_guesses(repository):
+    asserted = PLAIN.replace("n, BLOCK: tl.constexpr", "n, BLOCK: tl.constexpr, GROUP: tl.constexpr")
+    asserted = asserted.replace("BLOCK=1024", "BLOCK=1024, GROUP=mask.shape[0] // 7")
+    head = asserted.replace("    offsets = tl.program", "    tl.static_assert(GROUP >= 16)\n    offsets = tl.program")
+    _, subject = one(repository, asserted, head)
+    assert subject.resources[0].head is not None and "GROUP=16" in subject.resources[0].label
+
+
+COUNTS = {"literal": "4", "typical": "n_rows // 512", "unknown": "depth", "constant": "DEPTH"}
+FLAGS = {"none": None, "literal": "True", "unknown": "mask[0]", "default": "mask[0]"}
+GRIDS = {"literal": "(4096,)", "typical": "(n_rows,)", "unknown": "(jobs,)"}
+TYPES = {"none": None, "literal": "tl.float32", "unknown": "kinds[x.ndim]"}
+
+
+def drawn(count, flag, grid, kind, terms):
+    """A kernel whose loop, flag, grid and type are known so or so, and that works out so many terms per trip."""
+    parameters = "x_ptr, y_ptr, n_rows, depth, BLOCK: tl.constexpr, DEPTH: tl.constexpr"
+    passed = "x, y, n_rows, steps, BLOCK=1024, DEPTH=" + ("steps.bit_count()" if count == "constant" else "4")
+    test = ""
+    if FLAGS[flag]:
+        parameters += ", KEEP: tl.constexpr" + (" = False" if flag == "default" else "")
+        passed += f", KEEP={FLAGS[flag]}"
+        test = "        if KEEP:\n            x += 1.0\n"
+    if TYPES[kind]:
+        parameters, passed = f"{parameters.replace('BLOCK', 'KIND: tl.constexpr, BLOCK')}", f"{passed}, KIND={TYPES[kind]}"
+    cast = "(KIND)" if TYPES[kind] else "(tl.float32)"
+    body = "".join("        x = tl.exp2(x) * 0.5 + 0.25\n" for _ in range(terms))
+    return (
+        f"def k({parameters}):\n"
+        "    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)\n"
+        "    x = tl.load(x_ptr + offsets).to(tl.float32)\n"
+        f"    for _ in range({COUNTS[count]}):\n{test}{body}"
+        f"    tl.store(y_ptr + offsets, x.to{cast})\n\n\n"
+        f"def run(x, y, n_rows, steps, jobs, mask, kinds):\n    k[{GRIDS[grid]}]({passed})\n"
+    )
+
+
+GUESSED = {"count": {"unknown": "depth", "constant": "DEPTH"}, "flag": {"unknown": "KEEP", "default": "KEEP"}}
+GUESSED |= {"grid": {"unknown": "jobs"}, "kind": {"unknown": "KIND"}}
+"""What is asked for, by what is drawn."""
+
+
+@settings(max_examples=12, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(
+    count=st.sampled_from(sorted(COUNTS)),
+    flag=st.sampled_from(sorted(FLAGS)),
+    grid=st.sampled_from(sorted(GRIDS)),
+    kind=st.sampled_from(sorted(TYPES)),
+    terms=st.sampled_from((1, 2)),
+)
+def test_no_verdict_of_time_has_a_guess_behind_it(tmp_path_factory, count, flag, grid, kind, terms):
+    repository = Repository(tmp_path_factory.mktemp("drawn"))
+    sides = [drawn(count, flag, grid, kind, each) for each in (terms, terms * 24)]
+    _, subject = one(repository, *sides)
+    (row,) = subject.static
+    asked = {"count": count, "flag": flag, "grid": grid, "kind": kind}
+    lacking = {GUESSED[what][how] for what, how in asked.items() if how in GUESSED[what]}
+    if lacking:
+        assert (row.verdict, row.change, row.base, row.head) == ("cannot-tell", None, None, None)
+        assert all(name in row.reason or "more" in row.reason for name in lacking)
+        assert lacking <= told_in(subject.hint).args.keys()
+    else:
+        assert row.verdict == "predicted-regressed" and row.change is not None and row.change > 0.05
+
+
+def test_two_runs_give_the_same_comment(tmp_path, monkeypatch):
+    """The second finds every compiled kernel in the cache, the first none."""
+    monkeypatch.setenv("ADVISOR_CACHE_DIR", str(tmp_path / "cache"))
+    comments = []
+    for name in ("first", "second"):
+        found, _ = one(Repository(tmp_path / name), NESTED, FLAT)
+        text = to_comment(found)
+        for side in (found.base, found.head):
+            text = text.replace((side.revision or "")[:12], "")
+        comments.append(text)
+    assert comments[0] == comments[1]
+
+
+TUNED = """@triton.autotune(configs=CONFIGS, key=["n"])
+@triton.jit
+def scale(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y_ptr + offsets, tl.load(x_ptr + offsets, mask=offsets < n) * 2, mask=offsets < n)
+
+
+def run(x, y, n):
+    scale[lambda meta: (triton.cdiv(n, meta["BLOCK"]),)](x, y, n)
+"""
+
+
+def test_a_list_that_cannot_be_read_is_not_counted_as_empty(repository):
+    """Nor is what the other side lists new."""
+    imports = "import triton\nimport triton.language as tl\n\n\n"
+    base = imports + "from settings import tuned\n\n" + TUNED.replace("CONFIGS", "tuned('scale')")
+    head = imports + TUNED.replace("CONFIGS", "[triton.Config({'BLOCK': 512}), triton.Config({'BLOCK': 1024})]")
+    found = compared_files(repository, AnalyticalPredictor(), {"k.py": base}, {"k.py": head})
+    (subject,) = found.subjects
+    assert (subject.configurations, subject.configurations_added, subject.configurations_removed) == ((0, 0), (), ())
+    assert "to tune over" not in found.headline and any("not a literal" in note for note in subject.notes)
+
+
+def test_what_torch_does_beside_the_launch_is_said(repository):
+    base = PLAIN.replace("    decay[(rows", "    x = x.contiguous()\n    y.zero_()\n    decay[(rows")
+    _, subject = one(repository, base, PLAIN.replace("* 0.5", "* 0.25"))
+    assert "Beside the launch, run no longer calls .contiguous, .zero_." in subject.notes
+
+
+TILED = """def wide(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * n + tl.arange(0, BLOCK)
+    inside = tl.arange(0, BLOCK) < n
+    tl.store(y_ptr + offsets, tl.load(x_ptr + offsets, mask=inside) + 1, mask=inside)
+
+
+@triton.jit
+def tiled(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    inside = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    at = tl.program_id(0) * n + inside
+    tl.store(y_ptr + at, tl.load(x_ptr + at, mask=inside < n) + 1, mask=inside < n)
+
+
+def run(x, y, rows, n):
+TILES    wide[(rows,)](x, y, n, BLOCK=triton.next_power_of_2(n))
+"""
+
+
+def test_a_kernel_that_is_launched_in_its_place_leaves_no_verdict_where_it_may_be(repository):
+    """On Blackwell another kernel runs for long rows; on other GPUs nothing changed."""
+    launch = "        return tiled[(rows, triton.cdiv(n, 1024))](x, y, n, BLOCK=1024)\n"
+    head = TILED.replace("TILES", f"    if torch.cuda.get_device_capability()[0] == 10 and n > 8192:\n{launch}")
+    kernel, _, rest = TILED.partition("@triton.jit\n")
+    _, subject = one(repository, kernel + rest[rest.index("def run") :].replace("TILES", ""), head, gpus=("H100", "B200"))
+    verdicts = {row.gpu: row for row in subject.static}
+    assert verdicts["H100"].verdict == "predicted-unchanged"
+    assert verdicts["B200"].verdict == "cannot-tell" and "run launches tiled in its place where" in verdicts["B200"].reason
