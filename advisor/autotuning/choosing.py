@@ -201,8 +201,7 @@ def _measured(situation: Situation, session: Session) -> tuple[Decision, Any]:
         considered += batch
     # What was measured earlier (under another list, or by import) counts as well.
     candidates = [place for place in ranked.order if place in session.rows]
-    best = best_place(session.rows, candidates, tuner.options.noise)
-    if best is None:
+    if best_place(session.rows, candidates, tuner.options.noise) is None:
         ran = [place for place in considered if place in session.raw]
         if not ran or not internals.is_interpreted():
             raise _nothing_works(situation, session, considered)
@@ -212,11 +211,16 @@ def _measured(situation: Situation, session: Session) -> tuple[Decision, Any]:
         return _decision(situation, session, ran[0], "default", reason, ranked), _told(situation, session)
     how = "exhaustive" if situation.mode == "exhaustive" else "measured"
     name = situation.exhaustive_list if everything else situation.list_name
-    stands = situation.cache.decide(situation.problem.id, name, call.identities[best], how)
+    reason = f"fastest of {sum(row.state == 'measured' for row in session.rows.values())} measured"
+    with session.alone(name, lambda: situation.cache.decision(situation.problem.id, [name]) is not None) as alone:
+        if alone and situation.device.runs and (rounds := str(session.rounds())):
+            reason = f"{reason}: {rounds}"
+        best = best_place(session.rows, candidates, tuner.options.noise)
+        assert best is not None
+        stands = situation.cache.decide(situation.problem.id, name, call.identities[best], how)
     lookup.look_again()
     if stands in call.identities:
         best = call.identities.index(stands)
-    reason = f"fastest of {sum(row.state == 'measured' for row in session.rows.values())} measured"
     tuner.pre_hook({**tuner.nargs, **call.kwargs, **call.configs[best].all_kwargs()}, reset_only=True)
     return _decision(situation, session, best, "measured", reason, ranked), _told(situation, session)
 
@@ -252,7 +256,8 @@ def _decision(situation: Situation, session: Session, place: int, how: How, reas
         predicted = ranked.predicted_us.get(i) if ranked else None
         if row is not None:
             _, state, us, low, high, before, why = row[:7]
-            timings.append(Timing(call.configs[i], state, us, low, high, predicted if before is None else before, why))  # type: ignore[arg-type]
+            predicted, clocks = predicted if before is None else before, session.clocks_mhz.get(i)
+            timings.append(Timing(call.configs[i], state, us, low, high, predicted, why, clocks))  # type: ignore[arg-type]
         elif position < SHOWN:
             why = _unfit(ranked, i) if ranked else ""
             timings.append(Timing(config=call.configs[i], state="not-measured", predicted_us=predicted, reason=why))

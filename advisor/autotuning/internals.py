@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from advisor.system.errors import NoGpuError
@@ -175,6 +176,28 @@ def event_maker() -> Callable[[], Any] | None:
     """A function that makes an event to record on the current stream and to ask whether it has passed; None where there is none."""
     event = getattr(_device_interface(), "Event", None)
     return event if hasattr(event, "query") else None
+
+
+def clock_reader() -> Callable[[], float | None]:
+    """A function that reads the SM clock of the device in MHz, just after it was busy; it gives None where that cannot be read."""
+    driver = active_driver()
+    own = getattr(driver, "get_sm_clock_mhz", None)  # no driver of Triton's has it; fakes do
+    if own is not None:
+        return own
+    torch = sys.modules.get("torch")
+    try:
+        if is_interpreted() or torch is None or not torch.cuda.is_available() or torch.version.cuda is None:
+            return lambda: None
+        return _monitor(f"GPU-{torch.cuda.get_device_properties(driver.get_current_device()).uuid}").sm_clock_mhz
+    except Exception:  # a driver that is not CUDA's, or a torch that does not say which GPU it is
+        return lambda: None
+
+
+@lru_cache(maxsize=8)
+def _monitor(uuid: str) -> Any:
+    from advisor.measurement.devices.nvml import Monitor
+
+    return Monitor(uuid)
 
 
 def listener() -> Any:
