@@ -7,7 +7,9 @@ import ctypes
 import inspect
 import os
 import sys
+import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -273,6 +275,67 @@ def compile_ahead(fn: Any, launches: Sequence[tuple[tuple, dict[str, Any]]], wor
         if isinstance(raised, Exception):
             failed[index] = raised
     return failed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """What the compiler is given of one launch. `key` tells those apart whose TTIR differs."""
+
+    key: str
+    constants: Mapping[str, Any]
+    options: Mapping[str, Any]
+    make_ttir: Callable[[], str]
+
+
+def sources_of(fn: Any, launches: Sequence[tuple[tuple, dict[str, Any]]]) -> list[Source | Exception]:
+    """What the compiler would be given of launches, which are positional and keyword arguments; nothing is compiled or launched.
+
+    An exception is what the binding of that launch raised.
+    """
+    function = jitted(fn)
+    theirs, thread, caught = getattr(function, "_do_compile", None), threading.get_ident(), list[Any]()
+    if theirs is None or not hasattr(fn, "warmup"):
+        return [TypeError("it is no jitted function")] * len(launches)
+
+    def catch(key: Any, signature: Any, device: Any, constants: Any, options: Any, attributes: Any, warmup: bool) -> Any:
+        if threading.get_ident() != thread:
+            return theirs(key, signature, device, constants, options, attributes, warmup)
+        caught.append((signature, constants, options, attributes))
+        return None
+
+    found: list[Source | Exception] = []
+    held = function.device_caches
+    function.device_caches = defaultdict(function.create_binder)  # what was compiled before is asked for too
+    function._do_compile = catch
+    try:
+        for args, kwargs in launches:
+            caught.clear()
+            try:
+                fn.warmup(*args, **kwargs)
+                found.append(_source(function, *caught[0]))
+            except Exception as error:
+                found.append(error)
+    finally:
+        del function._do_compile
+        function.device_caches = held
+    return found
+
+
+def _source(function: Any, signature: Any, constants: Any, options: Any, attributes: Any) -> Source:
+    from triton.runtime.driver import driver
+
+    target = driver.active.get_current_target()
+
+    def make_ttir() -> str:
+        from triton.compiler import ASTSource
+
+        from advisor.compiled.compiler.worker import only_ttir
+
+        return only_ttir(ASTSource(function, signature, constants, attributes), target, dict(options.__dict__))
+
+    named = {function.arg_names[path[0]]: value for path, value in constants.items() if len(path) == 1}
+    key = f"{function.cache_key} {target} {signature} {sorted(named.items(), key=str)} {sorted(attributes.items())}"
+    return Source(key=key, constants=named, options=dict(options.__dict__), make_ttir=make_ttir)
 
 
 @contextlib.contextmanager

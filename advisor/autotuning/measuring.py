@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from advisor.autotuning import internals, watching
 from advisor.autotuning.decisions.cache import Cache, Row
@@ -15,7 +15,9 @@ from advisor.autotuning.decisions.failures import TooSlowError, left_out
 from advisor.autotuning.decisions.leases import LEASE_S, extending
 from advisor.autotuning.outputs import Outputs, tensors_of
 from advisor.autotuning.tunable import Tunable
-from advisor.search.contest import EQUAL, Reading, Verdict, contest
+
+if TYPE_CHECKING:
+    from advisor.search.contest import Reading, Verdict
 
 QUANTILES = (0.5, 0.2, 0.8)
 POLL_S = (0.005, 0.2)
@@ -196,6 +198,8 @@ class Session:
         Raises:
             Exception: A fault after which nothing runs in this process any more.
         """
+        from advisor.search.contest import EQUAL, Reading, contest
+
         mine = [place for place in self.raw if self.rows[place].state == "measured"]
         theirs = [place for place, row in self.rows.items() if row.state == "measured" and place not in self.raw]
         clock = lambda place: self.clocks_mhz.get(place, (None, None))[0]  # noqa: E731

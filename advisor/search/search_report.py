@@ -43,6 +43,7 @@ class Winner:
         versus: How it fared against the incumbent; None: they are the same, or there is only one.
         fails: Why the incumbent cannot be launched, where that is known: it was not measured.
         note: Why, in words.
+        rounds: How what lay near the best was told apart, in words; empty where nothing did.
     """
 
     configuration: Configuration | None
@@ -55,6 +56,7 @@ class Winner:
     versus: Versus | None = None
     fastest_us: float | None = None
     fails: str | None = None
+    rounds: str = ""
 
 
 Latencies = Mapping[int, tuple[float, Mapping[str, float]]]
@@ -110,7 +112,7 @@ def decide(tuner: Tuner, decision: Decision, backend: Backend, deadline: float |
     if found is None:
         return Winner(configuration=today, changed=False, us=None, best=None, note="no trial gave a latency")
     winner = _decided(tuner, decision, backend, deadline, latencies, found)
-    return replace(winner, note=f"{winner.note}; {rounds}") if rounds else winner
+    return replace(winner, rounds=rounds)
 
 
 def _in_rounds(tuner: Tuner, decision: Decision, backend: Backend, deadline: float | None) -> tuple[Latencies, str]:
@@ -121,7 +123,10 @@ def _in_rounds(tuner: Tuner, decision: Decision, backend: Backend, deadline: flo
         index = sampler.index_of(trial)
         if index in found and us == found[index][0]:
             first[index] = Reading(us=us, clock_mhz=trial.user_attrs.get(CLOCK))
-    verdict = contest(first, lambda index: backend.again(decision.task, tuner.space.configurations[index], deadline))
+    again = getattr(backend, "again", None)  # a backend of one's own need not have it
+    if again is None:
+        return found, ""
+    verdict = contest(first, lambda index: again(decision.task, tuner.space.configurations[index], deadline))
     if not verdict.measurements and verdict.judged != "rested":
         return found, str(verdict)
     for index, us in verdict.us.items():
