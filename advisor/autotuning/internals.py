@@ -329,9 +329,9 @@ def _source(function: Any, signature: Any, constants: Any, options: Any, attribu
     def make_ttir() -> str:
         from triton.compiler import ASTSource
 
-        from advisor.compiled.compiler.worker import only_ttir
+        from advisor.compiled.compiler.frontend import ttir_of
 
-        return only_ttir(ASTSource(function, signature, constants, attributes), target, dict(options.__dict__))
+        return ttir_of(ASTSource(function, signature, constants, attributes), target, dict(options.__dict__))
 
     named = {function.arg_names[path[0]]: value for path, value in constants.items() if len(path) == 1}
     key = f"{function.cache_key} {target} {signature} {sorted(named.items(), key=str)} {sorted(attributes.items())}"
