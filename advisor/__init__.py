@@ -5,8 +5,26 @@ Names are loaded on first use: importing this package loads neither torch nor tr
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+import os
+import sys
+
+
+def _leave_the_working_folder() -> None:
+    """Import nothing from the working folder: the command looks at files there that may be a stranger's.
+
+    PYTHONPATH with a relative or an empty entry, and `python -m`, would have their `json.py` imported in the place of Python's. A program
+    that imports this package is left alone, and so is a checkout of it.
+    """
+    named = sys.argv[:1] == ["-m"] or os.path.basename(sys.argv[0] if sys.argv else "") in ("advisor", "advisor.exe")  # noqa: PTH119
+    here = os.path.realpath(os.getcwd())  # noqa: PTH109
+    if named and os.path.realpath(os.path.dirname(os.path.dirname(__file__))) != here:  # noqa: PTH120
+        sys.path[:] = [each for each in sys.path if os.path.isabs(each) and os.path.realpath(each) != here]  # noqa: PTH117
+
+
+_leave_the_working_folder()
+
+from importlib import import_module  # noqa: E402
+from typing import TYPE_CHECKING, Any  # noqa: E402
 
 if TYPE_CHECKING:
     from advisor.advising.live import record as record

@@ -13,7 +13,7 @@ from advisor.comparison.settings import FILE_NAME, Recorded, Settings, matches, 
 from advisor.comparison.trees.trees import Tree, changes
 from advisor.learned.base import Predictor
 from advisor.rendering.comparison_words import AUDITED
-from advisor.result.comparison_schema import Compared, ComparisonResult, Subject
+from advisor.result.comparison_schema import Compared, ComparisonResult, Failure, Subject
 from advisor.system.errors import AdvisorError, NotOursError
 
 LARGEST_CHANGES = 100
@@ -73,7 +73,8 @@ def _compared(base: Tree, head: Tree, options: Options, predictor: Predictor, co
             found = [broken or Subject(kind="file", title=change.path, path=change.path, change=change.word, notes=(str(error),))]
         except Exception as error:  # one odd file must not hide what there is to say of the others
             said = f"could not be compared: internal failure ({type(error).__name__}: {error}); please report it"
-            found = [Subject(kind="file", title=change.path, path=change.path, change=change.word, notes=(said,))]
+            failure = Failure(condition="failed", what="", reason=said)  # what cannot be judged does not pass
+            found = [Subject(kind="file", title=change.path, path=change.path, change=change.word, notes=(said,), failures=(failure,))]
         if change.base is not None and change.base.path != change.path:
             found = [replace(subject, notes=(f"Moved here from {change.base.path}.", *subject.notes)) for subject in found]
         taken += bool(found)

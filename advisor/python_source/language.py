@@ -19,8 +19,10 @@ BUILTINS = frozenset(
     ("len", "list", "range", "float", "int", "isinstance", "print", "min", "max", "bool", "abs", "tuple", "str", "sum", "zip")
 )
 """Of Python's own functions, those that a kernel may call."""
-PACKAGES = ("triton", "math")
-"""What a rebuilt module imports from, besides other rebuilt ones."""
+OF_TRITON = frozenset(("cdiv", "next_power_of_2", "language", "constexpr", "jit", "constexpr_function"))
+"""What a rebuilt module takes from triton itself."""
+BETWEEN = frozenset(("language", "core", "math", "extra", "cuda", "hip", "libdevice", "standard", "PropagateNan", "dtype"))
+"""What a chain of a literal may pass through: modules of triton's language, and what is data in it."""
 ATTRIBUTES = frozenset(
     ("value", "dtype", "type", "shape", "rank", "numel", "T", "element_ty", "address_space", "scalar", "name", "primitive_bitwidth",
      "itemsize", "nbytes", "fp_mantissa_width", "exponent_bias", "int_signedness", "int_bitwidth", "values")
@@ -84,29 +86,46 @@ def check_module(tree: ast.Module) -> None:
     Raises:
         LanguageError: It does; the text names what, and the line.
     """
+    roots = {"tl", "triton"} | set(_names_of_language(tree))
     for node in tree.body:
         if isinstance(node, ast.FunctionDef):
-            _check_function(node)
+            _check_function(node, roots)
         elif isinstance(node, (ast.Import, ast.ImportFrom)):
             _check_import(node)
         elif isinstance(node, ast.If):
             _check_tried_import(node)
         elif isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
-            _require(not node.targets[0].id.startswith("__"), node.targets[0], "the name")
-            _check_literal(node.value)
+            _check_bound(node.targets[0].id, node)
+            if not isinstance(node.value, ast.Name):  # another name of a function
+                _check_literal(node.value, roots)
         else:
             _require(False, node, "a statement of a module")
 
 
-def _check_function(node: ast.FunctionDef) -> None:
+def _names_of_language(tree: ast.Module) -> Iterator[str]:
+    """What a module imports of triton's language, and what it is given of its prelude."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (each.asname for each in node.names if each.asname and each.name.startswith("triton."))
+        elif isinstance(node, ast.ImportFrom):
+            yield from (each.asname or each.name for each in node.names)
+
+
+def _check_bound(name: str, node: ast.AST) -> None:
+    """Check a name that a module binds: none that its own text relies on."""
+    _require(not name.startswith("__") and name not in ("tl", "triton", "float"), node, "the name")
+
+
+def _check_function(node: ast.FunctionDef, roots: set[str]) -> None:
     _require(decorator(node) in DECORATORS, node, "a decorator")
-    _require(not node.name.startswith("__") and node.returns is None and not getattr(node, "type_params", None), node, "a header")
+    _check_bound(node.name, node)
+    _require(node.returns is None and not getattr(node, "type_params", None), node, "a header")
     for argument in _arguments(node):
         _require(not argument.arg.startswith("__"), argument, "the name of a parameter")
         if argument.annotation is not None:
             _require(dotted(argument.annotation) == "tl.constexpr" or _is_text(argument.annotation), argument, "an annotation")
     for default in (*node.args.defaults, *(each for each in node.args.kw_defaults if each is not None)):
-        _check_literal(default)
+        _check_literal(default, roots)
     if decorator(node) in CONSTEXPR_DECORATORS:
         check_constexpr_function(node)
     else:
@@ -160,13 +179,30 @@ def check_constexpr_function(node: ast.FunctionDef) -> None:
 
 
 def _check_import(node: ast.Import | ast.ImportFrom) -> None:
-    modules = [each.name for each in node.names] if isinstance(node, ast.Import) else [node.module or ""]
-    for name in modules:
-        own = name.startswith(PREFIX) and "." not in name
-        _require(own or (name.split(".")[0] in PACKAGES and "._" not in name), node, "an import")
-    _require(not getattr(node, "level", 0), node, "an import")
+    if isinstance(node, ast.Import):
+        for each in node.names:
+            name = each.asname or each.name.split(".")[0]
+            _require(_is_of_language(each.name), node, "an import")
+            _require(each.name in ("triton", "triton.language") if name in ("triton", "tl") else True, node, "an import")
+            if name not in ("triton", "tl"):
+                _check_bound(name, node)
+        return
+    module = node.module or ""
+    _require(not node.level and (_is_of_language(module) or module == "triton"), node, "an import")
     for each in node.names:
-        _require(each.name != "*" and not (each.asname or each.name).startswith("__") and not each.name.startswith("__"), node, "an import")
+        name = each.asname or each.name
+        _require(each.name != "*" and not each.name.startswith("__"), node, "an import")
+        _require(module != "triton" or each.name in OF_TRITON, node, "an import")
+        standard = (module.startswith(PREFIX) and module.endswith("_prelude")) or (module, each.name) == ("triton", "language")
+        if not (standard and name in ("tl", "triton")):
+            _check_bound(name, node)
+
+
+def _is_of_language(module: str) -> bool:
+    """Whether a module is one that rebuilt ones import: triton's language, `math`, or a rebuilt one."""
+    if module.startswith(PREFIX):
+        return "." not in module
+    return module in ("triton", "math") or module == "triton.language" or (module.startswith("triton.language.") and "._" not in module)
 
 
 def _check_tried_import(node: ast.If) -> None:
@@ -181,13 +217,17 @@ def _check_tried_import(node: ast.If) -> None:
             _require(False, node, "a condition")
 
 
-def _check_literal(node: ast.expr) -> None:
+def _check_literal(node: ast.expr, roots: set[str]) -> None:
+    """Check an expression that is run as a module is imported: data, and names of triton's language, whose chains pass no other object."""
     for inner in ast.walk(node):
         good = isinstance(inner, _OF_LITERALS)
         if isinstance(inner, ast.Call):
             good = dotted(inner.func) in ("tl.constexpr", "float") and len(inner.args) == 1 and not inner.keywords
+            good = good and (dotted(inner.func) == "tl.constexpr" or _is_text(inner.args[0]))
         elif isinstance(inner, ast.Attribute):
-            good = bool(dotted(inner)) and not inner.attr.startswith("_")
+            root, *between = dotted(inner).split(".")[:-1] or [""]
+            good = root in roots and not inner.attr.startswith("_") and set(between) <= BETWEEN
+            good = good and (root != "triton" or bool(between) or inner.attr in OF_TRITON)
         elif isinstance(inner, ast.Name):
             good = not inner.id.startswith("__")
         elif isinstance(inner, ast.Constant):

@@ -20,6 +20,8 @@ MAX_STEPS = 200_000
 ITEMS_PER_STEP = 64
 """Of a long list or text: to make one takes as long as so many fewer steps. By count, and not by the clock, one file gives one answer."""
 MAX_ITEMS = 20_000
+MAX_ITEMS_WITHIN = 1_000_000
+"""Of a collection with all within it: a tuple of one tuple twice, of one twice, … takes no room until it is written out or compared."""
 MAX_INTEGER = 2**128
 
 
@@ -102,16 +104,57 @@ _CALLS: dict[str, Callable[..., Any]] = {
     "dict": dict,
     "set": set,
     "sorted": sorted,
-    "sum": sum,
+    "sum": lambda *values: _of_numbers(sum, *values),
     "zip": zip,
     "enumerate": enumerate,
     "cdiv": cdiv,
     "next_power_of_2": next_power_of_2,
-    "product": itertools.product,
+    "product": lambda *lists: _product(*lists),
 }
 
 
-MATH = {name: getattr(math, name) for name in ("e", "pi", "inf", "log", "log2", "sqrt", "exp", "ceil", "floor", "prod")}
+_COLLECTIONS = (list, tuple, set, dict)
+
+
+def items_within(value: Any) -> int:
+    """Items of a collection and of all collections within it, each as often as it occurs; at most `MAX_ITEMS_WITHIN` + 1."""
+    counts: dict[int, int] = {}
+    waiting = [value]
+    while waiting:
+        each = waiting[-1]
+        inner = [item for item in ((*each, *each.values()) if isinstance(each, dict) else each) if isinstance(item, _COLLECTIONS)]
+        if left := {id(item): item for item in inner if id(item) not in counts}:
+            if len(waiting) > MAX_ITEMS:
+                return MAX_ITEMS_WITHIN + 1
+            waiting += left.values()
+        else:
+            counts[id(each)] = min(len(each) + sum(counts[id(item)] for item in inner), MAX_ITEMS_WITHIN + 1)
+            waiting.pop()
+    return counts[id(value)]
+
+
+def _of_numbers(function: Callable[..., Any], values: Any, start: Any = None) -> Any:
+    """`sum` and `math.prod` of numbers: of lists and texts they make something of any size."""
+    given = [*values] if start is None else [*values, start]
+    if not all(isinstance(each, (int, float)) for each in given) or len(given) > MAX_ITEMS:
+        raise NotLiteralError("a sum or product of what is no number")
+    result = 1 if function is math.prod else 0
+    for each in given:
+        result = result * each if function is math.prod else result + each
+        if isinstance(result, int) and abs(result) > MAX_INTEGER:
+            raise NotLiteralError("an integer too large")
+    return result
+
+
+def _product(*lists: Any) -> Any:
+    """`itertools.product`, of as many as there may be."""
+    if math.prod(len(each) for each in lists) > MAX_ITEMS:
+        raise NotLiteralError("a collection too large")
+    return itertools.product(*lists)
+
+
+MATH = {name: getattr(math, name) for name in ("e", "pi", "inf", "log", "log2", "sqrt", "exp", "ceil", "floor")}
+MATH["prod"] = lambda *values: _of_numbers(math.prod, *values)
 """What of the standard module `math` is worked out."""
 CONSTANTS = {f"{module}.{name}": getattr(math, name) for module in ("math", "torch", "numpy") for name in ("e", "pi", "inf", "nan")}
 """Constants by what they are called where they come from."""
@@ -182,6 +225,8 @@ class Evaluator:
             if len(value) > MAX_ITEMS:
                 raise NotLiteralError("a collection too large")
             self.allowance.take(len(value) // ITEMS_PER_STEP)
+        if isinstance(value, _COLLECTIONS) and items_within(value) > MAX_ITEMS_WITHIN:
+            raise NotLiteralError("a collection too large")
         return value
 
     def _constant(self, node: ast.Constant) -> Any:

@@ -197,7 +197,7 @@ class _Builder:
                     remedy=f"write {chain} where the kernel calls {name}",
                 ) from None
             raise self._unread(source, name, line, error) from None
-        text = _expression(value, source, module, line)
+        text = _expression(value, source, module, line, within)
         # Only a name's own literal is copied; the roots it uses must be there first.
         return text
 
@@ -377,8 +377,8 @@ def _plain(node: ast.FunctionDef, module: _Module) -> ast.FunctionDef:
 _TYPE_ANNOTATIONS = frozenset({"i1", "i8", "i16", "i32", "i64", "u1", "u8", "u16", "u32", "u64", "fp16", "bf16", "fp32", "fp64"})
 
 
-def _expression(value: Any, source: SourceFile, module: _Module, line: int) -> str:
-    """Python source of a literal value, with the imports it needs in the prelude."""
+def _expression(value: Any, source: SourceFile, module: _Module, line: int, within: ast.FunctionDef | None = None) -> str:
+    """Python source of a literal value, with the imports it needs in the prelude; `within`: the kernel, where it stands in a function."""
     if isinstance(value, Constexpr):
         return f"tl.constexpr({_expression(value.value, source, module, line)})"
     if isinstance(value, Symbol):
@@ -390,7 +390,8 @@ def _expression(value: Any, source: SourceFile, module: _Module, line: int) -> s
                 "a public name of triton's",
                 "give the kernel what it needs as a tl.constexpr argument",
             )
-        statement = triton_statement(source, root) if root not in module.prelude and root not in ("tl", "triton") else None
+        around = source.bound_around(within, root)[1] if within is not None else None
+        statement = triton_statement(source, root, around or None) if root not in module.prelude and root not in ("tl", "triton") else None
         if statement is not None:
             module.prelude = {root: statement, **module.prelude}
         return value.text

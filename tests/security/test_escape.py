@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -163,3 +165,21 @@ def test_a_python_without_a_safe_path_is_refused(tmp_path: Path, monkeypatch: py
     monkeypatch.setenv("ADVISOR_TRITON_PYTHON", str(python))
     with pytest.raises(MissingDependencyError, match=r"too old; got 3\.10\.12; expected Python 3\.11 or newer"):
         version()
+
+
+@pytest.mark.parametrize("how", ["a console script", "python -m"])
+def test_the_command_imports_nothing_from_the_working_folder(how: str, python_path: str | None, marker: Path, tmp_path: Path) -> None:
+    """Nor does it where that is the checkout of a pull request."""
+    checkout = tmp_path / "checkout"
+    (checkout / "here").mkdir(parents=True)
+    for module in ("json", "argparse", "numpy", "tomllib", "dataclasses"):
+        (checkout / f"{module}.py").write_text(f"open({str(marker)!r}, 'a').write('outside')\n")
+    (checkout / "k.py").write_text(PLAIN + KERNEL)
+    script = tmp_path / "advisor"
+    script.write_text("import sys\nfrom advisor.cli import main\nsys.exit(main())\n")
+    start = [sys.executable, str(script)] if how == "a console script" else [sys.executable, "-m", "advisor"]
+    environment = os.environ | ({"PYTHONPATH": python_path} if python_path is not None else {})
+    command = [*start, "inspect", "k.py::k", "--target", "sm_90", "--untrusted", "--format", "json"]
+    done = subprocess.run(command, cwd=checkout, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert not marker.exists()

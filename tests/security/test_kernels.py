@@ -35,6 +35,8 @@ def asm(text: str, register: str) -> str:
 
 
 NVIDIA, AMD = Target(backend="cuda", arch=90), Target(backend="hip", arch="gfx942", warp_size=64)
+CT = "triton.backends.amd.compiler.ctypes"
+ENDLESS = of_body("tl.store(x, N)").replace("= 16", "= 1e999")
 HOSTILE = {
     "a library by a format": of_body(f"tl.static_assert(False, '{{{WALK}[ctypes].cdll[LIBRARY]}}'.format(tl.cdiv))"),
     "the environment by a format": of_body(f"tl.static_assert(False, '{{{WALK}[os].environ}}'.format(tl.cdiv))"),
@@ -77,7 +79,25 @@ HOSTILE = {
     "assembly with a modifier": asm(".${:comment}incbin 'FILE'\nv_mov_b32 $0, 0", "v"),
     "assembly after an instruction": asm('v_mov_b32 $0, 0\n.incbin "FILE"', "v"),
     "assembly of PTX after an instruction": asm('mov.u32 $0, 0; .file 1 "FILE";', "r"),
+    "assembly behind a comment of one machine": asm('; /*\n.incbin "FILE"\n; */\nv_mov_b32 $0, 0', "v"),
+    "assembly behind a carriage return": asm('// \r.incbin "FILE"\nv_mov_b32 $0, 0', "v"),
+    "assembly that a carriage return separates": asm("v_mov_b32 $0, 0\r.rept 1000000000\rv_nop\r.endr", "v"),
+    "assembly that says how many registers": asm("/*\n.vgpr_count: 4\n*/\nv_mov_b32 $0, 0", "v"),
+    "assembly with a number in a comment": asm("/*\n\t.file\t" + "9" * 5000 + "\n*/ mov.b32 $0, 0;", "r"),
     "assembly of PTX that calls": asm("call ($0), vprintf, (0, 0);", "r"),
+    'an environment as a global': "E = triton.knobs.os.environ\n" + of_body("tl.static_assert(False, E)"),
+    'an environment that is formatted': "E = tl.constexpr(triton.knobs.os.environ)\n" + of_body("tl.static_assert(False, f'{E}')"),
+    'a module of a back end': "S = triton.backends.sys.argv\n" + of_body("tl.static_assert(False, S)"),
+    'a library as an element': f"C = ({CT}.cdll,)\n@triton.constexpr_function\ndef f(n):\n"
+    "    return str(C[0]['libm.so.6'])\n"
+    + of_body("tl.store(x, f(N))"),
+    "a print to Python's own": f"F = tl.constexpr({CT}.pythonapi)\n" + of_body("tl.static_print('x', file=F)"),
+    'a descriptor that is none': f"C = tl.constexpr(({CT}.cdll,))\n"
+    + of_body("tl.store_tensor_descriptor(C[0]['libm.so.6'], 'abc', 'b')"),
+    "a float of one's own": "from triton.language.core import builtins\nfloat = builtins.exec\n" + ENDLESS,
+    'a float that is imported': "from triton.backends.amd.compiler import subprocess as float\n" + ENDLESS,
+    'a property': "D = triton.runtime.driver.default\n" + of_body("tl.store(x, D)"),
+    "modules of the language's modules": "D = tl.core.knobs.runtime\n" + of_body("tl.static_assert(False, D)"),
     "a lambda": of_body(f"y = (lambda: {RUN})()"),
     "a comprehension": of_body(f"y = [{RUN} for i in range(1)]"),
     "an import": of_body("import os\n    os.system('echo > CANARY')"),
@@ -168,7 +188,9 @@ def test_a_hostile_kernel_does_nothing(way: str, workers: Pool, tmp_path: Path, 
     assert not canary.exists()
     assert SECRET not in said + "".join(capfd.readouterr())
     if workers.is_guarded and any(word in way for word in REFUSED):  # type: ignore[attr-defined]
-        assert any(word in said for word in ("refused", "not allowed", "would run Python", "nothing but reckon", "is neither")), said
+        assert any(
+            word in said for word in ("refused", "not allowed", "would run Python", "nothing but reckon", "is neither", "is not read")
+        ), said
 
 
 WHOLE = HEAD + of_body("tl.static_assert(False, '{WALK[ctypes].cdll[LIBRARY]} {WALK[os].environ}'.format(tl.cdiv))").replace("WALK", WALK)

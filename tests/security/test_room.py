@@ -208,6 +208,13 @@ ANSWERS = [
     b"I", b"Inot IR", b"I\xff\xfe", b"Imodule {}", b"", b"E" + b"[" * 100_000,
     b'Imodule attributes {"llvm.module_asm" = [".incbin \\22/etc/passwd\\22"]} {}',
     b"Imodule attributes {llvm.module_asm = [\".rept 9\"]} {tt.func public @k() {tt.return}}",
+    b'I// "\nmodule attributes {llvm.module_asm = [".incbin"]} { // "\n}',
+    b'Imodule attributes {"llvm.module_asm" // x\n = [".incbin"]} {tt.func public @k() {tt.return}}',
+    b'Imodule {tt.func public @k() attributes {"llvm.emit_c_interface"} {tt.return}}',
+    b'I// tt.func public @k(\nmodule {tt.func private @k() {tt.return}}',
+    b'Imodule {tt.func public @k() {tt.call @"a\\0D.incbin"() : () -> ()\n tt.return}\n'
+    b'tt.func private @"a\\0D.incbin"() attributes {noinline = true} {tt.return}}',
+    b'Imodule {tt.func public @k() {tt.return loc("foo\\0D.incbin":1:1)} loc("foo\\0D.incbin":1:1)} loc(unknown)',
     b"Imodule {llvm.func @k() {llvm.return}}", b'Imodule {"llvm.func"() ({}) : () -> ()}',
     b'Imodule {tt.func public @k(%x: f32) {%a = tt.extern_elementwise %x {libname = "a", libpath = "/tmp/e.so", pure = true, symbol = "f"} '
     b": (f32) -> f32\n tt.return}}",

@@ -327,7 +327,9 @@ def _described(path: str, name: str, says: str) -> str:
 
 def _setting(path: str, name: str, says: str) -> str:
     """A line to paste above the first table of advisor.toml."""
-    key = json.dumps(f"{path}::{name}", ensure_ascii=False).replace("`", "\\u0060")  # which would begin code in Markdown
+    key = json.dumps(f"{path}::{name}", ensure_ascii=False)
+    for sign in "`<]":  # which would begin code, HTML or a link in Markdown
+        key = key.replace(sign, f"\\u{ord(sign):04x}")
     return f"kernels.{key} = {{{says}}}"
 
 

@@ -13,6 +13,8 @@ from typing import Any
 from advisor.system.errors import printable, shorten
 
 LONGEST_ERROR = 600
+LONGEST_QUOTED = 390
+"""So that an error (`CompileError.longest_got`) shows where the quotation ends."""
 MOST_TEXT = 64_000_000
 INTERFERED = "the kernel's code interfered with its compiler: what came back is no answer of the compiler's"
 KINDS = {"reader": ("failed", "refused", "absent", "unsure", "crash"), "compiler": ("failed", "refused", "interfered", "crash")}
@@ -100,7 +102,7 @@ def _failure(text: bytes, who: str) -> dict[str, Any] | None:
 
 def quoted(text: str) -> str:
     """A text from within a room, marked as somebody's words: it may say whatever the kernel's author liked."""
-    return "“" + shorten(text, LONGEST_ERROR - 2).replace("“", '"').replace("”", '"') + "”"
+    return "“" + shorten(text, LONGEST_QUOTED).replace("“", '"').replace("”", '"') + "”"
 
 
 def _object(text: bytes) -> dict[str, Any] | None:

@@ -19,6 +19,8 @@ DIALECTS = ("arith", "builtin", "cf", "math", "scf", "tt", "ttg", "ub")
 FOREIGN = re.compile(r"\b(?:llvm|nvvm|rocdl|gpu|spirv|dlti|nvgpu|amdgpu)\.\w")
 """Attributes of dialects that come later, some of which carry assembly."""
 TEXTS = re.compile(r'"(?:[^"\\]|\\.)*"(\s*=)?', re.DOTALL)
+NAMES = re.compile(r'(?:@|loc\()"(?:[^"\\]|\\.)*?\\(?:[01][0-9A-Fa-f]|7F|22|5C|n|t|")', re.DOTALL)
+"""Symbols and places of a source with control characters, quotes or backslashes: assemblers' comments repeat them."""
 LIBRARY = re.compile(r"__(?:nv|ocml|ockl|triton|imf|hip)_?\w+")
 """Functions of the libraries that come with Triton."""
 
@@ -41,7 +43,8 @@ def make_code(request: Mapping[str, Any], target: Any, text: str, folder: str) -
     cache.triton_key = lambda: folder
     path = Path(folder, "kernel.ttir")
     path.write_text(text, encoding="utf-8")
-    check_ir(text, str(path), request["kernel"], target)
+    text = check_ir(str(path), request["kernel"], target)
+    path.write_text(text, encoding="utf-8")
     compiled = triton.compile(str(path), target=target, options=dict(request["options"]))
     metadata = {k: plain(v) for k, v in compiled.metadata._asdict().items()}
     texts = {k: v for k, v in compiled.asm.items() if isinstance(v, str) and k in ("ttgir", "ptx", "amdgcn")}
@@ -53,14 +56,16 @@ def make_code(request: Mapping[str, Any], target: Any, text: str, folder: str) -
     return answer
 
 
-def check_ir(text: str, path: str, kernel: str, target: Any) -> None:
+def check_ir(path: str, kernel: str, target: Any) -> str:
     """Check that IR is Triton's of a kernel, and that assembly in it is instructions.
 
     Args:
-        text: The IR.
         path: The file that holds it.
         kernel: Name of the kernel.
         target: What it is compiled for.
+
+    Returns:
+        The IR as it was understood: what is not in it was not looked at.
 
     Raises:
         NoIrError: The IR is not Triton's.
@@ -69,11 +74,6 @@ def check_ir(text: str, path: str, kernel: str, target: Any) -> None:
     from triton._C.libtriton import ir
     from triton.compiler.compiler import make_backend
 
-    for found in TEXTS.finditer(text):
-        if found[1]:
-            raise NoIrError(f"an attribute in quotes, {found[0][:40]}")
-    if "{-#" in text or FOREIGN.search(TEXTS.sub("", text)):
-        raise NoIrError("attributes of another dialect")
     context = ir.context()
     ir.load_dialects(context)
     make_backend(target).load_dialects(context)
@@ -82,6 +82,14 @@ def check_ir(text: str, path: str, kernel: str, target: Any) -> None:
     except RuntimeError:
         raise NoIrError("it cannot be parsed") from None
     module.context = context  # which must live as long
+    text = str(module)  # as it was understood: without comments, and names without quotes that need none
+    for found in TEXTS.finditer(text):
+        if found[1]:
+            raise NoIrError(f"an attribute in quotes, {found[0][:40]}")
+    if "{-#" in text or FOREIGN.search(TEXTS.sub("", text)):
+        raise NoIrError("attributes of another dialect")
+    if (steering := NAMES.search(text)) is not None:
+        raise NoIrError(f"a name with characters that steer an assembler, {steering[0][:40]}")
     if not module.has_function(kernel) or not re.search(rf"tt\.func public @{re.escape(kernel)}\(", text):
         raise NoIrError("the kernel is not in it")
     refused: list[Exception] = []
@@ -101,10 +109,12 @@ def check_ir(text: str, path: str, kernel: str, target: Any) -> None:
     module.walk(look)
     if refused:
         raise refused[0]
+    return text
 
 
-COMMENTS = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
-PTX_STATEMENT = re.compile(r"(?:@!?[%$\w]+\s+)?([a-z]\w*)(?:\.\w+|::\w+)*(?:\s[\w\s%$,\[\]{}+\-.|!<>]*)?")
+COMMENTS = re.compile(r"//[\w $,:-]*(?=\n|$)")
+"""Of PTX: words alone. What reads numbers off PTX must not find any in one, and no comment of another form is told from what it hides."""
+PTX_STATEMENT = re.compile(r"(?:@!?[%$\w]+[ \t\n]+)?([a-z]\w*)(?:\.\w+|::\w+)*(?:[ \t\n][\w \t\n%$,\[\]{}+\-.|!<>]*)?", re.ASCII)
 PTX_INSTRUCTIONS = re.compile(
     r"abs|activemask|add|addc|alloca|and|applypriority|atom|bar|barrier|bfe|bfi|bfind|bmsk|brev|brkpt|bra|clz|clusterlaunchcontrol|cnot|"
     r"copysign|cos|cp|createpolicy|cvt|cvta|discard|div|dp2a|dp4a|elect|ex2|exit|fence|fma|fns|getctarank|griddepcontrol|isspacep|ld|"
@@ -113,9 +123,11 @@ PTX_INSTRUCTIONS = re.compile(
     r"sqrt|st|stmatrix|sub|subc|szext|tanh|tcgen05|testp|trap|vabsdiff|vadd|vmad|vmax|vmin|vote|vsub|wgmma|xor"
 )
 """First words of PTX's instructions (PTX ISA 8.8, chapter 9). No calls: there is nothing to call."""
-PTX_DECLARATION = re.compile(r"\.reg\s*(?:\.v[248]\s+)?\.(?:pred|[bsuf](?:8|16|32|64|128)|f16x2|bf16|bf16x2)\s+[\w%$<>,\s]+")
-AMD_STATEMENT = re.compile(r"(?:v|s|ds|global|flat|buffer|scratch)_\w+(?:\s[\w\s$,\[\]:.+\-|()]*)?")
-LABEL = re.compile(r"[A-Za-z_$%][\w$%]*:(?!:)")
+PTX_DECLARATION = re.compile(
+    r"\.reg[ \t]*(?:\.v[248][ \t]+)?\.(?:pred|[bsuf](?:8|16|32|64|128)|f16x2|bf16|bf16x2)[ \t]+[\w%$<>, \t\n]+", re.ASCII
+)
+AMD_STATEMENT = re.compile(r"(?:v|s|ds|global|flat|buffer|scratch)_\w+(?:[ \t][\w \t$,\[\]:.+\-|()]*)?", re.ASCII)
+LABEL = re.compile(r"[A-Za-z_$%][\w$%]*:(?!:)", re.ASCII)
 
 
 def not_instructions(text: str, *, is_ptx: bool) -> str | None:
@@ -124,10 +136,10 @@ def not_instructions(text: str, *, is_ptx: bool) -> str | None:
     A directive may read files or never end with some, and so may a macro. What LLVM writes in the place of `$0` is a register; its variants
     (`$(a$|b$)`) and modifiers (`${0:c}`) put texts together that are not seen here.
     """
-    commands = COMMENTS.sub(" ", text)
-    if found := re.search(r"\$[({|)}]|[\"'`\\#\x00]|/\*|\*/", commands):
-        return f"refused: {found[0]} in inline assembly, which is to be a list of instructions"
-    for line in commands.split(";") if is_ptx else re.sub(r";[^\n]*", "", commands).split("\n"):
+    commands = COMMENTS.sub(" ", text) if is_ptx else text
+    if found := re.search(r"\$[({|)}]|[\"'`\\#]|[^\t\n -~]|//|/\*|\*/", commands):
+        return f"refused: {found[0]!r} in inline assembly, which is to be a list of instructions"
+    for line in commands.split(";" if is_ptx else "\n"):
         statement = line.strip(" \t\r\n{}") if is_ptx else line.strip()  # braces around statements are a scope of registers
         statement = LABEL.sub("", statement, count=1).strip()
         if is_ptx:

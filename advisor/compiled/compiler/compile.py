@@ -67,7 +67,7 @@ NO_VERDICT = {
     "crash": "nothing is known of this configuration; run it again with more room and memory, or smaller tiles",
 }
 """What to do where the compiler did not come to an end: no word on the kernel."""
-_RESOURCE = re.compile(r"\b(REG|STACK|SHARED|LOCAL):(\d+)")
+_RESOURCE = re.compile(r"\b(REG|STACK|SHARED|LOCAL):(\d{1,9})\b")
 
 
 def version() -> str:
@@ -192,7 +192,7 @@ def resources_of(request: CompileRequest, answer: Mapping[str, Any]) -> Resource
         registers = _amd(assembly, "vgpr_count")
         spills = _amd(assembly, "vgpr_spill_count")
         spill = spills * 4 if spills is not None else _amd(assembly, "private_segment_fixed_size")
-    reserved = re.search(r"\.reqntid\s+(\d+)", asm.get("ptx", ""))
+    reserved = re.search(r"\.reqntid\s+(\d{1,9})\b", asm.get("ptx", ""))
     warps = int(metadata.get("num_warps") or request.options.get("num_warps") or 4)
     if reserved:  # with warp specialization more warps are launched than num_warps says
         warps = max(warps, int(reserved.group(1)) // target.warp_size)
@@ -205,7 +205,8 @@ def resources_of(request: CompileRequest, answer: Mapping[str, Any]) -> Resource
 
 
 def _amd(assembly: str, name: str) -> int | None:
-    found = re.search(rf"^\s*\.{name}:\s*(\d+)", assembly, re.MULTILINE)
+    metadata = assembly.rpartition(".amdgpu_metadata")[2]  # the last one is the compiler's own: inline assembly stands before it
+    found = re.search(rf"^\s*\.{name}:\s*(\d{{1,9}})$", metadata, re.MULTILINE)
     return int(found.group(1)) if found else None
 
 

@@ -65,7 +65,8 @@ class _Source(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         for each, value in list(scope.items()):
             if type(value).__name__ == "JITFunction" and each in kernels and value.__module__ == name:
                 _give_body(value, kernels[each])
-            function = getattr(value, "value", None)
+            is_constant = type(value).__name__ == "constexpr" and type(value).__module__.startswith("triton.language")
+            function = value.value if is_constant else None
             if isinstance(function, types.FunctionType) and function.__module__ == name:
                 self.guard.CONSTEXPR_BODIES.add(id(function))
 

@@ -52,6 +52,7 @@ LANGUAGE = ("triton.language", "advisor_block_pointers")
 
 
 CONSTEXPR_FUNCTIONS = ("ConstexprFunction", "BoundConstexprFunction")
+JIT_FUNCTIONS = ("JITFunction", "InterpretedFunction", "ConstexprFunction")
 CONSTEXPR_BODIES: set[int] = set()
 """`id` of the functions of rebuilt modules that `tl.constexpr` was written before."""
 MOST_NODES = 3_000_000
@@ -157,44 +158,53 @@ def check_held(module: types.ModuleType) -> None:
     for name, value in vars(module).items():
         if name.startswith("__") or isinstance(value, types.ModuleType):
             continue
-        if isinstance(value, (tuple, list, dict)) or type(value).__name__ == "constexpr":
-            harmless(value, name)
-        function = getattr(value, "fn", value)
+        harmless(value, name)
+        function = value.fn if type(value).__name__ in JIT_FUNCTIONS else value
         if isinstance(function, types.FunctionType) and function.__module__ == module.__name__:
             for default in (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()):
                 harmless(default, f"a default of {name}")
 
 
 def harmless(value: Any, what: str) -> None:
-    """Raise where a value is, or holds, a module or a callable from elsewhere: a kernel that is given it could ask it for anything."""
-    if isinstance(value, dict):
-        value = (*value, *value.values())
-    if type(value).__name__ == "constexpr":
-        value = value.value
-    if isinstance(value, (tuple, list)):
-        for each in value:
-            harmless(each, what)
-    elif isinstance(value, types.ModuleType):
-        raise RefusedError(f"{what}, a module,")
-    else:
-        allowed(value, getattr(value, "__name__", ""), what)
+    """Raise where a value is, or holds, anything but data and functions of triton's language: a kernel that is given it could ask it for
+    anything."""
+    if not is_plain(value):
+        raise RefusedError(f"{what}, a {type(value).__name__},")
+
+
+def is_plain(value: Any) -> bool:
+    """Whether a value is data of Python's or Triton's, a function of triton's language or of a rebuilt module, or holds only such."""
+    kind = type(value)
+    if value is None or kind in (int, float, str, bool, type(...)):
+        return True
+    if kind in (tuple, list):
+        return all(map(is_plain, value))
+    if kind is dict:
+        return all(map(is_plain, (*value, *value.values())))
+    if isinstance(value, type):
+        return value.__module__.startswith(LANGUAGE) or _is_enumeration(value) or any(value is each for each in BUILTINS)
+    if kind.__name__ == "constexpr" and kind.__module__.startswith(LANGUAGE):
+        return is_plain(value.value)
+    if kind.__name__ in JIT_FUNCTIONS and kind.__module__.startswith("triton.runtime."):
+        return True
+    if isinstance(value, types.FunctionType):
+        return is_marked(value) or str(value.__module__).startswith(("rebuilt_", "triton.language", "triton.runtime.jit"))
+    if isinstance(value, types.BuiltinFunctionType):
+        return (value.__module__ == "math" and value.__name__ not in ENDLESS) or any(value is each for each in BUILTINS)
+    return kind.__module__.startswith(LANGUAGE) or _is_enumeration(kind)
+
+
+def _is_enumeration(kind: type) -> bool:
+    """Whether a type is one of those that triton's language takes over from its C++, such as tl.PropagateNan."""
+    return kind.__module__.startswith("triton._C.") and hasattr(kind, "__members__")
 
 
 def allowed(value: Any, name: str, chain: str) -> None:
-    """Raise where `value` is a module outside triton.language (`math` and rebuilt ones aside), or a callable from elsewhere."""
+    """Raise where `value` is a module outside triton.language (`math` and rebuilt ones aside), or neither data nor of the language."""
     if isinstance(value, types.ModuleType):
         if value.__name__ not in ("triton", "math") and not value.__name__.startswith(("triton.language", "rebuilt_")):
             raise RefusedError(chain)
-        return
-    if callable(value) and not isinstance(value, type):
-        home = str(getattr(value, "__module__", "") or "")
-        if type(value).__name__ in ("JITFunction", "InterpretedFunction", "constexpr", "dtype", "ConstexprFunction"):
-            return
-        if name not in ALLOWED_TRITON and not home.startswith(("triton.language", "rebuilt_")) and home != "math":
-            raise RefusedError(chain)
-    if isinstance(value, type) and value.__module__.startswith("triton._C.") and hasattr(value, "__members__"):
-        return  # an enumeration that triton's language takes over from its C++, such as tl.PropagateNan
-    if isinstance(value, type) and not value.__module__.startswith("triton.language") and value.__module__ != "builtins":
+    elif not is_plain(value) and not (callable(value) and name in ALLOWED_TRITON):
         raise RefusedError(chain)
 
 
@@ -399,6 +409,8 @@ IN_FUNCTIONS = "a constexpr function"
 
 
 def _attribute(owner: Any, name: str) -> Any:
+    if not isinstance(owner, types.ModuleType) and not is_plain(owner):
+        raise RefusedError(name)
     value = getattr(owner, name)
     check_attribute(owner, name, value)
     return value

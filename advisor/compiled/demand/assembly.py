@@ -14,7 +14,7 @@ from advisor.system.errors import InputError
 
 _INSTRUCTION = re.compile(r"^\s*/\*([0-9a-f]{4,})\*/\s+(?:@!?U?P\w+\s+)?([A-Z0-9_]+(?:\.[A-Za-z0-9_]+)*)\s*(.*?);")
 _LABEL = re.compile(r"^(\.L_\w+):")
-_LINE = re.compile(r'^\s*//## File "([^"]+)", line (\d+)(?: inlined at "([^"]+)", line (\d+))?')
+_LINE = re.compile(r'^\s*//## File "([^"]+)", line (\d{1,9})(?: inlined at "([^"]+)", line (\d{1,9}))?')
 _TARGET = re.compile(r"`\((\.L_\w+)\)")
 
 CLASSES: tuple[tuple[str, str], ...] = (
@@ -230,10 +230,10 @@ def main_loop(facts: CodeFacts) -> CodeLoop | None:
     )
 
 
-_FILE = re.compile(r'^\s*\.file\s+(\d+)\s+"([^"]+)"')
-_LOC = re.compile(r"^\s*\.loc\s+(\d+)\s+(\d+)\s+\d+(?:.*\binlined_at\s+(\d+)\s+(\d+))?")
+_FILE = re.compile(r'^\s*\.file\s+(\d{1,9})\s+"([^"]+)"')
+_LOC = re.compile(r"^\s*\.loc\s+(\d{1,9})\s+(\d{1,9})\s+\d+(?:.*\binlined_at\s+(\d{1,9})\s+(\d{1,9}))?")
 _ACCESS = re.compile(r"\b(ld|st)\.global((?:\.[\w:]+)*)")
-_COPY = re.compile(r"\bcp\.async\.c[ag]\.shared\.global\b[^\[]*\[[^\]]*\],\s*\[[^\]]*\],\s*(0x[0-9a-fA-F]+|\d+)")
+_COPY = re.compile(r"\bcp\.async\.c[ag]\.shared\.global\b[^\[]*\[[^\]]*\],\s*\[[^\]]*\],\s*(0x[0-9a-fA-F]{1,9}|\d{1,9})")
 
 
 def access_widths(ptx: str, own: set[str]) -> dict[tuple[str, int], tuple[int, ...]]:
@@ -281,6 +281,6 @@ def _access(text: str) -> tuple[str, int] | None:
     if match is None:
         return None
     parts = match[2].split(".")
-    bits = next((int(found[1]) for part in reversed(parts) if (found := re.fullmatch(r"[busf](\d+)", part))), None)
+    bits = next((int(found[1]) for part in reversed(parts) if (found := re.fullmatch(r"[busf](\d{1,3})", part))), None)
     words = next((int(part[1:]) for part in parts if re.fullmatch(r"v\d", part)), 1)
     return None if bits is None else ("load" if match[1] == "ld" else "store", words * bits // 8)
