@@ -52,7 +52,7 @@ OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg", "waves_per_eu", "ma
 class Recorder:
     """The state of one process."""
 
-    def __init__(self, path: str, contents: str) -> None:
+    def __init__(self, path: str, contents: str, first: int = 0) -> None:
         self.descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         self.contents = {part.strip() for part in contents.split(",") if part.strip()}
         self.lock = threading.Lock()
@@ -64,6 +64,7 @@ class Recorder:
         self.said: set[tuple[str, str]] = set()
         self.path, self.incomplete = path, False
         self.full = False
+        self.first, self.kept = first, dict[int, int]()  # of each kernel at most so many distinct launches that are no trials; 0: all
 
     def write(self, value: dict[str, Any]) -> None:
         """Append one line; what cannot be written is said once, for the program goes on."""
@@ -110,6 +111,15 @@ class Recorder:
         self.write({"source": digest, "path": path, "text": text})
         return digest
 
+    def passes(self, kernel: Any) -> bool:
+        """Whether a launch is not looked at: enough of its kernel are kept, or a trial makes it over and over, where it is counted."""
+        if not getattr(self.tuning, "depth", 0):
+            return 0 < self.first <= self.kept.get(id(kernel), 0)
+        known = getattr(self.tuning, "known", None)
+        if known is not None:
+            known["count"] += 1
+        return known is not None
+
     def record(self, kernel: Any, arguments: tuple, grid: Any, keywords: dict[str, Any]) -> dict[str, Any] | None:
         """Write down one launch, or count it where it was there before: then what is kept of it, which takes a few times."""
         function = getattr(kernel, "fn", kernel)
@@ -140,9 +150,12 @@ class Recorder:
                         self.full = True
                         self.write({"problem": f"there are more than {MAX_DISTINCT:,} distinct launches: those after them are missing"})
                     return None
-                self.launches[key] = {"count": 1, "timers": []}
+                known = self.launches[key] = {"count": 1, "timers": []}
                 self.write({"launch": key, "process": self.process, **launch})
+                self.tuning.known = known
+                self.kept[id(kernel)] = self.kept.get(id(kernel), 0) + (not launch["tuning"])
                 return None  # the first one compiles: its time is not the kernel's
+            self.tuning.known = known
             known["count"] += 1
             if known["count"].bit_count() == 1:  # a program that a signal ends is counted half at least
                 self.write({"count_of": key, "process": self.process, "count": known["count"]})
@@ -406,12 +419,13 @@ def wrap_run(recorder: Recorder, original: Any) -> Any:
 
     def run(self: Any, *arguments: Any, grid: Any, warmup: bool, **keywords: Any) -> Any:
         known = None
-        if not warmup:
-            try:
-                known = recorder.record(self, arguments, grid, dict(keywords))
-            except Exception as error:
-                recorder.complain(error)
-        timer = None if warmup else timer_pair()
+        if warmup or recorder.passes(self):
+            return original(self, *arguments, grid=grid, warmup=warmup, **keywords)
+        try:
+            known = recorder.record(self, arguments, grid, dict(keywords))
+        except Exception as error:
+            recorder.complain(error)
+        timer = timer_pair()
         if timer is not None:
             timer[0].record()
         result = original(self, *arguments, grid=grid, warmup=warmup, **keywords)
@@ -433,19 +447,21 @@ def wrap_bench(recorder: Recorder, original: Any) -> Any:
 
     def bench(self: Any, *arguments: Any, **keywords: Any) -> Any:
         recorder.tuning.depth = getattr(recorder.tuning, "depth", 0) + 1
+        recorder.tuning.known = None  # the launch of this trial, once it is written down
         try:
             return original(self, *arguments, **keywords)
         finally:
             recorder.tuning.depth -= 1
+            recorder.tuning.known = None
 
     return bench
 
 
 PATCHES = {
-    "triton.runtime.jit": ("JITFunction", "run", wrap_run),
-    "triton.runtime.interpreter": ("InterpretedFunction", "run", wrap_run),
-    "triton.runtime.autotuner": ("Autotuner", "_bench", wrap_bench),
-    "advisor.autotuning.measuring": ("Session", "measure", wrap_bench),
+    "triton.runtime.jit": ("JITFunction", ("run",), wrap_run),
+    "triton.runtime.interpreter": ("InterpretedFunction", ("run",), wrap_run),
+    "triton.runtime.autotuner": ("Autotuner", ("_bench",), wrap_bench),
+    "advisor.autotuning.measuring": ("Session", ("measure", "rounds", "_bench"), wrap_bench),
 }
 
 
@@ -473,10 +489,12 @@ class Finder:
 
 
 def patch(recorder: Recorder, name: str, module: Any) -> None:
-    """Replace one method."""
-    owner, method, wrap = PATCHES[name]
+    """Replace the methods of one class."""
+    owner, methods, wrap = PATCHES[name]
     kind = getattr(module, owner, None)
-    if kind is not None and hasattr(kind, method):
+    for method in methods:
+        if kind is None or not hasattr(kind, method):
+            continue
         setattr(kind, method, wrap(recorder, getattr(kind, method)))
         if name == "triton.runtime.jit":
             with contextlib.suppress(OSError):
@@ -485,7 +503,8 @@ def patch(recorder: Recorder, name: str, module: Any) -> None:
 
 def install() -> None:
     """Start recording in this process."""
-    recorder = Recorder(os.environ["ADVISOR_RECORD"], os.environ.get("ADVISOR_RECORD_CONTENTS", ""))
+    first = os.environ.get("ADVISOR_RECORD_FIRST", "")
+    recorder = Recorder(os.environ["ADVISOR_RECORD"], os.environ.get("ADVISOR_RECORD_CONTENTS", ""), int(first) if first.isdigit() else 0)
     sys.meta_path.insert(0, Finder(recorder))  # type: ignore[arg-type]
     for name in PATCHES:
         if name in sys.modules:
