@@ -26,25 +26,9 @@ MAX_SOURCE_BYTES = 4_000_000
 MAX_DISTINCT = 20_000
 TIMED = 20
 
-TYPES = {
-    "float16": "fp16",
-    "bfloat16": "bf16",
-    "float32": "fp32",
-    "float64": "fp64",
-    "int8": "i8",
-    "int16": "i16",
-    "int32": "i32",
-    "int64": "i64",
-    "uint8": "u8",
-    "uint16": "u16",
-    "uint32": "u32",
-    "uint64": "u64",
-    "bool": "i1",
-    "float8_e4m3fn": "fp8e4nv",
-    "float8_e5m2": "fp8e5",
-    "float8_e4m3fnuz": "fp8e4b8",
-    "float8_e5m2fnuz": "fp8e5b16",
-}
+TYPES = {f"{kind}{bits}": f"{short}{bits}" for kind, short in (("int", "i"), ("uint", "u")) for bits in (8, 16, 32, 64)}
+TYPES |= {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float64": "fp64", "bool": "i1"}
+TYPES |= {"float8_e4m3fn": "fp8e4nv", "float8_e5m2": "fp8e5", "float8_e4m3fnuz": "fp8e4b8", "float8_e5m2fnuz": "fp8e5b16"}
 TORCH_NAMES = {name: kind for kind, name in TYPES.items()}
 OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg", "waves_per_eu", "matrix_instr_nonkdim", "kpack")
 
@@ -115,8 +99,7 @@ class Recorder:
         """Whether a launch is not looked at: enough of its kernel are kept, or a trial makes it over and over, where it is counted."""
         if not getattr(self.tuning, "depth", 0):
             return 0 < self.first <= self.kept.get(id(kernel), 0)
-        known = getattr(self.tuning, "known", None)
-        if known is not None:
+        if (known := getattr(self.tuning, "known", None)) is not None:
             known["count"] += 1
         return known is not None
 
