@@ -218,11 +218,19 @@ def _measured(situation: Situation, session: Session) -> tuple[Decision, Any]:
         best = best_place(session.rows, candidates, tuner.options.noise)
         assert best is not None
         stands = situation.cache.decide(situation.problem.id, name, call.identities[best], how)
+        if alone and situation.device.runs and tuner.says_what_it_won:
+            session.against(_default_place(situation), best)
     lookup.look_again()
     if stands in call.identities:
         best = call.identities.index(stands)
     tuner.pre_hook({**tuner.nargs, **call.kwargs, **call.configs[best].all_kwargs()}, reset_only=True)
     return _decision(situation, session, best, "measured", reason, ranked), _told(situation, session)
+
+
+def _default_place(situation: Situation) -> int:
+    """The configuration that would run untuned: the stated default where it is of the list, else the first."""
+    default = situation.tuner.options.default
+    return 0 if default is None else next((place for place, config in enumerate(situation.call.configs) if config == default), 0)
 
 
 def _latencies(session: Session) -> dict[int, float]:
@@ -275,7 +283,14 @@ def _decision(situation: Situation, session: Session, place: int, how: How, reas
         timings=tuple(timings),
         measurements=session.measurements,
         duration_s=time.perf_counter() - situation.started if ranked else None,
+        default_us=_us(session, _default_place(situation)),
+        chosen_us=_us(session, place),
     )
+
+
+def _us(session: Session, place: int) -> float | None:
+    row = session.rows.get(place)
+    return row.us if row is not None and row.state == "measured" else None
 
 
 def _told(situation: Situation, session: Session) -> dict[Any, Any]:

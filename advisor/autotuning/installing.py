@@ -46,6 +46,8 @@ class Fate:
     how: str | None = None
     measurements: int = 0
     seconds: float = 0.0
+    default_us: float = 0.0  # of all its keys together, those of which both are known
+    chosen_us: float = 0.0
     made: str = ""
 
 
@@ -82,6 +84,11 @@ class Taken(Tuner, metaclass=_InPlaceOfTritons):
 
     def __init__(self, *args: Any, cache_results: bool | None = None, **kwargs: Any) -> None:
         super().__init__(*args, cache_results=cache_results or None, **kwargs)
+
+    @property
+    def says_what_it_won(self) -> bool:  # type: ignore[override]
+        """Under `advisor run`."""
+        return CENSUS in os.environ
 
     def __setstate__(self, state: dict[str, Any]) -> None:  # of a copy, as a library makes one for each card
         super().__setstate__(state)
@@ -139,6 +146,8 @@ def _fate(tuner: Any, made: str) -> Fate:
         how=tuner.decision.how if tuner.decision else None,
         measurements=sum(each.measurements for each in decided),
         seconds=sum(each.duration_s or 0.0 for each in decided),
+        default_us=sum(each.default_us for each in decided if each.default_us and each.chosen_us),
+        chosen_us=sum(each.chosen_us for each in decided if each.default_us and each.chosen_us),
         made=made,
     )
 
@@ -174,6 +183,23 @@ def in_words(found: Sequence[Fate]) -> str:
         text += f" ({', '.join(f'{count} {how}' for how, count in hows.items())})"
         text += f", {several(sum(each.measurements for each in called), 'measurement')} in {sum(each.seconds for each in called):.1f} s"
     return text
+
+
+def won_in_words(found: Sequence[Fate]) -> str:
+    """What tuning won, kernel by kernel: the first configuration of its list against the chosen one, all keys together; empty where no
+    kernel has both measured."""
+    from advisor.rendering.figures import microseconds
+
+    kernels: dict[str, list[Fate]] = {}
+    for fate in found:
+        if fate.default_us and fate.chosen_us:
+            kernels.setdefault(fate.kernel, []).append(fate)
+    said = []
+    for kernel, mine in kernels.items():
+        default, chosen, seconds = (sum(getattr(each, name) for each in mine) for name in ("default_us", "chosen_us", "seconds"))
+        took = f", tuned in {seconds:.1f} s" if seconds else ", tuned before"
+        said.append(f"{kernel} {microseconds(default)} to {microseconds(chosen)} µs ({default / chosen:.2f} times as fast{took})")
+    return f"default to chosen configuration: {'; '.join(said)}" if said else ""
 
 
 def _write(path: str) -> None:

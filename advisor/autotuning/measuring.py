@@ -65,6 +65,7 @@ class Session:
     prints: bool = field(default_factory=internals.prints)
     event: Callable[[], Any] | None = field(default_factory=internals.event_maker)
     clock: Callable[[], float | None] = field(default_factory=internals.clock_reader)
+    together: frozenset[int] = frozenset()  # what was measured in the same rounds
     clocks_mhz: dict[int, tuple[float, float]] = field(default_factory=dict)  # lowest and highest, of what this process measured
 
     def refresh(self) -> None:
@@ -192,6 +193,43 @@ class Session:
             if ours:
                 self.cache.release(self.problem, claim)
 
+    def against(self, default: int, best: int) -> None:
+        """Measures the default and the choice alternately, so that the default's row says by how much it is slower in the same rounds.
+
+        Raises:
+            Exception: A fault after which nothing runs in this process any more.
+        """
+        from advisor.search.contest import contest
+
+        if default == best or {default, best} <= self.together:
+            return
+        self.measure([default])
+        if self.rows[default].state != "measured" or not self.rows[best].us:
+            return
+        first = {place: reading for place in (best, default) if (reading := self._again(place)) is not None}
+        if len(first) == 2 and all(reading.us > 0 for reading in first.values()):
+            found = contest(first, self._again).us
+            ratio = found[default] / found[best] if len(found) == 2 else first[default].us / first[best].us
+            self.rows[default] = self.rows[default]._replace(us=ratio * (self.rows[best].us or 0.0))
+            self.cache.record_all(self.problem, [self.rows[default]])
+
+    def _again(self, place: int) -> Reading | None:
+        """One measurement more of a configuration; None where it fails."""
+        from advisor.search.contest import Reading
+
+        raw = self.raw.get(place)
+        try:
+            median, *_ = self._bench(place, self.call.configs[place])
+        except Exception as error:
+            if left_out(error, "launch").fatal:
+                raise
+            return None
+        finally:
+            if raw is not None:
+                self.raw[place] = raw  # as triton.autotune tells its listener: the first
+        self.measurements += 1
+        return Reading(us=1e3 * median, clock_mhz=self.clock()) if math.isfinite(median) and median > 0 else None
+
     def rounds(self) -> Verdict:
         """Measures what lies near the best again, alternately, until it is told apart; at most as often as was measured before.
 
@@ -205,23 +243,10 @@ class Session:
         clock = lambda place: self.clocks_mhz.get(place, (None, None))[0]  # noqa: E731
         first = {place: Reading(us=self.rows[place].us or 0.0, clock_mhz=clock(place)) for place in (*theirs, *mine)}
 
-        def again(place: int) -> Reading | None:
-            raw = self.raw.get(place)
-            try:
-                median, *_ = self._bench(place, self.call.configs[place])
-            except Exception as error:
-                if left_out(error, "launch").fatal:
-                    raise
-                return None
-            finally:
-                if raw is not None:
-                    self.raw[place] = raw  # as triton.autotune tells its listener: the first
-            self.measurements += 1
-            return Reading(us=1e3 * median, clock_mhz=self.clock()) if math.isfinite(median) and median > 0 else None
-
         usable = all(reading.us > 0 for reading in first.values())  # a stand-in may give zeros
-        found = contest(first if usable else {}, again, most=len(mine), equal=max(EQUAL, self.tuner.options.noise))
+        found = contest(first if usable else {}, self._again, most=len(mine), equal=max(EQUAL, self.tuner.options.noise))
         self.clocks_mhz |= found.clocks_mhz
+        self.together = frozenset(found.us)
         if found.measurements or found.judged == "rested":
             for place, us in found.us.items():
                 row, ratio = self.rows[place], us / (self.rows[place].us or us)

@@ -99,6 +99,9 @@ class Tunable(Autotuner):
             limit = f"among {', '.join(self.arg_names)}"
             raise UsageError("outputs= names no argument of the kernel", ", ".join(map(str, unknown)), limit, "correct the name")
 
+    says_what_it_won = False
+    """Whether the default is measured against each choice, in the same rounds, as `advisor run` does to say what was won."""
+
     @property
     def has_hooks(self) -> bool:
         """Whether something runs around the kernel while it is measured, and only then."""

@@ -13,7 +13,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from advisor.cli.options import file_output
+from advisor.cli.options import file_output, positive_integer
 from advisor.rows.launches import FORMAT, read_launches
 from advisor.system.errors import agree, several
 from advisor.system.processes import program_of, run_with
@@ -38,6 +38,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="also write what this integer tensor holds, up to 65,536 elements (an argument's name; `all` for all): "
         "`advisor measure` needs it of indices, lengths and counts",
     )
+    parser.add_argument(
+        "--first",
+        type=positive_integer,
+        metavar="N",
+        help="keep the first N distinct launches of each kernel; later ones cost nothing, and are not counted",
+    )
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="the program and its arguments")
 
 
@@ -52,6 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
     except OSError as error:
         raise unwritable(output, error, "name another file with -o") from None
     variables = {"ADVISOR_RECORD": str(output), "ADVISOR_RECORD_CONTENTS": ",".join(arguments.contents)}
+    variables["ADVISOR_RECORD_FIRST"] = str(arguments.first or "")
     code = run_with(command, variables, f"interrupted; what was launched until then is in {arguments.output}")
     records = read_launches(output)
     kernels = {launch.kernel for launch in records.launches}

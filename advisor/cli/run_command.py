@@ -1,7 +1,8 @@
 """Run a program with its kernels tuned by the advisor, though it decorates them with triton.autotune.
 
-Every `triton.autotune` of the program and its libraries works as `advisor.autotune`: timings are kept between processes, and where the
-kernel's family is known only the configurations that are ranked best are measured. A library with a policy of its own keeps it.
+Every `triton.autotune` of the program and its libraries works as `advisor.autotune`: configurations are ranked, only the most promising
+are measured, and timings are kept between processes. A library with a policy of its own keeps it. The last line says what it won: per
+kernel, the first configuration of its list against the chosen one, measured in the same rounds, and the time that tuning took.
 ADVISOR_AUTOTUNE chooses the mode (measure, predict, cached, exhaustive, off). Child processes of the program are tuned too.
 The exit code is the program's own; 128 and the signal's number where a signal ended it.
 
@@ -34,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the program with our tuner in Triton's place; its exit code is returned."""
-    from advisor.autotuning.installing import CENSUS, in_words, read_census
+    from advisor.autotuning.installing import CENSUS, in_words, read_census, won_in_words
 
     command = program_of(arguments.command, "advisor run -- python serve.py")
     with tempfile.TemporaryDirectory() as folder:
@@ -42,7 +43,8 @@ def run(arguments: argparse.Namespace) -> int:
         census.touch()
         code = run_with(command, {"ADVISOR_AUTOTUNE_INSTALL": "1", CENSUS: str(census)}, "interrupted")
         found = read_census(census.read_text(encoding="utf-8").splitlines())
-    print(f"advisor: {in_words(found)}", file=sys.stderr)
+    for line in filter(None, (in_words(found), won_in_words(found))):
+        print(f"advisor: {line}", file=sys.stderr)
     if arguments.report is not None:
         main(["advise", os.fspath(read_settings().cache_dir / FILE_NAME), "--output", os.fspath(arguments.report)])
     return code

@@ -32,6 +32,9 @@ SURE = 2.6
 AT_ONCE = 4
 """Configurations of a round: the best, and those nearest to it that are not told apart. The next round goes by what this one said."""
 
+MOST = 24
+"""Configurations that take part, of more the nearest: what is known of each costs processor time that grows with their cube."""
+
 DRIFTS, NOISES = (0.0003, 0.003, 0.01, 0.03, 0.1), (0.0003, 0.002, 0.006)
 """Standard deviations of drift and noise among which the measurements choose (rows of an idle H100: noise 0.2 to 1 %)."""
 REACH = 4.0
@@ -140,7 +143,8 @@ def _near(first: Mapping[int, Reading]) -> set[int]:
     clocks = [reading.clock_mhz for reading in first.values() if reading.clock_mhz]
     spread = max(SPREAD, max(clocks) / min(clocks) - 1) if clocks else SPREAD
     limit = min(reading.us for reading in first.values()) * (1 + spread)
-    return {place for place, reading in first.items() if reading.us <= limit}
+    near = sorted((place for place, reading in first.items() if reading.us <= limit), key=lambda place: first[place].us)
+    return {*near[:MOST]}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,7 +204,8 @@ def _belief(readings: Sequence[tuple[int, Reading]]) -> _Belief:
     weights, means, covariances = [], [], []
     for drift, noise in itertools.product(drifts, NOISES):
         factor = np.linalg.cholesky(shared + drift**2 * alike + noise**2 * np.eye(len(logs)))
-        solved, across = np.linalg.solve(factor, residual), np.linalg.solve(factor, prior * which)
+        both = np.linalg.solve(factor, np.column_stack([residual, prior * which]))
+        solved, across = both[:, 0], both[:, 1:]
         weights.append(-0.5 * float(solved @ solved) - float(np.log(factor.diagonal()).sum()))
         means.append(across.T @ solved)
         covariances.append(prior * np.eye(len(places)) - across.T @ across)

@@ -89,6 +89,7 @@ class Prior:
         stopped_by: How many configurations cannot be tried, by what stops them.
         predicted_us: What results show as predicted, and measurements are compared with, [c].
         shares: How the predictor's error splits.
+        ceiling_learned: Whether the ceiling comes of a model that learned from such launches; only then it stops a search.
         launch: Number of the launch that each makes, [c]: those of one number differ in nothing that the GPU does.
     """
 
@@ -103,6 +104,7 @@ class Prior:
     predicted_us: Array
     shares: Shares
     launch: NDArray[np.int64]
+    ceiling_learned: bool = True
 
     def repeats(self, tried: Iterable[int]) -> NDArray[np.bool_]:
         """Which configurations make a launch that one of the `tried` ones makes, [c]: measuring them says nothing new."""
@@ -208,6 +210,7 @@ def prior_of(problems: Sequence[Problem], space: SearchSpace, gpu: GpuSpec, pred
         predicted_us=total,
         shares=LEARNED if learned else ANALYTICAL,
         launch=launch_numbers(space.columns, problems),
+        ceiling_learned=learned,
     )
 
 

@@ -254,9 +254,9 @@ class Tuner:
         if self._incumbent_index(decision, trials) is not None:
             return None
         best_us = None if best is None else math.exp(best)
-        return rule.reason(
-            best_us=best_us, ceiling_us=decision.prior.ceiling_us, mean=mean, deviation=deviation, usable=usable, tried=tried
-        )
+        # What an analytical model takes for the best is off by a third, and says nothing of what is left to try.
+        ceiling = decision.prior.ceiling_us if decision.prior.ceiling_learned else (0.0, 0.0, 0.0)
+        return rule.reason(best_us=best_us, ceiling_us=ceiling, mean=mean, deviation=deviation, usable=usable, tried=tried)
 
     def _incumbent_index(self, decision: Decision, trials: Sequence[FrozenTrial]) -> int | None:
         """The index of what runs today, where it is in the space and must be tried first; else None."""

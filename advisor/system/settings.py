@@ -15,6 +15,7 @@ ADVISOR_COMPILE_MEMORY_BYTES  address space of a compiling worker (`compiled/com
 ADVISOR_TRITON_PYTHON         the Python whose triton compiles, which runs `triton_install.py` to say what it has (default: this one)
 ADVISOR_RECORD                file that launches are recorded in (`compiled/recorder/`)
 ADVISOR_RECORD_CONTENTS       names of the tensors whose contents are recorded too, separated by commas
+ADVISOR_RECORD_FIRST          of each kernel, how many distinct launches are recorded (empty: all)
 """
 
 from __future__ import annotations

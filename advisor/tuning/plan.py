@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -305,12 +305,21 @@ def space_of(
 def recorded_space(
     recording: Recording, space: SearchSpace, shares: Mapping[str, list[PlannedLaunch]]
 ) -> tuple[SearchSpace, dict[str, np.ndarray]]:
-    """The space with what was recorded beyond it; where a sweep was recorded, nothing but that can be tried."""
+    """The space with what was recorded beyond it; where a sweep was recorded, nothing but that can be tried.
+
+    Rows that name other parameters than the kernel's file (another kernel's sweep, without SPLIT_K) are a space of their own, of the names
+    that most of them have.
+    """
     problems = {share: [launch.problem for launch in group] for share, group in shares.items()}
     recorded = {share: [{_key(c): c for c in recording.configurations(p)} for p in each] for share, each in problems.items()}
-    names = set(space.configurations[0].flat(all_options=True))
-    beyond = [c for each in recorded.values() for rows in each for c in rows.values() if set(c.flat(all_options=True)) == names]
-    wider = SearchSpace.of([*space.configurations, *beyond])
+    found = [c for each in recorded.values() for rows in each for c in rows.values()]
+    names = frozenset(space.configurations[0].flat(all_options=True))
+    common = Counter(frozenset(c.flat(all_options=True)) for c in found)
+    own = bool(common) and names not in common
+    if own:
+        names = common.most_common(1)[0][0]
+    beyond = [c for c in found if frozenset(c.flat(all_options=True)) == names]
+    wider = SearchSpace.of([*(() if own else space.configurations), *beyond])
     if holds_only_best(recording):
         return wider, {}
     keys = [_key(c) for c in wider.configurations]

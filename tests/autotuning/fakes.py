@@ -92,11 +92,14 @@ class Bench:
         self.latency_ms = latency_ms
         self.measured: list[dict[str, Any]] = []
         self.repeated: list[dict[str, Any]] = []
+        self._seen: set[str] = set()
 
     def __call__(self, call: Any, quantiles: Any = None) -> list[float]:
         call()
         launch = self.kernel.launches[-1]
-        (self.repeated if any(each == launch for each in self.measured) else self.measured).append(launch)
+        key = repr(sorted((name, repr(value)) for name, value in launch.items()))
+        (self.repeated if key in self._seen else self.measured).append(launch)
+        self._seen.add(key)
         median = self.latency_ms(launch)
         return [median, median, median]
 

@@ -194,3 +194,28 @@ def test_a_tool_that_patches_the_class_sees_every_launch(installing, monkeypatch
     for _ in range(2):
         kernel[(3,)](Tensor(), 64)
     assert seen == [(3,), (3,)] and kernel.best_config.kwargs == {"BLOCK": 32}
+
+
+def test_what_tuning_won_is_said_kernel_by_kernel(installing, monkeypatch):
+    monkeypatch.setenv(installing.CENSUS, os.devnull)
+    installing.install()
+    kernel, bench = decorated()
+    kernel[(1,)](Tensor(), 64)
+    kernel[(1,)](Tensor(), 128)
+    assert (kernel.decision.default_us, kernel.decision.chosen_us) == (3000.0, 1000.0)
+    assert len(bench.repeated) == 4, "both once more for each key, alternately"
+    (fate,) = installing.fates()
+    assert (fate.default_us, fate.chosen_us) == (6000.0, 2000.0)
+    said = installing.won_in_words([fate])
+    assert "scale 6,000 to 2,000 µs (3.00 times as fast, tuned in" in said
+    again, bench = decorated()
+    again[(1,)](Tensor(), 64)
+    assert not bench.measured and "tuned before" in installing.won_in_words([installing._fate(again, "1")])
+    assert installing.won_in_words([]) == ""
+
+
+def test_a_decorated_kernel_does_not_pay_for_what_only_run_says(installing):
+    installing.install()
+    kernel, bench = decorated()
+    kernel[(1,)](Tensor(), 64)
+    assert not bench.repeated

@@ -10,6 +10,7 @@ import pytest
 
 from advisor.compiled.launch_report import targets_from
 from advisor.gpus.hardware import load_gpu
+from advisor.rows.launches import read_launches
 from tests import loaded
 
 pytest.importorskip("torch")
@@ -76,3 +77,23 @@ def test_a_record_of_trials_alone_says_so(tmp_path: Path) -> None:
     record.write_text("\n".join(kept) + "\n")
     with pytest.raises(Exception, match="trials of autotuners"):
         targets_from(str(record), None, GPU)
+
+
+def test_the_first_launches_of_each_kernel_can_be_kept_alone(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(KERNEL + LAUNCH.replace("GRID", OWN_GRID) + "\nfor size in (64 * 101, 640, 1280, 1920):\n    launch(size)\n")
+    output = tmp_path / "launches.jsonl"
+    environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": str(Path(__file__).parents[2]), "ADVISOR_CACHE_DIR": str(tmp_path)}
+    command = [*loaded.python(), "-m", "advisor", "record", "--first", "2", "-o", str(output), "--", *loaded.python(), str(program)]
+    subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=True)
+    kept = [launch.arguments["n"] for launch in read_launches(output).launches if not launch.tuning]
+    assert kept == [64 * 101, 640]
+
+
+def test_a_trial_is_described_once_and_counted_as_often_as_it_ran(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    often = KERNEL.replace("len(str(run()))", "len(str([run() for _ in range(50)]))")
+    program.write_text(often + LAUNCH.replace("GRID", OWN_GRID) + RUN)
+    record, _ = recorded(tmp_path, program)
+    trials = [launch for launch in read_launches(record).launches if launch.tuning]
+    assert len(trials) == 3 and all(launch.count >= 50 for launch in trials)

@@ -405,3 +405,20 @@ def test_descriptors_that_see_a_tensor_in_another_shape(tmp_path):
     (x, _), (_, y) = tensors["x_desc"], tensors["y_desc"]
     rows = [slice(start, start + 16) for start in range(0, 64 * 32, 32)]
     assert len(x) == 2048 and all(y[row] == x[row] for row in rows)
+
+
+def test_what_was_measured_of_a_record_is_matched_to_its_launches(recorded, tmp_path, capsys):
+    """`advise RECORD --measured ROWS.csv` takes what `measure RECORD -o ROWS.csv` wrote, launch by launch."""
+    from advisor.result.result_json import from_json
+
+    rows, page = tmp_path / "rows.csv", tmp_path / "page"
+    assert main(["measure", str(recorded[0]), "--device", "fake", "-o", str(rows)]) == 0
+    wanted = {f"shifted-{json.loads(row['parameters'])['launch'][:6]}": float(row["latency_us"]) for row in rows_of(rows)}
+    assert main(["advise", str(recorded[0]), "--gpu", "H200", "--measured", str(rows), "--output", str(page)]) == 0
+    found = {report.id: report.measured.us for report in from_json((page / "result.json").read_text()).launches}
+    assert found == pytest.approx(wanted, rel=1e-3) and len(found) == 2
+    lines = rows.read_text().splitlines()
+    rows.write_text("\n".join(lines[:2]) + "\n")
+    capsys.readouterr()
+    assert main(["advise", str(recorded[0]), "--gpu", "H200", "--measured", str(rows), "--output", str(page)]) == 0
+    assert "no row is of it" in capsys.readouterr().err

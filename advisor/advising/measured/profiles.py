@@ -10,11 +10,14 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
+import numpy as np
+
 from advisor.advising.choice import Measured
-from advisor.advising.measured.file import coverage
+from advisor.advising.measured.file import coverage, read_file
 from advisor.advising.measured.row_matching import Matched, match
 from advisor.advising.targets import Target
 from advisor.compiled.launch_report import KernelTarget
+from advisor.compiled.launches.records import recorded_id
 from advisor.measurement import KernelRef, Launch
 from advisor.measurement.importers import NSIGHT_COMPUTE, KernelRecord, parse_profile, read_profile
 from advisor.measurement.importers.record import TEXT_LIMIT_BYTES, same_name
@@ -121,15 +124,15 @@ def _rows_of_layers(timed: Sequence[tuple[str, str]], target: Target) -> str:
 
 
 def timed(targets: Sequence[KernelTarget], path: str) -> tuple[list[KernelTarget], list[str]]:
-    """The launches with the medians of a profile (Nsight Compute, torch's profiler, Proton), and what it lacks, in words.
+    """The launches with the medians of a profile (Nsight Compute, torch's profiler, Proton) or of the rows that `advisor measure` wrote of
+    their record, and what it lacks, in words.
 
     Raises:
-        InputError: It is no profile.
+        InputError: It is neither.
     """
     profile = read_profile(path)
     if profile is None:
-        takes = "ncu --csv, a Chrome trace of torch's profiler, or Proton's .hatchet"
-        raise InputError(f"{path}: no profile", None, takes, "profile it again")
+        return _timed_by_rows(targets, path)
     found, lacking = [], []
     for target in targets:
         grid = _whole(target.launch.grid)
@@ -144,6 +147,44 @@ def timed(targets: Sequence[KernelTarget], path: str) -> tuple[list[KernelTarget
         else:
             why = "several launches fit it" if of_it else "no kernel of that name is in it"
             lacking.append(f"{path}: no time for {target.id} ({why})")
+        found.append(target)
+    return found, lacking
+
+
+def _timed_by_rows(targets: Sequence[KernelTarget], path: str) -> tuple[list[KernelTarget], list[str]]:
+    """As `timed`, of rows: each names the launch of the record that it measured.
+
+    Raises:
+        InputError: No row does.
+    """
+    takes = "ncu --csv, a Chrome trace of torch's profiler, Proton's .hatchet, or the rows of `advisor measure RECORD -o ROWS.csv`"
+    try:
+        file = read_file(path, None)
+    except InputError as error:
+        raise InputError(f"{path}: no profile, and no measured rows", str(error), takes, "profile it again") from None
+    of_launch: dict[str, list[int]] = defaultdict(list)
+    failed: dict[str, str] = {}
+    for row, configuration in file.chosen(np.ones(len(file.latency), dtype=bool)):
+        name = None if configuration is None else configuration.parameters.get("launch")
+        if not isinstance(name, str):
+            continue
+        key = recorded_id(str(file.rows.text.get("kernel", [""] * (row + 1))[row]), name)
+        if file.failed[row] or not np.isfinite(file.latency[row]):
+            failed[key] = str(file.rows.text.get("reason", file.rows.text.get("status", [""] * (row + 1)))[row])
+        else:
+            of_launch[key].append(row)
+    if not of_launch and not failed:
+        raise InputError(
+            f"{path}: its rows name no launch of a record", None, takes, "measure the record: `advisor measure RECORD -o ROWS.csv`"
+        )
+    found, lacking = [], []
+    for target in targets:
+        rows = of_launch.get(target.id)
+        if rows:
+            device = str(file.rows.text["gpu"][rows[0]]) if "gpu" in file.rows.text else None
+            target = replace(target, measured_us=file.median(rows).us, device=device or target.device)
+        else:
+            lacking.append(f"{path}: no time for {target.id} ({failed.get(target.id) or 'no row is of it'})")
         found.append(target)
     return found, lacking
 

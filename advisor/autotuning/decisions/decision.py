@@ -43,6 +43,8 @@ class Decision:
     timings: tuple[Timing, ...] = ()
     measurements: int = 0  # made by this process for this decision
     duration_s: float | None = None
+    default_us: float | None = None  # of the first of the list (or `default=`), where it was measured
+    chosen_us: float | None = None
     provisional: bool = False  # made while a CUDA graph was captured: decided anew afterwards
 
     def explain(self) -> str:

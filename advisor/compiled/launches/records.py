@@ -114,7 +114,7 @@ def _recorded_kernel(records: LaunchRecords, launch: RecordedLaunch, files: dict
     if launch.kernel not in source.definitions:
         return None
     return RecordedKernel(
-        id=f"{launch.kernel}-{launch.id[:6]}",
+        id=recorded_id(launch.kernel, launch.id),
         count=launch.count,
         device=launch.device,
         time_us=statistics.median(launch.times_us) if launch.times_us else None,
@@ -122,6 +122,11 @@ def _recorded_kernel(records: LaunchRecords, launch: RecordedLaunch, files: dict
         cost_us=launch.cost_us,
         launch=kernel_launch(launch, source),
     )
+
+
+def recorded_id(kernel: str, launch: str) -> str:
+    """Name of a recorded launch in results, by its kernel's name and its own in the record."""
+    return f"{kernel}-{launch[:6]}"
 
 
 def kernel_launch(launch: RecordedLaunch, source: SourceFile) -> KernelLaunch:

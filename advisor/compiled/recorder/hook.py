@@ -26,25 +26,9 @@ MAX_SOURCE_BYTES = 4_000_000
 MAX_DISTINCT = 20_000
 TIMED = 20
 
-TYPES = {
-    "float16": "fp16",
-    "bfloat16": "bf16",
-    "float32": "fp32",
-    "float64": "fp64",
-    "int8": "i8",
-    "int16": "i16",
-    "int32": "i32",
-    "int64": "i64",
-    "uint8": "u8",
-    "uint16": "u16",
-    "uint32": "u32",
-    "uint64": "u64",
-    "bool": "i1",
-    "float8_e4m3fn": "fp8e4nv",
-    "float8_e5m2": "fp8e5",
-    "float8_e4m3fnuz": "fp8e4b8",
-    "float8_e5m2fnuz": "fp8e5b16",
-}
+TYPES = {f"{kind}{bits}": f"{short}{bits}" for kind, short in (("int", "i"), ("uint", "u")) for bits in (8, 16, 32, 64)}
+TYPES |= {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float64": "fp64", "bool": "i1"}
+TYPES |= {"float8_e4m3fn": "fp8e4nv", "float8_e5m2": "fp8e5", "float8_e4m3fnuz": "fp8e4b8", "float8_e5m2fnuz": "fp8e5b16"}
 TORCH_NAMES = {name: kind for kind, name in TYPES.items()}
 OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg", "waves_per_eu", "matrix_instr_nonkdim", "kpack")
 
@@ -52,7 +36,7 @@ OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg", "waves_per_eu", "ma
 class Recorder:
     """The state of one process."""
 
-    def __init__(self, path: str, contents: str) -> None:
+    def __init__(self, path: str, contents: str, first: int = 0) -> None:
         self.descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         self.contents = {part.strip() for part in contents.split(",") if part.strip()}
         self.lock = threading.Lock()
@@ -64,6 +48,7 @@ class Recorder:
         self.said: set[tuple[str, str]] = set()
         self.path, self.incomplete = path, False
         self.full = False
+        self.first, self.kept = first, dict[int, int]()  # of each kernel at most so many distinct launches that are no trials; 0: all
 
     def write(self, value: dict[str, Any]) -> None:
         """Append one line; what cannot be written is said once, for the program goes on."""
@@ -110,6 +95,14 @@ class Recorder:
         self.write({"source": digest, "path": path, "text": text})
         return digest
 
+    def passes(self, kernel: Any) -> bool:
+        """Whether a launch is not looked at: enough of its kernel are kept, or a trial makes it over and over, where it is counted."""
+        if not getattr(self.tuning, "depth", 0):
+            return 0 < self.first <= self.kept.get(id(kernel), 0)
+        if (known := getattr(self.tuning, "known", None)) is not None:
+            known["count"] += 1
+        return known is not None
+
     def record(self, kernel: Any, arguments: tuple, grid: Any, keywords: dict[str, Any]) -> dict[str, Any] | None:
         """Write down one launch, or count it where it was there before: then what is kept of it, which takes a few times."""
         function = getattr(kernel, "fn", kernel)
@@ -140,9 +133,12 @@ class Recorder:
                         self.full = True
                         self.write({"problem": f"there are more than {MAX_DISTINCT:,} distinct launches: those after them are missing"})
                     return None
-                self.launches[key] = {"count": 1, "timers": []}
+                known = self.launches[key] = {"count": 1, "timers": []}
                 self.write({"launch": key, "process": self.process, **launch})
+                self.tuning.known = known
+                self.kept[id(kernel)] = self.kept.get(id(kernel), 0) + (not launch["tuning"])
                 return None  # the first one compiles: its time is not the kernel's
+            self.tuning.known = known
             known["count"] += 1
             if known["count"].bit_count() == 1:  # a program that a signal ends is counted half at least
                 self.write({"count_of": key, "process": self.process, "count": known["count"]})
@@ -406,12 +402,13 @@ def wrap_run(recorder: Recorder, original: Any) -> Any:
 
     def run(self: Any, *arguments: Any, grid: Any, warmup: bool, **keywords: Any) -> Any:
         known = None
-        if not warmup:
-            try:
-                known = recorder.record(self, arguments, grid, dict(keywords))
-            except Exception as error:
-                recorder.complain(error)
-        timer = None if warmup else timer_pair()
+        if warmup or recorder.passes(self):
+            return original(self, *arguments, grid=grid, warmup=warmup, **keywords)
+        try:
+            known = recorder.record(self, arguments, grid, dict(keywords))
+        except Exception as error:
+            recorder.complain(error)
+        timer = timer_pair()
         if timer is not None:
             timer[0].record()
         result = original(self, *arguments, grid=grid, warmup=warmup, **keywords)
@@ -433,19 +430,21 @@ def wrap_bench(recorder: Recorder, original: Any) -> Any:
 
     def bench(self: Any, *arguments: Any, **keywords: Any) -> Any:
         recorder.tuning.depth = getattr(recorder.tuning, "depth", 0) + 1
+        recorder.tuning.known = None  # the launch of this trial, once it is written down
         try:
             return original(self, *arguments, **keywords)
         finally:
             recorder.tuning.depth -= 1
+            recorder.tuning.known = None
 
     return bench
 
 
 PATCHES = {
-    "triton.runtime.jit": ("JITFunction", "run", wrap_run),
-    "triton.runtime.interpreter": ("InterpretedFunction", "run", wrap_run),
-    "triton.runtime.autotuner": ("Autotuner", "_bench", wrap_bench),
-    "advisor.autotuning.measuring": ("Session", "measure", wrap_bench),
+    "triton.runtime.jit": ("JITFunction", ("run",), wrap_run),
+    "triton.runtime.interpreter": ("InterpretedFunction", ("run",), wrap_run),
+    "triton.runtime.autotuner": ("Autotuner", ("_bench",), wrap_bench),
+    "advisor.autotuning.measuring": ("Session", ("measure", "rounds", "_bench"), wrap_bench),
 }
 
 
@@ -473,10 +472,12 @@ class Finder:
 
 
 def patch(recorder: Recorder, name: str, module: Any) -> None:
-    """Replace one method."""
-    owner, method, wrap = PATCHES[name]
+    """Replace the methods of one class."""
+    owner, methods, wrap = PATCHES[name]
     kind = getattr(module, owner, None)
-    if kind is not None and hasattr(kind, method):
+    for method in methods:
+        if kind is None or not hasattr(kind, method):
+            continue
         setattr(kind, method, wrap(recorder, getattr(kind, method)))
         if name == "triton.runtime.jit":
             with contextlib.suppress(OSError):
@@ -485,7 +486,8 @@ def patch(recorder: Recorder, name: str, module: Any) -> None:
 
 def install() -> None:
     """Start recording in this process."""
-    recorder = Recorder(os.environ["ADVISOR_RECORD"], os.environ.get("ADVISOR_RECORD_CONTENTS", ""))
+    first = os.environ.get("ADVISOR_RECORD_FIRST", "")
+    recorder = Recorder(os.environ["ADVISOR_RECORD"], os.environ.get("ADVISOR_RECORD_CONTENTS", ""), int(first) if first.isdigit() else 0)
     sys.meta_path.insert(0, Finder(recorder))  # type: ignore[arg-type]
     for name in PATCHES:
         if name in sys.modules:
