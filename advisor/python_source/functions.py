@@ -14,7 +14,6 @@ from advisor.python_source.bindings import argument_defaults
 from advisor.python_source.kernel_names import DECORATORS
 from advisor.python_source.literals import CONSTANTS, Allowance, Evaluator, NotLiteralError, dotted
 
-LONGEST_TEXT = 200
 MOST_TRIPS = 1_000
 DEEPEST_CALLS = 8
 
@@ -333,9 +332,6 @@ class FunctionReader(Evaluator):
             return target_questions.torch_version(node.attr, self.surroundings.backend)
         if node.attr == "__version__" and name == "triton.__version__":
             return target_questions.triton_version()
-        asked = self.origin(node.value.func) if isinstance(node.value, ast.Call) else ""
-        if asked in ("torch.finfo", "torch.iinfo") and isinstance(node.value, ast.Call) and len(node.value.args) == 1:
-            return target_questions.limit_of_type(self.origin(node.value.args[0]).removeprefix("torch."), node.attr)
         if node.attr == "multi_processor_count" and self.surroundings.num_sms is not None:  # torch.cuda.get_device_properties(...)
             return self.surroundings.num_sms
         if isinstance(node.value, ast.Call) and (dotted(node.value.func) or "").endswith("get_current_target"):
@@ -352,18 +348,6 @@ class FunctionReader(Evaluator):
         if isinstance(node.slice, ast.Constant) and node.slice.value == "multiprocessor_count" and self.surroundings.num_sms is not None:
             return self.surroundings.num_sms
         return super()._subscript(node)
-
-    def _joinedstr(self, node: ast.JoinedStr) -> str:
-        text = "".join(str(self.visit(part)) for part in node.values)
-        if len(text) > LONGEST_TEXT:
-            raise NotLiteralError("a text too long")
-        return text
-
-    def _formattedvalue(self, node: ast.FormattedValue) -> str:
-        value = self.visit(node.value)
-        if node.format_spec is not None or not isinstance(value, (str, int)):
-            raise NotLiteralError("a formatted value is not a literal")
-        return str(value)
 
     def _call(self, node: ast.Call) -> Any:
         name = dotted(node.func) or ""
