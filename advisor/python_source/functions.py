@@ -14,6 +14,7 @@ from advisor.python_source.bindings import argument_defaults
 from advisor.python_source.kernel_names import DECORATORS
 from advisor.python_source.literals import CONSTANTS, Allowance, Evaluator, NotLiteralError, dotted
 
+LONGEST_TEXT = 200
 MOST_TRIPS = 1_000
 DEEPEST_CALLS = 8
 
@@ -348,6 +349,18 @@ class FunctionReader(Evaluator):
         if isinstance(node.slice, ast.Constant) and node.slice.value == "multiprocessor_count" and self.surroundings.num_sms is not None:
             return self.surroundings.num_sms
         return super()._subscript(node)
+
+    def _joinedstr(self, node: ast.JoinedStr) -> str:
+        text = "".join(str(self.visit(part)) for part in node.values)
+        if len(text) > LONGEST_TEXT:
+            raise NotLiteralError("a text too long")
+        return text
+
+    def _formattedvalue(self, node: ast.FormattedValue) -> str:
+        value = self.visit(node.value)
+        if node.format_spec is not None or not isinstance(value, (str, int)):
+            raise NotLiteralError("a formatted value is not a literal")
+        return str(value)
 
     def _call(self, node: ast.Call) -> Any:
         name = dotted(node.func) or ""
