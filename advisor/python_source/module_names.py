@@ -12,6 +12,7 @@ from advisor.python_source.bindings import Graph, arguments, bound_by, changed_b
 from advisor.python_source.functions import FunctionReader, Place
 from advisor.python_source.imports import HANDED_ON, Import, as_function, assigned_expressions, imports_of, module_level, stars_of
 from advisor.python_source.kernel_forms import launching_calls
+from advisor.python_source.literal_values import plain
 from advisor.python_source.literals import NotLiteralError
 
 UNCALLABLE = (ast.Constant, ast.List, ast.Tuple, ast.Dict, ast.Set)
@@ -246,9 +247,22 @@ class ModuleNames(Graph):
         if len(touching) > 1:
             failing = [body for body in touching if self._fails(reader, self._touching(body)[name][-1], name)]
             left, touching = ([body for body in each if body not in failing] for each in (left, touching))
-        if touching and len(left) > 1:
+        if touching and len(left) > 1 and not self._alike(reader, name, [self._touching(body).get(name, []) for body in left]):
             raise self._unknown(name, touching)
         return touching[0] if touching else ()
+
+    def _alike(self, reader: FunctionReader, name: str, branches: Sequence[Sequence[ast.stmt]]) -> bool:
+        """Whether each of several branches does nothing with a name but give it one and the same number or text."""
+        values = []
+        for statements in branches:
+            value = _assigned_expression(statements[0], name) if len(statements) == 1 else None
+            if value is None or any(isinstance(each, ast.Name) and each.id not in reader.roots for each in ast.walk(value)):
+                return False
+            try:
+                values.append(plain(reader.visit(value)))
+            except NotLiteralError:
+                return False
+        return all(isinstance(each, (int, float, str)) and each == values[0] for each in values)
 
     def _fails(self, reader: FunctionReader, statement: ast.stmt, name: str) -> bool:
         """Whether a statement gives a name what triton's modules do not have, `tanh = tl.extra.intel.libdevice.tanh`: it does not run."""

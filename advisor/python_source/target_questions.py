@@ -34,12 +34,43 @@ specifications; CDNA 2 ISA guide, local data share)."""
 _RELEASE = re.compile(r"(\d+(?:\.\d+)*)(?:\.post\d+)?(?:\+.*)?")
 
 
+_FLOATS = {
+    "float64": ((2 - 2.0**-52) * 2.0**1023, 2.0**-52, 2.0**-1022),
+    "float32": ((2 - 2.0**-23) * 2.0**127, 2.0**-23, 2.0**-126),
+    "bfloat16": ((2 - 2.0**-7) * 2.0**127, 2.0**-7, 2.0**-126),
+    "float16": (65504.0, 2.0**-10, 2.0**-14),
+    "float8_e4m3fn": (448.0, 2.0**-3, 2.0**-6),
+    "float8_e4m3fnuz": (240.0, 2.0**-3, 2.0**-7),
+    "float8_e5m2": (57344.0, 2.0**-2, 2.0**-14),
+}
+"""Largest number, distance of the next above 1, smallest normal number (IEEE 754; OCP 8-bit floating point specification, 1.0)."""
+
+
 @dataclass(frozen=True, slots=True)
 class CurrentTarget:
     """What `triton.runtime.driver.active.get_current_target()` gives, as far as it is asked."""
 
     backend: str
     arch: int | str | None  # None: not known
+
+
+def limit_of_type(name: str, asked: str) -> float | int:
+    """`torch.finfo(torch.float16).max`, `torch.iinfo(torch.int64).min` and the like.
+
+    Raises:
+        NotLiteralError: The type is not known, or something else is asked of it.
+    """
+    if name in _FLOATS:
+        largest, step, least = _FLOATS[name]
+        answers: dict[str, float | int] = {"max": largest, "min": -largest, "eps": step, "tiny": least, "smallest_normal": least}
+    else:
+        found = re.fullmatch(r"(u?)int(8|16|32|64)", name)
+        bits = int(found.group(2)) if found else 0
+        unsigned = bool(found and found.group(1))
+        answers = {"bits": bits, "max": 2 ** (bits - (not unsigned)) - 1, "min": 0 if unsigned else -(2 ** (bits - 1))} if bits else {}
+    if asked not in answers:
+        raise NotLiteralError(f"{asked} of {name or 'a type'} is not known")
+    return answers[asked]
 
 
 class Present:
