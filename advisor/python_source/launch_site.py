@@ -14,6 +14,8 @@ from typing import Any, TypeVar
 from advisor.python_source.bindings import (
     Scope,
     assigned,
+    bound_by,
+    changed_by,
     changed_names,
     defaults,
     inner_functions,
@@ -23,14 +25,15 @@ from advisor.python_source.bindings import (
     required,
 )
 from advisor.python_source.functions import FunctionReader, Inquiry
-from advisor.python_source.jit_function import JitFunction
+from advisor.python_source.jit_function import MISSING, JitFunction
 from advisor.python_source.kernel_forms import grid_of
 from advisor.python_source.literal_values import Symbol
-from advisor.python_source.literals import Allowance, NotLiteralError
+from advisor.python_source.literals import Allowance, NotLiteralError, dotted
 from advisor.python_source.source import SourceFile
 from advisor.python_source.stride_use import possible_unit_strides
 from advisor.python_source.tensor_shapes import (
     DEEPEST,
+    MOST_DIMENSIONS,
     Extent,
     Stride,
     TensorShapes,
@@ -77,6 +80,7 @@ class LaunchSite:
         self.own = own_names(scopes, source.alternatives)
         self.local = frozenset(own_names(scopes)) - {p.name for p in kernel.parameters}
         self.changed = changed_names(scopes[0]) if scopes else set()
+        self.unread: list[ast.expr] = []  # `**options` of which it is not known what they are
         self.passed = self._passed()
         self.allowance = Allowance()  # for all that is asked of the launch
         self.following: set[str | Extent] = set()  # names and extents that are being worked out: their own values need them
@@ -98,6 +102,11 @@ class LaunchSite:
         """What is passed for each parameter; `*x.stride()` is as many arguments as `x` has dimensions, and ends the list where that is
         not known."""
         named = {k.arg: k.value for k in self.call.keywords if k.arg}
+        for spread in (k.value for k in self.call.keywords if k.arg is None):
+            items = self._items(spread)
+            named = {**(items or {}), **named}
+            self.unread += [spread] if items is None else []
+        self._count_dimensions(named)
         positional: list[ast.expr] = []
         for argument in self.call.args:
             if not isinstance(argument, ast.Starred):
@@ -112,10 +121,48 @@ class LaunchSite:
             ]
         return {**dict(zip((p.name for p in self.kernel.parameters), positional, strict=False)), **named}
 
+    def _items(self, spread: ast.expr) -> dict[str, ast.expr] | None:
+        """What `**options` passes after `options = {"BLOCK": 64}` or `options = dict(BLOCK=64)`; None: not known."""
+        if isinstance(spread, ast.Name) and (value := self.assigned.get(spread.id)) is not None and value.lineno < self.call.lineno:
+            nodes = [node for scope in self.scopes[:1] for node in ast.walk(scope)]
+            later = {name for node in nodes if getattr(node, "lineno", 0) > (value.end_lineno or 0) for name in bound_by(node)}
+            used = {node.id for node in ast.walk(value) if isinstance(node, ast.Name)}
+            second = any(isinstance(node, ast.Assign) and dotted(node.value) == spread.id for node in nodes)  # a name to change it by
+            if used.isdisjoint(later) and not second and not any(spread.id in changed_by(node) for node in nodes):
+                spread = value
+        if isinstance(spread, ast.Call) and dotted(spread.func) == "dict" and not spread.args and all(k.arg for k in spread.keywords):
+            return {str(k.arg): k.value for k in spread.keywords}
+        if isinstance(spread, ast.Dict) and all(isinstance(key, ast.Constant) and isinstance(key.value, str) for key in spread.keys):
+            return {str(getattr(key, "value", "")): value for key, value in zip(spread.keys, spread.values, strict=True)}
+        return None
+
     def _starred(self, argument: ast.Starred) -> tuple[tuple[str, str] | None, int | None]:
         """Of `*x.stride()`: tensor and kind, and how many arguments it is; None: not known."""
         whole = whole_of(argument.value)
         return whole, self.shapes.rank(whole[0]) if whole is not None else None
+
+    def _count_dimensions(self, named: Mapping[str, ast.expr]) -> None:
+        """A tensor whose dimensions are not said, all of whose strides or extents are passed, has as many as there is room for."""
+        stars = [(argument, *self._starred(argument)) for argument in self.call.args if isinstance(argument, ast.Starred)]
+        unknown = [whole for _, whole, rank in stars if rank is None]
+        if len(unknown) != 1 or unknown[0] is None or self.shapes.extents.get(unknown[0][0]):
+            return
+        room = self._positional(named)
+        if room is None:
+            return
+        rank = room - (len(self.call.args) - len(stars)) - sum(rank for _, _, rank in stars if rank is not None)
+        if max(1, self.shapes.fewest.get(unknown[0][0], 0)) <= rank <= MOST_DIMENSIONS:
+            self.shapes.extents[unknown[0][0]] = [[None] * rank]
+
+    def _positional(self, named: Mapping[str, ast.expr]) -> int | None:
+        """How many parameters are passed by position; None: that depends on what cannot be read."""
+        elsewhere = {*named, *self.kernel.heuristics}
+        if self.kernel.autotune is not None:
+            elsewhere |= {name for config in self.kernel.autotune.configs for name in config.parameters}
+        parameters = self.kernel.parameters
+        room = next((i for i, each in enumerate(parameters) if each.name in elsewhere), len(parameters))
+        told = all(each.name in elsewhere or each.default is not MISSING for each in parameters[room:])
+        return room if told and not self.unread and all(each.default is MISSING for each in parameters[:room]) else None
 
     def _asked(self, node: ast.expr) -> Extent | Stride | None:
         """The extent or stride that an argument is, also by a name that stands for it."""
