@@ -8,12 +8,11 @@ from dataclasses import replace
 from typing import Any
 
 from advisor.autotuning import distributed, internals, lookup, watching
-from advisor.autotuning.compiled_ranking import rank_by_code
 from advisor.autotuning.decisions import foreign
 from advisor.autotuning.decisions.cache import Row
 from advisor.autotuning.decisions.decision import Decision, How, Timing
 from advisor.autotuning.measuring import Session
-from advisor.autotuning.ranking import Ranking
+from advisor.autotuning.ranking import LEAST, Ranking, most_trials
 from advisor.autotuning.situation import Situation, situation_of
 from advisor.autotuning.tunable import Tunable
 from advisor.system.errors import MeasurementError, UsageError
@@ -68,10 +67,7 @@ def choose(tuner: Tunable, args: tuple, kwargs: dict[str, Any], key: tuple) -> t
 
 def _choose(situation: Situation) -> tuple[Decision, Any]:
     if situation.mode == "predict":
-        ranked = situation.rank()
-        if not ranked.modelled:
-            ranked = rank_by_code(situation.tuner, situation.call, situation.device, ranked.why_given)
-        return _predicted(situation, ranked, provisional=False), {}
+        return _predicted(situation, situation.ranked, provisional=False), {}
     situation.cache.add_problem(situation.problem)
     session = Session(tuner=situation.tuner, call=situation.call, cache=situation.cache, problem=situation.problem.id, predicted_us={})
     found = _known(situation, session)
@@ -169,7 +165,7 @@ def _without_measuring(situation: Situation, session: Session, *, provisional: b
         return replace(_decision(situation, session, best, "cached", reason, None), provisional=provisional)
     default = situation.tuner.options.default
     if default is None and provisional:
-        decision = _predicted(situation, situation.rank(), provisional=True)
+        decision = _predicted(situation, situation.ranked, provisional=True)
     else:
         config = default or situation.call.configs[0]
         decision = Decision(config=config, how="default", reason=why, key=situation.key, provisional=provisional)
@@ -187,22 +183,25 @@ def _without_measuring(situation: Situation, session: Session, *, provisional: b
 def _measured(situation: Situation, session: Session) -> tuple[Decision, Any]:
     tuner, call = situation.tuner, situation.call
     internals.need_driver(tuner.base_fn)
-    ranked = situation.rank()
+    ranked = situation.ranked
     session.predicted_us = ranked.predicted_us
-    order = [place for place in ranked.order if place not in ranked.unfit] or list(ranked.order)
-    everything = situation.mode == "exhaustive" or not ranked.modelled or tuner.options.top_k >= len(order)
-    if situation.mode == "exhaustive":
-        order = list(ranked.order)
-    step = len(order) if everything else tuner.options.top_k
+    count = len(call.configs)
+    most = count if situation.mode == "exhaustive" else most_trials(ranked, count, tuner.options.top_k)
+    everything = most >= count - len(ranked.unfit)
     considered: list[int] = []
-    while order and not any(session.rows[place].state == "measured" for place in considered):
-        batch, order = order[:step], order[step:]
-        session.measure(batch)
-        considered += batch
+    if everything:
+        considered = [place for place in ranked.order if situation.mode == "exhaustive" or place not in ranked.unfit] or [*ranked.order]
+        session.measure(considered)
+    else:
+        from advisor.autotuning.trials import Trials
+
+        trials = Trials(ranked=ranked, configurations=[config.all_kwargs() for config in call.configs], most=most)
+        while batch := trials.next(_latencies(session), max(LEAST - len(considered), internals.workers())):
+            session.measure(batch)
+            considered += batch
     # What was measured earlier (under another list, or by import) counts as well.
     candidates = [place for place in ranked.order if place in session.rows]
-    best = best_place(session.rows, candidates, tuner.options.noise)
-    if best is None:
+    if best_place(session.rows, candidates, tuner.options.noise) is None:
         ran = [place for place in considered if place in session.raw]
         if not ran or not internals.is_interpreted():
             raise _nothing_works(situation, session, considered)
@@ -212,13 +211,23 @@ def _measured(situation: Situation, session: Session) -> tuple[Decision, Any]:
         return _decision(situation, session, ran[0], "default", reason, ranked), _told(situation, session)
     how = "exhaustive" if situation.mode == "exhaustive" else "measured"
     name = situation.exhaustive_list if everything else situation.list_name
-    stands = situation.cache.decide(situation.problem.id, name, call.identities[best], how)
+    reason = f"fastest of {sum(row.state == 'measured' for row in session.rows.values())} measured"
+    with session.alone(name, lambda: situation.cache.decision(situation.problem.id, [name]) is not None) as alone:
+        if alone and situation.device.runs and (rounds := str(session.rounds())):
+            reason = f"{reason}: {rounds}"
+        best = best_place(session.rows, candidates, tuner.options.noise)
+        assert best is not None
+        stands = situation.cache.decide(situation.problem.id, name, call.identities[best], how)
     lookup.look_again()
     if stands in call.identities:
         best = call.identities.index(stands)
-    reason = f"fastest of {sum(row.state == 'measured' for row in session.rows.values())} measured"
     tuner.pre_hook({**tuner.nargs, **call.kwargs, **call.configs[best].all_kwargs()}, reset_only=True)
     return _decision(situation, session, best, "measured", reason, ranked), _told(situation, session)
+
+
+def _latencies(session: Session) -> dict[int, float]:
+    """Microseconds of what was measured, by place."""
+    return {place: row.us for place, row in session.rows.items() if row.state == "measured" and row.us}
 
 
 def best_place(rows: Mapping[int, Row], order: Any, noise: float) -> int | None:
@@ -252,7 +261,8 @@ def _decision(situation: Situation, session: Session, place: int, how: How, reas
         predicted = ranked.predicted_us.get(i) if ranked else None
         if row is not None:
             _, state, us, low, high, before, why = row[:7]
-            timings.append(Timing(call.configs[i], state, us, low, high, predicted if before is None else before, why))  # type: ignore[arg-type]
+            predicted, clocks = predicted if before is None else before, session.clocks_mhz.get(i)
+            timings.append(Timing(call.configs[i], state, us, low, high, predicted, why, clocks))  # type: ignore[arg-type]
         elif position < SHOWN:
             why = _unfit(ranked, i) if ranked else ""
             timings.append(Timing(config=call.configs[i], state="not-measured", predicted_us=predicted, reason=why))

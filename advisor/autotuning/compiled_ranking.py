@@ -1,122 +1,330 @@
-"""Predicting configurations of a kernel whose family nobody knows: from what the compiler made of it.
+"""Ranking configurations of a kernel of whatever origin by its code: the compiler's front end, some tens of milliseconds for each tile.
 
-Every configuration is compiled for it, which costs about as much as measuring it afterwards. So this serves mode predict, in which
-nothing may be measured; mode measure measures such kernels in the given order.
+What is a product or attention by its IR is ranked as one of its family, and what is neither by the demand that its IR has. Nothing is
+compiled to machine code. Every configuration is looked at, up to `MOST_TILES` of them that differ in more than warps and stages.
 """
 
 from __future__ import annotations
 
-import tempfile
-import time
+import re
+import threading
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
+
 from advisor.autotuning import internals
 from advisor.autotuning.gpu_names import gpu_model
-from advisor.autotuning.ranking import Ranking, given_order
+from advisor.autotuning.ranking import Ranking, given_order, rank
+from advisor.autotuning.recognise import Recognised
+from advisor.result.schema import Configuration
+from advisor.system.errors import AdvisorError
 
-BUDGET_S = 20.0
-"""How long configurations are compiled, in the given order; the one that is being compiled then is the last."""
+MOST_TILES = 128
+"""Configurations that differ in more than warps and stages and are translated, 20 ms each, where their tiles do not follow from names."""
+SAMPLED = 24
+"""Of a longer list so many are translated, and where parameters then stand for the sides of tiles, the others are taken at their word."""
+KEPT = 1024
+"""Modules that a process keeps, some tens of kilobytes each: another key of a kernel has the same ones."""
+
+_modules: OrderedDict[str, Any] = OrderedDict()
+_lock = threading.Lock()
+_GROUPS = re.compile("GROUP|SWIZZLE", re.IGNORECASE)
 
 
-def rank_by_code(tuner: Any, call: Any, device: internals.Device, why_not_known: str) -> Ranking:
-    """Ranks by the analytical model on the demand of the compiled code. Never raises: without it the given order stands."""
+@dataclass(kw_only=True)
+class Code:
+    """The configurations of a call as the compiler is given them; `sources` by place, None where binding failed."""
+
+    call: Any
+    sources: list[internals.Source | None]
+    failed: dict[int, str] = field(default_factory=dict)
+
+    def module(self, place: int) -> Any:
+        """The parsed TTIR of a configuration; None where the front end refuses it."""
+        from advisor.compiled.ir.ir import parse
+
+        source = self.sources[place]
+        if source is None:
+            return None
+        with _lock:
+            if source.key in _modules:
+                _modules.move_to_end(source.key)
+                return _modules[source.key]
+        try:
+            text = source.make_ttir()
+            found: Any = (parse(text), text)
+        except Exception as error:  # the compiler has many ways to say no
+            found = f"{type(error).__name__}: {error}"
+        with _lock:
+            _modules[source.key] = found
+            while len(_modules) > KEPT:
+                _modules.popitem(last=False)
+        return found
+
+    def tiles(self) -> dict[str, list[int]]:
+        """Places by what the front end makes of them: those of one list have one TTIR."""
+        found: dict[str, list[int]] = {}
+        for place, source in enumerate(self.sources):
+            if source is not None:
+                found.setdefault(source.key, []).append(place)
+        return found
+
+    def values(self, place: int) -> dict[str, Any]:
+        """The launch's arguments by name, the configuration's among them."""
+        source = self.sources[place]
+        constants = source.constants if source is not None else {}
+        return {**self.call.named, **constants, **self.call.configs[place].all_kwargs()}
+
+    def grid(self, place: int) -> tuple[int, ...]:
+        """The grid of a configuration."""
+        grid, values = self.call.kwargs.get("grid"), self.values(place)
+        found: Sequence[Any] = grid(dict(values)) if callable(grid) else grid
+        return tuple(int(each) for each in (*found, 1, 1, 1)[:3])
+
+    def inputs(self, place: int) -> Any:
+        """The arguments as the evaluation of the IR takes them."""
+        from advisor.compiled.ir.execution import Inputs
+
+        values = self.values(place)
+        constants = self.sources[place].constants if self.sources[place] is not None else {}  # type: ignore[union-attr]
+        scalars = {name: value for name, value in values.items() if isinstance(value, (bool, int, float))}
+        sizes = {name: int(value.numel()) for name, value in values.items() if hasattr(value, "numel")}
+        arguments = tuple(name for name in self.call.named if name not in constants)
+        return Inputs(scalars=scalars, sizes=sizes, arguments=arguments)
+
+
+def code_of(tuner: Any, call: Any) -> Code:
+    """The configurations of a call as the compiler is given them."""
+    kwargs = {name: value for name, value in call.kwargs.items() if name != "warmup"}
+    found = internals.sources_of(tuner.fn, [(call.args, {**kwargs, **config.all_kwargs()}) for config in call.configs])
+    failed = {place: f"{type(each).__name__}: {each}" for place, each in enumerate(found) if isinstance(each, Exception)}
+    return Code(call=call, sources=[None if isinstance(each, Exception) else each for each in found], failed=failed)
+
+
+def rank_by_code(tuner: Any, call: Any, device: internals.Device, why_not_known: str, least: int = 0, unlearned: int = 0) -> Ranking:
+    """Ranks by what the front end makes of each configuration. Never raises: without it the given order stands, and says why.
+
+    Args:
+        tuner: Of the kernel.
+        call: Of the kernel.
+        device: The GPU.
+        why_not_known: Why its problem does not rank it.
+        least: Up to so many configurations are measured anyway, and not looked at.
+        unlearned: The same of those that no learned model knows.
+    """
     count = len(call.configs)
-    if not device.runs or internals.is_interpreted():
+    if count <= least:
+        return given_order(count, why_not_known)
+    if internals.is_interpreted() or internals.active_driver() is None:
         return given_order(count, f"{why_not_known}; nothing is compiled here")
     from advisor.gpus.hardware import match_device_name
 
     gpu = match_device_name(device.name)
     if gpu is None:
         return given_order(count, f"{why_not_known}; ceilings/ describes no GPU {device.name}")
-    kwargs = {name: value for name, value in call.kwargs.items() if name != "warmup"}
-    launches = [(call.args, {**kwargs, **config.all_kwargs()}) for config in call.configs]
-    predicted: dict[int, float] = {}
-    trouble, started, looked = "", time.monotonic(), 0
-    tuner.say_once("compiles", f"{tuner.base_fn.__name__}: {count} configurations are compiled to predict them, for {BUDGET_S:g} s at most")
     try:
-        workers = internals.workers()
-        for first in range(0, count, workers):
-            if time.monotonic() - started > BUDGET_S:
-                break
-            batch = launches[first : first + workers]
-            failed = internals.compile_ahead(tuner.fn, batch, workers=len(batch))
-            for place, (args, options) in enumerate(batch, first):
-                if failed[place - first] is not None:
-                    continue
-                try:
-                    predicted[place] = _predicted_us(tuner.fn.warmup(*args, **options), call, call.configs[place], device, gpu)
-                except Exception as error:
-                    trouble = f"{type(error).__name__}: {error}"
-            looked = min(first + workers, count)
+        code = code_of(tuner, call)
+        if not any(code.sources):
+            return given_order(count, f"{why_not_known}; its code cannot be read ({next(iter(code.failed.values()), 'no source')})")
+        of_family, why = _as_family(code, gpu, device)
+        if of_family is not None or count <= unlearned:
+            return of_family or given_order(count, f"{why_not_known}; {why}")
+        return _by_demand(code, gpu, f"{why_not_known}; {why}")
     except Exception as error:  # compiling and reading code have many ways to go wrong; none is a reason for the kernel not to run
-        trouble = f"{type(error).__name__}: {error}"
+        return given_order(count, f"{why_not_known}; its code cannot be read ({type(error).__name__}: {error})")
+
+
+# ------------------------------------------------------------------------------------------------------------- as one of a family
+
+
+def _as_family(code: Code, gpu: Any, device: internals.Device) -> tuple[Ranking | None, str]:
+    """The ranking as the family's kernels are ranked, or None and why not."""
+    from advisor.compiled.demand.demand import read_demand
+    from advisor.compiled.families import NoFamilyError, family_launch
+
+    tiles = code.tiles()
+    places = [group[0] for group in tiles.values()]
+    grids = {place: code.grid(place) for place in range(len(code.sources)) if code.sources[place] is not None}
+    # Sizes are read off the launch of fewest programs, which is counted the fastest.
+    shapes = {name: tuple(value.shape) for name, value in code.call.named.items() if hasattr(value, "shape")}
+    why = "its code cannot be read"
+    for place in sorted(places, key=lambda each: (np.prod(grids[each], dtype=float), each))[:3]:
+        module = code.module(place)
+        if isinstance(module, str):
+            why = f"its code cannot be read ({module})"
+            continue
+        try:
+            launch = family_launch(module[0], read_demand(module[0], grids[place], code.inputs(place)), shapes)
+            break
+        except (NoFamilyError, AdvisorError) as error:
+            why = str(error)
+            if isinstance(error, NoFamilyError):
+                return None, why
+    else:
+        return None, why
+    problem = launch.problem
+    found = _tiles_by_place(code, problem.family)
+    if found is None:
+        return None, f"its parameters do not tell the tiles of more than {MOST_TILES} configurations"
+    configurations: list[Configuration | None] = []
+    for place, config in enumerate(code.call.configs):
+        tile = found.get(place)
+        if tile is not None and problem.family == "gemm":
+            tile = {**tile, "GROUP_SIZE_M": _group(config), "SPLIT_K": _splits(grids[place], tile, problem.sizes)}
+        options = config.all_kwargs()
+        named = {name: options[name] for name in ("num_warps", "num_stages", "num_ctas", "maxnreg") if options.get(name) is not None}
+        # What the front end refuses is tried last.
+        configurations.append(None if tile is None else Configuration.from_flat({**tile, **named}))
+    if all(each is None or each.parameters.get("SPLIT_K") == 1 for each in configurations):
+        configurations = [each and without_split(each) for each in configurations]
+    recognised = Recognised(problem=problem, how="its code")
+    ranked = rank(code.call.identities, recognised, "", device.name, configurations=configurations)
+    return (ranked, "") if ranked.modelled else (None, ranked.why_given)
+
+
+def _tiles_by_place(code: Code, family: str) -> dict[int, dict[str, int]] | None:
+    """The tile of every configuration by the family's names; None where there are too many to look at each, and no names to go by."""
+    from advisor.compiled.families import NoFamilyError, tile_of
+
+    tiles = code.tiles()
+    groups = [*tiles.values()]
+    sampled = groups if len(groups) <= SAMPLED else groups[:: -(-len(groups) // SAMPLED)]
+    found: dict[int, dict[str, int]] = {}
+
+    def look(group: list[int]) -> None:
+        module = code.module(group[0])
+        if isinstance(module, str):
+            return
+        try:
+            kind, tile = tile_of(module[0])
+        except NoFamilyError:
+            return
+        if kind == family:
+            found.update(dict.fromkeys(group, tile))
+
+    for group in sampled:
+        look(group)
+    if len(sampled) == len(groups):
+        return found
+    stands = _stands_for({place: found[place] for group in sampled if (place := group[0]) in found}, code.call.configs)
+    if stands is None:
+        if len(groups) > MOST_TILES:
+            return None
+        for group in groups:
+            look(group)
+        return found
+    for place, config in enumerate(code.call.configs):
+        if code.sources[place] is not None:
+            found.setdefault(place, {side: config.kwargs[name] for side, name in stands.items()})
+    return found
+
+
+def _stands_for(seen: Mapping[int, Mapping[str, int]], configs: Sequence[Any]) -> dict[str, str] | None:
+    """The parameter that each side of the tiles is, in all configurations that were looked at; None where that is not clear of one."""
+    if not seen:
+        return None
+    found: dict[str, str] = {}
+    for side in next(iter(seen.values())):
+        own = configs[next(iter(seen))].kwargs
+        names = [name for name in own if all(configs[place].kwargs.get(name) == tile[side] for place, tile in seen.items())]
+        if len(names) != 1:
+            return None
+        found[side] = names[0]
+    return found
+
+
+def _group(config: Any) -> int:
+    """How many tiles of rows are visited together: what the only parameter says whose name tells it, 1 where none does."""
+    named = [value for name, value in config.kwargs.items() if _GROUPS.search(name) and isinstance(value, int) and value > 0]
+    return int(named[0]) if len(named) == 1 else 1
+
+
+def without_split(configuration: Configuration) -> Configuration:
+    """The configuration of a kernel that never divides its depth."""
+    return replace(configuration, parameters={name: value for name, value in configuration.parameters.items() if name != "SPLIT_K"})
+
+
+def _splits(grid: tuple[int, ...], tile: Mapping[str, int], sizes: Mapping[str, int]) -> int:
+    """Among how many programs the depth of a tile of the result is divided, as the grid says; 1 where it says nothing."""
+    tiles = -(-sizes["M"] // tile["BLOCK_SIZE_M"]) * -(-sizes["N"] // tile["BLOCK_SIZE_N"])
+    splits, rest = divmod(int(np.prod(grid)), tiles)
+    return splits if not rest and splits > 1 else 1
+
+
+# ----------------------------------------------------------------------------------------------------------- by what the code demands
+
+
+def _by_demand(code: Code, gpu: Any, why: str) -> Ranking:
+    """By the analytical model, on the demand of the TTIR; registers, spills and buffers are estimated."""
+    count, predicted, trouble = len(code.sources), dict[int, float](), ""
+    groups = [*code.tiles().values()]
+    for group in groups[:MOST_TILES]:
+        module = code.module(group[0])
+        if isinstance(module, str):
+            trouble = module
+            continue
+        for place in group:
+            try:
+                predicted[place] = _predicted_us(code, place, module, gpu)
+            except Exception as error:
+                trouble = f"{type(error).__name__}: {error}"
     finite = {place: us for place, us in predicted.items() if us == us and us != float("inf")}
     if not finite:
-        return given_order(count, f"{why_not_known}; its code cannot be read ({trouble or 'it does not fit the GPU'})")
+        return given_order(count, f"{why}; its code cannot be read ({trouble or 'it does not fit the GPU'})")
     order = sorted(finite, key=lambda place: (finite[place], place))
     rest = [place for place in range(count) if place not in finite]
-    of_them = f"; {looked} of {count} within {BUDGET_S:g} s" if looked < count else ""
+    left = sum(map(len, groups[MOST_TILES:]))
+    not_looked = f"; {left} of {count} configurations not looked at, the last of the list" if left else ""
     return Ranking(
         order=(*order, *rest),
-        by=f"analytical model, demand read from the compiled code ({gpu_model(device.name)}{of_them})",
+        by=f"analytical model, demand read from the compiled code ({gpu_model(gpu.name)}, front end only{not_looked}; {why})",
         modelled=True,
         predicted_us=finite,
-        unfit=frozenset(place for place in rest if place < looked),
+        unfit=frozenset(place for place in predicted if place not in finite),
+        scores=tuple(finite.get(place, float("inf")) for place in range(count)),
+        learned=False,
+        by_code=True,
     )
 
 
-def _predicted_us(kernel: Any, call: Any, config: Any, device: internals.Device, gpu: Any) -> float:
+def _predicted_us(code: Code, place: int, module: tuple[Any, str], gpu: Any) -> float:
     """Latency of one configuration, microseconds; infinite where it cannot be launched."""
     from advisor.compiled.analysis import kernel_analysis
-    from advisor.compiled.compiler.backend import disassemble
-    from advisor.compiled.compiler.compile import resources_of
-    from advisor.compiled.compiler.kernel import CompiledKernel, CompileRequest, Target
-    from advisor.compiled.demand.demand import read_demand
+    from advisor.compiled.compiler.kernel import CompiledKernel, Target
+    from advisor.compiled.demand.counted import Counted
     from advisor.compiled.guesses.inference import Given, Guess
-    from advisor.compiled.launches.launch import Inspection, KernelLaunch, inputs_of
+    from advisor.compiled.launches.launch import Inspection, KernelLaunch, estimated_resources
     from advisor.python_source.source import parse_source
 
-    kernel = kernel.result() if hasattr(kernel, "future_kernels") or type(kernel).__name__ == "FutureKernel" else kernel
-    metadata = kernel.metadata._asdict() if hasattr(kernel.metadata, "_asdict") else vars(kernel.metadata)
-    texts = {name: text for name, text in kernel.asm.items() if isinstance(text, str)}
-    backend, _, arch = device.target.partition(":")
-    target = Target(backend=backend, arch=int(arch) if arch.isdigit() else arch, warp_size=gpu.warp_size)
-    values = {**call.named, **config.all_kwargs()}
-    scalars = {name: value for name, value in values.items() if isinstance(value, (bool, int, float))}
-    grid = _grid(call.kwargs.get("grid"), values)
-    tools: dict[str, str] = {}
-    if isinstance(kernel.asm.get("cubin"), bytes):
-        with tempfile.TemporaryDirectory(prefix="advisor-code-") as folder:
-            tools = disassemble(kernel.asm["cubin"], folder, sass=False)
+    options, inputs, grid = code.call.configs[place].all_kwargs(), code.inputs(place), code.grid(place)
+    target = Target.of(gpu)
     launch = KernelLaunch(
         source=parse_source("", "compiled.py"),  # compiled already: nothing of it is read
-        kernel=str(metadata.get("name", "kernel")),
-        given=Given(scalars=scalars),
+        kernel="kernel",
+        given=Given(scalars=dict(inputs.scalars)),
         grid=grid,
-        sizes={name: int(value.numel()) for name, value in values.items() if hasattr(value, "numel")},
+        sizes=inputs.sizes,
     )
-    guess = Guess(signature={}, constexprs=scalars, options=config.all_kwargs())
-    named: Any = SimpleNamespace(kernel=launch.kernel)  # all that is read of a rebuilt module here
-    request = CompileRequest(rebuilt=named, signature={}, constexprs={}, options=config.all_kwargs(), target=target)
+    guess = Guess(signature=dict.fromkeys(inputs.arguments, "i32"), constexprs=dict(inputs.scalars), options=options)
+    resources = estimated_resources(module[0], int(options.get("num_warps") or 4), int(options.get("num_stages") or 1), target)
     compiled = CompiledKernel(
-        name=launch.kernel,
+        name="kernel",
         target=target,
         triton_version=internals.triton_version(),
-        ttir=texts["ttir"],
-        ttgir=texts.get("ttgir", ""),
-        ptx=texts.get("ptx", ""),
-        amdgcn=texts.get("amdgcn", ""),
-        metadata=metadata,
-        options=config.all_kwargs(),
-        resources=resources_of(request, {"asm": texts, "metadata": metadata, "tools": tools}),
+        ttir=module[1],
+        ttgir="",
+        ptx="",
+        amdgcn="",
+        metadata=SimpleNamespace(num_ctas=int(options.get("num_ctas") or 1)).__dict__,
+        options=options,
+        resources=resources,
     )
-    demand = read_demand(compiled.ttir, grid, inputs_of(launch, guess))
-    found = kernel_analysis(Inspection(launch=launch, compiled=compiled, demand=demand, guess=guess, attempts=()), gpu)
+    counted = code.__dict__.setdefault("counted", Counted())
+    demand = counted.demand(module[1], grid, inputs)
+    inspection = Inspection(launch=launch, compiled=compiled, demand=demand, guess=guess, attempts=(), counted=counted)
+    found = kernel_analysis(inspection, gpu)
     return found.predicted.us if found.predicted is not None else float("inf")
-
-
-def _grid(grid: Any, values: Mapping[str, Any]) -> tuple[int, ...]:
-    found: Sequence[Any] = grid(dict(values)) if callable(grid) else grid
-    return tuple(int(each) for each in found)

@@ -34,7 +34,7 @@ def autotune(
     cache_results: bool | None = None,
     *,
     mode: str = "measure",
-    top_k: int = 8,
+    top_k: int | None = None,
     key_buckets: Mapping[str, Bucket] | None = None,
     family: str | None = None,
     problem: Callable[[dict[str, Any]], Any] | None = None,
@@ -49,11 +49,13 @@ def autotune(
 ) -> Callable[[Any], Tuner]:
     """Decorates a `@triton.jit` function (or `@triton.heuristics` on one) so that its configuration is chosen for it.
 
-    The arguments up to `cache_results` are those of `triton.autotune` (3.6 to 3.9) and mean the same. What differs: with a model for
-    the kernel's family only the `top_k` configurations it ranks best are measured; timings are kept between processes.
+    The arguments up to `cache_results` are those of `triton.autotune` (3.6 to 3.9) and mean the same. What differs: configurations are
+    ranked first, only the most promising are compiled and measured, each measurement moves the order, and what lies near the best is
+    measured again, alternately, until it is told apart; timings are kept between processes.
 
-    A kernel's family is known from a `KERNELS` literal in its module (triton_kernels/README.md) or from `problem=`. Where it is not,
-    every configuration is measured in the given order, as triton.autotune would. `print(kernel.decision)` says what happened and why.
+    A kernel's problem is known from `problem=`, a `KERNELS` literal in its module (triton_kernels/README.md), or its code: the compiler's
+    front end shows a product or attention, whatever it is called, and the demand of anything else. Where the code cannot be read, every
+    configuration is measured in the given order, as triton.autotune would. `print(kernel.decision)` says what happened and why.
 
     Args:
         configs: A list of `triton.Config`, or a space: {"BLOCK_SIZE_M": [64, 128], …, "num_warps": [4, 8]}.
@@ -70,7 +72,9 @@ def autotune(
         cache_results: None: timings of a GPU are kept, those of the interpreter are not. True, False: they are, they are not.
         mode: measure; predict (the model decides, nothing is measured); cached (never measures: an undecided key gets `default`, and
             a warning); exhaustive (measures every configuration); off (`default` always). ADVISOR_AUTOTUNE overrides it.
-        top_k: How many of the best-ranked configurations are measured; the next as many where none of these works.
+        top_k: How many configurations are measured at most, the most promising first; what another trial promises less of than noise hides
+            is not tried. None: of a list of a family that a learned model ranks one in six, from 4 to 8; of one that is ranked by its code
+            alone one in three, and at least 8; of one that nothing ranks all.
         key_buckets: {"M": "pow2"}: M counts by the power of two it rounds up to. Also a function.
         family: The kernel's family, where `problem` does not name it.
         problem: Takes the arguments by name; returns the sizes (and op, dtype, …) of the family's problem.
@@ -93,7 +97,7 @@ def autotune(
     Raises:
         UsageError: An argument makes no sense.
     """
-    _require(type(top_k) is int and top_k >= 1, "top_k", top_k, "a positive integer")
+    _require(top_k is None or (type(top_k) is int and top_k >= 1), "top_k", top_k, "a positive integer, or None")
     _require(_is_number(noise) and 0 <= noise < 1, "noise", repr(noise), "a share: a number from 0 to below 1", "0.005 is half a per cent")
     limited = time_limit_s is None or (_is_number(time_limit_s) and time_limit_s > 0)
     _require(limited, "time_limit_s", repr(time_limit_s), "a positive number of seconds, or None", "None sets no limit")

@@ -7,10 +7,13 @@ import ctypes
 import inspect
 import os
 import sys
+import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from advisor.system.errors import NoGpuError
@@ -177,6 +180,28 @@ def event_maker() -> Callable[[], Any] | None:
     return event if hasattr(event, "query") else None
 
 
+def clock_reader() -> Callable[[], float | None]:
+    """A function that reads the SM clock of the device in MHz, just after it was busy; it gives None where that cannot be read."""
+    driver = active_driver()
+    own = getattr(driver, "get_sm_clock_mhz", None)  # no driver of Triton's has it; fakes do
+    if own is not None:
+        return own
+    torch = sys.modules.get("torch")
+    try:
+        if is_interpreted() or torch is None or not torch.cuda.is_available() or torch.version.cuda is None:
+            return lambda: None
+        return _monitor(f"GPU-{torch.cuda.get_device_properties(driver.get_current_device()).uuid}").sm_clock_mhz
+    except Exception:  # a driver that is not CUDA's, or a torch that does not say which GPU it is
+        return lambda: None
+
+
+@lru_cache(maxsize=8)
+def _monitor(uuid: str) -> Any:
+    from advisor.measurement.devices.nvml import Monitor
+
+    return Monitor(uuid)
+
+
 def listener() -> Any:
     """`triton.knobs.autotuning.listener` (from 3.7 on), or None."""
     from triton import knobs
@@ -250,6 +275,67 @@ def compile_ahead(fn: Any, launches: Sequence[tuple[tuple, dict[str, Any]]], wor
         if isinstance(raised, Exception):
             failed[index] = raised
     return failed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """What the compiler is given of one launch. `key` tells those apart whose TTIR differs."""
+
+    key: str
+    constants: Mapping[str, Any]
+    options: Mapping[str, Any]
+    make_ttir: Callable[[], str]
+
+
+def sources_of(fn: Any, launches: Sequence[tuple[tuple, dict[str, Any]]]) -> list[Source | Exception]:
+    """What the compiler would be given of launches, which are positional and keyword arguments; nothing is compiled or launched.
+
+    An exception is what the binding of that launch raised.
+    """
+    function = jitted(fn)
+    theirs, thread, caught = getattr(function, "_do_compile", None), threading.get_ident(), list[Any]()
+    if theirs is None or not hasattr(fn, "warmup"):
+        return [TypeError("it is no jitted function")] * len(launches)
+
+    def catch(key: Any, signature: Any, device: Any, constants: Any, options: Any, attributes: Any, warmup: bool) -> Any:
+        if threading.get_ident() != thread:
+            return theirs(key, signature, device, constants, options, attributes, warmup)
+        caught.append((signature, constants, options, attributes))
+        return None
+
+    found: list[Source | Exception] = []
+    held = function.device_caches
+    function.device_caches = defaultdict(function.create_binder)  # what was compiled before is asked for too
+    function._do_compile = catch
+    try:
+        for args, kwargs in launches:
+            caught.clear()
+            try:
+                fn.warmup(*args, **kwargs)
+                found.append(_source(function, *caught[0]))
+            except Exception as error:
+                found.append(error)
+    finally:
+        del function._do_compile
+        function.device_caches = held
+    return found
+
+
+def _source(function: Any, signature: Any, constants: Any, options: Any, attributes: Any) -> Source:
+    from triton.runtime.driver import driver
+
+    target = driver.active.get_current_target()
+
+    def make_ttir() -> str:
+        from triton.compiler import ASTSource
+
+        from advisor.compiled.compiler.frontend import ttir_of
+
+        return ttir_of(ASTSource(function, signature, constants, attributes), target, dict(options.__dict__))
+
+    named = {function.arg_names[path[0]]: value for path, value in constants.items() if len(path) == 1}
+    key = f"{function.cache_key} {target} {signature} {sorted(named.items(), key=str)} {sorted(attributes.items())}"
+    return Source(key=key, constants=named, options=dict(options.__dict__), make_ttir=make_ttir)
 
 
 @contextlib.contextmanager

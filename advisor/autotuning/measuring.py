@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from advisor.autotuning import internals, watching
 from advisor.autotuning.decisions.cache import Cache, Row
@@ -14,6 +15,9 @@ from advisor.autotuning.decisions.failures import TooSlowError, left_out
 from advisor.autotuning.decisions.leases import LEASE_S, extending
 from advisor.autotuning.outputs import Outputs, tensors_of
 from advisor.autotuning.tunable import Tunable
+
+if TYPE_CHECKING:
+    from advisor.search.contest import Reading, Verdict
 
 QUANTILES = (0.5, 0.2, 0.8)
 POLL_S = (0.005, 0.2)
@@ -60,6 +64,8 @@ class Session:
     outputs: Outputs | None = None
     prints: bool = field(default_factory=internals.prints)
     event: Callable[[], Any] | None = field(default_factory=internals.event_maker)
+    clock: Callable[[], float | None] = field(default_factory=internals.clock_reader)
+    clocks_mhz: dict[int, tuple[float, float]] = field(default_factory=dict)  # lowest and highest, of what this process measured
 
     def refresh(self) -> None:
         """Takes over what the cache knows."""
@@ -150,6 +156,8 @@ class Session:
             if self.tuner.options.tolerance is not None:
                 self._check_output(place)
             median, low, high = self._bench(place, config)
+            if (clock := self.clock()) is not None:
+                self.clocks_mhz[place] = (clock, clock)
         except Exception as error:
             why = left_out(error, "compile" if error is compile_error else "launch")
             self.errors[place] = error
@@ -164,6 +172,63 @@ class Session:
         return Row(
             config=identity, state="measured", us=1e3 * median, low_us=1e3 * low, high_us=1e3 * high, predicted_us=predicted, at=time.time()
         ), True
+
+    # ------------------------------------------------------------------------------------------------------------ rounds
+
+    @contextlib.contextmanager
+    def alone(self, name: str, is_decided: Callable[[], bool]) -> Iterator[bool]:
+        """Whether this process is to tell apart what was measured, for the list of that name: no other does, and none has decided."""
+        claim, delay = f"rounds of {name}", POLL_S[0]
+        while True:
+            ours = bool(self.cache.claim_some(self.problem, [claim], 1))
+            if ours or is_decided() or claim in self.cache.rows(self.problem):  # the last: processes died of it, time and again
+                break
+            time.sleep(delay)
+            delay = min(2 * delay, POLL_S[1])
+        try:
+            with extending(lambda: self.cache.extend(self.problem)):
+                yield ours and not is_decided()
+        finally:
+            if ours:
+                self.cache.release(self.problem, claim)
+
+    def rounds(self) -> Verdict:
+        """Measures what lies near the best again, alternately, until it is told apart; at most as often as was measured before.
+
+        Raises:
+            Exception: A fault after which nothing runs in this process any more.
+        """
+        from advisor.search.contest import EQUAL, Reading, contest
+
+        mine = [place for place in self.raw if self.rows[place].state == "measured"]
+        theirs = [place for place, row in self.rows.items() if row.state == "measured" and place not in self.raw]
+        clock = lambda place: self.clocks_mhz.get(place, (None, None))[0]  # noqa: E731
+        first = {place: Reading(us=self.rows[place].us or 0.0, clock_mhz=clock(place)) for place in (*theirs, *mine)}
+
+        def again(place: int) -> Reading | None:
+            raw = self.raw.get(place)
+            try:
+                median, *_ = self._bench(place, self.call.configs[place])
+            except Exception as error:
+                if left_out(error, "launch").fatal:
+                    raise
+                return None
+            finally:
+                if raw is not None:
+                    self.raw[place] = raw  # as triton.autotune tells its listener: the first
+            self.measurements += 1
+            return Reading(us=1e3 * median, clock_mhz=self.clock()) if math.isfinite(median) and median > 0 else None
+
+        usable = all(reading.us > 0 for reading in first.values())  # a stand-in may give zeros
+        found = contest(first if usable else {}, again, most=len(mine), equal=max(EQUAL, self.tuner.options.noise))
+        self.clocks_mhz |= found.clocks_mhz
+        if found.measurements or found.judged == "rested":
+            for place, us in found.us.items():
+                row, ratio = self.rows[place], us / (self.rows[place].us or us)
+                low, high = (None if each is None else each * ratio for each in (row.low_us, row.high_us))
+                self.rows[place] = row._replace(us=us, low_us=low, high_us=high)
+            self.cache.record_all(self.problem, [self.rows[place] for place in found.us])
+        return found
 
     # -------------------------------------------------------------------------------------------------------- one kernel
 

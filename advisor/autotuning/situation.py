@@ -42,9 +42,16 @@ class Situation:
         """Name of the decision over the first of them."""
         return triton_configs.list_hash(self.call.identities, "top", self.tuner.options.top_k)
 
-    def rank(self) -> Ranking:
-        """Best first, where a model knows."""
-        return ranking.rank(self.call.identities, self.recognised, self.why_not_recognised, self.device.name)
+    @cached_property
+    def ranked(self) -> Ranking:
+        """Best first, where a model knows: by the problem, or else by the kernel's code."""
+        ranked = ranking.rank(self.call.identities, self.recognised, self.why_not_recognised, self.device.name)
+        if ranked.modelled or not self.device.runs:
+            return ranked
+        from advisor.autotuning.compiled_ranking import rank_by_code
+
+        few = (0, 0) if self.mode == "predict" else (ranking.LEAST, ranking.MOST)
+        return rank_by_code(self.tuner, self.call, self.device, ranked.why_given, *few)
 
 
 def situation_of(

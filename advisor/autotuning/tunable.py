@@ -32,7 +32,7 @@ class Options:
     """The options of `advisor.autotune` beyond those of `triton.autotune`; documented there."""
 
     mode: Mode = "measure"
-    top_k: int = 8
+    top_k: int | None = None
     key_buckets: Mapping[str, keys.Bucket] = field(default_factory=dict)
     family: str | None = None
     problem: ProblemHint | None = None

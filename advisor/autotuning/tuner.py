@@ -20,6 +20,7 @@ from triton.runtime.autotuner import Autotuner
 from advisor.autotuning import choosing, internals
 from advisor.autotuning.decisions import keys
 from advisor.autotuning.decisions.decision import Decision
+from advisor.autotuning.ranking import MOST
 from advisor.autotuning.tunable import Tunable, new_serial
 from advisor.system.errors import UsageError
 from advisor.system.settings import read_settings
@@ -209,7 +210,7 @@ class Tuner(Tunable):
         if mode in ("cached", "predict") and not decided:
             remedy = "call the kernel, or advisor.warmup, before it compiles"
             self.say_once("torch", f"{self.base_fn.__name__}: torch.compile gets a configuration that nothing speaks for: {remedy}")
-        return list(dict.fromkeys([*decided, *default, *self._configs]))[: self.options.top_k if mode == "measure" else 1]
+        return list(dict.fromkeys([*decided, *default, *self._configs]))[: (self.options.top_k or MOST) if mode == "measure" else 1]
 
     # ------------------------------------------------------------------------------------------------------- copies
 

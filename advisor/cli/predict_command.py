@@ -15,7 +15,8 @@ columns read:
   gpu                 or --gpu for all rows
   family, op, dtype   where they do not follow from the others (E: fused_moe; M, N, K: gemm; op: that operator; bf16, but fp8 where the
                       file's name says so, fp32 for library operators as published; a line on stderr says what was assumed)
-  sizes               M, N, K, E, topk, H, B, D, H_kv; gemm (w13 or w2); of attention also causal and window (the last keys it sees)
+  sizes               M, N, K, E, topk, H, B, D, H_kv; gemm (w13 or w2); of attention also causal and window (the last keys it sees);
+                      attention without op is decode where M = 1, else prefill
   whose kernel        stack (vllm, sglang), stack_version, implementation (fa3, trtllm_mha, … as aiconfigurator's kernel_source): of gemm
                       and attention without a configuration; where they are empty, the newest kernel measured on that GPU. They are
                       predicted as measured: weights mostly cold, KV cache as it fits the L2

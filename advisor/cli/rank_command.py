@@ -5,8 +5,9 @@ first: adds rank, the columns of the configuration and predicted_us. The order i
 finds the best configuration sooner than they do: so predicted_us need not grow with rank. Configurations of one tile that score the same
 stand apart, so that a short list names different tiles.
 
-Products may be split (SPLIT_K; not block-scaled ones), and so may the keys of decoding (NUM_KV_SPLITS): for a kernel that cannot, take
-the rows with 1, and raise --top. A problem that no configuration fits has no line; a warning on stderr names it.
+Attention without op is decode where M = 1, else prefill. Products may be split (SPLIT_K; not block-scaled ones), and so may the keys of
+decoding (NUM_KV_SPLITS): for a kernel that cannot, take the rows with 1, and raise --top. A problem that no configuration fits has no line;
+a warning on stderr names it.
 
 examples:
   advisor rank shapes.csv -o ranked.csv

@@ -29,6 +29,9 @@ MAX_FILE_BYTES = 1_000_000
 CARDS = "cards.toml"
 """The file of `ceilings/` whose rows are GPUs."""
 
+INTEL = re.compile(r"\b(?:intel|xe|arc|b60|b70|b5[78]0|a7[57]0|pvc|data_center_gpu_max)(?:\b|_)")
+"""Names of Intel's GPUs: Arc Pro B60 and B70, Arc B570, B580, A750, A770, Data Center GPU Max."""
+
 FP16_ACCUMULATOR = " into fp16"
 """What follows an input type of the matrix units where their products are summed in fp16."""
 
@@ -209,6 +212,13 @@ def load_gpu(name_or_path: str | Path) -> GpuSpec:
         is_file = False
     if is_file:
         return _read(Path(text), own=True)
+    if INTEL.search(_separated(text)):
+        raise UnknownGpuError(
+            "Intel's GPUs are not modelled: what Triton builds for them (intel-xpu-backend-for-triton) runs on units that no ceiling "
+            "describes",
+            got=text,
+            limit="a GPU of NVIDIA or AMD (`advisor gpus`)",
+        )
     remedy = "list all with `advisor gpus`, or describe another in a file and pass it with `--gpu my.toml`"
     meant = gpus_with_words_of(text)
     if len(meant) == 1:
@@ -297,14 +307,17 @@ def _bundled(path: Path) -> tuple[GpuSpec, ...]:
 
 
 def _card(family: dict[str, Any], row: list[Any]) -> GpuSpec:
-    """A card of a family: its row's figures, the rest as of the GPU it is `like`, whose L2 bandwidth is scaled by the SMs."""
+    """A card of a family: its row's figures, the rest as of the GPU it is `like`, whose L2 bandwidth, where the row has none, is scaled by
+    the SMs."""
     like = _bundled(folder("ceilings") / f"{_separated(family['like']).replace('_', '-')}.toml")[0]
     own = dict(zip(family["columns"], row, strict=True))
     own["device_names"] = tuple(own["device_names"])
-    own["l2_bytes_per_s"] = like.l2_bytes_per_s * own["num_sms"] / like.num_sms
-    scaled = f"derived: {like.name}'s {like.l2_bytes_per_s / 1e9:.0f} GB/s scaled by SMs ({own['num_sms']} / {like.num_sms})"
-    inherited = {key: f"as {like.name}: {text}" for key, text in like.sources.items()}
-    return replace(like, **own, sources={**inherited, **family["sources"], "l2_bytes_per_s": scaled})
+    sources = {key: f"as {like.name}: {text}" for key, text in like.sources.items()} | family["sources"]
+    if "l2_bytes_per_s" not in own:
+        own["l2_bytes_per_s"] = like.l2_bytes_per_s * own["num_sms"] / like.num_sms
+        scaled = f"derived: {like.name}'s {like.l2_bytes_per_s / 1e9:.0f} GB/s scaled by SMs ({own['num_sms']} / {like.num_sms})"
+        sources["l2_bytes_per_s"] = scaled
+    return replace(like, **own, sources=sources)
 
 
 def _read(path: Path, *, own: bool) -> GpuSpec:

@@ -349,7 +349,8 @@ def _kinds(
     gemm_sizes = all(size in columns for size in ("M", "N", "K"))
     if not gemm_sizes and raw.keys().isdisjoint(_TELLING):  # the columns that would tell what rows are may be there in other letters
         check_letters(label, tuple(raw), {*_TELLING, "M", "N", "K"})
-    cells = zip(*(raw.get(name, blank) for name in ("family", "op", "gemm", "dtype")), has_experts, strict=True)
+    one_query = (columns["M"] == 1).tolist() if "M" in columns else (False,) * count
+    cells = zip(*(raw.get(name, blank) for name in ("family", "op", "gemm", "dtype")), has_experts, one_query, strict=True)
     numbers: dict[tuple[Any, ...], int] = {}
     which = [numbers.setdefault(key, len(numbers)) for key in cells]
     kinds = [_kind(label, which.index(number) + 1, key, gemm_sizes) for key, number in numbers.items()]
@@ -358,7 +359,7 @@ def _kinds(
 
 
 def _kind(label: str, row: int, key: tuple[Any, ...], gemm_sizes: bool) -> tuple[str, str, str]:
-    family_cell, op_cell, gemm_cell, dtype_cell, has_experts = key
+    family_cell, op_cell, gemm_cell, dtype_cell, has_experts, one_query = key
     family, op = family_cell.strip().lower(), op_cell.strip().lower() or gemm_cell.strip().lower()
     if family and family not in FAMILIES:
         raise InputError(f"{label}: row {row}: family", family_cell, f"one of {', '.join(FAMILIES)}", _REMEDY)
@@ -380,13 +381,14 @@ def _kind(label: str, row: int, key: tuple[Any, ...], gemm_sizes: bool) -> tuple
     if op and (mapped_family != family or (op not in OPERATORS and family != "elementwise")):
         own = ", ".join(name for name, (of, _) in OPERATORS.items() if of == family)
         raise InputError(f"{label}: row {row}: operator {op!r} is none of family {family}", op, f"one of {own}" if own else None, _REMEDY)
+    default_op = "decode" if family == "attention" and one_query else _DEFAULT_OPS[family]
     dtype_text = dtype_cell.strip().lower().removeprefix("torch.")
     if dtype_text in UNMODELLED_DTYPES:
-        return family, mapped or _DEFAULT_OPS[family], dtype_text
+        return family, mapped or default_op, dtype_text
     if dtype_text and dtype_text not in DTYPES:
         known = ", ".join(dict.fromkeys(DTYPES.values()))
         raise InputError(f"{label}: row {row}: dtype", dtype_cell, f"one of {known}", _REMEDY)
-    return family, mapped or _DEFAULT_OPS[family], DTYPES.get(dtype_text, "bf16")
+    return family, mapped or default_op, DTYPES.get(dtype_text, "bf16")
 
 
 def _check_sizes(label: str, columns: dict[str, np.ndarray], family: np.ndarray) -> None:

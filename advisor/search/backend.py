@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from advisor.result.schema import Configuration, MeasuredRounds
+from advisor.search.contest import Reading
 
 Watch = Callable[[int, float], bool]
 """Told (rounds so far, latency so far in microseconds, of all launches together); True: it loses already, stop."""
@@ -46,6 +47,7 @@ class Measurement:
         again: It says nothing of the configuration, which may be tried again: the GPU was not fit to measure it, or time was up.
         stopped: The watch stopped it; `us` is what the rounds until then said.
         message: In words.
+        clock_mhz: SM clock meanwhile, where it is known.
     """
 
     us: float | None = None
@@ -55,6 +57,7 @@ class Measurement:
     again: bool = False
     stopped: bool = False
     message: str = ""
+    clock_mhz: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +92,10 @@ class Backend(Protocol):
 
     def measure(self, task: Task, configuration: Configuration, watch: Watch) -> Measurement:
         """Times one configuration. Never raises for what the configuration does."""
+
+    def again(self, task: Task, configuration: Configuration, deadline: float | None = None) -> Reading | None:
+        """A few rounds more of a configuration that was measured; None where nothing new would be measured, or it failed, or by `deadline`
+        (on `time.monotonic`) there was no time."""
 
     def compare(self, task: Task, base: Configuration, head: Configuration, deadline: float | None = None) -> Versus:
         """Times two configurations in the same rounds.

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
-from optuna.trial import FrozenTrial, TrialState
 
 from advisor.result.schema import Problem
 from advisor.search.space import SearchSpace
@@ -21,6 +20,7 @@ from advisor.search.space import SearchSpace
 if TYPE_CHECKING:
     from optuna.storages import BaseStorage
     from optuna.study import Study
+    from optuna.trial import FrozenTrial
 
 
 Array = NDArray[np.float64]
@@ -155,6 +155,8 @@ def remembered(storage: BaseStorage, kind: str, space: SearchSpace, besides: Col
 
 def precedent(trials: Iterable[FrozenTrial], where: Sequence[float], space: SearchSpace) -> Precedent | None:
     """The precedent that a decision's trials make; None where the winner was compared with nothing, or lies outside the space."""
+    from optuna.trial import TrialState
+
     compared = [trial for trial in trials if trial.state in (TrialState.COMPLETE, TrialState.PRUNED) and RANK in trial.user_attrs]
     done = [(each.value, each) for each in compared if each.state == TrialState.COMPLETE and each.value is not None]
     if len(compared) < 2 or not done:

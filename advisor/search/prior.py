@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -116,14 +117,25 @@ class Prior:
         return after_precedents(self.mean, self.features, self.where, precedents, tried)
 
 
+def coordinates(configurations: Sequence[Mapping[str, Any]]) -> Array:
+    """Coordinates of configurations of whatever parameters, [c, d]: as `features`, each parameter mattering alike."""
+    names = dict.fromkeys(name for each in configurations for name in each)
+    return _coordinates({name: tuple(each.get(name) for each in configurations) for name in names}, {})
+
+
 def features(space: SearchSpace, found: Feasibility, problem: Problem) -> Array:
     """Coordinates of the configurations, [c, d]: doublings of numbers, a corner each for other values, over their length scale."""
     worth = dict(_WORTH.get(found.binding, ()))
     if found.tail:
         worth |= dict(_WORTH["tail"])
-    columns = []
-    for name in space.names:
-        values = space.columns[name]
+    return _coordinates({name: space.columns[name] for name in space.names}, worth, lambda: most_row_blocks(space.columns, problem))
+
+
+def _coordinates(
+    values_by_name: Mapping[str, Sequence[Any]], worth: Mapping[str, float], most_groups: Callable[[], Array] | None = None
+) -> Array:
+    columns: list[Array] = []
+    for name, values in values_by_name.items():
         if len(set(values)) == 1:
             continue
         scale = LENGTH_SCALE * next((factor for part, factor in worth.items() if part in name), 1.0)
@@ -131,12 +143,12 @@ def features(space: SearchSpace, found: Feasibility, problem: Problem) -> Array:
             doublings = np.log2(np.array(values, dtype=np.float64))
             if "STAGES" in name.upper():
                 doublings = np.array(values, dtype=np.float64)  # one stage more is one buffer more, whatever their number
-            if "GROUP" in name.upper():
-                doublings = np.minimum(doublings, np.log2(most_row_blocks(space.columns, problem)))
+            if "GROUP" in name.upper() and most_groups is not None:
+                doublings = np.minimum(doublings, np.log2(most_groups()))
             columns.append(doublings / scale)
         else:
             columns += [np.array([value == one for value in values], dtype=np.float64) * 0.7 for one in sorted(set(values), key=str)]
-    return np.stack(columns, axis=1) if columns else np.zeros((len(space), 0))
+    return np.stack(columns, axis=1) if columns else np.zeros((len(next(iter(values_by_name.values()), ())), 0))
 
 
 def prior_of(problems: Sequence[Problem], space: SearchSpace, gpu: GpuSpec, predictor: Predictor) -> Prior:
@@ -181,7 +193,7 @@ def prior_of(problems: Sequence[Problem], space: SearchSpace, gpu: GpuSpec, pred
     if len(batches) > 1:
         scores = _scores(predictor, batches, space, gpu)
     # Scores rank; the prediction of each problem's best one says where they lie.
-    mean = np.where(launches, np.log(first_us) + _behind(scores - scores[launches].min(), launches), np.inf)
+    mean = np.where(launches, np.log(first_us) + behind(scores - scores[launches].min(), launches), np.inf)
     sizes = problems[0].sizes
     amount = sizes.get("M", sizes.get("B", 1)) * (sizes.get("topk", 1) if problems[0].family == "fused_moe" else 1)
     return Prior(
@@ -205,7 +217,7 @@ def _scores(predictor: Predictor, problems: ProblemBatch | Sequence[ProblemBatch
     return np.where(np.isfinite(scores), scores, np.max(scores, initial=0.0, where=np.isfinite(scores)))
 
 
-def _behind(gaps: Array, usable: NDArray[np.bool_]) -> Array:
+def behind(gaps: Array, usable: NDArray[np.bool_]) -> Array:
     """Log slowdown [c] that the prior expects of configurations whose score is `gaps` behind the best one's."""
     ordered = np.sort(gaps[usable])
     unit = ordered[min(len(ordered) - 1, max(1, round(SPREAD_SHARE * len(ordered))))] if len(ordered) > 1 else 1.0

@@ -9,7 +9,7 @@ import math
 import warnings
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,9 +19,10 @@ from optuna.trial import FrozenTrial, TrialState
 from advisor.pipelines.same_launch import repeats
 from advisor.result.schema import Configuration, SearchReport, SearchTrial
 from advisor.search.backend import Backend, Versus
+from advisor.search.contest import Reading, contest
 from advisor.search.precedents import HEARD
 from advisor.search.sampler import DIED, LOST, MAX_LOST, SKIPPED, SLOWER
-from advisor.search.study import FAILURE, PARTS, PREDICTED, STOPPED, Decision, Tuner, measured_latencies
+from advisor.search.study import CLOCK, FAILURE, PARTS, PREDICTED, STOPPED, Decision, Tuner, measured_latencies
 
 if TYPE_CHECKING:
     from optuna.study import Study
@@ -42,6 +43,7 @@ class Winner:
         versus: How it fared against the incumbent; None: they are the same, or there is only one.
         fails: Why the incumbent cannot be launched, where that is known: it was not measured.
         note: Why, in words.
+        rounds: How what lay near the best was told apart, in words; empty where nothing did.
     """
 
     configuration: Configuration | None
@@ -54,17 +56,30 @@ class Winner:
     versus: Versus | None = None
     fastest_us: float | None = None
     fails: str | None = None
+    rounds: str = ""
 
 
-def best_of(tuner: Tuner, decision: Decision, band: float) -> tuple[Configuration, float, Mapping[str, float]] | None:
+Latencies = Mapping[int, tuple[float, Mapping[str, float]]]
+"""Microseconds of each measured configuration, and by launch."""
+
+
+def best_of(
+    tuner: Tuner, decision: Decision, band: float, found: Latencies | None = None
+) -> tuple[Configuration, float, Mapping[str, float]] | None:
     """The best measured configuration of a decision, its latency and that of its parts; None: nothing was measured.
 
     What an earlier run of the study measured and this one may not try (w2 is held to the BLOCK_SIZE_M that w13 has by now) cannot win.
     Of those within `band` of the fastest, which noise alone could have ordered: the incumbent; then, of those that are ahead of it by
     more than `band`, so that they may win against it, the one the prior ranks first, then the one whose name comes first. So the same
     measurements, or ones that differ by noise, give the same winner.
+
+    Args:
+        tuner: The search.
+        decision: What was searched for.
+        band: Relative.
+        found: What may win, where rounds told more than the trials.
     """
-    found = _may_win(tuner, decision)
+    found = _may_win(tuner, decision) if found is None else found
     if not found:
         return None
     incumbent = None if decision.incumbent is None else tuner.space.index_of(decision.incumbent)
@@ -91,12 +106,47 @@ def _may_win(tuner: Tuner, decision: Decision) -> dict[int, tuple[float, Mapping
 
 def decide(tuner: Tuner, decision: Decision, backend: Backend, deadline: float | None = None) -> Winner:
     """Chooses the winner and measures it against the incumbent, in the same rounds; what is not compared by `deadline` did not win."""
-    found = best_of(tuner, decision, tuner.noise_floor(decision.task.id))
+    latencies, rounds = _in_rounds(tuner, decision, backend, deadline)
+    found = best_of(tuner, decision, tuner.noise_floor(decision.task.id), latencies)
     today = decision.incumbent
     if found is None:
         return Winner(configuration=today, changed=False, us=None, best=None, note="no trial gave a latency")
+    winner = _decided(tuner, decision, backend, deadline, latencies, found)
+    return replace(winner, rounds=rounds)
+
+
+def _in_rounds(tuner: Tuner, decision: Decision, backend: Backend, deadline: float | None) -> tuple[Latencies, str]:
+    """What may win, with what lies near the best measured again, alternately, until it is told apart; and what that was, in words."""
+    found = _may_win(tuner, decision)
+    sampler, first = tuner.sampler(decision.task.id), dict[int, Reading]()
+    for trial, us, _ in measured_latencies(tuner.study(decision.task.id)):
+        index = sampler.index_of(trial)
+        if index in found and us == found[index][0]:
+            first[index] = Reading(us=us, clock_mhz=trial.user_attrs.get(CLOCK))
+    again = getattr(backend, "again", None)  # a backend of one's own need not have it
+    if again is None:
+        return found, ""
+    verdict = contest(first, lambda index: again(decision.task, tuner.space.configurations[index], deadline))
+    if not verdict.measurements and verdict.judged != "rested":
+        return found, str(verdict)
+    for index, us in verdict.us.items():
+        before, parts = found[index]
+        found[index] = us, {name: part * us / before for name, part in parts.items()}
+    return found, str(verdict)
+
+
+def _decided(
+    tuner: Tuner,
+    decision: Decision,
+    backend: Backend,
+    deadline: float | None,
+    latencies: Latencies,
+    found: tuple[Configuration, float, Mapping[str, float]],
+) -> Winner:
+    """The winner, where the search's best is `found`."""
+    today = decision.incumbent
     best, us, parts = found
-    least = min(us for us, _ in _may_win(tuner, decision).values())
+    least = min(us for us, _ in latencies.values())
     fastest = least if least < us else None
     if today is None:
         return Winner(configuration=best, changed=True, us=us, parts_us=parts, best=best, note="nothing ran before")

@@ -37,6 +37,7 @@ FAILURE = "advisor:failure"  # trial attributes
 MESSAGE = "advisor:message"
 PARTS = "advisor:parts_us"
 PREDICTED = "advisor:predicted_us"
+CLOCK = "advisor:clock_mhz"
 STOPPED = "advisor:stopped"  # study attributes
 STOPPED_CAUSE = "advisor:stopped-cause"
 STOPPED_WITHIN = "advisor:stopped-within"
@@ -334,6 +335,8 @@ def _tell(study: Study, trial: optuna.Trial, found: Measurement) -> None:
     """Writes down what became of a trial; a trial that others ended in the meantime stays as it is."""
     if found.parts_us:
         trial.set_user_attr(PARTS, dict(found.parts_us))
+    if found.clock_mhz is not None:
+        trial.set_user_attr(CLOCK, found.clock_mhz)
     if found.message:
         trial.set_user_attr(MESSAGE, found.message)
     if found.failure is not None:

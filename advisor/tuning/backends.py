@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import median
 
 from advisor.advising.measured.file import holds_simulated
 from advisor.measurement import (
@@ -24,6 +25,7 @@ from advisor.measurement.statistics import MAX_ROUNDS, MIN_ROUNDS, median_interv
 from advisor.rendering.figures import microseconds
 from advisor.result.schema import Configuration, MeasuredRounds, Problem
 from advisor.search.backend import NOT_COMPARED, Measurement, Task, Versus, Watch, not_recorded, recorded_versus
+from advisor.search.contest import Reading
 
 FIRST_ROUNDS = 3
 """After so many rounds a measurement that loses is cut short."""
@@ -71,6 +73,9 @@ class RecordedBackend:
             parts[name] = us
         return Measurement(us=sum(parts.values()), parts_us=parts)
 
+    def again(self, task: Task, configuration: Configuration, deadline: float | None = None) -> Reading | None:
+        """Nothing: a row stays what it is."""
+
     def compare(self, task: Task, base: Configuration, head: Configuration, deadline: float | None = None) -> Versus:
         """Compares recorded latencies; below 0.5 % they count as equal."""
         sides = []
@@ -97,6 +102,11 @@ def holds_only_best(recording: Recording) -> bool:
     problems = [[us for us, _ in rows.values()] for rows in recording.latencies.values() if rows]
     many = len(problems) >= NEAR_OPTIMAL_PROBLEMS and len(recording) >= NEAR_OPTIMAL_ROWS * len(problems)
     return many and all(max(problem) <= NEAR_OPTIMAL * min(problem) for problem in problems)
+
+
+def _clocks(outcome: Outcome) -> list[float]:
+    """SM clocks in MHz of the rounds that count."""
+    return [each.sm_clock_mhz for each in outcome.rounds if each.sm_clock_mhz is not None and each.discarded is None]
 
 
 class MeasuringBackend:
@@ -141,6 +151,7 @@ class MeasuringBackend:
         """A few rounds of every launch, then, unless that has lost already, as many as count."""
         for rounds in (FIRST_ROUNDS, MIN_ROUNDS):
             parts: dict[str, float] = {}
+            clocks: list[float] = []
             for name in task.launches:
                 launch, floor = self._launch(name, configuration), rounds > FIRST_ROUNDS and self._floor is None
                 outcomes = self._run((launch,), rounds, floor=floor, deadline=self.search_until)
@@ -152,15 +163,29 @@ class MeasuringBackend:
                 if outcome.noise_floor is not None:
                     self._floor = max(self._floor or 0.0, outcome.noise_floor)
                 interval = median_interval(outcome.rounds)
+                clocks += _clocks(outcome)
                 if interval is not None:
                     parts[name] = interval[0]
                 elif rounds > FIRST_ROUNDS:
                     return self._too_slow(task, configuration, len(outcome.rounds))
                 else:  # a few rounds at a low clock say nothing: those that follow are more
                     break
-            if rounds == FIRST_ROUNDS and len(parts) == len(task.launches) and watch(rounds, sum(parts.values())):
+            us = sum(parts.values())
+            if rounds == FIRST_ROUNDS and len(parts) == len(task.launches) and watch(rounds, us * self._fall(clocks)):
                 return Measurement(us=sum(parts.values()), parts_us=parts, stopped=True)
-        return Measurement(us=sum(parts.values()), parts_us=parts)
+        return Measurement(us=sum(parts.values()), parts_us=parts, clock_mhz=median(clocks) if clocks else None)
+
+    def again(self, task: Task, configuration: Configuration, deadline: float | None = None) -> Reading | None:
+        """A few rounds of every launch, whatever its clock."""
+        total, clocks = 0.0, list[float]()
+        for name in task.launches:
+            outcomes = self._run((self._launch(name, configuration),), FIRST_ROUNDS, floor=False, deadline=deadline)
+            samples = [us for each in outcomes[0].rounds for us in each.samples_us] if outcomes is not None else []
+            if not samples or outcomes is None or outcomes[0].failure is not None:
+                return None
+            total += median(samples)
+            clocks += [each.sm_clock_mhz for each in outcomes[0].rounds if each.sm_clock_mhz is not None]
+        return Reading(us=total, clock_mhz=median(clocks) if clocks else None)
 
     def compare(self, task: Task, base: Configuration, head: Configuration, deadline: float | None = None) -> Versus:
         """Interleaved rounds of both, launch by launch; the head wins where it improves some and the sum, and regresses none."""
@@ -211,6 +236,11 @@ class MeasuringBackend:
             head_parts_us=after,
             base_rounds=base_rounds,
         )
+
+    def _fall(self, clocks: Sequence[float]) -> float:
+        """By which share of its latency a measurement at these clocks may be faster at the full one: it is not cut short for a hot GPU."""
+        full = self.scheduler.description.fingerprint.sm_clock_mhz
+        return min(median(clocks) / full, 1.0) if clocks and full else 1.0
 
     def _too_slow(self, task: Task, configuration: Configuration, rounds: int) -> Measurement:
         """The outcome of a measurement none of whose rounds counts."""

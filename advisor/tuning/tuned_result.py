@@ -231,7 +231,7 @@ def _recommendation(plan: Plan, launch: PlannedLaunch, report: LaunchReport, win
         together = " for all that run with it" if len(winner.parts_us) > 1 else ""
         found = f"within noise of the search's fastest ({microseconds(winner.fastest_us)} µs{together}), and ranked before it"
     won = f"faster than the present configuration ({winner.note})" if winner.fails is None else winner.note
-    reason = f"{found}; {won}"
+    reason = "; ".join(filter(None, (found, winner.rounds, won)))
     if report.measured is not None:
         speedup = report.measured.us / reached.us
     elif report.predicted is not None:

@@ -82,17 +82,21 @@ class FakeKernel:
 
 
 class Bench:
-    """A `do_bench` that runs once and gives latencies in milliseconds from a function of the last launch; counts."""
+    """A `do_bench` that runs once and gives latencies in milliseconds from a function of the last launch.
+
+    `measured` holds the launches in order, `repeated` those that were measured again straight away, in rounds.
+    """
 
     def __init__(self, kernel: FakeKernel, latency_ms: Any) -> None:
         self.kernel = kernel
         self.latency_ms = latency_ms
         self.measured: list[dict[str, Any]] = []
+        self.repeated: list[dict[str, Any]] = []
 
     def __call__(self, call: Any, quantiles: Any = None) -> list[float]:
         call()
         launch = self.kernel.launches[-1]
-        self.measured.append(launch)
+        (self.repeated if any(each == launch for each in self.measured) else self.measured).append(launch)
         median = self.latency_ms(launch)
         return [median, median, median]
 

@@ -35,7 +35,7 @@ def test_failures_are_recorded_as_what_they_are():
     from triton.runtime.errors import PTXASError
 
     errors = {16: out_of_resources(), 32: PTXASError("no"), 64: RuntimeError("PassManager::run failed"), 128: ValueError("odd")}
-    kernel, _ = tuned(failing(errors, {256: 1.0}), space=configs(16, 32, 64, 128, 256))
+    kernel, _ = tuned(failing(errors, {256: 2.0}), space=configs(16, 32, 64, 128, 256))
     assert call(kernel) == 256
     assert states(kernel) == {16: "fit", 32: "compile", 64: "compile", 128: "crash", 256: "measured"}
     reasons = {timing.config.kwargs["BLOCK"]: timing.reason for timing in kernel.decision.timings}

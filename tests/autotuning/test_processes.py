@@ -47,10 +47,12 @@ def test_eight_processes_some_killed(tmp_path):
             process.stdin.close()
     assert all(each == winners[0] for each in winners)
     living = {str(process.pid) for process in started[KILLED:]}
-    measured = collections.Counter(
-        (key, block) for pid, key, block in (line.split() for line in log.read_text().splitlines()) if pid in living
-    )
-    assert max(measured.values()) == 1
+    lines = [line.split() for line in log.read_text().splitlines()]
+    firsts = {(key, block): pid for pid, key, block in reversed(lines)}
+    # What lies near the best is measured again, in rounds, by one process at a time; everything else once by the living.
+    measured = collections.Counter((key, block) for pid, key, block in lines if pid in living and pid == firsts[key, block])
+    again = [(pid, key) for pid, key, block in lines if pid in living and (measured[key, block] > 1 or pid != firsts[key, block])]
+    assert len(lines) <= 2 * len(KEYS) * len(BLOCKS) + KILLED and len({pid for pid, _ in again}) <= len(KEYS)
     everything = {(key, block) for _, key, block in (line.split() for line in log.read_text().splitlines())}
     assert everything == {(str(key), str(block)) for key in KEYS for block in BLOCKS}
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from advisor.compiled.compiler.kernel import Target
-from advisor.compiled.compiler.pool import WORKER, Pool, Worker
+from advisor.compiled.compiler.pool import Pool, Worker
 from advisor.compiled.launches.launch import KernelLaunch, compile_launch
 from advisor.python_source.source import parse_source
 
@@ -21,12 +21,15 @@ ROOT = Path(__file__).resolve().parents[2]
 KERNELS = (("fused_moe", "fused_moe_kernel"), ("gemm", "gemm_kernel"), ("softmax", "softmax_kernel"), ("attention", "attention_kernel"))
 ROUNDS = 6
 WITHOUT = """
-import importlib.util, json, sys
-spec = importlib.util.spec_from_file_location("worker", sys.argv[1])
-worker = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(worker)
+import json, sys, tempfile
+from advisor.compiled.compiler import backend, frontend, guard, worker
+from advisor.python_source import language
 for line in sys.stdin:
-    assert "error" not in worker.handle(json.loads(line))
+    request = json.loads(line)
+    target = worker.target_of(request)
+    worker.answer_for(target)
+    with tempfile.TemporaryDirectory() as folder:
+        backend.make_code(request, target, frontend.make_ir(request, target, language, guard), folder)
 """
 
 
@@ -59,10 +62,8 @@ def within(requests: list[dict[str, Any]]) -> float:
 def without(requests: list[dict[str, Any]]) -> float:
     before = used()
     lines = "".join(json.dumps(request) + "\n" for request in requests)
-    environment = {**os.environ, "TRITON_DEFAULT_FP_FUSION": "1", "PYTHONDONTWRITEBYTECODE": "1"}
-    subprocess.run(
-        [sys.executable, "-c", WITHOUT, str(WORKER)], input=lines, text=True, check=True, env=environment, stderr=subprocess.DEVNULL
-    )
+    environment = {**os.environ, "TRITON_DEFAULT_FP_FUSION": "1", "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": str(ROOT)}
+    subprocess.run([sys.executable, "-c", WITHOUT], input=lines, text=True, check=True, env=environment, stderr=subprocess.DEVNULL)
     return used() - before
 
 

@@ -61,6 +61,9 @@ OTHERS = (
     "RTX 5080",
     "GB10",
     "GH200-144GB",
+    "RTX 2080 Ti",
+    "TITAN RTX",
+    "Jetson Thor",
 )
 FAMILIES = parse_toml((folder("ceilings") / "cards.toml").read_bytes(), "cards.toml")["families"]
 CARDS = tuple(row for family in FAMILIES for row in family["cards"])
@@ -176,6 +179,11 @@ def test_no_name_belongs_to_two_gpus() -> None:
         ("rtx 3060ti", "RTX 3060 Ti"),
         ("NVIDIA GeForce RTX 4090 D", "RTX 4090 D"),
         ("NVIDIA RTX 5000 Ada Generation", "RTX 5000 Ada"),
+        ("NVIDIA Thor", "Jetson Thor"),
+        ("Jetson AGX Thor", "Jetson Thor"),
+        ("NVIDIA RTX PRO 5000 Blackwell", "RTX PRO 5000"),
+        ("NVIDIA GeForce RTX 2080 SUPER", "RTX 2080 SUPER"),
+        ("rtx2080ti", "RTX 2080 Ti"),
     ],
 )
 def test_device_names(text: str, name: str) -> None:
@@ -306,6 +314,17 @@ def test_agrees_with_the_published_table(data_dir: Path) -> None:
         ("RTX A4000", "fp16", 1560, 153.4 / 2),
         ("RTX 4500 Ada", "fp8", 2580, 634 / 2),
         ("RTX 5000 Ada", "fp8", 2550, 1044.4 / 2),
+        ("RTX PRO 5000", "fp4", 2290, 2064 / 2),
+        ("Jetson Thor", "fp4", 1575, 2070 / 2),
+        ("TITAN RTX", "fp16", 1770, 130.5),
+        ("RTX 2080 Ti", "fp16", 1545, 53.8),
+        ("RTX 2080 Ti", "int8", 1545, 215.2),
+        ("RTX 2080 SUPER", "fp16", 1815, 89.2 / 2),
+        ("RTX 2080", "fp16", 1710, 80.5 / 2),
+        ("RTX 2070 SUPER", "fp16", 1770, 72.5 / 2),
+        ("RTX 2070", "fp16", 1620, 59.7 / 2),
+        ("RTX 2060 SUPER", "fp16", 1650, 57.4 / 2),
+        ("RTX 2060", "fp16", 1680, 51.6 / 2),
     ],
 )
 def test_rates_give_the_datasheet_figure(name: str, dtype: str, clock_mhz: float, teraflops: float) -> None:
@@ -430,14 +449,19 @@ def ai_tops(gpu: GpuSpec, clock_mhz: float | None) -> float:
     return 2 * gpu.tensor_rate(kind) * gpu.num_sms * clock_mhz / 1e6
 
 
-@pytest.mark.parametrize("row", CARDS, ids=lambda row: row[0])
-def test_a_card_is_its_row_and_the_rest_of_its_relative(row: list[Any]) -> None:
-    gpu = load_gpu(row[1][0])
+@pytest.mark.parametrize(
+    ("like", "columns", "row"),
+    [pytest.param(each["like"], each["columns"], row, id=row[0]) for each in FAMILIES for row in each["cards"]],
+)
+def test_a_card_is_its_row_and_the_rest_of_its_relative(like: str, columns: list[str], row: list[Any]) -> None:
+    gpu, relative = load_gpu(row[1][0]), load_gpu(like)
     assert [gpu.name, list(gpu.device_names), gpu.num_sms, gpu.base_clock_mhz, gpu.boost_clock_mhz] == row[:5]
-    relative = next(each for each in GPUS if gpu.sources["l2_bytes_per_s"].startswith(f"derived: {each.name}'s "))
     assert gpu.tensor_flop_per_clock_per_sm == relative.tensor_flop_per_clock_per_sm
     assert gpu.sources["smem_bytes_per_sm"] == f"as {relative.name}: {relative.sources['smem_bytes_per_sm']}"
-    assert gpu.l2_bytes_per_s / gpu.num_sms == pytest.approx(relative.l2_bytes_per_s / relative.num_sms)
+    if "l2_bytes_per_s" in columns:
+        assert gpu.l2_bytes_per_s == row[columns.index("l2_bytes_per_s")] and gpu.sources["l2_bytes_per_s"].startswith("derived: ")
+    else:
+        assert gpu.l2_bytes_per_s / gpu.num_sms == pytest.approx(relative.l2_bytes_per_s / relative.num_sms)
 
 
 def test_fp16_accumulation_is_faster_on_geforce_alone() -> None:
@@ -508,6 +532,13 @@ def test_unknown_name_lists_the_closest() -> None:
         with pytest.raises(UnknownGpuError) as caught:
             load_gpu(text)
         assert len(str(caught.value)) < 500 and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["Intel Arc Pro B60", "Arc B70", "b60", "Intel(R) Arc(TM) B580 Graphics", "Data Center GPU Max 1550"])
+def test_gpus_of_intel_are_refused_in_one_line_with_why(text: str) -> None:
+    with pytest.raises(UnknownGpuError, match=r"intel-xpu-backend-for-triton.*got") as caught:
+        load_gpu(text)
+    assert len(str(caught.value)) < 250 and "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,12 @@ def test_families() -> None:
     assert rows.text["K"] == ("8", "", "", "3")
 
 
+def test_attention_without_an_operator_is_decode_of_one_query() -> None:
+    head = "family,op,B,H,H_kv,M,N,D\n"
+    rows = parse_rows(f"{head}attention,,2,8,2,1,4096,128\nattention,,2,8,2,2,4096,128\nattention,prefill,2,8,2,1,4096,128\n", "rows.csv")
+    assert rows.op.tolist() == ["decode", "prefill", "prefill"]
+
+
 def test_configurations() -> None:
     line = "H20,w13,1,8,2,1024,512"
     rows = parse_rows(f"{HEAD},{CONFIG}\n{line},16,32,64,1,4,3\n{line},,,,,,\n{line},16,32,64,,,\n", "rows.csv")

@@ -14,7 +14,8 @@ How = Literal["measured", "cached", "imported", "predicted", "default", "only", 
 
 
 class Timing(NamedTuple):
-    """One configuration: its latency in microseconds (median, 20 % and 80 % quantile), or why it has none."""
+    """One configuration: its latency in microseconds (median, 20 % and 80 % quantile), or why it has none; `clocks_mhz` the lowest and the
+    highest SM clock while it was measured, where that was read."""
 
     config: Any  # triton.Config
     state: State
@@ -23,6 +24,7 @@ class Timing(NamedTuple):
     high_us: float | None = None
     predicted_us: float | None = None
     reason: str = ""
+    clocks_mhz: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +55,8 @@ class Decision:
         for timing in sorted(self.timings, key=lambda each: math.inf if each.us is None else each.us):
             shown = f"{microseconds(timing.us)} µs" if timing.us is not None else timing.state
             predicted = f", predicted {microseconds(timing.predicted_us)} µs" if timing.predicted_us is not None else ""
-            lines.append(f"  {shown}{predicted}: {timing.config}" + (f" ({timing.reason})" if timing.reason else ""))
+            at = f" at {' to '.join(f'{each:,.0f}' for each in dict.fromkeys(timing.clocks_mhz))} MHz" if timing.clocks_mhz else ""
+            lines.append(f"  {shown}{at}{predicted}: {timing.config}" + (f" ({timing.reason})" if timing.reason else ""))
         return "\n".join(lines)
 
     __str__ = explain

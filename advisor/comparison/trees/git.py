@@ -151,7 +151,7 @@ def entries(folder: Path, commit_id: str) -> dict[str, GitEntry]:
 
 def _count_files(folder: Path, commit_id: str) -> int:
     """Files of a commit, each tree read once however often it occurs."""
-    top = f"{commit_id}^{{tree}}"
+    top = _run(folder, "rev-parse", "--verify", f"{commit_id}^{{tree}}").decode("ascii").strip()
     trees: dict[str, list[str]] = {}  # tree -> its own trees
     files: dict[str, int] = {}  # tree -> its own files
     waiting = [top]
@@ -161,7 +161,7 @@ def _count_files(folder: Path, commit_id: str) -> int:
             start = 0
             while start < len(data):
                 middle = data.index(b"\0", start)
-                end = middle + 1 + len(commit_id) // 2
+                end = middle + 1 + len(top) // 2
                 if data[start:middle].startswith(b"40000 "):
                     trees[name].append(data[middle + 1 : end].hex())
                 else:

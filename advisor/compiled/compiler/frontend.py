@@ -99,24 +99,29 @@ def make_ir(request: Mapping[str, Any], target: Any, language: Any, guard: Any) 
     Raises:
         Exception: Whatever Triton, or the guard, has against it.
     """
-    from triton._C.libtriton import ir
     from triton.compiler import ASTSource
-    from triton.compiler.compiler import make_backend
 
     module = load(request, language, guard)
     function = vars(module)[request["kernel"]]
     constants = {tuple(path): decode(value, module, guard) for path, value in request["constexprs"]}
     attributes = {tuple(path): value for path, value in request["attrs"]}
     signature = {name: tuple(kind) if isinstance(kind, list) else kind for name, kind in request["signature"].items()}
-    source = ASTSource(fn=function, signature=signature, constexprs=constants, attrs=attributes)
+    return ttir_of(ASTSource(fn=function, signature=signature, constexprs=constants, attrs=attributes), target, request["options"])
+
+
+def ttir_of(source: Any, target: Any, options: Mapping[str, Any]) -> str:
+    """Triton's IR of an `ASTSource` for a `GPUTarget`, after the passes that know nothing of layouts."""
+    from triton._C.libtriton import ir
+    from triton.compiler.compiler import make_backend
+
     backend = make_backend(target)
-    options = backend.parse_options(dict(request["options"]))
+    parsed = backend.parse_options(dict(options))
     context = ir.context()
     ir.load_dialects(context)
     backend.load_dialects(context)
-    made = source.make_ir(target, options, backend.get_codegen_implementation(options), backend.get_module_map(), context)
+    made = source.make_ir(target, parsed, backend.get_codegen_implementation(parsed), backend.get_module_map(), context)
     stages: dict[str, Any] = {}
-    backend.add_stages(stages, options, source.language)
+    backend.add_stages(stages, parsed, source.language)
     return str(stages["ttir"](made, {}))
 
 

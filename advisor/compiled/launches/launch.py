@@ -30,11 +30,12 @@ from advisor.compiled.demand.counted import Counted
 from advisor.compiled.demand.counts import KernelDemand
 from advisor.compiled.demand.likely_places import likely_inputs, with_likely_places
 from advisor.compiled.demand.machine_work import SPILLED
+from advisor.compiled.demand.products import Names
 from advisor.compiled.guesses.corrections import corrections
 from advisor.compiled.guesses.guess_errors import certain_of_guesses, with_guess, with_stored_types
 from advisor.compiled.guesses.inference import Given, Guess, guesses
 from advisor.compiled.ir.execution import SHAPE, Inputs, not_given, what_holds
-from advisor.compiled.ir.ir import Function, parse
+from advisor.compiled.ir.ir import Function, Module, parse
 from advisor.compiled.ir.slicing import needed_values
 from advisor.python_source.literal_values import passed_in
 from advisor.python_source.rebuild import rebuild
@@ -102,6 +103,29 @@ def _registers(function: Function) -> tuple[tuple[float, int], float, dict[int |
         live += change
         most = max(most, live)
     return largest, max(most, largest[0]), dict(touched)
+
+
+OTHER_REGISTERS = 24
+"""Of a thread, for addresses, masks and counters: kernels of Liger's and fla's that hold little use 16 to 40 (Triton 3.6, sm_90)."""
+
+
+def estimated_resources(module: Module, num_warps: int, num_stages: int, target: Target) -> Resources:
+    """What one CTA would hold of a kernel that is not compiled beyond its TTIR, estimated: live registers, and buffers of what products
+    take from loads in loops."""
+    threads, most = num_warps * target.warp_size, REGISTERS.get(target.backend, 255)
+    live = _registers(module.kernel)[1] / threads + OTHER_REGISTERS
+    names, around = Names(module.kernel.blocks), module.loops_around()
+    buffers = 0.0
+    for op in module.kernel.walk():
+        for name, kind in zip(op.operands[:2], op.types[:2], strict=False) if op.name == "tt.dot" else ():
+            looped = bool(around[id(op)]) and names.source(name) is not None
+            buffers += kind.elements * element_bytes(kind.element) * (max(num_stages, 1) if looped else 0)
+    return Resources(
+        registers=int(min(live, most)),
+        spill_bytes=int(4 * max(live - most, 0.0)),
+        shared_memory_bytes=int(buffers),
+        num_warps=num_warps,
+    )
 
 
 LARGEST_ATTEMPTS = 18

@@ -3,7 +3,8 @@
 It makes everything around a GPU testable without one. Times are simulated; with `execute`, the kernel file's functions run on
 the CPU (plain Python or numpy), so that a file whose kernel faults, hangs, runs out of memory or writes wrong values does so
 for real in the worker. All randomness is a function of launch, round and sample, never of what ran before: a resumed run gives
-the rows an undisturbed one would (`drift` and `throttle` are functions of the round number).
+the rows an undisturbed one would (`drift` and `throttle` are functions of the round number). Only `power_limit` makes what is measured
+depend on what ran before, as a board's does.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import numpy as np
 from advisor import pipelines
 from advisor.gpus.hardware import GpuSpec, load_gpu
 from advisor.measurement.devices.ceilings import specified_figures
+from advisor.measurement.devices.power_limit import PowerLimit
 from advisor.measurement.kernel_file import KernelRef, function_of, kernel_entry, tolerance_of
 from advisor.measurement.launch import Launch, Sustained, WrongOutputError, problem_key
 from advisor.measurement.rounds import Timing
@@ -43,9 +45,15 @@ OPTIONS: dict[str, float | str] = {
     "faults": "",  # share of launches that go wrong by themselves, e.g. 0.02; or kinds:share, e.g. hang+crash:0.1
     "samples": 3.0,  # per round
     "capped": 0.15,  # by how much the power limit lowers the clock of a launch that is kept up
+    "power_limit": 0.0,  # watts, above which the clock falls with the energy that is drawn, and recovers with rest; 0: none
+    "round_ms": 30.0,  # for how long a round draws power, where there is a power limit
     "sleep_ms": 0.0,  # real time a round takes, so that a run can be interrupted
 }
 FAULTS = ("illegal-access", "hang", "out-of-memory", "out-of-resources", "compile-error", "wrong-output", "crash")
+
+
+REST_S = 0.002
+"""Between rounds, where there is a power limit."""
 
 
 class OutOfResources(Exception):  # noqa: N818
@@ -79,6 +87,8 @@ class FakeDevice:
         self._gpu = load_gpu(str(self.options["gpu"]))
         self.fault_kinds, self.fault_share = _faults(self.options["faults"])
         self._latencies: dict[str, float] = {}
+        limit = self.number("power_limit")
+        self.board = PowerLimit(cap_w=limit) if limit else None
 
     @property
     def gpu_name(self) -> str:
@@ -120,6 +130,11 @@ class FakeDevice:
             own = 1.0 + 0.08 * abs(normal(self.options["seed"], sorted(configuration.flat().items())))
             self._latencies[key] = self._model(problem, configuration) * own
         return self._latencies[key]
+
+    def draw_w(self, configuration: Configuration) -> float:
+        """Power that a configuration draws at the full clock, where there is a power limit: 0.8 to 1.6 times that."""
+        draw = unit("draw", self.options["seed"], sorted(configuration.flat().items()))
+        return self.number("power_limit") * (0.8 + 0.8 * draw)
 
     def _model(self, problem: Problem, configuration: Configuration) -> float:
         try:
@@ -197,8 +212,13 @@ class FakeBench:
         throttled = unit("throttle", device.options["seed"], round_number) < number("throttle")
         level = launched.level_us * (1 + number("drift") * round_number / 30)
         level *= 1 + number("noise") * normal(*key)
+        reasons: tuple[str, ...] = ()
         if throttled:
-            clock, level = 0.6 * clock, level / 0.6
+            clock, level, reasons = 0.6 * clock, level / 0.6, ("sw-thermal",)
+        if device.board is not None:
+            device.board.rest(REST_S)
+            share = device.board.run(device.draw_w(launched.configuration), number("round_ms") / 1e3)
+            clock, level, reasons = share * clock, level / share, (*reasons, *(("sw-power-cap",) if share < 0.999 else ()))
         samples = []
         for sample in range(int(number("samples"))):
             value = level * (1 + number("sample_noise") * normal(*key, sample))
@@ -208,7 +228,7 @@ class FakeBench:
         return Timing(
             samples_us=tuple(samples),
             sm_clock_mhz=round(clock, 1),
-            throttle=("sw-thermal",) if throttled else (),
+            throttle=reasons,
             temperature_c=55.0,
             power_w=400.0,
         )

@@ -69,8 +69,7 @@ class Monitor:
 
     def read(self) -> Reading:
         """The state now."""
-        # The clock first: what is timed meanwhile takes a millisecond, and so may each call.
-        sm_clock_mhz = self._call("nvmlDeviceGetClockInfo", getattr(self._nvml, "NVML_CLOCK_SM", 1))
+        sm_clock_mhz = self.sm_clock_mhz()  # first: what is timed meanwhile takes a millisecond, and so may each call
         bits = self._call("nvmlDeviceGetCurrentClocksEventReasons")
         if bits is None:  # before driver 535, or an older pynvml
             bits = self._call("nvmlDeviceGetCurrentClocksThrottleReasons")
@@ -82,6 +81,10 @@ class Monitor:
             temperature_c=temperature_c,
             power_w=power_w,
         )
+
+    def sm_clock_mhz(self) -> float | None:
+        """The clock of the SMs now."""
+        return self._call("nvmlDeviceGetClockInfo", getattr(self._nvml, "NVML_CLOCK_SM", 1))
 
     def _slow_reading(self) -> tuple[float | None, float | None, float | None]:
         """Memory clock in MHz, temperature in degrees Celsius and power in watts: they change slowly, or never."""

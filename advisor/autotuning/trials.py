@@ -1,0 +1,96 @@
+"""Which configurations are measured next, and when it is enough: the order of the model, moved by what was measured."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from advisor.autotuning.ranking import LEAST, Ranking
+from advisor.search.prior import ANALYTICAL, LEARNED, LEAST_SIGMA, Prior, behind, coordinates
+from advisor.search.surrogate import Observation, expected_gain, posterior
+
+UNLEARNED_SIGMA = 0.3
+"""Standard deviation of the log of measured over predicted latency where that is of the code alone (public kernels: `MODEL_CARD.md`)."""
+GAIN = 0.005
+"""Relative: less than that another trial need not promise, for it could not be told from noise (`statistics.TAU`)."""
+
+
+@dataclass(kw_only=True)
+class Trials:
+    """The trials of one decision.
+
+    Attributes:
+        ranked: The order of the model.
+        configurations: Parameters and options of each, by name.
+        most: How many are measured at most.
+    """
+
+    ranked: Ranking
+    configurations: Sequence[Mapping[str, Any]]
+    most: int
+    tried: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        count = len(self.configurations)
+        fits = [place for place in self.ranked.order if place not in self.ranked.unfit] or list(self.ranked.order)
+        self.order = fits
+        scores = np.array(self.ranked.scores or np.arange(count), dtype=np.float64)
+        usable = np.isfinite(scores)
+        if not self.ranked.modelled or not usable.any():
+            self.prior: Prior | None = None
+            return
+        best_us = self.ranked.predicted_us.get(self.ranked.order[0]) or 1.0
+        gaps = scores - scores[usable].min()
+        mean = math.log(best_us) + behind(gaps, usable) if not self.ranked.by_code else np.log(np.where(usable, scores, np.inf))
+        self.prior = Prior(
+            mean=np.where(usable, mean, np.inf),
+            sigma=max(self.ranked.spread, LEAST_SIGMA) if not self.ranked.by_code else UNLEARNED_SIGMA,
+            features=coordinates([dict(each) for each in self.configurations]),
+            place=0.0,
+            where=(),
+            bound_us=np.zeros(count),
+            ceiling_us=(best_us, best_us, best_us),
+            stopped_by={},
+            predicted_us=np.array([self.ranked.predicted_us.get(place, math.inf) for place in range(count)]),
+            shares=LEARNED if self.ranked.learned else ANALYTICAL,
+            launch=np.arange(count),
+        )
+
+    def next(self, measured_us: Mapping[int, float], at_once: int) -> list[int]:
+        """The configurations to measure now, in that order; none: it is enough.
+
+        Args:
+            measured_us: Latencies by place, of all that were measured.
+            at_once: How many are compiled at once.
+        """
+        left = [place for place in self.order if place not in self.tried]
+        if not measured_us:  # nothing works yet: the next as many
+            chosen = left[: self.most if self.prior is None else max(1, min(at_once, self.most))]
+        else:
+            worked = sum(place in measured_us for place in self.tried)
+            most = min(self.most - worked, 2 * self.most - len(self.tried))  # what fails is made up for, so often
+            chosen = [] if self.prior is None or most <= 0 else self._promising(measured_us, left, min(at_once, most))
+        self.tried += chosen
+        return chosen
+
+    def _promising(self, measured_us: Mapping[int, float], left: list[int], count: int) -> list[int]:
+        """The configurations that are expected to gain most over the best, of those that promise more than the noise."""
+        assert self.prior is not None
+        seen = [Observation(prior=self.prior, index=place, kind="measured", log_us=math.log(us)) for place, us in measured_us.items()]
+        chosen: list[int] = []
+        usable = np.isin(np.arange(len(self.configurations)), left) & np.isfinite(self.prior.mean)
+        best = math.log(min(measured_us.values()))
+        while usable.any() and len(chosen) < count:
+            mean, deviation = posterior(self.prior, seen)
+            gain = expected_gain(np.where(usable, mean, np.inf), deviation, best)
+            place = int(np.argmax(gain))
+            if len(self.tried) + len(chosen) >= LEAST and gain[place] < GAIN:
+                break
+            chosen.append(place)
+            usable[place] = False
+            seen.append(Observation(prior=self.prior, index=place, kind="running"))
+        return chosen
