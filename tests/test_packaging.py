@@ -49,7 +49,7 @@ def test_an_installed_wheel_advises_from_another_folder(wheel, tmp_path):
     command = [environment / "bin" / "advisor", "advise", "fused_moe", "--model", "Qwen3-30B-A3B", "--gpu", "H200", "--tokens", "64"]
     done = subprocess.run(command, cwd=tmp_path / "elsewhere", capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert (tmp_path / "elsewhere" / "advisor-out" / "fused_moe-Qwen3-30B-A3B-H200" / "report.html").stat().st_size > 100_000
+    assert (tmp_path / "elsewhere" / "advisor-out" / "fused_moe-Qwen3-30B-A3B-H200" / "report.html").stat().st_size > 80_000
     where = subprocess.run([python, "-c", "import advisor; print(advisor.__file__)"], cwd=tmp_path, capture_output=True, text=True)
     assert str(site) in where.stdout
     probe = subprocess.run(

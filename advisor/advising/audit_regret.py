@@ -53,7 +53,7 @@ def regrets(tables: Sequence[Table], predictor: Predictor) -> list[tuple[EntryRe
         configuration = configuration_batch([launch.configuration for _, launch in members if launch.configuration])
         predicted = predictor.predict(problem, configuration, gpu)
         ceiling = predictor.ceiling(problem, gpu)
-        chance = predictor.p_speedup(problem, gpu, None, predicted, ceiling)
+        chance = predictor.p_speedup(problem, gpu, None, predicted, ceiling, configuration)
         reachable = tunable_ceiling(ceiling, bound(work(problem, gpu), gpu, problem.cache).us, predicted.us).us
         for i, ((table, launch), us, least, p) in enumerate(zip(members, predicted.us, reachable, chance, strict=True)):
             tokens = launch.tokens or 0

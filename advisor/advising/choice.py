@@ -13,6 +13,7 @@ import numpy as np
 from advisor import pipelines
 from advisor.advising.targets import PlannedLaunch, Target
 from advisor.gpus.hardware import GpuSpec
+from advisor.learned.analytical import LIKELY
 from advisor.learned.base import Prediction, Predictor
 from advisor.pipelines import Analysis, ConfigurationBatch, ProblemBatch, configuration_batch, problem_batch
 from advisor.pipelines.space import configuration_at, held_to
@@ -25,6 +26,9 @@ from advisor.tables.tuned_table import replacement
 NEAR_BEST = 1.005
 """Configurations predicted within this of the best count as equal; the one closest to the current configuration is taken, or to the one
 that the kernel's file gives untuned."""
+
+
+FIRST = "ranked first of the configuration space"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +47,7 @@ class Choice:
     latencies: Mapping[str, Latency]
     ceilings: Mapping[str, tuple[float, Configuration]]
     demands: Mapping[str, dict[str, float]]
-    reason: str = "ranked first of the configuration space"  # in an order learned for itself: another may be predicted faster
+    reason: str = FIRST  # in an order learned for itself: another may be predicted faster
 
 
 def choose(group: list[PlannedLaunch], target: Target, predictor: Predictor, like: Configuration | None = None) -> Choice:
@@ -71,7 +75,11 @@ def choose(group: list[PlannedLaunch], target: Target, predictor: Predictor, lik
     if held is not space or len(group) > 1:  # else that one launch's scores are those of the group
         scores = predictor.scores(problems, held, target.gpu)
     best = _closest(held, scores, first.configuration or first.untuned)
-    row, chosen = held.take(np.array([best])), configuration_at(held, best)
+    row, chosen, reason = held.take(np.array([best])), configuration_at(held, best), FIRST
+    if first.configuration is None and first.untuned is not None and chosen != first.untuned and held is space:
+        untuned = configuration_batch([first.untuned])
+        if not _likely_faster(problems, untuned, row, target.gpu, predictor):
+            row, chosen, reason = untuned, first.untuned, "the configuration that the file gives untuned: none is known to be better"
     latencies, demands, ceilings = {}, {}, {}
     for launch, problem, own in zip(group, problems, first_ranked, strict=True):
         then = predictor.predict(problem, row, target.gpu)
@@ -83,7 +91,39 @@ def choose(group: list[PlannedLaunch], target: Target, predictor: Predictor, lik
     table = first.table or target.table
     name = table.name if table is not None else None
     configuration = replacement(chosen, first.configuration, table=name, gpu=target.gpu)
-    return Choice(configuration=configuration, latencies=latencies, ceilings=ceilings, demands=demands)
+    return Choice(configuration=configuration, latencies=latencies, ceilings=ceilings, demands=demands, reason=reason)
+
+
+def _likely_faster(
+    problems: list[ProblemBatch], now: ConfigurationBatch, then: ConfigurationBatch, gpu: GpuSpec, predictor: Predictor
+) -> bool:
+    """Whether the launches of `problems` are likely enough to be faster, together, with a configuration than with another."""
+    before, after = ([predictor.predict(problem, each, gpu) for problem in problems] for each in (now, then))
+    if not all(np.isfinite(each.us[0]) for each in before):
+        return True
+    longest = int(np.argmax([each.us[0] for each in before]))
+    return (
+        gain_probability(
+            problems[longest],
+            sum(float(each.us[0]) for each in before),
+            sum(float(each.us[0]) for each in after),
+            before[longest],
+            after[longest],
+            gpu,
+            predictor,
+        )
+        >= LIKELY
+    )
+
+
+def gain_probability(
+    problem: ProblemBatch, now_us: float, then_us: float, before: Prediction, after: Prediction, gpu: GpuSpec, predictor: Predictor
+) -> float:
+    """Probability that launches which take `now_us` together are 2 % faster in the `then_us` that are predicted, by the errors of the one
+    that takes longest (`before` and `after`)."""
+    factor = now_us / then_us * after.us / before.us
+    same = replace(before, us=before.us * factor, low_us=before.low_us * factor, high_us=before.high_us * factor)
+    return predictor.p_gain(problem, gpu, same, after)
 
 
 def demand_totals(problem: pipelines.ProblemBatch, row: pipelines.ConfigurationBatch, gpu: GpuSpec) -> dict[str, float]:

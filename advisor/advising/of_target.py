@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from advisor import __version__
-from advisor.advising.choice import Choice, Draft, Measured, choose, draft_of, predicted_latency, probability
+from advisor.advising.choice import Choice, Draft, Measured, choose, draft_of, gain_probability, predicted_latency, probability
 from advisor.advising.exports import recommended_exports, triton_config
 from advisor.advising.launch_facts import gpu_figures, occupancy, times_of, warm_cache
 from advisor.advising.layers import layer_reports, slower_as_a_layer, weighed
@@ -19,9 +19,10 @@ from advisor.advising.verdict import verdict
 from advisor.diagnosis import UNDIAGNOSED, WORTH_CHANGING, Change, Pricing, Sharing, actions, context, diagnose, now_us, table_findings
 from advisor.diagnosis.rule import microseconds
 from advisor.gpus.hardware import offline
+from advisor.learned.analytical import LIKELY, NOTICED
 from advisor.learned.base import ANALYTICAL, EXTRAPOLATED, Prediction, Predictor, tunable_ceiling
 from advisor.learned.caveats import exact_products, held_by_power, unmeasured_vendor
-from advisor.pipelines import problem_batch
+from advisor.pipelines import configuration_batch, problem_batch
 from advisor.result.schema import Configuration, Finding, Latency, LaunchReport, Recommendation, Result, nearest_to_peak
 from advisor.system.errors import NothingMatchedError
 from advisor.tables.audit import audit_table
@@ -128,10 +129,13 @@ def _group(
     """Reports of the launches that share one configuration; `held`: what its choice must be like in their `fixed` parameters."""
     choice = choose(group, target, predictor, held)
     drafts = [draft_of(launch, choice, measured.get(launch.id), target, predictor) for launch in group]
+    kept = None if measured else _kept(group, drafts, choice, predictor, target)
     # What another launch of the sort needs changed is changed here too.
     needed = held is not None and held != group[0].configuration
     choice = as_measured(drafts, choice)
     offered = choice if needed or _worth_changing(drafts, choice) else None
+    if offered and not needed and kept is not None:
+        offered = None
     if offered and not needed and not measured and slower_as_a_layer(group, choice.configuration, target, predictor, WORTH_CHANGING):
         offered = None
     if (tried := fastest_measured(drafts, choice, held, target, predictor)) is not None:
@@ -142,8 +146,36 @@ def _group(
     for draft in drafts:
         others = tuple(other for other in sharing if other.id != draft.launch.id)
         pricing = replace(alone, sharing=others, fixed=draft.launch.fixed)
-        reports.append(_report(draft, choice, offered, least[draft.launch.id], pricing, target, predictor, diagnosing))
+        reports.append(
+            _report(
+                draft, choice, offered, least[draft.launch.id], pricing, target, predictor, diagnosing, kept if offered is None else None
+            )
+        )
     return reports
+
+
+def _kept(group: list[PlannedLaunch], drafts: list[Draft], choice: Choice, predictor: Predictor, target: Target) -> str | None:
+    """Why what runs is kept, in words: what was chosen is not likely enough to be faster. None where it is, or where nothing runs.
+
+    Launches that share a configuration are told together, by the errors of the one that takes longest.
+    """
+    first = group[0]
+    if first.configuration is None or first.configuration == choice.configuration:
+        return None
+    now = sum(draft.predicted_us for draft in drafts)
+    then = sum(latency.us for latency in choice.latencies.values())
+    if not np.isfinite(now):
+        return None
+    longest = max(drafts, key=lambda draft: draft.predicted_us)
+    row = configuration_batch([choice.configuration])
+    after = predictor.predict(longest.batch, row, target.gpu)
+    p = gain_probability(longest.batch, now, then, longest.predicted, after, target.gpu, predictor)
+    if p >= LIKELY:
+        return None
+    return (
+        f"no configuration is known to be better: the first-ranked, {choice.configuration.label()}, is predicted {now / then:.2f} times as "
+        f"fast, and {100 * (NOTICED - 1):.0f} % faster with a probability of {p:.2f} ({LIKELY} would do)"
+    )
 
 
 def _worth_changing(drafts: list[Draft], choice: Choice) -> bool:
@@ -201,6 +233,7 @@ def _report(
     target: Target,
     predictor: Predictor,
     diagnosing: bool,
+    kept: str | None,
 ) -> LaunchReport:
     launch, analysis, measured, gpu = draft.launch, draft.analysis, draft.measured, target.gpu
     times = times_of(analysis, gpu)
@@ -269,9 +302,10 @@ def _report(
         gap=diagnosis.gap,
         findings=diagnosis.findings,
         passed_rules=diagnosis.passed,
-        recommendation=_recommendation(launch, offered, before, p_speedup, ceiling, target) if offered is not None else None,
+        recommendation=_recommendation(launch, offered, before, p_speedup, ceiling, target, predictor) if offered is not None else None,
         faults=diagnosis.faults,
         library=predictor.library_reference(draft.batch, gpu),
+        kept=kept,
         decision=launch.sort or launch.share,
     )
 
@@ -282,7 +316,7 @@ ceiling."""
 
 
 def _recommendation(
-    launch: PlannedLaunch, choice: Choice, now: float | None, p_speedup: float, ceiling: Latency, target: Target
+    launch: PlannedLaunch, choice: Choice, now: float | None, p_speedup: float, ceiling: Latency, target: Target, predictor: Predictor
 ) -> Recommendation | None:
     if choice.configuration == launch.configuration:
         return None
@@ -307,6 +341,7 @@ def _recommendation(
         triton_config=triton_config(configuration),
         table_entry=dict(entry_of(configuration, entry_of(entry) if entry else None)) if target.table is not None else None,
         demand=choice.demands[launch.id],
+        record=predictor.record(problem_batch([launch.problem]), target.gpu) if latency.origin == "predicted" else "",
     )
 
 

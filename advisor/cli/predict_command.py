@@ -188,7 +188,7 @@ def _predict(rows: Rows, predictor: Predictor, gpu: str | None) -> _Predicted:
         else:
             calibrated = predictor.ceiling(problem, batch.gpu)
             ceiling = tunable_ceiling(calibrated, bound.us, prediction.us)
-            p = predictor.p_speedup(problem, batch.gpu, None, prediction, calibrated)
+            p = predictor.p_speedup(problem, batch.gpu, None, prediction, calibrated, configuration)
             known = np.isfinite(measured[index])
             if known.any():
                 now = np.where(known, measured[index], prediction.us)

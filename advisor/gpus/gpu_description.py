@@ -8,7 +8,7 @@ from typing import Any
 
 from advisor.system.errors import InputError
 
-ARCHITECTURES = ("pascal", "volta", "turing", "ampere", "ada", "hopper", "blackwell", "cdna3", "cdna4")
+ARCHITECTURES = ("pascal", "volta", "turing", "ampere", "ada", "hopper", "blackwell", "cdna2", "cdna3", "cdna4")
 VENDORS = ("nvidia", "amd")
 TENSOR_DTYPES = ("bf16", "fp16", "tf32", "fp8", "fp4", "int8")
 FMA_DTYPES = ("fp32", "fp16", "fp64")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
@@ -26,6 +26,9 @@ MOE_PRODUCTS = ("w13", "w2")
 
 Z_80 = 1.2816
 """Standard deviations that the 80 % interval of a normal distribution reaches to either side."""
+
+NOTICED, LIKELY = 1.02, 0.8
+"""A configuration is recommended where it is that many times faster with that probability."""
 
 SIGMA = SPREAD / Z_80
 """Standard deviation of log latency."""
@@ -63,16 +66,8 @@ class AnalyticalPredictor:
 
     def ceiling(self, problem: ProblemBatch, gpu: GpuSpec) -> Prediction:
         """The least predicted latency over a few dozen configurations that cover the space."""
-        members, problems = together(typical_configurations(problem, gpu.vendor)), np.arange(len(problem))
-        groups = 1 if problem.expert_rows is None else problem.expert_rows.shape[-1]
-        at_once = max(LAUNCHES_AT_ONCE // len(members) // groups, 1)
-        found = [
-            _of_configurations(problem.take(np.repeat(some, len(members))), members.take(np.tile(np.arange(len(members)), some.size)), gpu)
-            .us.reshape(some.size, len(members))
-            .min(axis=1)
-            for some in np.split(problems, np.arange(at_once, problems.size, at_once))
-        ]
-        return _with_interval(np.concatenate(found), pipelines.bound(pipelines.work(problem, gpu), gpu, problem.cache).us)
+        found = least_of(problem, gpu, lambda some, members: _of_configurations(some, members, gpu))
+        return _with_interval(found.us, pipelines.bound(pipelines.work(problem, gpu), gpu, problem.cache).us)
 
     def scores(self, problems: ProblemBatch | Sequence[ProblemBatch], configuration: ConfigurationBatch, gpu: GpuSpec) -> Array:
         """The log of the predicted latency, in all."""
@@ -88,6 +83,17 @@ class AnalyticalPredictor:
         us = pipelines.latency_us(pipelines.demand(problem, configuration, gpu), gpu)
         self._recent.append((problem, configuration, gpu, us))
         return us
+
+    def p_gain(self, problem: ProblemBatch, gpu: GpuSpec, now: Prediction, then: Prediction) -> float:
+        """By the intervals alone, as if both errors were independent."""
+        del problem, gpu
+        margin = (np.log(now.us[0] / then.us[0]) - np.log(NOTICED)) / (SIGMA * np.sqrt(2))
+        return float(normal_cdf(np.clip(np.array([margin]), -30, 30))[0])
+
+    def record(self, problem: ProblemBatch, gpu: GpuSpec) -> str:
+        """Nothing: no choice was measured."""
+        del problem, gpu
+        return ""
 
     def p_speedup(
         self,
@@ -111,6 +117,26 @@ class AnalyticalPredictor:
             margin = (np.log(now / ceiling.us) - np.log(at_least)) / sigma
         p = normal_cdf(np.clip(np.nan_to_num(margin, nan=0.0), -30, 30))
         return within_bound(p, problem, gpu, latency_us, at_least)
+
+
+def least_of(problem: ProblemBatch, gpu: GpuSpec, ask: Callable[[ProblemBatch, ConfigurationBatch], Prediction]) -> Prediction:
+    """What is predicted of the fastest of a few dozen configurations that cover the space, for each problem, [n].
+
+    Args:
+        problem: The problems.
+        gpu: The GPU.
+        ask: What is predicted of launches, given one by one.
+    """
+    members, problems = together(typical_configurations(problem, gpu.vendor)), np.arange(len(problem))
+    groups = 1 if problem.expert_rows is None else problem.expert_rows.shape[-1]
+    at_once = max(LAUNCHES_AT_ONCE // len(members) // groups, 1)
+    parts = []
+    for some in np.split(problems, np.arange(at_once, problems.size, at_once)):
+        found = ask(problem.take(np.repeat(some, len(members))), members.take(np.tile(np.arange(len(members)), some.size)))
+        first = np.arange(some.size) * len(members) + found.us.reshape(some.size, len(members)).argmin(axis=1)
+        parts.append((found.us[first], found.low_us[first], found.high_us[first], found.learned[first]))
+    us, low, high, learned = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+    return Prediction(us=us, low_us=low, high_us=high, learned=learned, share=np.ones(us.shape))
 
 
 def within_bound(p: Array, problem: ProblemBatch, gpu: GpuSpec, latency_us: Array | None, at_least: float) -> Array:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -87,6 +87,22 @@ class BushyForest:
         values[~inner] = self.middle[tree] + self.step[tree] * self.leaf
         roots = np.concatenate([[0], np.cumsum(self.sizes)[:-1]]).astype(np.int32)
         return tests, children.ravel(), values, roots
+
+    def head(self, count: int) -> BushyForest:
+        """The first `count` trees alone."""
+        trees = min(count, self.sizes.size)
+        nodes = int(self.sizes[:trees].sum())
+        inner = int((self.feature[:nodes] != LEAF).sum())
+        return replace(
+            self,
+            feature=self.feature[:nodes],
+            code=self.code[:inner],
+            jump=self.jump[:inner],
+            leaf=self.leaf[: nodes - inner],
+            middle=self.middle[:trees],
+            step=self.step[:trees],
+            sizes=self.sizes[:trees],
+        )
 
     def arrays(self, prefix: str) -> dict[str, NDArray[Any]]:
         """The forest as named arrays, to be stored."""

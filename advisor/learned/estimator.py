@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 from advisor import pipelines
 from advisor.gpus.hardware import GpuSpec
 from advisor.learned import calibration
-from advisor.learned.analytical import SPREAD, Z_80, AnalyticalPredictor, normal_cdf, within_bound
+from advisor.learned.analytical import NOTICED, SPREAD, Z_80, AnalyticalPredictor, least_of, normal_cdf, within_bound
 from advisor.learned.base import Prediction, Predictor
 from advisor.learned.calibration import WIDEST
+from advisor.learned.configured.model import ConfiguredModel
 from advisor.learned.library import direct, kernels
 from advisor.learned.machine import Machine, machine
 from advisor.learned.moe import measured_posterior
@@ -31,6 +32,9 @@ from advisor.result.schema import Latency
 
 OLDEST_MEASURED = 8.0
 """Compute capability of the oldest GPU on which library kernels were measured; older ones have no bf16."""
+
+ALIKE = 0.8
+"""Correlation of the errors of two configurations of one problem (fused-MoE sweeps; see `AnalyticalPredictor.p_speedup`)."""
 
 MOST_RANKED = 256
 """Orders of spaces that are remembered: more than a table asks for."""
@@ -53,6 +57,9 @@ class LearnedPredictor:
             return library
         if problem.cache != "warm":
             return self._with_cache(problem, gpu, lambda model, each: model.predict(each, configuration, gpu))
+        model = self._configured(problem, gpu) if configuration is not None else None
+        if model is not None and configuration is not None:
+            return _of_configured(model, problem, configuration, gpu)
         moe = self._moe(problem)
         if moe is not None:
             known = machine(gpu, problem.dtype)
@@ -69,6 +76,8 @@ class LearnedPredictor:
         """The best latency within the kernel's configuration space."""
         if problem.cache != "warm":
             return self._with_cache(problem, gpu, lambda model, each: model.ceiling(each, gpu))
+        if self._configured(problem, gpu) is not None:
+            return least_of(problem, gpu, lambda some, members: self.predict(some, members, gpu))
         moe = self._moe(problem)
         if moe is None or not moe.core.winners.size:
             return self._analytical.ceiling(problem, gpu)
@@ -124,6 +133,9 @@ class LearnedPredictor:
         among its first eight, the analytical one 4 %.
         """
         each = [problems] if isinstance(problems, ProblemBatch) else problems
+        known = [self._configured(replace(problem, cache="warm"), gpu) for problem in each]
+        if all(model is not None for model in known):
+            return self._order(each, configuration, gpu)
         models = [self._moe(replace(problem, cache="warm")) for problem in each]
         moe = models[0]
         if moe is None or moe.ranker is None or any(model is not moe for model in models):
@@ -168,8 +180,10 @@ class LearnedPredictor:
     ) -> Array:
         plain = p_of_intervals(latency_us, prediction, ceiling, at_least)
         moe = self._moe(problem)
+        if configuration is not None and self._configured(replace(problem, cache="warm"), gpu) is not None:
+            return plain
         if moe is None or not moe.core.winners.size:
-            return np.where(prediction.learned & (problem.family != "fused_moe"), np.nan, plain)
+            return np.where(prediction.learned & (problem.family != "fused_moe") & (configuration is None), np.nan, plain)
         known = machine(gpu, problem.dtype)
         launch, estimate = self._best_launch(moe, problem, known)
         size = calibration.scale(moe.scale, estimate.features)
@@ -196,6 +210,47 @@ class LearnedPredictor:
     def _moe(self, problem: ProblemBatch) -> MoeModel | None:
         """The fused-MoE model, where it is meant for such problems."""
         return self.weights.moe if covers(problem) else None
+
+    def _configured(self, problem: ProblemBatch, gpu: GpuSpec) -> ConfiguredModel | None:
+        """The model of configured launches, where it answers: fused MoE of 16 bits was swept on other GPUs, and is known better there."""
+        model = self.weights.configured
+        if model is None or not model.covers(problem, gpu) or (covers(problem) and self.weights.moe and not model.seen(problem, gpu)):
+            return None
+        return model
+
+    def _order(self, problems: Sequence[ProblemBatch], configuration: ConfigurationBatch, gpu: GpuSpec) -> Array:
+        """The order of configurations by what they are predicted to take together."""
+        model, total = self.weights.configured, np.zeros(len(configuration))
+        assert model is not None
+        for problem in problems:
+            warm = replace(problem, cache="warm")
+            asked = pipelines.demand(warm, configuration, gpu)
+            launches = np.broadcast_to(pipelines.schedule(asked, gpu).resident > 0, total.shape)
+            least = pipelines.config_bound(pipelines.work(warm, gpu), asked, gpu, "warm").us
+            some = np.flatnonzero(launches)
+            if not some.size:
+                return np.full(total.shape, np.inf)
+            one = np.maximum(np.exp(model.order(warm, configuration.take(some), gpu)), np.broadcast_to(least, total.shape)[some])
+            us = np.full(total.shape, np.inf)
+            us[some] = one
+            total = total + us
+        return np.log(total)
+
+    def p_gain(self, problem: ProblemBatch, gpu: GpuSpec, now: Prediction, then: Prediction) -> float:
+        """By what such choices won on launches left out where these were measured, else by both intervals; one launch each."""
+        model = self._configured(replace(problem, cache="warm"), gpu)
+        if model is not None:
+            return model.p_gain(problem, gpu, float(now.us[0] / then.us[0]))
+        spread = [_sigma(each)[0] for each in (now, then)]
+        shared = 2 * ALIKE * spread[0] * spread[1] if now.learned[0] and then.learned[0] else 0.0
+        deviation = np.sqrt(max(spread[0] ** 2 + spread[1] ** 2 - shared, 1e-6))
+        margin = (np.log(now.us[0] / then.us[0]) - np.log(NOTICED)) / deviation
+        return float(normal_cdf(np.clip(np.array([margin]), -30, 30))[0])
+
+    def record(self, problem: ProblemBatch, gpu: GpuSpec) -> str:
+        """What first picks won on problems left out on this GPU, or on GPUs left out, in words; empty where none were measured."""
+        model = self._configured(replace(problem, cache="warm"), gpu)
+        return "" if model is None else model.record_of(problem, gpu)
 
     @staticmethod
     def _errors(moe: MoeModel, task: str, problem: ProblemBatch, gpu: GpuSpec) -> tuple[str, bool]:
@@ -244,6 +299,19 @@ class LearnedPredictor:
             return fallback
         found, far = model.predict(problem, machine(gpu, problem.dtype), gpu.name in model.gpus)
         return _joined(fallback, _above(_widened(found, far), problem, gpu), far <= DOMAIN_MARGIN, _share(far))
+
+
+def _of_configured(model: ConfiguredModel, problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpec) -> Prediction:
+    """What the model of configured launches says, none of it below the bound; infinite where the configuration cannot launch."""
+    asked = pipelines.demand(problem, configuration, gpu)
+    us = np.exp(model.log_us(problem, configuration, gpu, asked))
+    low, high = model.interval(problem, gpu)
+    least = pipelines.config_bound(pipelines.work(problem, gpu), asked, gpu, problem.cache).us
+    launches = np.broadcast_to(pipelines.schedule(asked, gpu).resident > 0, us.shape)
+    found = (us, us * np.exp(min(low, 0.0)), us * np.exp(max(high, 0.0)))
+    us, low_us, high_us = (np.where(launches, each, np.inf) for each in at_least_us(found, least))
+    seen = model.seen(problem, gpu)
+    return Prediction(us=us, low_us=low_us, high_us=high_us, learned=launches & seen, share=np.ones(us.shape))
 
 
 def _launchable(

@@ -89,6 +89,14 @@ class OwnPredictor:
         """The order of configurations, which no correction changes."""
         return self.base.scores(problems, configuration, gpu)
 
+    def p_gain(self, problem: ProblemBatch, gpu: GpuSpec, now: Prediction, then: Prediction) -> float:
+        """As the model that is corrected says of both: a correction that they share changes no order."""
+        return self.base.p_gain(problem, gpu, now, then)
+
+    def record(self, problem: ProblemBatch, gpu: GpuSpec) -> str:
+        """That of the model that is corrected."""
+        return self.base.record(problem, gpu)
+
     def p_speedup(
         self,
         problem: ProblemBatch,

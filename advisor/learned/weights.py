@@ -19,6 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.learned import own_rows
+from advisor.learned.configured import model as configured
+from advisor.learned.configured.model import ConfiguredModel
 from advisor.learned.library import direct, kernels
 from advisor.learned.library.direct import DirectModel
 from advisor.learned.library.kernels import LibraryModel
@@ -52,6 +54,7 @@ class Weights:
 
     moe: MoeModel | None
     direct: dict[str, DirectModel]
+    configured: ConfiguredModel | None = None
     about: dict[str, Any] = field(default_factory=dict)  # training data, groups left out, versions
     silicon: Mapping[str, NDArray[Any]] = field(default_factory=dict)  # arrays by name, with one of `SILICON_PREFIXES`
 
@@ -68,9 +71,12 @@ class Weights:
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Everything as named arrays; "meta" is JSON text."""
         out: dict[str, NDArray[Any]] = dict(self.silicon)
-        meta: dict[str, Any] = {"format": FORMAT, "about": self.about, "moe": None, "direct": {}}
+        meta: dict[str, Any] = {"format": FORMAT, "about": self.about, "moe": None, "direct": {}, "configured": None}
         if self.moe:
             arrays, meta["moe"] = self.moe.arrays()
+            out |= arrays
+        if self.configured:
+            arrays, meta["configured"] = self.configured.arrays()
             out |= arrays
         for kind, model in self.direct.items():
             arrays, meta["direct"][kind] = model.arrays()
@@ -134,6 +140,7 @@ def load(path: Path | str) -> Weights:
         return Weights(
             moe=moe.load(stored, meta["moe"]) if meta["moe"] else None,
             direct={kind: direct.load(stored, kind, found) for kind, found in meta["direct"].items()},
+            configured=configured.load(stored, meta["configured"]) if meta.get("configured") else None,
             about=meta["about"],
             silicon=_silicon(stored) or _beside(Path(path)),
         )

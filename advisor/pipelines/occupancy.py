@@ -71,6 +71,12 @@ def asynchronous(depth: Array, element_bytes: float) -> Array:
     return np.logical_or(depth % 16 == 0, element_bytes >= 4)
 
 
+def copies_asynchronously(gpu: GpuSpec) -> bool:
+    """Whether the GPU can load into shared memory while it computes: before compute capability 8.0 there is no cp.async, and one buffer
+    whatever `num_stages` says (77,000 launches of a GEMM on a V100, Triton 3.2: those of up to 96 KiB in one buffer ran)."""
+    return gpu.vendor != "nvidia" or float(gpu.compute_capability) >= 8.0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tile:
     """The tile of a dot as it is multiplied (where a kernel swaps its operands, `block_m` is its BLOCK_SIZE_N), columns [n], and the bytes

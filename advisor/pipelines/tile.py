@@ -280,6 +280,7 @@ def _resources(product: Product, cut: _Tiling, configuration: ConfigurationBatch
     )
     descriptors = shape.stored_parts is not None
     pipelined = np.logical_or(occupancy.asynchronous(product.depth, min(product.a_bytes, product.b_bytes)), descriptors)
+    pipelined = np.logical_and(pipelined, occupancy.copies_asynchronously(gpu))
     tcgen05 = cut.warp_group & np.asarray(gpu.architecture == "blackwell")  # accumulates in tensor memory
     resources = occupancy.Resources(
         registers=occupancy.estimate_dot_registers(gpu, shape, cut.warp_group),

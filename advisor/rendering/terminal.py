@@ -182,6 +182,10 @@ def _launch_lines(launch: LaunchReport, label: str, sources: Sequence[SourceText
         takes = f"   takes {_us(advice.latency.us)} {figures.interval(advice.latency)}".rstrip()
         line.append(f"{takes} ({advice.latency.origin}{gain})")
         out.append(line)
+        if advice.record:
+            out.append(Text(f"{' ' * indent}  {figures.clean(advice.record)}", style="dim"))
+    elif launch.kept is not None:
+        out.append(Text(f"{' ' * indent}> {figures.clean(launch.kept)}", style="dim"))
     return out
 
 

@@ -26,8 +26,9 @@ from advisor.result.problem import (  # noqa: F401 - this module is the face of 
     result_dtype,
 )
 
-SCHEMA_VERSION = "1.2"
-"""1.1: the library reference of a launch. 1.2: its share of a pipeline's peak."""
+SCHEMA_VERSION = "1.3"
+"""1.1: the library reference of a launch. 1.2: its share of a pipeline's peak. 1.3: why what runs is kept, and
+what recommendations of a kind won."""
 
 Severity = Literal["error", "warning", "advice", "info"]
 
@@ -128,6 +129,7 @@ class Recommendation:
     triton_config: str  # paste-ready `triton.Config({...}, num_warps=..., num_stages=...)`
     table_entry: dict[str, int | bool | str] | None = None  # paste-ready table entry, where the target is a table
     demand: dict[str, float] = field(default_factory=dict)  # of the configuration, by pipeline; empty where it is not known
+    record: str = ""  # what choices of this kind won where they were measured; empty where none were, or where this one was measured
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,6 +207,7 @@ class LaunchReport:
     library: Latency | None = None  # what the best library kernel takes for the same problem, where one was measured
     peak_pipeline: str | None = None  # the one that the launch drives nearest to its peak
     share_of_peak: float | None = None  # of its throughput, on the average over the latency now; measured above 1: a fault
+    kept: str | None = None  # why no configuration is recommended although one is predicted faster
     decision: str | None = None  # launches of one decision change together (w13 and w2 of a layer, of one entry or two); None: alone
 
     @property

@@ -55,7 +55,7 @@ def card(weights: Weights, evaluations: Mapping[str, Mapping[str, Any]], size_by
         f"- files: {', '.join(about.get('files', []))}",
         "- versions: " + ", ".join(f"{n} {v}" for n, v in about.get("versions", {}).items()),
         "",
-        "Reproduce: `advisor train DATA -o ceilings/learned.npz` (same rows, same machine: same bits).",
+        "Reproduce: `advisor train DATA DEJAVU -o ceilings/learned.npz` (same rows, same machine: same bits).",
         "",
         "## How well it does",
         "",
@@ -89,7 +89,7 @@ def section(weights: Weights) -> str:
     found = {**(layers.held_out if layers else {}), **{kind: model.held_out for kind, model in sorted(weights.library.items())}}
     tables = {kind: by_gpu for kind, by_gpu in found.items() if not isinstance(by_gpu, str)}
     if not any(tables.values()):
-        return ""
+        return _configured(weights)
     columns = list(dict.fromkeys(name for by_gpu in tables.values() for figures in by_gpu.values() for name in figures if name != "rows"))
     rows = [
         (kind, gpu, f"{figures['rows']:,}", *(f"{figures[name]:.1f}" if name in figures else "–" for name in columns))
@@ -97,7 +97,38 @@ def section(weights: Weights) -> str:
         for gpu, figures in by_gpu.items()
     ]
     lines = [SECTION, "", SECTION_WORDS, "", *_table(("kind", "GPU", "rows", *columns), rows)]
-    return "\n".join([*lines, *(f"- {kind}: {words}" for kind, words in found.items() if isinstance(words, str)), "", ""])
+    return "\n".join([*lines, *(f"- {kind}: {words}" for kind, words in found.items() if isinstance(words, str)), "", _configured(weights)])
+
+
+CONFIGURED = """## Configured launches
+
+Written by `advisor train DATA DEJAVU -o ceilings/learned.npz`: kernels with a known configuration, good and bad ones, as measured for this
+project (`measurements/`) and in public sweeps of one GEMM (`besteguney/vllm-triton-backend`, Apache-2.0), a third of the problems left
+out in turn, or every sweep of a GPU. First pick: its latency over that of the best measured (geometric mean, worst), of problems with six
+configurations and more. Recommended: how many first picks were so likely faster than what runs untuned (of a sweep, which names none, than
+the configuration at a tenth of its order) that they would have been recommended, the share of those that won, what they won, the worst.
+"""
+
+
+def _configured(weights: Weights) -> str:
+    """What first picks of configured launches won on rows left out; nothing where none were learned."""
+    if weights.configured is None:
+        return ""
+    rows = []
+    for name, found in weights.configured.record.items():
+        kind, gpu, left_out = name.split(", ")
+        made = ["0", "–", "–", "–"]
+        if "recommended" in found:
+            made = [str(found["recommended"]), f"{100 * found['won']:.0f} %", f"{found['gain']:.2f}", f"{found['worst']:.2f}"]
+        rows.append(
+            (
+                *(kind, gpu, left_out.removesuffix(" left out"), f"{found['rows']:,}", f"{found['mape_percent']:.1f} %"),
+                *(str(found["problems"]), f"{found['first_over_best']:.3f}", f"{found['worst_over_best']:.2f}"),
+                *made,
+            )
+        )
+    heads = ("kind", "GPU", "left out", "rows", "MAPE", "problems", "first pick", "worst", "recommended", "won", "gain", "worst of them")
+    return "\n".join([CONFIGURED, *_table(heads, rows), ""])
 
 
 SECTION_WORDS = """Written by `advisor train SILICON AITER TABLES -o ceilings/silicon.npz --card ceilings/MODEL_CARD.md`. Mean absolute

@@ -11,7 +11,7 @@ from typing import Any
 from advisor.learned.moe.model import covers
 from advisor.learned.weights import Weights
 from advisor.system.errors import InputError
-from advisor.training import data, direct_training, moe_training, silicon_training
+from advisor.training import configured_training, data, dejavu, direct_training, moe_training, silicon_training
 from advisor.training.data import Measured, Model
 
 FITTED_BY = ("numpy", "scikit-learn", "lightgbm", "torch")
@@ -31,7 +31,8 @@ def train(
     """Fit everything that the rows allow.
 
     Args:
-        paths: CSV files, or folders with some, in the layouts of the published data; folders of `silicon_training`.
+        paths: CSV files, or folders with some, in the layouts of the published data; folders of `silicon_training`; folders of `dejavu`,
+            with which configured launches are learned, from this project's own measurements too.
         exclude_gpus: GPUs to leave out entirely.
         exclude_models: MoE models (E, topk, H, N) to leave out entirely.
         progress: Told what is being done.
@@ -41,7 +42,8 @@ def train(
     """
     given = list(paths)
     layouts = [path for path in given if silicon_training.is_layout(path)]
-    paths = [path for path in given if path not in layouts]
+    sweeps = [path for path in given if path not in layouts and dejavu.is_layout(path)]
+    paths = [path for path in given if path not in layouts and path not in sweeps]
     silicon = silicon_training.train(layouts, exclude_gpus, exclude_models, progress) if layouts else {}
     if not paths:
         origin = {"files": sorted(Path(path).name for path in layouts), "excluded_gpus": sorted(exclude_gpus), "versions": _versions()}
@@ -50,6 +52,8 @@ def train(
     learned = [part for part in measured if covers(part.problem) or direct_training.groups([part])]
     described = about(learned, exclude_gpus, exclude_models)
     fitted = replace(fit(learned, described, progress), silicon=silicon)
+    if sweeps:
+        fitted = replace(fitted, configured=configured_training.fit(sweeps, exclude_gpus, exclude_models, progress))
     if fitted.moe is None and not fitted.direct:
         counted = ", ".join(f"{n} of {kind}" for kind, n in described["rows"].items())
         raise InputError(

@@ -118,8 +118,9 @@ def test_one_token_uses_its_experts_and_no_fewer():
 
 
 def test_nothing_is_recommended_that_makes_a_measured_gpu_s_layer_slower():
-    """Of a B200's products in fp8 nothing is learned, of its layers much: at four tokens the two disagree by a sixth of the layer."""
+    """Of a B200's products in fp8 nothing is learned, of its layers much: at four tokens the two disagree by a sixth of the layer. And what
+    is not learned is not likely enough to win to be recommended at all."""
     found = advisor.advise("fused_moe", model="GLM-4.5-Air", tensor_parallel=4, gpu="B200", dtype="fp8", tokens=(2, 4, 64))
-    assert [layer.recommended is None for layer in found.layers] == [True, True, False]
+    assert [layer.recommended is None for layer in found.layers] == [True, True, True]
     for layer in found.layers:
         assert layer.recommended is None or layer.recommended.us < layer.predicted.us * WORTH_CHANGING

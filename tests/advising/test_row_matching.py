@@ -304,11 +304,11 @@ def test_a_launch_of_which_nothing_was_measured_is_not_said_to_be(tmp_path, laye
 
 def test_what_is_ranked_first_and_was_measured_slower_is_not_recommended(tmp_path, layer):
     launch = layer.launches[0]
-    target = replace(layer, launches=(replace(launch, configuration=configuration(64, 64, 64, 1, 4, 3)),))
+    target = replace(layer, launches=(replace(launch, configuration=configuration(16, 16, 32, 1, 8, 2)),))
     first = advise_target(target, load_predictor(), command="").launches[0].recommendation.configuration
     cells = ",".join(str(first.parameters[f"BLOCK_SIZE_{each}"]) for each in "MNK")
     cells += f",{first.parameters['GROUP_SIZE_M']},{first.num_warps},{first.num_stages}"
-    found = match(target, swept(tmp_path, "64,64,64,1,4,3,200", f"{cells},205"))
+    found = match(target, swept(tmp_path, "16,16,32,1,8,2,200", f"{cells},205"))
     assert advise_target(found.target, load_predictor(), command="", measured=found.measured).launches[0].recommendation is None
 
 

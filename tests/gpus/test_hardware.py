@@ -50,6 +50,7 @@ OTHERS = (
     "H100 NVL",
     "H200 NVL",
     "H20-3e",
+    "MI250X",
     "MI300X",
     "MI308X",
     "MI325X",
@@ -304,6 +305,7 @@ def test_agrees_with_the_published_table(data_dir: Path) -> None:
         ("RTX PRO 6000 Workstation", "fp4", 2617, 2000),
         ("RTX PRO 6000 Max-Q", "fp4", 2280, 1755.5),
         ("MI355X", "fp4", 2400, 10066),
+        ("MI250X", "fp16", 1700, 181.05),
         ("MI300X", "bf16", 2100, 1307.4),
         ("MI300X", "fp8", 2100, 2614.9),
         ("MI300X", "tf32", 2100, 653.7),
@@ -473,7 +475,7 @@ def test_fp16_accumulation_is_faster_on_geforce_alone() -> None:
 def test_special_functions_of_cdna4_run_at_twice_the_rate() -> None:
     """The white paper of CDNA 4 doubles the transcendental rate: a bound at CDNA 3's would lie above what a kernel takes."""
     rates = {gpu.name: gpu.xu_op_per_clock_per_sm for gpu in GPUS if gpu.vendor == "amd"}
-    assert rates == {"MI300X": 16, "MI308X": 16, "MI325X": 16, "MI350X": 32, "MI355X": 32}
+    assert rates == {"MI250X": 16, "MI300X": 16, "MI308X": 16, "MI325X": 16, "MI350X": 32, "MI355X": 32}
 
 
 def test_types_a_gpu_does_not_have() -> None:
@@ -492,6 +494,7 @@ def test_types_a_gpu_does_not_have() -> None:
         ("L40", ("cuda", 89, 32)),
         ("B300", ("cuda", 103, 32)),
         ("RTX 5090", ("cuda", 120, 32)),
+        ("MI250X", ("hip", "gfx90a", 64)),
         ("MI300X", ("hip", "gfx942", 64)),
         ("MI355X", ("hip", "gfx950", 64)),
     ],

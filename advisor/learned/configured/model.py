@@ -1,0 +1,183 @@
+"""What is learned of launches with a known configuration: a forest on how much longer they take than their longest pipeline.
+
+One forest for all families and GPUs: it sees the launch as `features` tell it, and no name of a GPU or a kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.gpus.hardware import GpuSpec
+from advisor.learned import bushy_forest
+from advisor.learned.analytical import NOTICED
+from advisor.learned.bushy_forest import BushyForest
+from advisor.learned.configured.features import features
+from advisor.pipelines import Array, ConfigurationBatch, Demand, ProblemBatch
+from advisor.result.problem import Problem
+
+PREFIX = "configured/"
+LEVELS = np.linspace(0, 1, 101)
+"""Levels at which distributions of errors left out are kept."""
+
+MEASURED = {
+    "gemm": ("gemm",),
+    "fused_moe": ("w13", "w2"),
+    "attention": ("prefill", "decode"),
+    "normalization": ("rms_norm", "layer_norm", "softmax"),
+    "elementwise": ("silu_and_mul",),
+}
+"""Operators that were measured over the whole range of their configurations; layer norm is like RMS norm."""
+
+DTYPES = ("bf16", "fp16", "fp8")
+OLDEST, NEWER, HOPPER = 7.0, 10.0, "9.0"
+"""Compute capabilities: of the oldest GPU of which rows were learned, of those whose matrix instructions (tcgen05) none of them has, and of
+the one of which launches of all families were."""
+
+FIRST_TREES = 48
+"""Trees that choose the configurations of a space which the whole forest looks at."""
+
+LOOKED_AT = 192
+ALL = "all kinds"
+UNSEEN, SEEN = "another GPU", "measured GPU"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConfiguredModel:
+    """See the head of this file.
+
+    Attributes:
+        forest: log(latency / longest pipeline) from `features`.
+        errors: log(measured / predicted) of launches left out at `LEVELS`, by kind (`kind_of`; of single GPUs with
+            their name behind it) and `SEEN` or `UNSEEN`.
+        margins: The same of the gain of a first pick over another configuration, measured less predicted.
+        gpus: GPUs with rows, by family.
+        record: What first picks won on problems left out, as JSON values, by kind and GPU.
+    """
+
+    forest: BushyForest
+    errors: Mapping[tuple[str, str], Array]
+    margins: Mapping[tuple[str, str], Array]
+    gpus: Mapping[str, Sequence[str]]
+    record: Mapping[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def _first(self) -> BushyForest:
+        return self.forest.head(FIRST_TREES)
+
+    def covers(self, problem: ProblemBatch, gpu: GpuSpec) -> bool:
+        """Whether launches like these were measured: on this GPU; products, which were on four, also on others with the instructions of
+        those; all else on others of the compute capability of one of them. Blocks of scales were measured in fused MoE alone, and fp8 there
+        with them alone."""
+        if problem.op not in MEASURED.get(problem.family, ()) or problem.dtype not in DTYPES or problem.cache != "warm":
+            return False
+        if problem.weight_dtype not in (None, problem.dtype):
+            return False
+        if problem.dtype == "fp8" and (problem.family not in ("gemm", "fused_moe") or not gpu.supports("fp8")):
+            return False
+        if (problem.block_shape is not None) != (problem.family == "fused_moe" and problem.dtype == "fp8"):
+            return False
+        if self.seen(problem, gpu):
+            return True
+        if gpu.vendor != "nvidia":
+            return problem.family == "gemm" and problem.dtype != "fp8"
+        if problem.family == "gemm" and problem.dtype != "fp8":
+            return OLDEST <= float(gpu.compute_capability) < NEWER
+        return gpu.compute_capability == HOPPER
+
+    def seen(self, problem: ProblemBatch, gpu: GpuSpec) -> bool:
+        """Whether such launches were measured on this very GPU."""
+        return gpu.name in self.gpus.get(problem.family, ())
+
+    def log_us(self, problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpec, demand: Demand | None = None) -> Array:
+        """Logarithm of the predicted latency in microseconds, [n]."""
+        base, told = features(problem, configuration, gpu, demand)
+        return base + self.forest(told)
+
+    def order(self, problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpec) -> Array:
+        """As `log_us` for those that may be the first of a space, [n]; the others, of which a part of the forest says that they are not,
+        stand behind them."""
+        base, told = features(problem, configuration, gpu)
+        if base.size <= 2 * LOOKED_AT:
+            return base + self.forest(told)
+        rough = base + self._first(told)
+        best = np.argpartition(rough, LOOKED_AT)[:LOOKED_AT]
+        fine = base[best] + self.forest(told[best])
+        out = rough + max(float(fine.max() - rough[best].max()), 0.0) + BEHIND
+        out[best] = fine
+        return out
+
+    def interval(self, problem: ProblemBatch, gpu: GpuSpec) -> tuple[float, float]:
+        """Errors that 10 % and 90 % of launches left out stay below."""
+        return tuple(float(np.interp(level, LEVELS, self._of(self.errors, problem, gpu))) for level in (0.1, 0.9))  # type: ignore[return-value]
+
+    def p_gain(self, problem: ProblemBatch, gpu: GpuSpec, predicted: float) -> float:
+        """Probability of a gain, now / then, of `NOTICED` where one of `predicted` is promised."""
+        if not np.isfinite(predicted):
+            return 1.0
+        values = self._of(self.margins, problem, gpu)
+        return float(1 - np.interp(np.log(NOTICED) - np.log(predicted), values, LEVELS))
+
+    def record_of(self, problem: ProblemBatch, gpu: GpuSpec) -> str:
+        """What first picks of the kind won that would have been recommended, in words; empty where none were."""
+        kind, seen = kind_of(problem), self.seen(problem, gpu)
+        names = [f"{kind}, {gpu.name}, problems left out"]
+        if not seen:
+            names = [name for name in self.record if name.startswith(f"{kind}, ") and name.endswith("GPU left out")]
+        found = [(name, self.record[name]) for name in names if self.record.get(name, {}).get("recommended")]
+        if not found:
+            return ""
+        count = sum(each["recommended"] for _, each in found)
+        won = sum(each["recommended"] * each["won"] for _, each in found) / count
+        gain = float(np.exp(sum(each["recommended"] * np.log(each["gain"]) for _, each in found) / count))
+        worst = min(each["worst"] for _, each in found)
+        where = gpu.name if seen else "GPUs left out"
+        wins = f"{100 * won:.0f} % won: {gain:.2f} times faster in the mean, {worst:.2f} at worst"
+        return f"of {count} such recommendations measured on {where}, {wins}"
+
+    def _of(self, tables: Mapping[tuple[str, str], Array], problem: ProblemBatch, gpu: GpuSpec) -> Array:
+        seen, kind = SEEN if self.seen(problem, gpu) else UNSEEN, kind_of(problem)
+        for name in (f"{kind} {gpu.name}", kind):
+            if (name, seen) in tables:
+                return tables[name, seen]
+        pooled = tables[ALL, seen]
+        return pooled if seen == SEEN else pooled * LESS_KNOWN
+
+    def arrays(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+        """Named arrays, and what else there is, as JSON values."""
+        out = self.forest.arrays(f"{PREFIX}forest")
+        names = {}
+        for what, tables in (("errors", self.errors), ("margins", self.margins)):
+            names[what] = sorted([list(key) for key in tables])
+            out[PREFIX + what] = np.stack([tables[kind, seen] for kind, seen in names[what]]).astype(np.float32)
+        return out, {**names, "gpus": {name: list(each) for name, each in self.gpus.items()}, "record": self.record}
+
+
+BEHIND = 0.05
+LESS_KNOWN = 1.3
+"""How much wider errors are taken on GPUs where no launch of the family was measured than GEMM's on GPUs left out."""
+
+
+def load(stored: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> ConfiguredModel:
+    """The reverse of `ConfiguredModel.arrays`."""
+    tables = {
+        what: {(kind, seen): values.astype(np.float64) for (kind, seen), values in zip(meta[what], stored[PREFIX + what], strict=True)}
+        for what in ("errors", "margins")
+    }
+    return ConfiguredModel(
+        forest=bushy_forest.from_arrays(stored, f"{PREFIX}forest"),
+        gpus=meta["gpus"],
+        record=meta["record"],
+        **tables,
+    )
+
+
+def kind_of(problem: ProblemBatch | Problem) -> str:
+    """Launches whose errors and gains are told together."""
+    byte = " fp8" if problem.dtype == "fp8" else ""
+    return f"{problem.op}{byte}" if problem.family != "elementwise" else problem.family

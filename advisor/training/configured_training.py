@@ -1,0 +1,318 @@
+"""Fit what is learned of configured launches, and judge it on problems and GPUs left out."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor import pipelines
+from advisor.gpus.hardware import load_gpu
+from advisor.learned import bushy_forest
+from advisor.learned.analytical import LIKELY, NOTICED
+from advisor.learned.configured.features import features
+from advisor.learned.configured.model import ALL, LEVELS, SEEN, UNSEEN, ConfiguredModel, kind_of
+from advisor.measurement import find_kernels, read_measured
+from advisor.measurement.launch import problem_key
+from advisor.measurement.plan import campaign_space
+from advisor.pipelines import Array, ConfigurationBatch, ProblemBatch
+from advisor.result.schema import Configuration
+from advisor.system.errors import MissingDependencyError
+from advisor.system.resources import folder
+from advisor.training import data, dejavu
+from advisor.training.data import Measured
+
+OPTIONS: dict[str, Any] = {
+    "objective": "regression",
+    "num_leaves": 63,
+    "max_depth": 12,
+    "learning_rate": 0.09,
+    "min_data_in_leaf": 20,
+    "bagging_fraction": 0.7,
+    "bagging_freq": 1,
+    "feature_fraction": 0.6,
+    "max_bin": 255,
+    "num_threads": 1,
+    "deterministic": True,
+    "force_row_wise": True,
+    "seed": 1,
+    "verbose": -1,
+}
+"""On one thread sums come out the same to the bit."""
+
+TREES, TREES_LEFT_OUT = 640, 300
+FOLDS = 3
+OF_MANY = 2
+"""Of the rows of the large sweeps, every second is learned where problems or GPUs are left out."""
+
+OWN_WEIGHT = 8.0
+"""Of a row that was measured with today's Triton, of which there are few."""
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Rows:
+    """Launches in columns [n]: features, log base and log latency, problem, kind, GPU, family, and whether they are of today's Triton."""
+
+    told: Array
+    base: Array
+    log_us: Array
+    problem: NDArray[np.str_]
+    fold: NDArray[np.int64]
+    kind: NDArray[np.str_]
+    gpu: NDArray[np.str_]
+    family: NDArray[np.str_]
+    own: NDArray[np.bool_]
+    start: NDArray[np.bool_]  # the configuration that runs untuned, where it is known
+
+    def take(self, index: NDArray) -> _Rows:
+        return _Rows(**{name: getattr(self, name)[index] for name in self.__dataclass_fields__})
+
+    def over_best(self) -> Array:
+        """Latency over the least of the problem."""
+        _, of = np.unique(self.problem, return_inverse=True)
+        best = np.full(of.max() + 1, np.inf)
+        np.minimum.at(best, of, self.log_us)
+        return np.exp(self.log_us - best[of])
+
+
+def own_measurements() -> Path:
+    """The folder of the rows measured for this project, which come with it."""
+    return folder("ceilings") / "measurements"
+
+
+def fit(
+    paths: Iterable[Path | str],
+    exclude_gpus: Sequence[str] = (),
+    exclude_models: Sequence[data.Model] = (),
+    progress: Progress = lambda text: None,
+) -> ConfiguredModel | None:
+    """The model of configured launches, from this project's own measurements and the sweeps named; None where no row is left.
+
+    Args:
+        paths: Folders with `dejavu`'s files (`dejavu.is_layout`); none: the project's own rows alone.
+        exclude_gpus: Names of GPUs to leave out entirely.
+        exclude_models: Mixture-of-experts models to leave out entirely.
+        progress: Told what is being done.
+    """
+    rows = _read(paths, exclude_gpus, exclude_models)
+    if rows is None:
+        return None
+    errors: dict[tuple[str, str], Array] = {}
+    margins: dict[tuple[str, str], Array] = {}
+    record: dict[str, Any] = {}
+    predicted = np.full(rows.base.size, np.nan)
+    for fold in range(FOLDS):
+        progress(f"configured launches: a third of the problems left out ({fold + 1} of {FOLDS})")
+        out = rows.fold % FOLDS == fold
+        predicted[out] = _predicted(rows, ~out, out)
+    _judge(rows, predicted, SEEN, errors, margins, record)
+    swept = [name for name in np.unique(rows.gpu[~rows.own]).tolist() if (rows.gpu == name).mean() < 1]
+    if len(swept) > 1:
+        predicted = np.full(rows.base.size, np.nan)
+        for name in swept:
+            progress(f"configured launches: {name} left out")
+            out = (rows.gpu == name) & ~rows.own
+            predicted[out] = _predicted(rows, rows.gpu != name, out)
+        some = np.isfinite(predicted)
+        _judge(rows.take(some), predicted[some], UNSEEN, errors, margins, record)
+    else:
+        errors[ALL, UNSEEN], margins[ALL, UNSEEN] = (3 * each[ALL, SEEN] for each in (errors, margins))
+    progress(f"configured launches: {rows.base.size} rows")
+    trees = _grow(rows, TREES)
+    return ConfiguredModel(
+        forest=bushy_forest.flatten(trees, rows.told.shape[1]),
+        errors=errors,
+        margins=margins,
+        gpus={family: sorted(np.unique(rows.gpu[rows.family == family]).tolist()) for family in np.unique(rows.family).tolist()},
+        record=record,
+    )
+
+
+def _read(paths: Iterable[Path | str], exclude_gpus: Sequence[str], exclude_models: Sequence[data.Model]) -> _Rows | None:
+    models = {tuple(model) for model in exclude_models}
+    parts = [(part, True) for part in data.read([own_measurements()]) if part.configuration is not None]
+    untuned = {path.name: _untuned(path) for path in data.files([own_measurements()])}
+    parts += [(part, False) for path in paths for part in dejavu.read(path)]
+    if models:
+        kept = (np.array([model not in models for model in part.models()] or [True] * len(part)) for part, _ in parts)
+        parts = [(part.take(which), own) for (part, own), which in zip(parts, list(kept), strict=True)]
+    columns = [
+        _columns(part, untuned.get(part.source) if own else None) for part, own in parts if part.gpu.name not in exclude_gpus and len(part)
+    ]
+    if not columns:
+        return None
+    return _Rows(**{name: np.concatenate([getattr(each, name) for each in columns]) for name in columns[0].__dataclass_fields__})
+
+
+def _untuned(path: Path) -> NDArray[np.bool_]:
+    """Which rows of a file that `advisor measure` wrote have the configuration that runs where nothing is tuned, [rows]."""
+    first: dict[tuple[str, str], Configuration] = {}
+    out = []
+    for row in read_measured(path):
+        key = (row.kernel, problem_key(row.problem))
+        if key not in first:
+            first[key] = campaign_space(find_kernels(row.kernel)[0], row.problem, load_gpu(row.gpu))[0]
+        out.append(row.configuration == first[key])
+    return np.array(out, dtype=bool)
+
+
+def _columns(part: Measured, untuned: NDArray[np.bool_] | None) -> _Rows:
+    """The part's rows; `untuned` [rows of the file]: those that run untuned; None of rows that others measured, with an older Triton."""
+    own = untuned is not None
+    problem, configuration, n = part.problem, part.configuration, len(part)
+    assert configuration is not None
+    with np.errstate(divide="ignore", invalid="ignore"):  # no warps at all
+        demand = pipelines.demand(problem, configuration, part.gpu)
+        base, told = features(problem, configuration, part.gpu, demand)
+    bound = pipelines.config_bound(pipelines.work(problem, part.gpu), demand, part.gpu, problem.cache).us
+    names = _names(problem, configuration, n)
+    fold = np.array([zlib.crc32(name.encode()) // 4 for name in names])
+    gpu = np.full(n, part.gpu.name)
+    problems = np.char.add(np.char.add(gpu, " own " if own else " "), names)
+    start = np.zeros(n, dtype=bool) if untuned is None or part.rows is None else untuned[part.rows]
+    fine = np.isfinite(part.latency_us) & (part.latency_us >= bound) & np.isfinite(base) & np.isfinite(told[:, 0])
+    return _Rows(
+        told=told.astype(np.float32),
+        base=base,
+        log_us=np.log(np.where(fine, part.latency_us, 1.0)),
+        problem=problems,
+        fold=fold,
+        kind=np.full(n, kind_of(problem)),
+        gpu=gpu,
+        family=np.full(n, problem.family),
+        own=np.full(n, own),
+        start=start,
+    ).take(fine)
+
+
+def _names(problem: ProblemBatch, configuration: ConfigurationBatch, n: int) -> list[str]:
+    """What tells problems of one GPU apart, [n]."""
+    sizes = [np.broadcast_to(values, n).astype(np.int64).tolist() for values in problem.sizes.values()]
+    loads = [""] * n
+    if problem.expert_rows is not None and problem.expert_count is not None:
+        rows, count = (np.broadcast_to(np.atleast_2d(each), (n, np.shape(each)[-1])) for each in problem.routing)
+        loads = [
+            str(zlib.crc32(a.tobytes() + b.tobytes())) for a, b in zip(np.ascontiguousarray(rows), np.ascontiguousarray(count), strict=True)
+        ]
+    whose = "persistent " if "FLATTEN" in configuration.parameters else ""
+    blocks = " in blocks" if problem.block_shape else ""
+    head = f"{problem.family} {problem.op} {whose}{problem.dtype}{blocks} "
+    return [head + " ".join(map(str, each)) + load for each, load in zip(zip(*sizes, strict=True), loads, strict=True)]
+
+
+def _weights(rows: _Rows) -> Array:
+    """How much rows count, [n]: those near the best of their problem most, for of those the first is picked."""
+    return np.where(rows.own, OWN_WEIGHT, 1.0) * (0.2 + rows.over_best() ** -1.5)
+
+
+def _grow(rows: _Rows, trees: int) -> list[Mapping[str, Any]]:
+    try:
+        import lightgbm
+    except (ImportError, OSError):  # its wheel leaves OpenMP to the system
+        remedy = "pip install 'triton-advisor[train]', and on Linux the system's libgomp (apt-get install libgomp1)"
+        raise MissingDependencyError("training needs LightGBM", remedy=remedy) from None
+    learned = lightgbm.Dataset(rows.told, rows.log_us - rows.base, weight=_weights(rows), params={"verbose": -1, "max_bin": 255})
+    options = OPTIONS | {"boost_from_average": True}
+    return list(lightgbm.train(options, learned, trees).dump_model()["tree_info"])
+
+
+def _predicted(rows: _Rows, known: NDArray[np.bool_], asked: NDArray[np.bool_]) -> Array:
+    some = rows.take(np.flatnonzero(known & (rows.own | (np.arange(known.size) % OF_MANY == 0))))
+    forest = bushy_forest.flatten(_grow(some, TREES_LEFT_OUT), rows.told.shape[1])
+    return rows.base[asked] + forest(rows.told[asked])
+
+
+LEAST_PROBLEMS = 12
+"""Of a kind whose gains are told apart from those of all kinds."""
+
+A_LOSS = -0.7
+"""Counted once beside the gains of a kind, measured less promised, log: few problems prove little."""
+
+
+def _judge(
+    rows: _Rows,
+    predicted: Array,
+    seen: str,
+    errors: dict[tuple[str, str], Array],
+    margins: dict[tuple[str, str], Array],
+    record: dict[str, Any],
+) -> None:
+    """Fill in the errors of rows left out, what first picks won, and the distributions of both."""
+    error = rows.log_us - predicted
+    for kind in [ALL, *np.unique(rows.kind).tolist()]:
+        mine = rows.kind == kind if kind != ALL else rows.own | (not rows.own.any())
+        errors[kind, seen] = _spread(error[mine], 2.0)
+        picks = _picks(rows.take(mine), predicted[mine])
+        if len(picks) >= LEAST_PROBLEMS or kind == ALL:
+            margins[kind, seen] = _margins(picks)
+        if kind != ALL:
+            for gpu in sorted({gpu for gpu, *_ in picks}):
+                of_gpu = [pick[1:] for pick in picks if pick[0] == gpu]
+                here = mine & (rows.gpu == gpu)
+                if seen == SEEN:
+                    errors[f"{kind} {gpu}", seen] = _spread(error[here], 2.0)
+                    if len(of_gpu) >= LEAST_PROBLEMS:
+                        margins[f"{kind} {gpu}", seen] = _margins([pick for pick in picks if pick[0] == gpu])
+                known = (margins[each, seen] for each in (f"{kind} {gpu}", kind, ALL) if (each, seen) in margins)
+                record[f"{kind}, {gpu}, {'problems' if seen == SEEN else 'GPU'} left out"] = _won(of_gpu, next(known)) | {
+                    "mape_percent": float(100 * np.abs(np.expm1(-error[here])).mean()),
+                    "rows": int(here.sum()),
+                }
+
+
+def _margins(picks: Sequence[tuple[str, float, float, float]]) -> Array:
+    """The distribution of the gains of `_picks`, measured less promised."""
+    return _spread(np.array([A_LOSS, *(won - promised for _, promised, won, _ in picks)]), 1.0)
+
+
+def _spread(values: Array, most: float) -> Array:
+    """The distribution at `LEVELS`, ascending."""
+    found = np.clip(np.quantile(values, LEVELS), -most, most)
+    return np.asarray(np.maximum.accumulate(found + np.arange(LEVELS.size) * 1e-7))
+
+
+def _picks(rows: _Rows, predicted: Array) -> list[tuple[str, float, float, float]]:
+    """For every problem of six configurations and more: GPU, log gain of the first pick over the configuration that runs untuned (of sweeps
+    that name none: the one in the middle) as promised and as measured, and log of its latency over the best."""
+    order = np.argsort(rows.problem, kind="stable")
+    groups = np.split(order, np.flatnonzero(np.diff(np.unique(rows.problem[order], return_inverse=True)[1])) + 1)
+    out = []
+    for group in groups:
+        if group.size < 6:
+            continue
+        first = group[np.argmin(predicted[group])]
+        untuned = group[rows.start[group]]
+        ranked = group[np.argsort(rows.log_us[group], kind="stable")]
+        start = untuned[0] if untuned.size else ranked[ranked.size // 10]
+        if start == first:
+            won = promised = 0.0
+        else:
+            promised, won = predicted[start] - predicted[first], rows.log_us[start] - rows.log_us[first]
+        out.append((str(rows.gpu[first]), float(promised), float(won), float(rows.log_us[first] - rows.log_us[group].min())))
+    return out
+
+
+def _won(picks: Sequence[tuple[float, float, float]], margin: Array) -> dict[str, Any]:
+    """What first picks won, and those of them that would be recommended."""
+    promised, won, over = (np.array([pick[i] for pick in picks]) for i in range(3))
+    made = (1 - np.interp(np.log(NOTICED) - promised, margin, LEVELS) >= LIKELY) & (promised > 0)
+    out: dict[str, Any] = {
+        "problems": len(picks),
+        "first_over_best": float(np.exp(over.mean())),
+        "worst_over_best": float(np.exp(over.max())),
+    }
+    if made.any():
+        out |= {
+            "recommended": int(made.sum()),
+            "won": float((won[made] > 0).mean()),
+            "gain": float(np.exp(won[made].mean())),
+            "worst": float(np.exp(won[made].min())),
+        }
+    return out
