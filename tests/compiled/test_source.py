@@ -647,3 +647,11 @@ def test_limits_of_types_are_known_without_torch() -> None:
 def test_a_constant_of_two_branches_is_known_where_one_is_taken_or_both_agree(given: str, value: float) -> None:
     text = f"{HEAD}{given}@triton.jit\ndef k(x):\n    tl.store(x, C)\n"
     assert f"C = tl.constexpr({value})" in rebuild(parse_source(text, "k.py"), "k").modules["rebuilt_0_prelude.py"]
+
+
+def test_an_assumption_of_a_kernel_is_compiled() -> None:
+    """`tl.assume` is an operation of another dialect in Triton's own IR."""
+    pytest.importorskip("triton")
+    source = parse_source(HEAD + "@triton.jit\ndef k(x, n):\n    tl.assume(n > 0)\n    tl.store(x, n)\n", "k.py")
+    found = inspect_launch(KernelLaunch(source=source, kernel="k"), Target(backend="cuda", arch=90), POOL, sass=False)
+    assert "llvm.intr.assume" in found.compiled.ttir

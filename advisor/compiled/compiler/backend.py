@@ -16,7 +16,7 @@ from typing import Any
 TOOL_TIMEOUT_S = 60
 DIALECTS = ("arith", "builtin", "cf", "math", "scf", "tt", "ttg", "ub")
 """MLIR's dialects that IR before layouts is written in."""
-FOREIGN = re.compile(r"\b(?:llvm|nvvm|rocdl|gpu|spirv|dlti|nvgpu|amdgpu)\.\w")
+FOREIGN = re.compile(r"\b(?:llvm\.(?!intr\.assume\b)|(?:nvvm|rocdl|gpu|spirv|dlti|nvgpu|amdgpu)\.)\w")
 """Attributes of dialects that come later, some of which carry assembly."""
 TEXTS = re.compile(r'"(?:[^"\\]|\\.)*"(\s*=)?', re.DOTALL)
 NAMES = re.compile(r'(?:@|loc\()"(?:[^"\\]|\\.)*?\\(?:[01][0-9A-Fa-f]|7F|22|5C|n|t|")', re.DOTALL)
@@ -96,7 +96,7 @@ def check_ir(path: str, kernel: str, target: Any) -> str:
 
     def look(operation: Any) -> None:
         name = operation.get_name()
-        if name.split(".")[0] not in DIALECTS:
+        if name.split(".")[0] not in DIALECTS and name != "llvm.intr.assume":  # `tl.assume`
             refused.append(NoIrError(f"an operation of another dialect, {name}"))
         elif name == "tt.elementwise_inline_asm":
             why = not_instructions(operation.get_str_attr("asm_string") or "", is_ptx=target.backend == "cuda")
