@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from advisor.advising import advise_target
+from advisor.advising import advise_target, choice
 from advisor.advising.targets import Request
 from advisor.advising.targets.kernel_targets import closed_form_kernel
 from advisor.comparison.kernels import resources
@@ -66,7 +66,8 @@ def test_the_ceiling_is_of_the_space_that_the_file_says(predictor):
     assert row.ceiling.us == pytest.approx(report.ceiling.us) and row.ceiling.us == row.head.predicted.us
 
 
-def test_a_space_that_lost_its_best_is_told_to_go_back(predictor):
+def test_a_space_that_lost_its_best_is_told_to_go_back(predictor, monkeypatch):
+    monkeypatch.setattr(choice, "_likely_faster", lambda *anything: True)
     row = row_of(WIDE, only(**SLOW), predictor)
     assert row.verdict == "within-doubt" and row.change > 0.05 and row.ceiling.us == row.base.predicted.us
     assert row.advice.configuration == row.base.configuration
