@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from advisor.advising import advise_target, choice
+from advisor.advising import advise_target
 from advisor.advising.targets import Request
 from advisor.advising.targets.resolve import resolve_target
 from advisor.cli import main
@@ -25,7 +25,7 @@ from .conftest import TABLE, entry, table
 @pytest.fixture
 def reports(tmp_path, predictor, monkeypatch):
     """(base, head): an entry, and a slower one in its place, as `advise` reports them, with what it would recommend however likely."""
-    monkeypatch.setattr(choice, "_likely_faster", lambda *anything: True)
+    monkeypatch.setattr(type(predictor), "p_gain", lambda *anything: 1.0)
 
     def of(name: str, block_m: int) -> list[LaunchReport]:
         (tmp_path / name).mkdir()
