@@ -26,8 +26,8 @@ from advisor.result.problem import (  # noqa: F401 - this module is the face of 
     result_dtype,
 )
 
-SCHEMA_VERSION = "1.2"
-"""1.1: the library reference of a launch. 1.2: its share of a pipeline's peak."""
+SCHEMA_VERSION = "1.3"
+"""1.1: the library reference of a launch. 1.2: its share of a pipeline's peak. 1.3: the library reference of a layer."""
 
 Severity = Literal["error", "warning", "advice", "info"]
 
@@ -234,6 +234,7 @@ class LayerReport:
     recommended: Latency | None  # with what is recommended for its products; None: nothing is
     measured: Latency | None
     parts: dict[str, float]  # microseconds of the prediction, by kernel
+    library: Latency | None = None  # what the best library kernel takes for the whole layer; its source names kernel, stack and version
 
     @property
     def now(self) -> Latency:

@@ -16,7 +16,7 @@ def test_advise_writes_page_and_result(tmp_path, capsys):
     printed = capsys.readouterr().out
     assert "w13" in printed and "w2" in printed and "\x1b" not in printed
     result = json.loads((tmp_path / "out" / "result.json").read_text())
-    assert result["schema_version"] == "1.2"
+    assert result["schema_version"] == "1.3"
     assert len(result["launches"]) == 36
     for launch in result["launches"]:
         assert launch["bound"]["us"] <= launch["ceiling"]["us"] <= launch["predicted"]["us"] * (1 + 1e-9)
