@@ -9,6 +9,7 @@ from typing import cast
 
 import numpy as np
 
+from advisor.advising.backends import library_of_layers
 from advisor.advising.choice import Measured
 from advisor.advising.targets import GEMM_OF_LAYER, PlannedLaunch, Target
 from advisor.diagnosis.rule import microseconds
@@ -58,7 +59,9 @@ def layer_reports(
     first = [of[each[0].id] for each in found.values()]
     now = [report.configuration for report in first]
     then = [report.recommendation.configuration if report.recommendation else report.configuration for report in first]
-    sides = [_costs(model, [report.problem for report in first], kind, target, some) for some in (now, then)]
+    layers, loads = _layers(model, [report.problem for report in first], kind, target)
+    sides = [_costs(model, layers, loads, target, some) for some in (now, then)]
+    libraries = library_of_layers(layers, loads, target)
     if target.gpu.name not in model.versions:  # what is known of its products says more than layers of other GPUs
         products = [[of[launch.id] for launch in each] for each in found.values()]
         ran = [[report.predicted for report in some] for some in products]
@@ -67,7 +70,7 @@ def layer_reports(
     sglang, version = target.stack == "sglang", model.newest(target.gpu.name, target.stack == "sglang")
     stack = f"{'SGLang' if sglang else 'vLLM'} 0.{f'5.{version % 100:.0f}' if sglang else f'{version / 100:.0f}'}"
     out = []
-    for (tokens, launches), report, today, after in zip(found.items(), first, *sides, strict=True):
+    for (tokens, launches), report, today, after, library in zip(found.items(), first, *sides, libraries, strict=True):
         its = measured.get(layer_id(tokens))
         out.append(
             LayerReport(
@@ -84,6 +87,7 @@ def layer_reports(
                 recommended=_latency(after, predictor.name) if report.recommendation else None,
                 measured=its.latency if its is not None else None,
                 parts=dict(today.parts),
+                library=library,
             )
         )
     return tuple(out)
@@ -99,7 +103,7 @@ def slower_as_a_layer(launches: Sequence[PlannedLaunch], then: Configuration, ta
     whole = [launch.problem.op for launch in launches] == list(GEMM_OF_LAYER)
     if model is None or kind is None or now is None or not whole or target.gpu.name not in model.versions:
         return False
-    before, after = _costs(model, [launches[0].problem] * 2, kind, target, [now, then])
+    before, after = _costs(model, *_layers(model, [launches[0].problem] * 2, kind, target), target, [now, then])
     return after.us > before.us * worth
 
 
@@ -158,9 +162,8 @@ def _kind(problem: Problem) -> int | None:
     return {None: FP8, (128, 128): FP8_BLOCK}.get(problem.block_shape) if problem.dtype == "fp8" else None
 
 
-def _costs(
-    model: LayerModel, problems: Sequence[Problem], kind: int, target: Target, configurations: Sequence[Configuration | None]
-) -> list[Cost]:
+def _layers(model: LayerModel, problems: Sequence[Problem], kind: int, target: Target) -> tuple[Layers, token_draws.Loads]:
+    """The layers of these problems as the target's stack launches them, and the loads of their experts."""
     size = {name: np.array([float(problem.sizes[name]) for problem in problems]) for name in ("M", "E", "topk", "H", "N")}
     ones, sglang = np.ones(len(problems)), np.full(len(problems), target.stack == "sglang")
     version = ones * model.newest(target.gpu.name, bool(sglang[0]))
@@ -182,6 +185,12 @@ def _costs(
     if routing is not None:
         given = np.array([token_draws.of_histogram(routing, slots) for slots in size["M"] * size["topk"]])
         loads = token_draws.Loads(slots=given[:, 0], used=given[:, 1], least_used=given[:, 2], hottest=given[:, 3], blocks=given[:, 4:])
+    return layers, loads
+
+
+def _costs(
+    model: LayerModel, layers: Layers, loads: token_draws.Loads, target: Target, configurations: Sequence[Configuration | None]
+) -> list[Cost]:
     some = [configuration for configuration in configurations if configuration is not None]
     rows = [[*(each.parameters.get(name, 1) for name in FIELDS[:4]), each.num_warps, each.num_stages] for each in some]
     columns = dict(zip(FIELDS, np.array(rows, dtype=float).T, strict=True))

@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from advisor import __version__
+from advisor.advising.backends import stack_of, with_backend
 from advisor.advising.choice import Choice, Draft, Measured, choose, draft_of, gain_probability, predicted_latency, probability
 from advisor.advising.exports import recommended_exports, triton_config
 from advisor.advising.launch_facts import gpu_figures, occupancy, times_of, warm_cache
@@ -65,7 +66,9 @@ def advise_target(
         gpu_figures=gpu_figures(target.gpu),
         model=target.model,
         verdict=verdict(launches, unknowns),
-        actions=weighed(actions(launches), layers, {each.id for each in launches if each.measured is not None}),
+        actions=with_backend(
+            weighed(actions(launches), layers, {each.id for each in launches if each.measured is not None}), layers, stack_of(target)
+        ),
         launches=launches,
         layers=layers,
         table_findings=_table_findings(target),

@@ -22,7 +22,9 @@ columns read:
                       predicted as measured: weights mostly cold, KV cache as it fits the L2
   op = layer          a whole mixture-of-experts layer as a serving stack launches it: stack (vllm or sglang; else vllm), stack_version
                       (else the newest measured on that GPU), ep (expert-parallel ranks; M and E are of all, N of one), gated (0: w13 has
-                      N columns), dtype (fp8_block and w4a16_mxfp4 too), routing; or all this as `ai-dynamo/aiconfigurator` names it
+                      N columns), dtype (fp8_block and w4a16_mxfp4 too), routing; or all this as `ai-dynamo/aiconfigurator` names it.
+                      With an implementation that is not Triton's (its kernel_source, or marlin, deepgemm, cutlass, trtllm, cutedsl), with
+                      stack trtllm, or in nvfp4, int4_wo, w4a8_mxfp4_mxfp8 or w4afp8: what that library takes, on one rank
   routing             random, balanced, power_law:A, or token slots per expert; empty: random for op = layer, else balanced, as the
                       published products were measured
   storage             weight_dtype, output_dtype and block_shape (128 128), where these are not what dtype implies
@@ -58,6 +60,7 @@ from advisor.gpus.hardware import GpuSpec, load_gpu
 from advisor.learned import load_predictor
 from advisor.learned.base import ANALYTICAL, Predictor, tunable_ceiling
 from advisor.learned.caveats import unmeasured_vendor
+from advisor.learned.library import moe_kernels, moe_layers
 from advisor.pipelines import Array, Demand, token_draws
 from advisor.pipelines.from_rows import batches
 from advisor.pipelines.occupancy import LIMITERS, MAX_THREADS_PER_CTA
@@ -68,6 +71,7 @@ from advisor.rows.types_and_origin import settle_dtypes
 from advisor.steps import layer_model
 from advisor.steps.layer_bound import layer_bound
 from advisor.steps.layer_rows import has_layers, layer_batches
+from advisor.steps.library_rows import library_batches, library_layers
 from advisor.system.errors import InputError, several
 from advisor.tables.launchability import least_block_k
 from advisor.tables.routing import read_routing
@@ -208,6 +212,7 @@ def _predict(rows: Rows, predictor: Predictor, gpu: str | None) -> _Predicted:
         if problem.family != "gemm" or configuration is not None:  # AMD's library products were measured
             out.gpus.append(batch.gpu)
     _predict_layers(rows, out, predictor, gpu)
+    _predict_library_layers(rows, out, gpu)
     return out
 
 
@@ -237,6 +242,33 @@ def _predict_layers(rows: Rows, out: _Predicted, predictor: Predictor, gpu: str 
         out.gpus.append(batch.launch.gpu)
         if not found.seen:
             out.unmeasured.append(batch.launch.gpu.name)
+
+
+def _predict_library_layers(rows: Rows, out: _Predicted, gpu: str | None) -> None:
+    """Predict the rows that are whole layers of a library's kernels, which choose their own configuration."""
+
+    if not library_layers(rows).any():
+        return
+    model = moe_kernels.load_shipped()
+    if model is None:
+        raise InputError("no weights of library layers", "op = layer", moe_kernels.FILE, "install the advisor anew")
+    for batch in library_batches(rows, model, load_gpu, gpu):
+        least, binding = moe_layers.bound(batch.layers, batch.gpu, batch.cold)
+        found = model.predict(batch.layers, batch.which, batch.gpu, batch.cold)
+        us = np.maximum(found.us, least)
+        columns = {
+            "bound_us": least,
+            "predicted_us": us,
+            "predicted_low_us": np.clip(found.low_us, least, us),
+            "predicted_high_us": np.maximum(found.high_us, us),
+            "ceiling_us": us,
+        }
+        for name, values in columns.items():
+            out.columns[name][batch.rows] = values
+        out.binding[batch.rows] = binding.astype(object)
+        out.untunable += batch.rows.size
+        if not found.seen:
+            out.unmeasured.append(batch.gpu.name)
 
 
 def _tell(found: _Predicted, measured: Array | None) -> None:

@@ -8,6 +8,9 @@ Folders of measured operators as aiconfigurator publishes them (<gpu>/<operator>
 tuned tables give the weights of library kernels, silicon.npz of those shipped. Rows below the bound, or 2.5 times off their neighbours, are
 left out and counted on stderr.
 
+With --library the folders give the weights of library mixture-of-experts layers instead, library.npz of those shipped, and what was said of
+models and GPUs left out is printed beside a crude baseline (boosted trees on sizes, format, kernel and GPU).
+
 A folder with launches.jsonl (kernels of published packages, fetched with pip and parsed) gives ceilings/kernels.json, the constants of
 compiled kernels without matrix products.
 
@@ -27,8 +30,10 @@ from pathlib import Path
 from advisor.cli.options import check_not_read, check_writable, file_output, write_text
 from advisor.gpus.hardware import load_gpu
 from advisor.learned import load_predictor, weights
+from advisor.rows import silicon
 from advisor.system.errors import UsageError
 from advisor.training.evaluate import write_card
+from advisor.training.moe_library import fitting as moe_fitting
 from advisor.training.published_kernels import fitting
 from advisor.training.published_kernels.launches import is_layout
 from advisor.training.training import train
@@ -56,6 +61,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="fit the constants of whole steps instead: DATA are the folder of measured collectives and that of measured steps, "
         "the output is ceilings/steps.json",
     )
+    parser.add_argument(
+        "--library",
+        action="store_true",
+        help="fit library mixture-of-experts layers instead: DATA are folders of measured operators, the output is ceilings/library.npz",
+    )
     parser.add_argument("--card", metavar="FILE", help="write what training itself held out as a model card (Markdown)")
     parser.add_argument("--exclude-gpu", action="append", default=[], metavar="NAME", help="leave a GPU out (may be repeated)")
     parser.add_argument(
@@ -77,6 +87,8 @@ def run(arguments: argparse.Namespace) -> int:
         return _train_steps(arguments)
     if arguments.card:
         check_writable(arguments.card)
+    if arguments.library:
+        return _train_library(arguments)
     excluded = [load_gpu(name).name for name in arguments.exclude_gpu]
 
     def progress(text: str) -> None:
@@ -106,4 +118,22 @@ def _train_steps(arguments: argparse.Namespace) -> int:
     fitted = train_steps(collectives, steps, load_predictor(), lambda text: progress(f"advisor: {text}"))
     write_text(Path(arguments.output), json.dumps(fitted, separators=(",", ":")) + "\n")
     print(f"{arguments.output}: gaps and spread of {len(fitted['gpus'])} GPUs, collectives of {len(fitted['collectives']['curves'])}")
+    return 0
+
+
+def _train_library(arguments: argparse.Namespace) -> int:
+    """Fit library layers, write them, and print what was said of models and GPUs left out."""
+
+    if not all(map(silicon.is_layout, arguments.data)):
+        wanted = "folders of <gpu>/moe_library/<stack>/<version>/*.parquet"
+        raise UsageError("--library takes folders of measured operators", " ".join(arguments.data), wanted, None)
+    excluded = [load_gpu(name).name for name in arguments.exclude_gpu]
+    progress = functools.partial(print, file=sys.stderr, flush=True)
+    fitted = moe_fitting.train(arguments.data, excluded, arguments.exclude_model, lambda text: progress(f"advisor: {text}"))
+    weights.save_arrays(fitted.arrays(), arguments.output)
+    print(f"{'left out':<10}{'group':<26}{'MAPE %':>8}{'median':>8}{'baseline':>10}{'rows':>8}")
+    for what, groups in fitted.held_out.items():
+        for name, figures in groups.items():
+            print(f"{what:<10}{name:<26}{figures['mape']:>8.1f}{figures['median']:>8.1f}{figures['baseline']:>10.1f}{figures['rows']:>8}")
+    print(f"{arguments.output}: {len(fitted.series)} series of library layers on {len(fitted.measured)} GPUs")
     return 0

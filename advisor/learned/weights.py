@@ -93,16 +93,25 @@ class Weights:
 
 
 def save(weights: Weights, path: Path | str) -> None:
-    """Write the file, the same bytes for the same weights (a zip member otherwise carries the time).
+    """Write the file, the same bytes for the same weights.
 
     Raises:
         UsageError: It cannot be written.
+    """
+    save_arrays(weights.arrays(), path)
+
+
+def save_arrays(arrays: Mapping[str, NDArray[Any]], path: Path | str) -> None:
+    """Write named arrays, the same bytes for the same values (a zip member otherwise carries the time).
+
+    Raises:
+        UsageError: The file cannot be written.
     """
     with (
         replacing(Path(path), "choose another place with -o") as place,
         zipfile.ZipFile(place, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive,
     ):
-        for name, array in sorted(weights.arrays().items()):
+        for name, array in sorted(arrays.items()):
             buffer = io.BytesIO()
             np.lib.format.write_array(buffer, np.asarray(array), allow_pickle=False)
             archive.writestr(zipfile.ZipInfo(f"{name}.npy", (2026, 1, 1, 0, 0, 0)), buffer.getvalue(), zipfile.ZIP_DEFLATED, 9)

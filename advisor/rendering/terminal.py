@@ -124,6 +124,9 @@ def _layer_lines(result: Result) -> list[Text]:
         if layer.recommended is not None:
             line.append(f"-> {_us(layer.recommended.us)} with the recommended ({figures.saved(layer)})", style="green")
         out.append(line)
+        if layer.library is not None:
+            reached = f"{figures.clean(layer.library.source)} {_us(layer.library.us)} {figures.interval(layer.library)}".rstrip()
+            out.append(Text(f"  {' ' * (width + 4)}{reached} ({layer.library.origin})"))
     return [*out, Text("")]
 
 

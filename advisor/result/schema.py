@@ -27,8 +27,8 @@ from advisor.result.problem import (  # noqa: F401 - this module is the face of 
 )
 
 SCHEMA_VERSION = "1.3"
-"""1.1: the library reference of a launch. 1.2: its share of a pipeline's peak. 1.3: why what runs is kept, and
-what recommendations of a kind won."""
+"""1.1: the library reference of a launch. 1.2: its share of a pipeline's peak. 1.3: why what runs is kept, what
+recommendations of a kind won, and the library reference of a layer."""
 
 Severity = Literal["error", "warning", "advice", "info"]
 
@@ -237,6 +237,7 @@ class LayerReport:
     recommended: Latency | None  # with what is recommended for its products; None: nothing is
     measured: Latency | None
     parts: dict[str, float]  # microseconds of the prediction, by kernel
+    library: Latency | None = None  # what the best library kernel takes for the whole layer; its source names kernel, stack and version
 
     @property
     def now(self) -> Latency:

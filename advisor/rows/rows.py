@@ -125,8 +125,8 @@ DTYPES: dict[str, str] = {
 """Spellings of data types -> the advisor's names."""
 
 
-UNMODELLED_DTYPES = ("nvfp4", "w4a16_nvfp4", "int8_wo", "int4_wo")
-"""Types of published measurements that no model knows; such rows are left out (`pipelines.from_rows`)."""
+UNMODELLED_DTYPES = ("nvfp4", "w4a16_nvfp4", "int8_wo", "int4_wo", "w4a8_mxfp4_mxfp8", "w4afp8", "mxfp4", "int4", "awq", "gptq")
+"""Types that no model of single products knows; such rows are left out (`pipelines.from_rows`), but for whole layers."""
 
 
 def is_tiled(family: str, op: str) -> bool:

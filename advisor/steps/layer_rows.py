@@ -1,4 +1,4 @@
-"""Rows with `op` = layer: whole mixture-of-experts layers, as batches of one GPU."""
+"""Rows with `op` = layer: whole mixture-of-experts layers of the stacks' Triton kernels, as batches of one GPU."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from advisor.rows.rows import Rows
 from advisor.rows.silicon import GPUS as FOLDERS_OF_GPUS
 from advisor.steps import tuned_tables
 from advisor.steps.layer_model import LayerModel
+from advisor.steps.library_rows import library_layers
 from advisor.steps.moe_layer import BF16, FP8, FP8_BLOCK, MXFP4, Launched, Layers, version_number, without_gate
 from advisor.system.errors import InputError
 from advisor.tables.entries import FIELDS
@@ -35,8 +36,8 @@ class LayerBatch:
 
 
 def has_layers(rows: Rows) -> bool:
-    """Whether any row is a layer."""
-    return bool((rows.op == LAYER).any())
+    """Whether any row is a layer of the stacks' Triton kernels."""
+    return bool(((rows.op == LAYER) & ~library_layers(rows)).any())
 
 
 def layer_batches(rows: Rows, model: LayerModel, find_gpu: Callable[[str], GpuSpec], gpu: str | None = None) -> Iterator[LayerBatch]:
@@ -51,9 +52,9 @@ def layer_batches(rows: Rows, model: LayerModel, find_gpu: Callable[[str], GpuSp
     Raises:
         InputError: A cell says nothing that can be.
     """
-    members = np.flatnonzero(rows.op == LAYER)
+    members = np.flatnonzero((rows.op == LAYER) & ~library_layers(rows))
     named = rows.text.get("gpu", ())
-    if gpu is None and not named:
+    if members.size and gpu is None and not named:
         raise InputError(f"{rows.path}: no column gpu", None, "a GPU for every row", "add the column, or give --gpu NAME")
     names = [gpu or named[row] for row in members.tolist()]
     specs = {name: find_gpu(FOLDERS_OF_GPUS.get(name, name)) for name in dict.fromkeys(names)}

@@ -1,0 +1,68 @@
+"""The library reference of a layer, and the action that changes the backend."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import advisor
+from advisor.advising.backends import with_backend
+from advisor.rendering.page import to_html
+from advisor.rendering.terminal import to_text
+from advisor.result.result_json import from_json, to_json
+from advisor.result.schema import Action, Latency
+from tests.cli.command_line import table
+
+SMALL = {"BLOCK_SIZE_M": 64, "BLOCK_SIZE_N": 64, "BLOCK_SIZE_K": 32, "GROUP_SIZE_M": 8, "num_warps": 4, "num_stages": 3}
+MODEL = {"hidden_size": 4096, "top_k": 8, "tokens": (64, 4096)}
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory) -> Path:
+    return table(tmp_path_factory.mktemp("t"), {"64": SMALL, "4096": SMALL}, "E=128,N=1536,device_name=NVIDIA_B200.json")
+
+
+@pytest.fixture(scope="module")
+def result(path) -> advisor.Result:
+    return advisor.advise(path, **MODEL)
+
+
+def test_a_layer_has_its_library_reference(result):
+    for layer in result.layers:
+        assert layer.library is not None and layer.library.origin == "predicted" and layer.library.coverage == 0.8
+        assert layer.bound.us * 0.999 <= layer.library.low_us <= layer.library.us < layer.library.high_us
+        assert layer.library.source.endswith("(vLLM 0.24.0)")
+    assert result.layers[1].library.us < 0.6 * result.layers[1].predicted.us  # 64 x 64 x 32 reaches a fifth of a B200's matrix units
+
+
+def test_the_reference_is_shown_everywhere(result):
+    source = result.layers[0].library.source
+    assert source in to_text(result) and source in to_html(result)
+    assert from_json(to_json(result)).layers == result.layers
+
+
+def test_a_library_that_beats_the_tile_is_an_action(result):
+    (action,) = [each for each in result.actions if each.title.startswith("Change the backend")]
+    faster = [layer for layer in result.layers if layer.library.source in action.title and set(layer.launches) <= set(action.launches)]
+    assert action.saving_us == pytest.approx(sum(layer.now.us - layer.library.us for layer in faster))
+    assert "measure it before" in action.detail and action.origin == "predicted"
+
+
+def test_a_library_that_is_hardly_faster_or_of_another_stack_is_none(result):
+    before = (Action(title="Change", detail="faster", saving_us=2.0, origin="predicted", launches=()),)
+    layer = replace(result.layers[0], recommended=None)
+    assert layer.library is not None
+    hardly = replace(layer, library=replace(layer.library, us=layer.now.us / 1.05))
+    assert with_backend(before, [hardly], "vllm") == before
+    half = Latency(us=layer.now.us / 2, origin="predicted", source="FlashInfer CUTLASS (SGLang 0.5.14)")
+    assert with_backend(before, [replace(layer, library=half)], "vllm") == before
+    first, second = with_backend(before, [replace(layer, library=half)], "sglang")
+    assert first.saving_us == pytest.approx(layer.now.us / 2) and "FlashInfer CUTLASS" in first.title and second == before[0]
+
+
+def test_a_gpu_that_was_never_measured_says_so(tmp_path):
+    name = table(tmp_path, {"64": SMALL}, "E=128,N=768,device_name=NVIDIA_H20.json")
+    (layer,) = advisor.advise(name, hidden_size=2048, top_k=8, tokens=(64,)).layers
+    assert layer.library is None or "never measured on H20" in layer.library.source
