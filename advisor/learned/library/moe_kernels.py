@@ -30,6 +30,9 @@ from advisor.system.resources import folder
 FILE = "library.npz"
 PREFIX = "library_layers"
 TASK = "layer"
+ALIKE = 1.4
+"""Ratio of the FLOP per clock of two SMs below which one GPU answers for another: not H100 for H20, nor L40S for RTX 4090."""
+
 LEAST_MODELS = 3
 """Models that a kernel was measured with, from which it is offered for others: of fewer its constants are those models'."""
 
@@ -165,16 +168,21 @@ class LibraryLayers:
         return {place: i for i, place in enumerate(sorted({each.place for each in self.series}))}
 
     def answers_for(self, gpu: GpuSpec) -> bool:
-        """Whether the GPU was measured, or one of its target, or of its generation where that has matrix instructions of its own.
+        """Whether the GPU was measured, or one of its target, or of its generation where that has matrix instructions of its own, with SMs
+        that multiply about as fast.
 
         Left out, B200, B300 and GB200 are predicted 5 to 6 % wrong, H100 and H200 12 %; A100 and RTX PRO 6000 S 35 and 21 %, worse than by
         the crude baseline.
         """
         if gpu.vendor != "nvidia":
             return False
-        own, instructions = chip(gpu, "bf16").capability, kernel_class(gpu)
-        of = [load_gpu(name) for name in self.measured]
-        return any(own == chip(each, "bf16").capability or instructions == kernel_class(each) > 0 for each in of)
+        own, instructions = chip(gpu, "bf16"), kernel_class(gpu)
+        for name in self.measured:
+            other = chip(load_gpu(name), "bf16")
+            alike = own.capability == other.capability or instructions == kernel_class(load_gpu(name)) > 0
+            if alike and max(own.rate, other.rate) < ALIKE * min(own.rate, other.rate):
+                return True
+        return False
 
     def relatives(self, gpu: GpuSpec) -> tuple[str, ...]:
         """The GPUs whose kernels one that was never measured runs: those of its own target; else those of the nearest generation whose SMs
