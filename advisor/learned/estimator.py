@@ -18,7 +18,7 @@ from advisor.learned import calibration
 from advisor.learned.analytical import NOTICED, SPREAD, Z_80, AnalyticalPredictor, least_of, normal_cdf, within_bound
 from advisor.learned.base import Prediction, Predictor
 from advisor.learned.calibration import WIDEST
-from advisor.learned.configured.model import ConfiguredModel
+from advisor.learned.configured.model import DIGITS, ConfiguredModel
 from advisor.learned.library import direct, kernels
 from advisor.learned.machine import Machine, machine
 from advisor.learned.moe import measured_posterior
@@ -234,7 +234,7 @@ class LearnedPredictor:
             us = np.full(total.shape, np.inf)
             us[some] = one
             total = total + us
-        return np.log(total)
+        return np.round(np.log(total), DIGITS)
 
     def p_gain(self, problem: ProblemBatch, gpu: GpuSpec, now: Prediction, then: Prediction) -> float:
         """By what such choices won on launches left out where these were measured, else by both intervals; one launch each."""

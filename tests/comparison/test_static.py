@@ -32,7 +32,7 @@ def reports(tmp_path, predictor):
         path.write_text(table(M64=entry(block_m)))
         return list(advise_target(resolve_target(str(path), Request(model="Qwen3-30B-A3B")), predictor, command="").launches)
 
-    return of("base", 64), of("head", 128)
+    return of("base", 64), of("head", 256)
 
 
 def predicted(reports: list[LaunchReport], factor: float) -> list[LaunchReport]:
