@@ -25,6 +25,7 @@ from advisor.learned.moe import measured_posterior
 from advisor.learned.moe.features import BEST
 from advisor.learned.moe.launch import Launch
 from advisor.learned.moe.model import DOMAIN_END, DOMAIN_FADES, DOMAIN_MARGIN, Estimate, MoeModel, covers
+from advisor.learned.served import stack_configuration
 from advisor.learned.weights import Weights
 from advisor.pipelines import Array, ConfigurationBatch, ProblemBatch
 from advisor.pipelines.power import least_sustained_us, sustained_us
@@ -57,10 +58,16 @@ class LearnedPredictor:
             return library
         if problem.cache != "warm":
             return self._with_cache(problem, gpu, lambda model, each: model.predict(each, configuration, gpu))
-        model = self._configured(problem, gpu) if configuration is not None else None
+        model, moe = self._configured(problem, gpu), self._moe(problem)
         if model is not None and configuration is not None:
             return _of_configured(model, problem, configuration, gpu)
-        moe = self._moe(problem)
+        if model is not None and moe is None and problem.family == "fused_moe":  # as the stack launches it, and no faster than the best
+            served = _of_configured(model, problem, stack_configuration(problem, gpu), gpu)
+            least = self.ceiling(problem, gpu)
+            slower = np.isfinite(served.us) & (served.us >= least.us)
+            columns = ((served.us, least.us), (served.low_us, least.low_us), (served.high_us, least.high_us))
+            us, low, high = (np.where(slower, mine, best) for mine, best in columns)
+            return Prediction(us=us, low_us=low, high_us=high, learned=least.learned, share=np.ones(us.shape))
         if moe is not None:
             known = machine(gpu, problem.dtype)
             task, source = moe.task(configuration)
@@ -234,7 +241,7 @@ class LearnedPredictor:
             us = np.full(total.shape, np.inf)
             us[some] = one
             total = total + us
-        return np.round(np.log(total), DIGITS)
+        return np.asarray(np.round(np.log(total), DIGITS), dtype=np.float64)
 
     def p_gain(self, problem: ProblemBatch, gpu: GpuSpec, now: Prediction, then: Prediction) -> float:
         """By what such choices won on launches left out where these were measured, else by both intervals; one launch each."""
