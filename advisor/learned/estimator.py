@@ -18,13 +18,14 @@ from advisor.learned import calibration
 from advisor.learned.analytical import NOTICED, SPREAD, Z_80, AnalyticalPredictor, least_of, normal_cdf, within_bound
 from advisor.learned.base import Prediction, Predictor
 from advisor.learned.calibration import WIDEST
-from advisor.learned.configured.model import ConfiguredModel
+from advisor.learned.configured.model import DIGITS, ConfiguredModel
 from advisor.learned.library import direct, kernels
 from advisor.learned.machine import Machine, machine
 from advisor.learned.moe import measured_posterior
 from advisor.learned.moe.features import BEST
 from advisor.learned.moe.launch import Launch
 from advisor.learned.moe.model import DOMAIN_END, DOMAIN_FADES, DOMAIN_MARGIN, Estimate, MoeModel, covers
+from advisor.learned.served import stack_configuration
 from advisor.learned.weights import Weights
 from advisor.pipelines import Array, ConfigurationBatch, ProblemBatch
 from advisor.pipelines.power import least_sustained_us, sustained_us
@@ -53,28 +54,21 @@ class LearnedPredictor:
 
     def predict(self, problem: ProblemBatch, configuration: ConfigurationBatch | None, gpu: GpuSpec) -> Prediction:
         """Latencies; `configuration` None: as the serving stack would launch it."""
-        found = self._predicted(problem, configuration, gpu)
-        is_served = configuration is None and problem.cache == "warm" and problem.family == "fused_moe"
-        if not is_served or self._configured(problem, gpu) is None:
-            return found
-        # Another model answers for what a stack launches than for the best of the space; it is none faster than that.
-        least = self.ceiling(problem, gpu)
-        us, low, high = (
-            np.maximum(a, b) for a, b in zip((found.us, found.low_us, found.high_us), (least.us, least.low_us, least.us), strict=True)
-        )
-        return replace(found, us=us, low_us=low, high_us=high)
-
-    def _predicted(self, problem: ProblemBatch, configuration: ConfigurationBatch | None, gpu: GpuSpec) -> Prediction:
-        """`predict`, as the first model answers that is meant for such launches."""
         library = self._library(problem, configuration, gpu)
         if library is not None:
             return library
         if problem.cache != "warm":
             return self._with_cache(problem, gpu, lambda model, each: model.predict(each, configuration, gpu))
-        model = self._configured(problem, gpu) if configuration is not None else None
+        model, moe = self._configured(problem, gpu), self._moe(problem)
         if model is not None and configuration is not None:
             return _of_configured(model, problem, configuration, gpu)
-        moe = self._moe(problem)
+        if model is not None and moe is None and problem.family == "fused_moe":  # as the stack launches it, and no faster than the best
+            served = _of_configured(model, problem, stack_configuration(problem, gpu), gpu)
+            least = self.ceiling(problem, gpu)
+            slower = np.isfinite(served.us) & (served.us >= least.us)
+            columns = ((served.us, least.us), (served.low_us, least.low_us), (served.high_us, least.high_us))
+            us, low, high = (np.where(slower, mine, best) for mine, best in columns)
+            return Prediction(us=us, low_us=low, high_us=high, learned=least.learned, share=np.ones(us.shape))
         if moe is not None:
             known = machine(gpu, problem.dtype)
             task, source = moe.task(configuration)
@@ -253,7 +247,7 @@ class LearnedPredictor:
             us = np.full(total.shape, np.inf)
             us[some] = one
             total = total + us
-        return np.log(total)
+        return np.asarray(np.round(np.log(total), DIGITS), dtype=np.float64)
 
     def p_gain(self, problem: ProblemBatch, gpu: GpuSpec, now: Prediction, then: Prediction) -> float:
         """By what such choices won on launches left out where these were measured, else by both intervals; one launch each."""

@@ -85,7 +85,7 @@ def test_a_kernel_measured_faster_than_its_recommendation_keeps_what_it_runs(pre
     assert bool(result.actions) is advised
 
 
-@pytest.mark.parametrize(("gpu", "device"), [(None, "NVIDIA_H20"), ("H20", "NVIDIA_H20"), ("H100", "NVIDIA_H100_80GB_HBM3")])
+@pytest.mark.parametrize(("gpu", "device"), [(None, "NVIDIA_H20"), ("H20", "NVIDIA_H20"), ("H200", "NVIDIA_H200")])
 def test_an_exported_table_is_named_for_the_gpu_that_was_asked_about(predictor: Predictor, gpu: str | None, device: str) -> None:
     """Under the other's name, that GPU would load what was chosen for this one."""
     target = resolve_target(str(EXAMPLE), Request(gpu=gpu, model="Qwen3-30B-A3B"))

@@ -75,8 +75,7 @@ def test_quantised_products_as_served_are_no_faster_than_their_ceiling(predictor
     served, least = predictor.predict(problem, None, load_gpu(gpu)), predictor.ceiling(problem, load_gpu(gpu))
     assert np.isfinite(served.us).all()
     assert (served.us >= least.us).all()
-    # Where one model answers for the best and another for what is served, the best may be all that is known of the latter.
-    assert gpu != "H100" or predictor._configured(problem, load_gpu(gpu)) is not None or (served.us > 1.02 * least.us).any()
+    assert gpu != "H100" or (served.us > 1.02 * least.us).any()
 
 
 @pytest.mark.parametrize("configuration", [None, as_configuration(samples.CONFIGURATIONS[:1])])

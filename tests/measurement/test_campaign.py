@@ -50,7 +50,7 @@ B = [256]
 H = [8192]
 """
 LAUNCHES = 4 * (2 * 3 * 2 * 2 + 2 + 2 + 2)
-DEVICE = "fake,faults=illegal-access+crash+wrong-output+out-of-memory:0.05"
+DEVICE = "fake,faults=illegal-access+crash+wrong-output+out-of-memory:0.04"
 
 
 @pytest.fixture(scope="module")

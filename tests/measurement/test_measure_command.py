@@ -381,7 +381,7 @@ def test_a_package_that_is_not_installed_is_named(module, tmp_path, capsys, monk
 
 def test_tune_asks_for_optuna_first_and_draws_its_report_without_plotly(tmp_path):
     script = "import sys; sys.modules[sys.argv.pop(1)] = None; from advisor.cli import main; sys.exit(main())"
-    common = ["tune", "softmax", "--sizes", "B=64,H=512", "--gpu", "H200", "--device", "fake", "--trials", "3"]
+    common = ["tune", "softmax", "--sizes", "B=64,H=512", "--gpu", "H200", "--device", "fake", "--trials", "6"]
 
     def tune(package):
         command = [sys.executable, "-c", script, package, *common, "--output", str(tmp_path / package)]

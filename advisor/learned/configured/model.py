@@ -106,7 +106,7 @@ class ConfiguredModel:
         if base.size <= 2 * LOOKED_AT:
             return base + self.forest(told)
         rough = base + self._first(told)
-        best = np.argpartition(rough, LOOKED_AT)[:LOOKED_AT]
+        best = np.argsort(np.round(rough, DIGITS), kind="stable")[:LOOKED_AT]
         fine = base[best] + self.forest(told[best])
         out = rough + max(float(fine.max() - rough[best].max()), 0.0) + BEHIND
         out[best] = fine
@@ -136,9 +136,9 @@ class ConfiguredModel:
         won = sum(each["recommended"] * each["won"] for _, each in found) / count
         gain = float(np.exp(sum(each["recommended"] * np.log(each["gain"]) for _, each in found) / count))
         worst = min(each["worst"] for _, each in found)
-        where = gpu.name if seen else "GPUs left out"
+        where = gpu.name if seen else "other GPUs"
         wins = f"{100 * won:.0f} % won: {gain:.2f} times faster in the mean, {worst:.2f} at worst"
-        return f"of {count} such recommendations measured on {where}, {wins}"
+        return f"of {count} such recommendations for launches left out on {where}, {wins}"
 
     def _of(self, tables: Mapping[tuple[str, str], Array], problem: ProblemBatch, gpu: GpuSpec) -> Array:
         seen, kind = SEEN if self.seen(problem, gpu) else UNSEEN, kind_of(problem)
@@ -159,6 +159,9 @@ class ConfiguredModel:
 
 
 BEHIND = 0.05
+DIGITS = 9
+"""Decimals of a log latency that tell configurations apart: beyond them, sums depend on how many are asked of at once."""
+
 LESS_KNOWN = 1.3
 """How much wider errors are taken on GPUs where no launch of the family was measured than GEMM's on GPUs left out."""
 
