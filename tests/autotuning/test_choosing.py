@@ -120,7 +120,7 @@ def test_one_launch_is_not_measured_twice_where_few_are_measured():
     space = {"BLOCK_SIZE_M": [64], "BLOCK_SIZE_N": [32, 64, 128], "BLOCK_SIZE_K": [64], "GROUP_SIZE_M": [8, 4, 2, 1]}
     kernel, _ = tuned(latency, kernels.gemm_kernel, space, key=["M", "N", "K"], top_k=6)
     call_gemm(kernel, M=128)
-    assert len(seen) == len(set(seen)) >= 4 and set(seen) <= {(n, group) for n in (32, 64, 128) for group in (1, 8)}
+    assert len(seen) == len({(n, group > 1) for n, group in seen}) >= 4
     everything, _ = tuned(latency, kernels.gemm_kernel, space, key=["M", "N", "K"], mode="exhaustive", cache_results=False)
     seen.clear()
     call_gemm(everything, M=128)
