@@ -21,7 +21,10 @@ BUILTINS = frozenset(
 """Of Python's own functions, those that a kernel may call."""
 OF_TRITON = frozenset(("cdiv", "next_power_of_2", "language", "constexpr", "jit", "constexpr_function"))
 """What a rebuilt module takes from triton itself."""
-BETWEEN = frozenset(("language", "core", "math", "extra", "cuda", "hip", "libdevice", "standard", "PropagateNan", "dtype"))
+BETWEEN = frozenset(
+    ("language", "core", "math", "extra", "cuda", "hip", "libdevice", "standard", "random", "target_info", "utils", "gdc", "PropagateNan",
+     "dtype")
+)  # fmt: skip
 """What a chain of a literal may pass through: modules of triton's language, and what is data in it."""
 ATTRIBUTES = frozenset(
     ("value", "dtype", "type", "shape", "rank", "numel", "T", "element_ty", "address_space", "scalar", "name", "primitive_bitwidth",
@@ -30,6 +33,9 @@ ATTRIBUTES = frozenset(
 """What a constexpr function may ask of a value, beside names of a module of triton's or of `math`."""
 METHODS = frozenset(("bit_length", "startswith", "endswith", "upper", "lower", "is_integer", "index", "count", "get_block_shapes"))
 """Methods that a constexpr function may call, beside questions: `is_…`."""
+
+UNBOUND = ("tl", "triton", "float", "globals", "ImportError")
+"""Names that the text of a rebuilt module itself relies on."""
 
 _EXPRESSIONS = (
     ast.BoolOp, ast.BinOp, ast.UnaryOp, ast.IfExp, ast.Compare, ast.Call, ast.Attribute, ast.Subscript, ast.Name, ast.Constant, ast.Tuple,
@@ -106,14 +112,14 @@ def _names_of_language(tree: ast.Module) -> Iterator[str]:
     """What a module imports of triton's language, and what it is given of its prelude."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            yield from (each.asname for each in node.names if each.asname and each.name.startswith("triton."))
+            yield from (each.asname for each in node.names if each.asname and each.name.split(".")[0] == "triton")
         elif isinstance(node, ast.ImportFrom):
             yield from (each.asname or each.name for each in node.names)
 
 
 def _check_bound(name: str, node: ast.AST) -> None:
     """Check a name that a module binds: none that its own text relies on."""
-    _require(not name.startswith("__") and name not in ("tl", "triton", "float"), node, "the name")
+    _require(not name.startswith("__") and name not in UNBOUND, node, "the name")
 
 
 def _check_function(node: ast.FunctionDef, roots: set[str]) -> None:
@@ -183,8 +189,8 @@ def _check_import(node: ast.Import | ast.ImportFrom) -> None:
         for each in node.names:
             name = each.asname or each.name.split(".")[0]
             _require(_is_of_language(each.name), node, "an import")
-            _require(each.name in ("triton", "triton.language") if name in ("triton", "tl") else True, node, "an import")
-            if name not in ("triton", "tl"):
+            standard = (name, each.name) in (("tl", "triton.language"), ("triton", "triton"))
+            if not standard and (name, each.asname) != ("triton", None):
                 _check_bound(name, node)
         return
     module = node.module or ""

@@ -113,24 +113,34 @@ _CALLS: dict[str, Callable[..., Any]] = {
 }
 
 
-_COLLECTIONS = (list, tuple, set, dict)
+_HOLDERS = (list, tuple, set, dict, Constexpr, ConfigLiteral)
 
 
 def items_within(value: Any) -> int:
-    """Items of a collection and of all collections within it, each as often as it occurs; at most `MAX_ITEMS_WITHIN` + 1."""
+    """Items of a value and of all that it holds, each as often as it occurs, texts by their length; at most `MAX_ITEMS_WITHIN` + 1."""
     counts: dict[int, int] = {}
     waiting = [value]
     while waiting:
         each = waiting[-1]
-        inner = [item for item in ((*each, *each.values()) if isinstance(each, dict) else each) if isinstance(item, _COLLECTIONS)]
+        parts = _parts(each)
+        inner = [item for item in parts if isinstance(item, _HOLDERS)]
         if left := {id(item): item for item in inner if id(item) not in counts}:
             if len(waiting) > MAX_ITEMS:
                 return MAX_ITEMS_WITHIN + 1
             waiting += left.values()
         else:
-            counts[id(each)] = min(len(each) + sum(counts[id(item)] for item in inner), MAX_ITEMS_WITHIN + 1)
+            texts = sum(len(item) // ITEMS_PER_STEP for item in parts if isinstance(item, (str, bytes)))
+            counts[id(each)] = min(len(parts) + texts + sum(counts[id(item)] for item in inner), MAX_ITEMS_WITHIN + 1)
             waiting.pop()
     return counts[id(value)]
+
+
+def _parts(value: Any) -> Any:
+    if isinstance(value, Constexpr):
+        return (value.value,)
+    if isinstance(value, ConfigLiteral):
+        return tuple(value.parameters.values())
+    return (*value, *value.values()) if isinstance(value, dict) else value
 
 
 def _of_numbers(function: Callable[..., Any], values: Any, start: Any = None) -> Any:
@@ -225,8 +235,11 @@ class Evaluator:
             if len(value) > MAX_ITEMS:
                 raise NotLiteralError("a collection too large")
             self.allowance.take(len(value) // ITEMS_PER_STEP)
-        if isinstance(value, _COLLECTIONS) and items_within(value) > MAX_ITEMS_WITHIN:
-            raise NotLiteralError("a collection too large")
+        if isinstance(value, _HOLDERS):
+            within = items_within(value)
+            if within > MAX_ITEMS_WITHIN:
+                raise NotLiteralError("a collection too large")
+            self.allowance.take(within // ITEMS_PER_STEP)
         return value
 
     def _constant(self, node: ast.Constant) -> Any:

@@ -273,7 +273,8 @@ class _Builder:
         positions: dict[str, list[list[int]]] = {}
         origins: dict[str, str] = {}
         for module in self.modules.values():
-            trees = {f"{module.name}_prelude.py": _prelude(module), f"{module.name}.py": _functions(module)}
+            functions = _functions(module)  # first: what defaults need of triton's comes into the prelude
+            trees = {f"{module.name}_prelude.py": _prelude(module), f"{module.name}.py": functions}
             for name, tree in trees.items():
                 texts[name] = _written(tree, module.source.path.name)
                 positions[name] = [[n.lineno, n.col_offset] for n in ast.walk(tree) if hasattr(n, "lineno")]  # type: ignore[attr-defined]
@@ -291,13 +292,14 @@ def _functions(module: _Module) -> ast.Module:
 
     A cycle of two files that call each other's kernels is closed late: names are looked up when compiling.
     """
+    nodes = sorted((module.source.callees[name].node for name in module.functions), key=lambda n: n.lineno)
+    copies = [_plain(node, module) for node in nodes]
     names = ", ".join(f"{n} as {n}" for n in {"triton": 0, "tl": 0, **module.prelude})
     tail = [f"from {link} import {name} as {alias}" for alias, (link, name) in module.links.items()]
     tail += [f"{alias} = {name}" for alias, name in module.other_names.items()]
     tail += [f"import {link} as {alias}" for alias, link in module.files.items()]
-    nodes = sorted((module.source.callees[name].node for name in module.functions), key=lambda n: n.lineno)
     tree = _parsed([f"from {module.name}_prelude import {names}"])
-    tree.body += [*(_plain(node, module) for node in nodes), *_parsed(tail).body]
+    tree.body += [*copies, *_parsed(tail).body]
     return tree
 
 

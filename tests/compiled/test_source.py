@@ -655,3 +655,19 @@ def test_an_assumption_of_a_kernel_is_compiled() -> None:
     source = parse_source(HEAD + "@triton.jit\ndef k(x, n):\n    tl.assume(n > 0)\n    tl.store(x, n)\n", "k.py")
     found = inspect_launch(KernelLaunch(source=source, kernel="k"), Target(backend="cuda", arch=90), POOL, sass=False)
     assert "llvm.intr.assume" in found.compiled.ttir
+
+
+COMMENTED = "mov.u32 $0, 0; // Unpack `a` (it is one), into `b`."
+LANGUAGE_NAMES = {
+    "a module's function": ("philox = tl.random.philox\n", "N: tl.constexpr = 1", "tl.store(x, 1.0)"),
+    "an alias of triton": ("import triton as T\nF = T.language.float32\n", "N: tl.constexpr = 1", "tl.store(x, tl.load(x).to(F))"),
+    "comments of assembly": ("", "N: tl.constexpr = 1", f"y = tl.inline_asm_elementwise({COMMENTED!r}, '=r', [], tl.int32, False, 1)"),
+}
+
+
+@pytest.mark.parametrize("how", list(LANGUAGE_NAMES))
+def test_names_of_the_language_are_read(how: str) -> None:
+    pytest.importorskip("triton")
+    above, parameter, body = LANGUAGE_NAMES[how]
+    source = parse_source(f"{HEAD}{above}@triton.jit\ndef k(x, {parameter}):\n    {body}\n", "k.py")
+    assert inspect_launch(KernelLaunch(source=source, kernel="k"), Target(backend="cuda", arch=90), POOL, sass=False).compiled.ptx

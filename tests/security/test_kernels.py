@@ -98,6 +98,12 @@ HOSTILE = {
     'a float that is imported': "from triton.backends.amd.compiler import subprocess as float\n" + ENDLESS,
     'a property': "D = triton.runtime.driver.default\n" + of_body("tl.store(x, D)"),
     "modules of the language's modules": "D = tl.core.knobs.runtime\n" + of_body("tl.static_assert(False, D)"),
+    "a driver that is imported": "from triton.language.target_info import driver as d\nD = d.default\n" + of_body("tl.store(x, D)"),
+    "a module of Python's that is imported": "from triton.language.core import inspect\nD = inspect.os\n"
+    + of_body("tl.static_assert(False, D)"),
+    "a globals of one's own": "from triton.language.target_info import current_target as globals\nX = globals.a\n"
+    + of_body("tl.store(x, X)"),
+    "a variant in a comment": asm("mov.u32 $0, 0; // $(a$|b$)", "r"),
     "a lambda": of_body(f"y = (lambda: {RUN})()"),
     "a comprehension": of_body(f"y = [{RUN} for i in range(1)]"),
     "an import": of_body("import os\n    os.system('echo > CANARY')"),

@@ -112,7 +112,7 @@ def check_ir(path: str, kernel: str, target: Any) -> str:
     return text
 
 
-COMMENTS = re.compile(r"//[\w $,:-]*(?=\n|$)")
+COMMENTS = re.compile(r"//(?:[\w $,:`'()\[\]<>=+*&|-]|\.(?=[ \n]|$))*(?=\n|$)", re.ASCII)
 """Of PTX: words alone. What reads numbers off PTX must not find any in one, and no comment of another form is told from what it hides."""
 PTX_STATEMENT = re.compile(r"(?:@!?[%$\w]+[ \t\n]+)?([a-z]\w*)(?:\.\w+|::\w+)*(?:[ \t\n][\w \t\n%$,\[\]{}+\-.|!<>]*)?", re.ASCII)
 PTX_INSTRUCTIONS = re.compile(
@@ -137,7 +137,7 @@ def not_instructions(text: str, *, is_ptx: bool) -> str | None:
     (`$(a$|b$)`) and modifiers (`${0:c}`) put texts together that are not seen here.
     """
     commands = COMMENTS.sub(" ", text) if is_ptx else text
-    if found := re.search(r"\$[({|)}]|[\"'`\\#]|[^\t\n -~]|//|/\*|\*/", commands):
+    if found := re.search(r"\$[({|)}]", text) or re.search(r"[\"'`\\#]|[^\t\n -~]|//|/\*|\*/", commands):
         return f"refused: {found[0]!r} in inline assembly, which is to be a list of instructions"
     for line in commands.split(";" if is_ptx else "\n"):
         statement = line.strip(" \t\r\n{}") if is_ptx else line.strip()  # braces around statements are a scope of registers

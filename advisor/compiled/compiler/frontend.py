@@ -57,7 +57,7 @@ class _Source(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         scope = vars(module)
         allowed = {each: getattr(builtins, each) for each in BUILTINS}
         scope["__builtins__"] = dict(vars(builtins)) if self.interpreted else allowed
-        scope["__builtins__"] |= {"globals": lambda: scope, "__import__": _import}
+        scope["__builtins__"] |= {"globals": lambda: scope, "__import__": self.imported}
         scope.update(self.guard.HOOKS)
         exec(compile(ast.Module(body=run, type_ignores=[]), f"{name}.py", "exec"), scope)
         if not self.interpreted:
@@ -69,6 +69,17 @@ class _Source(importlib.abc.MetaPathFinder, importlib.abc.Loader):
             function = value.value if is_constant else None
             if isinstance(function, types.FunctionType) and function.__module__ == name:
                 self.guard.CONSTEXPR_BODIES.add(id(function))
+
+    def imported(self, name: str, scope: Any = None, locals_: Any = None, names: Sequence[str] = (), level: int = 0) -> Any:
+        """The import of a rebuilt module: of triton, `math` and other rebuilt ones, and of these modules, data and functions of the
+        language alone: a chain of names may follow before anything else is looked at."""
+        if level or (name.split(".")[0] not in ("triton", "math") and not name.startswith("rebuilt_")):
+            raise ImportError(name)
+        found = builtins.__import__(name, {}, {}, names, 0)
+        for each in () if self.interpreted else names or ():
+            if hasattr(found, each) and not (name == "triton" and each in self.language.OF_TRITON):
+                self.guard.allowed(getattr(found, each), each, f"{name}.{each}")
+        return found
 
 
 def load(request: Mapping[str, Any], language: Any, guard: Any, interpreted: bool = False) -> types.ModuleType:
@@ -145,13 +156,6 @@ def decode(value: Any, module: types.ModuleType, guard: Any) -> Any:
     if isinstance(value, dict) and "float" in value:
         return float(value["float"])
     return value
-
-
-def _import(name: str, scope: Any = None, locals_: Any = None, names: Sequence[str] = (), level: int = 0) -> Any:
-    """The import of a rebuilt module: of triton, `math` and other rebuilt ones."""
-    if level or (name.split(".")[0] not in ("triton", "math") and not name.startswith("rebuilt_")):
-        raise ImportError(name)
-    return builtins.__import__(name, {}, {}, names, 0)
 
 
 def _place(tree: ast.Module, positions: Sequence[Sequence[int]]) -> None:
