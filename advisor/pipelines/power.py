@@ -26,6 +26,7 @@ PICOJOULES_PER_FLOP: dict[str, tuple[float, float]] = {
     "9.0": (7.2, 0.55),
     "10.0": (7.0, 0.44),
     "10.3": (7.0, 0.44),
+    "11.0": (7.0, 0.44),  # Jetson Thor: not measured, as the other tensor cores with a memory of their own
     "12.0": (5.8, 1.10),
     "12.1": (5.8, 1.10),
     "gfx942": (0.0, 0.87),
