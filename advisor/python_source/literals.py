@@ -231,15 +231,16 @@ class Evaluator:
         value = method(node)
         if isinstance(value, int) and not isinstance(value, bool) and abs(value) > MAX_INTEGER:
             raise NotLiteralError("an integer too large")
-        if isinstance(value, (list, tuple, str, dict, set, bytes)) and len(value) > ITEMS_PER_STEP:
-            if len(value) > MAX_ITEMS:
-                raise NotLiteralError("a collection too large")
-            self.allowance.take(len(value) // ITEMS_PER_STEP)
+        if isinstance(value, (list, tuple, str, dict, set, bytes)) and len(value) > MAX_ITEMS:
+            raise NotLiteralError("a collection too large")
         if isinstance(value, _HOLDERS):
             within = items_within(value)
             if within > MAX_ITEMS_WITHIN:
                 raise NotLiteralError("a collection too large")
-            self.allowance.take(within // ITEMS_PER_STEP)
+            if within > ITEMS_PER_STEP:
+                self.allowance.take(within // ITEMS_PER_STEP)
+        elif isinstance(value, (str, bytes)) and len(value) > ITEMS_PER_STEP:
+            self.allowance.take(len(value) // ITEMS_PER_STEP)
         return value
 
     def _constant(self, node: ast.Constant) -> Any:

@@ -37,7 +37,7 @@ FREE = {
     "guard": "def watch():\n    pass\n\n\ndef check_chains(*anything):\n    pass\n\n\ndef held(function):\n    return function\n"
     "\n\ndef check_call(*anything):\n    pass\n",
     "language": "def check_module(tree):\n    pass\n",
-    "frontend": "BUILTINS = tuple(dir(builtins))\n_import = __import__\n"
+    "frontend": "BUILTINS = tuple(dir(builtins))\n_Source.imported = lambda self, *given, **named: __import__(*given, **named)\n"
     "_Source.interpreted = property(lambda self: True, lambda self, value: None)\n"
     "\n\ndef _place(*anything):\n    pass\n",
 }
