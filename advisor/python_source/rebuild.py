@@ -24,6 +24,7 @@ from advisor.python_source.language import BUILTINS, LanguageError, check_conste
 from advisor.python_source.literal_values import Constexpr, Passed, Symbol
 from advisor.python_source.literals import NotLiteralError, dotted
 from advisor.python_source.source import SourceFile, parse_source
+from advisor.python_source.syntax import parse
 
 MODULE_PREFIX = "rebuilt_"
 MOST_FUNCTIONS = 500
@@ -304,7 +305,9 @@ def _functions(module: _Module) -> ast.Module:
 
 
 def _parsed(statements: Iterable[str]) -> ast.Module:
-    return ast.parse("\n".join(statements))
+    tree = parse("\n".join(statements))
+    assert isinstance(tree, ast.Module)
+    return tree
 
 
 def _written(tree: ast.Module, where: str) -> str:
@@ -316,7 +319,7 @@ def _written(tree: ast.Module, where: str) -> str:
     try:
         check_module(tree)
         text = ast.unparse(tree) + "\n"
-        same = ast.dump(ast.parse(text)) == ast.dump(tree)
+        same = ast.dump(parse(text)) == ast.dump(tree)
     except LanguageError as error:
         raise (ReachError if error.reaches else RebuildError)(
             f"{where}: {error}", remedy="leave it to Triton's language and arithmetic"
@@ -341,7 +344,9 @@ def _plain(node: ast.FunctionDef, module: _Module) -> ast.FunctionDef:
     function, written = module.source.callees[node.name], node.args
 
     def expression(text: str) -> ast.expr:
-        found = ast.parse(text, mode="eval").body
+        tree = parse(text, "eval")
+        assert isinstance(tree, ast.Expression)
+        found = tree.body
         for each in ast.walk(found):
             if hasattr(each, "lineno"):
                 each.lineno, each.col_offset = node.lineno, node.col_offset  # type: ignore[attr-defined]
@@ -370,7 +375,7 @@ def _plain(node: ast.FunctionDef, module: _Module) -> ast.FunctionDef:
     )
     jit = "triton.jit(noinline=True)" if _noinline(node) else "triton.jit"
     ours = jit if node.name in module.source.functions else decorator_of(node)
-    copy = ast.parse(f"@{ours}\ndef {node.name}(): pass").body[0]
+    copy = _parsed([f"@{ours}", f"def {node.name}(): pass"]).body[0]
     assert isinstance(copy, ast.FunctionDef)
     copy.decorator_list, copy.args, copy.body = [expression(ours)], arguments, node.body
     return ast.copy_location(copy, node)

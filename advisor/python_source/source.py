@@ -28,6 +28,7 @@ from advisor.python_source.kernel_names import called_functions, is_constexpr_fu
 from advisor.python_source.literal_values import Constexpr
 from advisor.python_source.literals import NotLiteralError, dotted
 from advisor.python_source.module_names import ModuleNames
+from advisor.python_source.syntax import parse
 from advisor.system.errors import InputError, NothingMatchedError, UsageError
 from advisor.system.reading import read_text
 
@@ -446,7 +447,8 @@ def parse_source(text: str, path: str | Path) -> SourceFile:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # invalid escapes in somebody's file are not ours to warn about
-            tree = ast.parse(text)
+            tree = parse(text)
+            assert isinstance(tree, ast.Module)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         where = f", line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
         command = isinstance(error, SyntaxError) and (error.text or "").lstrip().startswith(("%", "!"))
