@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
@@ -33,6 +33,7 @@ from advisor.diagnosis import WORTH_CHANGING, actions
 from advisor.diagnosis.actions import MOST
 from advisor.gpus.hardware import GpuSpec, offline
 from advisor.learned.caveats import exact_products, held_by_power
+from advisor.learned.compiled_launch import launch_analysis
 from advisor.result.schema import (
     Configuration,
     Finding,
@@ -92,10 +93,12 @@ def advise_compiled(
             looked.warnings += lacking
     first, rest = until_sized(targets)
     counted = Counted()
-    for target, found in analyse_targets(first, gpu, cache, progress=progress, counted=counted):
+    for target, found in analyse_targets(first, gpu, cache, progress=progress, counted=counted, judge=launch_analysis):
         looked.take(target, found, gpu)
     failed = {looked.targets[name].space for name in looked.failed}
-    for target, found in analyse_targets([each for each in rest if each.space in failed], gpu, cache, progress=progress):
+    for target, found in analyse_targets(
+        [each for each in rest if each.space in failed], gpu, cache, progress=progress, judge=launch_analysis
+    ):
         looked.take(target, found, gpu)
     looked.say_left(rest)
     if seconds := read_settings().try_s if try_s is None else try_s:
@@ -163,7 +166,9 @@ def _try(
                 rest = f"Of {len(untried) - number} of the launches no other configuration was tried"
                 looked.unknowns[untried[0].id].append(f"{rest}, for want of time (--try-for).")
                 return
-            [(target, analysis)] = analyse_targets([looked.targets[report.id]], gpu, cache, workers=workers, counted=counted)
+            [(target, analysis)] = analyse_targets(
+                [looked.targets[report.id]], gpu, cache, workers=workers, counted=counted, judge=launch_analysis
+            )
             until = time.monotonic() + max(left / (len(untried) - number), LEAST_S)
             tried = trials.of(target, analysis, until) if isinstance(analysis, KernelAnalysis) else None
             for target, found in tried.found if tried is not None else ():
@@ -189,7 +194,8 @@ def _rated(looked: Looked) -> tuple[tuple[LaunchReport, ...], tuple[SearchReport
         (spaces[str(target.space)] if comparable or target.chosen else alone).append(report)
     shown: dict[str, LaunchReport] = {}
     searches = []
-    for name, group in spaces.items():
+    for name, every in spaces.items():
+        group = _by_one_model(every, looked)
         tried = name in looked.stopped
         best = _best(group, next((report.configuration for report in group if tried and report.id == name), None) or USUAL)
         main = next((report for report in group if looked.targets[report.id].chosen), best)
@@ -207,11 +213,24 @@ def _rated(looked: Looked) -> tuple[tuple[LaunchReport, ...], tuple[SearchReport
         searches += [_search(main, name, looked)] if count > 1 else []
     shown |= {report.id: report for report in alone if looked.targets[report.id].space not in spaces}
     for group in _alike(tuple(shown.values()), looked.targets):
-        able = [report for report in group if report.predicted is not None]
-        group = [report for report in group if report.ceiling is None]  # the best of a list is no worse than what else of it ran
+        able = _by_one_model([report for report in group if report.predicted is not None], looked)
+        group = [
+            report for report in group if report.ceiling is None and (report in able or report.predicted is None)
+        ]  # the best of a list is no worse than what else of it ran
         if len(group) > 1 and able and all(looked.targets[report.id].launch.grid is not None for report in group):
             shown |= {report.id: _with_ceiling(report, _best(able), len(group)) for report in group}
     return tuple(shown[key] for key in looked.reports if key in shown), tuple(searches)
+
+
+def _by_one_model(group: list[LaunchReport], looked: Looked) -> list[LaunchReport]:
+    """Of the configurations of a launch those that one model predicts, that of the one that runs, or else of most: what two say is not
+    compared."""
+    models = Counter(report.predicted.source for report in group if report.predicted is not None)
+    if len(models) < 2:
+        return group
+    runs = (report.predicted.source for report in group if report.predicted is not None and looked.targets[report.id].chosen)
+    model = next(runs, models.most_common(1)[0][0])
+    return [report for report in group if report.predicted is None or report.predicted.source == model]
 
 
 USUAL = Configuration(parameters={})

@@ -25,6 +25,7 @@ from advisor.compiled.launches.configured import (
 )
 from advisor.compiled.launches.launch import KernelLaunch, inputs_of, own_files, request_for
 from advisor.gpus.hardware import GpuSpec
+from advisor.learned.compiled_launch import launch_analysis
 from advisor.system.errors import AdvisorError
 
 DOUBT = 1.05
@@ -128,7 +129,7 @@ class Trials:
             KernelTarget(id=f"{name}-config{number}", launch=self._launch(base, values), source="tried", space=name)
             for number, values in enumerate(batch, start=len(found))
         ]
-        looked = analyse_targets(targets, self.gpu, self.cache, workers=self.workers, counted=self.counted)
+        looked = analyse_targets(targets, self.gpu, self.cache, workers=self.workers, counted=self.counted, judge=launch_analysis)
         for values, (tried, outcome) in zip(batch, looked, strict=True):
             if isinstance(outcome, KernelAnalysis) and not same_work(demand, outcome.inspection.demand):
                 outcome = Unreadable(id=tried.id, reason=OTHER_WORK)

@@ -20,7 +20,6 @@ from advisor.advising.missing_options import missing_options, options_besides
 from advisor.advising.targets.resolve import bundled_kernel
 from advisor.cli import options
 from advisor.cli.options import add_kernel_arguments, launch_options
-from advisor.compiled.analysis import kernel_analysis
 from advisor.compiled.compiler.kernel import Target
 from advisor.compiled.demand.assembly import read_facts
 from advisor.compiled.launches.launch import Inspection, inspect_launch
@@ -29,6 +28,7 @@ from advisor.compiled.launches.target import compile_target, gpu_of, open_kernel
 from advisor.compiled.report import as_json, as_text
 from advisor.diagnosis.compiled_rules import check_compiled
 from advisor.gpus.hardware import GpuSpec, load_gpu
+from advisor.learned.compiled_launch import launch_analysis
 from advisor.system.errors import UsageError
 
 HELP = "compiled resources and demand per source line of any kernel"
@@ -86,7 +86,7 @@ def _shown(inspection: Inspection, gpu: GpuSpec | None, arguments: argparse.Name
     for attempt in inspection.attempts:
         print(f"advisor: note: {attempt}", file=sys.stderr)
     facts = read_facts(inspection.compiled)
-    analysis = kernel_analysis(inspection, gpu, arguments.cache, facts) if gpu is not None else None
+    analysis = launch_analysis(inspection, gpu, arguments.cache, facts) if gpu is not None else None
     findings = check_compiled(inspection, facts, gpu, analysis)
     if arguments.format == "json":
         return json.dumps(as_json(inspection, facts, analysis, findings), indent=2, ensure_ascii=False)

@@ -7,7 +7,6 @@ another kernel for the same problem could do less. That is said wherever it is s
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
@@ -324,7 +323,7 @@ def _demand(inspection: Inspection, gpu: GpuSpec, facts: CodeFacts, cache: str) 
     return asked, chain
 
 
-def _of_one_program(inspection: Inspection, gpu: GpuSpec, in_flight: float, cluster: int) -> tuple[float, int, float, float]:
+def _of_one_program(inspection: Inspection, gpu: GpuSpec, in_flight: float, cluster: int) -> tuple[float, float, float, float]:
     """Of a program in the middle, the loads that wait for each other and the reductions; and the bytes that come from DRAM again, of what
     all programs read that they read before, and that the L1 keeps: without products, of NVIDIA, whose copies for products pass it by.
 
@@ -344,7 +343,6 @@ def _of_one_program(inspection: Inspection, gpu: GpuSpec, in_flight: float, clus
         if access.lanes > 1:
             tiles[access.loop] = max(tiles.get(access.loop, 0.0), access.executions if access.in_loop else 1.0)
     scalars = sum(access.lanes == 1 and not access.in_loop for access in loads)
-    reductions = len(re.findall(r'"tt\.(?:reduce|scan)"', inspection.compiled.ttir))
     rounds = max(sum(tiles.values()) + min(scalars, MOST_SCALARS), 1.0)
     read = sum(likely_footprints(loads, inputs, 1).values())
     again = max(one.requested_load_bytes - read, 0.0) * demand.programs
@@ -353,7 +351,7 @@ def _of_one_program(inspection: Inspection, gpu: GpuSpec, in_flight: float, clus
     kept = min(max((0.5 - per_sm * read / room) / 0.25, 0.0), 1.0)  # by the L1: all up to a quarter of it, nothing from half of it on
     held = in_flight / cluster * sum(one.likely_footprint_bytes.values())
     near = again * kept if gpu.vendor == "nvidia" and not demand.total_tensor_flop else 0.0
-    return rounds, reductions, again * (1 - kept) * float(residency.second_pass_fraction(_column(held), gpu)[0]), near
+    return rounds, one.reductions, again * (1 - kept) * float(residency.second_pass_fraction(_column(held), gpu)[0]), near
 
 
 def _useful_fraction(demand: KernelDemand) -> float:

@@ -96,6 +96,9 @@ def _of_file(text: str, asked: LaunchOptions, gpu: GpuSpec | None) -> list[Kerne
     return [target for kernel in kernels for target in launches(*source.named(kernel), given[kernel], gpu)]
 
 
+Judge = Callable[[Inspection, GpuSpec, str], KernelAnalysis]
+
+
 def until_sized(targets: Sequence[KernelTarget]) -> tuple[list[KernelTarget], list[KernelTarget]]:
     """The targets to look at first, and those to leave until sizes are given: of configurations that cannot be compared, for no grid is
     known of any, all but the one that runs untuned, or else the first."""
@@ -122,6 +125,7 @@ def analyse_targets(
     *,
     workers: Pool | None = None,
     counted: Counted | None = None,
+    judge: Judge = kernel_analysis,
 ) -> list[tuple[KernelTarget, KernelAnalysis | Unreadable]]:
     """Compile and count every target for one GPU, as many at a time as the pool has workers; failures are values, the order is kept.
 
@@ -132,11 +136,12 @@ def analyse_targets(
         progress: Called with (done, total) targets, from the calling thread.
         workers: What compiles; None: a pool that ends with this.
         counted: What was counted of others.
+        judge: Of an inspected launch on a GPU with a cache state, the analysis.
     """
     found: dict[int, KernelAnalysis | Unreadable] = {}
     counted = counted or Counted()
     with borrowed(workers) as pool, ThreadPoolExecutor(max_workers=pool.size) as threads:
-        waiting = {threads.submit(_analyse, target, gpu, cache, pool, counted): i for i, target in enumerate(targets)}
+        waiting = {threads.submit(_analyse, target, gpu, cache, pool, counted, judge): i for i, target in enumerate(targets)}
         try:
             for done, future in enumerate(as_completed(waiting), start=1):
                 found[waiting[future]] = future.result()
@@ -149,21 +154,21 @@ def analyse_targets(
     return [(target, found[i]) for i, target in enumerate(targets)]
 
 
-def _analyse(target: KernelTarget, gpu: GpuSpec, cache: str, workers: Pool, counted: Counted) -> KernelAnalysis | Unreadable:
+def _analyse(target: KernelTarget, gpu: GpuSpec, cache: str, workers: Pool, counted: Counted, judge: Judge) -> KernelAnalysis | Unreadable:
     try:
-        return _that_launches(target.launch, gpu, cache, workers, counted)
+        return _that_launches(target.launch, gpu, cache, workers, counted, judge)
     except AdvisorError as error:
         if error.exit_code != 2 or type(error).__name__ == "MissingDependencyError":
             raise
         return Unreadable(id=target.id, reason=str(error))
 
 
-def _that_launches(launch: KernelLaunch, gpu: GpuSpec, cache: str, workers: Pool, counted: Counted) -> KernelAnalysis:
+def _that_launches(launch: KernelLaunch, gpu: GpuSpec, cache: str, workers: Pool, counted: Counted, judge: Judge) -> KernelAnalysis:
     """What a launch is found to do; where its blocks or stages are guesses with which it cannot launch, with the most stages that can.
 
     What nobody said to run is no launch that fails.
     """
-    analysis = first = kernel_analysis(inspect_launch(launch, Target.of(gpu), workers, counted=counted), gpu, cache)
+    analysis = first = judge(inspect_launch(launch, Target.of(gpu), workers, counted=counted), gpu, cache)
     guess, options = first.inspection.guess, launch.given.options
     guessed = guess.invented or any(UNKNOWN_STAGES in text for text in launch.assumed)
     stages = first.inspection.compiled.num_stages
@@ -172,7 +177,7 @@ def _that_launches(launch: KernelLaunch, gpu: GpuSpec, cache: str, workers: Pool
         note = f"num_stages = {stages}, the most with which what is guessed can launch"
         kept = tuple(text for text in launch.assumed if UNKNOWN_STAGES not in text)
         fewer = replace(launch, given=replace(launch.given, options={**options, "num_stages": stages}), assumed=(*kept, note))
-        analysis = kernel_analysis(inspect_launch(fewer, Target.of(gpu), workers, counted=counted), gpu, cache)
+        analysis = judge(inspect_launch(fewer, Target.of(gpu), workers, counted=counted), gpu, cache)
     return analysis if analysis.predicted is not None else first
 
 

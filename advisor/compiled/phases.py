@@ -45,7 +45,8 @@ class Constants:
 
     Attributes:
         values: By name. `start`: SM-clocks until a cold GPU works, per SM, in hundreds; `amd_start_us` what AMD's runtime adds;
-            `cta_us`, `round_us`, `reduce_us`: of a CTA, of each load that waits for another, of each reduction; `dram`, `gddr`:
+            `cta_us`, `round_us`, `reduce_us`: of a CTA, of each load that waits for another, of each reduction; the same with `warm` before
+            them of launches that follow each other in a graph, and `warm start_us` from one such launch to the next; `dram`, `gddr`:
             logarithm of what DRAM, and GDDR besides, sustains relative to `dram.sustained_bytes_per_us`; `dram 9.0` and `start 9.0`: of a
             compute capability that was measured, besides.
         errors: 10 and 90 % quantiles of log(measured / predicted) by `regime`.
@@ -55,14 +56,21 @@ class Constants:
     errors: Mapping[str, tuple[float, float]]
 
     def phases(self, chain: Chain, gpu: GpuSpec, cache: str) -> Phases:
-        """The phases of a launch on `gpu`; with a warm cache it starts as any launch does."""
+        """The phases of a launch on `gpu`: alone and cold, or warm in a graph of them (NVIDIA's, whose were measured)."""
         values, own = self.values, gpu.compute_capability
-        start = values["start"] * 100 * gpu.num_sms / gpu.max_clock_mhz + values["amd_start_us"] * (gpu.vendor == "amd")
+        warm = "warm " if cache != "cold" and gpu.vendor == "nvidia" else ""
+        if warm:
+            start: float | None = values["warm start_us"]
+        elif cache == "cold":
+            start = values["start"] * 100 * gpu.num_sms / gpu.max_clock_mhz * math.exp(values.get(f"start {own}", 0.0))
+            start += values["amd_start_us"] * math.exp(values.get(f"start {own}", 0.0)) * (gpu.vendor == "amd")
+        else:
+            start = None
         share = values["dram"] + values["gddr"] * (own in GDDR) + values.get(f"dram {own}", 0.0)
-        round_us = values["round_us"] * (chain.from_dram + (1 - chain.from_dram) * L2_LATENCY_US / DRAM_LATENCY_US)
-        serial = values["cta_us"] + round_us * (chain.rounds - 1) + values["reduce_us"] * chain.reductions
+        round_us = values[f"{warm}round_us"] * (chain.from_dram + (1 - chain.from_dram) * L2_LATENCY_US / DRAM_LATENCY_US)
+        serial = values[f"{warm}cta_us"] + round_us * (chain.rounds - 1) + values[f"{warm}reduce_us"] * chain.reductions
         return Phases(
-            start_us=column(start * math.exp(values.get(f"start {own}", 0.0))) if cache == "cold" else None,
+            start_us=None if start is None else column(start),
             serial_us=column(max(serial, 0.0)),
             dram_share=column(math.exp(share)),
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.compiled.demand.costs import cost
+from advisor.compiled.demand.costs import absorbed, cost
 from advisor.compiled.demand.demand import spared_bytes
 from advisor.compiled.ir.ir import parse
 
@@ -83,3 +83,29 @@ def test_four_bits_packed_along_the_rows_make_the_depth_no_longer() -> None:
         (product,) = (each for each in kernel.walk() if each.name == "tt.dot_scaled")
         flop[packed] = cost(product).tensor_flop["fp4"]
     assert flop == {"": 2 * 128 * 256 * 256, ", lhs_k_pack = false": 2 * 128 * 256 * 128}
+
+
+INTEGERS = """
+module {
+  tt.func public @k(%x: tensor<64xi32>, %y: tensor<64xi32>, %z: tensor<64xi64>) attributes {noinline = false} {
+    %h = tt.mulhiui %x, %y : tensor<64xi32>
+    %l = arith.muli %y, %x : tensor<64xi32>
+    %a = arith.xori %h, %x : tensor<64xi32>
+    %b = arith.xori %a, %y : tensor<64xi32>
+    %c = arith.andi %b, %l : tensor<64xi32>
+    %d = arith.addi %c, %x : tensor<64xi32>
+    %e = arith.addi %d, %y : tensor<64xi32>
+    %f = arith.addi %d, %e : tensor<64xi32>
+    %g = arith.addi %z, %z : tensor<64xi64>
+    %i = arith.addi %g, %z : tensor<64xi64>
+    tt.return
+  }
+}
+"""
+
+
+def test_what_one_instruction_does_together_is_counted_once() -> None:
+    """Both halves of a product; three inputs of logic, or of a sum, where nothing else takes the inner result; no sums of 64 bits."""
+    operations = parse(INTEGERS).kernel.blocks[0].operations
+    without = absorbed(operations)
+    assert [each.results[0] for each in operations if id(each) in without] == ["%l", "%a", "%e"]

@@ -7,11 +7,13 @@ from datetime import date
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from advisor.compiled.phases import Chain, shipped
 from advisor.gpus.hardware import load_gpu
 from advisor.pipelines.demand import SM_PIPELINES, Demand
 from advisor.pipelines.occupancy import Resources
+from advisor.system.errors import InputError
 from advisor.training.published_kernels.fitting import Rows, calibrated
 from advisor.training.published_kernels.launches import Release, as_defined
 
@@ -40,6 +42,18 @@ def test_a_launch_is_of_the_release_that_fits_it_and_is_nearest(tmp_path: Path) 
     renamed, where = chosen("2025-02-01")  # nearer to a release with another name at the same place
     assert where == "2025-01-01" and list(renamed) == ["x_ptr", "rstd_ptr", "n", "BLOCK"]
     assert chosen("HEAD")[1] == "2024-01-01"  # none has num_warps: the oldest
+
+
+def test_a_launch_says_its_release_by_name(tmp_path: Path) -> None:
+    folder = tmp_path / "pkg-1.2-py3-none-any"
+    (folder / "pkg").mkdir(parents=True)
+    (folder / "pkg" / "ops.py").write_text(KERNEL.format("x_ptr"))
+    releases = [Release(built=date(2025, 1, 1), folder=folder), release(tmp_path, "2026-01-01", "x_ptr")]
+    row = {"file": "pkg/ops.py", "kernel": "k", "signature": {"x_ptr": "*fp32"}, "constexprs": {}, "arguments": {}}
+    row |= {"tensors": {}, "contents": {}, "as_of": "pkg 1.2"}
+    assert as_defined(row, releases)[1].path.is_relative_to(folder)
+    with pytest.raises(InputError, match="NAME VERSION"):
+        as_defined({**row, "as_of": "pkg 7.0"}, releases)
 
 
 def rows(gpu_name: str) -> Rows:

@@ -15,7 +15,6 @@ from typing import Any
 from advisor.advising.looked import compiled_report
 from advisor.comparison.kernels.attempts import Attempt
 from advisor.comparison.static import static_row
-from advisor.compiled.analysis import kernel_analysis
 from advisor.compiled.compiler.kernel import IrError
 from advisor.compiled.demand.counted import Counted
 from advisor.compiled.demand.counts import KernelDemand
@@ -24,6 +23,7 @@ from advisor.compiled.launch_report import KernelTarget
 from advisor.compiled.launches.launch import Inspection, inputs_of, own_files
 from advisor.compiled.launches.provenance import GRID, deciding, deciding_code, named
 from advisor.gpus.hardware import GpuSpec
+from advisor.learned.compiled_launch import analysed_alike
 from advisor.result.comparison_schema import StaticRow, StaticVerdict
 
 WITHOUT_GRID = 16
@@ -76,7 +76,7 @@ def time_verdict(name: str, base: Attempt, head: Attempt, gpu: GpuSpec, notes: l
         usual = grids[1] or grids[0] or (WITHOUT_GRID * gpu.num_sms,)
         pair = [inspected(each, grid or usual) for each, grid in zip((base, head), grids, strict=True)]
         targets = [KernelTarget(id=name, launch=each.launch, source="compiled for this launch") for each in pair]
-        reports = [compiled_report(target, kernel_analysis(each, gpu), gpu) for target, each in zip(targets, pair, strict=True)]
+        reports = [compiled_report(target, each, gpu) for target, each in zip(targets, analysed_alike(pair, gpu), strict=True)]
     except (IrError, ArithmeticError, ValueError, KeyError, IndexError) as error:
         notes.append(f"Not predicted on {gpu.name}: {error}")
         return None

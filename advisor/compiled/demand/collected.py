@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.compiled.demand.accesses import access_element
-from advisor.compiled.demand.costs import SCALAR_COSTS, Cost, cost, element_bytes, staged_shares
+from advisor.compiled.demand.costs import SCALAR_COSTS, Cost, absorbed, cost, element_bytes, staged_shares
 from advisor.compiled.ir.divisors import Divisor
 from advisor.compiled.ir.execution import Access, Execution, LoopCount
 from advisor.compiled.ir.ir import Operation
@@ -114,10 +114,11 @@ class Collected:
         for (key, assumed), times in execution.blocks.items():
             often = float(times.sum())
             here: set[Line] = set()
+            without = absorbed(execution.block_of[key].operations)
             for operation in execution.block_of[key].operations:
                 if operation.location is not None:
                     here.add((operation.location.file, operation.location.line))
-                once = cost(operation, self.divisors)
+                once = Cost() if id(operation) in without else cost(operation, self.divisors)
                 flop = sum(once.tensor_flop.values())
                 for name, amount in (("tensor", flop), *((name, getattr(once, name)) for name in SCALAR_COSTS)):
                     if amount:

@@ -190,6 +190,7 @@ class KernelDemand:
     likely_read_footprints: Mapping[str, float]
     likely_written_footprints: Mapping[str, float]
     likely_unused_bytes: float
+    reductions: float  # and scans, that a program does one after another, those of every trip of a loop counted
     rewritten: Mapping[str, float]  # of what is loaded, at most so many bytes that the launch wrote before
     unlocated: frozenset[str]
     accesses: tuple[AccessDemand, ...]

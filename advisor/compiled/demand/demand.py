@@ -97,7 +97,19 @@ def read_demand(
     accesses = [replace(each, unused_bytes=unused) for each, unused in zip(accesses, unused_sector_bytes(accesses), strict=True)]
     rewritten = rewritten_bytes(accesses, module, inputs)
     demand = _kernel_demand(collected, tuple(accesses), _loops(collected, around), unknown, full, total, whole, inputs, rewritten)
-    return replace(demand, unknown={**not_told_apart(demand), **unknown})
+    return replace(demand, unknown={**not_told_apart(demand), **unknown}, reductions=_reductions(collected, module, around, total))
+
+
+def _reductions(collected: Collected, module: Module, around: Mapping[int, tuple[int, ...]], programs: int) -> float:
+    """Reductions and scans of one program, the mean of all."""
+    found = 0.0
+    for operation in module.kernel.walk():
+        if operation.name in ("tt.reduce", "tt.scan"):
+            loop = next(iter(around.get(id(operation), ())[::-1]), None)
+            sets = collected.loops.get(loop, ()) if loop is not None else ()
+            trips = sum(float(each.trips.sum()) for each in sets) * collected.scale
+            found += 1.0 if loop is None else trips / max(programs, 1)
+    return found
 
 
 def _unknown_places(accesses: Sequence[AccessDemand], inputs: Inputs) -> list[tuple[str, str]]:
@@ -267,6 +279,7 @@ def _kernel_demand(
         likely_footprint_bytes=likely_footprints(accesses, inputs, programs),
         likely_read_footprints=likely_footprints(loads, inputs, programs),
         likely_written_footprints=likely_footprints(rest, inputs, programs),
+        reductions=0.0,
         likely_unused_bytes=likely_unused_bytes(loads, inputs, programs) + likely_unused_bytes(rest, inputs, programs),
         rewritten=rewritten,
         unlocated=unlocated(accesses),

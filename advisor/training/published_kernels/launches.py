@@ -1,4 +1,7 @@
-"""Measured launches of kernels of published packages: `launches.jsonl`, each compiled as it was launched."""
+"""Measured launches of kernels of published packages and of files beside them, each compiled as it was launched.
+
+A folder of them holds `launches.jsonl`, or files `*launches.jsonl.gz` such as those of `ceilings/measurements/`.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ from advisor.gpus.hardware import GpuSpec, load_gpu
 from advisor.python_source.source import SourceFile, read_source
 from advisor.rows.launches import recorded_launch
 from advisor.system.errors import AdvisorError, InputError, MissingDependencyError
-from advisor.system.reading import read_text
+from advisor.system.reading import read_bytes
 from advisor.system.settings import read_settings
 
 FILE = "launches.jsonl"
@@ -42,7 +45,11 @@ class Measured:
 
 def is_layout(path: Path | str) -> bool:
     """Whether a folder holds measured launches of this kind."""
-    return (Path(path) / FILE).is_file()
+    return bool(_files(Path(path)))
+
+
+def _files(folder: Path) -> list[Path]:
+    return [folder / FILE] if (folder / FILE).is_file() else sorted(folder.glob(f"*{FILE}.gz"))
 
 
 def read(
@@ -70,10 +77,12 @@ def read(
 
     excluded = frozenset(exclude_gpus)
     for path in paths:
-        rows = [row for row in _rows(Path(path) / FILE) if load_gpu(row["gpu"]).name not in excluded]
-        for package in sorted({_package(row) for row in rows} - packages.keys()):
-            packages[package] = releases(package, progress)
-        progress(f"compiling {len(rows)} launches of {', '.join(sorted(packages))}")
+        rows = [row for file in _files(Path(path)) for row in _rows(file) if load_gpu(row["gpu"]).name not in excluded]
+        for row in rows:
+            if (package := _package(row)) not in packages:
+                beside = (Path(path) / row["file"]).is_file()
+                packages[package] = [Release(built=date.max, folder=Path(path))] if beside else releases(package, progress)
+        progress(f"compiling {len(rows)} launches of {', '.join(sorted({_package(row) for row in rows}))}")
         with Pool() as pool, ThreadPoolExecutor(max_workers=pool.size) as threads:
             for each in threads.map(compiled, rows):
                 if isinstance(each, str):
@@ -89,8 +98,8 @@ REQUIRED = ("gpu", "kernel", "file", "as_of", "signature", "constexprs", "argume
 
 
 def _rows(path: Path) -> list[dict[str, Any]]:
-    text = read_text(path, FILE, "measured launches", LIMIT_BYTES)
     try:
+        text = read_bytes(path, path.name, "measured launches", LIMIT_BYTES, unpack=True).decode()
         rows = [json.loads(line) for line in text.splitlines()]
     except ValueError as error:
         raise InputError(f"{path}: a line is not JSON", str(error), "one measured launch a line") from None
@@ -127,12 +136,29 @@ def as_defined(row: dict[str, Any], candidates: Iterable[Release]) -> tuple[dict
     if not fits:
         raise InputError(f"no release has {row['kernel']} in {row['file']}")
     least = min(missing for missing, *_ in fits)
-    newest = row["as_of"] == "HEAD"
-    when = date.fromisoformat("9999-12-31" if not least else "0001-01-01") if newest else date.fromisoformat(row["as_of"])
+    when = _when(row["as_of"], candidates, newest=date.max if not least else date.min)
     _, _, own, source = min((fit for fit in fits if fit[0] == least), key=lambda fit: abs(fit[1] - when))
     tables = ("signature", "constexprs", "arguments", "tensors", "contents")
     renamed = {key: {own[name]: value for name, value in row[key].items() if name in own} for key in tables}
     return {**row, **renamed}, replace(source)
+
+
+def _when(as_of: str, candidates: Iterable[Release], newest: date) -> date:
+    """The day of a launch's code: given as one, as the release "NAME VERSION", or as the newest code, "HEAD".
+
+    Raises:
+        InputError: It is none of these.
+    """
+    if as_of == "HEAD":
+        return newest
+    try:
+        return date.fromisoformat(as_of)
+    except ValueError:
+        version = as_of.rpartition(" ")[2]
+        built = [each.built for each in candidates if each.folder.name.split("-")[1:2] == [version]]
+        if not built:
+            raise InputError(f"no release is {as_of}", as_of, "a day, NAME VERSION, or HEAD") from None
+        return built[0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,85 @@
+"""A compiled launch whose code is that of a measured family is predicted as one of it: by what its code does, whatever it is called."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+from advisor.compiled.analysis import SOURCE, KernelAnalysis, kernel_analysis
+from advisor.compiled.demand.assembly import CodeFacts
+from advisor.compiled.demand.demand import read_demand
+from advisor.compiled.families import NoFamilyError, family_launch
+from advisor.compiled.ir.ir import parse
+from advisor.compiled.launches.launch import Inspection, inputs_of
+from advisor.gpus.hardware import GpuSpec
+from advisor.learned import load_predictor
+from advisor.pipelines import configuration_batch, problem_batch
+from advisor.result.schema import Configuration, GapPart, Latency
+
+GROUPS = re.compile("GROUP|SWIZZLE", re.IGNORECASE)
+"""Names of the constant that says how many rows of tiles are visited together."""
+
+
+def launch_analysis(inspection: Inspection, gpu: GpuSpec, cache: str = "warm", facts: CodeFacts | None = None) -> KernelAnalysis:
+    """As `kernel_analysis`; with the latency of the learned model where it knows launches that do what this code does."""
+    analysis = kernel_analysis(inspection, gpu, cache, facts)
+    if analysis.predicted is None or inspection.launch.grid is None or not inspection.demand.total_tensor_flop:
+        return analysis
+    learned = _as_family(inspection, gpu, cache)
+    if learned is None:
+        return analysis
+    # The bound stays what it is: a prediction below it would be a fault of the model.
+    least = analysis.config_bound.us
+    learned = replace(
+        learned, us=max(learned.us, least), low_us=max(learned.low_us or 0.0, least), high_us=max(learned.high_us or 0.0, least)
+    )
+    return replace(analysis, predicted=learned, gap_parts=_split(analysis, learned.us))
+
+
+def analysed_alike(inspections: Sequence[Inspection], gpu: GpuSpec, cache: str = "warm") -> list[KernelAnalysis]:
+    """The analyses of launches that are to be compared: where the learned model does not know one of them, it is asked of none."""
+    found = [launch_analysis(each, gpu, cache) for each in inspections]
+    if len({each.predicted is not None and each.predicted.source == SOURCE for each in found}) > 1:
+        return [kernel_analysis(each, gpu, cache) for each in inspections]
+    return found
+
+
+def _as_family(inspection: Inspection, gpu: GpuSpec, cache: str) -> Latency | None:
+    """The learned latency of the launch as one of its family; None where its code is of none, or of one that was not measured."""
+    compiled, launch = inspection.compiled, inspection.launch
+    try:
+        module = parse(compiled.ttir)
+        found = family_launch(module, read_demand(module, launch.grid or (1,), inputs_of(launch, inspection.guess)), launch.shapes)
+    except NoFamilyError:
+        return None
+    problem = replace(found.problem, cache="cold" if cache == "cold" else "warm")
+    tile: dict[str, int | bool | str] = dict(found.tile)
+    if problem.family == "gemm":
+        groups = [value for name, value in compiled.constexprs.items() if GROUPS.search(name) and type(value) is int and value > 0]
+        tile["GROUP_SIZE_M"] = groups[0] if len(groups) == 1 else 1
+    configuration = Configuration(parameters=tile, num_warps=compiled.num_warps, num_stages=max(compiled.num_stages, 1))
+    predictor = load_predictor()
+    said = predictor.predict(problem_batch([problem]), configuration_batch([configuration]), gpu)
+    if not said.learned[0]:
+        return None
+    sizes = " x ".join(f"{name} {value}" for name, value in problem.sizes.items() if name in ("M", "N", "K", "D"))
+    return Latency(
+        us=float(said.us[0]),
+        origin="predicted",
+        source=f"{predictor.name}, as {problem.family} of {sizes}: what the compiled code does",
+        low_us=float(said.low_us[0]),
+        high_us=float(said.high_us[0]),
+        coverage=said.coverage,
+    )
+
+
+def _split(analysis: KernelAnalysis, us: float) -> tuple[GapPart, ...]:
+    """The parts of the gap up to another latency: what is more is of pipelines below their peak; where it is less, all parts shrink."""
+    assert analysis.predicted is not None
+    before, bound_us = analysis.predicted.us, analysis.bound.us
+    if us >= before:
+        more = us - before
+        return tuple(replace(part, us=part.us + more) if part.cause == "efficiency" else part for part in analysis.gap_parts)
+    shrunk = (us - bound_us) / (before - bound_us) if before > bound_us else 0.0
+    return tuple(replace(part, us=part.us * shrunk) for part in analysis.gap_parts)
