@@ -38,9 +38,12 @@ class Network:
     known: NDArray[np.float32]
     layers: tuple[tuple[NDArray[np.float32], NDArray[np.float32]], ...]
 
-    def __call__(self, features: Array) -> Array:
-        """The last layer's one value, [n]."""
-        x = self.inputs(features)
+    def __call__(self, features: Array, precise: bool = False) -> Array:
+        """The last layer's one value, [n]; `precise`: in double precision, so that it hardly depends on how many rows are asked of at
+        once."""
+        x: NDArray[np.floating] = self.inputs(features)
+        if precise:
+            x = x.astype(np.float64)
         for weights, offsets in self.layers[:-1]:
             x = x @ weights + offsets
             x /= 1 + np.exp(np.minimum(-x, 80))
@@ -52,9 +55,11 @@ class Network:
         x = features.astype(np.float32)
         x = np.where(self.wide, np.log1p(np.maximum(x, 0)), x)
         x = np.clip((x - self.middle) / self.scale, -FARTHEST, FARTHEST)
-        labels, which = np.unique(x[:, x.shape[1] - self.known.shape[1] :], axis=0, return_inverse=True)
-        nearest = np.abs(labels[:, None] - self.known).sum(axis=2).argmin(axis=1)
-        return np.concatenate([x, np.eye(len(self.known), dtype=np.float32)[nearest[which.ravel()]]], axis=1)
+        first = x.shape[1] - self.known.shape[1]
+        distance = np.zeros((len(x), len(self.known)), dtype=np.float32)
+        for label in range(self.known.shape[1]):
+            distance += np.abs(x[:, first + label, None] - self.known[:, label])
+        return np.concatenate([x, np.eye(len(self.known), dtype=np.float32)[distance.argmin(axis=1)]], axis=1)
 
     def arrays(self, prefix: str) -> dict[str, NDArray[Any]]:
         """The network as named arrays, to be stored; layers in half precision."""

@@ -15,8 +15,9 @@ from advisor import pipelines
 from advisor.gpus.hardware import load_gpu
 from advisor.learned import bushy_forest
 from advisor.learned.analytical import LIKELY, NOTICED
-from advisor.learned.configured.features import features
-from advisor.learned.configured.model import ALL, LEVELS, SEEN, UNSEEN, ConfiguredModel, kind_of
+from advisor.learned.configured.features import LABELS, NONE, features
+from advisor.learned.configured.model import ALL, LEVELS, SEEN, UNSEEN, ConfiguredModel, kind_of, unsure
+from advisor.learned.network import Mixed
 from advisor.measurement import find_kernels, read_measured
 from advisor.measurement.launch import problem_key
 from advisor.measurement.plan import campaign_space
@@ -25,6 +26,7 @@ from advisor.result.schema import Configuration
 from advisor.system.errors import MissingDependencyError
 from advisor.system.resources import folder
 from advisor.training import data, dejavu
+from advisor.training.correction_network import fit_correction
 from advisor.training.data import Measured
 
 OPTIONS: dict[str, Any] = {
@@ -45,13 +47,16 @@ OPTIONS: dict[str, Any] = {
 }
 """On one thread sums come out the same to the bit."""
 
-TREES, TREES_LEFT_OUT = 640, 300
-FOLDS = 3
+TREES, TREES_LEFT_OUT = 480, 300
+STEPS, STEPS_LEFT_OUT, BATCH = 10_000, 6_000, 768
+"""Of the network, and how many rows each sees."""
+
+FOLDS = 5
 OF_MANY = 2
 """Of the rows of the large sweeps, every second is learned where problems or GPUs are left out."""
 
-OWN_WEIGHT = 8.0
-"""Of a row that was measured with today's Triton, of which there are few."""
+OWN_WEIGHT, OWN_SHARE = 12.0, 0.6
+"""Rows that were measured with today's Triton are few: how much each counts for the trees, and their share of what the network sees."""
 
 Progress = Callable[[str], None]
 
@@ -107,27 +112,26 @@ def fit(
     errors: dict[tuple[str, str], Array] = {}
     margins: dict[tuple[str, str], Array] = {}
     record: dict[str, Any] = {}
-    predicted = np.full(rows.base.size, np.nan)
+    predicted = np.full((2, rows.base.size), np.nan)
     for fold in range(FOLDS):
-        progress(f"configured launches: a third of the problems left out ({fold + 1} of {FOLDS})")
+        progress(f"configured launches: a fifth of the problems left out ({fold + 1} of {FOLDS})")
         out = rows.fold % FOLDS == fold
-        predicted[out] = _predicted(rows, ~out, out)
+        predicted[:, out] = _predicted(rows, ~out, out)
     _judge(rows, predicted, SEEN, errors, margins, record)
     swept = [name for name in np.unique(rows.gpu[~rows.own]).tolist() if (rows.gpu == name).mean() < 1]
     if len(swept) > 1:
-        predicted = np.full(rows.base.size, np.nan)
+        predicted = np.full((2, rows.base.size), np.nan)
         for name in swept:
             progress(f"configured launches: {name} left out")
             out = (rows.gpu == name) & ~rows.own
-            predicted[out] = _predicted(rows, rows.gpu != name, out)
-        some = np.isfinite(predicted)
-        _judge(rows.take(some), predicted[some], UNSEEN, errors, margins, record)
+            predicted[:, out] = _predicted(rows, rows.gpu != name, out)
+        some = np.flatnonzero(np.isfinite(predicted[0]))
+        _judge(rows.take(some), predicted[:, some], UNSEEN, errors, margins, record)
     else:
         errors[ALL, UNSEEN], margins[ALL, UNSEEN] = (3 * each[ALL, SEEN] for each in (errors, margins))
     progress(f"configured launches: {rows.base.size} rows")
-    trees = _grow(rows, TREES)
     return ConfiguredModel(
-        forest=bushy_forest.flatten(trees, rows.told.shape[1]),
+        correction=_correction(rows, TREES, STEPS),
         errors=errors,
         margins=margins,
         gpus={family: sorted(np.unique(rows.gpu[rows.family == family]).tolist()) for family in np.unique(rows.family).tolist()},
@@ -209,7 +213,16 @@ def _names(problem: ProblemBatch, configuration: ConfigurationBatch, n: int) -> 
 
 def _weights(rows: _Rows) -> Array:
     """How much rows count, [n]: those near the best of their problem most, for of those the first is picked."""
-    return np.where(rows.own, OWN_WEIGHT, 1.0) * (0.2 + rows.over_best() ** -1.5)
+    return 0.2 + rows.over_best() ** -1.5
+
+
+def _correction(rows: _Rows, trees: int, steps: int) -> Mixed:
+    forest = bushy_forest.flatten(_grow(rows, trees), rows.told.shape[1])
+    odds = _weights(rows)
+    if rows.own.any() and not rows.own.all():
+        odds = odds * np.where(rows.own, OWN_SHARE / odds[rows.own].sum(), (1 - OWN_SHARE) / odds[~rows.own].sum())
+    network = fit_correction(rows.told, rows.log_us - rows.base, LABELS, steps, batch=BATCH, odds=odds, nothing=NONE)
+    return Mixed(forest=forest, network=network, apart=0)
 
 
 def _grow(rows: _Rows, trees: int) -> list[Mapping[str, Any]]:
@@ -218,22 +231,27 @@ def _grow(rows: _Rows, trees: int) -> list[Mapping[str, Any]]:
     except (ImportError, OSError):  # its wheel leaves OpenMP to the system
         remedy = "pip install 'triton-advisor[train]', and on Linux the system's libgomp (apt-get install libgomp1)"
         raise MissingDependencyError("training needs LightGBM", remedy=remedy) from None
-    learned = lightgbm.Dataset(rows.told, rows.log_us - rows.base, weight=_weights(rows), params={"verbose": -1, "max_bin": 255})
+    weights = _weights(rows) * np.where(rows.own, OWN_WEIGHT, 1.0)
+    learned = lightgbm.Dataset(rows.told, rows.log_us - rows.base, weight=weights, params={"verbose": -1, "max_bin": 255})
     options = OPTIONS | {"boost_from_average": True}
     return list(lightgbm.train(options, learned, trees).dump_model()["tree_info"])
 
 
 def _predicted(rows: _Rows, known: NDArray[np.bool_], asked: NDArray[np.bool_]) -> Array:
+    """Log latencies of some rows by what is learned of others, as the forest and as the network has them, [2, asked]."""
     some = rows.take(np.flatnonzero(known & (rows.own | (np.arange(known.size) % OF_MANY == 0))))
-    forest = bushy_forest.flatten(_grow(some, TREES_LEFT_OUT), rows.told.shape[1])
-    return rows.base[asked] + forest(rows.told[asked])
+    learned, told = _correction(some, TREES_LEFT_OUT, STEPS_LEFT_OUT), rows.told[asked]
+    return rows.base[asked] + np.stack([learned.forest(told), learned.network(told, precise=True)])
 
 
 LEAST_PROBLEMS = 12
 """Of a kind whose gains are told apart from those of all kinds."""
 
-A_LOSS = -0.7
-"""Counted once beside the gains of a kind, measured less promised, log: few problems prove little."""
+A_LOSS = -10.0
+"""Counted once beside the gains of a kind, measured less promised, over how unsure they are: few problems prove little."""
+
+FARTHEST = 40.0
+"""As far as errors are kept, over how unsure they were."""
 
 
 def _judge(
@@ -244,12 +262,14 @@ def _judge(
     margins: dict[tuple[str, str], Array],
     record: dict[str, Any],
 ) -> None:
-    """Fill in the errors of rows left out, what first picks won, and the distributions of both."""
+    """Fill in the errors of rows left out, what first picks won, and the distributions of both; `predicted` [2, rows] by both parts of the
+    model."""
+    doubt, predicted = unsure(*predicted), predicted.mean(axis=0)
     error = rows.log_us - predicted
     for kind in [ALL, *np.unique(rows.kind).tolist()]:
         mine = rows.kind == kind if kind != ALL else rows.own | (not rows.own.any())
-        errors[kind, seen] = _spread(error[mine], 2.0)
-        picks = _picks(rows.take(mine), predicted[mine])
+        errors[kind, seen] = _spread(error[mine] / doubt[mine])
+        picks = _picks(rows.take(mine), predicted[mine], doubt[mine])
         if len(picks) >= LEAST_PROBLEMS or kind == ALL:
             margins[kind, seen] = _margins(picks)
         if kind != ALL:
@@ -257,7 +277,7 @@ def _judge(
                 of_gpu = [pick[1:] for pick in picks if pick[0] == gpu]
                 here = mine & (rows.gpu == gpu)
                 if seen == SEEN:
-                    errors[f"{kind} {gpu}", seen] = _spread(error[here], 2.0)
+                    errors[f"{kind} {gpu}", seen] = _spread(error[here] / doubt[here])
                     if len(of_gpu) >= LEAST_PROBLEMS:
                         margins[f"{kind} {gpu}", seen] = _margins([pick for pick in picks if pick[0] == gpu])
                 known = (margins[each, seen] for each in (f"{kind} {gpu}", kind, ALL) if (each, seen) in margins)
@@ -267,20 +287,21 @@ def _judge(
                 }
 
 
-def _margins(picks: Sequence[tuple[str, float, float, float]]) -> Array:
-    """The distribution of the gains of `_picks`, measured less promised."""
-    return _spread(np.array([A_LOSS, *(won - promised for _, promised, won, _ in picks)]), 1.0)
+def _margins(picks: Sequence[tuple[str, float, float, float, float]]) -> Array:
+    """The distribution of the gains of `_picks`, measured less promised, over how unsure they were."""
+    return _spread(np.array([A_LOSS, *((won - promised) / doubt for _, promised, won, _, doubt in picks)]))
 
 
-def _spread(values: Array, most: float) -> Array:
+def _spread(values: Array) -> Array:
     """The distribution at `LEVELS`, ascending."""
-    found = np.clip(np.quantile(values, LEVELS), -most, most)
-    return np.asarray(np.maximum.accumulate(found + np.arange(LEVELS.size) * 1e-7))
+    found = np.clip(np.quantile(values, LEVELS), -FARTHEST, FARTHEST)
+    return np.asarray(np.maximum.accumulate(found + np.arange(LEVELS.size) * 1e-6))
 
 
-def _picks(rows: _Rows, predicted: Array) -> list[tuple[str, float, float, float]]:
+def _picks(rows: _Rows, predicted: Array, doubt: Array) -> list[tuple[str, float, float, float, float]]:
     """For every problem of six configurations and more: GPU, log gain of the first pick over the configuration that runs untuned (of sweeps
-    that name none: the one in the middle) as promised and as measured, and log of its latency over the best."""
+    that name none: the one at a tenth of their order) as promised and as measured, log of its latency over the best, and how unsure the
+    promise is."""
     order = np.argsort(rows.problem, kind="stable")
     groups = np.split(order, np.flatnonzero(np.diff(np.unique(rows.problem[order], return_inverse=True)[1])) + 1)
     out = []
@@ -295,14 +316,15 @@ def _picks(rows: _Rows, predicted: Array) -> list[tuple[str, float, float, float
             won = promised = 0.0
         else:
             promised, won = predicted[start] - predicted[first], rows.log_us[start] - rows.log_us[first]
-        out.append((str(rows.gpu[first]), float(promised), float(won), float(rows.log_us[first] - rows.log_us[group].min())))
+        over = rows.log_us[first] - rows.log_us[group].min()
+        out.append((str(rows.gpu[first]), float(promised), float(won), float(over), float(np.hypot(doubt[first], doubt[start]))))
     return out
 
 
-def _won(picks: Sequence[tuple[float, float, float]], margin: Array) -> dict[str, Any]:
+def _won(picks: Sequence[tuple[float, float, float, float]], margin: Array) -> dict[str, Any]:
     """What first picks won, and those of them that would be recommended."""
-    promised, won, over = (np.array([pick[i] for pick in picks]) for i in range(3))
-    made = (1 - np.interp(np.log(NOTICED) - promised, margin, LEVELS) >= LIKELY) & (promised > 0)
+    promised, won, over, doubt = (np.array([pick[i] for pick in picks]) for i in range(4))
+    made = (1 - np.interp((np.log(NOTICED) - promised) / doubt, margin, LEVELS) >= LIKELY) & (promised > 0)
     out: dict[str, Any] = {
         "problems": len(picks),
         "first_over_best": float(np.exp(over.mean())),

@@ -103,7 +103,7 @@ def section(weights: Weights) -> str:
 CONFIGURED = """## Configured launches
 
 Written by `advisor train DATA DEJAVU -o ceilings/learned.npz`: kernels with a known configuration, good and bad ones, as measured for this
-project (`measurements/`) and in public sweeps of one GEMM (`besteguney/vllm-triton-backend`, Apache-2.0), a third of the problems left
+project (`measurements/`) and in public sweeps of one GEMM (`besteguney/vllm-triton-backend`, Apache-2.0; fp16), a fifth of the problems left
 out in turn, or every sweep of a GPU. First pick: its latency over that of the best measured (geometric mean, worst), of problems with six
 configurations and more. Recommended: how many first picks were so likely faster than what runs untuned (of a sweep, which names none, than
 the configuration at a tenth of its order) that they would have been recommended, the share of those that won, what they won, the worst.
