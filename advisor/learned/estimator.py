@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from hashlib import blake2b
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -153,13 +154,8 @@ class LearnedPredictor:
         moe = models[0]
         if moe is None or moe.ranker is None or any(model is not moe for model in models):
             return self._analytical.scores(each, configuration, gpu)
-        asked = (each, configuration, machine(gpu, each[0].dtype))
-        key = blake2b(pickle.dumps(asked)).digest()  # by content: both sides of a comparison ask the same, each with arrays of its own
-        if key not in self._ranked:
-            if len(self._ranked) >= MOST_RANKED:
-                self._ranked.clear()
-            self._ranked[key] = moe.ranker.scores(moe.core, *asked)
-        return self._ranked[key].copy()
+        ranker, core = moe.ranker, moe.core
+        return self._remembered((each, configuration, machine(gpu, each[0].dtype)), lambda *asked: ranker.scores(core, *asked))
 
     def p_speedup(
         self,
@@ -233,17 +229,30 @@ class LearnedPredictor:
 
     def _order(self, problems: Sequence[ProblemBatch], configuration: ConfigurationBatch, gpu: GpuSpec) -> Array:
         """The order of configurations by what they are predicted to take together."""
-        model, total = self.weights.configured, np.zeros(len(configuration))
-        assert model is not None
+        total = np.zeros(len(configuration))
         for problem in problems:
-            warm = replace(problem, cache="warm")
-            asked = pipelines.demand(warm, configuration, gpu)
-            launches = np.broadcast_to(pipelines.schedule(asked, gpu).resident > 0, total.shape)
-            if not launches.any():
-                return np.full(total.shape, np.inf)
-            least = pipelines.config_bound(pipelines.work(warm, gpu), asked, gpu, "warm").us
-            total = total + np.maximum(np.exp(model.order(warm, configuration, gpu, asked, launches)), least)
+            total = total + self._remembered((problem, configuration, gpu), self._ordered_us)
         return np.asarray(np.round(np.log(total), DIGITS), dtype=np.float64)
+
+    def _ordered_us(self, problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpec) -> Array:
+        """Microseconds by which configurations of one problem stand in order, [n]; infinite where they cannot launch."""
+        model, warm = self.weights.configured, replace(problem, cache="warm")
+        assert model is not None
+        asked = pipelines.demand(warm, configuration, gpu)
+        launches = np.broadcast_to(pipelines.schedule(asked, gpu).resident > 0, (len(configuration),))
+        if not launches.any():
+            return np.full(launches.shape, np.inf)
+        least = pipelines.config_bound(pipelines.work(warm, gpu), asked, gpu, "warm").us
+        return np.maximum(np.exp(model.order(warm, configuration, gpu, asked, launches)), least)
+
+    def _remembered(self, asked: tuple[Any, ...], order: Callable[..., Array]) -> Array:
+        """What `order` says of `asked`, known by its content: both sides of a comparison ask the same, each with arrays of its own."""
+        key = blake2b(pickle.dumps(asked)).digest()
+        if key not in self._ranked:
+            if len(self._ranked) >= MOST_RANKED:
+                self._ranked.clear()
+            self._ranked[key] = order(*asked)
+        return self._ranked[key].copy()
 
     def p_gain(self, problem: ProblemBatch, gpu: GpuSpec, now: Prediction, then: Prediction) -> float:
         """By what such choices won on launches left out where these were measured, else by both intervals; one launch each."""

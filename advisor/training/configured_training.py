@@ -34,7 +34,7 @@ OPTIONS: dict[str, Any] = {
     "num_leaves": 63,
     "max_depth": 12,
     "learning_rate": 0.09,
-    "min_data_in_leaf": 20,
+    "min_data_in_leaf": 10,
     "bagging_fraction": 0.7,
     "bagging_freq": 1,
     "feature_fraction": 0.6,
@@ -47,15 +47,15 @@ OPTIONS: dict[str, Any] = {
 }
 """On one thread sums come out the same to the bit."""
 
-TREES, TREES_LEFT_OUT = 480, 300
-STEPS, STEPS_LEFT_OUT, BATCH = 10_000, 6_000, 768
+TREES, TREES_LEFT_OUT = 480, 360
+STEPS, STEPS_LEFT_OUT, BATCH = 20_000, 12_000, 768
 """Of the network, and how many rows each sees."""
 
 FOLDS = 5
 OF_MANY = 2
 """Of the rows of the large sweeps, every second is learned where problems or GPUs are left out."""
 
-OWN_WEIGHT, OWN_SHARE = 12.0, 0.6
+OWN_WEIGHT, OWN_SHARE = 30.0, 0.65
 """Rows that were measured with today's Triton are few: how much each counts for the trees, and their share of what the network sees."""
 
 Progress = Callable[[str], None]
@@ -270,6 +270,9 @@ def _judge(
         mine = rows.kind == kind if kind != ALL else rows.own | (not rows.own.any())
         errors[kind, seen] = _spread(error[mine] / doubt[mine])
         picks = _picks(rows.take(mine), predicted[mine], doubt[mine])
+        held = np.zeros(error.size, dtype=bool)
+        if seen == UNSEEN:
+            held[mine] = _held(error[mine] / doubt[mine], rows.gpu[mine])
         if len(picks) >= LEAST_PROBLEMS or kind == ALL:
             margins[kind, seen] = _margins(picks)
         if kind != ALL:
@@ -277,14 +280,27 @@ def _judge(
                 of_gpu = [pick[1:] for pick in picks if pick[0] == gpu]
                 here = mine & (rows.gpu == gpu)
                 if seen == SEEN:
+                    held[here] = _held(error[here] / doubt[here], rows.fold[here] % FOLDS)
                     errors[f"{kind} {gpu}", seen] = _spread(error[here] / doubt[here])
                     if len(of_gpu) >= LEAST_PROBLEMS:
                         margins[f"{kind} {gpu}", seen] = _margins([pick for pick in picks if pick[0] == gpu])
                 known = (margins[each, seen] for each in (f"{kind} {gpu}", kind, ALL) if (each, seen) in margins)
                 record[f"{kind}, {gpu}, {'problems' if seen == SEEN else 'GPU'} left out"] = _won(of_gpu, next(known)) | {
                     "mape_percent": float(100 * np.abs(np.expm1(-error[here])).mean()),
+                    "interval_holds_percent": float(100 * held[here].mean()),
                     "rows": int(here.sum()),
                 }
+
+
+def _held(values: Array, group: NDArray[Any]) -> NDArray[np.bool_]:
+    """Which values lie between the first and the last tenth of those of the other groups, [n]."""
+    out = np.zeros(values.size, dtype=bool)
+    for name in np.unique(group):
+        mine = group == name
+        if not mine.all():
+            low, high = np.quantile(values[~mine], (0.1, 0.9))
+            out[mine] = (values[mine] >= low) & (values[mine] <= high)
+    return out
 
 
 def _margins(picks: Sequence[tuple[str, float, float, float, float]]) -> Array:

@@ -9,10 +9,12 @@ from advisor import pipelines
 from advisor.gpus.hardware import GpuSpec
 from advisor.pipelines import Array, ConfigurationBatch, Demand, ProblemBatch, occupancy
 from advisor.pipelines.bound import L2_PORT_BYTES_PER_CLOCK, throughput_per_us
+from advisor.pipelines.normalization import longest_block
 from advisor.pipelines.power import sustained_us
 from advisor.pipelines.schedule import ADDRESSES, DRAM_LATENCY_US, L2_LATENCY_US
 
 FAMILIES = ("gemm", "fused_moe", "attention", "normalization", "elementwise")
+PRODUCTS, ROW_BY_ROW = FAMILIES[:2], FAMILIES[3:]
 
 NAMES = (
     *("in_turn", "result_bytes", "block_m", "block_n", "block_k", "group", "warps", "stages", "depth", "parts"),
@@ -73,14 +75,16 @@ def features(problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuS
     base = np.sqrt(np.sqrt(total)) * longest + START_US
 
     block = {axis: configuration.parameters.get(f"BLOCK_SIZE_{axis}", configuration.parameters.get(f"BLOCK_{axis}")) for axis in "MNK"}
-    group = configuration.parameters.get("GROUP_SIZE_M", configuration.parameters.get("GROUP_M"))
+    group = configuration.parameters.get("GROUP_SIZE_M", configuration.parameters.get("GROUP_M")) if problem.family in PRODUCTS else None
     threads = held.num_warps * gpu.warp_size
     width = sizes.get("N")
     registers = np.minimum(gpu.max_registers_per_thread, np.maximum(np.floor(gpu.registers_per_sm / threads), 1.0))
     accumulators = np.zeros(1) if held.accumulators is None else held.accumulators
     tile = _product(block["M"], block["N"])
-    if tile is None:
-        tile = _product(configuration.parameters.get("BLOCK_SIZE"), configuration.parameters.get("ROWS_PER_CTA", np.ones(1)))
+    by_row = problem.family in ROW_BY_ROW
+    rows_per_cta = configuration.get("ROWS_PER_CTA", 1) if by_row else None
+    if tile is None and by_row:
+        tile = _product(configuration.parameters.get("BLOCK_SIZE", longest_block(sizes["H"])), rows_per_cta)
     if group is not None and width is not None and block["N"] is not None:  # a group of all row tiles or more is one launch
         group = np.minimum(group, _row_tiles(ctas, np.ceil(width / block["N"]), asked.parts))
     group_rows = np.maximum(np.nan_to_num(group, nan=1.0), 1.0) if group is not None else np.ones(1)
@@ -109,7 +113,7 @@ def features(problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuS
         **_warps(block["M"], block["N"], held.num_warps, problem.dtype, gpu),
         "persistent": configuration.parameters.get("FLATTEN"),
         "subtile": configuration.parameters.get("EPILOGUE_SUBTILE"),
-        "rows_per_cta": _log(configuration.parameters.get("ROWS_PER_CTA")),
+        "rows_per_cta": _log(rows_per_cta),
         "trips": _log(trips),
         "resident": _log(together),
         "per_sm": _log(per_sm),

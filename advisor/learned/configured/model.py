@@ -38,7 +38,7 @@ OLDEST, NEWER, HOPPER = 7.0, 10.0, "9.0"
 """Compute capabilities: of the oldest GPU of which rows were learned, of those whose matrix instructions (tcgen05) none of them has, and of
 the one of which launches of all families were."""
 
-LIKELY_FIRST, LOOKED_AT = 512, 64
+LIKELY_FIRST, LOOKED_AT = 1024, 64
 """Configurations of a space at which the network looks, those whose longest pipelines are shortest; and those at which the forest looks,
 which the network has first."""
 
