@@ -98,10 +98,13 @@ def from_arrays(stored: Mapping[str, NDArray[Any]], prefix: str) -> BushyForest 
     forest = bushy_forest.from_arrays(stored, prefix)
     if f"{prefix}/apart" not in stored:
         return forest
-    own = f"{prefix}/network"
+    return Mixed(forest=forest, network=load(stored, f"{prefix}/network"), apart=int(stored[f"{prefix}/apart"]))
+
+
+def load(stored: Mapping[str, NDArray[Any]], prefix: str) -> Network:
+    """The reverse of `Network.arrays`."""
     layers: list[tuple[NDArray[np.float32], NDArray[np.float32]]] = []
-    while f"{own}/weights {len(layers)}" in stored:
-        weights, offsets = (stored[f"{own}/{name} {len(layers)}"].astype(np.float32) for name in ("weights", "offsets"))
+    while f"{prefix}/weights {len(layers)}" in stored:
+        weights, offsets = (stored[f"{prefix}/{name} {len(layers)}"].astype(np.float32) for name in ("weights", "offsets"))
         layers.append((weights, offsets))
-    network = Network(**{name: stored[f"{own}/{name}"] for name in PARTS}, layers=tuple(layers))
-    return Mixed(forest=forest, network=network, apart=int(stored[f"{prefix}/apart"]))
+    return Network(**{name: stored[f"{prefix}/{name}"] for name in PARTS}, layers=tuple(layers))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,9 +15,10 @@ from advisor import pipelines
 from advisor.gpus.hardware import load_gpu
 from advisor.learned import bushy_forest
 from advisor.learned.analytical import LIKELY, NOTICED
+from advisor.learned.bushy_forest import BushyForest
 from advisor.learned.configured.features import LABELS, NONE, features
-from advisor.learned.configured.model import ALL, LEVELS, SEEN, UNSEEN, ConfiguredModel, kind_of, unsure
-from advisor.learned.network import Mixed
+from advisor.learned.configured.model import ALL, LEVELS, SEEN, UNSEEN, ConfiguredModel, kind_of, together, unsure
+from advisor.learned.network import Network
 from advisor.measurement import find_kernels, read_measured
 from advisor.measurement.launch import problem_key
 from advisor.measurement.plan import campaign_space
@@ -48,15 +49,15 @@ OPTIONS: dict[str, Any] = {
 """On one thread sums come out the same to the bit."""
 
 TREES, TREES_LEFT_OUT = 480, 360
-STEPS, STEPS_LEFT_OUT, BATCH = 20_000, 12_000, 768
-"""Of the network, and how many rows each sees."""
+NETWORKS, STEPS, STEPS_LEFT_OUT, BATCH = 2, 7_500, 6_000, 768
+"""Of each network, and how many rows a step sees."""
 
 FOLDS = 5
 OF_MANY = 2
 """Of the rows of the large sweeps, every second is learned where problems or GPUs are left out."""
 
-OWN_WEIGHT, OWN_SHARE = 30.0, 0.65
-"""Rows that were measured with today's Triton are few: how much each counts for the trees, and their share of what the network sees."""
+OWN_WEIGHT, OWN_SHARE = 30.0, 0.45
+"""Rows that were measured with today's Triton are few: how much each counts for the trees, and their share of what networks see."""
 
 Progress = Callable[[str], None]
 
@@ -131,7 +132,8 @@ def fit(
         errors[ALL, UNSEEN], margins[ALL, UNSEEN] = (3 * each[ALL, SEEN] for each in (errors, margins))
     progress(f"configured launches: {rows.base.size} rows")
     return ConfiguredModel(
-        correction=_correction(rows, TREES, STEPS),
+        forest=_forest(rows, TREES),
+        networks=_networks(rows, STEPS),
         errors=errors,
         margins=margins,
         gpus={family: sorted(np.unique(rows.gpu[rows.family == family]).tolist()) for family in np.unique(rows.family).tolist()},
@@ -216,16 +218,15 @@ def _weights(rows: _Rows) -> Array:
     return 0.2 + rows.over_best() ** -1.5
 
 
-def _correction(rows: _Rows, trees: int, steps: int) -> Mixed:
-    forest = bushy_forest.flatten(_grow(rows, trees), rows.told.shape[1])
+def _networks(rows: _Rows, steps: int) -> list[Network]:
     odds = _weights(rows)
     if rows.own.any() and not rows.own.all():
         odds = odds * np.where(rows.own, OWN_SHARE / odds[rows.own].sum(), (1 - OWN_SHARE) / odds[~rows.own].sum())
-    network = fit_correction(rows.told, rows.log_us - rows.base, LABELS, steps, batch=BATCH, odds=odds, nothing=NONE)
-    return Mixed(forest=forest, network=network, apart=0)
+    target = rows.log_us - rows.base
+    return [fit_correction(rows.told, target, LABELS, steps, batch=BATCH, odds=odds, nothing=NONE, seed=seed) for seed in range(NETWORKS)]
 
 
-def _grow(rows: _Rows, trees: int) -> list[Mapping[str, Any]]:
+def _forest(rows: _Rows, trees: int) -> BushyForest:
     try:
         import lightgbm
     except (ImportError, OSError):  # its wheel leaves OpenMP to the system
@@ -234,14 +235,17 @@ def _grow(rows: _Rows, trees: int) -> list[Mapping[str, Any]]:
     weights = _weights(rows) * np.where(rows.own, OWN_WEIGHT, 1.0)
     learned = lightgbm.Dataset(rows.told, rows.log_us - rows.base, weight=weights, params={"verbose": -1, "max_bin": 255})
     options = OPTIONS | {"boost_from_average": True}
-    return list(lightgbm.train(options, learned, trees).dump_model()["tree_info"])
+    grown = lightgbm.train(options, learned, trees).dump_model()["tree_info"]
+    return bushy_forest.flatten(grown, rows.told.shape[1])
 
 
 def _predicted(rows: _Rows, known: NDArray[np.bool_], asked: NDArray[np.bool_]) -> Array:
-    """Log latencies of some rows by what is learned of others, as the forest and as the network has them, [2, asked]."""
+    """Log latencies of some rows by what is learned of others, as the forest and as the networks have them, [2, asked]."""
     some = rows.take(np.flatnonzero(known & (rows.own | (np.arange(known.size) % OF_MANY == 0))))
-    learned, told = _correction(some, TREES_LEFT_OUT, STEPS_LEFT_OUT), rows.told[asked]
-    return rows.base[asked] + np.stack([learned.forest(told), learned.network(told, precise=True)])
+    learned = ConfiguredModel(
+        forest=_forest(some, TREES_LEFT_OUT), networks=_networks(some, STEPS_LEFT_OUT), errors={}, margins={}, gpus={}
+    )
+    return rows.base[asked] + np.stack(learned.opinions(rows.told[asked]))
 
 
 LEAST_PROBLEMS = 12
@@ -264,7 +268,7 @@ def _judge(
 ) -> None:
     """Fill in the errors of rows left out, what first picks won, and the distributions of both; `predicted` [2, rows] by both parts of the
     model."""
-    doubt, predicted = unsure(*predicted), predicted.mean(axis=0)
+    doubt, predicted = unsure(*predicted), together(*predicted)
     error = rows.log_us - predicted
     for kind in [ALL, *np.unique(rows.kind).tolist()]:
         mine = rows.kind == kind if kind != ALL else rows.own | (not rows.own.any())

@@ -37,6 +37,7 @@ def fit_correction(
     batch: int = BATCH,
     odds: Array | None = None,
     nothing: float | None = None,
+    seed: int = 0,
 ) -> Network:
     """A network of `WIDTH` units in `DEPTH` layers, to the bit the same on one machine.
 
@@ -49,6 +50,7 @@ def fit_correction(
         batch: How many rows a step sees.
         odds: How often each row is drawn, relative to the others, [n]; None: all of them in turn.
         nothing: What stands for a feature that a row does not have: it counts for neither its mean nor its spread.
+        seed: Of the first weights and of what is drawn.
 
     Raises:
         MissingDependencyError: torch is not installed.
@@ -71,7 +73,8 @@ def fit_correction(
     middle = np.median(target)
     scale = np.abs(target - middle).mean()
     with torch_on_one_thread("a network beside a forest") as torch:
-        draws = _draws(len(target), min(batch, len(target)), steps, odds, torch)
+        torch.manual_seed(seed)
+        draws = _draws(len(target), min(batch, len(target)), steps, odds, torch.Generator().manual_seed(seed), torch)
         layers = _layers(network.inputs(features), (target - middle) / scale, draws, steps, rate, torch)
     weights, offsets = layers.pop()
     layers.append((weights * scale, offsets * scale + middle))
@@ -82,9 +85,8 @@ def _as_stored(values: Array) -> NDArray[np.float32]:
     return values.astype(np.float16).astype(np.float32)
 
 
-def _draws(rows: int, batch: int, steps: int, odds: Array | None, torch: Any) -> Iterator[Any]:
+def _draws(rows: int, batch: int, steps: int, odds: Array | None, draw: Any, torch: Any) -> Iterator[Any]:
     """The numbers of each step's rows."""
-    draw = torch.Generator().manual_seed(0)
     if odds is not None:
         upto = torch.from_numpy(np.cumsum(odds) / odds.sum())
         for _ in range(steps):
@@ -101,7 +103,6 @@ def _draws(rows: int, batch: int, steps: int, odds: Array | None, torch: Any) ->
 def _layers(
     inputs: NDArray[np.float32], target: Array, draws: Iterator[Any], steps: int, rate: float, torch: Any
 ) -> list[tuple[Array, Array]]:
-    torch.manual_seed(0)
     widths = (inputs.shape[1], *[WIDTH] * DEPTH, 1)
     linear = [torch.nn.Linear(a, b) for a, b in pairwise(widths)]
     between = [each for layer in linear[:-1] for each in (layer, torch.nn.SiLU())]

@@ -1,6 +1,7 @@
 """What is learned of launches with a known configuration: how much longer they take than their longest pipeline.
 
-A forest and a network, whose mean is taken, for all families and GPUs: they see the launch as `features` tell it, and no name of a GPU.
+A forest and two networks, for all families and GPUs: they see the launch as `features` tell it, and no name of a GPU. Where they part, nobody
+measured anything alike: intervals are as wide as they part, and little is recommended.
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.gpus.hardware import GpuSpec
-from advisor.learned import network
+from advisor.learned import bushy_forest, network
 from advisor.learned.analytical import NOTICED
+from advisor.learned.bushy_forest import BushyForest
 from advisor.learned.configured.features import features
-from advisor.learned.network import Mixed
+from advisor.learned.network import Network
 from advisor.pipelines import Array, ConfigurationBatch, Demand, ProblemBatch
 from advisor.result.problem import Problem
 
@@ -39,8 +41,8 @@ OLDEST, NEWER, HOPPER = 7.0, 10.0, "9.0"
 the one of which launches of all families were."""
 
 LIKELY_FIRST, LOOKED_AT = 1024, 64
-"""Configurations of a space at which the network looks, those whose longest pipelines are shortest; and those at which the forest looks,
-which the network has first."""
+"""Configurations of a space at which one network looks, those whose longest pipelines are shortest; and those at which all of the model
+looks, which that network has first."""
 
 ALL = "all kinds"
 UNSEEN, SEEN = "another GPU", "measured GPU"
@@ -51,7 +53,8 @@ class ConfiguredModel:
     """See the head of this file.
 
     Attributes:
-        correction: log(latency / longest pipeline) from `features`.
+        forest: log(latency / longest pipeline) from `features`.
+        networks: The same; they differ by what was drawn when they were fitted.
         errors: log(measured / predicted) of launches left out, over how `unsure` each was, at `LEVELS`, by kind (`kind_of`; of single GPUs
             with their name behind it) and `SEEN` or `UNSEEN`.
         margins: The same of the gain of a first pick over another configuration, measured less predicted, over how unsure both were.
@@ -59,7 +62,8 @@ class ConfiguredModel:
         record: What first picks won on problems left out, as JSON values, by kind and GPU.
     """
 
-    correction: Mixed
+    forest: BushyForest
+    networks: Sequence[Network]
     errors: Mapping[tuple[str, str], Array]
     margins: Mapping[tuple[str, str], Array]
     gpus: Mapping[str, Sequence[str]]
@@ -94,11 +98,12 @@ class ConfiguredModel:
     ) -> tuple[Array, Array]:
         """Logarithm of the predicted latency in microseconds, and how `unsure` it is, [n] each."""
         base, told = features(problem, configuration, gpu, demand)
-        forest, network = self._opinions(told)
-        return base + (forest + network) / 2, unsure(forest, network)
+        forest, networks = self.opinions(told)
+        return base + together(forest, networks), unsure(forest, networks)
 
-    def _opinions(self, told: Array) -> tuple[Array, Array]:
-        return self.correction.forest(told), self.correction.network(told, precise=True)
+    def opinions(self, told: Array) -> tuple[Array, Array]:
+        """log(latency / longest pipeline) of `features` as the forest and as the networks have it, [n] each."""
+        return self.forest(told), np.mean([network(told, precise=True) for network in self.networks], axis=0)
 
     def order(
         self, problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpec, demand: Demand, launches: NDArray[np.bool_]
@@ -108,10 +113,10 @@ class ConfiguredModel:
         base, told = features(problem, configuration, gpu, demand)
         out = np.where(launches, base, np.inf)
         likely = _first(out, min(LIKELY_FIRST, int(launches.sum())))
-        rough = base[likely] + self.correction.network(told[likely])
+        rough = base[likely] + self.networks[0](told[likely])
         few = _first(rough, LOOKED_AT)
         best = likely[few]
-        fine = base[best] + sum(self._opinions(told[best])) / 2
+        fine = base[best] + together(*self.opinions(told[best]))
         out += max(float(rough.max() - base[likely].max()), 0.0) + BEHIND
         shift = max(float(fine.max() - rough[few].max()), 0.0) + BEHIND
         out[likely], out = rough + shift, out + shift
@@ -159,21 +164,37 @@ class ConfiguredModel:
 
     def arrays(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
         """Named arrays, and what else there is, as JSON values."""
-        out = self.correction.arrays(f"{PREFIX}forest")
+        out = self.forest.arrays(f"{PREFIX}forest")
+        for i, each in enumerate(self.networks):
+            out |= each.arrays(f"{PREFIX}network {i}")
         names = {}
         for what, tables in (("errors", self.errors), ("margins", self.margins)):
             names[what] = sorted([list(key) for key in tables])
             out[PREFIX + what] = np.stack([tables[kind, seen] for kind, seen in names[what]]).astype(np.float32)
-        return out, {**names, "gpus": {name: list(each) for name, each in self.gpus.items()}, "record": self.record}
+        return out, {
+            **names,
+            "networks": len(self.networks),
+            "gpus": {name: list(each) for name, each in self.gpus.items()},
+            "record": self.record,
+        }
+
+
+FOREST_SHARE = 1 / 3
+"""Of what is predicted, beside two networks (`MODEL_CARD.md` has what other shares gave)."""
+
+
+def together(forest: Array, networks: Array) -> Array:
+    """What the parts of the model say as one, [n]."""
+    return FOREST_SHARE * forest + (1 - FOREST_SHARE) * networks
 
 
 SURE = 0.05
-"""How far forest and network part where they do not part at all: as they do in the median of launches that were measured."""
+"""How far forest and networks part where they do not part at all: as they do in the median of launches that were measured."""
 
 
-def unsure(forest: Array, network: Array) -> Array:
+def unsure(forest: Array, networks: Array) -> Array:
     """How far predictions may be off, relative to each other: both parts of the model err most where they part."""
-    return np.asarray(np.hypot(SURE, forest - network), dtype=np.float64)
+    return np.asarray(np.hypot(SURE, forest - networks), dtype=np.float64)
 
 
 def _first(values: Array, count: int) -> NDArray[np.intp]:
@@ -195,10 +216,9 @@ def load(stored: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> Configu
         what: {(kind, seen): values.astype(np.float64) for (kind, seen), values in zip(meta[what], stored[PREFIX + what], strict=True)}
         for what in ("errors", "margins")
     }
-    correction = network.from_arrays(stored, f"{PREFIX}forest")
-    assert isinstance(correction, Mixed)
     return ConfiguredModel(
-        correction=correction,
+        forest=bushy_forest.from_arrays(stored, f"{PREFIX}forest"),
+        networks=[network.load(stored, f"{PREFIX}network {i}") for i in range(meta["networks"])],
         gpus=meta["gpus"],
         record=meta["record"],
         **tables,
