@@ -1,7 +1,7 @@
 """What is learned of launches with a known configuration: how much longer they take than their longest pipeline.
 
-A forest and two networks, for all families and GPUs: they see the launch as `features` tell it, and no name of a GPU. Where they part, nobody
-measured anything alike: intervals are as wide as they part, and little is recommended.
+A forest and two networks, for all families and GPUs: they see the launch as `features` tell it, and no name of a GPU. Where they part,
+nothing alike was measured: intervals are as wide as they part, and little is recommended.
 """
 
 from __future__ import annotations
