@@ -73,7 +73,9 @@ class BushyForest:
             codes[i] = np.searchsorted(edges, features[:, i].astype(np.float32), side="left") if edges.size else 0
         out = np.zeros(rows)
         for begin in range(0, rows, _ROWS_PER_BLOCK):
-            block = np.ascontiguousarray(codes[:, begin : begin + _ROWS_PER_BLOCK])
+            some = codes[:, begin : begin + _ROWS_PER_BLOCK]
+            count = some.shape[1]
+            block = np.ascontiguousarray(some if count > 1 else np.repeat(some, 2, axis=1))  # numpy adds a single column in another order
             width = block.shape[1]
             flat, column, first_of = block.ravel(), np.arange(width), nodes.feature * width
             at_once = _TREES_PER_SUM * max(_PAIRS_PER_BLOCK // (_TREES_PER_SUM * width), 1)
@@ -90,7 +92,7 @@ class BushyForest:
                     nodes.children.take(node, out=place, mode="clip")
                     node, place = place, node
                 for tree in range(0, len(node), _TREES_PER_SUM):
-                    out[begin : begin + width] += nodes.values.take(node[tree : tree + _TREES_PER_SUM]).sum(axis=0)
+                    out[begin : begin + count] += nodes.values.take(node[tree : tree + _TREES_PER_SUM]).sum(axis=0)[:count]
         return out
 
     @cached_property
