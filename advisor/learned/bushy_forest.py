@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -16,7 +16,20 @@ LEAF = 255
 """In place of a feature: the node is a leaf."""
 
 _ROWS_PER_BLOCK = 512
-_TREES_PER_BLOCK = 64
+_PAIRS_PER_BLOCK = 32_768
+_TREES_PER_SUM = 64
+"""Rows and pairs of a row and a tree that are walked at once, for speed; trees whose values are added in single precision."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Nodes:
+    """Over nodes: feature and code, both children (of a leaf: itself), its value; and the trees' roots."""
+
+    feature: NDArray[np.intp]
+    code: NDArray[np.uint8]
+    children: NDArray[np.intp]
+    values: NDArray[np.float32]
+    roots: NDArray[np.intp]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,55 +66,53 @@ class BushyForest:
         """
         if features.shape[1] != len(self.edges):
             raise ValueError(f"{features.shape[1]} features for trees of {len(self.edges)}: train the weights anew")
-        tests, children, values, roots = self._nodes
+        nodes = self._nodes
         rows = features.shape[0]
         codes = np.empty((len(self.edges), rows), dtype=np.uint8)
         for i, edges in enumerate(self.edges):
             codes[i] = np.searchsorted(edges, features[:, i].astype(np.float32), side="left") if edges.size else 0
         out = np.zeros(rows)
         for begin in range(0, rows, _ROWS_PER_BLOCK):
-            block = np.ascontiguousarray(codes[:, begin : begin + _ROWS_PER_BLOCK])
+            some = codes[:, begin : begin + _ROWS_PER_BLOCK]
+            count = some.shape[1]
+            block = np.ascontiguousarray(some if count > 1 else np.repeat(some, 2, axis=1))  # numpy adds a single column in another order
             width = block.shape[1]
-            flat, column = block.ravel(), np.arange(width, dtype=np.int32)
-            for first in range(0, roots.size, _TREES_PER_BLOCK):
-                node = np.repeat(roots[first : first + _TREES_PER_BLOCK, None], width, axis=1)
-                for _ in range(self.depth):
-                    test = tests.take(node)
-                    right = flat.take((test >> 8) * width + column) > (test & 255)
-                    node = children.take(2 * node + right)
-                out[begin : begin + width] += values.take(node).sum(axis=0)
+            flat, column, first_of = block.ravel(), np.arange(width), nodes.feature * width
+            at_once = _TREES_PER_SUM * max(_PAIRS_PER_BLOCK // (_TREES_PER_SUM * width), 1)
+            for first in range(0, nodes.roots.size, at_once):
+                node = np.repeat(nodes.roots[first : first + at_once, None], width, axis=1)
+                place, code, limit = np.empty_like(node), np.empty(node.shape, np.uint8), np.empty(node.shape, np.uint8)
+                for _ in range(self.depth):  # `clip`: without it numpy looks at every index first, and none is out of range
+                    first_of.take(node, out=place, mode="clip")
+                    place += column
+                    flat.take(place, out=code, mode="clip")
+                    nodes.code.take(node, out=limit, mode="clip")
+                    node *= 2
+                    node += code > limit
+                    nodes.children.take(node, out=place, mode="clip")
+                    node, place = place, node
+                for tree in range(0, len(node), _TREES_PER_SUM):
+                    out[begin : begin + count] += nodes.values.take(node[tree : tree + _TREES_PER_SUM]).sum(axis=0)[:count]
         return out
 
     @cached_property
-    def _nodes(self) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.float32], NDArray[np.int32]]:
-        """Arrays over nodes: feature and code in one number, both children (of a leaf: itself), its value; and the trees' roots."""
+    def _nodes(self) -> _Nodes:
         inner = self.feature != LEAF
-        place = np.arange(self.feature.size, dtype=np.int32)
-        tests = np.full(place.size, LEAF, dtype=np.int32)  # a leaf: nothing exceeds 255 thresholds of feature 0
-        tests[inner] = self.feature[inner].astype(np.int32) * 256 + self.code
+        place = np.arange(self.feature.size)
+        code = np.full(place.size, LEAF, dtype=np.uint8)  # a leaf: nothing exceeds 255 thresholds of feature 0
+        code[inner] = self.code
         children = np.stack([place, place], axis=1)
         children[inner, 0] += 1
         children[inner, 1] += self.jump
         values = np.zeros(place.size, dtype=np.float32)
         tree = np.repeat(np.arange(self.sizes.size), self.sizes)[~inner]
         values[~inner] = self.middle[tree] + self.step[tree] * self.leaf
-        roots = np.concatenate([[0], np.cumsum(self.sizes)[:-1]]).astype(np.int32)
-        return tests, children.ravel(), values, roots
-
-    def head(self, count: int) -> BushyForest:
-        """The first `count` trees alone."""
-        trees = min(count, self.sizes.size)
-        nodes = int(self.sizes[:trees].sum())
-        inner = int((self.feature[:nodes] != LEAF).sum())
-        return replace(
-            self,
-            feature=self.feature[:nodes],
-            code=self.code[:inner],
-            jump=self.jump[:inner],
-            leaf=self.leaf[: nodes - inner],
-            middle=self.middle[:trees],
-            step=self.step[:trees],
-            sizes=self.sizes[:trees],
+        return _Nodes(
+            feature=np.where(inner, self.feature, 0).astype(np.intp),
+            code=code,
+            children=children.ravel(),
+            values=values,
+            roots=np.concatenate([[0], np.cumsum(self.sizes)[:-1]]).astype(np.intp),
         )
 
     def arrays(self, prefix: str) -> dict[str, NDArray[Any]]:

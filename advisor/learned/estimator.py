@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from hashlib import blake2b
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -153,13 +154,8 @@ class LearnedPredictor:
         moe = models[0]
         if moe is None or moe.ranker is None or any(model is not moe for model in models):
             return self._analytical.scores(each, configuration, gpu)
-        asked = (each, configuration, machine(gpu, each[0].dtype))
-        key = blake2b(pickle.dumps(asked)).digest()  # by content: both sides of a comparison ask the same, each with arrays of its own
-        if key not in self._ranked:
-            if len(self._ranked) >= MOST_RANKED:
-                self._ranked.clear()
-            self._ranked[key] = moe.ranker.scores(moe.core, *asked)
-        return self._ranked[key].copy()
+        ranker, core = moe.ranker, moe.core
+        return self._remembered((each, configuration, machine(gpu, each[0].dtype)), lambda *asked: ranker.scores(core, *asked))
 
     def p_speedup(
         self,
@@ -233,27 +229,38 @@ class LearnedPredictor:
 
     def _order(self, problems: Sequence[ProblemBatch], configuration: ConfigurationBatch, gpu: GpuSpec) -> Array:
         """The order of configurations by what they are predicted to take together."""
-        model, total = self.weights.configured, np.zeros(len(configuration))
-        assert model is not None
+        total = np.zeros(len(configuration))
         for problem in problems:
-            warm = replace(problem, cache="warm")
-            asked = pipelines.demand(warm, configuration, gpu)
-            launches = np.broadcast_to(pipelines.schedule(asked, gpu).resident > 0, total.shape)
-            least = pipelines.config_bound(pipelines.work(warm, gpu), asked, gpu, "warm").us
-            some = np.flatnonzero(launches)
-            if not some.size:
-                return np.full(total.shape, np.inf)
-            one = np.maximum(np.exp(model.order(warm, configuration.take(some), gpu)), np.broadcast_to(least, total.shape)[some])
-            us = np.full(total.shape, np.inf)
-            us[some] = one
-            total = total + us
+            total = total + self._remembered((problem, configuration, gpu), self._ordered_us)
         return np.asarray(np.round(np.log(total), DIGITS), dtype=np.float64)
+
+    def _ordered_us(self, problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpec) -> Array:
+        """Microseconds by which configurations of one problem stand in order, [n]; infinite where they cannot launch."""
+        model, warm = self.weights.configured, replace(problem, cache="warm")
+        assert model is not None
+        asked = pipelines.demand(warm, configuration, gpu)
+        launches = np.broadcast_to(pipelines.schedule(asked, gpu).resident > 0, (len(configuration),))
+        if not launches.any():
+            return np.full(launches.shape, np.inf)
+        least = pipelines.config_bound(pipelines.work(warm, gpu), asked, gpu, "warm").us
+        return np.maximum(np.exp(model.order(warm, configuration, gpu, asked, launches)), least)
+
+    def _remembered(self, asked: tuple[Any, ...], order: Callable[..., Array]) -> Array:
+        """What `order` says of `asked`, known by its content: both sides of a comparison ask the same, each with arrays of its own."""
+        key = blake2b(pickle.dumps(asked)).digest()
+        if key not in self._ranked:
+            if len(self._ranked) >= MOST_RANKED:
+                self._ranked.clear()
+            self._ranked[key] = order(*asked)
+        return self._ranked[key].copy()
 
     def p_gain(self, problem: ProblemBatch, gpu: GpuSpec, now: Prediction, then: Prediction) -> float:
         """By what such choices won on launches left out where these were measured, else by both intervals; one launch each."""
         model = self._configured(replace(problem, cache="warm"), gpu)
         if model is not None:
-            return model.p_gain(problem, gpu, float(now.us[0] / then.us[0]))
+            high = model.interval(problem, gpu)[1]
+            doubt = float(np.hypot(_doubt(now, high), _doubt(then, high)))
+            return model.p_gain(problem, gpu, float(now.us[0] / then.us[0]), doubt)
         spread = [_sigma(each)[0] for each in (now, then)]
         shared = 2 * ALIKE * spread[0] * spread[1] if now.learned[0] and then.learned[0] else 0.0
         deviation = np.sqrt(max(spread[0] ** 2 + spread[1] ** 2 - shared, 1e-6))
@@ -317,14 +324,20 @@ class LearnedPredictor:
 def _of_configured(model: ConfiguredModel, problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpec) -> Prediction:
     """What the model of configured launches says, none of it below the bound; infinite where the configuration cannot launch."""
     asked = pipelines.demand(problem, configuration, gpu)
-    us = np.exp(model.log_us(problem, configuration, gpu, asked))
-    low, high = model.interval(problem, gpu)
+    log_us, doubt = model.log_us(problem, configuration, gpu, asked)
+    us, (low, high) = np.exp(log_us), model.interval(problem, gpu)
     least = pipelines.config_bound(pipelines.work(problem, gpu), asked, gpu, problem.cache).us
     launches = np.broadcast_to(pipelines.schedule(asked, gpu).resident > 0, us.shape)
-    found = (us, us * np.exp(min(low, 0.0)), us * np.exp(max(high, 0.0)))
+    found = (us, us * np.exp(np.maximum(min(low, 0.0) * doubt, -WIDEST)), us * np.exp(np.minimum(max(high, 0.0) * doubt, WIDEST)))
     us, low_us, high_us = (np.where(launches, each, np.inf) for each in at_least_us(found, least))
     seen = model.seen(problem, gpu)
     return Prediction(us=us, low_us=low_us, high_us=high_us, learned=launches & seen, share=np.ones(us.shape))
+
+
+def _doubt(prediction: Prediction, high: float) -> float:
+    """How unsure the first of a configured model's predictions is, from its interval; `high` as `ConfiguredModel.interval` gives it."""
+    with np.errstate(invalid="ignore"):  # inf / inf
+        return float(np.maximum(np.nan_to_num(np.log(prediction.high_us[0] / prediction.us[0]), nan=WIDEST) / max(high, 1e-6), 1e-6))
 
 
 def _launchable(

@@ -15,6 +15,10 @@ from advisor.learned.bushy_forest import BushyForest
 from advisor.pipelines import Array
 
 PARTS = ("wide", "middle", "scale", "known")
+AT_ONCE = 8
+"""Rows in one product of matrices: for more, OpenBLAS wakes threads that cost more than they bring, a hundred times as much on a busy
+machine."""
+
 FARTHEST = 6.0
 """Standard deviations from the middle beyond which a feature counts as at that distance."""
 
@@ -38,23 +42,29 @@ class Network:
     known: NDArray[np.float32]
     layers: tuple[tuple[NDArray[np.float32], NDArray[np.float32]], ...]
 
-    def __call__(self, features: Array) -> Array:
-        """The last layer's one value, [n]."""
-        x = self.inputs(features)
+    def __call__(self, features: Array, precise: bool = False) -> Array:
+        """The last layer's one value, [n]; `precise`: in double precision, so that it hardly depends on how many rows are asked of at
+        once."""
+        rows = self.inputs(features)
+        padded = np.zeros((-(-len(rows) // AT_ONCE) * AT_ONCE, rows.shape[1]), dtype=np.float64 if precise else np.float32)
+        padded[: len(rows)] = rows
+        x: NDArray[np.floating] = padded.reshape(-1, AT_ONCE, rows.shape[1])
         for weights, offsets in self.layers[:-1]:
             x = x @ weights + offsets
             x /= 1 + np.exp(np.minimum(-x, 80))
         weights, offsets = self.layers[-1]
-        return (x @ weights + offsets)[:, 0].astype(np.float64)
+        return (x @ weights + offsets).reshape(-1)[: len(rows)].astype(np.float64)
 
     def inputs(self, features: Array) -> NDArray[np.float32]:
         """What the first layer reads: the features as they are scaled, then one column for each combination known."""
         x = features.astype(np.float32)
         x = np.where(self.wide, np.log1p(np.maximum(x, 0)), x)
         x = np.clip((x - self.middle) / self.scale, -FARTHEST, FARTHEST)
-        labels, which = np.unique(x[:, x.shape[1] - self.known.shape[1] :], axis=0, return_inverse=True)
-        nearest = np.abs(labels[:, None] - self.known).sum(axis=2).argmin(axis=1)
-        return np.concatenate([x, np.eye(len(self.known), dtype=np.float32)[nearest[which.ravel()]]], axis=1)
+        first = x.shape[1] - self.known.shape[1]
+        distance = np.zeros((len(x), len(self.known)), dtype=np.float32)
+        for label in range(self.known.shape[1]):
+            distance += np.abs(x[:, first + label, None] - self.known[:, label])
+        return np.concatenate([x, np.eye(len(self.known), dtype=np.float32)[distance.argmin(axis=1)]], axis=1)
 
     def arrays(self, prefix: str) -> dict[str, NDArray[Any]]:
         """The network as named arrays, to be stored; layers in half precision."""
@@ -93,10 +103,13 @@ def from_arrays(stored: Mapping[str, NDArray[Any]], prefix: str) -> BushyForest 
     forest = bushy_forest.from_arrays(stored, prefix)
     if f"{prefix}/apart" not in stored:
         return forest
-    own = f"{prefix}/network"
+    return Mixed(forest=forest, network=load(stored, f"{prefix}/network"), apart=int(stored[f"{prefix}/apart"]))
+
+
+def load(stored: Mapping[str, NDArray[Any]], prefix: str) -> Network:
+    """The reverse of `Network.arrays`."""
     layers: list[tuple[NDArray[np.float32], NDArray[np.float32]]] = []
-    while f"{own}/weights {len(layers)}" in stored:
-        weights, offsets = (stored[f"{own}/{name} {len(layers)}"].astype(np.float32) for name in ("weights", "offsets"))
+    while f"{prefix}/weights {len(layers)}" in stored:
+        weights, offsets = (stored[f"{prefix}/{name} {len(layers)}"].astype(np.float32) for name in ("weights", "offsets"))
         layers.append((weights, offsets))
-    network = Network(**{name: stored[f"{own}/{name}"] for name in PARTS}, layers=tuple(layers))
-    return Mixed(forest=forest, network=network, apart=int(stored[f"{prefix}/apart"]))
+    return Network(**{name: stored[f"{prefix}/{name}"] for name in PARTS}, layers=tuple(layers))

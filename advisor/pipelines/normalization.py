@@ -7,6 +7,7 @@ import numpy as np
 from advisor.gpus.hardware import GpuSpec
 from advisor.pipelines import cache, occupancy
 from advisor.pipelines.batch import ConfigurationBatch, ProblemBatch
+from advisor.pipelines.columns import Array
 from advisor.pipelines.demand import Demand, Work, fma_gain, least_special
 
 FMA_FLOP = {"rms_norm": 4, "layer_norm": 7, "softmax": 4}
@@ -39,6 +40,11 @@ def work(problem: ProblemBatch, gpu: GpuSpec) -> Work:
     )
 
 
+def longest_block(length: Array) -> Array:
+    """BLOCK_SIZE of a configuration that names none, [n]: whole rows of `length` elements, or as much of them as a CTA holds."""
+    return np.minimum(2.0 ** np.ceil(np.log2(np.maximum(length, 1))), LONGEST_BLOCK)
+
+
 def demand(problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpec) -> Demand:
     """CTAs of ROWS_PER_CTA rows; a row wider than BLOCK_SIZE takes passes, and is then read twice (statistics, then result).
 
@@ -46,8 +52,7 @@ def demand(problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpe
     """
     w = work(problem, gpu)
     rows, length = problem.sizes["B"], problem.sizes["H"]
-    whole = 2.0 ** np.ceil(np.log2(np.maximum(length, 1)))
-    block = configuration.parameters.get("BLOCK_SIZE", np.minimum(whole, LONGEST_BLOCK))
+    block = configuration.parameters.get("BLOCK_SIZE", longest_block(length))
     per_cta_rows, warps = configuration.get("ROWS_PER_CTA", 1), configuration.num_warps
     passes = np.ceil(length / block)
     reads = np.where(passes > 1, 2.0, 1.0)

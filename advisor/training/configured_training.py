@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,10 @@ from advisor import pipelines
 from advisor.gpus.hardware import load_gpu
 from advisor.learned import bushy_forest
 from advisor.learned.analytical import LIKELY, NOTICED
-from advisor.learned.configured.features import features
-from advisor.learned.configured.model import ALL, LEVELS, SEEN, UNSEEN, ConfiguredModel, kind_of
+from advisor.learned.bushy_forest import BushyForest
+from advisor.learned.configured.features import LABELS, NONE, features
+from advisor.learned.configured.model import ALL, LEVELS, SEEN, UNSEEN, ConfiguredModel, kind_of, together, unsure
+from advisor.learned.network import Network
 from advisor.measurement import find_kernels, read_measured
 from advisor.measurement.launch import problem_key
 from advisor.measurement.plan import campaign_space
@@ -25,6 +27,7 @@ from advisor.result.schema import Configuration
 from advisor.system.errors import MissingDependencyError
 from advisor.system.resources import folder
 from advisor.training import data, dejavu
+from advisor.training.correction_network import fit_correction
 from advisor.training.data import Measured
 
 OPTIONS: dict[str, Any] = {
@@ -32,7 +35,7 @@ OPTIONS: dict[str, Any] = {
     "num_leaves": 63,
     "max_depth": 12,
     "learning_rate": 0.09,
-    "min_data_in_leaf": 20,
+    "min_data_in_leaf": 10,
     "bagging_fraction": 0.7,
     "bagging_freq": 1,
     "feature_fraction": 0.6,
@@ -45,13 +48,16 @@ OPTIONS: dict[str, Any] = {
 }
 """On one thread sums come out the same to the bit."""
 
-TREES, TREES_LEFT_OUT = 640, 300
-FOLDS = 3
+TREES, TREES_LEFT_OUT = 480, 360
+NETWORKS, STEPS, STEPS_LEFT_OUT, BATCH = 2, 7_500, 6_000, 768
+"""Of each network, and how many rows a step sees."""
+
+FOLDS = 5
 OF_MANY = 2
 """Of the rows of the large sweeps, every second is learned where problems or GPUs are left out."""
 
-OWN_WEIGHT = 8.0
-"""Of a row that was measured with today's Triton, of which there are few."""
+OWN_WEIGHT, OWN_SHARE = 30.0, 0.45
+"""Rows that were measured with today's Triton are few: how much each counts for the trees, and their share of what networks see."""
 
 Progress = Callable[[str], None]
 
@@ -107,27 +113,27 @@ def fit(
     errors: dict[tuple[str, str], Array] = {}
     margins: dict[tuple[str, str], Array] = {}
     record: dict[str, Any] = {}
-    predicted = np.full(rows.base.size, np.nan)
+    predicted = np.full((2, rows.base.size), np.nan)
     for fold in range(FOLDS):
-        progress(f"configured launches: a third of the problems left out ({fold + 1} of {FOLDS})")
+        progress(f"configured launches: a fifth of the problems left out ({fold + 1} of {FOLDS})")
         out = rows.fold % FOLDS == fold
-        predicted[out] = _predicted(rows, ~out, out)
+        predicted[:, out] = _predicted(rows, ~out, out)
     _judge(rows, predicted, SEEN, errors, margins, record)
     swept = [name for name in np.unique(rows.gpu[~rows.own]).tolist() if (rows.gpu == name).mean() < 1]
     if len(swept) > 1:
-        predicted = np.full(rows.base.size, np.nan)
+        predicted = np.full((2, rows.base.size), np.nan)
         for name in swept:
             progress(f"configured launches: {name} left out")
             out = (rows.gpu == name) & ~rows.own
-            predicted[out] = _predicted(rows, rows.gpu != name, out)
-        some = np.isfinite(predicted)
-        _judge(rows.take(some), predicted[some], UNSEEN, errors, margins, record)
+            predicted[:, out] = _predicted(rows, rows.gpu != name, out)
+        some = np.flatnonzero(np.isfinite(predicted[0]))
+        _judge(rows.take(some), predicted[:, some], UNSEEN, errors, margins, record)
     else:
         errors[ALL, UNSEEN], margins[ALL, UNSEEN] = (3 * each[ALL, SEEN] for each in (errors, margins))
     progress(f"configured launches: {rows.base.size} rows")
-    trees = _grow(rows, TREES)
     return ConfiguredModel(
-        forest=bushy_forest.flatten(trees, rows.told.shape[1]),
+        forest=_forest(rows, TREES),
+        networks=_networks(rows, STEPS),
         errors=errors,
         margins=margins,
         gpus={family: sorted(np.unique(rows.gpu[rows.family == family]).tolist()) for family in np.unique(rows.family).tolist()},
@@ -209,31 +215,47 @@ def _names(problem: ProblemBatch, configuration: ConfigurationBatch, n: int) -> 
 
 def _weights(rows: _Rows) -> Array:
     """How much rows count, [n]: those near the best of their problem most, for of those the first is picked."""
-    return np.where(rows.own, OWN_WEIGHT, 1.0) * (0.2 + rows.over_best() ** -1.5)
+    return 0.2 + rows.over_best() ** -1.5
 
 
-def _grow(rows: _Rows, trees: int) -> list[Mapping[str, Any]]:
+def _networks(rows: _Rows, steps: int) -> list[Network]:
+    odds = _weights(rows)
+    if rows.own.any() and not rows.own.all():
+        odds = odds * np.where(rows.own, OWN_SHARE / odds[rows.own].sum(), (1 - OWN_SHARE) / odds[~rows.own].sum())
+    target = rows.log_us - rows.base
+    return [fit_correction(rows.told, target, LABELS, steps, batch=BATCH, odds=odds, nothing=NONE, seed=seed) for seed in range(NETWORKS)]
+
+
+def _forest(rows: _Rows, trees: int) -> BushyForest:
     try:
         import lightgbm
     except (ImportError, OSError):  # its wheel leaves OpenMP to the system
         remedy = "pip install 'triton-advisor[train]', and on Linux the system's libgomp (apt-get install libgomp1)"
         raise MissingDependencyError("training needs LightGBM", remedy=remedy) from None
-    learned = lightgbm.Dataset(rows.told, rows.log_us - rows.base, weight=_weights(rows), params={"verbose": -1, "max_bin": 255})
+    weights = _weights(rows) * np.where(rows.own, OWN_WEIGHT, 1.0)
+    learned = lightgbm.Dataset(rows.told, rows.log_us - rows.base, weight=weights, params={"verbose": -1, "max_bin": 255})
     options = OPTIONS | {"boost_from_average": True}
-    return list(lightgbm.train(options, learned, trees).dump_model()["tree_info"])
+    grown = lightgbm.train(options, learned, trees).dump_model()["tree_info"]
+    return bushy_forest.flatten(grown, rows.told.shape[1])
 
 
 def _predicted(rows: _Rows, known: NDArray[np.bool_], asked: NDArray[np.bool_]) -> Array:
+    """Log latencies of some rows by what is learned of others, as the forest and as the networks have them, [2, asked]."""
     some = rows.take(np.flatnonzero(known & (rows.own | (np.arange(known.size) % OF_MANY == 0))))
-    forest = bushy_forest.flatten(_grow(some, TREES_LEFT_OUT), rows.told.shape[1])
-    return rows.base[asked] + forest(rows.told[asked])
+    learned = ConfiguredModel(
+        forest=_forest(some, TREES_LEFT_OUT), networks=_networks(some, STEPS_LEFT_OUT), errors={}, margins={}, gpus={}
+    )
+    return rows.base[asked] + np.stack(learned.opinions(rows.told[asked]))
 
 
 LEAST_PROBLEMS = 12
 """Of a kind whose gains are told apart from those of all kinds."""
 
-A_LOSS = -0.7
-"""Counted once beside the gains of a kind, measured less promised, log: few problems prove little."""
+A_LOSS = -10.0
+"""Counted once beside the gains of a kind, measured less promised, over how unsure they are: few problems prove little."""
+
+FARTHEST = 40.0
+"""As far as errors are kept, over how unsure they were."""
 
 
 def _judge(
@@ -244,12 +266,17 @@ def _judge(
     margins: dict[tuple[str, str], Array],
     record: dict[str, Any],
 ) -> None:
-    """Fill in the errors of rows left out, what first picks won, and the distributions of both."""
+    """Fill in the errors of rows left out, what first picks won, and the distributions of both; `predicted` [2, rows] by both parts of the
+    model."""
+    doubt, predicted = unsure(*predicted), together(*predicted)
     error = rows.log_us - predicted
     for kind in [ALL, *np.unique(rows.kind).tolist()]:
         mine = rows.kind == kind if kind != ALL else rows.own | (not rows.own.any())
-        errors[kind, seen] = _spread(error[mine], 2.0)
-        picks = _picks(rows.take(mine), predicted[mine])
+        errors[kind, seen] = _spread(error[mine] / doubt[mine])
+        picks = _picks(rows.take(mine), predicted[mine], doubt[mine])
+        held = np.zeros(error.size, dtype=bool)
+        if seen == UNSEEN:
+            held[mine] = _held(error[mine] / doubt[mine], rows.gpu[mine])
         if len(picks) >= LEAST_PROBLEMS or kind == ALL:
             margins[kind, seen] = _margins(picks)
         if kind != ALL:
@@ -257,30 +284,44 @@ def _judge(
                 of_gpu = [pick[1:] for pick in picks if pick[0] == gpu]
                 here = mine & (rows.gpu == gpu)
                 if seen == SEEN:
-                    errors[f"{kind} {gpu}", seen] = _spread(error[here], 2.0)
+                    held[here] = _held(error[here] / doubt[here], rows.fold[here] % FOLDS)
+                    errors[f"{kind} {gpu}", seen] = _spread(error[here] / doubt[here])
                     if len(of_gpu) >= LEAST_PROBLEMS:
                         margins[f"{kind} {gpu}", seen] = _margins([pick for pick in picks if pick[0] == gpu])
                 known = (margins[each, seen] for each in (f"{kind} {gpu}", kind, ALL) if (each, seen) in margins)
                 record[f"{kind}, {gpu}, {'problems' if seen == SEEN else 'GPU'} left out"] = _won(of_gpu, next(known)) | {
                     "mape_percent": float(100 * np.abs(np.expm1(-error[here])).mean()),
+                    "interval_holds_percent": float(100 * held[here].mean()),
                     "rows": int(here.sum()),
                 }
 
 
-def _margins(picks: Sequence[tuple[str, float, float, float]]) -> Array:
-    """The distribution of the gains of `_picks`, measured less promised."""
-    return _spread(np.array([A_LOSS, *(won - promised for _, promised, won, _ in picks)]), 1.0)
+def _held(values: Array, group: NDArray[Any]) -> NDArray[np.bool_]:
+    """Which values lie between the first and the last tenth of those of the other groups, [n]."""
+    out = np.zeros(values.size, dtype=bool)
+    for name in np.unique(group):
+        mine = group == name
+        if not mine.all():
+            low, high = np.quantile(values[~mine], (0.1, 0.9))
+            out[mine] = (values[mine] >= low) & (values[mine] <= high)
+    return out
 
 
-def _spread(values: Array, most: float) -> Array:
+def _margins(picks: Sequence[tuple[str, float, float, float, float]]) -> Array:
+    """The distribution of the gains of `_picks`, measured less promised, over how unsure they were."""
+    return _spread(np.array([A_LOSS, *((won - promised) / doubt for _, promised, won, _, doubt in picks)]))
+
+
+def _spread(values: Array) -> Array:
     """The distribution at `LEVELS`, ascending."""
-    found = np.clip(np.quantile(values, LEVELS), -most, most)
-    return np.asarray(np.maximum.accumulate(found + np.arange(LEVELS.size) * 1e-7))
+    found = np.clip(np.quantile(values, LEVELS), -FARTHEST, FARTHEST)
+    return np.asarray(np.maximum.accumulate(found + np.arange(LEVELS.size) * 1e-6))
 
 
-def _picks(rows: _Rows, predicted: Array) -> list[tuple[str, float, float, float]]:
+def _picks(rows: _Rows, predicted: Array, doubt: Array) -> list[tuple[str, float, float, float, float]]:
     """For every problem of six configurations and more: GPU, log gain of the first pick over the configuration that runs untuned (of sweeps
-    that name none: the one in the middle) as promised and as measured, and log of its latency over the best."""
+    that name none: the one at a tenth of their order) as promised and as measured, log of its latency over the best, and how unsure the
+    promise is."""
     order = np.argsort(rows.problem, kind="stable")
     groups = np.split(order, np.flatnonzero(np.diff(np.unique(rows.problem[order], return_inverse=True)[1])) + 1)
     out = []
@@ -295,14 +336,15 @@ def _picks(rows: _Rows, predicted: Array) -> list[tuple[str, float, float, float
             won = promised = 0.0
         else:
             promised, won = predicted[start] - predicted[first], rows.log_us[start] - rows.log_us[first]
-        out.append((str(rows.gpu[first]), float(promised), float(won), float(rows.log_us[first] - rows.log_us[group].min())))
+        over = rows.log_us[first] - rows.log_us[group].min()
+        out.append((str(rows.gpu[first]), float(promised), float(won), float(over), float(np.hypot(doubt[first], doubt[start]))))
     return out
 
 
-def _won(picks: Sequence[tuple[float, float, float]], margin: Array) -> dict[str, Any]:
+def _won(picks: Sequence[tuple[float, float, float, float]], margin: Array) -> dict[str, Any]:
     """What first picks won, and those of them that would be recommended."""
-    promised, won, over = (np.array([pick[i] for pick in picks]) for i in range(3))
-    made = (1 - np.interp(np.log(NOTICED) - promised, margin, LEVELS) >= LIKELY) & (promised > 0)
+    promised, won, over, doubt = (np.array([pick[i] for pick in picks]) for i in range(4))
+    made = (1 - np.interp((np.log(NOTICED) - promised) / doubt, margin, LEVELS) >= LIKELY) & (promised > 0)
     out: dict[str, Any] = {
         "problems": len(picks),
         "first_over_best": float(np.exp(over.mean())),

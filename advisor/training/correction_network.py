@@ -27,15 +27,30 @@ SMALL_ERROR = 0.05
 """Of the target's spread: errors beyond count by their size, no longer by their square."""
 
 
-def fit_correction(features: Array, target: Array, labels: int, steps: int, rate: float = RATE) -> Network:
+def fit_correction(
+    features: Array,
+    target: Array,
+    labels: int,
+    steps: int,
+    rate: float = RATE,
+    *,
+    batch: int = BATCH,
+    odds: Array | None = None,
+    nothing: float | None = None,
+    seed: int = 0,
+) -> Network:
     """A network of `WIDTH` units in `DEPTH` layers, to the bit the same on one machine.
 
     Args:
         features: [n, f].
         target: [n].
         labels: How many features, the last, are no quantities: their combinations are told apart.
-        steps: Of `BATCH` rows.
+        steps: Of `batch` rows.
         rate: Of learning, at most: it falls to nothing along a cosine.
+        batch: How many rows a step sees.
+        odds: How often each row is drawn, relative to the others, [n]; None: all of them in turn.
+        nothing: What stands for a feature that a row does not have: it counts for neither its mean nor its spread.
+        seed: Of the first weights and of what is drawn.
 
     Raises:
         MissingDependencyError: torch is not installed.
@@ -43,10 +58,13 @@ def fit_correction(features: Array, target: Array, labels: int, steps: int, rate
     features = features.astype(np.float32)
     wide = (features.min(axis=0) >= 0) & (features.max(axis=0) > WIDE)
     read = np.where(wide, np.log1p(np.maximum(features, 0)), features)
+    there: NDArray[np.bool_] | bool = True
+    if nothing is not None:
+        there = (features != nothing) | (features == nothing).all(axis=0)
     network = Network(
         wide=wide,
-        middle=read.mean(axis=0, dtype=np.float64).astype(np.float32),
-        scale=np.maximum(read.std(axis=0, dtype=np.float64), 1e-6).astype(np.float32),
+        middle=read.mean(axis=0, dtype=np.float64, where=there).astype(np.float32),
+        scale=np.maximum(read.std(axis=0, dtype=np.float64, where=there), 1e-6).astype(np.float32),
         known=np.zeros((1, labels), dtype=np.float32),
         layers=(),
     )
@@ -55,7 +73,9 @@ def fit_correction(features: Array, target: Array, labels: int, steps: int, rate
     middle = np.median(target)
     scale = np.abs(target - middle).mean()
     with torch_on_one_thread("a network beside a forest") as torch:
-        layers = _layers(network.inputs(features), (target - middle) / scale, steps, rate, torch)
+        torch.manual_seed(seed)
+        draws = _draws(len(target), min(batch, len(target)), steps, odds, torch.Generator().manual_seed(seed), torch)
+        layers = _layers(network.inputs(features), (target - middle) / scale, draws, steps, rate, torch)
     weights, offsets = layers.pop()
     layers.append((weights * scale, offsets * scale + middle))
     return replace(network, layers=tuple((_as_stored(weights), _as_stored(offsets)) for weights, offsets in layers))
@@ -65,8 +85,24 @@ def _as_stored(values: Array) -> NDArray[np.float32]:
     return values.astype(np.float16).astype(np.float32)
 
 
-def _layers(inputs: NDArray[np.float32], target: Array, steps: int, rate: float, torch: Any) -> list[tuple[Array, Array]]:
-    torch.manual_seed(0)
+def _draws(rows: int, batch: int, steps: int, odds: Array | None, draw: Any, torch: Any) -> Iterator[Any]:
+    """The numbers of each step's rows."""
+    if odds is not None:
+        upto = torch.from_numpy(np.cumsum(odds) / odds.sum())
+        for _ in range(steps):
+            yield torch.searchsorted(upto, torch.rand(batch, generator=draw, dtype=torch.float64)).clamp(max=rows - 1)
+        return
+    left = torch.zeros(0, dtype=torch.int64)
+    for _ in range(steps):
+        if left.numel() < batch:
+            left = torch.randperm(rows, generator=draw)
+        yield left[:batch]
+        left = left[batch:]
+
+
+def _layers(
+    inputs: NDArray[np.float32], target: Array, draws: Iterator[Any], steps: int, rate: float, torch: Any
+) -> list[tuple[Array, Array]]:
     widths = (inputs.shape[1], *[WIDTH] * DEPTH, 1)
     linear = [torch.nn.Linear(a, b) for a, b in pairwise(widths)]
     between = [each for layer in linear[:-1] for each in (layer, torch.nn.SiLU())]
@@ -75,12 +111,8 @@ def _layers(inputs: NDArray[np.float32], target: Array, steps: int, rate: float,
     means = [each.detach().clone() for each in parameters]
     x, y = torch.from_numpy(inputs), torch.from_numpy(target.astype(np.float32))
     optimizer = torch.optim.AdamW(parameters, lr=rate, weight_decay=DECAY)
-    draw, rows = torch.Generator().manual_seed(0), torch.zeros(0, dtype=torch.int64)
-    for step in range(steps):
+    for step, batch in enumerate(draws):
         optimizer.param_groups[0]["lr"] = rate * min(1.0, (step + 1) / WARM_UP) * (1 + np.cos(np.pi * step / steps)) / 2
-        if rows.numel() < min(BATCH, len(x)):
-            rows = torch.randperm(len(x), generator=draw)
-        batch, rows = rows[:BATCH], rows[BATCH:]
         loss = torch.nn.functional.huber_loss(network(x[batch])[:, 0], y[batch], delta=SMALL_ERROR) / SMALL_ERROR
         optimizer.zero_grad()
         loss.backward()

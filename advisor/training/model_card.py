@@ -103,10 +103,11 @@ def section(weights: Weights) -> str:
 CONFIGURED = """## Configured launches
 
 Written by `advisor train DATA DEJAVU -o ceilings/learned.npz`: kernels with a known configuration, good and bad ones, as measured for this
-project (`measurements/`) and in public sweeps of one GEMM (`besteguney/vllm-triton-backend`, Apache-2.0), a third of the problems left
-out in turn, or every sweep of a GPU. First pick: its latency over that of the best measured (geometric mean, worst), of problems with six
-configurations and more. Recommended: how many first picks were so likely faster than what runs untuned (of a sweep, which names none, than
-the configuration at a tenth of its order) that they would have been recommended, the share of those that won, what they won, the worst.
+project (`measurements/`) and in public sweeps of one GEMM (`besteguney/vllm-triton-backend`, Apache-2.0; fp16), a fifth of the problems
+left out in turn, or every sweep of a GPU. Interval: how many rows lie within what holds 80 % by the rows of the other folds. First pick:
+its latency over that of the best measured (geometric mean, worst), of problems with six configurations and more. Recommended: how many
+first picks were so likely faster than what runs untuned (of a sweep, which names none, than the configuration at a tenth of its order)
+that they would have been recommended, the share of those that won, what they won, the worst.
 """
 
 
@@ -123,11 +124,26 @@ def _configured(weights: Weights) -> str:
         rows.append(
             (
                 *(kind, gpu, left_out.removesuffix(" left out"), f"{found['rows']:,}", f"{found['mape_percent']:.1f} %"),
+                f"{found['interval_holds_percent']:.0f} %",
                 *(str(found["problems"]), f"{found['first_over_best']:.3f}", f"{found['worst_over_best']:.2f}"),
                 *made,
             )
         )
-    heads = ("kind", "GPU", "left out", "rows", "MAPE", "problems", "first pick", "worst", "recommended", "won", "gain", "worst of them")
+    heads = (
+        "kind",
+        "GPU",
+        "left out",
+        "rows",
+        "MAPE",
+        "interval",
+        "problems",
+        "first pick",
+        "worst",
+        "recommended",
+        "won",
+        "gain",
+        "worst of them",
+    )
     return "\n".join([CONFIGURED, *_table(heads, rows), ""])
 
 

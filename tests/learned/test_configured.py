@@ -8,8 +8,9 @@ import pytest
 from advisor import pipelines
 from advisor.gpus.hardware import load_gpu
 from advisor.learned import load_predictor, weights
+from advisor.learned.analytical import LIKELY
 from advisor.learned.configured.features import NAMES, features
-from advisor.learned.configured.model import LOOKED_AT, ConfiguredModel
+from advisor.learned.configured.model import LIKELY_FIRST, SURE, ConfiguredModel, unsure
 from advisor.learned.estimator import LearnedPredictor
 from advisor.pipelines import ConfigurationBatch, ProblemBatch, column
 from advisor.pipelines.space import problem_space
@@ -43,8 +44,8 @@ def test_own_rows_are_predicted() -> None:
         least = pipelines.bound(pipelines.work(part.problem, part.gpu), part.gpu, part.problem.cache).us
         assert (found.us >= least - 1e-9).all()
         assert (part.latency_us >= least).all()
-    assert np.concatenate(errors).size == 3104
-    assert np.concatenate(errors).mean() < 0.08
+    assert np.concatenate(errors).size == 3104 + 6643
+    assert np.concatenate(errors).mean() < 0.05
 
 
 @pytest.mark.parametrize("sizes", [(16, 4096, 4096), (512, 7168, 2048), (4096, 4096, 4096)])
@@ -57,21 +58,30 @@ def test_the_first_of_a_space_is_the_one_predicted_to_be_fastest() -> None:
     problem = gemm(1024, 4096, 4096)
     space = problem_space(problem, "nvidia", splits=True)
     scores, us = load_predictor().scores(problem, space, H100), load_predictor().predict(problem, space, H100).us
-    assert np.isfinite(scores).sum() > 2 * LOOKED_AT  # or no part of the forest would choose
+    assert np.isfinite(scores).sum() > 2 * LIKELY_FIRST  # or the pipelines alone would put none behind
     assert np.array_equal(np.isfinite(scores), np.isfinite(us))
     assert us[np.argmin(scores)] == pytest.approx(us.min(), rel=0.01)
 
 
 def test_a_larger_promise_is_likelier_to_hold() -> None:
     model, problem = shipped(), gemm(1024, 4096, 4096)
-    likely = [model.p_gain(problem, H100, promised) for promised in (0.9, 1.0, 1.05, 1.3, 2.0, 5.0)]
+    likely = [model.p_gain(problem, H100, promised, SURE) for promised in (0.9, 1.0, 1.05, 1.3, 2.0, 5.0)]
     assert likely == sorted(likely)
     assert likely[1] < 0.5 < likely[-1]
 
 
-def test_other_gpus_are_known_less() -> None:
+def test_a_promise_that_forest_and_network_do_not_share_is_less_likely_to_hold() -> None:
+    """They part most far from what was measured: there nothing is recommended."""
     model, problem = shipped(), gemm(1024, 4096, 4096)
-    near, far = (np.ptp(model.interval(problem, load_gpu(name))) for name in ("A100", "L40S"))
+    shared, torn = (float(unsure(np.log(1.3), np.log(1.3 * apart))) for apart in (1.0, 3.0))
+    assert model.p_gain(problem, H100, 1.3, shared) > LIKELY > model.p_gain(problem, H100, 1.3, torn)
+
+
+def test_other_gpus_are_known_less() -> None:
+    problem = gemm(1024, 4096, 4096)
+    one = tile(64, 128, 64)
+    near, far = (load_predictor().predict(problem, one, load_gpu(name)) for name in ("A100", "L40S"))
+    near, far = (float(np.log(each.high_us / each.low_us)[0]) for each in (near, far))
     assert near < far
     assert not load_predictor().predict(problem, tile(64, 128, 64), load_gpu("L40S")).learned.any()
 
@@ -82,7 +92,8 @@ def test_the_weights_hold_it(tmp_path) -> None:
     after = weights.load(tmp_path / "w.npz").configured
     assert after is not None
     problem, one = gemm(300, 4096, 1000), tile(64, 64, 32)
-    assert after.log_us(problem, one, H100) == pytest.approx(before.log_us(problem, one, H100))
+    for told, kept in zip(after.log_us(problem, one, H100), before.log_us(problem, one, H100), strict=True):
+        assert told == pytest.approx(kept)
     assert after.interval(problem, H100) == pytest.approx(before.interval(problem, H100))
     assert after.record == before.record
 
@@ -96,8 +107,20 @@ def test_features_are_numbers_for_every_family() -> None:
         assert np.isfinite(base).all()
 
 
+def test_groups_of_all_row_tiles_and_more_are_one_launch() -> None:
+    """GROUP_SIZE_M 4 and 16 of four row tiles order the CTAs alike, and are predicted alike; 1 is another order."""
+    us = [float(load_predictor().predict(gemm(512, 4096, 4096), tile(128, 128, 64, GROUP_SIZE_M=g), H100).us[0]) for g in (1, 4, 16)]
+    assert us[1] == us[2] != us[0]
+
+
 def test_before_asynchronous_copies_there_is_one_buffer() -> None:
     """V100 with Triton 3.2: what fits in one buffer ran, whatever num_stages said."""
     for stages in (2, 3, 5):
         asked = pipelines.demand(gemm(1024, 1024, 1024, "fp16"), tile(128, 128, 64, stages=stages), load_gpu("V100-PCIe-16GB"))
         assert asked.resources.shared_memory_bytes[0] == 2 * (128 + 128) * 64
+
+
+def test_a_launch_alone_is_predicted_to_the_bit_as_among_others() -> None:
+    """Sums in single precision hang on their order, which numpy chooses by the shape."""
+    forest, told = shipped().forest, np.random.default_rng(3).normal(size=(40, len(NAMES)))
+    assert np.array_equal(forest(told), np.concatenate([forest(told[i : i + 1]) for i in range(40)]))

@@ -322,3 +322,11 @@ def test_shared_memory_of_a_live_compilation(
     asked = demand(problem, batch, load_gpu(GPU_OF[str(sm)]))
     assert asked.resources.shared_memory_bytes[0] == kernel.metadata.shared
     assert ("wgmma.mma_async" in kernel.asm["ptx"]) == (sm == 90 and (block_m >= 64 or (dtype == "fp8" and block_n >= 64)))
+
+
+@pytest.mark.parametrize(("gpu", "stages", "runs"), [("MI250X", 0, False), ("MI250X", 1, True), ("A100", 0, True)])
+def test_no_stages_are_none_of_amd_s(gpu: str, stages: int, runs: bool) -> None:
+    problem = ProblemBatch(family="gemm", op="gemm", sizes={name: column(512) for name in "MNK"}, dtype="fp16")
+    tile = {"BLOCK_SIZE_M": 64, "BLOCK_SIZE_N": 64, "BLOCK_SIZE_K": 32, "GROUP_SIZE_M": 1}
+    asked = demand(problem, configuration_batch([Configuration(parameters=tile, num_warps=4, num_stages=stages)]), load_gpu(gpu))
+    assert bool(occupancy.resident_ctas(load_gpu(gpu), asked.resources)[0][0] > 0) == runs

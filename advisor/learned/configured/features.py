@@ -3,26 +3,33 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from advisor import pipelines
 from advisor.gpus.hardware import GpuSpec
 from advisor.pipelines import Array, ConfigurationBatch, Demand, ProblemBatch, occupancy
 from advisor.pipelines.bound import L2_PORT_BYTES_PER_CLOCK, throughput_per_us
+from advisor.pipelines.normalization import longest_block
+from advisor.pipelines.power import sustained_us
 from advisor.pipelines.schedule import ADDRESSES, DRAM_LATENCY_US, L2_LATENCY_US
 
 FAMILIES = ("gemm", "fused_moe", "attention", "normalization", "elementwise")
+PRODUCTS, ROW_BY_ROW = FAMILIES[:2], FAMILIES[3:]
 
 NAMES = (
-    *("family", "op", "in_turn", "operand_bytes", "result_bytes"),
-    *("block_m", "block_n", "block_k", "group", "warps", "stages", "depth", "parts"),
-    *("tile_per_warp", "elements_per_thread", "warp_m", "warp_n", "warp_group", "persistent", "subtile", "rows_per_cta"),
-    *("trips", "resident", "per_sm", "fill", "waves", "last_wave", "useful", "odd_k", "odd_n"),
-    *("registers", "accumulators", "shared_memory", "active_warps"),
-    *("tensor", "fma", "xu", "smem", "l2", "dram", "port", "chain", "trip_latency", "busiest"),
+    *("in_turn", "result_bytes", "block_m", "block_n", "block_k", "group", "warps", "stages", "depth", "parts"),
+    *("tile_per_warp", "elements_per_thread", "warp_m", "warp_n", "warp_group", "subtile", "rows_per_cta"),
+    *("trips", "resident", "per_sm", "fill", "waves", "last_wave", "useful", "idle", "groups", "odd_k", "odd_n"),
+    *("registers", "accumulators", "shared_memory", "active_warps", "requests_a", "requests_b", "in_flight", "pipelined"),
+    *("tensor", "fma", "xu", "smem", "l2", "dram", "port", "chain", "trip_latency", "busiest", "sustained"),
     *("working_set", "operands_of_a_wave", "re_read", "loads", "start", "scale", "intensity"),
-    *("columns", "rows"),
+    *("columns", "rows", "row_length"),
+    *("persistent", "family", "op", "operand_bytes"),
 )
 """Columns of `features`, in order. Amounts and times are logarithms to base 2; times are relative to the longest."""
+
+LABELS = 4
+"""The last of them tell kernels apart."""
 
 
 def features(problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpec, demand: Demand | None = None) -> tuple[Array, Array]:
@@ -64,17 +71,22 @@ def features(problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuS
     if asked.in_turn:
         times["busiest"] = tensor + fma + xu
     longest = np.maximum.reduce(np.broadcast_arrays(*times.values()))
-    base = np.power(sum(np.power(np.maximum(t, 1e-9) / longest, 4.0) for t in times.values()), 0.25) * longest
-    base = base + START_US
+    total = sum(np.square(np.square(np.maximum(time, 1e-9) / longest)) for time in times.values())
+    base = np.sqrt(np.sqrt(total)) * longest + START_US
 
     block = {axis: configuration.parameters.get(f"BLOCK_SIZE_{axis}", configuration.parameters.get(f"BLOCK_{axis}")) for axis in "MNK"}
-    group = configuration.parameters.get("GROUP_SIZE_M", configuration.parameters.get("GROUP_M"))
+    group = configuration.parameters.get("GROUP_SIZE_M", configuration.parameters.get("GROUP_M")) if problem.family in PRODUCTS else None
     threads = held.num_warps * gpu.warp_size
+    width = sizes.get("N")
     registers = np.minimum(gpu.max_registers_per_thread, np.maximum(np.floor(gpu.registers_per_sm / threads), 1.0))
     accumulators = np.zeros(1) if held.accumulators is None else held.accumulators
     tile = _product(block["M"], block["N"])
-    if tile is None:
-        tile = _product(configuration.parameters.get("BLOCK_SIZE"), configuration.parameters.get("ROWS_PER_CTA", np.ones(1)))
+    by_row = problem.family in ROW_BY_ROW
+    rows_per_cta = configuration.get("ROWS_PER_CTA", 1) if by_row else None
+    if tile is None and by_row:
+        tile = _product(configuration.parameters.get("BLOCK_SIZE", longest_block(sizes["H"])), rows_per_cta)
+    if group is not None and width is not None and block["N"] is not None:  # a group of all row tiles or more is one launch
+        group = np.minimum(group, _row_tiles(ctas, np.ceil(width / block["N"]), asked.parts))
     group_rows = np.maximum(np.nan_to_num(group, nan=1.0), 1.0) if group is not None else np.ones(1)
     running = np.minimum(ctas, sms * resident)
     of_wave = None
@@ -82,8 +94,7 @@ def features(problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuS
         columns_of_wave = np.maximum(running / group_rows, 1.0)
         of_wave = (group_rows * block["M"] + columns_of_wave * block["N"]) * sizes["K"] * problem.operand_bytes
     row_length = sizes.get("K", sizes.get("H", sizes.get("D")))
-    width = sizes.get("N")
-    of: dict[str, Array | float | None] = {
+    of: dict[str, NDArray[np.floating] | float | None] = {
         "family": float(FAMILIES.index(problem.family)),
         "op": float({"w2": 1, "decode": 1, "softmax": 1, "layer_norm": 2}.get(problem.op, 0)),
         "in_turn": float(asked.in_turn),
@@ -102,7 +113,7 @@ def features(problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuS
         **_warps(block["M"], block["N"], held.num_warps, problem.dtype, gpu),
         "persistent": configuration.parameters.get("FLATTEN"),
         "subtile": configuration.parameters.get("EPILOGUE_SUBTILE"),
-        "rows_per_cta": _log(configuration.parameters.get("ROWS_PER_CTA")),
+        "rows_per_cta": _log(rows_per_cta),
         "trips": _log(trips),
         "resident": _log(together),
         "per_sm": _log(per_sm),
@@ -116,7 +127,7 @@ def features(problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuS
         "accumulators": (accumulators + ADDRESSES) / registers,
         "shared_memory": held.shared_memory_bytes / gpu.smem_bytes_per_cta,
         "active_warps": _log(together * held.num_warps),
-        **{name: np.log2(np.maximum(time / longest, 2.0**-12)) for name, time in times.items() if name != "busiest"},
+        **{name: _log(np.maximum(time / longest, LEAST)) for name, time in times.items() if name != "busiest"},
         "trip_latency": _log(latency / depth / np.maximum(work_of_trip * together, 1e-4)),
         "busiest": _log(busiest / np.maximum(per_sm, 1e-9)),
         "working_set": _log(asked.compulsory_bytes / gpu.l2_bytes),
@@ -128,8 +139,20 @@ def features(problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuS
         "intensity": _log(np.maximum(tensor, 1e-3) / np.maximum(dram, 1e-3)),
         "columns": _log(width),
         "rows": _log(sizes.get("M", sizes.get("B"))),
+        "row_length": _log(row_length),
+        "requests_a": _log(_requests(block["M"], block["K"], problem.operand_bytes, threads)),
+        "requests_b": _log(_requests(block["N"], block["K"], problem.operand_bytes, threads)),
+        "in_flight": _log(together * asked.cta_load_bytes / trips * depth),
+        "sustained": _log(np.maximum(sustained_us(asked, gpu) / longest, LEAST)),
+        "idle": _log(asked.launched_ctas / ctas),
+        "groups": _log((problem.routing[1] * (problem.routing[0] > 0)).sum(-1)) if problem.family == "fused_moe" else None,
+        "pipelined": asked.num_stages,
     }
-    return np.broadcast_to(np.log(base), n), np.stack([np.broadcast_to(_column(of[name]), n) for name in NAMES], axis=1)
+    told = np.empty((len(NAMES), *n), dtype=np.float32)
+    for i, name in enumerate(NAMES):
+        value = of[name]
+        told[i] = NONE if value is None else value
+    return np.broadcast_to(np.log(base), n), told.T
 
 
 START_US = 1.5
@@ -137,7 +160,13 @@ START_US = 1.5
 load from DRAM takes `DRAM_LATENCY_US`."""
 
 
-def _warps(rows: Array | None, columns: Array | None, warps: Array, dtype: str, gpu: GpuSpec) -> dict[str, Array | float | None]:
+LEAST = 2.0**-12
+"""Shares of the longest time below this are no longer told apart."""
+
+
+def _warps(
+    rows: Array | None, columns: Array | None, warps: Array, dtype: str, gpu: GpuSpec
+) -> dict[str, NDArray[np.floating] | float | None]:
     """Rows and columns of a tile that one warp multiplies, and whether four do so together."""
     if rows is None or columns is None:
         return {"warp_m": None, "warp_n": None, "warp_group": None}
@@ -146,8 +175,19 @@ def _warps(rows: Array | None, columns: Array | None, warps: Array, dtype: str, 
     return {"warp_m": _log(rows / along_m), "warp_n": _log(columns / along_n), "warp_group": together.astype(float)}
 
 
-def _log(amount: Array | None) -> Array | None:
-    return None if amount is None else np.log2(np.maximum(amount, 1e-9))
+def _log(amount: Array | None) -> NDArray[np.float32] | None:
+    return None if amount is None else np.log2(np.maximum(amount, 1e-9).astype(np.float32))
+
+
+def _requests(rows: Array | None, columns: Array | None, element_bytes: float, threads: Array) -> Array | None:
+    """Loads of 16 bytes that each thread makes of a tile, whether its rows exist or are read again: [n]."""
+    elements = _product(rows, columns)
+    return None if elements is None else elements * element_bytes / (16 * threads)
+
+
+def _row_tiles(ctas: Array, columns: Array, parts: Array | None) -> Array:
+    """Rows of tiles of a launch of so many CTAs with `columns` of them each, in `parts`: [n]."""
+    return np.maximum(np.round(ctas / columns / (1.0 if parts is None else parts)), 1.0)
 
 
 def _product(a: Array | None, b: Array | None) -> Array | None:
@@ -161,7 +201,3 @@ def _odd(length: Array | None) -> Array | None:
 
 NONE = -20.0
 """In place of what a family does not have: below all that there is, so that trees tell it apart."""
-
-
-def _column(values: Array | float | None) -> Array:
-    return np.full(1, NONE) if values is None else np.asarray(values, dtype=np.float64)

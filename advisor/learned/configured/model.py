@@ -1,23 +1,24 @@
-"""What is learned of launches with a known configuration: a forest on how much longer they take than their longest pipeline.
+"""What is learned of launches with a known configuration: how much longer they take than their longest pipeline.
 
-One forest for all families and GPUs: it sees the launch as `features` tell it, and no name of a GPU or a kernel.
+A forest and two networks, for all families and GPUs: they see the launch as `features` tell it, and no name of a GPU. Where they part,
+nothing alike was measured: intervals are as wide as they part, and little is recommended.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from advisor.gpus.hardware import GpuSpec
-from advisor.learned import bushy_forest
+from advisor.learned import bushy_forest, network
 from advisor.learned.analytical import NOTICED
 from advisor.learned.bushy_forest import BushyForest
 from advisor.learned.configured.features import features
+from advisor.learned.network import Network
 from advisor.pipelines import Array, ConfigurationBatch, Demand, ProblemBatch
 from advisor.result.problem import Problem
 
@@ -39,10 +40,10 @@ OLDEST, NEWER, HOPPER = 7.0, 10.0, "9.0"
 """Compute capabilities: of the oldest GPU of which rows were learned, of those whose matrix instructions (tcgen05) none of them has, and of
 the one of which launches of all families were."""
 
-FIRST_TREES = 48
-"""Trees that choose the configurations of a space which the whole forest looks at."""
+LIKELY_FIRST, LOOKED_AT = 1024, 64
+"""Configurations of a space at which one network looks, those whose longest pipelines are shortest; and those at which all of the model
+looks, which that network has first."""
 
-LOOKED_AT = 192
 ALL = "all kinds"
 UNSEEN, SEEN = "another GPU", "measured GPU"
 
@@ -53,22 +54,20 @@ class ConfiguredModel:
 
     Attributes:
         forest: log(latency / longest pipeline) from `features`.
-        errors: log(measured / predicted) of launches left out at `LEVELS`, by kind (`kind_of`; of single GPUs with
-            their name behind it) and `SEEN` or `UNSEEN`.
-        margins: The same of the gain of a first pick over another configuration, measured less predicted.
+        networks: The same; they differ by what was drawn when they were fitted.
+        errors: log(measured / predicted) of launches left out, over how `unsure` each was, at `LEVELS`, by kind (`kind_of`; of single GPUs
+            with their name behind it) and `SEEN` or `UNSEEN`.
+        margins: The same of the gain of a first pick over another configuration, measured less predicted, over how unsure both were.
         gpus: GPUs with rows, by family.
         record: What first picks won on problems left out, as JSON values, by kind and GPU.
     """
 
     forest: BushyForest
+    networks: Sequence[Network]
     errors: Mapping[tuple[str, str], Array]
     margins: Mapping[tuple[str, str], Array]
     gpus: Mapping[str, Sequence[str]]
     record: Mapping[str, Any] = field(default_factory=dict)
-
-    @cached_property
-    def _first(self) -> BushyForest:
-        return self.forest.head(FIRST_TREES)
 
     def covers(self, problem: ProblemBatch, gpu: GpuSpec) -> bool:
         """Whether launches like these were measured: on this GPU; products, which were on four, also on others with the instructions of
@@ -94,55 +93,70 @@ class ConfiguredModel:
         """Whether such launches were measured on this very GPU."""
         return gpu.name in self.gpus.get(problem.family, ())
 
-    def log_us(self, problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpec, demand: Demand | None = None) -> Array:
-        """Logarithm of the predicted latency in microseconds, [n]."""
+    def log_us(
+        self, problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpec, demand: Demand | None = None
+    ) -> tuple[Array, Array]:
+        """Logarithm of the predicted latency in microseconds, and how `unsure` it is, [n] each."""
         base, told = features(problem, configuration, gpu, demand)
-        return base + self.forest(told)
+        forest, networks = self.opinions(told)
+        return base + together(forest, networks), unsure(forest, networks)
 
-    def order(self, problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpec) -> Array:
-        """As `log_us` for those that may be the first of a space, [n]; the others, of which a part of the forest says that they are not,
-        stand behind them."""
-        base, told = features(problem, configuration, gpu)
-        if base.size <= 2 * LOOKED_AT:
-            return base + self.forest(told)
-        rough = base + self._first(told)
-        best = np.argsort(np.round(rough, DIGITS), kind="stable")[:LOOKED_AT]
-        fine = base[best] + self.forest(told[best])
-        out = rough + max(float(fine.max() - rough[best].max()), 0.0) + BEHIND
+    def opinions(self, told: Array) -> tuple[Array, Array]:
+        """log(latency / longest pipeline) of `features` as the forest and as the networks have it, [n] each."""
+        return self.forest(told), np.mean([network(told, precise=True) for network in self.networks], axis=0)
+
+    def order(
+        self, problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpec, demand: Demand, launches: NDArray[np.bool_]
+    ) -> Array:
+        """As `log_us` for those of a space that launch and may be the first, [n]; behind them those that are not by the network alone, then
+        those that are not by their pipelines, and last, infinite, those that cannot launch."""
+        base, told = features(problem, configuration, gpu, demand)
+        out = np.where(launches, base, np.inf)
+        likely = _first(out, min(LIKELY_FIRST, int(launches.sum())))
+        rough = base[likely] + self.networks[0](told[likely])
+        few = _first(rough, LOOKED_AT)
+        best = likely[few]
+        fine = base[best] + together(*self.opinions(told[best]))
+        out += max(float(rough.max() - base[likely].max()), 0.0) + BEHIND
+        shift = max(float(fine.max() - rough[few].max()), 0.0) + BEHIND
+        out[likely], out = rough + shift, out + shift
         out[best] = fine
         return out
 
     def interval(self, problem: ProblemBatch, gpu: GpuSpec) -> tuple[float, float]:
-        """Errors that 10 % and 90 % of launches left out stay below."""
+        """Errors that 10 % and 90 % of launches left out stay below, over how unsure they are."""
         return tuple(float(np.interp(level, LEVELS, self._of(self.errors, problem, gpu))) for level in (0.1, 0.9))  # type: ignore[return-value]
 
-    def p_gain(self, problem: ProblemBatch, gpu: GpuSpec, predicted: float) -> float:
-        """Probability of a gain, now / then, of `NOTICED` where one of `predicted` is promised."""
+    def p_gain(self, problem: ProblemBatch, gpu: GpuSpec, predicted: float, doubt: float) -> float:
+        """Probability of a gain, now / then, of `NOTICED` where one of `predicted` is promised, and both together are unsure by `doubt`."""
         if not np.isfinite(predicted):
             return 1.0
         values = self._of(self.margins, problem, gpu)
-        return float(1 - np.interp(np.log(NOTICED) - np.log(predicted), values, LEVELS))
+        return float(1 - np.interp((np.log(NOTICED) - np.log(predicted)) / doubt, values, LEVELS))
 
     def record_of(self, problem: ProblemBatch, gpu: GpuSpec) -> str:
         """What first picks of the kind won that would have been recommended, in words; empty where none were."""
         kind, seen = kind_of(problem), self.seen(problem, gpu)
-        names = [f"{kind}, {gpu.name}, problems left out"]
-        if not seen:
-            names = [name for name in self.record if name.startswith(f"{kind}, ") and name.endswith("GPU left out")]
-        found = [(name, self.record[name]) for name in names if self.record.get(name, {}).get("recommended")]
+        found: list[Mapping[str, Any]] = []
+        for each in (kind, SIMILAR.get(kind, kind)):
+            names = [f"{each}, {gpu.name}, problems left out"]
+            if not seen:
+                names = [name for name in self.record if name.startswith(f"{each}, ") and name.endswith("GPU left out")]
+            found = found or [self.record[name] for name in names if self.record.get(name, {}).get("recommended")]
         if not found:
             return ""
-        count = sum(each["recommended"] for _, each in found)
-        won = sum(each["recommended"] * each["won"] for _, each in found) / count
-        gain = float(np.exp(sum(each["recommended"] * np.log(each["gain"]) for _, each in found) / count))
-        worst = min(each["worst"] for _, each in found)
+        count = sum(each["recommended"] for each in found)
+        won = sum(each["recommended"] * each["won"] for each in found) / count
+        gain = float(np.exp(sum(each["recommended"] * np.log(each["gain"]) for each in found) / count))
+        worst = min(each["worst"] for each in found)
         where = gpu.name if seen else "other GPUs"
         wins = f"{100 * won:.0f} % won: {gain:.2f} times faster in the mean, {worst:.2f} at worst"
         return f"of {count} such recommendations for launches left out on {where}, {wins}"
 
     def _of(self, tables: Mapping[tuple[str, str], Array], problem: ProblemBatch, gpu: GpuSpec) -> Array:
         seen, kind = SEEN if self.seen(problem, gpu) else UNSEEN, kind_of(problem)
-        for name in (f"{kind} {gpu.name}", kind):
+        kinds = (kind, SIMILAR.get(kind, kind))
+        for name in (*(f"{each} {gpu.name}" for each in kinds), *kinds):
             if (name, seen) in tables:
                 return tables[name, seen]
         pooled = tables[ALL, seen]
@@ -151,15 +165,45 @@ class ConfiguredModel:
     def arrays(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
         """Named arrays, and what else there is, as JSON values."""
         out = self.forest.arrays(f"{PREFIX}forest")
+        for i, each in enumerate(self.networks):
+            out |= each.arrays(f"{PREFIX}network {i}")
         names = {}
         for what, tables in (("errors", self.errors), ("margins", self.margins)):
             names[what] = sorted([list(key) for key in tables])
             out[PREFIX + what] = np.stack([tables[kind, seen] for kind, seen in names[what]]).astype(np.float32)
-        return out, {**names, "gpus": {name: list(each) for name, each in self.gpus.items()}, "record": self.record}
+        return out, {
+            **names,
+            "networks": len(self.networks),
+            "gpus": {name: list(each) for name, each in self.gpus.items()},
+            "record": self.record,
+        }
+
+
+FOREST_SHARE = 1 / 3
+"""Of what is predicted, beside two networks (`MODEL_CARD.md` has what other shares gave)."""
+
+
+def together(forest: Array, networks: Array) -> Array:
+    """What the parts of the model say as one, [n]."""
+    return FOREST_SHARE * forest + (1 - FOREST_SHARE) * networks
+
+
+SURE = 0.05
+"""How far forest and networks part where they do not part at all: as they do in the median of launches that were measured."""
+
+
+def unsure(forest: Array, networks: Array) -> Array:
+    """How far predictions may be off, relative to each other: both parts of the model err most where they part."""
+    return np.asarray(np.hypot(SURE, forest - networks), dtype=np.float64)
+
+
+def _first(values: Array, count: int) -> NDArray[np.intp]:
+    """Where the least values are, in their order."""
+    return np.argsort(np.round(values, DIGITS), kind="stable")[:count]
 
 
 BEHIND = 0.05
-DIGITS = 9
+DIGITS = 6
 """Decimals of a log latency that tell configurations apart: beyond them, sums depend on how many are asked of at once."""
 
 LESS_KNOWN = 1.3
@@ -174,13 +218,18 @@ def load(stored: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> Configu
     }
     return ConfiguredModel(
         forest=bushy_forest.from_arrays(stored, f"{PREFIX}forest"),
+        networks=[network.load(stored, f"{PREFIX}network {i}") for i in range(meta["networks"])],
         gpus=meta["gpus"],
         record=meta["record"],
         **tables,
     )
 
 
+SIMILAR = {"gemm": "gemm fp16", "gemm fp16": "gemm"}
+"""Kinds of which one stands for the other on GPUs where the other was not measured."""
+
+
 def kind_of(problem: ProblemBatch | Problem) -> str:
     """Launches whose errors and gains are told together."""
-    byte = " fp8" if problem.dtype == "fp8" else ""
-    return f"{problem.op}{byte}" if problem.family != "elementwise" else problem.family
+    told_apart = problem.dtype == "fp8" or (problem.family == "gemm" and problem.dtype == "fp16")
+    return problem.family if problem.family == "elementwise" else f"{problem.op} {problem.dtype}" if told_apart else problem.op
