@@ -73,7 +73,7 @@ def autotune(
         mode: measure; predict (the model decides, nothing is measured); cached (never measures: an undecided key gets `default`, and
             a warning); exhaustive (measures every configuration); off (`default` always). ADVISOR_AUTOTUNE overrides it.
         top_k: How many configurations are measured at most, the most promising first; what another trial promises less of than noise hides
-            is not tried. None: of a list of a family that a learned model ranks one in six, from 4 to 8; of one that is ranked by its code
+            is not tried. None: of a list of a family that a learned model ranks one in five, from 4 to 8; of one that is ranked by its code
             alone one in three, and at least 8; of one that nothing ranks all.
         key_buckets: {"M": "pow2"}: M counts by the power of two it rounds up to. Also a function.
         family: The kernel's family, where `problem` does not name it.

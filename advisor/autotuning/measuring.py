@@ -67,6 +67,7 @@ class Session:
     clock: Callable[[], float | None] = field(default_factory=internals.clock_reader)
     together: frozenset[int] = frozenset()  # what was measured in the same rounds
     clocks_mhz: dict[int, tuple[float, float]] = field(default_factory=dict)  # lowest and highest, of what this process measured
+    likely: Sequence[int] = ()  # what may be asked for next, and is compiled along where cores have nothing else to do
 
     def refresh(self) -> None:
         """Takes over what the cache knows."""
@@ -377,17 +378,20 @@ class Session:
             self.outputs.restore()
 
     def _compile(self, places: Sequence[int]) -> dict[int, Exception]:
-        """Compiles several configurations at once."""
-        if len(places) < 2 or not self._compiles:
+        """Compiles several configurations at once; and on cores that have nothing to do what is likely to be asked for next."""
+        if not self._compiles:
             return {}
+        along = [place for place in self.likely if place not in self.rows and place not in places]
         launches = []
         chosen = []
-        for place in places:
+        for place in (*places, *along[: max(internals.workers() - len(places), 0)]):
             config = self.call.configs[place]
             if config.pre_hook is not None:
                 continue  # the hook may change what is compiled, and runs with the launch
             kwargs = {name: value for name, value in self.call.kwargs.items() if name != "warmup"}
             launches.append((self.call.args, {**kwargs, **config.all_kwargs()}))
             chosen.append(place)
-        failed = internals.compile_ahead(self.tuner.fn, launches, min(len(places), internals.workers()))
+        if len(chosen) < 2:
+            return {}
+        failed = internals.compile_ahead(self.tuner.fn, launches, min(len(chosen), internals.workers()))
         return {place: error for place, error in zip(chosen, failed, strict=True) if error is not None}
