@@ -6,6 +6,7 @@ compiled to machine code. Every configuration is looked at, up to `MOST_TILES` o
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import re
 import threading
@@ -19,7 +20,7 @@ import numpy as np
 
 from advisor.autotuning import internals
 from advisor.autotuning.gpu_names import gpu_model
-from advisor.autotuning.ranking import Ranking, given_order, rank
+from advisor.autotuning.ranking import Ranking, given_order, predictor, rank
 from advisor.autotuning.recognise import Recognised
 from advisor.result.schema import Configuration
 from advisor.system.errors import AdvisorError
@@ -30,7 +31,7 @@ SAMPLED = 6
 """Of a longer list so many are translated, and where parameters then stand for the sides of tiles, the others are taken at their word."""
 OTHER_ROWS = (16, 64, 256, 1024, 4096)
 """Rows of a product at which others than the call's are likely to be asked for: from decoding to prefill."""
-LEADING = 3
+LEADING = 6
 """Configurations that lead at each."""
 KEPT = 1024
 """Modules that a process keeps, some tens of kilobytes each: another key of a kernel has the same ones."""
@@ -100,6 +101,18 @@ class Code:
         sizes = {name: int(value.numel()) for name, value in values.items() if hasattr(value, "numel")}
         arguments = tuple(name for name in self.call.named if name not in constants)
         return Inputs(scalars=scalars, sizes=sizes, arguments=arguments)
+
+
+def load() -> None:
+    """Imports what ranking needs, and reads the weights: a second that a first call otherwise waits for. Never raises."""
+    with contextlib.suppress(Exception):
+        from advisor.compiled import families  # noqa: F401
+        from advisor.compiled.compiler import frontend  # noqa: F401
+        from advisor.compiled.demand import demand  # noqa: F401
+        from advisor.gpus import hardware  # noqa: F401
+        from advisor.search import surrogate  # noqa: F401
+
+        predictor()
 
 
 def code_of(tuner: Any, call: Any) -> Code:

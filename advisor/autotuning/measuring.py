@@ -305,7 +305,9 @@ class Session:
                 raise TooSlowError("one run takes too long: left out", f"{taken:.3g} s", f"at most {limit:g} s", remedy)
             return None
 
-        self.raw[place] = result = self.tuner.benchmark()(limited, quantiles=QUANTILES)
+        row = self.rows.get(place)
+        expected = row.us if row is not None and row.us else self.predicted_us.get(place)
+        self.raw[place] = result = self.tuner.benchmark(expected)(limited, quantiles=QUANTILES)
         return _quantiles(result)
 
     def _wait(self, place: int) -> None:
@@ -384,7 +386,7 @@ class Session:
         along = [place for place in self.likely if place not in self.rows and place not in places]
         launches = []
         chosen = []
-        for place in (*places, *along[: max(internals.workers() - len(places), 0)]):
+        for place in (*places, *along[: max(2 * internals.workers() - len(places), 0)]):
             config = self.call.configs[place]
             if config.pre_hook is not None:
                 continue  # the hook may change what is compiled, and runs with the launch

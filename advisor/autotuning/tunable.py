@@ -123,13 +123,17 @@ class Tunable(Autotuner):
     def do_bench(self, value: Callable[..., Any]) -> None:
         self._do_bench = value
 
-    def benchmark(self) -> Callable[..., Any]:
-        """`do_bench`; the driver's for a shorter time; in the interpreter of a machine without a GPU the clock of one run."""
+    def benchmark(self, expected_us: float | None = None) -> Callable[..., Any]:
+        """`do_bench`; the driver's for a shorter time; in the interpreter of a machine without a GPU the clock of one run.
+
+        Args:
+            expected_us: Microseconds that one run is expected to take, where that is known.
+        """
         if self._do_bench is not None:
             return self._do_bench
         if internals.is_interpreted() and internals.active_driver() is None:
             return internals.one_run
-        return internals.shortened(self.do_bench)
+        return internals.shortened(self.do_bench, expected_us)
 
     def source_hash(self) -> str | None:
         """Hash of the kernel's source and dependencies, and of the heuristics below this tuner; computed once."""

@@ -235,6 +235,11 @@ class Cache:
         """Every problem, most recently used first."""
         return self._do(lambda connection: [_problem(*each) for each in connection.execute(f"{_PROBLEMS} ORDER BY used DESC, id")])
 
+    def knows(self, kernel: str) -> bool:
+        """Whether anything was tuned for a kernel of that name."""
+        found = self._do(lambda connection: connection.execute("SELECT 1 FROM problems WHERE kernel = ? LIMIT 1", (kernel,)).fetchone())
+        return found is not None
+
     def decisions(self, problem: str) -> list[tuple[str, str, str, float]]:
         """List, configuration, how and time of the problem's decisions, newest first."""
         query = "SELECT list, config, how, at FROM decisions WHERE problem = ? ORDER BY at DESC, list"
