@@ -100,10 +100,12 @@ class Tuner(Tunable):
     def _preparing(self) -> Iterator[None]:
         """Loads what ranks while the block runs, where the first call of a kernel that was never tuned starts Triton's driver: for that a C
         compiler runs."""
+        if internals.has_started() or internals.is_interpreted() or len(self.configs) == 1:
+            yield
+            return
         mode = read_settings().mode or self.options.mode
         cache = self.options.cache or self.default_cache()
-        waits = mode in ("measure", "predict") and len(self.configs) > 1 and not internals.has_started()
-        if not waits or internals.is_interpreted() or cache.knows(getattr(self.base_fn, "__name__", "kernel")):
+        if mode not in ("measure", "predict") or cache.knows(getattr(self.base_fn, "__name__", "kernel")):
             yield
             return
         from advisor.autotuning import compiled_ranking
