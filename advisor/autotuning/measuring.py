@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 from advisor.autotuning import internals, watching
 from advisor.autotuning.decisions.cache import Cache, Row
 from advisor.autotuning.decisions.failures import TooSlowError, left_out
-from advisor.autotuning.decisions.leases import LEASE_S, extending
+from advisor.autotuning.decisions.leases import EXTEND_EVERY_S, LEASE_S
 from advisor.autotuning.outputs import Outputs, tensors_of
 from advisor.autotuning.tunable import Tunable
+from advisor.system.owners import repeating
 
 if TYPE_CHECKING:
     from advisor.search.contest import Reading, Verdict
@@ -93,7 +94,7 @@ class Session:
         # As many at once as are compiled at once; one by one where nothing is compiled, so that processes share evenly. More where that
         # takes no time worth sharing.
         size = least = internals.workers() if self._compiles else 1
-        with extending(lambda: self.cache.extend(self.problem)):
+        with repeating(lambda: self.cache.extend(self.problem), EXTEND_EVERY_S):
             while waiting:
                 claimed = self.cache.claim_some(self.problem, [names[place] for place in waiting], size)
                 started = time.monotonic()
@@ -188,7 +189,7 @@ class Session:
             time.sleep(delay)
             delay = min(2 * delay, POLL_S[1])
         try:
-            with extending(lambda: self.cache.extend(self.problem)):
+            with repeating(lambda: self.cache.extend(self.problem), EXTEND_EVERY_S):
                 yield ours and not is_decided()
         finally:
             if ours:

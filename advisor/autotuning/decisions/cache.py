@@ -23,8 +23,9 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from advisor.autotuning.decisions.cache_file import VERSION, copied_to, in_memory, patiently, transaction
-from advisor.autotuning.decisions.leases import ATTEMPTS, LEASE_S, may_take_over, owner_name
+from advisor.autotuning.decisions.leases import ATTEMPTS, LEASE_S, may_take_over
 from advisor.system.errors import InputError
+from advisor.system.owners import owner_name
 from advisor.system.settings import read_settings
 
 FILE_NAME = "autotune.sqlite3"
