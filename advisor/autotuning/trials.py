@@ -10,18 +10,7 @@ from typing import Any
 import numpy as np
 
 from advisor.autotuning.ranking import LEAST, Ranking
-from advisor.search.prior import (
-    ANALYTICAL,
-    CONFIGURED,
-    CONFIGURED_REACH,
-    CONFIGURED_SIGMA,
-    LEARNED,
-    LEAST_SIGMA,
-    LENGTH_SCALE,
-    Prior,
-    behind,
-    coordinates,
-)
+from advisor.search.prior import ANALYTICAL, LENGTH_SCALE, Prior, beliefs, coordinates
 from advisor.search.surrogate import Observation, expected_gain, posterior
 
 UNLEARNED_SIGMA = 0.3
@@ -55,18 +44,12 @@ class Trials:
             return
         predicted_us = np.array([ranked.predicted_us.get(place, math.inf) for place in range(count)])
         best_us = ranked.predicted_us.get(ranked.order[0]) or 1.0
-        shares, sigma, reach = LEARNED if ranked.learned else ANALYTICAL, max(ranked.spread, LEAST_SIGMA), LENGTH_SCALE
-        with np.errstate(invalid="ignore"):
-            by_latency = bool((np.diff(predicted_us[[place for place in self.order if usable[place]]]) >= 0).all())
         if ranked.by_code:
-            mean, sigma = np.log(scores), UNLEARNED_SIGMA
-        elif by_latency and ranked.learned:  # the model of configured launches: what it orders by is a latency, and is learned from as one
-            mean = np.log(predicted_us)
-            shares, sigma, reach = CONFIGURED, max(ranked.spread, CONFIGURED_SIGMA), CONFIGURED_REACH
+            mean, sigma, shares, reach = np.log(np.where(usable, scores, np.inf)), UNLEARNED_SIGMA, ANALYTICAL, LENGTH_SCALE
         else:
-            mean = math.log(best_us) + behind(scores - scores[usable].min(), usable)
+            mean, sigma, shares, reach = beliefs(scores, predicted_us, usable, learned=ranked.learned, spread=ranked.spread)
         self.prior = Prior(
-            mean=np.where(usable, mean, np.inf),
+            mean=mean,
             sigma=sigma,
             features=coordinates(self.configurations) * (LENGTH_SCALE / reach),
             place=0.0,
