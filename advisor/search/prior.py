@@ -242,9 +242,11 @@ def beliefs(
     """
     order = np.argsort(np.where(usable, scores, np.inf), kind="stable")[: min(ORDERED, int(usable.sum()))]
     head = predicted_us[order]
-    if learned and np.isfinite(head).all() and (head[1:] >= head[:-1] * (1 - 1e-6)).all():
-        # The model of configured launches: what it orders by is a latency, and is learned from as one.
-        return np.log(np.where(usable, predicted_us, np.inf)), max(spread, CONFIGURED_SIGMA), CONFIGURED, CONFIGURED_REACH
+    if np.isfinite(head).all() and (head[1:] >= head[:-1] * (1 - 1e-6)).all():
+        # What the model of configured launches orders by is a latency, and is learned from as one. Where it knows no such launches, it errs
+        # for each in its own way.
+        shares = CONFIGURED if learned else ANALYTICAL
+        return np.log(np.where(usable, predicted_us, np.inf)), max(spread, CONFIGURED_SIGMA), shares, CONFIGURED_REACH
     # Scores rank; the prediction of the best one says where they lie.
     mean = math.log(float(head[0])) + behind(scores - scores[order[0]], usable)
     return np.where(usable, mean, np.inf), max(spread, LEAST_SIGMA), LEARNED if learned else ANALYTICAL, LENGTH_SCALE
