@@ -196,7 +196,9 @@ def _measured(situation: Situation, session: Session) -> tuple[Decision, Any]:
         from advisor.autotuning.trials import Trials
 
         trials = Trials(ranked=ranked, configurations=[config.all_kwargs() for config in call.configs], most=most)
-        while batch := trials.next(_latencies(session), max(LEAST - len(considered), internals.workers())):
+        session.likely = [*trials.order[:most], *ranked.elsewhere]
+        tuner.foreseen = True
+        while batch := trials.next(_latencies(session), LEAST):
             session.measure(batch)
             considered += batch
     # What was measured earlier (under another list, or by import) counts as well.

@@ -6,6 +6,8 @@ compiled to machine code. Every configuration is looked at, up to `MOST_TILES` o
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import re
 import threading
 from collections import OrderedDict
@@ -18,15 +20,19 @@ import numpy as np
 
 from advisor.autotuning import internals
 from advisor.autotuning.gpu_names import gpu_model
-from advisor.autotuning.ranking import Ranking, given_order, rank
+from advisor.autotuning.ranking import Ranking, given_order, predictor, rank
 from advisor.autotuning.recognise import Recognised
 from advisor.result.schema import Configuration
 from advisor.system.errors import AdvisorError
 
 MOST_TILES = 128
 """Configurations that differ in more than warps and stages and are translated, 20 ms each, where their tiles do not follow from names."""
-SAMPLED = 24
+SAMPLED = 6
 """Of a longer list so many are translated, and where parameters then stand for the sides of tiles, the others are taken at their word."""
+OTHER_ROWS = (16, 64, 256, 1024, 4096)
+"""Rows of a product at which others than the call's are likely to be asked for: from decoding to prefill."""
+LEADING = 6
+"""Configurations that lead at each."""
 KEPT = 1024
 """Modules that a process keeps, some tens of kilobytes each: another key of a kernel has the same ones."""
 
@@ -97,6 +103,18 @@ class Code:
         return Inputs(scalars=scalars, sizes=sizes, arguments=arguments)
 
 
+def load() -> None:
+    """Imports what ranking needs, and reads the weights: a second that a first call otherwise waits for. Never raises."""
+    with contextlib.suppress(Exception):
+        from advisor.compiled import families  # noqa: F401
+        from advisor.compiled.compiler import frontend  # noqa: F401
+        from advisor.compiled.demand import demand  # noqa: F401
+        from advisor.gpus import hardware  # noqa: F401
+        from advisor.search import surrogate  # noqa: F401
+
+        predictor()
+
+
 def code_of(tuner: Any, call: Any) -> Code:
     """The configurations of a call as the compiler is given them."""
     kwargs = {name: value for name, value in call.kwargs.items() if name != "warmup"}
@@ -105,7 +123,9 @@ def code_of(tuner: Any, call: Any) -> Code:
     return Code(call=call, sources=[None if isinstance(each, Exception) else each for each in found], failed=failed)
 
 
-def rank_by_code(tuner: Any, call: Any, device: internals.Device, why_not_known: str, least: int = 0, unlearned: int = 0) -> Ranking:
+def rank_by_code(
+    tuner: Any, call: Any, device: internals.Device, why_not_known: str, least: int = 0, unlearned: int = 0, foresee: bool = False
+) -> Ranking:
     """Ranks by what the front end makes of each configuration. Never raises: without it the given order stands, and says why.
 
     Args:
@@ -115,6 +135,7 @@ def rank_by_code(tuner: Any, call: Any, device: internals.Device, why_not_known:
         why_not_known: Why its problem does not rank it.
         least: Up to so many configurations are measured anyway, and not looked at.
         unlearned: The same of those that no learned model knows.
+        foresee: Whether to say what leads at other sizes.
     """
     count = len(call.configs)
     if count <= least:
@@ -130,7 +151,7 @@ def rank_by_code(tuner: Any, call: Any, device: internals.Device, why_not_known:
         code = code_of(tuner, call)
         if not any(code.sources):
             return given_order(count, f"{why_not_known}; its code cannot be read ({next(iter(code.failed.values()), 'no source')})")
-        of_family, why = _as_family(code, gpu, device)
+        of_family, why = _as_family(code, gpu, device, foresee)
         if of_family is not None or count <= unlearned:
             return of_family or given_order(count, f"{why_not_known}; {why}")
         return _by_demand(code, gpu, f"{why_not_known}; {why}")
@@ -141,7 +162,7 @@ def rank_by_code(tuner: Any, call: Any, device: internals.Device, why_not_known:
 # ------------------------------------------------------------------------------------------------------------- as one of a family
 
 
-def _as_family(code: Code, gpu: Any, device: internals.Device) -> tuple[Ranking | None, str]:
+def _as_family(code: Code, gpu: Any, device: internals.Device, foresee: bool) -> tuple[Ranking | None, str]:
     """The ranking as the family's kernels are ranked, or None and why not."""
     from advisor.compiled.demand.demand import read_demand
     from advisor.compiled.families import NoFamilyError, family_launch
@@ -183,7 +204,13 @@ def _as_family(code: Code, gpu: Any, device: internals.Device) -> tuple[Ranking 
         configurations = [each and without_split(each) for each in configurations]
     recognised = Recognised(problem=problem, how="its code")
     ranked = rank(code.call.identities, recognised, "", device.name, configurations=configurations)
-    return (ranked, "") if ranked.modelled else (None, ranked.why_given)
+    if not ranked.modelled:
+        return None, ranked.why_given
+    if problem.family != "gemm" or not foresee:
+        return ranked, ""
+    others = (replace(recognised, problem=replace(problem, sizes={**problem.sizes, "M": rows})) for rows in OTHER_ROWS)
+    leading = [rank(code.call.identities, each, "", device.name, configurations=configurations).order[:LEADING] for each in others]
+    return replace(ranked, elsewhere=tuple(dict.fromkeys(itertools.chain(*zip(*leading, strict=True))))), ""
 
 
 def _tiles_by_place(code: Code, family: str) -> dict[int, dict[str, int]] | None:

@@ -68,12 +68,12 @@ def autotune(
         warmup: Milliseconds, deprecated by Triton.
         rep: Milliseconds, deprecated by Triton.
         use_cuda_graph: Measure in a CUDA graph, deprecated by Triton.
-        do_bench: `do_bench(launch, quantiles)` → milliseconds, in place of the driver's.
+        do_bench: `do_bench(launch, quantiles)` → milliseconds, in place of the driver's, which measures for 15 ms (five runs at least).
         cache_results: None: timings of a GPU are kept, those of the interpreter are not. True, False: they are, they are not.
         mode: measure; predict (the model decides, nothing is measured); cached (never measures: an undecided key gets `default`, and
             a warning); exhaustive (measures every configuration); off (`default` always). ADVISOR_AUTOTUNE overrides it.
         top_k: How many configurations are measured at most, the most promising first; what another trial promises less of than noise hides
-            is not tried. None: of a list of a family that a learned model ranks one in six, from 4 to 8; of one that is ranked by its code
+            is not tried. None: of a list of a family that a learned model ranks one in five, from 4 to 8; of one that is ranked by its code
             alone one in three, and at least 8; of one that nothing ranks all.
         key_buckets: {"M": "pow2"}: M counts by the power of two it rounds up to. Also a function.
         family: The kernel's family, where `problem` does not name it.
@@ -91,7 +91,7 @@ def autotune(
             it again, and raises NeverEndsError; until it ends, if ever, later calls of this process measure nothing and take the best
             known configuration. None: no limit, and a kernel that never ends blocks the process; after three processes ended on it, it is
             left out.
-        compile_ahead: Compile in threads what will be measured.
+        compile_ahead: Compile in threads what will be measured, and on idle cores what other keys are likely to ask for.
         cache_dir: Folder of the cache, in place of ADVISOR_CACHE_DIR.
 
     Raises:

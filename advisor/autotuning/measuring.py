@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 from advisor.autotuning import internals, watching
 from advisor.autotuning.decisions.cache import Cache, Row
 from advisor.autotuning.decisions.failures import TooSlowError, left_out
-from advisor.autotuning.decisions.leases import LEASE_S, extending
+from advisor.autotuning.decisions.leases import EXTEND_EVERY_S, LEASE_S
 from advisor.autotuning.outputs import Outputs, tensors_of
 from advisor.autotuning.tunable import Tunable
+from advisor.system.owners import repeating
 
 if TYPE_CHECKING:
     from advisor.search.contest import Reading, Verdict
@@ -67,6 +68,7 @@ class Session:
     clock: Callable[[], float | None] = field(default_factory=internals.clock_reader)
     together: frozenset[int] = frozenset()  # what was measured in the same rounds
     clocks_mhz: dict[int, tuple[float, float]] = field(default_factory=dict)  # lowest and highest, of what this process measured
+    likely: Sequence[int] = ()  # what may be asked for next, and is compiled along where cores have nothing else to do
 
     def refresh(self) -> None:
         """Takes over what the cache knows."""
@@ -92,7 +94,7 @@ class Session:
         # As many at once as are compiled at once; one by one where nothing is compiled, so that processes share evenly. More where that
         # takes no time worth sharing.
         size = least = internals.workers() if self._compiles else 1
-        with extending(lambda: self.cache.extend(self.problem)):
+        with repeating(lambda: self.cache.extend(self.problem), EXTEND_EVERY_S):
             while waiting:
                 claimed = self.cache.claim_some(self.problem, [names[place] for place in waiting], size)
                 started = time.monotonic()
@@ -187,7 +189,7 @@ class Session:
             time.sleep(delay)
             delay = min(2 * delay, POLL_S[1])
         try:
-            with extending(lambda: self.cache.extend(self.problem)):
+            with repeating(lambda: self.cache.extend(self.problem), EXTEND_EVERY_S):
                 yield ours and not is_decided()
         finally:
             if ours:
@@ -304,7 +306,9 @@ class Session:
                 raise TooSlowError("one run takes too long: left out", f"{taken:.3g} s", f"at most {limit:g} s", remedy)
             return None
 
-        self.raw[place] = result = self.tuner.benchmark()(limited, quantiles=QUANTILES)
+        row = self.rows.get(place)
+        expected = row.us if row is not None and row.us else self.predicted_us.get(place)
+        self.raw[place] = result = self.tuner.benchmark(expected)(limited, quantiles=QUANTILES)
         return _quantiles(result)
 
     def _wait(self, place: int) -> None:
@@ -377,17 +381,20 @@ class Session:
             self.outputs.restore()
 
     def _compile(self, places: Sequence[int]) -> dict[int, Exception]:
-        """Compiles several configurations at once."""
-        if len(places) < 2 or not self._compiles:
+        """Compiles several configurations at once; and on cores that have nothing to do what is likely to be asked for next."""
+        if not self._compiles:
             return {}
+        along = [place for place in self.likely if place not in self.rows and place not in places]
         launches = []
         chosen = []
-        for place in places:
+        for place in (*places, *along[: max(2 * internals.workers() - len(places), 0)]):
             config = self.call.configs[place]
             if config.pre_hook is not None:
                 continue  # the hook may change what is compiled, and runs with the launch
             kwargs = {name: value for name, value in self.call.kwargs.items() if name != "warmup"}
             launches.append((self.call.args, {**kwargs, **config.all_kwargs()}))
             chosen.append(place)
-        failed = internals.compile_ahead(self.tuner.fn, launches, min(len(places), internals.workers()))
+        if len(chosen) < 2:
+            return {}
+        failed = internals.compile_ahead(self.tuner.fn, launches, min(len(chosen), internals.workers()))
         return {place: error for place, error in zip(chosen, failed, strict=True) if error is not None}

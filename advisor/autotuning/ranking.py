@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 LEAST, MOST = 4, 8
 """Configurations measured at least, where there are as many, and at most of a list that the model of a family ranks (`top_k` says more)."""
-SHARE = 6
+SHARE = 5
 """Of a list that the model of a family ranks one in so many is measured, from `LEAST` to `MOST`: of 12 to 24 configurations four."""
 UNLEARNED_SHARE = 3
 """Of one that is ranked by its code alone one in so many, at least `MOST`."""
@@ -45,6 +45,7 @@ class Ranking:
         learned: Whether the model learned from configurations of such kernels.
         by_code: Whether it knows no family, and goes by what the code demands.
         spread: Standard deviation of the log of measured over predicted latency; 0: not known.
+        elsewhere: Places that lead at other sizes of the problem, which cores that have nothing to do may compile.
     """
 
     order: tuple[int, ...]
@@ -57,6 +58,7 @@ class Ranking:
     learned: bool = True
     by_code: bool = False
     spread: float = 0.0
+    elsewhere: tuple[int, ...] = ()
 
 
 def most_trials(ranked: Ranking, count: int, top_k: int | None) -> int:

@@ -51,7 +51,8 @@ class Situation:
         from advisor.autotuning.compiled_ranking import rank_by_code
 
         few = (0, 0) if self.mode == "predict" else (ranking.LEAST, ranking.MOST)
-        return rank_by_code(self.tuner, self.call, self.device, ranked.why_given, *few)
+        foresee = self.mode != "predict" and bool(self.tuner.keys) and not self.tuner.foreseen and internals.workers() > ranking.MOST
+        return rank_by_code(self.tuner, self.call, self.device, ranked.why_given, *few, foresee=foresee)
 
 
 def situation_of(

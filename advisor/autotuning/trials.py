@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from advisor.autotuning.ranking import LEAST, Ranking
-from advisor.search.prior import ANALYTICAL, LEARNED, LEAST_SIGMA, Prior, behind, coordinates
+from advisor.search.prior import ANALYTICAL, LENGTH_SCALE, Prior, beliefs, coordinates
 from advisor.search.surrogate import Observation, expected_gain, posterior
 
 UNLEARNED_SIGMA = 0.3
 """Standard deviation of the log of measured over predicted latency where that is of the code alone (public kernels: `MODEL_CARD.md`)."""
-GAIN = 0.005
+GAIN = 0.003
 """Relative: less than that another trial need not promise, for it could not be told from noise (`statistics.TAU`)."""
 
 
@@ -35,28 +35,30 @@ class Trials:
     tried: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        count = len(self.configurations)
-        fits = [place for place in self.ranked.order if place not in self.ranked.unfit] or list(self.ranked.order)
-        self.order = fits
-        scores = np.array(self.ranked.scores or np.arange(count), dtype=np.float64)
+        ranked, count = self.ranked, len(self.configurations)
+        self.order = [place for place in ranked.order if place not in ranked.unfit] or list(ranked.order)
+        scores = np.array(ranked.scores or np.arange(count), dtype=np.float64)
         usable = np.isfinite(scores)
-        if not self.ranked.modelled or not usable.any():
-            self.prior: Prior | None = None
+        self.prior: Prior | None = None
+        if not ranked.modelled or not usable.any():
             return
-        best_us = self.ranked.predicted_us.get(self.ranked.order[0]) or 1.0
-        gaps = scores - scores[usable].min()
-        mean = math.log(best_us) + behind(gaps, usable) if not self.ranked.by_code else np.log(np.where(usable, scores, np.inf))
+        predicted_us = np.array([ranked.predicted_us.get(place, math.inf) for place in range(count)])
+        best_us = ranked.predicted_us.get(ranked.order[0]) or 1.0
+        if ranked.by_code:
+            mean, sigma, shares, reach = np.log(np.where(usable, scores, np.inf)), UNLEARNED_SIGMA, ANALYTICAL, LENGTH_SCALE
+        else:
+            mean, sigma, shares, reach = beliefs(scores, predicted_us, usable, learned=ranked.learned, spread=ranked.spread)
         self.prior = Prior(
-            mean=np.where(usable, mean, np.inf),
-            sigma=max(self.ranked.spread, LEAST_SIGMA) if not self.ranked.by_code else UNLEARNED_SIGMA,
-            features=coordinates([dict(each) for each in self.configurations]),
+            mean=mean,
+            sigma=sigma,
+            features=coordinates(self.configurations) * (LENGTH_SCALE / reach),
             place=0.0,
             where=(),
             bound_us=np.zeros(count),
             ceiling_us=(best_us, best_us, best_us),
             stopped_by={},
-            predicted_us=np.array([self.ranked.predicted_us.get(place, math.inf) for place in range(count)]),
-            shares=LEARNED if self.ranked.learned else ANALYTICAL,
+            predicted_us=predicted_us,
+            shares=shares,
             launch=np.arange(count),
         )
 

@@ -92,6 +92,7 @@ class Tunable(Autotuner):
         self.options = options or Options(cache_results=cache_results)
         self.nargs: Any = None
         self.serial = new_serial()
+        self.foreseen = False  # whether what other keys ask for was compiled as far as cores had nothing else to do
         self._said: set[str] = set()
         self._source: tuple[str | None] | None = None
         # A check that compares nothing would pass everything.
@@ -122,11 +123,17 @@ class Tunable(Autotuner):
     def do_bench(self, value: Callable[..., Any]) -> None:
         self._do_bench = value
 
-    def benchmark(self) -> Callable[..., Any]:
-        """`do_bench`, or in the interpreter of a machine without a GPU the clock of one run."""
-        if self._do_bench is None and internals.is_interpreted() and internals.active_driver() is None:
+    def benchmark(self, expected_us: float | None = None) -> Callable[..., Any]:
+        """`do_bench`; the driver's for a shorter time; in the interpreter of a machine without a GPU the clock of one run.
+
+        Args:
+            expected_us: Microseconds that one run is expected to take, where that is known.
+        """
+        if self._do_bench is not None:
+            return self._do_bench
+        if internals.is_interpreted() and internals.active_driver() is None:
             return internals.one_run
-        return self.do_bench
+        return internals.shortened(self.do_bench, expected_us)
 
     def source_hash(self) -> str | None:
         """Hash of the kernel's source and dependencies, and of the heuristics below this tuner; computed once."""

@@ -12,7 +12,7 @@ import os
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from triton.runtime.autotuner import Autotuner
@@ -90,10 +90,32 @@ class Tuner(Tunable):
         if kwargs.get("warmup"):
             compiled = self.warmup(*args, **{name: value for name, value in kwargs.items() if name != "warmup"})
             return compiled[0] if compiled else None
-        internals.need_driver(self.base_fn)
+        with self._preparing():
+            internals.need_driver(self.base_fn)
         config = self._decide(args, kwargs)
         with internals.loading_while_capturing():
             return self._launch(config, args, kwargs)
+
+    @contextlib.contextmanager
+    def _preparing(self) -> Iterator[None]:
+        """Loads what ranks while the block runs, where the first call of a kernel that was never tuned starts Triton's driver: for that a C
+        compiler runs."""
+        if internals.has_started() or internals.is_interpreted() or len(self.configs) == 1:
+            yield
+            return
+        mode = read_settings().mode or self.options.mode
+        cache = self.options.cache or self.default_cache()
+        if mode not in ("measure", "predict") or cache.knows(getattr(self.base_fn, "__name__", "kernel")):
+            yield
+            return
+        from advisor.autotuning import compiled_ranking
+
+        loading = threading.Thread(target=compiled_ranking.load, name="advisor-loading", daemon=True)
+        loading.start()
+        try:
+            yield
+        finally:
+            loading.join()
 
     def warmup(self, *args: Any, **kwargs: Any) -> list[Any]:
         """Compiles every configuration that pruning leaves, as triton.autotune; what pruning reads is no other thread's call."""

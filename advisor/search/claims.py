@@ -10,18 +10,16 @@ ended and lets go of it.
 from __future__ import annotations
 
 import contextlib
-import os
-import socket
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import optuna
 from optuna.trial import FrozenTrial, TrialState
 
 from advisor.search.sampler import CHOICE, DIED, INTERRUPTED, LOST
-from advisor.system import processes
+from advisor.system import owners
+from advisor.system.owners import owner_name
 from advisor.system.processes import undisturbed
 
 if TYPE_CHECKING:
@@ -37,32 +35,40 @@ POLL_S = 0.02
 
 def owner() -> dict[str, Any]:
     """This process, so that others can tell whether it lives."""
-    pid = os.getpid()
-    among, started = processes.namespace(), processes.started(pid)
-    return {"host": socket.gethostname(), "among": among, "pid": pid, "started": started, "since": time.time()}
+    return {"name": owner_name(), "since": time.time()}
 
 
-def _beat_of(who: dict[str, Any]) -> str:
+def _beat_of(who: Mapping[str, Any]) -> str:
     """The study attribute that a process beats in."""
-    return f"{BEAT}:{who['host']}:{who.get('among')}:{who['pid']}"
+    return f"{BEAT}:{who['name']}"
 
 
-def is_alive(who: dict[str, Any] | None, beat: float | None) -> bool:
-    """Whether the owner of a trial still runs."""
-    if who is None:
-        return beat is None or time.time() - beat < DEAD_AFTER_S
-    seen_from_here = who.get("among") is not None and who["among"] == processes.namespace() and who["host"] == socket.gethostname()
-    if who["started"] is not None and seen_from_here:
-        return processes.is_running(int(who["pid"]), who["started"])
-    return time.time() - max(beat or 0.0, float(who["since"])) < DEAD_AFTER_S
+def is_alive(who: Mapping[str, Any], beat: float | None) -> bool:
+    """Whether the owner of a trial still runs: as can be seen from here, else by its beat."""
+    seen = owners.is_alive(who["name"])
+    return time.time() - max(beat or 0.0, float(who["since"])) < DEAD_AFTER_S if seen is None else seen
+
+
+def beat(study: Study) -> None:
+    """Says that this process lives; a storage that does not answer now will next time."""
+    with contextlib.suppress(Exception):
+        study.set_user_attr(_beat_of(owner()), time.time())
 
 
 @contextlib.contextmanager
-def held(study: Study, beat: Callable[[], None] | None = None) -> Iterator[optuna.Trial]:
+def beating(study: Study) -> Iterator[None]:
+    """Says every few seconds that this process lives, as long as the block runs."""
+    beat(study)
+    with owners.repeating(lambda: beat(study), BEAT_S):
+        yield
+
+
+@contextlib.contextmanager
+def held(study: Study) -> Iterator[optuna.Trial]:
     """A new trial of this worker, when it is its turn to choose; left without having ended it, it is lost."""
     trial = study.ask()
     try:
-        _wait_for_turn(study, trial, beat)
+        _wait_for_turn(study, trial)
         yield trial
     except BaseException as error:  # an interrupt is somebody's wish, and not the configuration's doing
         with undisturbed():  # a terminal interrupts the whole group, and the caller then tells its workers once more
@@ -70,15 +76,14 @@ def held(study: Study, beat: Callable[[], None] | None = None) -> Iterator[optun
         raise
 
 
-def _wait_for_turn(study: Study, trial: optuna.Trial, beat: Callable[[], None] | None) -> None:
+def _wait_for_turn(study: Study, trial: optuna.Trial) -> None:
     study._storage.set_trial_user_attr(trial._trial_id, OWNER, owner())
     waited_since = time.monotonic()
     while True:
         ahead = [t for t in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)) if t.number < trial.number and not settled(t)]
         if not ahead:
             return
-        if beat is not None:
-            beat()
+        beat(study)
         anonymous = time.monotonic() - waited_since > DEAD_AFTER_S  # died before it could say who it was
         for each in ahead:
             if OWNER in each.user_attrs or anonymous:
@@ -94,6 +99,8 @@ def settled(trial: FrozenTrial) -> bool:
 def end_if_lost(study: Study, trial: FrozenTrial, *, anonymous: bool = False) -> bool:
     """Fails a running trial whose worker is dead; whether it was."""
     who = trial.user_attrs.get(OWNER)
+    if "name" not in (who or {}):  # nobody said that it is theirs, or an older version did
+        who = None
     if who is None and not anonymous:
         return False
     if who is not None and is_alive(who, study.user_attrs.get(_beat_of(who))):
@@ -111,29 +118,3 @@ def _end_as_lost(study: Study, trial_id: int, why: bool | str) -> None:
 def reap(study: Study, *, anonymous: bool = False) -> int:
     """Fails every running trial whose worker is dead, and on demand those of which nobody said that they are theirs; how many."""
     return sum(end_if_lost(study, trial, anonymous=anonymous) for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)))
-
-
-class Heart:
-    """Says every few seconds, from a thread of its own, that this worker lives. A context manager."""
-
-    def __init__(self, study: Study) -> None:
-        self.study, self._stop = study, threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-
-    def __enter__(self) -> Heart:
-        self.beat()
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join(timeout=5)
-
-    def beat(self) -> None:
-        """One beat; a storage that does not answer now will next time."""
-        with contextlib.suppress(Exception):
-            self.study.set_user_attr(_beat_of(owner()), time.time())
-
-    def _run(self) -> None:
-        while not self._stop.wait(BEAT_S):
-            self.beat()

@@ -187,7 +187,7 @@ class Tuner:
         study, sampler = self._studies[decision.task.id], self._samplers[decision.task.id]
         if self._closed(study):
             return
-        with claims.Heart(study) as heart:
+        with claims.beating(study):
             waiting_since = math.inf
             while True:
                 claims.reap(study, anonymous=self.clock() - waiting_since > claims.DEAD_AFTER_S)
@@ -207,7 +207,7 @@ class Tuner:
                 if study.user_attrs.get(STOPPED) is not None:  # an earlier run's, which this one goes on with
                     self._close(study, None)
                 with contextlib.suppress(TakenForDeadError):
-                    self._trial(decision, study, sampler, backend, heart)
+                    self._trial(decision, study, sampler, backend)
                 if self.watch is not None:
                     done = [t for t in study.get_trials(deepcopy=False) if counts(t)]
                     values = [t.value for t in done if t.value is not None and t.state == TrialState.COMPLETE]
@@ -268,7 +268,7 @@ class Tuner:
             return None
         return index
 
-    def _trial(self, decision: Decision, study: Study, sampler: AdvisorSampler, backend: Backend, heart: claims.Heart) -> None:
+    def _trial(self, decision: Decision, study: Study, sampler: AdvisorSampler, backend: Backend) -> None:
         """One trial, from its number to what became of it.
 
         Raises:
@@ -276,7 +276,7 @@ class Tuner:
         """
         with contextlib.ExitStack() as stack:
             with _ended_by_others(study) as ours:
-                ours.append(trial := stack.enter_context(claims.held(study, heart.beat)))
+                ours.append(trial := stack.enter_context(claims.held(study)))
                 configuration = self._settle(decision, study, sampler, trial)
                 if configuration is None:
                     trial.set_user_attr(SKIPPED, True)

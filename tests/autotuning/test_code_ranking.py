@@ -1,12 +1,8 @@
-"""Kernels that nobody described, ranked by their code; the published rows of an H100 replayed as the GPU."""
+"""Kernels that nobody described, ranked by their code."""
 
 from __future__ import annotations
 
 import collections
-import csv
-import gzip
-import json
-import statistics
 from types import SimpleNamespace
 
 import pytest
@@ -18,7 +14,6 @@ import torch
 import triton
 
 from advisor.autotuning import compiled_ranking, internals
-from advisor.autotuning.decorator import autotune
 
 from .fakes import FakeDriver
 from .stranger_kernels import flash, product
@@ -126,70 +121,3 @@ def test_what_the_front_end_refuses_is_tried_last():
     listed = configs(SIDES, (64, 48, 64, 8, 1, 4, 3), (128, 64, 32, 4, 1, 8, 3))
     found = ranked(product, listed, *of_product(4096, 4096, 4096))
     assert found.modelled and found.order == (1, 0) and found.scores[0] == float("inf")
-
-
-def replayed(kernel, names, table, arguments, grid):
-    """A decision where the benchmark is a table of microseconds: its regret, and how many were measured."""
-    launched = []
-    real = kernel.run
-
-    def run(*args, grid, warmup, **options):
-        if warmup:
-            return real(*args, grid=grid, warmup=True, **options)
-        launched.append((*(options[name] for name in names), options["num_warps"], options["num_stages"]))
-        return None
-
-    def bench(call, quantiles):
-        call()
-        return [table[launched[-1]] / 1e3] * 3
-
-    kernel.run = run
-    try:
-        tuned = autotune(configs(names, *table), do_bench=bench, key=[], cache_results=False, compile_ahead=False)(kernel)
-        decision = tuned.decide(*arguments, grid=grid)
-    finally:
-        del kernel.run
-    assert "its code" in decision.ranked_by, decision.ranked_by
-    chosen = (*(decision.config.kwargs[name] for name in names), decision.config.num_warps, decision.config.num_stages)
-    return table[chosen] / min(table.values()), len(set(launched))
-
-
-def published(data, kernel):
-    """Rows of a kernel on an H100 by problem: a table of microseconds by configuration."""
-    path = data / "h100" / "tiles.csv.gz"
-    if not path.exists():
-        pytest.skip("the published rows are not at hand")
-    found = collections.defaultdict(dict)
-    with gzip.open(path, "rt") as file:
-        for row in csv.DictReader(file):
-            if row["kernel"] != kernel or row["status"] != "ok":
-                continue
-            more = json.loads(row["parameters"])
-            sizes = tuple(int(row[name] or 0) for name in ("B", "H", "H_kv", "M", "N", "K", "D", "causal"))
-            tile = [more.get(each) or int(row[other] or 0) for each, other in (("BLOCK_M", "BLOCK_SIZE_M"), ("BLOCK_N", "BLOCK_SIZE_N"))]
-            if kernel == "gemm_kernel":
-                tile += [int(row["BLOCK_SIZE_K"]), int(row["GROUP_SIZE_M"]), more["SPLIT_K"]]
-            found[row["dtype"], sizes][(*tile, int(row["num_warps"]), int(row["num_stages"]))] = float(row["latency_us"])
-    return found
-
-
-@pytest.mark.slow
-def test_products_of_an_h100_are_tuned_with_four_measurements(data_dir):
-    regrets = []
-    for (dtype, (*_, m, n, k, _, _)), table in published(data_dir, "gemm_kernel").items():
-        kind = torch.bfloat16 if dtype == "bf16" else torch.float8_e4m3fn
-        regret, measured = replayed(product, SIDES, table, *of_product(m, n, k, kind))
-        assert measured <= 4
-        regrets.append(regret)
-    assert len(regrets) > 50 and statistics.mean(regret <= 1.02 for regret in regrets) >= 0.8 and statistics.mean(regrets) < 1.03
-
-
-@pytest.mark.slow
-def test_attention_of_an_h100_is_tuned_with_four_measurements(data_dir):
-    regrets = []
-    for (_, (b, h, h_kv, m, n, _, d, causal)), table in published(data_dir, "attention_kernel").items():
-        assert m == n
-        regret, measured = replayed(flash, ("ROWS", "COLS"), table, *of_attention(b, h, h_kv, n, d, causal))
-        assert measured <= 4
-        regrets.append(regret)
-    assert len(regrets) >= 12 and statistics.mean(regrets) < 1.2

@@ -107,3 +107,45 @@ def test_an_unknown_kernel_is_predicted_from_its_code():
     assert len({timing.predicted_us for timing in decision.timings}) > 1
     assert [timing.predicted_us for timing in decision.timings] == sorted(timing.predicted_us for timing in decision.timings)
     row_sum.device_caches.clear()
+
+
+def test_shortened_holds_several_runs():
+    from triton.testing import do_bench
+
+    rep = lambda expected_us: internals.shortened(do_bench, expected_us).keywords["rep"]  # noqa: E731
+    assert rep(None) == rep(100.0) == internals.REP_MS and rep(10_000.0) == 50.0 and rep(1e6) == internals.MOST_REP_MS
+    assert internals.shortened(len, 1.0) is len
+
+
+def test_what_ranks_is_loaded_while_the_driver_starts(monkeypatch):
+    from advisor.autotuning import compiled_ranking
+
+    from .kernels import call, tuned
+
+    loaded = []
+    monkeypatch.setattr(compiled_ranking, "load", lambda: loaded.append(1))
+    call(tuned({16: 1.0, 32: 2.0})[0])
+    assert not loaded  # the driver runs
+    monkeypatch.setattr(internals, "has_started", lambda: False)
+    call(tuned({16: 1.0, 32: 2.0})[0], n=3)
+    assert not loaded  # the kernel was tuned before
+    monkeypatch.setattr("advisor.autotuning.decisions.cache.Cache.knows", lambda self, kernel: False)
+    call(tuned({16: 1.0, 32: 2.0})[0], n=4)
+    assert loaded == [1]
+
+
+def test_idle_cores_compile_what_other_sizes_ask_for(monkeypatch):
+    from types import SimpleNamespace
+
+    from advisor.autotuning.measuring import Session
+
+    monkeypatch.setattr(internals, "workers", lambda: 4)
+    monkeypatch.setattr(Session, "_compiles", True)
+    compiled = []
+    monkeypatch.setattr(internals, "compile_ahead", lambda fn, launches, workers: [compiled.append(each[1]["n"]) for each in launches])
+    configs = [SimpleNamespace(pre_hook=None, all_kwargs=lambda n=n: {"n": n}) for n in range(20)]
+    call = SimpleNamespace(configs=configs, args=(), kwargs={}, identities=[])
+    session = Session(tuner=SimpleNamespace(fn=None), call=call, cache=None, problem="", predicted_us={})
+    session.likely = (3, 1, 7, 9, 11, 13, 15, 17, 19)
+    session._compile([1, 2])
+    assert compiled == [1, 2, 3, 7, 9, 11, 13, 15]  # twice as many as are compiled at once

@@ -47,7 +47,7 @@ def test_every_timing_and_every_reason_is_there(produced, tmp_path, capsys):
     assert left_out and all(timing.state == "fit" and "shared memory" in timing.reason for timing in left_out)
     assert all(timing.predicted_us > 0 for timing in small.timings)
     measured = [timing.us for timing in small.timings if timing.us is not None]
-    assert measured == sorted(measured) and small.latency_us == pytest.approx(measured[0], rel=0.005)  # of those alike, the first-ranked
+    assert measured == sorted(measured) and measured[0] <= small.latency_us <= 1.005 * measured[0]  # a tie: the better ranked
     page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
     assert "does not fit the GPU" in page and "Tuned in production" in page
     assert "offline: nothing was run for this report; what is measured was given to it" in page

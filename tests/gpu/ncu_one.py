@@ -1,12 +1,14 @@
 """One launch of each bundled kernel's default, for Nsight Compute, whose file `advisor advise … --measured FILE` reads.
 
-`ncu --clock-control none --cache-control none --csv --page raw --log-file FILE python tests/gpu/ncu_one.py`; another device than the
-GPU (`fake`) as argument.
+`ncu --profile-from-start off --clock-control none --cache-control none --csv --page raw --log-file FILE python tests/gpu/ncu_one.py`: that
+profiles the launches alone, and not what makes their inputs and references. Another device than the GPU (`fake`) as argument.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from typing import Any
 
 from advisor.measurement import configurations, open_device, parse_device
 from advisor.measurement.kernel_file import KernelRef, bundled_files, read_kernels
@@ -26,8 +28,19 @@ def main(device: str) -> None:
                 configuration = configurations(kernel, problem, opened.gpu)[0]
                 print(function, op, dict(problem.sizes), configuration.label(), flush=True)
                 bench = opened.open(kernel, problem, 0)
-                bench.launch(configuration)
+                launched = bench.launch(configuration)
+                if torch := getattr(opened, "torch", None):
+                    profiled(launched.run, torch.cuda)
                 bench.close()
+
+
+def profiled(run: Callable[[], Any], cuda: Any) -> None:
+    """Launches so that a profiler sees it that waits for a start (`--profile-from-start off`)."""
+    cuda.synchronize()
+    cuda.profiler.start()
+    run()
+    cuda.synchronize()
+    cuda.profiler.stop()
 
 
 if __name__ == "__main__":

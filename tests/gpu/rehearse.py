@@ -84,8 +84,8 @@ class Command:
 
 
 SMI = Step(seconds=5, shell="nvidia-smi -q -d CLOCK,POWER,PERFORMANCE >$OUT/smi.txt 2>&1 || true")
-TIMERS = Step(seconds=110, shell="timeout {limit} python3 tests/gpu/timer_check.py {device} | tee $OUT/timers.txt")
-FAULTS = Step(seconds=110, shell=TESTS.replace("{tests}", "tests/gpu/test_measure_gpu.py -k 'fault or slower'") + " | tee $OUT/faults.txt")
+TIMERS = Step(seconds=60, shell="timeout {limit} python3 tests/gpu/timer_check.py {device} | tee $OUT/timers.txt")
+FAULTS = Step(seconds=60, shell=TESTS.replace("{tests}", "tests/gpu/test_measure_gpu.py -k 'fault or slower'") + " | tee $OUT/faults.txt")
 CORRECT = Step(
     seconds=560,
     shell="ADVISOR_TEST_SECONDS=500 " + TESTS.replace("{tests}", "tests/gpu/test_gpu_kernels_correct.py") + " | tee $OUT/correct.txt",
@@ -101,8 +101,8 @@ TUNE = Step(
     "|| echo 'not tuned: optuna is not here, see --wheels'",
 )
 COUNTERS = Step(
-    seconds=90,
-    shell="timeout {limit} ncu --clock-control none --cache-control none --csv --page raw --log-file $OUT/ncu.csv "
+    seconds=60,
+    shell="timeout {limit} ncu --profile-from-start off --clock-control none --cache-control none --csv --page raw --log-file $OUT/ncu.csv "
     "python3 tests/gpu/ncu_one.py {device} >/dev/null || timeout {limit} python3 tests/gpu/ncu_one.py {device}",
 )
 AGAINST_ITSELF = Step(

@@ -97,7 +97,7 @@ def test_each_fault_by_its_name_and_the_rest_completes(gpu, capsys):
     problem = Problem(family="elementwise", op="copy", sizes={"B": 64, "H": 1024}, dtype="fp32")
     modes = [*FAULTS, "right"]
     launches = [Launch(kernel=kernel, problem=problem, configuration=faulty(m)) for m in modes]
-    with Scheduler(parse_device(DEVICE), limits=Limits(launch_s=20, check_s=20, rounds_s=20)) as scheduler:
+    with Scheduler(parse_device(DEVICE), limits=Limits(launch_s=8, check_s=8, rounds_s=8)) as scheduler:
         ((_, outcomes),) = scheduler.run([Batch(launches=tuple(launches))])
     found = {mode: outcome.failure and outcome.failure.kind for mode, outcome in zip(modes, outcomes, strict=True)}
     with capsys.disabled():

@@ -83,3 +83,12 @@ def test_every_kernel_has_a_launch_for_the_counters(capsys):
 def test_timers_of_every_case(capsys):
     assert timer_check.main("fake") == 0
     assert capsys.readouterr().out.count("simulated") == 2 * len(timer_check.CASES)
+
+
+def test_times_of_a_launch_of_two_kernels():
+    """A product in parts and the sum of its parts: 10 and 2 us, a gap of 1 us before each kernel."""
+    one = [(0.0, 10.0, "gemm_kernel"), (11.0, 13.0, "sum_splits_kernel")]
+    warm = [(start + 14 * n, end + 14 * n, name) for n in range(4) for start, end, name in one]
+    assert timer_check.times_of(warm, "gemm_kernel", ()) == (12.0, 14.0)
+    cold = [(start + 100 * n, end + 100 * n, name) for n in range(4) for start, end, name in [(-21.0, -1.0, "reduce"), *one]]
+    assert timer_check.times_of(cold, "gemm_kernel", {"reduce"}) == (12.0, 14.0)

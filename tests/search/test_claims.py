@@ -37,7 +37,9 @@ def test_a_second_signal_does_not_disturb_the_last_words_of_the_first(tmp_path, 
 def test_a_worker_that_said_why_it_leaves_did_not_die_of_its_trial(tmp_path, said):
     study = make_tuner(str(tmp_path / "j")).study("M16")
     trial = study.ask()
-    study._storage.set_trial_user_attr(trial._trial_id, claims.OWNER, {**claims.owner(), "started": "another process of this number"})
+    study._storage.set_trial_user_attr(
+        trial._trial_id, claims.OWNER, {**claims.owner(), "name": f"{claims.owner_name()} another process of this number"}
+    )
     if said is not None:
         study._storage.set_trial_user_attr(trial._trial_id, LOST, said)
     assert claims.reap(study) == 1

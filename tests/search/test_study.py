@@ -499,7 +499,7 @@ def run_workers(storage: str, workers: int, kill: int, seconds: float = 0.05) ->
         for process in processes[:kill]:
             wait_for(
                 lambda p=process: any(
-                    t.user_attrs.get(claims.OWNER, {}).get("pid") == p.pid and claims.settled(t)
+                    t.user_attrs.get(claims.OWNER, {"name": ""})["name"].split("|")[1:2] == [str(p.pid)] and claims.settled(t)
                     for t in watcher.study("M16").get_trials(deepcopy=False)
                 )
             )
@@ -594,8 +594,8 @@ def test_a_slow_worker_that_was_given_up_drops_its_trial(tmp_path):
 def test_is_alive():
     me = claims.owner()
     assert claims.is_alive(me, None)
-    assert not claims.is_alive({**me, "started": "1"}, time.time())  # the number was given to another process since
-    elsewhere = {**me, "host": "elsewhere", "since": time.time() - 1000}
+    assert not claims.is_alive({**me, "name": f"{me['name']}1"}, time.time())  # the number was given to another process since
+    elsewhere = {"name": "elsewhere|1|1", "since": time.time() - 1000}
     assert not claims.is_alive(elsewhere, None)
     assert claims.is_alive(elsewhere, time.time())
 
@@ -606,7 +606,7 @@ def test_a_worker_in_another_container_of_the_same_hostname_lives_by_its_beat(tm
     study = tuner.study("M16")
     trial = study.ask()
     for pid in (2**22 + 1, os.getpid()):
-        there = {**claims.owner(), "among": "another boot pid:[1]", "pid": pid, "started": "1"}
+        there = {"name": f"another boot pid:[1]|{pid}|1", "since": time.time()}
         study._storage.set_trial_user_attr(trial._trial_id, claims.OWNER, there)
         study.set_user_attr(claims._beat_of(there), time.time())
         assert claims.reap(study) == 0
@@ -614,7 +614,7 @@ def test_a_worker_in_another_container_of_the_same_hostname_lives_by_its_beat(tm
         study._storage.set_trial_user_attr(trial._trial_id, claims.OWNER, gone)
         assert claims.reap(study) == 0  # an old trial, and the beat of now
     study.set_user_attr(claims._beat_of(there), time.time() - 1000)
-    with claims.Heart(study):  # the beat of this process is not the other's
+    with claims.beating(study):  # the beat of this process is not the other's
         assert claims.reap(study) == 1
 
 

@@ -23,8 +23,9 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from advisor.autotuning.decisions.cache_file import VERSION, copied_to, in_memory, patiently, transaction
-from advisor.autotuning.decisions.leases import ATTEMPTS, LEASE_S, may_take_over, owner_name
+from advisor.autotuning.decisions.leases import ATTEMPTS, LEASE_S, may_take_over
 from advisor.system.errors import InputError
+from advisor.system.owners import owner_name
 from advisor.system.settings import read_settings
 
 FILE_NAME = "autotune.sqlite3"
@@ -234,6 +235,11 @@ class Cache:
     def problems(self) -> list[ProblemKey]:
         """Every problem, most recently used first."""
         return self._do(lambda connection: [_problem(*each) for each in connection.execute(f"{_PROBLEMS} ORDER BY used DESC, id")])
+
+    def knows(self, kernel: str) -> bool:
+        """Whether anything was tuned for a kernel of that name."""
+        found = self._do(lambda connection: connection.execute("SELECT 1 FROM problems WHERE kernel = ? LIMIT 1", (kernel,)).fetchone())
+        return found is not None
 
     def decisions(self, problem: str) -> list[tuple[str, str, str, float]]:
         """List, configuration, how and time of the problem's decisions, newest first."""
