@@ -68,6 +68,25 @@ def test_what_is_refused_does_not_pass(
     assert "Not passed" in said.out and ("refused" in said.out or "nothing but reckon" in said.out), said.out
 
 
+DEEP = {
+    "deeper than Python's stack": "A = " + "-" * 200_000 + "1\n",
+    "a sum": "A = " + "1 + " * 400 + "1\n",
+    "a chain of branches": "if 0:\n    A = 0\n" + "".join(f"elif {i}:\n    A = {i}\n" for i in range(400)),
+    "a number that cannot be written": f"A = 0x{'f' * 20_000}\n",
+}
+
+
+@pytest.mark.parametrize("how", list(DEEP))
+def test_a_file_that_cannot_be_walked_does_not_pass(
+    how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    need_walls()
+    assert compared(PLAIN + KERNEL + DEEP[how], tmp_path, monkeypatch) == 1
+    said = capsys.readouterr()
+    assert "Not passed" in said.out and ("nested deeper than" in said.out or "digits" in said.out), said.out
+    assert "internal" not in said.out + said.err
+
+
 @pytest.mark.parametrize("how", list(ANSWERS))
 def test_a_forged_answer_does_not_pass(
     how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

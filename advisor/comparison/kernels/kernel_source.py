@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import ast
 import sys
 import warnings
 from functools import lru_cache
 
 from advisor.comparison.trees.trees import Entry, FileChange, Tree
+from advisor.python_source import syntax
 from advisor.python_source.source import SourceFile, parse_source
 from advisor.result.comparison_schema import Failure, Subject
 from advisor.result.schema import Finding
@@ -76,12 +76,10 @@ def refused(data: bytes) -> str | None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            ast.parse(data)
+            syntax.parse(data)
     except SyntaxError as error:
         where = f"line {error.lineno}: " if error.lineno else ""
         return f"{where}{error.msg}, says Python {sys.version_info.major}.{sys.version_info.minor}"
     except ValueError as error:
         return str(error)
-    except (RecursionError, MemoryError):  # nothing is certain of these
-        return None
     return None

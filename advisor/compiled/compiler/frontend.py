@@ -16,7 +16,7 @@ import importlib.machinery
 import linecache
 import sys
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 BUILTINS = ("len", "list", "range", "float", "int", "isinstance", "min", "max", "bool", "abs", "tuple", "str", "sum", "zip",
@@ -101,8 +101,27 @@ def load(request: Mapping[str, Any], language: Any, guard: Any, interpreted: boo
     for name in source.trees:
         if not name.endswith("_prelude"):
             tree = source.trees[name]
-            guard.check_chains(importlib.import_module(name), tree, request["kernel"] if name == request["entry"] else "")
+            functions = [node for node in tree.body if isinstance(node, ast.FunctionDef) and name == request["entry"]]
+            always = {id(inner) for node in functions if node.name == request["kernel"] for inner in always_compiled(node)}
+            guard.check_chains(importlib.import_module(name), tree, always)
     return module
+
+
+def always_compiled(function: ast.FunctionDef) -> Iterator[ast.AST]:
+    """What of a kernel is compiled whatever its constants are: what stands under no condition, and after no return."""
+    for statement in function.body:
+        nodes = list(ast.walk(statement))
+        under = {id(inner) for node in nodes if is_conditional(node) for inner in ast.walk(node)}
+        yield from (node for node in nodes if id(node) not in under)
+        if any(isinstance(node, ast.Return) for node in nodes):
+            return
+
+
+def is_conditional(node: ast.AST) -> bool:
+    """Whether constants may leave out what stands below a node; a `static_range` may be of no rounds."""
+    if isinstance(node, ast.For):
+        return "static_range" in ast.unparse(node.iter)
+    return isinstance(node, (ast.If, ast.IfExp, ast.BoolOp))
 
 
 def make_ir(request: Mapping[str, Any], target: Any, language: Any, guard: Any) -> str:
