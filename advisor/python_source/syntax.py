@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import io
 import re
 import sys
 import threading
+import tokenize
 from typing import Any
 
 _LONG = re.compile(r"0[xXoObB][0-9a-fA-F_]{3000}")
@@ -43,6 +45,24 @@ def parse(text: str | bytes, mode: str = "exec") -> ast.AST:
         if not level:
             return tree
     raise _too_deep()
+
+
+def declared_encoding(data: bytes) -> str:
+    """The encoding of a Python file, as its first lines declare it.
+
+    Raises:
+        SyntaxError, ValueError: It is none of text, or Python reads the file otherwise than in it.
+    """
+    if not any(b"coding" in line for line in re.split(rb"\r\n?|\n", data, maxsplit=2)[:2]):
+        return "utf-8-sig"
+    found, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
+    try:
+        text = data.decode(found)
+    except LookupError:  # rot13, say
+        raise ValueError(f"the encoding {found} is none of text") from None
+    if ast.dump(parse(text)) != ast.dump(parse(data)):
+        raise ValueError(f"it does not read the same in the encoding {found} as Python reads it")
+    return found
 
 
 def _too_deep() -> ValueError:
