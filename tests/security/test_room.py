@@ -226,6 +226,8 @@ ANSWERS = [
     b'I// "\nmodule attributes {llvm.module_asm = [".incbin"]} { // "\n}',
     b'Imodule attributes {"llvm.module_asm" // x\n = [".incbin"]} {tt.func public @k() {tt.return}}',
     b'Imodule {tt.func public @k() attributes {"llvm.emit_c_interface"} {tt.return}}',
+    b'Imodule {tt.func public @k() attributes {section = ".init_array"} {tt.return}}',
+    b'Imodule {tt.func public @k() attributes {noinline = false, passthrough = [["a", "b"]]} {tt.return}}',
     b'I// tt.func public @k(\nmodule {tt.func private @k() {tt.return}}',
     b'Imodule {tt.func public @k() {tt.call @"a\\0D.incbin"() : () -> ()\n tt.return}\n'
     b'tt.func private @"a\\0D.incbin"() attributes {noinline = true} {tt.return}}',

@@ -157,18 +157,19 @@ def ttir_of(source: Any, target: Any, options: Mapping[str, Any]) -> str:
 
 
 def decode(value: Any, module: types.ModuleType, guard: Any) -> Any:
-    """A constant of a request: JSON, with types of triton as {"dtype": "fp32"}, tuples as {"tuple": [...]}, and functions of the rebuilt
-    module as {"function": name}."""
+    """A constant of a request: JSON, with types of triton as {"dtype": "fp32"}, or as {"name": "f32"} by the name that the rebuilt module
+    has for one, tuples as {"tuple": [...]}, and functions of the rebuilt module as {"function": name}."""
     if isinstance(value, dict) and "function" in value:
         function = vars(module)[value["function"]]
         if type(function).__name__ not in ("JITFunction", "ConstexprFunction"):
             raise guard.RefusedError(value["function"])
         return function
-    if isinstance(value, dict) and "dtype" in value:
+    if isinstance(value, dict) and ("dtype" in value or "name" in value):
         import triton.language as tl
 
-        named = getattr(tl, value["dtype"])
-        guard.harmless(named, f"tl.{value['dtype']}")
+        name = value.get("dtype") or value["name"]
+        named = vars(module)[name] if name == value.get("name") and name in vars(module) else getattr(tl, name)
+        guard.harmless(named, name)
         return named
     if isinstance(value, dict) and "tuple" in value:
         return tuple(decode(v, module, guard) for v in value["tuple"])

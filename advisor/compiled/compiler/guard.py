@@ -274,7 +274,7 @@ def check_attribute(owner: Any, name: str, value: Any) -> None:
         if name not in METHODS[type(owner)]:
             raise RefusedError(name)
     elif isinstance(owner, type):
-        if name not in getattr(owner, "__members__", ()):
+        if name not in getattr(owner, "__members__", ()) and not (hasattr(value, "__members__") and is_plain(value)):  # dtype.SIGNEDNESS
             raise RefusedError(name)
     elif (
         name.startswith("_")
