@@ -7,6 +7,7 @@ from pathlib import PurePosixPath
 
 from advisor.comparison.assembling import Options, assemble, chosen_gpus
 from advisor.comparison.changed_files import ChangedFiles, moved_kernels, moved_tables, no_longer_readable
+from advisor.comparison.gate import DEFAULT
 from advisor.comparison.kernels.importers import launched_elsewhere
 from advisor.comparison.kernels.resources import SPENT, Compiling
 from advisor.comparison.settings import FILE_NAME, Recorded, Settings, matches, read_recorded, read_settings
@@ -111,13 +112,17 @@ def _unmatched(settings: Settings, base: Tree, head: Tree) -> list[str]:
 
 
 def _settings(base: Tree, head: Tree) -> tuple[Settings, list[str]]:
-    for tree, warning in ((base, None), (head, f"{FILE_NAME} is new: what gates is what this change says")):
+    for tree, warning in ((base, None), (head, f"{FILE_NAME} is new: until it is the base's it can make more gate, not less")):
         entry = tree.entries().get(FILE_NAME)
         if entry is not None and entry.kind == "file":
             now = head.entries().get(FILE_NAME)
             if tree is base and now is not None and now.identity != entry.identity:
                 warning = f"{FILE_NAME} changed: what the base's says counts, and what it says now once that is the base's"
-            return read_settings(tree.read(entry)), [warning] if warning else []
+            settings = read_settings(tree.read(entry))
+            if tree is head and settings.fail_on is not None:  # what is judged does not say by what
+                more = [word for word in settings.fail_on if word != "none"]
+                settings = replace(settings, fail_on=tuple(dict.fromkeys((*DEFAULT, *more))))
+            return settings, [warning] if warning else []
     return Settings(), []
 
 

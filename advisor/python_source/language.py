@@ -8,6 +8,7 @@ reads; so this needs the standard library alone.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 PREFIX = "rebuilt_"
@@ -26,6 +27,9 @@ BETWEEN = frozenset(
      "dtype")
 )  # fmt: skip
 """What a chain of a literal may pass through: modules of triton's language, and what is data in it."""
+TYPES = re.compile(r"(?:u?int|float|bfloat)\d+\w*")
+OF_TYPES = frozenset(("name", "primitive_bitwidth", "itemsize", "fp_mantissa_width", "exponent_bias", "int_bitwidth"))
+"""What a literal may ask of a type of elements."""
 ATTRIBUTES = frozenset(
     ("value", "dtype", "type", "shape", "rank", "numel", "T", "element_ty", "address_space", "scalar", "name", "primitive_bitwidth",
      "itemsize", "nbytes", "fp_mantissa_width", "exponent_bias", "int_signedness", "int_bitwidth", "values")
@@ -232,7 +236,9 @@ def _check_literal(node: ast.expr, roots: set[str]) -> None:
             good = good and (dotted(inner.func) == "tl.constexpr" or _is_text(inner.args[0]))
         elif isinstance(inner, ast.Attribute):
             root, *between = dotted(inner).split(".")[:-1] or [""]
-            good = root in roots and not inner.attr.startswith("_") and set(between) <= BETWEEN
+            *within, last = between or [""]
+            of_type = inner.attr in OF_TYPES and TYPES.fullmatch(last) is not None and set(within) <= BETWEEN
+            good = root in roots and not inner.attr.startswith("_") and (set(between) <= BETWEEN or of_type)
             good = good and (root != "triton" or bool(between) or inner.attr in OF_TRITON)
         elif isinstance(inner, ast.Name):
             good = not inner.id.startswith("__")

@@ -239,7 +239,7 @@ class Evaluator:
                 raise NotLiteralError("a collection too large")
             if within > ITEMS_PER_STEP:
                 self.allowance.take(within // ITEMS_PER_STEP)
-        elif isinstance(value, (str, bytes)) and len(value) > ITEMS_PER_STEP:
+        elif isinstance(value, (str, bytes, range)) and len(value) > ITEMS_PER_STEP:
             self.allowance.take(len(value) // ITEMS_PER_STEP)
         return value
 

@@ -28,9 +28,9 @@ from advisor.python_source.kernel_names import called_functions, is_constexpr_fu
 from advisor.python_source.literal_values import Constexpr
 from advisor.python_source.literals import NotLiteralError, dotted
 from advisor.python_source.module_names import ModuleNames
-from advisor.python_source.syntax import parse
+from advisor.python_source.syntax import declared_encoding, parse
 from advisor.system.errors import InputError, NothingMatchedError, UsageError
-from advisor.system.reading import read_text
+from advisor.system.reading import decode_text, read_bytes
 
 MAX_FILE_BYTES = 8_000_000
 
@@ -434,8 +434,21 @@ def read_source(path: str | Path) -> SourceFile:
     if str(path).endswith(".ipynb"):
         how = "write its cells to one (jupyter nbconvert --to script), or call advisor.advise(kernel, …) in it"
         raise InputError(f"{path}: a notebook is not read", None, "a Python file", how)
-    text = read_text(path, str(path), "a Python file", MAX_FILE_BYTES)
+    text = source_text(read_bytes(path, str(path), "a Python file", MAX_FILE_BYTES), str(path))
     return parse_source(io.StringIO(text, newline=None).read(), path)  # with ends of lines as Python reads them
+
+
+def source_text(data: bytes, label: str) -> str:
+    """The text of a Python file, in the encoding that it declares.
+
+    Raises:
+        InputError: It is no text in it, or does not say which.
+    """
+    try:
+        encoding = declared_encoding(data)
+    except (SyntaxError, ValueError) as error:
+        raise InputError(f"{label}: is not Python", getattr(error, "msg", None) or str(error), "Python source") from None
+    return decode_text(data, label, "a Python file", encoding)
 
 
 def parse_source(text: str, path: str | Path) -> SourceFile:

@@ -178,7 +178,15 @@ def read_text(
     Raises:
         InputError: It cannot be read, is too large, or is no text.
     """
-    data = _read(path, label, what, limit_bytes, unpack)
+    return decode_text(_read(path, label, what, limit_bytes, unpack), label, what, encoding)
+
+
+def decode_text(data: bytes | bytearray, label: str, what: str, encoding: str = "utf-8-sig") -> str:
+    """Text from its bytes.
+
+    Raises:
+        InputError: They are none in that encoding.
+    """
     try:
         return data.decode(encoding)
     except UnicodeDecodeError:

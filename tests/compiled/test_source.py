@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from advisor.compiled.compiler.kernel import CompileError, Target
+from advisor.compiled.demand.assembly import matrix_instruction
 from advisor.compiled.guesses.inference import Given, guesses
 from advisor.compiled.launches.launch import KernelLaunch, inspect_launch
 from advisor.python_source.described import heuristic_values
@@ -657,11 +658,21 @@ def test_an_assumption_of_a_kernel_is_compiled() -> None:
     assert "llvm.intr.assume" in found.compiled.ttir
 
 
-COMMENTED = "mov.u32 $0, 0; // Unpack `a` (it is one), into `b`."
+COMMENTED = "/* Of one\n word. */ mov.u32 $0, 0; // Unpack `a` (it is one), into `b`."
+CHOSEN = "lop3.b32 $0, 1, 2, 3, (0xf0 & 0xcc) | 0xaa;"
+FUNCTION = "y = tl.inline_asm_elementwise({!r}, '={}', [], tl.int32, False, 1)"
 LANGUAGE_NAMES = {
     "a module's function": ("philox = tl.random.philox\n", "N: tl.constexpr = 1", "tl.store(x, 1.0)"),
     "an alias of triton": ("import triton as T\nF = T.language.float32\n", "N: tl.constexpr = 1", "tl.store(x, tl.load(x).to(F))"),
-    "comments of assembly": ("", "N: tl.constexpr = 1", f"y = tl.inline_asm_elementwise({COMMENTED!r}, '=r', [], tl.int32, False, 1)"),
+    "comments of assembly": ("", "N: tl.constexpr = 1", FUNCTION.format(COMMENTED, "r")),
+    "a sum in assembly": ("", "N: tl.constexpr = 1", FUNCTION.format(CHOSEN, "r")),
+    "what a type has": ("W = tl.constexpr(tl.float32.primitive_bitwidth)\n", "N: tl.constexpr = 1", "tl.store(x, W)"),
+    "a type under another name": (
+        "from triton.language import float32 as f32\n",
+        "T: tl.constexpr = f32",
+        "tl.store(x, tl.full((), 1, T))",
+    ),
+    "an enumeration of a type": ("", "N: tl.constexpr = 1", "tl.static_assert(tl.int8.int_signedness == tl.dtype.SIGNEDNESS.SIGNED)"),
 }
 
 
@@ -671,3 +682,11 @@ def test_names_of_the_language_are_read(how: str) -> None:
     above, parameter, body = LANGUAGE_NAMES[how]
     source = parse_source(f"{HEAD}{above}@triton.jit\ndef k(x, {parameter}):\n    {body}\n", "k.py")
     assert inspect_launch(KernelLaunch(source=source, kernel="k"), Target(backend="cuda", arch=90), POOL, sass=False).compiled.ptx
+
+
+def test_comments_of_amds_assembly_are_read() -> None:
+    pytest.importorskip("triton")
+    body = FUNCTION.format("v_mov_b32 $0, 1 ; v_mfma_ is (not) one, of the machine.", "v")
+    source = parse_source(f"{HEAD}@triton.jit\ndef k(x):\n    {body}\n    tl.store(x, y)\n", "k.py")
+    found = inspect_launch(KernelLaunch(source=source, kernel="k"), Target(backend="hip", arch="gfx942", warp_size=64), POOL, sass=False)
+    assert "v_mfma_" in found.compiled.amdgcn and matrix_instruction(found.compiled) is None

@@ -49,10 +49,10 @@ ANSWERS = {
 Capture = pytest.CaptureFixture[str]
 
 
-def compared(head: str, folder: Path, monkeypatch: pytest.MonkeyPatch, form: str = "md") -> int:
+def compared(head: str | bytes, folder: Path, monkeypatch: pytest.MonkeyPatch, form: str = "md", **others: str) -> int:
     repository = Repository(folder / "repository")
     repository.commit({"k.py": PLAIN + KERNEL})
-    repository.commit({"k.py": head})
+    repository.commit({"k.py": head, **others})
     monkeypatch.chdir(repository.folder)
     monkeypatch.setenv("ADVISOR_CACHE_DIR", str(folder / "cache"))
     return main(["compare", "HEAD^", "HEAD", "--gpu", "H100", "--require-sandbox", "--format", form])
@@ -66,6 +66,61 @@ def test_what_is_refused_does_not_pass(
     assert compared(HEADS[how], tmp_path, monkeypatch) == 1
     said = capsys.readouterr()
     assert "Not passed" in said.out and ("refused" in said.out or "nothing but reckon" in said.out), said.out
+
+
+DEEP = {
+    "deeper than Python's stack": "A = " + "-" * 200_000 + "1\n",
+    "a sum": "A = " + "1 + " * 400 + "1\n",
+    "a chain of branches": "if 0:\n    A = 0\n" + "".join(f"elif {i}:\n    A = {i}\n" for i in range(400)),
+    "a number that cannot be written": f"A = 0x{'f' * 20_000}\n",
+}
+
+
+@pytest.mark.parametrize("how", list(DEEP))
+def test_a_file_that_cannot_be_walked_does_not_pass(
+    how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    need_walls()
+    assert compared(PLAIN + KERNEL + DEEP[how], tmp_path, monkeypatch) == 1
+    said = capsys.readouterr()
+    assert "Not passed" in said.out and ("nested deeper than" in said.out or "digits" in said.out), said.out
+    assert "internal" not in said.out + said.err
+
+
+@pytest.mark.parametrize("said", ['fail_on = ["none"]', 'fail_on = ["spills"]', "fail_on = []"])
+def test_a_change_does_not_say_what_gates_it(
+    said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A new advisor.toml makes more gate, not less."""
+    need_walls()
+    assert compared(HEADS["an attribute"], tmp_path, monkeypatch, **{"advisor.toml": said}) == 1
+    assert "Not passed" in capsys.readouterr().out
+
+
+ENCODED = {
+    "bytes that are no text": b"# \xff\n" + (PLAIN + KERNEL).encode(),
+    "an encoding that is none of text": b"# coding: rot13\n" + (PLAIN + KERNEL).encode(),
+}
+
+
+@pytest.mark.parametrize("how", list(ENCODED))
+def test_a_file_that_cannot_be_read_does_not_pass(
+    how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    need_walls()
+    assert compared(ENCODED[how], tmp_path, monkeypatch) == 1
+    assert "Not passed" in capsys.readouterr().out
+
+
+def test_a_file_is_read_in_the_encoding_that_it_declares(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What stands in a comment for who reads it as UTF-8 is a line of its own for Python."""
+    need_walls()
+    again = "\n@triton.jit\ndef k(x, N: tl.constexpr = 16):\n    tl.store(x, f(tl.core.knobs))\n".replace("\n", "+AAo-")
+    text = f"# -*- coding: utf-7 -*-\n{PLAIN}{KERNEL}# {again}\n"
+    assert compared(text.encode(), tmp_path, monkeypatch) == 1
+    assert "Not passed" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("how", list(ANSWERS))

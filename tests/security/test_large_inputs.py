@@ -95,6 +95,19 @@ SLOW = {
     "a range": "return sum(range(10 ** 12))",
     "a recursion": "return 1 if n < 2 else f(n - 1) + f(n - 1)",
     "a factorial": "return math.factorial(10 ** 9) % 7",
+    "a tuple of tuples": "a = (1, 2)\n    for i in range(40):\n        a = (a, a)\n    return len(str(a))",
+    "tuples that are compared": "a = b = 0\n    for i in range(40):\n        a = (a, a)\n        b = (b, b)\n    return a == b",
+    "many texts": "a = 'x' * 1000000\n    b = ()\n    for i in range(900000):\n        b = (b, a + str(i))\n    return 1",
+    "many reads": "a = [1] * 60000\n    for i in range(900000):\n        b = -1 in a\n    return 1",
+}
+TEXTS = "\n    ".join(f"s{i + 1}: tl.constexpr = f'{{s{i}}}{{s{i}}}'" for i in range(40))
+TUPLES = "\n    ".join(f"t{i + 1} = (t{i}, t{i})" for i in range(40))
+WITHIN = {
+    "a text": f"s0: tl.constexpr = 'ten letters'\n    {TEXTS}\n    tl.static_assert(s40 == 'x')",
+    "a tuple": f"t0 = (N, N)\n    {TUPLES}\n    tl.static_print(t40)",
+    "a tuple times": "t = (N, N) * (1 << 40)",
+    "a list of a range": "t = list(range(2000000000))",
+    "a range to add up": "tl.static_assert(f(range(10 ** 12)) == 1)",
 }
 
 
@@ -112,3 +125,34 @@ def test_a_constexpr_function_that_does_not_end(
     said = capsys.readouterr().err
     assert "refused" in said and any(word in said for word in ("more than", "would run")), said
     assert time.monotonic() - began < 30
+
+
+@pytest.mark.parametrize("how", list(WITHIN))
+def test_a_kernel_that_makes_values_without_end(
+    how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What it makes is counted as what a constexpr function makes, with all that it holds."""
+    monkeypatch.setenv("ADVISOR_CACHE_DIR", str(tmp_path / "cache"))
+    text = "import triton\nimport triton.language as tl\n\n\n@triton.constexpr_function\ndef f(n):\n    return sum(n)\n\n\n"
+    text += f"@triton.jit\ndef k(x, N: tl.constexpr = 64):\n    {WITHIN[how]}\n    tl.store(x, N)\n"
+    (tmp_path / "k.py").write_text(text)
+    began = time.monotonic()
+    assert main(["inspect", f"{tmp_path / 'k.py'}::k", "--target", "sm_90", "--untrusted"]) == 2
+    said = capsys.readouterr().err
+    assert "refused" in said and "more than" in said, said
+    assert time.monotonic() - began < 30
+
+
+READ = {
+    "a range that is read again and again": "A = [max(range(20000)) for i in range(20000)]",
+    "a number without end": f"A = tl.constexpr(0x{'f' * 20_000})",
+}
+
+
+@pytest.mark.parametrize("how", list(READ))
+def test_a_constant_that_takes_long(how: str, tmp_path: Path) -> None:
+    text = KERNEL.replace("\n\n\n@", f"\n{READ[how]}\n\n\n@").replace("1.0", "A")
+    (tmp_path / "k.py").write_text(text)
+    code, words, seconds, memory = run(("inspect", "k.py::k", "--target", "sm_90"), tmp_path)
+    assert code == 2 and any(word in words for word in ("too much to evaluate", "digits")), words
+    assert "internal" not in words and seconds < 5 * MOST_S and memory < MOST_BYTES, f"{seconds:.1f} s, {memory / 1e6:.0f} MB"

@@ -149,6 +149,21 @@ def test_limits_are_kept(room_worker: Worker, body: str, said: str) -> None:
     assert said in answer["error"], answer
 
 
+@pytest.mark.parametrize("first", ["", "os.closerange(3, 64)\n"], ids=["as it is", "its answer given up"])
+def test_memory_is_shared_by_all_that_is_compiled_at_once(room_worker: Worker, first: str) -> None:
+    """Each worker has its share of the machine's, which no limit of a process counts."""
+    body = f"import os, time\n{first}held = [bytearray(b'x') * (1 << 20) for _ in range(600)]\ntime.sleep(60)\nreturn len(held)"
+    answer = room_worker.ask(python(body) | {"memory": 500_000_000}, 30)
+    assert answer["kind"] == "crash" and "share of the memory, 500,000,000 bytes" in answer["error"], answer
+    assert "a.b" in room_worker.ask(python("return 'a.b'"), 30)["error"]  # the worker goes on
+
+
+def test_a_process_that_has_said_all_ends(room_worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+    began = time.monotonic()
+    assert "error" in room_worker.ask(python("import os, time\nos.closerange(3, 64)\ntime.sleep(600)"), 60)
+    assert time.monotonic() - began < 40
+
+
 @pytest.mark.parametrize("command", [8, 10, 15, 1024, 1026, 1031])
 def test_no_descriptor_sends_signals(room_worker: Worker, command: int) -> None:
     """F_SETOWN, F_SETSIG, F_SETOWN_EX, leases and notes: Landlock holds no signal back before its sixth version."""
@@ -211,6 +226,8 @@ ANSWERS = [
     b'I// "\nmodule attributes {llvm.module_asm = [".incbin"]} { // "\n}',
     b'Imodule attributes {"llvm.module_asm" // x\n = [".incbin"]} {tt.func public @k() {tt.return}}',
     b'Imodule {tt.func public @k() attributes {"llvm.emit_c_interface"} {tt.return}}',
+    b'Imodule {tt.func public @k() attributes {section = ".init_array"} {tt.return}}',
+    b'Imodule {tt.func public @k() attributes {noinline = false, passthrough = [["a", "b"]]} {tt.return}}',
     b'I// tt.func public @k(\nmodule {tt.func private @k() {tt.return}}',
     b'Imodule {tt.func public @k() {tt.call @"a\\0D.incbin"() : () -> ()\n tt.return}\n'
     b'tt.func private @"a\\0D.incbin"() attributes {noinline = true} {tt.return}}',

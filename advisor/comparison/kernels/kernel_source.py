@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import ast
 import sys
 import warnings
 from functools import lru_cache
 
 from advisor.comparison.trees.trees import Entry, FileChange, Tree
-from advisor.python_source.source import SourceFile, parse_source
+from advisor.python_source import syntax
+from advisor.python_source.source import SourceFile, parse_source, source_text
 from advisor.result.comparison_schema import Failure, Subject
 from advisor.result.schema import Finding
 from advisor.system.errors import AdvisorError, InputError
@@ -37,10 +37,7 @@ def parse(data: bytes, path: str) -> SourceFile:
     """
     if len(data) > LARGEST_SOURCE_BYTES:
         raise InputError(f"{path}: too large to be parsed", f"{len(data):,} bytes", f"at most {LARGEST_SOURCE_BYTES:,} bytes")
-    try:
-        return parse_source(data.decode("utf-8-sig"), path)
-    except UnicodeDecodeError:
-        raise InputError(f"{path}: not UTF-8 text") from None
+    return parse_source(source_text(data, path), path)
 
 
 def parsed(tree: Tree, entry: Entry, *, kernels: bool = False) -> SourceFile | None:
@@ -72,16 +69,17 @@ def unreadable(change: FileChange, reason: str) -> Subject:
 
 
 def refused(data: bytes) -> str | None:
-    """Why Python refuses a file, None where it does not; as bytes, for the file may say its own encoding."""
+    """Why Python refuses a file, or we cannot read it; None: neither. As bytes, for the file may say its own encoding."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            ast.parse(data)
+            syntax.parse(data)
+        source_text(data, "the file")
+    except InputError as error:
+        return str(error)
     except SyntaxError as error:
         where = f"line {error.lineno}: " if error.lineno else ""
         return f"{where}{error.msg}, says Python {sys.version_info.major}.{sys.version_info.minor}"
     except ValueError as error:
         return str(error)
-    except (RecursionError, MemoryError):  # nothing is certain of these
-        return None
     return None

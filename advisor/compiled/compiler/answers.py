@@ -15,7 +15,6 @@ from advisor.system.errors import printable, shorten
 LONGEST_ERROR = 600
 LONGEST_QUOTED = 390
 """So that an error (`CompileError.longest_got`) shows where the quotation ends."""
-MOST_TEXT = 64_000_000
 INTERFERED = "the kernel's code interfered with its compiler: what came back is no answer of the compiler's"
 KINDS = {"reader": ("failed", "refused", "absent", "unsure", "crash"), "compiler": ("failed", "refused", "interfered", "crash")}
 """What a process may say of a failure: it saw none of the others."""
@@ -47,8 +46,8 @@ def read_answer(request: Mapping[str, Any], head: Mapping[str, Any], text: bytes
         return _failed("missing", "triton cannot be imported by the Python that compiles")
     if lacks and request.get("sealed"):
         return _failed("walls", "; ".join(f"{wall}: {why}" for wall, why in lacks.items()))
-    if head.get("too_large"):
-        return _failed("crash", f"the compiled code is larger than {MOST_TEXT:,} bytes, or its files than the worker's limit")
+    if head.get("over"):
+        return _failed("crash", f"a limit ended the compilation: {head['over']}")
     if head["code"] != 0:
         return _failed("crash", f"the compiler crashed (exit code {head['code']})")
     answer = _of_reader(text) if head["from"] == "reader" else _of_compiler(text, request)

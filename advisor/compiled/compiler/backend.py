@@ -19,6 +19,8 @@ DIALECTS = ("arith", "builtin", "cf", "math", "scf", "tt", "ttg", "ub")
 FOREIGN = re.compile(r"\b(?:llvm\.(?!intr\.assume\b)|(?:nvvm|rocdl|gpu|spirv|dlti|nvgpu|amdgpu)\.)\w")
 """Attributes of dialects that come later, some of which carry assembly."""
 TEXTS = re.compile(r'"(?:[^"\\]|\\.)*"(\s*=)?', re.DOTALL)
+FUNCTION = re.compile(r"^ *tt\.func .*?\battributes \{(.*)\} (?:\{|loc\()", re.MULTILINE)
+"""The attributes of a function, of which Triton's own have a dialect: others would be LLVM's."""
 NAMES = re.compile(r'(?:@|loc\()"(?:[^"\\]|\\.)*?\\(?:[01][0-9A-Fa-f]|7F|22|5C|n|t|")', re.DOTALL)
 """Symbols and places of a source with control characters, quotes or backslashes: assemblers' comments repeat them."""
 LIBRARY = re.compile(r"__(?:nv|ocml|ockl|triton|imf|hip)_?\w+")
@@ -88,6 +90,10 @@ def check_ir(path: str, kernel: str, target: Any) -> str:
             raise NoIrError(f"an attribute in quotes, {found[0][:40]}")
     if "{-#" in text or FOREIGN.search(TEXTS.sub("", text)):
         raise NoIrError("attributes of another dialect")
+    for found in FUNCTION.finditer(TEXTS.sub("", text)):
+        names = re.findall(r"(?:^|, )([\w.]+)", found[1])
+        if others := [name for name in names if name != "noinline" and not name.startswith(("tt.", "ttg."))]:
+            raise NoIrError(f"an attribute of a function, {others[0][:40]}")
     if (steering := NAMES.search(text)) is not None:
         raise NoIrError(f"a name with characters that steer an assembler, {steering[0][:40]}")
     if not module.has_function(kernel) or not re.search(rf"tt\.func public @{re.escape(kernel)}\(", text):
@@ -112,9 +118,14 @@ def check_ir(path: str, kernel: str, target: Any) -> str:
     return text
 
 
-COMMENTS = re.compile(r"//(?:[\w $,:`'()\[\]<>=+*&|-]|\.(?=[ \n]|$))*(?=\n|$)", re.ASCII)
-"""Of PTX: words alone. What reads numbers off PTX must not find any in one, and no comment of another form is told from what it hides."""
-PTX_STATEMENT = re.compile(r"(?:@!?[%$\w]+[ \t\n]+)?([a-z]\w*)(?:\.\w+|::\w+)*(?:[ \t\n][\w \t\n%$,\[\]{}+\-.|!<>]*)?", re.ASCII)
+_WORDS = r"[\w $,:`'()\[\]<>=+&|-]|\.(?=[ \n*]|$)"
+COMMENTS = {
+    True: re.compile(rf"//(?:{_WORDS}|\*)*(?=\n|$)|/\*(?:{_WORDS}|[\t\n])*\*/", re.ASCII),
+    False: re.compile(rf";(?:{_WORDS}|\*)*(?=\n|$)", re.ASCII),
+}
+"""Of PTX, and of AMD's assembly: words alone. What reads numbers off assembly must not find any in one, and nothing in one begins or ends
+another."""
+PTX_STATEMENT = re.compile(r"(?:@!?[%$\w]+[ \t\n]+)?([a-z]\w*)(?:\.\w+|::\w+)*(?:[ \t\n][\w \t\n%$,\[\]{}()+\-.|&^~!<>]*)?", re.ASCII)
 PTX_INSTRUCTIONS = re.compile(
     r"abs|activemask|add|addc|alloca|and|applypriority|atom|bar|barrier|bfe|bfi|bfind|bmsk|brev|brkpt|bra|clz|clusterlaunchcontrol|cnot|"
     r"copysign|cos|cp|createpolicy|cvt|cvta|discard|div|dp2a|dp4a|elect|ex2|exit|fence|fma|fns|getctarank|griddepcontrol|isspacep|ld|"
@@ -136,7 +147,7 @@ def not_instructions(text: str, *, is_ptx: bool) -> str | None:
     A directive may read files or never end with some, and so may a macro. What LLVM writes in the place of `$0` is a register; its variants
     (`$(a$|b$)`) and modifiers (`${0:c}`) put texts together that are not seen here.
     """
-    commands = COMMENTS.sub(" ", text) if is_ptx else text
+    commands = COMMENTS[is_ptx].sub(" ", text)
     if found := re.search(r"\$[({|)}]", text) or re.search(r"[\"'`\\#]|[^\t\n -~]|//|/\*|\*/", commands):
         return f"refused: {found[0]!r} in inline assembly, which is to be a list of instructions"
     for line in commands.split(";" if is_ptx else "\n"):

@@ -16,7 +16,7 @@ import importlib.machinery
 import linecache
 import sys
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 BUILTINS = ("len", "list", "range", "float", "int", "isinstance", "min", "max", "bool", "abs", "tuple", "str", "sum", "zip",
@@ -101,8 +101,27 @@ def load(request: Mapping[str, Any], language: Any, guard: Any, interpreted: boo
     for name in source.trees:
         if not name.endswith("_prelude"):
             tree = source.trees[name]
-            guard.check_chains(importlib.import_module(name), tree, request["kernel"] if name == request["entry"] else "")
+            functions = [node for node in tree.body if isinstance(node, ast.FunctionDef) and name == request["entry"]]
+            always = {id(inner) for node in functions if node.name == request["kernel"] for inner in always_compiled(node)}
+            guard.check_chains(importlib.import_module(name), tree, always)
     return module
+
+
+def always_compiled(function: ast.FunctionDef) -> Iterator[ast.AST]:
+    """What of a kernel is compiled whatever its constants are: what stands under no condition, and after no return."""
+    for statement in function.body:
+        nodes = list(ast.walk(statement))
+        under = {id(inner) for node in nodes if is_conditional(node) for inner in ast.walk(node)}
+        yield from (node for node in nodes if id(node) not in under)
+        if any(isinstance(node, ast.Return) for node in nodes):
+            return
+
+
+def is_conditional(node: ast.AST) -> bool:
+    """Whether constants may leave out what stands below a node; a `static_range` may be of no rounds."""
+    if isinstance(node, ast.For):
+        return "static_range" in ast.unparse(node.iter)
+    return isinstance(node, (ast.If, ast.IfExp, ast.BoolOp))
 
 
 def make_ir(request: Mapping[str, Any], target: Any, language: Any, guard: Any) -> str:
@@ -138,18 +157,19 @@ def ttir_of(source: Any, target: Any, options: Mapping[str, Any]) -> str:
 
 
 def decode(value: Any, module: types.ModuleType, guard: Any) -> Any:
-    """A constant of a request: JSON, with types of triton as {"dtype": "fp32"}, tuples as {"tuple": [...]}, and functions of the rebuilt
-    module as {"function": name}."""
+    """A constant of a request: JSON, with types of triton as {"dtype": "fp32"}, or as {"name": "f32"} by the name that the rebuilt module
+    has for one, tuples as {"tuple": [...]}, and functions of the rebuilt module as {"function": name}."""
     if isinstance(value, dict) and "function" in value:
         function = vars(module)[value["function"]]
         if type(function).__name__ not in ("JITFunction", "ConstexprFunction"):
             raise guard.RefusedError(value["function"])
         return function
-    if isinstance(value, dict) and "dtype" in value:
+    if isinstance(value, dict) and ("dtype" in value or "name" in value):
         import triton.language as tl
 
-        named = getattr(tl, value["dtype"])
-        guard.harmless(named, f"tl.{value['dtype']}")
+        name = value.get("dtype") or value["name"]
+        named = vars(module)[name] if name == value.get("name") and name in vars(module) else getattr(tl, name)
+        guard.harmless(named, name)
         return named
     if isinstance(value, dict) and "tuple" in value:
         return tuple(decode(v, module, guard) for v in value["tuple"])

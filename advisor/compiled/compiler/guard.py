@@ -13,7 +13,7 @@ import difflib
 import operator
 import re
 import types
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable
 from typing import Any
 
 ALLOWED_TRITON = {"cdiv", "next_power_of_2", "language", "constexpr", "jit"}
@@ -40,8 +40,15 @@ MOST_STEPS = 1_000_000
 """Rounds of loops, calls and numbers of a range of the constexpr functions of one kernel."""
 MOST_BITS = 1 << 16
 """Of a whole number that is reckoned while a kernel compiles."""
-MOST_ITEMS = 1 << 20
-"""Of a text or a tuple that is made by an operator while a kernel compiles."""
+MOST_ITEMS = 1 << 16
+"""Of a text or a tuple that is made while a kernel compiles, with all within it: a tuple of one tuple twice, of one twice, … takes no room
+until it is written out or compared."""
+CHARACTERS_PER_ITEM, ITEMS_PER_STEP = 16, 8
+"""Of a text as much as one item of a tuple, and of a value as much as one step: so that neither time nor memory run out before steps do."""
+TOO_LARGE = f"makes a text or a tuple of more than {MOST_ITEMS:,} items"
+HOLDERS = frozenset({"tuple", "list", "dict", "constexpr"})
+COUNTED = HOLDERS | {"str", "bytes", "range"}
+"""Names of the types, Python's and Triton's, that hold others; and of those too that have items of their own."""
 OPERATORS: dict[str, Any] = {
     name: getattr(operator, name)
     for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "lshift", "rshift", "and_", "or_", "xor", "matmul")
@@ -49,8 +56,6 @@ OPERATORS: dict[str, Any] = {
 ENDLESS = ("factorial", "comb", "perm", "prod", "sumprod")
 """Functions of `math` that make numbers of any size."""
 LANGUAGE = ("triton.language", "advisor_block_pointers")
-
-
 CONSTEXPR_FUNCTIONS = ("ConstexprFunction", "BoundConstexprFunction")
 JIT_FUNCTIONS = ("JITFunction", "InterpretedFunction", "ConstexprFunction")
 CONSTEXPR_BODIES: set[int] = set()
@@ -98,32 +103,15 @@ class AbsentError(RefusedError):
         return said + "is written for another version, whose Python ADVISOR_TRITON_PYTHON can name"
 
 
-def always_compiled(function: ast.FunctionDef) -> Iterator[ast.AST]:
-    """What of a kernel is compiled whatever its constants are: what stands under no condition, and after no return."""
-    for statement in function.body:
-        nodes = list(ast.walk(statement))
-        under = {id(inner) for node in nodes if is_conditional(node) for inner in ast.walk(node)}
-        yield from (node for node in nodes if id(node) not in under)
-        if any(isinstance(node, ast.Return) for node in nodes):
-            return
-
-
-def is_conditional(node: ast.AST) -> bool:
-    """Whether constants may leave out what stands below a node; a `static_range` may be of no rounds."""
-    if isinstance(node, ast.For):
-        return "static_range" in ast.unparse(node.iter)
-    return isinstance(node, (ast.If, ast.IfExp, ast.BoolOp))
-
-
-def check_chains(module: types.ModuleType, tree: ast.Module, kernel: str = "") -> None:
+def check_chains(module: types.ModuleType, tree: ast.Module, always: Container[int] = ()) -> None:
     """Resolve every attribute chain that starts at a global; refuse what leads out of triton's language.
 
-    Names that the kernel assigns itself shadow globals; a chain is refused all the same, which is the safe side.
+    Names that the kernel assigns itself shadow globals; a chain is refused all the same, which is the safe side. `always` holds the `id` of
+    the nodes that every compilation comes to.
     """
     check_held(module)
     inside = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
     functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
-    always = {id(node) for function in functions if function.name == kernel for node in always_compiled(function)}
     for node in (n for function in functions for statement in function.body for n in ast.walk(statement)):
         if not isinstance(node, (ast.Attribute, ast.Name)) or id(node) in inside:
             continue
@@ -247,6 +235,7 @@ def watch() -> None:
 
     def _apply_binary_method(self: Any, node: ast.AST, method: Any, left: Any, right: Any) -> Any:
         sign = _SIGNS.get(type(getattr(node, "op", None)))  # type: ignore[arg-type]
+        STEPS.take_items((left, right), IN_KERNELS, MOST_NODES)
         if sign is not None and is_rebuilt(self):
             check_operands(getattr(left, "value", left), sign, getattr(right, "value", right), lambda: ast.unparse(node))
         return operate(self, node, method, left, right)
@@ -257,8 +246,11 @@ def watch() -> None:
         return formatted(self, node)
 
     def visit(self: Any, node: ast.AST) -> Any:
-        STEPS.take(1, "the kernel, read with its loops unrolled,", MOST_NODES)
-        return look(self, node)
+        STEPS.take(1, IN_KERNELS, MOST_NODES)
+        value = look(self, node)
+        if STEPS.take_items(value, IN_KERNELS, MOST_NODES) > MOST_ITEMS:
+            raise RefusedError(ast.unparse(node)[:60], TOO_LARGE)
+        return value
 
     for each in (get_Attribute, visit_Attribute, call_Function, visit_With, _apply_binary_method, visit_JoinedStr, visit):
         setattr(CodeGenerator, each.__name__, each)
@@ -282,7 +274,7 @@ def check_attribute(owner: Any, name: str, value: Any) -> None:
         if name not in METHODS[type(owner)]:
             raise RefusedError(name)
     elif isinstance(owner, type):
-        if name not in getattr(owner, "__members__", ()):
+        if name not in getattr(owner, "__members__", ()) and not (hasattr(value, "__members__") and is_plain(value)):  # dtype.SIGNEDNESS
             raise RefusedError(name)
     elif (
         name.startswith("_")
@@ -327,13 +319,27 @@ def check_operands(left: Any, name: str, right: Any, written: Callable[[], str])
         if size > MOST_BITS:
             raise RefusedError(written(), f"makes a number of more than {MOST_BITS:,} bits")
         return
-    items = [len(each) for each in (left, right) if isinstance(each, (str, bytes, tuple, list))]
-    if name == "mul" and items:
-        size = items[0] * next((each for each in (left, right) if isinstance(each, int)), 0)
-    elif name == "add" and len(items) == 2:
-        size = sum(items)
-    if size > MOST_ITEMS:
-        raise RefusedError(written(), f"makes a text or a tuple of more than {MOST_ITEMS:,} items")
+    times = next((each for each in (left, right) if isinstance(each, int)), 1) if name == "mul" else 1
+    characters = times * sum(len(each) for each in (left, right) if isinstance(each, (str, bytes)))
+    if max(characters // CHARACTERS_PER_ITEM, times * (items_of(left) + items_of(right))) > MOST_ITEMS:
+        raise RefusedError(written(), TOO_LARGE)
+
+
+def items_of(value: Any) -> int:
+    """Items of a value and of all that it holds, each as often as it occurs; of what has more than `MOST_ITEMS`, some number above."""
+    count, waiting = 0, [value]
+    while waiting and count <= MOST_ITEMS:
+        each = waiting.pop()
+        if isinstance(each, (str, bytes)):
+            count += len(each) // CHARACTERS_PER_ITEM
+        elif isinstance(each, range):
+            count += max(0, (each.stop - each.start) // each.step)
+        elif type(each).__name__ in HOLDERS:
+            inner = getattr(each, "values", None) if type(each).__name__ != "constexpr" else (each.value,)
+            inner = (*each, *each.values()) if isinstance(each, dict) else each if isinstance(each, (tuple, list)) else inner or ()
+            count += len(inner)
+            waiting += inner if len(inner) <= MOST_ITEMS else ()
+    return count
 
 
 class Steps:
@@ -347,6 +353,13 @@ class Steps:
         self.taken[what] = self.taken.get(what, 0) + count
         if self.taken[what] > most:
             raise RefusedError(what, f"takes more than {most:,} steps")
+
+    def take_items(self, value: Any, what: str, most: int) -> int:
+        """Count a value that is made or read through, and say of how many items it is."""
+        value = value.value if type(value).__name__ == "constexpr" else value
+        items = items_of(value) if type(value).__name__ in COUNTED else 0
+        self.take(items // ITEMS_PER_STEP, what, most)
+        return items
 
 
 STEPS = Steps()
@@ -372,12 +385,6 @@ class _Held(ast.NodeTransformer):
         value = self._operated(node, ast.Name(id=node.target.id, ctx=ast.Load()), node.op, node.value)
         return ast.copy_location(ast.Assign(targets=[node.target], value=value), node)
 
-    def visit_For(self, node: ast.For) -> ast.stmt:
-        return self._counted(node)
-
-    def visit_While(self, node: ast.While) -> ast.stmt:
-        return self._counted(node)
-
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
         node.body = [self.visit(each) for each in node.body]  # not its decorator and defaults, which are ours
         return node
@@ -386,6 +393,18 @@ class _Held(ast.NodeTransformer):
         if node.value is None:
             return ast.copy_location(ast.Pass(), node)
         return ast.copy_location(ast.Assign(targets=[node.target], value=self.visit(node.value)), node)
+
+    def visit_Compare(self, node: ast.Compare) -> ast.expr:
+        self.generic_visit(node)
+        each = [part if isinstance(part, ast.Constant) else self._asked("read", part, [part]) for part in (node.left, *node.comparators)]
+        node.left, *node.comparators = each
+        return node
+
+    def visit_Tuple(self, node: Any) -> Any:
+        self.generic_visit(node)
+        return self._asked("made", node, [node]) if isinstance(node.ctx, ast.Load) else node
+
+    visit_List = visit_Tuple  # noqa: N815
 
     def _operated(self, node: ast.AST, left: ast.expr, sign: ast.operator, right: ast.expr) -> ast.expr:
         name = _SIGNS[type(sign)]
@@ -396,16 +415,18 @@ class _Held(ast.NodeTransformer):
         node.body.insert(0, ast.copy_location(ast.Expr(self._asked("step", node, [])), node))
         return node
 
+    visit_For = visit_While = _counted  # noqa: N815
+
     def _asked(self, hook: str, node: ast.AST, arguments: list[ast.expr]) -> ast.expr:
-        function = ast.Name(id=f"__{hook}", ctx=ast.Load())
-        return ast.copy_location(ast.Call(func=function, args=arguments, keywords=[]), node)  # type: ignore[arg-type]
+        call = ast.Call(func=ast.Name(id=f"__{hook}", ctx=ast.Load()), args=arguments, keywords=[])
+        return ast.copy_location(call, node)  # type: ignore[arg-type]
 
 
 _SIGNS: dict[type[ast.operator], str] = {
     ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "truediv", ast.FloorDiv: "floordiv", ast.Mod: "mod", ast.Pow: "pow",
     ast.LShift: "lshift", ast.RShift: "rshift", ast.BitAnd: "and_", ast.BitOr: "or_", ast.BitXor: "xor", ast.MatMult: "matmul",
 }  # fmt: skip
-IN_FUNCTIONS = "a constexpr function"
+IN_FUNCTIONS, IN_KERNELS = "a constexpr function", "the kernel, read with its loops unrolled,"
 
 
 def _attribute(owner: Any, name: str) -> Any:
@@ -419,21 +440,35 @@ def _attribute(owner: Any, name: str) -> Any:
 def _call(written: str, function: Any, *arguments: Any) -> Any:
     check_call(function, written)
     STEPS.take(1, IN_FUNCTIONS, MOST_STEPS)
+    _read(arguments)
     if function is range:
-        STEPS.take(len(range(*arguments)), IN_FUNCTIONS, MOST_STEPS)
-    return function(*arguments)
+        value = range(*arguments)
+        STEPS.take(items_of(value), IN_FUNCTIONS, MOST_STEPS)
+        return value
+    return _made(function(*arguments))
 
 
 def _operate(written: str, name: str, left: Any, right: Any) -> Any:
     check_operands(left, name, right, lambda: written)
-    return OPERATORS[name](left, right)
+    return _made(OPERATORS[name](left, right))
+
+
+def _read(value: Any) -> Any:
+    STEPS.take_items(value, IN_FUNCTIONS, MOST_STEPS)
+    return value
+
+
+def _made(value: Any) -> Any:
+    if type(value).__name__ in COUNTED and STEPS.take_items(value, IN_FUNCTIONS, MOST_STEPS) > MOST_ITEMS:
+        raise RefusedError(IN_FUNCTIONS, TOO_LARGE)
+    return value
 
 
 def _step() -> None:
     STEPS.take(1, IN_FUNCTIONS, MOST_STEPS)
 
 
-HOOKS = {"__attribute": _attribute, "__call": _call, "__operate": _operate, "__step": _step}
+HOOKS = {"__attribute": _attribute, "__call": _call, "__operate": _operate, "__step": _step, "__read": _read, "__made": _made}
 """What `held` functions ask, under names that no author's may have."""
 
 

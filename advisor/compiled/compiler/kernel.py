@@ -133,7 +133,7 @@ def _maker() -> str:
 def encode(value: Any) -> Any:
     """A constant as JSON."""
     if isinstance(value, Symbol):
-        return {"dtype": value.text.rsplit(".", 1)[-1]}
+        return {"dtype": value.text.rsplit(".", 1)[-1]} if "." in value.text else {"name": value.text}
     if isinstance(value, Passed):
         return {"function": value.alias}
     if isinstance(value, (tuple, list)):

@@ -35,6 +35,9 @@ MOST_WORKERS = 8
 """Each holds Triton in memory, some 300 MB and more while it compiles; and counting what they compiled is done in one process, which more
 of them would only wait for."""
 
+LEAST_SHARE_BYTES = 2 << 30
+"""Of memory for one compilation, however small the machine: huge tiles take a gigabyte."""
+
 FOLDERS = "advisor-worker-"
 """What the names of workers' folders begin with."""
 HALF_MADE_S = 600.0
@@ -190,6 +193,17 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def memory_share(workers: int) -> int:
+    """Bytes of memory for each of so many compilations at a time: three quarters of what this machine, or this container of it, has."""
+    has = 16 << 30
+    with contextlib.suppress(AttributeError, OSError, ValueError):  # Windows, or a system that does not say
+        has = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    for limit in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        with contextlib.suppress(OSError, ValueError):  # "max": none
+            has = min(has, int(Path(limit).read_text()))
+    return max(LEAST_SHARE_BYTES, has * 3 // 4 // workers)
+
+
 class Pool:
     """As many workers as asked for, or else as there are cores, `MOST_WORKERS` at most. A context manager: leaving it ends them."""
 
@@ -221,7 +235,7 @@ class Pool:
         with self.lock:
             worker = self.idle.pop() if self.idle else Worker()
         try:
-            answer = worker.ask(request | {"sealed": is_sealed()}, min(self.timeout_s, left))
+            answer = worker.ask(request | {"sealed": is_sealed(), "memory": memory_share(self.size)}, min(self.timeout_s, left))
         except BaseException:
             worker.close()
             raise

@@ -31,10 +31,15 @@ from typing import Any
 
 TOOL_TIMEOUT_S = 60
 PARENT_CHECK_S = 0.5
-DISK_CHECK_S = 0.1
+CHECK_S = 0.1
+PATIENCE_S = 10.0
+"""For a process to end that has said all."""
 MOST_ANSWERED_BYTES = 64_000_000
 MOST_DISK_BYTES = 1_000_000_000
 """Of all files of one compilation together."""
+MOST_MEMORY_BYTES = 12 << 30
+"""Of all processes of one compilation together, where a request does not say: the limit of one process (`room.MEMORY_BYTES`) is of what it
+may address, and so many would each have as much."""
 IR, REWRITTEN_IR, FAILED = b"I", b"R", b"E"
 """What a reader's text begins with: IR follows; IR follows, of which block pointers were made pointers; JSON follows, of what failed."""
 
@@ -207,23 +212,24 @@ def answered(walls: Any, request: dict[str, Any], folder: str, is_there: bool) -
         return {"from": "walls", "lacks": found, "code": 0}, b""
     if not is_there:
         return {"from": "missing", "lacks": {}, "code": 0}, b""
-    sealed = bool(request.get("sealed"))
-    head, text = in_a_process(read, lambda: read_source(request), sealed, None)
+    sealed, memory = bool(request.get("sealed")), int(request.get("memory", MOST_MEMORY_BYTES))
+    head, text = in_a_process(read, lambda: read_source(request), sealed, None, memory)
     head["from"] = "reader"
     first, ir = text[:1], text[1:]
     if first not in (IR, REWRITTEN_IR) or head["code"] != 0 or request.get("only") == "ttir":
         return head, text
     make_folder()
-    head, text = in_a_process(compile_, lambda: compile_ir(request, ir, folder), sealed, folder)
+    head, text = in_a_process(compile_, lambda: compile_ir(request, ir, folder), sealed, folder, memory)
     return head | {"from": "compiler", "rewritten": first == REWRITTEN_IR}, text
 
 
 def in_a_process(
-    enter: Callable[[], dict[str, str]], work: Callable[[], bytes], sealed: bool, folder: str | None
+    enter: Callable[[], dict[str, str]], work: Callable[[], bytes], sealed: bool, folder: str | None, memory: int = MOST_MEMORY_BYTES
 ) -> tuple[dict[str, Any], bytes]:
-    """The text of a process that enters a room, works and ends; with it what its walls lacked, and its exit code.
+    """The text of a process that enters a room, works and ends; with it what its walls lacked, its exit code, and the limit that ended it.
 
-    Where a wall lacks something and `sealed` is true it does not begin to work. The files in `folder` are kept below `MOST_DISK_BYTES`.
+    Where a wall lacks something and `sealed` is true it does not begin to work. The files in `folder` are kept below `MOST_DISK_BYTES`, and
+    the memory of the process and of what it starts below `memory` bytes.
     """
     said, saying = os.pipe()
     reading, writing = os.pipe()
@@ -245,33 +251,72 @@ def in_a_process(
     os.close(writing)
     first = read_all(said, 1 << 16)
     os.close(said)
-    data = read_all(reading, MOST_ANSWERED_BYTES, lambda: folder is None or disk_bytes(folder) <= MOST_DISK_BYTES)
+    over = ""
+
+    def is_well() -> bool:
+        nonlocal over
+        if folder is not None and disk_bytes(folder) > MOST_DISK_BYTES:
+            over = f"its files are larger than {MOST_DISK_BYTES:,} bytes"
+        elif memory_bytes() > memory:
+            over = f"it takes more than its share of the memory, {memory:,} bytes"
+        return not over
+
+    data = read_all(reading, MOST_ANSWERED_BYTES, is_well)
     os.close(reading)
-    too_large = len(data) > MOST_ANSWERED_BYTES
-    if too_large or (folder is not None and disk_bytes(folder) > MOST_DISK_BYTES):
-        too_large = True
-        os.kill(child, signal.SIGKILL)
-    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if len(data) > MOST_ANSWERED_BYTES:
+        over = f"it is larger than {MOST_ANSWERED_BYTES:,} bytes"
+    code = end(child, bool(over), is_well)
     end_leftovers()
     try:
         lacks = json.loads(first)
     except ValueError:  # it did not get that far
         lacks = {"limits": "the process ended before its walls stood"}
-    return {"lacks": lacks, "code": code, "too_large": too_large}, b"" if too_large else data
+    return {"lacks": lacks, "code": code, "over": over}, b"" if over else data
 
 
 def read_all(descriptor: int, most: int, is_well: Callable[[], bool] = lambda: True) -> bytes:
     """All that comes from a pipe until it is closed, or more than `most` bytes have come, or `is_well` says no."""
     data = bytearray()
+    check = time.monotonic() + CHECK_S
     while len(data) <= most:
-        if select.select([descriptor], [], [], DISK_CHECK_S)[0]:
+        if select.select([descriptor], [], [], max(0.0, check - time.monotonic()))[0]:
             piece = os.read(descriptor, 1 << 20)
             if not piece:
                 break
             data += piece
-        elif not is_well():
-            break
+        if time.monotonic() >= check:
+            if not is_well():
+                break
+            check = time.monotonic() + CHECK_S
     return bytes(data)
+
+
+def end(child: int, now: bool, is_well: Callable[[], bool]) -> int:
+    """The exit code of a process that has nothing left to say. Killed `now`, or where it does not end by itself or is not well."""
+    if now:
+        os.kill(child, signal.SIGKILL)
+    check, last = time.monotonic(), time.monotonic() + PATIENCE_S
+    while not (found := os.waitpid(child, 0 if now else os.WNOHANG))[0]:
+        if time.monotonic() >= check:
+            now = not is_well() or time.monotonic() > last
+            check = time.monotonic() + CHECK_S
+        if now:
+            os.kill(child, signal.SIGKILL)
+        time.sleep(0.001)
+    return os.waitstatus_to_exitcode(found[1])
+
+
+def memory_bytes() -> int:
+    """What all processes below this one hold in memory; 0 where the system does not list them."""
+    total, waiting = 0, ["self"]
+    while waiting:
+        process = waiting.pop()
+        with contextlib.suppress(OSError):
+            for thread in os.scandir(f"/proc/{process}/task"):
+                waiting += Path(thread.path, "children").read_text().split()
+            if process != "self":
+                total += os.sysconf("SC_PAGE_SIZE") * int(Path(f"/proc/{process}/statm").read_text().split()[1])
+    return total
 
 
 def disk_bytes(folder: str) -> int:

@@ -132,7 +132,8 @@ def matrix_instruction(compiled: CompiledKernel) -> str | None:
     for text, name in (("tcgen05.mma", "tcgen05"), ("wgmma.mma_async", "wgmma"), ("mma.sync", "mma")):
         if text in compiled.ptx:
             return name
-    return "mfma" if "v_mfma_" in compiled.amdgcn else "wmma" if "v_wmma_" in compiled.amdgcn else None
+    found = _AMD_MATRIX.search(compiled.amdgcn)
+    return found[1] if found is not None else None
 
 
 def instructions(sass: str, own: set[str]) -> tuple[tuple[Instruction, ...], dict[str, int], dict[int, str]]:
@@ -230,6 +231,7 @@ def main_loop(facts: CodeFacts) -> CodeLoop | None:
     )
 
 
+_AMD_MATRIX = re.compile(r"^\s*v_(mfma|wmma)_", re.MULTILINE)
 _FILE = re.compile(r'^\s*\.file\s+(\d{1,9})\s+"([^"]+)"')
 _LOC = re.compile(r"^\s*\.loc\s+(\d{1,9})\s+(\d{1,9})\s+\d+(?:.*\binlined_at\s+(\d{1,9})\s+(\d{1,9}))?")
 _ACCESS = re.compile(r"\b(ld|st)\.global((?:\.[\w:]+)*)")

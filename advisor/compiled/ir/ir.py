@@ -14,6 +14,8 @@ from advisor.compiled.compiler.kernel import IrError
 from advisor.compiled.ir.ir_text import Location, Locations, closing, split_top, trailing_location
 
 _VALUE = re.compile(r"%[\w$.-]+(?:#\d+)?")
+_QUOTED = r'"(?:[^"\\]|\\.)*"'
+"""A text in the IR, which holds whatever the kernel's author liked: inline assembly, messages."""
 _TENSOR = re.compile(r"tensor<((?:\d+x)*)(.*)>$", re.DOTALL)
 
 
@@ -63,9 +65,9 @@ class Operation:
     successors: list[tuple[str, list[str]]] = field(default_factory=list)
 
     def attribute(self, name: str) -> str | None:
-        """The text of `name = value` among the attributes."""
-        found = re.search(rf"(?<![\w.]){re.escape(name)} = (\"[^\"]*\"|[^,}}>\s]+)", self.text)
-        return found.group(1).strip('"') if found else None
+        """The text of `name = value` among the attributes, not within a text of theirs."""
+        named = re.finditer(rf"(?<![\w.]){re.escape(name)} = ({_QUOTED}|[^,}}>\s]+)|{_QUOTED}", self.text)
+        return next((found[1].strip('"') for found in named if found[1] is not None), None)
 
     @property
     def result(self) -> Type | None:
@@ -303,7 +305,7 @@ class _Parser:
             result_types = []
         elif len(results) > len(result_types) and result_types:
             result_types = [*result_types, *[result_types[-1]] * (len(results) - len(result_types))]
-        operands = _VALUE.findall(body)
+        operands = _VALUE.findall(re.sub(_QUOTED, "", body) if '"' in body else body)
         successors: list[tuple[str, list[str]]] = []
         if name.startswith("cf."):
             operands, successors = _branches(body)
