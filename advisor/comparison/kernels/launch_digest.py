@@ -250,6 +250,9 @@ def difference(old: LaunchDigest, new: LaunchDigest) -> str | None:
     if gone and came and {old.host[name] for name in gone} != {new.host[name] for name in came}:
         differ |= gone | came
     names = [name for name in dict.fromkeys([*old.passed, *new.passed]) if set(old.passed.get(name, ())) != set(new.passed.get(name, ()))]
+    if (spread := SPREAD in new.passed) != (SPREAD in old.passed):  # what one side names, the other may have among its `**options`
+        names = [name for name in names if name in (old if spread else new).passed or name == SPREAD]
+        names = [name for name in names if name in (new if spread else old).passed]
     if not names and not differ:
         return None
     said = [f"{_text(name, old.passed.get(name, ()))} → {_text(name, new.passed.get(name, ()))}" for name in names]
