@@ -17,6 +17,7 @@ from typing import Any
 from advisor.comparison.kernels.attempts import MOST_SHOWN, Attempt, Run, alike_configurations, compiled_pair
 from advisor.comparison.kernels.beside import in_its_place
 from advisor.comparison.kernels.kernel_version import KernelVersion
+from advisor.comparison.kernels.launch_digest import changed_launches
 from advisor.comparison.kernels.time_verdict import MOST_NAMED, guessed_code, machine_code, stores, time_verdict, untold
 from advisor.comparison.kernels.touched import Touched, of_stores, touched
 from advisor.comparison.settings import KernelSettings
@@ -125,6 +126,8 @@ def judged(
         triton_version()
     except AdvisorError as error:
         return Judged(notes=(f"Not compiled: {error}",))
+    pair = [(each.function, each.launching) for each in (old, new) if each is not None]
+    relaunched = changed_launches(*pair) if len(pair) == 2 else []
     former, configuration = alike_configurations(old, new)
     unknown = Run(configuration=configuration, problem=problem, element=element, former=former, recorded=recorded)
     alike: dict[tuple[Any, ...], tuple[Run, list[GpuSpec]]] = {}
@@ -169,7 +172,10 @@ def judged(
             if empty and old is not None and new is not None:
                 flags = " ".join(f"{name}{value}" for each in (base, head) for name, value in each.guessed.items() if "*" not in value)
                 reason = f"nothing is stored in the {' and the '.join(empty)}" + (f" with guessed {flags}" if flags else "")
-            found = [time_verdict(name, base, head, gpu, notes, bool(unseen), same) for gpu in (group if predicting else ())]
+            found = [
+                time_verdict(name, base, head, gpu, notes, unseen=bool(unseen), same=same, relaunched=relaunched)
+                for gpu in (group if predicting else ())
+            ]
             predicted += [each.row for each in filter(None, found)]
             if old is not None and new is not None and (instead := in_its_place(old, new, group[0], (said or KernelSettings()).args)):
                 predicted = [untold(row, "cannot-tell", f"for {instead}") if row.gpu in devices.split(", ") else row for row in predicted]

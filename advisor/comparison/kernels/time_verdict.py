@@ -14,6 +14,7 @@ from typing import Any
 
 from advisor.advising.looked import compiled_report
 from advisor.comparison.kernels.attempts import Attempt
+from advisor.comparison.kernels.launch_digest import ChangedLaunch
 from advisor.comparison.static import static_row
 from advisor.compiled.analysis import kernel_analysis
 from advisor.compiled.compiler.kernel import IrError
@@ -61,9 +62,20 @@ class Prediction:
     lacking: Mapping[str, Any] = field(default_factory=dict)
 
 
-def time_verdict(name: str, base: Attempt, head: Attempt, gpu: GpuSpec, notes: list[str], unseen: bool, same: bool) -> Prediction | None:
+def time_verdict(
+    name: str,
+    base: Attempt,
+    head: Attempt,
+    gpu: GpuSpec,
+    notes: list[str],
+    *,
+    unseen: bool,
+    same: bool,
+    relaunched: Sequence[ChangedLaunch],
+) -> Prediction | None:
     """What both versions are predicted to take for the launch they were compiled for; None: one cannot be counted. `unseen`: what changed
-    is not in the code; `same`: the kernel's source is on both sides, and that of its helpers."""
+    is not in the code; `same`: the kernel's source is on both sides, and that of its helpers; `relaunched`: how it is launched changed:
+    what that changes and is guessed need not be the same on both sides."""
 
     def inspected(attempt: Attempt, grid: Sequence[int]) -> Inspection:
         assert attempt.launch is not None and attempt.compiled is not None and attempt.guess is not None
@@ -92,8 +104,8 @@ def time_verdict(name: str, base: Attempt, head: Attempt, gpu: GpuSpec, notes: l
     label = f"grid {grid}" + (f", typical {typical}" if typical else "")
     row = replace(static_row(f"{gpu.name}-{name}", label, gpu.name, [reports[0]], [reports[1]], compiled=True), kernel=name)
     work, lacking = _work_of_a_program(base, head, pair), _lacking(base, head, pair)
-    options = [each.launch.origins.get(name) for each in (base, head) if each.launch is not None for name in lacking]
-    if alike and "unknown" not in options and (same or not guessed_code(base, head)):
+    changed = any(each.code or not each.names.isdisjoint(lacking) for each in relaunched)
+    if alike and not (lacking and changed) and (same or not guessed_code(base, head)):
         row = untold(row, "predicted-unchanged", "the same code, launched alike") if lacking else row
     elif lacking or not (stores(base) and stores(head)):
         row = untold(row, "cannot-tell", _without(lacking, alike, stores(base) and stores(head)))
