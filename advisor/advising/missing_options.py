@@ -51,7 +51,7 @@ def missing_options(inspection: Inspection) -> tuple[str, ...]:
     told = {*launch.given.constexprs, *guess.settled}
     found += [f"--constexpr {n}=…" for n in constants if n not in told and type(guess.constexprs.get(n)) is int]
     if launch.grid is None:
-        found = [*launch.asks, *found, *([] if launch.asks else ["--grid …"])]
+        found = [*launch.asks.values(), *found, *([] if launch.asks else ["--grid …"])]
     return tuple(dict.fromkeys(found))
 
 

@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 
 from advisor.advising.targets import Request
 from advisor.comparison.files import result_subject, rows_subject
-from advisor.comparison.kernels.importers import LARGEST_IMPORTED, LaunchedElsewhere, Launchers, Reading
+from advisor.comparison.kernels.importers import LARGEST_IMPORTED, LaunchedElsewhere, Launchers, Reading, callers
 from advisor.comparison.kernels.kernel_source import LARGEST_SOURCE_BYTES, is_kernel_source, mentions_triton, parsed, refused, unreadable
 from advisor.comparison.kernels.kernels import kernel_subjects
 from advisor.comparison.kernels.resources import Compiling
@@ -217,7 +217,10 @@ class ChangedFiles:
         if entry is None:
             return None
         check_readable(entry, LARGEST_SOURCE_BYTES)
-        return reading.file(entry) if mentions_triton(reading.tree.read(entry)) else None
+        if not mentions_triton(reading.tree.read(entry)):
+            return None
+        source = reading.file(entry)
+        return source.given(callers=callers(reading, source)) if source.definitions else source
 
 
 def _launchers(reading: Reading, launchers: Launchers, paths: Collection[str]) -> list[tuple[str, SourceFile]]:

@@ -4,11 +4,12 @@ function stand for where it makes a call. All that asks what a name may be asks 
 from __future__ import annotations
 
 import ast
+import copy
 import itertools
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 from advisor.python_source.literal_values import Symbol, plain
 
@@ -47,6 +48,15 @@ class Graph:
     def scopes(self) -> list[Scope]:
         """What has names of its own, the outermost first."""
         return [node for node in self.nodes if isinstance(node, SCOPES)]
+
+    @cached_property
+    def calls(self) -> dict[str, list[ast.Call]]:
+        """The calls of the file by the last part of what they name: of `chunk.forward(x)`, "forward"."""
+        found: dict[str, list[ast.Call]] = {}
+        for node in self.nodes:
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name | ast.Attribute):
+                found.setdefault(node.func.id if isinstance(node.func, ast.Name) else node.func.attr, []).append(node)
+        return found
 
     def parent(self, node: ast.AST) -> ast.AST:
         """The node around another one."""
@@ -150,7 +160,8 @@ def changed_by(node: ast.AST) -> Iterator[str]:
         yield from _root(node)
     elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in CHANGING:
         yield from _root(node.func.value)
-    elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):  # what takes a list may change it: random.shuffle(configs)
+    elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and not isinstance(node.value.func, ast.Subscript):
+        # What takes a list may change it, random.shuffle(configs), but for kernels.
         yield from (each.id for each in (*node.value.args, *(k.value for k in node.value.keywords if k.arg)) if isinstance(each, ast.Name))
 
 
@@ -233,30 +244,52 @@ def stores(function: Function) -> Counter[str]:
     return Counter(name for node in ast.walk(function) if node is not function for name in bound_by(node))
 
 
+@lru_cache(maxsize=64)
+def other_values(function: Function) -> frozenset[str]:
+    """Names that a function, and those within it, give something else than a method of what they are: `x = x.contiguous()` is x, as far
+    as it is asked whether that is None."""
+    kept = Counter(
+        node.targets[0].id
+        for node in ast.walk(function)
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and len(node.targets) == 1 and _is_of_itself(node)
+    )
+    return frozenset(stores(function) - kept)
+
+
+def _is_of_itself(node: ast.Assign) -> bool:
+    function = node.value.func if isinstance(node.value, ast.Call) else None
+    owner = function.value if isinstance(function, ast.Attribute) else None
+    return isinstance(owner, ast.Name) and isinstance(node.targets[0], ast.Name) and owner.id == node.targets[0].id
+
+
 def defaults(function: Function) -> dict[str, ast.expr]:
     """Defaults of a function's arguments that it does not assign anew."""
-    return {name: default for name, default in argument_defaults(function).items() if name not in stores(function)}
+    return {name: default for name, default in argument_defaults(function).items() if name not in other_values(function)}
 
 
 def required(function: Function) -> set[str]:
     """Arguments without a default that a function does not assign anew."""
     named = {each.arg for each in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)}
-    return named - argument_defaults(function).keys() - stores(function).keys()
+    return named - argument_defaults(function).keys() - other_values(function)
 
 
-def assigned(function: ast.FunctionDef, call: ast.Call | None = None) -> dict[str, ast.expr]:
+def assigned(
+    function: ast.FunctionDef, call: ast.Call | None = None, given_before: Mapping[str, ast.expr] | None = None
+) -> dict[str, ast.expr]:
     """Names that the function assigns exactly once, with what they are assigned, and others as they are where it makes a call.
 
-    An argument that it assigns under a condition alone has two values: what it is given, and this one.
+    An argument that it assigns under a condition alone has two values: what it is given, and this one. `given_before`: what arguments are
+    given, where that is known; else their defaults count.
     """
     found = {name: value for node in own_nodes(function) if isinstance(node, ast.stmt) for name, value in given(node)}
     elsewhere = {name for node in ast.walk(function) if isinstance(node, (ast.Global, ast.Nonlocal)) for name in node.names}
     given_too = arguments(function) - _always_stored(function.body, call)
     stored = stores(function)
-    once = {name: value for name, value in found.items() if stored[name] == 1 and name not in given_too | elsewhere}
+    own = {name for name, value in found.items() if any(isinstance(each, ast.Name) and each.id == name for each in ast.walk(value))}
+    once = {name: value for name, value in found.items() if stored[name] == 1 and name not in given_too | elsewhere | own}
     if call is None or len(once) == len(stored):
         return once
-    others = reaching_values(function, call)
+    others = reaching_values(function, call, given_before)
     return {**{name: value for name, value in others.items() if name in found and name not in once.keys() | elsewhere}, **once}
 
 
@@ -277,6 +310,7 @@ def inner_functions(function: Function) -> dict[str, ast.FunctionDef]:
     return {node.name: node for node in nodes if stores(function)[node.name] == 1}
 
 
+Node = TypeVar("Node", ast.expr, ast.stmt)
 _Names = dict[str, ast.expr | None]  # None: one of several values, and not known which
 _Position = tuple[int, int]
 MOST_NODES = 500
@@ -306,29 +340,29 @@ def given(statement: ast.stmt) -> Iterator[tuple[str, ast.expr]]:
                     yield item.id, ast.copy_location(part, value)
 
 
-def reaching_values(function: ast.FunctionDef, call: ast.Call) -> dict[str, ast.expr]:
+def reaching_values(function: ast.FunctionDef, call: ast.Call, given_before: Mapping[str, ast.expr] | None = None) -> dict[str, ast.expr]:
     """Expressions for names that a function assigns more than once, as they are where it makes a call; those are left out that may be
     something else, or of which an older value is used before the call.
 
     Branches that return or raise do not reach it. Of others, what both assign depends on the condition: `a if condition else b`. What an
-    argument is before it is assigned is its default.
+    argument is before it is assigned is what it is given, or its default.
     """
     if any(isinstance(node, SCOPES) and node is not function and holds(node, call) for node in ast.walk(function)):
         return {}  # a function within it runs whenever it is called
-    reader = _Reader(call)
+    reader = _Reader(call, {**argument_defaults(function), **(given_before or {})})
     for argument in ast.walk(function.args):
         if isinstance(argument, ast.arg):
             reader.stores[argument.arg] = [_start(argument)]
     try:
-        reader.follow(function.body, dict(argument_defaults(function)))
+        reader.follow(function.body, dict(reader.before))
     except RecursionError:  # hundreds of `elif`
         return {}
     return {name: value for name, value in (reader.found or {}).items() if value is not None and reader.is_settled(name, value)}
 
 
 class _Reader:
-    def __init__(self, call: ast.Call) -> None:
-        self.call = call
+    def __init__(self, call: ast.Call, before: Mapping[str, ast.expr]) -> None:
+        self.call, self.before = call, before
         self.found: _Names | None = None
         self.stores: dict[str, list[_Position]] = {}
         self.loads: dict[str, list[_Position]] = {}
@@ -348,6 +382,7 @@ class _Reader:
         if self._holds(statement):
             self.found = names
             return None
+        statement = self._with_constants(statement, names)
         self._note(statement)
         return {**names, **dict.fromkeys(_stored(statement)), **dict(given(statement))}
 
@@ -367,7 +402,7 @@ class _Reader:
         return names
 
     def _branches(self, statement: ast.If, names: _Names) -> _Names | None:
-        test = _with_values(statement.test, names)
+        test = self._with_constants(_with_values(statement.test, names), names)
         self._note(test)
         names = {**names, **dict.fromkeys(_stored(test))}
         arms = [arm for arm in (statement.body, statement.orelse) if any(self._holds(each) for each in arm)]
@@ -392,6 +427,18 @@ class _Reader:
             return False
         used = [(n.id, _start(n)) for n in ast.walk(value) if isinstance(n, ast.Name)]
         return all(max(self.stores.get(each, [position])) <= position for each, position in used)
+
+    def _with_constants(self, node: Node, names: _Names) -> Node:
+        """An expression or statement with the constants that arguments are given, as long as they are: `mode = MODES[mode]` is one then."""
+        known = {name: value for name, value in self.before.items() if isinstance(value, ast.Constant) and names.get(name) is value}
+        if not any(isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load) and each.id in known for each in ast.walk(node)):
+            return node
+
+        class Constants(ast.NodeTransformer):
+            def visit_Name(self, node: ast.Name) -> ast.expr:
+                return ast.copy_location(known[node.id], node) if isinstance(node.ctx, ast.Load) and node.id in known else node
+
+        return Constants().visit(copy.deepcopy(node))  # type: ignore[no-any-return]
 
     def _holds(self, statement: ast.stmt) -> bool:
         return holds(statement, self.call)

@@ -328,7 +328,7 @@ class FunctionReader(Evaluator):
         constant = CONSTANTS.get(origin)
         if constant is not None:
             return constant
-        name = origin or dotted(node)
+        name = origin or dotted(node) or ""
         if name in ("torch.version.cuda", "torch.version.hip"):
             return target_questions.torch_version(node.attr, self.surroundings.backend)
         if node.attr == "__version__" and name == "triton.__version__":
@@ -336,6 +336,8 @@ class FunctionReader(Evaluator):
         asked = self.origin(node.value.func) if isinstance(node.value, ast.Call) else ""
         if asked in ("torch.finfo", "torch.iinfo") and isinstance(node.value, ast.Call) and len(node.value.args) == 1:
             return target_questions.limit_of_type(self.origin(node.value.args[0]).removeprefix("torch."), node.attr)
+        if node.attr == "type" and name.endswith(".device.type") and self.surroundings.backend is not None:
+            return "cuda"  # torch calls AMD's GPUs so too
         if node.attr == "multi_processor_count" and self.surroundings.num_sms is not None:  # torch.cuda.get_device_properties(...)
             return self.surroundings.num_sms
         if isinstance(node.value, ast.Call) and (dotted(node.value.func) or "").endswith("get_current_target"):

@@ -9,7 +9,7 @@ import copy
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from advisor.python_source.bindings import (
     Scope,
@@ -21,9 +21,11 @@ from advisor.python_source.bindings import (
     inner_functions,
     is_fixed,
     is_none,
+    other_values,
     own_names,
     required,
 )
+from advisor.python_source.callers import given_by_callers
 from advisor.python_source.functions import FunctionReader, Inquiry
 from advisor.python_source.jit_function import MISSING, JitFunction
 from advisor.python_source.kernel_forms import grid_of
@@ -59,6 +61,7 @@ class LaunchSite:
         call: The launch.
         num_sms: SMs of the GPU; None: not known.
         element_bytes: Size of the elements of its tensors; None: not known.
+        told: What arguments of the function around are given by whoever calls it; None: what all calls agree on.
     """
 
     def __init__(
@@ -69,13 +72,16 @@ class LaunchSite:
         call: ast.Call,
         num_sms: int | None,
         element_bytes: int | None,
+        told: Mapping[str, ast.Constant | None] | None = None,
     ) -> None:
         function = next((each for each in reversed(scopes) if isinstance(each, ast.FunctionDef)), _NO_FUNCTION)
         self.source, self.kernel, self.call, self.scopes = source, kernel, call, scopes
         self.surroundings = replace(source.surroundings, num_sms=num_sms, element_bytes=element_bytes)
         self.shapes = TensorShapes.of(function)
         inner = own_names(scopes[scopes.index(function) + 1 :] if function in scopes else ())  # lambda BLOCK: ...
-        self.assigned = {name: value for name, value in assigned(function, call).items() if name not in inner}
+        told = given_by_callers(source, scopes) if told is None else told
+        before = {name: value for name, value in told.items() if value is not None}
+        self.assigned = {name: value for name, value in assigned(function, call, before).items() if name not in inner}
         self.inner = inner_functions(function)
         self.own = own_names(scopes, source.alternatives)
         self.local = frozenset(own_names(scopes)) - {p.name for p in kernel.parameters}
@@ -89,6 +95,14 @@ class LaunchSite:
         self.asked = {name: asked for name, node in self.passed.items() if (asked := self._asked(node)) is not None}
         strides = {name for name, asked in self.asked.items() if isinstance(asked, Stride)}
         self.required = required(function) - inner
+        for name, value in told.items():
+            if name not in inner | other_values(function):
+                if value is not None:
+                    self.defaults[name] = value
+                    self.required.discard(name)
+                else:  # all calls give it something
+                    self.defaults.pop(name, None)
+                    self.required.add(name)
         self._presumes = False  # that what is required is not None
         self.innermost = possible_unit_strides(self.kernel.node, strides) & strides if strides else set()
 
@@ -231,6 +245,8 @@ class LaunchSite:
         class Extents(ast.NodeTransformer):
             def visit(self, node: ast.AST) -> Any:
                 around.allowance.take()
+                if around._presumes and _asks_for_gradient(node):
+                    return ast.copy_location(ast.Constant(value=True), cast(ast.expr, node))
                 if around._presumes and around._asks_whether_there_is(node, values):
                     assert isinstance(node, ast.Compare)
                     return ast.copy_location(ast.Constant(value=isinstance(node.ops[0], ast.IsNot)), node)
@@ -355,6 +371,12 @@ class LaunchSite:
                     found[name] = bool(self.evaluate(ast.copy_location(asked, node), known, presumes=True))
         return found
 
+    def of_elements(self) -> frozenset[str]:
+        """Constants that are passed as the type of a tensor's elements, as such or as a dictionary's key."""
+        nodes = self._passed_as(constants=True).items()
+        keys = {name: node.slice if isinstance(node, ast.Subscript) else node for name, node in nodes}
+        return frozenset(name for name, node in keys.items() if isinstance(node, ast.Attribute) and node.attr == "dtype")
+
     def types(self) -> dict[str, str]:
         """Types of the elements of tensors that are made for the launch: `sizes = torch.tensor(rows, dtype=torch.int32)`."""
         found = {name: element_type(node, self.assigned, self.shapes.unpacked) for name, node in self.passed.items()}
@@ -422,6 +444,13 @@ class LaunchSite:
         sizes = tuple(found) if isinstance(found, (tuple, list)) else (found,)
         good = 1 <= len(sizes) <= 3 and all(isinstance(n, int) and not isinstance(n, bool) and 0 < n < 2**31 for n in sizes)
         return sizes if good else None
+
+
+def _asks_for_gradient(node: ast.AST) -> bool:
+    """Whether an expression asks if a gradient is wanted: where kernels are tuned for training, it is."""
+    owner = node.value if isinstance(node, ast.Subscript) else node
+    asked = owner.attr if isinstance(owner, ast.Attribute) else ""
+    return asked == ("needs_input_grad" if isinstance(node, ast.Subscript) else "requires_grad")
 
 
 def _unknown(name: str) -> Any:

@@ -40,6 +40,7 @@ class FoundLaunch:
         presumed: Constants that follow where an argument which a call of the function around cannot leave out is not None:
             `HAS_BIAS=bias is not None`.
         passed: Whether arguments are given something, by the same, where what the function around says of them is that or None.
+        of_elements: Constants that are passed as the type of a tensor's elements, or what a dictionary has for that: `TYPES[x.dtype]`.
         by_default: Of all these values, those that hang on defaults of the function around, which a call may give something else.
     """
 
@@ -53,6 +54,7 @@ class FoundLaunch:
     strides: Mapping[str, int | None] = field(default_factory=dict)
     presumed: Mapping[str, bool] = field(default_factory=dict)
     passed: Mapping[str, bool] = field(default_factory=dict)
+    of_elements: frozenset[str] = frozenset()
     by_default: frozenset[str] = frozenset()
 
 
@@ -79,6 +81,7 @@ def found_launch(site: LaunchSite, values: Mapping[str, Any], defaults: Mapping[
         strides=site.strides(values, known),
         presumed=site.presumed({**constants, **values}, known),
         passed=site.tensors(known),
+        of_elements=site.of_elements().difference(constants),
     )
 
 
@@ -126,7 +129,11 @@ def grid_from_launches(
     return of_others if len(calls) == 1 else None
 
 
-def only_launch(
+MOST_LAUNCHES = 8
+"""Of one kernel that are looked at for what they agree on."""
+
+
+def common_launch(
     source: SourceFile,
     kernel: str,
     values: Mapping[str, Any],
@@ -135,17 +142,34 @@ def only_launch(
     element_bytes: int | None = None,
     elsewhere: LaunchCalls = (),
 ) -> FoundLaunch | None:
-    """What the file's launch of the kernel passes, without its grid; None: there is no launch, or there are several.
+    """What all launches of the kernel in the file pass alike, without the grid; None: there is none.
 
     Args:
         source, kernel, values, options, num_sms, element_bytes, elsewhere: As for `grid_from_launches`.
     """
-    calls = _calls(source, kernel, elsewhere)
-    if len(calls) != 1:
+    sites = [
+        LaunchSite(file, source.kernel(kernel), scopes, call, num_sms, element_bytes)
+        for file, scopes, call in _calls(source, kernel, elsewhere)[:MOST_LAUNCHES]
+    ]
+    found = [found_launch(site, values, {}, options) for site in sites]
+    if not found:
         return None
-    file, scopes, call = calls[0]
-    launch = found_launch(LaunchSite(file, source.kernel(kernel), scopes, call, num_sms, element_bytes), values, {}, options)
-    return replace(launch, grid=None)
+    first = found[0]
+    fields = ("constexprs", "options", "numbers", "types", "strides", "presumed", "passed")
+    alike: dict[str, Any] = {
+        field: {
+            name: value
+            for name, value in getattr(first, field).items()
+            if all(name in getattr(each, field) and _same(getattr(each, field)[name], value) for each in found)
+        }
+        for field in fields
+    }
+    of_elements = first.of_elements.intersection(*(each.of_elements for each in found))
+    return replace(first, grid=None, by_default=frozenset().union(*(each.by_default for each in found)), of_elements=of_elements, **alike)
+
+
+def _same(one: Any, other: Any) -> bool:
+    return type(one) is type(other) and one == other
 
 
 def needed_for_grid(

@@ -90,6 +90,8 @@ def next_power_of_2(n: int) -> int:
     return 1 << max(n - 1, 0).bit_length()
 
 
+_KINDS: dict[str, type] = {"int": int, "float": float, "bool": bool, "str": str}
+"""What `isinstance` may ask for."""
 _CALLS: dict[str, Callable[..., Any]] = {
     "range": range,
     "min": min,
@@ -396,6 +398,8 @@ class Evaluator:
                 return list(getattr(owner, node.func.attr)()) if node.func.attr != "copy" else dict(owner)
         name = dotted(node.func) or ""
         last = name.rsplit(".", 1)[-1]
+        if name == "isinstance" and len(node.args) == 2 and (kind := _KINDS.get(dotted(node.args[1]) or "")) is not None:
+            return isinstance(plain(self.visit(node.args[0])), kind)
         keywords: dict[str, Any] = {}
         hook = False
         for keyword in node.keywords:

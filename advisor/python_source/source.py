@@ -58,6 +58,7 @@ class SourceFile:
     arch: int | str | None = None
     meant: int | None = None
     find: Finder | None = field(default=None, repr=False)  # what finds the files that it imports; None: the disk
+    callers: tuple[SourceFile, ...] = field(default=(), repr=False)  # other files, whose calls of its functions are read
 
     def on(self, backend: str | None, arch: int | str | None = None) -> SourceFile:
         """The file as it is read for a target."""
@@ -80,6 +81,11 @@ class SourceFile:
     def module_names(self) -> ModuleNames:
         """What its names stand for, by place."""
         return ModuleNames(self.tree)
+
+    @cached_property
+    def told_by_callers(self) -> dict[ast.FunctionDef, dict[str, ast.Constant | None]]:
+        """What is known of arguments of its functions by who calls them (`callers`), kept for all launches within."""
+        return {}
 
     @cached_property
     def unset(self) -> set[str]:

@@ -39,6 +39,8 @@ from advisor.system.errors import AdvisorError  # noqa: E402
 
 TYPICAL = {"arg": 4096, "content": 4096, "grid": "64,8,2"}
 """What is answered where an option of this name is asked for; for constants, what was guessed."""
+OTHER_TRITON = r"an import (import|from) triton\.\S+"
+"""In what is said of a file that takes a module from Triton which this one does not have: no arguments mend that."""
 ROUNDS = 3
 GPU = load_gpu("H100")
 
@@ -86,6 +88,8 @@ def tried(source: SourceFile, name: str, pool: Pool) -> tuple[str, list[str], li
             except AdvisorError as error:
                 if isinstance(error, CompileError) and error.kind == "helper":
                     return "helper", [], []
+                if found is None and (getattr(error, "kind", "") == "absent" or re.search(OTHER_TRITON, str(error))):
+                    return f"for another Triton: {error}", [], []
                 return (f"failed: {error}", [], []) if found is None else ("ok", [f"with what it asks for: {error}"], [])
         assert found is not None
         loops.append(sorted(guessed_trips(found.demand)))
@@ -114,7 +118,15 @@ def main(arguments: list[str]) -> int:
             if outcome == "helper":
                 continue
             count = counts.setdefault(folder.name, Counter())
-            count.update({"kernels": 1, "counted": outcome == "ok", "loops": bool(loops), "left": bool(left)})
+            count.update(
+                {
+                    "kernels": 1,
+                    "counted": outcome == "ok",
+                    "other": outcome.startswith("for another"),
+                    "loops": bool(loops),
+                    "left": bool(left),
+                }
+            )
             where = f"{source.path.relative_to(folder)}::{name}"
             listed[where] = {"outcome": outcome, "loops": loops, "left": left, "seconds": round(time.perf_counter() - start, 1)}
             if given.list:
@@ -123,8 +135,9 @@ def main(arguments: list[str]) -> int:
                 print(f"{where}: {outcome} {'; '.join(loops)}"[:300].replace("\n", " "), flush=True)
     for folder, count in [*counts.items(), ("all", sum(counts.values(), Counter[str]()))]:
         n = count["kernels"]
-        counted, loops, left = (f"{100 * count[each] / n:.1f} %" for each in ("counted", "loops", "left"))
-        print(f"{folder}: {n} kernels, {counted} are counted, {loops} keep a loop once sizes are given, {left} once what tensors hold is")
+        counted, other, loops, left = (f"{100 * count[each] / n:.1f} %" for each in ("counted", "other", "loops", "left"))
+        rest = f"{loops} keep a loop once sizes are given, {left} once what tensors hold is"
+        print(f"{folder}: {n} kernels, {counted} are counted, {other} are for another Triton; {rest}")
     return 0
 
 

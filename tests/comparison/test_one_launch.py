@@ -9,8 +9,9 @@ import pytest
 from advisor.comparison.kernels import resources
 from advisor.comparison.kernels.attempts import alike_configurations
 from advisor.comparison.kernels.kernel_version import versions
-from advisor.comparison.kernels.one_launch import both_launches, closest, touched, typical_size
+from advisor.comparison.kernels.one_launch import both_launches, closest, typical_size
 from advisor.comparison.kernels.resources import Compiling
+from advisor.comparison.kernels.touched import touched
 from advisor.comparison.settings import KernelSettings, read_settings
 from advisor.gpus.hardware import load_gpu
 from advisor.python_source.source import parse_source

@@ -67,6 +67,8 @@ def test_both_versions_are_compiled_under_their_own_names(tmp_path, predictor):
         ({"a": BODY}, {"b": BODY, "c": BODY}, {}),  # which of them is not clear
         ({"a": BODY}, {"b": BODY.replace("x7)", "x6)"), "c": BODY}, {"c": "a"}),  # the more alike
         ({"a": BODY}, {"b": f'"""What it does."""\n    {BODY}'}, {"b": "a"}),
+        ({"loss_kernel": BODY}, {"losses_kernel": "\n    ".join([*BODY.split("\n    ")[:4], "y = 1"])}, {"losses_kernel": "loss_kernel"}),
+        ({"loss_kernel": BODY}, {"losses_kernel": ANOTHER}, {}),
     ],
 )
 def test_kernels_are_paired_by_their_bodies(lost, gained, pairs):

@@ -428,9 +428,7 @@ def test_what_a_list_has_more_and_every_branch_count_as_changes(repository, pred
     found = {subject.title: subject for subject in compared(repository, base, head, predictor, gpus=("H200", "MI300X")).subjects}
     assert set(found) == {"k.py::grown", "k.py::either"}
     assert found["k.py::grown"].configurations_added == ("BLOCK=4096 num_warps=4 num_stages=3",)
-    assert any("either is defined in 2 branches (lines 16, 20)" in note for note in found["k.py::either"].notes)
-    alone = compared(repository, base, head, predictor, gpus=("H200",)).subjects
-    assert not any("2 branches" in note for subject in alone for note in subject.notes)
+    assert not any("2 branches" in note for note in found["k.py::either"].notes)  # each GPU has one of them
 
 
 def test_a_kernel_under_another_name_of_triton_is_compared(repository, predictor):

@@ -338,3 +338,75 @@ def test_a_kernel_that_is_launched_in_its_place_leaves_no_verdict_where_it_may_b
     verdicts = {row.gpu: row for row in subject.static}
     assert verdicts["H100"].verdict == "predicted-unchanged"
     assert verdicts["B200"].verdict == "cannot-tell" and "run launches tiled in its place where" in verdicts["B200"].reason
+
+
+TWO = (
+    PLAIN
+    + """
+
+@triton.jit
+def total(y_ptr, n, BLOCK: tl.constexpr):
+    tl.store(y_ptr, tl.sum(tl.load(y_ptr + tl.arange(0, BLOCK))))
+"""
+)
+
+
+@pytest.mark.parametrize("came", [True, False], ids=["came", "went"])
+def test_a_kernel_that_is_launched_besides_is_said(repository, came):
+    """Two launches that became one: the time of the kernel alone is told all the same, and what went beside it."""
+    one_more = TWO.replace("BLOCK=1024)\n", "BLOCK=1024)\n    total[(1,)](y, n, BLOCK=1024)\n", 1)
+    sides = (TWO.replace("* 0.5", "* 0.25"), one_more) if came else (one_more, TWO.replace("* 0.5", "* 0.25"))
+    assert one_more != TWO
+    found, subject = one(repository, *sides)
+    assert f"Besides, run {'launches' if came else 'no longer launches'} total." in subject.notes
+    assert "in its place" not in to_comment(found)
+
+
+def test_a_launch_that_became_tuned_is_no_prediction_of_no_change(repository):
+    """The same code at the one launch that both have: what tuning finds besides is not told."""
+    plain = TUNED.replace('@triton.autotune(configs=CONFIGS, key=["n"])\n', "").replace("(x, y, n)", "(x, y, n, BLOCK=512, num_warps=4)")
+    plain = plain.removeprefix("@triton.jit\n")
+    tuned = TUNED.replace("CONFIGS", "[triton.Config({'BLOCK': 512}, num_warps=4), triton.Config({'BLOCK': 1024}, num_warps=8)]")
+    grid = 'lambda meta: (triton.cdiv(n, meta["BLOCK"]),)'
+    head = HEAD.removesuffix("@triton.jit\n") + tuned
+    found = compared_files(
+        repository,
+        AnalyticalPredictor(),
+        {"k.py": HEAD + plain.replace(grid, "(triton.cdiv(n, 512),)")},
+        {"k.py": head},
+        compiling=True,
+    )
+    (row,) = found.subjects[0].static
+    assert row.verdict == "within-doubt" and row.reason == "at one launch: the head chooses among 2 configurations"
+
+
+PRODUCT = """def product(x_ptr, y_ptr, n, TRIPS: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr):
+    rows, columns = tl.arange(0, BLOCK)[:, None], tl.arange(0, BLOCK)[None, :]
+    x = tl.load(x_ptr + rows * BLOCK + columns)
+    for row in range(ROWS):
+        x += tl.load(x_ptr + (tl.program_id(0) * ROWS + row) * BLOCK * BLOCK + rows * BLOCK + columns)
+    sums = tl.zeros((BLOCK, BLOCK), tl.float32)
+    for _ in range(TRIPS):
+        sums = tl.dot(x, x, sums)
+    tl.store(y_ptr + tl.program_id(0) * BLOCK * BLOCK + rows * BLOCK + columns, sums)
+
+
+def run(x, y, n):
+    product[(512,)](x, y, n, TRIPS=64, ROWS=16, BLOCK=64)
+"""
+
+
+@pytest.mark.parametrize(
+    ("less", "reason"),
+    [("TRIPS=2,", "products of"), ("TRIPS=40,", ""), ("TRIPS=64, ROWS=2,", "distinct bytes are read"), ("TRIPS=64, ROWS=10,", "")],
+)
+def test_two_launches_that_do_not_do_the_same_work_are_not_compared(repository, less, reason):
+    """Both store as much: a loop that turns less often, over products or over rows."""
+    head = PRODUCT.replace("TRIPS=64, ROWS=16," if "ROWS" in less else "TRIPS=64,", less)
+    assert head != PRODUCT
+    _, subject = one(repository, PRODUCT, head)
+    (row,) = subject.static
+    if reason:
+        assert row.verdict == "not comparable" and row.change is None and "do not do the same work: " in row.reason and reason in row.reason
+    else:
+        assert row.verdict in ("predicted-improved", "within-doubt") and row.change is not None and row.change < 0

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
+import json
 import os
 import re
 import shlex
@@ -13,24 +16,27 @@ from pathlib import Path
 
 import pytest
 
+import advisor
+
 from .conftest import TABLE, entry, table
 from .repository import Repository
 
 ROOT = Path(__file__).parents[2]
 WORKFLOWS = ROOT / "reports" / "workflows"
 ACTION = ROOT / ".github" / "actions" / "advisor" / "action.yml"
+COMPARE, COMMENT = (ROOT / ".github" / "workflows" / f"{name}.yml" for name in ("compare", "comment"))
 
 GH = """#!/bin/sh
 echo "$*" >> calls
 case "$*" in
 */artifacts*) echo "$ARTIFACTS" ;;
-*/pulls*) echo 7 ;;
+*/pulls*) echo "${PULL-7}" ;;
 *issues/7/comments\\ --jq*) echo "$MINE" ;;
 esac
 """
 
 
-def script(step: str, path: Path = WORKFLOWS / "performance-comment.yml") -> str:
+def script(step: str, path: Path = COMMENT) -> str:
     """What a step of a workflow, or of the action, runs."""
     (found,) = re.findall(rf"- name: {step}\n(?: +.*\n)*?( +)run: \|\n((?:\1  .*\n)+)", path.read_text(encoding="utf-8"))
     return textwrap.dedent(found[1])
@@ -40,7 +46,9 @@ def ran(step: str, folder: Path, **environment: str) -> list[str]:
     """The calls of `gh` that a step makes."""
     (folder / "gh").write_text(GH)
     (folder / "gh").chmod(0o755)
-    (folder / "comment.md").write_text("text")
+    (folder / "rendered").mkdir(exist_ok=True)
+    (folder / "rendered" / "comment.md").write_text("text")
+    (folder / "rendered" / "comparison.sarif").write_text("{}")
     (folder / "calls").write_text("")
     given = {
         "PATH": f"{folder}:{os.environ['PATH']}",
@@ -52,6 +60,7 @@ def ran(step: str, folder: Path, **environment: str) -> list[str]:
         "GITHUB_OUTPUT": str(folder / "output"),
         "MINE": "",
         "CODE": "0",
+        "NUMBER": "7",
         **environment,
     }
     subprocess.run(["bash", "-e", "-c", script(step)], check=True, env=given, cwd=folder, capture_output=True)
@@ -72,8 +81,55 @@ def test_a_run_without_an_artifact_is_passed_over(tmp_path, artifacts, said):
     (tmp_path / "output").touch()
     ran("Look for the result", tmp_path, ARTIFACTS=artifacts)
     assert (tmp_path / "output").read_text() == said
-    steps = (WORKFLOWS / "performance-comment.yml").read_text(encoding="utf-8").partition("id: look")[2]
+    steps = COMMENT.read_text(encoding="utf-8").partition("id: look")[2].partition("\n  post:")[0]
     assert steps.count("if: steps.look.outputs.found == 'yes'") == 5
+
+
+@pytest.mark.parametrize("pull", ["7", ""])
+def test_the_pull_request_is_found_by_its_commit(tmp_path, pull):
+    (tmp_path / "output").touch()
+    ran("Find the pull request", tmp_path, PULL=pull)
+    assert (tmp_path / "output").read_text() == f"number={pull}\n"
+
+
+def test_the_sarif_is_uploaded(tmp_path):
+    (call,) = ran("Upload the SARIF", tmp_path)
+    assert "code-scanning/sarifs" in call and "refs/pull/7/head" in call
+    assert json.loads(gzip.decompress(base64.b64decode((tmp_path / "packed").read_bytes()))) == {}
+
+
+def jobs(path: Path) -> dict[str, str]:
+    """The text of each job of a workflow."""
+    parts = re.split(r"\n  (\w+):\n", path.read_text(encoding="utf-8").partition("\njobs:")[2])
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+def test_the_token_that_may_write_meets_nothing_installed():
+    """The job that may write installs, checks out and compares nothing; the others can only read."""
+    found = jobs(COMMENT)
+    assert "write" in found["post"] and not re.search(r"\bpip\b|uses:|advisor compare|checkout", found["post"])
+    assert ": write" not in found["render"] and ": write" not in COMPARE.read_text(encoding="utf-8")
+
+
+def test_all_that_is_used_is_pinned():
+    """Actions of others by a commit, our own by the tag of this version; what is installed by a version."""
+    tag = f"v{advisor.__version__}"
+    files = [COMPARE, COMMENT, ACTION, *WORKFLOWS.glob("*.yml")]
+    for text in (path.read_text(encoding="utf-8") for path in files):
+        for used, reference in re.findall(r"uses: ([\w./-]+)@([\w.]+)", text):
+            assert reference == tag if used.startswith("triton-advisor/") else re.fullmatch("[0-9a-f]{40}", reference), used
+        assert "@main" not in text
+    comment = COMMENT.read_text(encoding="utf-8")
+    assert f"RELEASE: {tag}\n" in comment and '"triton-advisor==${RELEASE#v}" --constraint' in comment
+
+
+def test_what_a_project_copies_is_three_lines():
+    """Name, when, and the one job, beside what the token may do; and the default branch runs it too, which fills the cache."""
+    for path in WORKFLOWS.glob("*.yml"):
+        keys = [line.partition(":")[0] for line in path.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
+        assert keys == ["name", "on", "permissions", "jobs"]
+    assert "push: {branches: [main]}" in (WORKFLOWS / "performance.yml").read_text(encoding="utf-8")
+    assert "github.event_name == 'push' && 'none'" in COMPARE.read_text(encoding="utf-8")
 
 
 def test_what_the_comparison_reads_starts_it():

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from advisor.compiled.launches.target import make_launch
-from advisor.python_source.launch_sites import grid_from_launches, only_launch
+from advisor.python_source.launch_sites import common_launch, grid_from_launches
 from advisor.python_source.source import SourceFile, parse_source
 
 KERNEL = "@triton.jit\ndef k(x_ptr, n, m, BLOCK: tl.constexpr):\n    pass\n"
@@ -297,7 +297,7 @@ def test_tensors_of_two_ranks_or_none_have_no_strides(lines: str) -> None:
 def test_tensors_made_like_others_have_their_strides() -> None:
     head = HEAD.replace("x_ptr, n, m,", "x_ptr, n, first, second, BLOCK: tl.constexpr):\n    pass\n#")
     body = "def run(x):\n    q = torch.empty_like(x, dtype=torch.int8)\n    k[(8,)](x, x.shape[-1], q.stride(-2), q.stride()[-2])\n"
-    found = only_launch(parse_source(head + body, "k.py"), "k", {"n": 96})
+    found = common_launch(parse_source(head + body, "k.py"), "k", {"n": 96})
     assert found is not None and found.strides == {"first": 96, "second": 96}
 
 
@@ -306,19 +306,22 @@ def test_the_size_of_elements_is_that_of_tensors_of_which_nothing_is_said(elemen
     lines = ["n = x.numel()", "B = min(65536 // x.element_size(), triton.next_power_of_2(n))", "k[(8,)](x, n, 1, BLOCK=B)"]
     body = "def run(x):\n" + "".join(f"    {line}\n" for line in lines)
     assert make_launch(source(body), "k", arguments={"n": 100_000}, element=element).given.constexprs == {"BLOCK": block}
-    found = only_launch(source(body), "k", {"n": 100_000})
+    found = common_launch(source(body), "k", {"n": 100_000})
     assert found is not None and not found.constexprs
 
 
-def test_the_only_launch_counts_without_its_grid() -> None:
+def test_the_common_launch_counts_without_its_grid() -> None:
     body = "def run(x):\n    k[(x.numel(),)](x, x.shape[0], 2, BLOCK=4096, num_warps=16)\n"
     launch = make_launch(source(body), "k")
     assert launch.grid is None and launch.given.constexprs == {"BLOCK": 4096} and launch.given.scalars == {"m": 2}
     assert launch.given.options == {"num_warps": 16} and launch.assumed == ("BLOCK=4096 num_warps=16 m=2, as in the launch in line 9",)
     assert make_launch(source(body), "k", grid="128").given.constexprs == {"BLOCK": 4096}
     twice = make_launch(source(body + body.replace("4096", "128")), "k")
-    assert not twice.given.constexprs and not twice.given.options
-    assert twice.assumed == ("num_warps = 4, for what a launch (line 9 or 11) sets it to is not known",)
+    assert not twice.given.constexprs and twice.given.options == {"num_warps": 16}  # in which the two agree
+    assert twice.assumed == ("num_warps=16 m=2, as in the launch in line 9",)
+    others = make_launch(source(body + body.replace("16)", "8)")), "k")
+    assert not others.given.options and others.origins["num_warps"] == "guessed"
+    assert others.assumed[-1] == "num_warps = 4, for what a launch (line 9 or 11) sets it to is not known"
 
 
 def test_a_launch_has_the_strides_of_contiguous_tensors() -> None:

@@ -8,7 +8,7 @@ import textwrap
 import pytest
 
 from advisor.python_source.bindings import reaching_values
-from advisor.python_source.launch_sites import grid_from_launches, only_launch
+from advisor.python_source.launch_sites import common_launch, grid_from_launches
 from advisor.python_source.source import parse_source
 
 HEAD = "import triton\nimport triton.language as tl\n@triton.jit\ndef k(x, n, BLOCK: tl.constexpr):\n    pass\n"
@@ -105,7 +105,7 @@ def test_an_argument_is_its_default_until_it_is_assigned(body: str, block: str) 
 )
 def test_an_argument_that_is_assigned_under_a_condition_has_two_values(arguments: str, body: str, block: int | None) -> None:
     body = f"def run({arguments}):\n" + textwrap.indent(f"{body}\nk[(1,)](x, n, BLOCK=B)\n", "    ")
-    found = only_launch(parse_source(HEAD + body, "k.py"), "k", {})
+    found = common_launch(parse_source(HEAD + body, "k.py"), "k", {})
     assert found is not None and found.constexprs.get("BLOCK") == block
 
 
@@ -155,7 +155,7 @@ def test_what_is_changed_in_place_is_not_known(given: str, change: str) -> None:
     launch = "k[(c['B'],)](x, n, BLOCK=c['B'])"
     for more, known in ((launch, bool(given)), (f"{change}\n{launch}", False)):
         body = "def run(x, n, m):\n" + textwrap.indent(f"{given}\n{more}\n", "    ")
-        found = only_launch(parse_source(f"{HEAD}{body}", "k.py"), "k", {"n": 3})
+        found = common_launch(parse_source(f"{HEAD}{body}", "k.py"), "k", {"n": 3})
         assert found is not None and ("BLOCK" in found.constexprs) is known
         assert (grid_from_launches(parse_source(f"{HEAD}{body}", "k.py"), "k", {"n": 3}) is not None) is known
 
@@ -164,14 +164,14 @@ def test_what_is_changed_in_place_is_not_known(given: str, change: str) -> None:
 def test_what_the_file_gives_a_name_may_be_changed_too(change: str) -> None:
     body = "SIZES = [32, 64]\ndef run(x, n):\n    {0}\n    k[(1,)](x, n, BLOCK=SIZES[0])\n"
     for text, found in (("pass", {"BLOCK": 32}), (change, {})):
-        launch = only_launch(parse_source(HEAD + body.format(text), "k.py"), "k", {})
+        launch = common_launch(parse_source(HEAD + body.format(text), "k.py"), "k", {})
         assert launch is not None and launch.constexprs == found
 
 
 def test_numbers_are_not_changed_in_place() -> None:
     """Launches before this one are given them as well."""
     body = "def run(x, n):\n    B = 64\n    if n > 3:\n        B = 128\n    other[(n,)](x, n, B)\n    print(B)\n"
-    launch = only_launch(parse_source(f"{HEAD}{body}    k[(n,)](x, n, BLOCK=B)\n", "k.py"), "k", {"n": 4})
+    launch = common_launch(parse_source(f"{HEAD}{body}    k[(n,)](x, n, BLOCK=B)\n", "k.py"), "k", {"n": 4})
     assert launch is not None and launch.constexprs == {"BLOCK": 128}
 
 
@@ -195,5 +195,5 @@ def test_a_grid_that_is_changed_in_place_is_not_known() -> None:
     ],
 )
 def test_names_of_other_scopes_are_not_known(body: str) -> None:
-    found = only_launch(parse_source(HEAD + body, "k.py"), "k", {})
+    found = common_launch(parse_source(HEAD + body, "k.py"), "k", {})
     assert found is not None and not found.constexprs

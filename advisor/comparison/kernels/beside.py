@@ -38,6 +38,8 @@ def in_its_place(old: KernelVersion, new: KernelVersion, gpu: GpuSpec, known: Ma
         for kernel, call in others:
             if function not in before or kernel in before[function] or kernel == new.function.name:
                 continue
+            if not _excludes(new, site[1], call):
+                continue  # it is launched besides
             source = new.source.on(*gpu.triton_target[:2])
             around = LaunchSite(source, source.kernel(new.function.name), site[0], site[1], gpu.num_sms, None)
             tests = list(_conditions(new, call))
@@ -48,6 +50,50 @@ def in_its_place(old: KernelVersion, new: KernelVersion, gpu: GpuSpec, known: Ma
                 asked = f" (give {', '.join(names)})" if unless and names else ""
                 return f"{function} launches {kernel} in its place{unless}{asked}"
     return ""
+
+
+def launches_besides(old: KernelVersion, new: KernelVersion, former: Mapping[str, str]) -> list[str]:
+    """The other kernels that functions which launch a kernel launch besides in one version alone, a note each function.
+
+    Args:
+        old, new: The kernel's versions.
+        former: What kernels were called before, by what they are called now.
+    """
+    sides: list[dict[str, set[str]]] = []
+    for version, names in ((old, {}), (new, former)):
+        found: dict[str, set[str]] = {}
+        for function, site, others in _functions(version):
+            besides = {names.get(kernel, kernel) for kernel, call in others if not _excludes(version, site[1], call)}
+            found.setdefault(function, set()).update(besides - {old.function.name, new.function.name})
+        sides.append(found)
+    notes = []
+    for function in sides[0].keys() & sides[1].keys():
+        gone, came = sides[0][function] - sides[1][function], sides[1][function] - sides[0][function]
+        parts = [
+            f"{word} {', '.join(sorted(each)[:MOST_NAMED])}" for word, each in (("no longer launches", gone), ("launches", came)) if each
+        ]
+        notes += [f"Besides, {function} {' and '.join(parts)}."] if parts else []
+    return sorted(notes)
+
+
+def _excludes(version: KernelVersion, launch: ast.Call, other: ast.Call) -> bool:
+    """Whether a run of the function around two launches makes one of them alone: they stand in two arms of a condition, or the one in an
+    arm that leaves the function."""
+    graph = next(each.source for each in _own(version)).module_names
+    chains = [[*graph.above(each), each] for each in (launch, other)]
+    depth = next(number for number, pair in enumerate(zip(*chains, strict=False)) if pair[0] is not pair[1])
+    around, children = chains[0][depth - 1], [chain[depth] for chain in chains]
+    if isinstance(around, ast.If):
+        return (children[0] in around.body) != (children[1] in around.body)
+    return any(
+        isinstance(child, ast.If) and isinstance(_arm(child, chain[depth + 1])[-1], ast.Return | ast.Raise)
+        for child, chain in zip(children, chains, strict=True)
+    )
+
+
+def _arm(node: ast.If, inner: ast.AST) -> Sequence[ast.AST]:
+    """The block of a condition that holds a node."""
+    return node.body if inner in node.body else node.orelse or [node.test]
 
 
 def torch_calls(old: KernelVersion, new: KernelVersion) -> list[str]:

@@ -7,6 +7,7 @@ import ast
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 from dataclasses import replace
+from difflib import SequenceMatcher
 from functools import lru_cache
 
 from advisor.python_source.imports import Import
@@ -177,12 +178,24 @@ LEAST_ALIKE = 0.8
 in one file of Liger-Kernel, FlagGems and flash-linear-attention 5 % are as alike; half in common, git's measure of files, have 18 %."""
 
 
+LEAST_ALIKE_OF_A_NAME = 0.3
+"""The same for two of nearly the same name, which a rename with a rewrite leaves; of nearly the same name are those that share as much
+of their letters as `CLOSE_NAMES` says: `celoss_indice_kernel`, `celoss_indices_kernel`."""
+CLOSE_NAMES = 0.9
+
+
+def _of_a_name(old: str, new: str) -> bool:
+    return SequenceMatcher(None, old, new, autojunk=False).ratio() >= CLOSE_NAMES
+
+
 def renamed(lost: Mapping[str, ast.FunctionDef], gained: Mapping[str, ast.FunctionDef]) -> dict[str, str]:
     """Of kernels of a file that are gone and those that are new: the old name of each new one, as far as that is clear.
 
     Two are a pair where either is more like the other than any further one is.
     """
     shares = {(old, new): _alike(lines, others) for old, lines in _lines(lost).items() for new, others in _lines(gained).items()}
+    close = {pair for pair, share in shares.items() if share >= LEAST_ALIKE_OF_A_NAME and _of_a_name(*pair)}
+    shares = {pair: share + (pair in close) for pair, share in shares.items()}
     found = {}
     for (old, new), share in shares.items():
         rivals = [other for pair, other in shares.items() if (pair[0] == old) != (pair[1] == new)]

@@ -15,14 +15,16 @@ from typing import Any
 
 from advisor.comparison.kernels import resources
 from advisor.comparison.kernels.attempts import same_body
-from advisor.comparison.kernels.beside import in_its_place, torch_calls
+from advisor.comparison.kernels.beside import in_its_place, launches_besides, torch_calls
 from advisor.comparison.kernels.kernel_digest import meaning, own_tree, renamed
 from advisor.comparison.kernels.kernel_rows import kernel_row
 from advisor.comparison.kernels.kernel_source import ODD
-from advisor.comparison.kernels.kernel_version import KernelVersion, launches_elsewhere, versions
+from advisor.comparison.kernels.kernel_version import KernelVersion
 from advisor.comparison.kernels.launch_digest import ChangedLaunch, changed_by_hand, changed_launches, launch_notes, unread_body
-from advisor.comparison.kernels.one_launch import POINTERS, sizes_to_give, touched
+from advisor.comparison.kernels.one_launch import POINTERS, sizes_to_give
+from advisor.comparison.kernels.readings import as_one, of_kernel, readings
 from advisor.comparison.kernels.time_verdict import CONTENTS
+from advisor.comparison.kernels.touched import touched
 from advisor.comparison.settings import KernelSettings, Recorded, Settings, merged, problem_of, recorded_problems
 from advisor.compiled.guesses.assumptions import shown_value
 from advisor.compiled.launches.provenance import GRID
@@ -30,7 +32,6 @@ from advisor.gpus.hardware import GpuSpec
 from advisor.learned.base import Predictor
 from advisor.pipelines.batch import SIZES
 from advisor.python_source.source import SourceFile
-from advisor.python_source.target_questions import BACKENDS
 from advisor.result.comparison_schema import CHANGES, StaticRow, Subject
 from advisor.result.schema import FAMILIES, Problem
 from advisor.system.errors import AdvisorError, InputError
@@ -87,48 +88,45 @@ def kernel_subjects(
         renamed_only: Takes a text for every kernel that is the same under another name, or in another file.
     """
     origins = origins or {}
-    # With GPUs of several kinds, branches for one of them stay undecided.
-    backends, arches = {BACKENDS[gpu.vendor] for gpu in gpus}, {gpu.triton_target[1] for gpu in gpus}
-    target = (backends.pop() if len(backends) == 1 else None, arches.pop() if len(arches) == 1 else None)
-    elsewhere = [launches_elsewhere((where, source.on(*target)) for where, source in each) for each in launchers]
-    sides = [versions(source.on(*target), elsewhere[side]) if source is not None else {} for side, source in enumerate((base, head))]
-    sides[0] = {name: version for name, version in sides[0].items() if name not in left}
-    files = dict(origins.values())
-    moved = {file: versions(source.on(*target), elsewhere[0]) for file, source in files.items()}
-    came = {name: moved[file][name] for name, (file, _) in origins.items() if name in moved[file]}
-    sides[0] |= came
+    found = readings(base, head, gpus, launchers, origins, left)
+    sides = found[0].sides
     former = _former_names(sides[0], sides[1], base, head)
     names = [*sides[1], *(name for name in sides[0] if name not in sides[1] and name not in former.values())]
     out = []
     for name in names[:LARGEST_KERNELS]:
         called = (name, former[name]) if name in former else (name,)
-        old, new = came.get(name) or sides[0].get(called[-1]), sides[1].get(name)
-        same = old is not None and new is not None and _meaning(old, name) == _meaning(new, name)
-        changed: list[ChangedLaunch] = []
-        if old is not None and new is not None:
-            changed = changed_launches((old.function, old.launching), (new.function, new.launching))
-            instead = same and not changed and any(in_its_place(old, new, gpu, {}) for gpu in gpus)
-            if same and not changed and not instead:
-                former_place = f"{origins[name][0] if name in origins else path}::{called[-1]}"
-                if renamed_only is not None and former_place != f"{path}::{name}":
-                    renamed_only.append(f"{former_place} → {path}::{name}")
-                continue
-            if changed:  # others, a benchmark, say, are not what is compared
-                old = replace(old, launching=tuple(each.old for each in changed))
-                new = replace(new, launching=tuple(each.new for each in changed))
-        origin = origins[name][0] if name in origins and old is not None else None
-        both: CHANGES = "modified" if origin is not None else change
-        word: CHANGES = both if old is not None and new is not None else "added" if old is None else "removed"
-        paths = (path, origin) if origin is not None else (path,)
-        said = settings.kernel(paths, called)
-        subject = _subject(paths, called, word, old, new, said, gpus, predictor, compiling, recorded or Recorded(), same)
-        notes = (
-            *((f"Moved here from {origin}.",) if origin is not None else ()),
-            *(f"It was called {each}." for each in called[1:]),
-            *launch_notes(changed, same),
-            *(torch_calls(old, new) if old is not None and new is not None else ()),
-        )
-        out.append(replace(subject, notes=(*notes, *subject.notes)))
+        parts = []
+        for reading in of_kernel(found, called[-1], name):
+            old, new = reading.sides[0].get(called[-1]), reading.sides[1].get(name)
+            same = old is not None and new is not None and _meaning(old, name) == _meaning(new, name)
+            changed: list[ChangedLaunch] = []
+            if old is not None and new is not None:
+                changed = changed_launches((old.function, old.launching), (new.function, new.launching))
+                instead = same and not changed and any(in_its_place(old, new, gpu, {}) for gpu in reading.gpus)
+                if same and not changed and not instead:
+                    continue
+                if changed:  # others, a benchmark, say, are not what is compared
+                    old = replace(old, launching=tuple(each.old for each in changed))
+                    new = replace(new, launching=tuple(each.new for each in changed))
+            origin = origins[name][0] if name in origins and old is not None else None
+            both: CHANGES = "modified" if origin is not None else change
+            word: CHANGES = both if old is not None and new is not None else "added" if old is None else "removed"
+            paths = (path, origin) if origin is not None else (path,)
+            said = settings.kernel(paths, called)
+            subject = _subject(paths, called, word, old, new, said, reading.gpus, predictor, compiling, recorded or Recorded(), same)
+            notes = (
+                *((f"Moved here from {origin}.",) if origin is not None else ()),
+                *(f"It was called {each}." for each in called[1:]),
+                *launch_notes(changed, same),
+                *((*launches_besides(old, new, former), *torch_calls(old, new)) if old is not None and new is not None else ()),
+            )
+            parts.append((reading.gpus, replace(subject, notes=(*notes, *subject.notes))))
+        if parts:
+            out.append(as_one(parts))
+            continue
+        former_place = f"{origins[name][0] if name in origins else path}::{called[-1]}"
+        if renamed_only is not None and former_place != f"{path}::{name}":
+            renamed_only.append(f"{former_place} → {path}::{name}")
     helpers = sorted(_changed_helpers(base, head)) if base is not None and head is not None and not out else []
     if helpers:
         note = f"Helpers changed ({', '.join(helpers)}): kernels of other files that import them are not compared."
@@ -238,7 +236,7 @@ def _subject(
     notes += judged.notes
     if judged.predicted and len(problems) > 1:
         notes.append(f"Predicted as it is launched for the first of its {len(problems)} problems alone.")
-    rows += judged.predicted
+    rows += [_at_one_launch(row, old, new) for row in judged.predicted]
     described = old is not None or shown.entry or said != KernelSettings()
     if unpredicted and described and new is not None and gpus and not (rows or judged.rows or judged.notes):
         notes.append(unpredicted)
@@ -261,6 +259,20 @@ def _subject(
     )
 
 
+_OPTIONS = {"num_warps": 4, "num_stages": 3, "num_ctas": 1}
+"""What stands for an option of which nothing is known, as Triton's own."""
+
+
+def _at_one_launch(row: StaticRow, old: KernelVersion | None, new: KernelVersion | None) -> StaticRow:
+    """A prediction, without the verdict that nothing changes where one side alone chooses among configurations."""
+    if old is None or new is None or row.verdict != "predicted-unchanged" or bool(old.configurations) == bool(new.configurations):
+        return row
+    side, tuned = ("head", new) if new.configurations else ("base", old)
+    return replace(
+        row, verdict="within-doubt", reason=f"at one launch: the {side} chooses among {len(tuned.configurations)} configurations"
+    )
+
+
 UNKNOWN_SIZE = 1_024
 """Stands for a number of which nothing is known, in a line that is to be filled in."""
 
@@ -269,7 +281,11 @@ def _sizes_to_give(sizes: Mapping[str, Any]) -> str:
     """What advisor.toml may say of a kernel: typical sizes that it was judged at, and what decides and is not known (None: a number)."""
     kinds = {name: value for name, value in sizes.items() if isinstance(value, str) and value.startswith(POINTERS)}
     held = [name for name, value in sizes.items() if value == CONTENTS]
-    plain = {name: UNKNOWN_SIZE if value is None else value for name, value in sizes.items() if name not in (*kinds, *held, GRID)}
+    plain = {
+        name: _OPTIONS.get(name, UNKNOWN_SIZE) if value is None else value
+        for name, value in sizes.items()
+        if name not in (*kinds, *held, GRID)
+    }
     parts = [f"args = {{{', '.join(f'{name} = {_toml(value)}' for name, value in sorted(plain.items()))}}}"] if plain else []
     parts += ['grid = "1024"'] if GRID in sizes else []
     parts += [f"types = {{{', '.join(f'{name} = {_toml(kind)}' for name, kind in sorted(kinds.items()))}}}"] if kinds else []

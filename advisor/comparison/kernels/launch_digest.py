@@ -219,11 +219,20 @@ def written(node: ast.AST) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangedLaunch:
-    """A file that launches a kernel otherwise than it did, or than the file did that it was launched in before; and the change in words."""
+    """A file that launches a kernel otherwise than it did, or than the file did that it was launched in before.
+
+    Attributes:
+        old, new: Its launches.
+        said: The change in words.
+        names: Options and constants for which other expressions are passed, and "grid".
+        code: Whether other code changed too that what is passed is worked out from.
+    """
 
     old: Launching
     new: Launching
     said: str
+    names: frozenset[str]
+    code: bool
 
 
 def changed_launches(old: Launched, new: Launched) -> list[ChangedLaunch]:
@@ -237,12 +246,23 @@ def changed_launches(old: Launched, new: Launched) -> list[ChangedLaunch]:
     lost, gained = ([one[where] for where in one if where not in other] for one, other in ((before, after), (after, before)))
     if len(lost) == len(gained) == 1:
         pairs.append((lost[0], gained[0]))
-    meanings = ((one, other, difference(launch_digest(old[0], one), launch_digest(new[0], other))) for one, other in pairs)
-    return [ChangedLaunch(old=one, new=other, said=said) for one, other, said in meanings if said is not None]
+    out = []
+    for one, other in pairs:
+        digests = launch_digest(old[0], one), launch_digest(new[0], other)
+        if (found := _differing(*digests)) is not None:
+            said = _in_words(*digests, *found)
+            out.append(ChangedLaunch(old=one, new=other, said=said, names=frozenset(found[0]), code=bool(found[1]) or not found[0]))
+    return out
 
 
 def difference(old: LaunchDigest, new: LaunchDigest) -> str | None:
     """What changed in how a file launches a kernel, in words; None: nothing, or only that there are launches more or less."""
+    found = _differing(old, new)
+    return _in_words(old, new, *found) if found is not None else None
+
+
+def _differing(old: LaunchDigest, new: LaunchDigest) -> tuple[list[str], list[str]] | None:
+    """The names for which launches pass other expressions, and the functions whose code changed besides; None: nothing changed."""
     if old.host == new.host:
         return None
     differ = {name for name in old.host.keys() & new.host.keys() if not _only_more(old.host[name], new.host[name])}
@@ -250,10 +270,16 @@ def difference(old: LaunchDigest, new: LaunchDigest) -> str | None:
     if gone and came and {old.host[name] for name in gone} != {new.host[name] for name in came}:
         differ |= gone | came
     names = [name for name in dict.fromkeys([*old.passed, *new.passed]) if set(old.passed.get(name, ())) != set(new.passed.get(name, ()))]
+    if (spread := SPREAD in new.passed) != (SPREAD in old.passed):  # what one side names, the other may have among its `**options`
+        names = [name for name in names if name in (old if spread else new).passed or name == SPREAD]
+        names = [name for name in names if name in (new if spread else old).passed]
     if not names and not differ:
         return None
+    return names, sorted((differ if not names else differ - old.launching - new.launching) - {""})
+
+
+def _in_words(old: LaunchDigest, new: LaunchDigest, names: Sequence[str], code: Sequence[str]) -> str:
     said = [f"{_text(name, old.passed.get(name, ()))} → {_text(name, new.passed.get(name, ()))}" for name in names]
-    code = sorted((differ if not said else differ - old.launching - new.launching) - {""})
     if code:
         said.append(f"the code of {', '.join(code[:MOST_NAMED])}{', …' if len(code) > MOST_NAMED else ''}")
     return ", and ".join(said or ["the code around it"])

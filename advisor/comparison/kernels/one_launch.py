@@ -9,12 +9,10 @@ from __future__ import annotations
 import ast
 import contextlib
 import re
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from advisor.comparison.kernels.kernel_digest import own_tree
 from advisor.comparison.kernels.kernel_rows import DEFAULT_STAGES, sizes_by_argument
 from advisor.comparison.kernels.kernel_version import KernelVersion, Launching
 from advisor.comparison.kernels.launch_digest import changed_launches
@@ -27,6 +25,9 @@ from advisor.compiled.launches.provenance import GRID, origins
 from advisor.compiled.launches.target import grid_of, make_launch
 from advisor.compiled.launches.written_values import type_name
 from advisor.gpus.hardware import GpuSpec, load_gpu
+from advisor.python_source.bindings import arguments, other_values
+from advisor.python_source.callers import given_by_each
+from advisor.python_source.described import heuristic_values
 from advisor.python_source.jit_function import MISSING
 from advisor.python_source.launch_site import LaunchSite
 from advisor.python_source.launch_sites import arguments_passed, grid_as_written, launches, names_around_launches
@@ -39,11 +40,14 @@ from advisor.system.errors import AdvisorError
 VOCABULARY = re.compile(r"cross_?entropy|vocab|logits?|logprob|ce_loss", re.IGNORECASE)
 """What a kernel is called whose rows are as long as a vocabulary."""
 ROW = re.compile(
-    r"(n_?|num_?)?(cols?|columns?)|n|(?-i:V)|row_(size|len\w*)|hidden(_(size|dim))?|(model_|d_|input_)?dim|d_model|features?", re.IGNORECASE
+    r"(n_?|num_?)?(cols?|columns?)|n|(?-i:V|[HI]_dim)|row_(size|len\w*)|hidden(_(size|dim))?|(model_|d_|input_)?dim|d_model|features?",
+    re.IGNORECASE,
 )
 OF_VOCABULARY = 128_256
 """Tokens of Llama 3 (its model card)."""
 
+OF_ELEMENTS = 2**24
+"""Of a kernel that takes each element by itself: 32 MB of bf16, as tutorials and libraries time such kernels."""
 BLOCK = re.compile(r"x?block(_?size)?(_x)?", re.IGNORECASE)
 """A kernel's one block, and `OF_BLOCK` its elements, as tutorials and libraries launch kernels along one dimension."""
 OF_BLOCK = 1_024
@@ -52,7 +56,7 @@ _SIZES = tuple(
     (re.compile(pattern, re.IGNORECASE), size)
     for pattern, size in (
         (r"\w*vocab\w*", OF_VOCABULARY),
-        (r"(n_?|num_?|total_?)?(elements?|elems?|numel|size)|numel|xnumel", 2**24),
+        (r"(n_?|num_?|total_?)?(elements?|elems?|numel|size)|numel|xnumel", OF_ELEMENTS),
         (r"(n_?|num_?|total_?)?(rows?|tokens?)|m|x?_?rows", 8_192),
         (r"(?-i:[BZ])|(n_?|num_?)?batch(es|_size)?|batchsize", 4),
         (r"(?-i:[TSL])|sq|sk|n_ctx\w*|(max_?)?(seq|ctx|context)_?(len)?\w*|\w*seq_?lens?\w*|length", 4_096),
@@ -79,6 +83,8 @@ def typical_size(name: str, kernel: str, others: Iterable[str]) -> int | None:
     return found if found is not None else 4_096 if ROW.fullmatch(name) else None
 
 
+MOST_ROUNDS = 3
+"""Of asking which names of the launcher a grid hangs on: one may follow from others."""
 ELEMENT_BYTES = 2
 """Of tensors of which nothing is said: bf16."""
 POINTERS = ("*", "tensordesc")
@@ -133,10 +139,11 @@ def both_launches(
     """
     of_record = _recorded_sizes(recorded) if recorded is not None else {}
     given = {**of_record, **said.args, **(flags or {})}
+    shown = _launched_so(versions[1], flags or {}, gpu) if flags and versions[1] is not None else set()
     whence: dict[str, Origin] = {
         **dict.fromkeys(of_record, "recorded"),
         **dict.fromkeys(said.args, "said"),
-        **dict.fromkeys((flags or {}).keys() - said.args.keys(), "guessed"),
+        **{name: "typical" if name in shown else "guessed" for name in (flags or {}).keys() - said.args.keys()},
     }
 
     def made() -> list[KernelLaunch | None]:
@@ -161,6 +168,16 @@ def both_launches(
             sizes, given = {**sizes, **fresh}, {**given, **fresh}
             whence |= dict.fromkeys(fresh, "typical")
             found = made()
+    for _ in range(MOST_ROUNDS):  # names of the launcher that its grid hangs on
+        asked = {name for launch in found if launch is not None and launch.grid is None for name in launch.asks}
+        asked -= {*given, *(each.name for version in versions if version is not None for each in version.function.parameters)}
+        kernel = next(each.function.name for each in versions if each is not None)
+        around = {name: size for name in sorted(asked) if (size := _size_around(name, kernel, gpu)) is not None}
+        if not around:
+            break
+        sizes, given = {**sizes, **around}, {**given, **around}
+        whence |= dict.fromkeys(around, "typical")
+        found = made()
     differs = None not in versions and bool(changed_launches(*((each.function, each.launching) for each in versions if each is not None)))
     for side, version in enumerate(versions):
         launch, other = found[side], found[1 - side]
@@ -174,6 +191,13 @@ def both_launches(
     ]
 
 
+def _size_around(name: str, kernel: str, gpu: GpuSpec) -> int | None:
+    """What a name of the function around a launch may be; None: nothing says so."""
+    if name.lower() in MULTIPROCESSORS:
+        return gpu.num_sms
+    return 8_192 if name == "BT" else typical_size(name, kernel, ())  # `BT, V = logits.shape`: a batch's tokens
+
+
 def sizes_to_give(version: KernelVersion, said: KernelSettings) -> Mapping[str, int]:
     """The sizes of a kernel that nothing says, with typical values."""
     gpu = load_gpu("H100")
@@ -181,6 +205,27 @@ def sizes_to_give(version: KernelVersion, said: KernelSettings) -> Mapping[str, 
         launch = _made(version, next(iter(version.configurations), None), said.args, {}, said, gpu, "bf16")
         return dict(_unknown_sizes(version, launch, blocks=False))
     return {}
+
+
+def _launched_so(version: KernelVersion, flags: Mapping[str, Any], gpu: GpuSpec) -> set[str]:
+    """Those of some flags that a call of a function around a launch sets so."""
+    found: set[str] = set()
+    for launching in version.launching:
+        source = launching.source.on(*gpu.triton_target[:2])
+        for scopes, call in launching.calls:
+            for told in given_by_each(source, scopes):
+                site = LaunchSite(source, version.function, scopes, call, gpu.num_sms, ELEMENT_BYTES, told)
+                with contextlib.suppress(AdvisorError):
+                    constants = site.constants({}, OPTION_NAMES)[0]
+                    passed = {name: _PASSED if there_is else None for name, there_is in site.tensors(constants).items()}
+                    values = {**site.presumed(constants, constants), **constants}
+                    values |= heuristic_values(version.source, version.function, {**passed, **values})[0]
+                    found |= {name for name, value in flags.items() if name in values and values[name] == value}
+    return found
+
+
+_PASSED = object()
+"""Stands for an argument of which only that it is not None is known."""
 
 
 def _recorded_sizes(recorded: RecordedLaunch) -> dict[str, Any]:
@@ -208,6 +253,7 @@ def _made(
     options = {
         name: value for name in OPTION_NAMES if configuration is not None and (value := getattr(configuration, name, None)) is not None
     }
+    options = {**{name: values[name] for name in OPTION_NAMES if type(values.get(name)) is int and name not in names}, **options}
     launch = make_launch(
         source,
         function.name,
@@ -241,14 +287,40 @@ def _unknown_sizes(version: KernelVersion, launch: KernelLaunch, blocks: bool) -
         if blocks and small and BLOCK.fullmatch(name) and sum(each.startswith("BLOCK") for each in names) == 1:
             yield name, OF_BLOCK
         size = typical_size(name, version.function.name, names) if not blocks and not STRIDE_NAME.search(name) else None
+        if size is not None and name.lower() == "n" and _is_flat(launch):
+            size = OF_ELEMENTS
         if size is not None:
             yield name, size
+
+
+def _is_flat(launch: KernelLaunch) -> bool:
+    """Whether the file launches a kernel along one axis, a program for each block of something: `n` is no row's length then."""
+    written = grid_as_written(launch.source, launch.kernel)
+    try:
+        tree = ast.parse(written[1], mode="eval").body if written is not None else None
+    except SyntaxError:
+        return False
+    axes = tree.elts if isinstance(tree, ast.Tuple) else [tree]
+    first = axes[0]
+    return len(axes) == 1 and isinstance(first, ast.Call) and (dotted(first.func) or "").endswith("cdiv")
 
 
 def _passed(version: KernelVersion) -> set[str]:
     """What launches of a version pass, by name."""
     calls = [(each.source, *site) for each in version.launching for site in each.calls]
     return arguments_passed(version.source, version.function.name, calls) if calls else set()
+
+
+def _handed_on(version: KernelVersion) -> set[str]:
+    """What launches of a version pass as it was given to the function around them."""
+    found: list[set[str]] = []
+    for launching in version.launching:
+        for scopes, call in launching.calls:
+            site = LaunchSite(launching.source, version.function, scopes, call, None, None)
+            around = next((each for each in reversed(scopes) if isinstance(each, ast.FunctionDef)), None)
+            given = arguments(around) - other_values(around) if around is not None else set()
+            found.append({name for name, node in site.passed.items() if isinstance(node, ast.Name) and node.id in given})
+    return set.intersection(*found) if found else set()
 
 
 def _shared(version: KernelVersion, launch: KernelLaunch, other: KernelLaunch | None, differs: bool) -> KernelLaunch:
@@ -275,9 +347,10 @@ def _shared(version: KernelVersion, launch: KernelLaunch, other: KernelLaunch | 
         options={**options, **given.options},
         multiples=given.multiples | (theirs.multiples & open_),
     )
-    # What this side's launch works out in a way that is not followed is not known to be what the other side's is.
+    # What this side's launch works out in a way that is not followed is not known to be what the other side's is; what it hands on is.
+    own = passed - _handed_on(version)
     whence: dict[str, Origin] = {
-        name: "unknown" if name in passed and differs else other.origins[name]
+        name: "unknown" if name in own and differs else other.origins[name]
         for name in {*(open_ & {*theirs.types, *values}), *options}
         if name in other.origins
     }
@@ -323,7 +396,8 @@ def _sized(
     known = {**given, **launch.given.scalars, **launch.given.constexprs}
     constants = next(guesses(launch.source, launch.source.kernel(launch.kernel), launch.given)).constexprs
     names = {each.name for each in version.function.parameters}
-    told = {name: size for name, size in sizes.items() if name in names}
+    around = names_around_launches(launch.source, launch.kernel) if sizes.keys() - names and not _elsewhere(version) else frozenset()
+    told = {name: size for name, size in sizes.items() if name in names | around}
     text, origin = grid
     if text:
         return Sized(launch=replace(launch, grid=grid_of(text, known, launch.source), origins={**launch.origins, GRID: origin}), sizes=told)
@@ -335,9 +409,7 @@ def _sized(
             tree = ast.parse(text, mode="eval").body
             text = ",".join(map(ast.unparse, tree.elts)) if isinstance(tree, ast.Tuple) else text
             asked = {each.id for each in ast.walk(tree) if isinstance(each, ast.Name)} - known.keys() - constants.keys()
-            others = {
-                name: gpu.num_sms if name.lower() in MULTIPROCESSORS else typical_size(name, version.function.name, ()) for name in asked
-            }
+            others = {name: _size_around(name, version.function.name, gpu) for name in asked}
             found = {name: size for name, size in others.items() if size is not None}
             lacking = {name for name in asked - found.keys() if name in names_around_launches(launch.source, launch.kernel)}
             launch = replace(launch, grid=grid_of(text, {**constants, **known, **found}, launch.source))
@@ -368,127 +440,3 @@ def closest(tuned: Sequence[Configuration], launch: KernelLaunch, gpu: GpuSpec) 
     """Of configurations, the first that has most in common with a launch."""
     passed = {"num_warps": 4, "num_stages": DEFAULT_STAGES[gpu.vendor], **launch.given.constexprs, **launch.given.options}
     return max(tuned, key=lambda each: sum(passed.get(name) == value for name, value in each.flat().items()))
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """A statement, or the head of a block, and the conditions that it stands under, each with what it has to be."""
-
-    text: str
-    node: ast.AST
-    under: tuple[tuple[ast.expr, bool], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Touched:
-    """What a change touches of a kernel: the flags that let the compiler see most of it, and the lines of the head."""
-
-    flags: Mapping[str, Any]
-    lines: frozenset[int]
-
-
-def touched(old: KernelVersion, new: KernelVersion) -> Touched:
-    """The lines that only one version has, and calls of helpers that differ."""
-    sides = [list(_lines(version.function.node.body, ())) for version in (old, new)]
-    counts = [Counter(line.text for line in lines) for lines in sides]
-    known = [{name: nodes[-1] for name, nodes in version.source.definitions.items()} for version in (old, new)]
-    helpers = {name for name in known[0].keys() & known[1].keys() if own_tree(known[0][name]) != own_tree(known[1][name])}
-    fresh: tuple[list[Line], ...] = ([], [])
-    for side, lines in enumerate(sides):
-        left = counts[side] - counts[1 - side]
-        for line in lines:
-            if left[line.text] > 0 or helpers & set(_called(line.node)):
-                left[line.text] -= 1
-                fresh[side].append(line)
-    both = _constants(old) & _constants(new)
-    sets = [each for line in fresh[1] if (each := _flags([line], _constants(new)))]
-    sets += [each for line in fresh[0] if (each := _flags([line], both))]
-    often = Counter(flag for each in sets for flag in each.items())
-    most = {name: value for (name, value), count in often.items() if 2 * count > len(sets)}
-    return Touched(
-        flags=most or min(sets, key=len, default={}),
-        lines=frozenset(getattr(line.node, "lineno", 0) for line in fresh[1]),
-    )
-
-
-def of_stores(old: KernelVersion, new: KernelVersion) -> Mapping[str, Any]:
-    """The flags that let a kernel store what it works out."""
-    stores = [
-        line
-        for line in _lines(new.function.node.body, ())
-        if any(name.rsplit(".", 1)[-1] == "store" or ".atomic_" in name for name in _called(line.node))
-    ]
-    return _flags(stores, _constants(new))
-
-
-def _constants(version: KernelVersion) -> set[str]:
-    return {each.name for each in version.function.parameters if each.is_constexpr}
-
-
-def _called(node: ast.AST) -> Iterator[str]:
-    return (name for each in ast.walk(node) if isinstance(each, ast.Call) and (name := dotted(each.func)))
-
-
-def _lines(body: Sequence[ast.stmt], under: tuple[tuple[ast.expr, bool], ...]) -> Iterator[Line]:
-    for node in body:
-        if isinstance(node, ast.If):
-            yield Line(f"if {ast.unparse(node.test)}", ast.copy_location(ast.Expr(node.test), node), under)
-            yield from _lines(node.body, (*under, (node.test, True)))
-            yield from _lines(node.orelse, (*under, (node.test, False)))
-            if isinstance(node.body[-1], ast.Return):  # what follows runs where it does not return
-                under = (*under, (node.test, False))
-        elif isinstance(node, ast.For | ast.While | ast.With):
-            head = [node.target, node.iter] if isinstance(node, ast.For) else [node.test] if isinstance(node, ast.While) else []
-            yield Line(" ".join(map(ast.unparse, head)), ast.copy_location(ast.Expr(head[-1] if head else ast.Constant(0)), node), under)
-            yield from _lines(node.body, under)
-        elif not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)):
-            yield Line(ast.unparse(node), node, under)
-
-
-def _flags(lines: Collection[Line], constants: Collection[str]) -> dict[str, Any]:
-    """Values of constants with which all conditions hold that lines stand under, as far as they do not contradict each other."""
-    found: dict[str, Any] = {}
-    for line in lines:
-        choices = [(each.test, True) for each in ast.walk(line.node) if isinstance(each, ast.IfExp)]
-        tested = [(line.node.value, True)] if isinstance(line.node, ast.Expr) else []
-        for test, truth in (*line.under, *choices, *tested):
-            for name, value in _holding(test, truth):
-                if name in constants:
-                    found.setdefault(name, value)
-    return found
-
-
-_ABOVE: Mapping[type[ast.cmpop], Callable[[Any], Any]] = {
-    ast.Eq: lambda value: value,
-    ast.Is: lambda value: value,
-    ast.Gt: lambda value: value + 1,
-    ast.GtE: lambda value: value,
-    ast.Lt: lambda value: value - 1,
-    ast.LtE: lambda value: value,
-}
-"""A value for which a comparison with a constant holds."""
-_CONTRARY: Mapping[type[ast.cmpop], type[ast.cmpop]] = {
-    ast.NotEq: ast.Eq,
-    ast.IsNot: ast.Is,
-    ast.Gt: ast.LtE,
-    ast.Lt: ast.GtE,
-    ast.GtE: ast.Lt,
-    ast.LtE: ast.Gt,
-}
-
-
-def _holding(test: ast.expr, truth: bool) -> Iterator[tuple[str, Any]]:
-    """Constants with which a condition is true, or is not."""
-    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-        yield from _holding(test.operand, not truth)
-    elif isinstance(test, ast.BoolOp):
-        parts = test.values if isinstance(test.op, ast.And) is truth else test.values[:1]
-        for part in parts:
-            yield from _holding(part, truth)
-    elif isinstance(test, ast.Name):
-        yield test.id, truth
-    elif isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.left, ast.Name):
-        other, kind = test.comparators[0], type(test.ops[0])
-        solved = _ABOVE.get(kind if truth else _CONTRARY.get(kind, ast.In))
-        if isinstance(other, ast.Constant) and solved is not None and (isinstance(other.value, int | float) or kind in (ast.Eq, ast.NotEq)):
-            yield test.left.id, solved(other.value)

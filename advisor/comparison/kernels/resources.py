@@ -11,14 +11,15 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from advisor.comparison.kernels.attempts import MOST_SHOWN, Attempt, Run, alike_configurations, compiled_pair
 from advisor.comparison.kernels.beside import in_its_place
 from advisor.comparison.kernels.kernel_version import KernelVersion
-from advisor.comparison.kernels.one_launch import Touched, of_stores, touched
+from advisor.comparison.kernels.launch_digest import changed_launches
 from advisor.comparison.kernels.time_verdict import MOST_NAMED, guessed_code, machine_code, stores, time_verdict, untold
+from advisor.comparison.kernels.touched import Touched, of_stores, touched
 from advisor.comparison.settings import KernelSettings
 from advisor.compiled.compiler.compile import version as triton_version
 from advisor.compiled.compiler.kernel import Target
@@ -30,7 +31,7 @@ from advisor.compiled.guesses.usage import usage_of
 from advisor.compiled.launches.launch import author_file
 from advisor.gpus.hardware import GpuSpec
 from advisor.result.comparison_schema import Failure, ResourceRow, Resources, StaticRow
-from advisor.result.schema import Problem
+from advisor.result.schema import Configuration, Problem
 from advisor.rows.launches import RecordedLaunch
 from advisor.system.errors import AdvisorError
 from advisor.system.settings import read_settings
@@ -125,6 +126,8 @@ def judged(
         triton_version()
     except AdvisorError as error:
         return Judged(notes=(f"Not compiled: {error}",))
+    pair = [(each.function, each.launching) for each in (old, new) if each is not None]
+    relaunched = changed_launches(*pair) if len(pair) == 2 else []
     former, configuration = alike_configurations(old, new)
     unknown = Run(configuration=configuration, problem=problem, element=element, former=former, recorded=recorded)
     alike: dict[tuple[Any, ...], tuple[Run, list[GpuSpec]]] = {}
@@ -169,7 +172,10 @@ def judged(
             if empty and old is not None and new is not None:
                 flags = " ".join(f"{name}{value}" for each in (base, head) for name, value in each.guessed.items() if "*" not in value)
                 reason = f"nothing is stored in the {' and the '.join(empty)}" + (f" with guessed {flags}" if flags else "")
-            found = [time_verdict(name, base, head, gpu, notes, bool(unseen), same) for gpu in (group if predicting else ())]
+            found = [
+                time_verdict(name, base, head, gpu, notes, unseen=bool(unseen), same=same, relaunched=relaunched)
+                for gpu in (group if predicting else ())
+            ]
             predicted += [each.row for each in filter(None, found)]
             if old is not None and new is not None and (instead := in_its_place(old, new, group[0], (said or KernelSettings()).args)):
                 predicted = [untold(row, "cannot-tell", f"for {instead}") if row.gpu in devices.split(", ") else row for row in predicted]
@@ -267,6 +273,11 @@ def _compile(
         base, head = compiled_pair(old, new, run, gpu, said, workers, larger)
     if old is None or new is None or base.compiled is None or head.compiled is None:
         return base, head, []
+    if (wider := _with_more_warps(old, new, run, base, head)) is not None and not compiling.spent(2):
+        compiling.left -= 2
+        pair = compiled_pair(old, new, replace(run, configuration=wider), gpu, said, workers, {})
+        if all(each.resources is not None and not _spills(each) for each in pair):
+            (base, head), run = pair, replace(run, configuration=wider)
     change, notes = touched(old, new), []
     alike, empty = machine_code(base) == machine_code(head), not stores(base) or not stores(head)
     flags = {**(change.flags if alike or empty else {}), **(of_stores(old, new) if empty else {})}
@@ -286,6 +297,23 @@ def _compile(
         lines = ", ".join(map(str, sorted(change.lines)[:MOST_SHOWN]))
         notes.append(f"{UNSEEN} (line {lines}): nothing is said of it.")
     return base, head, notes
+
+
+SPILLS_TOO_MUCH = 256
+"""Bytes per thread: of two configurations of a list that one is not the fastest, which spills so much while the other does not spill."""
+
+
+def _spills(attempt: Attempt) -> bool:
+    return attempt.resources is not None and (attempt.resources.spill_bytes or 0) >= SPILLS_TOO_MUCH
+
+
+def _with_more_warps(old: KernelVersion, new: KernelVersion, run: Run, base: Attempt, head: Attempt) -> Configuration | None:
+    """Of the configurations that both versions list, the one of the most warps, where the one that was compiled spills on both sides."""
+    if run.configuration is None or run.former is not None or run.problem is not None or not (_spills(base) and _spills(head)):
+        return None
+    both = {each.label() for each in old.configurations} & {each.label() for each in new.configurations}
+    found = [each for each in new.configurations if each.label() in both and each.num_warps > run.configuration.num_warps]
+    return max(found, key=lambda each: each.num_warps, default=None)
 
 
 def _for_products(*attempts: Attempt) -> dict[str, int]:

@@ -14,6 +14,7 @@ from typing import Any
 
 from advisor.advising.looked import compiled_report
 from advisor.comparison.kernels.attempts import Attempt
+from advisor.comparison.kernels.launch_digest import ChangedLaunch
 from advisor.comparison.static import static_row
 from advisor.compiled.compiler.kernel import IrError
 from advisor.compiled.demand.counted import Counted
@@ -28,12 +29,15 @@ from advisor.result.comparison_schema import StaticRow, StaticVerdict
 
 WITHOUT_GRID = 16
 """Programs for every SM of a launch whose grid is not known: enough that the last wave counts for little."""
+NOT_THE_SAME = "the two do not do the same work"
 STORED_ALIKE = 0.05
 """By how much of it the bytes that two launches store may differ, if they are to be the same work: rounding up of masks and tails."""
 MOST_NAMED = 4
 """Values that a reason names."""
 CONTENTS = "contents"
 """Stands for what a tensor holds, among values that are not known."""
+TIME_VERDICTS = frozenset({"predicted-improved", "predicted-regressed", "predicted-unchanged", "within-doubt"})
+"""Those that say something of how long two launches take."""
 _STORES = re.compile(r"tt\.(?:store|atomic|descriptor_store|descriptor_reduce|experimental_descriptor_store)")
 _REMARKS = re.compile(r"//.*|/\*.*?\*/|^\s*\.(?:loc|file)\b.*|^\s*;.*", re.MULTILINE)
 
@@ -58,9 +62,20 @@ class Prediction:
     lacking: Mapping[str, Any] = field(default_factory=dict)
 
 
-def time_verdict(name: str, base: Attempt, head: Attempt, gpu: GpuSpec, notes: list[str], unseen: bool, same: bool) -> Prediction | None:
+def time_verdict(
+    name: str,
+    base: Attempt,
+    head: Attempt,
+    gpu: GpuSpec,
+    notes: list[str],
+    *,
+    unseen: bool,
+    same: bool,
+    relaunched: Sequence[ChangedLaunch],
+) -> Prediction | None:
     """What both versions are predicted to take for the launch they were compiled for; None: one cannot be counted. `unseen`: what changed
-    is not in the code; `same`: the kernel's source is on both sides, and that of its helpers."""
+    is not in the code; `same`: the kernel's source is on both sides, and that of its helpers; `relaunched`: how it is launched changed:
+    what that changes and is guessed need not be the same on both sides."""
 
     def inspected(attempt: Attempt, grid: Sequence[int]) -> Inspection:
         assert attempt.launch is not None and attempt.compiled is not None and attempt.guess is not None
@@ -80,16 +95,17 @@ def time_verdict(name: str, base: Attempt, head: Attempt, gpu: GpuSpec, notes: l
     except (IrError, ArithmeticError, ValueError, KeyError, IndexError) as error:
         notes.append(f"Not predicted on {gpu.name}: {error}")
         return None
+    alike = not unseen and machine_code(base) == machine_code(head) and base.launch.grid == head.launch.grid
+    alike = alike and (base.launch.grid is not None or base.grid_text == head.grid_text)
+    reports = [reports[1], reports[1]] if alike else reports  # what the IR tells of lines and places makes no difference then
     sizes = {**base.sizes, **head.sizes}
     grid = " → ".join(dict.fromkeys("x".join(map(str, grid)) if grid else "not known" for grid in grids))
     typical = " ".join(f"{key}={value}" for key, value in sizes.items())
     label = f"grid {grid}" + (f", typical {typical}" if typical else "")
     row = replace(static_row(f"{gpu.name}-{name}", label, gpu.name, [reports[0]], [reports[1]], compiled=True), kernel=name)
     work, lacking = _work_of_a_program(base, head, pair), _lacking(base, head, pair)
-    alike = not unseen and machine_code(base) == machine_code(head) and base.launch.grid == head.launch.grid
-    alike = alike and (base.launch.grid is not None or base.grid_text == head.grid_text)
-    options = [each.launch.origins.get(name) for each in (base, head) if each.launch is not None for name in lacking]
-    if alike and "unknown" not in options and (same or not guessed_code(base, head)):
+    changed = any(each.code or not each.names.isdisjoint(lacking) for each in relaunched)
+    if alike and not (lacking and changed) and (same or not guessed_code(base, head)):
         row = untold(row, "predicted-unchanged", "the same code, launched alike") if lacking else row
     elif lacking or not (stores(base) and stores(head)):
         row = untold(row, "cannot-tell", _without(lacking, alike, stores(base) and stores(head)))
@@ -146,12 +162,23 @@ def _lacking(base: Attempt, head: Attempt, pair: Sequence[Inspection]) -> dict[s
     return found
 
 
+OTHER_WORK = 4.0
+"""From how many times as many FLOP of products, or distinct bytes read, on two launches are taken for other work, though they store as
+much. A rewrite that saves half of them, or three quarters, still has a verdict."""
+
+
 def _other_work(base: KernelDemand, head: KernelDemand) -> str:
-    """That two launches do not do the same, in words: they do not store as much; "": they do."""
+    """That two launches do not do the same, in words: they do not store as much, or multiply or read many times as much; "": they do."""
     stored = [each.requested_store_bytes + each.atomic_bytes for each in (base, head)]
-    if abs(math.log(stored[1] / stored[0])) <= math.log1p(STORED_ALIKE) if all(stored) else stored[0] == stored[1]:
-        return ""
-    return f"the two do not do the same work: {stored[0]:,.0f} bytes are stored in the base, {stored[1]:,.0f} in the head"
+    if not (abs(math.log(stored[1] / stored[0])) <= math.log1p(STORED_ALIKE) if all(stored) else stored[0] == stored[1]):
+        return f"{NOT_THE_SAME}: {stored[0]:,.0f} bytes are stored in the base, {stored[1]:,.0f} in the head"
+    flop = [each.total_tensor_flop for each in (base, head)]
+    if all(flop) and max(flop) > OTHER_WORK * min(flop):
+        return f"{NOT_THE_SAME}: products of {flop[0]:,.0f} FLOP in the base, of {flop[1]:,.0f} in the head"
+    read = [sum(each.likely_read_footprints.values()) for each in (base, head)]
+    if all(read) and max(read) > OTHER_WORK * min(read):
+        return f"{NOT_THE_SAME}: {read[0]:,.0f} distinct bytes are read in the base, {read[1]:,.0f} in the head"
+    return ""
 
 
 def guessed_code(*attempts: Attempt) -> tuple[str, ...]:

@@ -324,6 +324,9 @@ class _Draft:
         typed = {name: _SOMETHING for name, kind in given.types.items() if kind.startswith("*")}  # who says of what type it is passes it
         values = {**typed, **self.options, **given.scalars, **self.constants}
         found, unknown = heuristic_values(self.source, function, {**passed, **values})
+        corrected = {name: value for name, value in self.choice["corrected"].items() if name in found and value != found[name]}
+        found = {name: value for name, value in found.items() if name not in corrected}  # with what they set, it does not compile
+        unknown |= dict.fromkeys(corrected, "it does not compile with what the file sets")
         told = heuristic_values(self.source, function, values)[0] if passed else found
         self.presumed = frozenset(found.keys() - told.keys() - given.constexprs.keys())
         self.undecided = frozenset(unknown.keys() & signature.keys() - given.constexprs.keys())
@@ -342,7 +345,9 @@ class _Draft:
             if name in OPTION_NAMES and name not in signature and name not in given.options:
                 line = getattr(function.heuristics[name], "lineno", function.line)
                 self.assumptions.append(Assumption(note=unknown_option(name, f"@triton.heuristics (line {line})")))
-            if name in signature and name not in given.constexprs and signature[name] != "constexpr":
+            if name in corrected:
+                signature[name], self.constants[name] = "constexpr", corrected[name]
+            elif name in signature and name not in given.constexprs and signature[name] != "constexpr":
                 signature[name], self.constants[name] = "constexpr", False
 
     def fold_scalars(self) -> None:

@@ -149,7 +149,7 @@ class KernelLaunch:
         tunable: Names of the constants that are its configuration; None: all that are not sizes.
         assumed: What was not given and taken from elsewhere.
         notes: What else is not known of it, each a sentence.
-        asks: Options that its grid would follow from, with the file's launch, as they are written.
+        asks: What its grid would follow from, with the file's launch: names, also of the function around it, each with its option.
         origins: Where the values of arguments, constants and options come from, as far as they are known; "grid" that of the grid.
     """
 
@@ -167,7 +167,7 @@ class KernelLaunch:
     tunable: frozenset[str] | None = None
     assumed: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    asks: tuple[str, ...] = ()
+    asks: Mapping[str, str] = field(default_factory=dict)
     origins: Mapping[str, Origin] = field(default_factory=dict)
 
 

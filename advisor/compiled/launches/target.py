@@ -21,11 +21,11 @@ from advisor.python_source.launch_sites import (
     FoundLaunch,
     LaunchCalls,
     arguments_passed,
+    common_launch,
     grid_as_written,
     grid_from_launches,
     names_around_launches,
     needed_for_grid,
-    only_launch,
     options_passed,
 )
 from advisor.python_source.literals import NotLiteralError
@@ -104,7 +104,7 @@ def make_launch(
     found = (
         None if grid is not None else grid_from_launches(source, kernel, known, _defaults(function), OPTION_NAMES, num_sms, size, elsewhere)
     )
-    found = found or only_launch(source, kernel, known, OPTION_NAMES, num_sms, size, elsewhere)
+    found = found or common_launch(source, kernel, known, OPTION_NAMES, num_sms, size, elsewhere)
     if found is not None:
         launch = _as_launched(launch, found)
     launch = with_generated(replace(launch, assumed=(*launch.assumed, *_unknown_options(launch, elsewhere))))
@@ -166,7 +166,7 @@ def _with_grid_note(launch: KernelLaunch, known: Mapping[str, Any], num_sms: int
     constants = {p.name for p in function.parameters if p.is_constexpr}
     options = tuple(f"--{'constexpr' if name in constants else 'arg'} {name}=…" for name in needed[1])
     note = f"The grid follows from the launch in line {needed[0]} once its sizes are given: {' '.join(options)}."
-    return replace(launch, notes=(*launch.notes, note), asks=options)
+    return replace(launch, notes=(*launch.notes, note), asks=dict(zip(needed[1], options, strict=True)))
 
 
 def _as_launched(launch: KernelLaunch, found: FoundLaunch) -> KernelLaunch:
@@ -193,10 +193,13 @@ def _as_launched(launch: KernelLaunch, found: FoundLaunch) -> KernelLaunch:
         assumed.append(f"{flags}, taking for given what the function around the launch in line {found.line} requires")
     if strides:
         assumed.append(launched(found.line, strides))
+    elements = dict.fromkeys(found.of_elements - given.constexprs.keys(), element_type(given.element))
+    if elements:
+        assumed.append(f"{', '.join(sorted(elements))}: the type of elements, which the launch in line {found.line} asks a tensor for")
     filled = replace(
         given,
         types={**types, **given.types},
-        constexprs={**from_launch, **presumed, **{n: known[n] for n in constants if n in known}, **given.constexprs},
+        constexprs={**elements, **from_launch, **presumed, **{n: known[n] for n in constants if n in known}, **given.constexprs},
         options={**options, **given.options},
         scalars={**numbers, **{n: v for n, v in known.items() if n not in constants}, **given.scalars},
         multiples=frozenset(strides) - frozenset(known),
@@ -204,20 +207,21 @@ def _as_launched(launch: KernelLaunch, found: FoundLaunch) -> KernelLaunch:
     )
     origins: dict[str, Origin] = {
         **dict.fromkeys([*filled.types, *filled.constexprs, *filled.options, *filled.scalars], "literal"),
-        **dict.fromkeys([*strides, *presumed, *found.by_default], "typical"),
+        **dict.fromkeys([*elements, *strides, *presumed, *found.by_default], "typical"),
     }
     return replace(launch, given=filled, assumed=(*launch.assumed, *assumed), origins={**origins, **launch.origins})
 
 
 def _passed_unknown(launch: KernelLaunch, elsewhere: LaunchCalls) -> dict[str, Origin]:
-    """Constants with a default for which the file's launches pass something else, of which nothing is known: the default is a guess."""
+    """Constants with a default, and options, for which the file's launches pass something, of which nothing is known: the default is a
+    guess."""
     function = launch.source.kernel(launch.kernel)
     tuned = {name for each in (function.autotune.configs if function.autotune is not None else ()) for name in each.parameters}
     known = {*launch.given.constexprs, *launch.given.scalars, *tuned, *function.heuristics}
     passed = arguments_passed(launch.source, launch.kernel, elsewhere) - known
-    return {
-        each.name: "guessed" for each in function.parameters if each.name in passed and each.is_constexpr and each.default is not MISSING
-    }
+    names = {each.name for each in function.parameters if each.is_constexpr and each.default is not MISSING}
+    options = {*OPTION_NAMES} - launch.given.options.keys() if function.autotune is None else set()
+    return dict.fromkeys(passed & (names | options), "guessed")
 
 
 def _that_can_be(launch: KernelLaunch, constants: Mapping[str, Any]) -> dict[str, Any]:

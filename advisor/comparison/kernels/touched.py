@@ -1,0 +1,137 @@
+"""What a change touches of a kernel: its lines, and the constants under which the compiler sees them."""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from advisor.comparison.kernels.kernel_digest import own_tree
+from advisor.comparison.kernels.kernel_version import KernelVersion
+from advisor.python_source.literals import dotted
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A statement, or the head of a block, and the conditions that it stands under, each with what it has to be."""
+
+    text: str
+    node: ast.AST
+    under: tuple[tuple[ast.expr, bool], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Touched:
+    """What a change touches of a kernel: the flags that let the compiler see most of it, and the lines of the head."""
+
+    flags: Mapping[str, Any]
+    lines: frozenset[int]
+
+
+def touched(old: KernelVersion, new: KernelVersion) -> Touched:
+    """The lines that only one version has, and calls of helpers that differ."""
+    sides = [list(_lines(version.function.node.body, ())) for version in (old, new)]
+    counts = [Counter(line.text for line in lines) for lines in sides]
+    known = [{name: nodes[-1] for name, nodes in version.source.definitions.items()} for version in (old, new)]
+    helpers = {name for name in known[0].keys() & known[1].keys() if own_tree(known[0][name]) != own_tree(known[1][name])}
+    fresh: tuple[list[Line], ...] = ([], [])
+    for side, lines in enumerate(sides):
+        left = counts[side] - counts[1 - side]
+        for line in lines:
+            if left[line.text] > 0 or helpers & set(_called(line.node)):
+                left[line.text] -= 1
+                fresh[side].append(line)
+    both = _constants(old) & _constants(new)
+    sets = [each for line in fresh[1] if (each := _flags([line], _constants(new)))]
+    sets += [each for line in fresh[0] if (each := _flags([line], both))]
+    often = Counter(flag for each in sets for flag in each.items())
+    most = {name: value for (name, value), count in often.items() if 2 * count > len(sets)}
+    return Touched(
+        flags=most or min(sets, key=len, default={}),
+        lines=frozenset(getattr(line.node, "lineno", 0) for line in fresh[1]),
+    )
+
+
+def of_stores(old: KernelVersion, new: KernelVersion) -> Mapping[str, Any]:
+    """The flags that let a kernel store what it works out."""
+    stores = [
+        line
+        for line in _lines(new.function.node.body, ())
+        if any(name.rsplit(".", 1)[-1] == "store" or ".atomic_" in name for name in _called(line.node))
+    ]
+    return _flags(stores, _constants(new))
+
+
+def _constants(version: KernelVersion) -> set[str]:
+    return {each.name for each in version.function.parameters if each.is_constexpr}
+
+
+def _called(node: ast.AST) -> Iterator[str]:
+    return (name for each in ast.walk(node) if isinstance(each, ast.Call) and (name := dotted(each.func)))
+
+
+def _lines(body: Sequence[ast.stmt], under: tuple[tuple[ast.expr, bool], ...]) -> Iterator[Line]:
+    for node in body:
+        if isinstance(node, ast.If):
+            yield Line(f"if {ast.unparse(node.test)}", ast.copy_location(ast.Expr(node.test), node), under)
+            yield from _lines(node.body, (*under, (node.test, True)))
+            yield from _lines(node.orelse, (*under, (node.test, False)))
+            if isinstance(node.body[-1], ast.Return):  # what follows runs where it does not return
+                under = (*under, (node.test, False))
+        elif isinstance(node, ast.For | ast.While | ast.With):
+            head = [node.target, node.iter] if isinstance(node, ast.For) else [node.test] if isinstance(node, ast.While) else []
+            yield Line(" ".join(map(ast.unparse, head)), ast.copy_location(ast.Expr(head[-1] if head else ast.Constant(0)), node), under)
+            yield from _lines(node.body, under)
+        elif not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)):
+            yield Line(ast.unparse(node), node, under)
+
+
+def _flags(lines: Collection[Line], constants: Collection[str]) -> dict[str, Any]:
+    """Values of constants with which all conditions hold that lines stand under, as far as they do not contradict each other."""
+    found: dict[str, Any] = {}
+    for line in lines:
+        choices = [(each.test, True) for each in ast.walk(line.node) if isinstance(each, ast.IfExp)]
+        tested = [(line.node.value, True)] if isinstance(line.node, ast.Expr) else []
+        for test, truth in (*line.under, *choices, *tested):
+            for name, value in _holding(test, truth):
+                if name in constants:
+                    found.setdefault(name, value)
+    return found
+
+
+_ABOVE: Mapping[type[ast.cmpop], Callable[[Any], Any]] = {
+    ast.Eq: lambda value: value,
+    ast.Is: lambda value: value,
+    ast.Gt: lambda value: value + 1,
+    ast.GtE: lambda value: value,
+    ast.Lt: lambda value: value - 1,
+    ast.LtE: lambda value: value,
+}
+"""A value for which a comparison with a constant holds."""
+_CONTRARY: Mapping[type[ast.cmpop], type[ast.cmpop]] = {
+    ast.NotEq: ast.Eq,
+    ast.IsNot: ast.Is,
+    ast.Gt: ast.LtE,
+    ast.Lt: ast.GtE,
+    ast.GtE: ast.Lt,
+    ast.LtE: ast.Gt,
+}
+
+
+def _holding(test: ast.expr, truth: bool) -> Iterator[tuple[str, Any]]:
+    """Constants with which a condition is true, or is not."""
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        yield from _holding(test.operand, not truth)
+    elif isinstance(test, ast.BoolOp):
+        parts = test.values if isinstance(test.op, ast.And) is truth else test.values[:1]
+        for part in parts:
+            yield from _holding(part, truth)
+    elif isinstance(test, ast.Name):
+        yield test.id, truth
+    elif isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.left, ast.Name):
+        other, kind = test.comparators[0], type(test.ops[0])
+        solved = _ABOVE.get(kind if truth else _CONTRARY.get(kind, ast.In))
+        if isinstance(other, ast.Constant) and solved is not None and (isinstance(other.value, int | float) or kind in (ast.Eq, ast.NotEq)):
+            yield test.left.id, solved(other.value)

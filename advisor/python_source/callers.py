@@ -1,0 +1,186 @@
+"""What the callers of a function give its arguments, as far as they write it: constants, defaults of their own, or something that is
+required and so not None. Calls are found by name, in the function's file and in those that are read beside it (`SourceFile.callers`)."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from advisor.python_source.bindings import Scope, argument_defaults, arguments, bound_by, other_values
+from advisor.python_source.literals import dotted
+
+if TYPE_CHECKING:
+    from advisor.python_source.source import SourceFile
+
+DEEPEST = 4
+"""Calls that are followed upwards: a launcher, the autograd function, its methods, the function that users call."""
+Given = ast.Constant | None
+"""A constant; None: something that is not None, and of which no more is known."""
+
+
+def given_by_callers(source: SourceFile, scopes: Sequence[Scope]) -> dict[str, Given]:
+    """What the arguments of the innermost function of `scopes` are given by all calls of it alike; those are left out of which that is not
+    known, and whose default stands."""
+    function = _function(scopes)
+    if function is None:
+        return {}
+    kept = source.told_by_callers
+    if function not in kept:
+        calls = _Calls(source)
+        found = {name: calls.argument(source, scopes, name, 0) for name in sorted(arguments(function))}
+        kept[function] = {name: value[0] for name, value in found.items() if value is not None}
+    return kept[function]
+
+
+def given_by_each(source: SourceFile, scopes: Sequence[Scope]) -> list[dict[str, Given]]:
+    """The same, of each call by itself."""
+    function = _function(scopes)
+    if function is None:
+        return []
+    calls = _Calls(source)
+    columns = {name: calls.given(source, scopes, name, 0) for name in sorted(arguments(function))}
+    rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+    return [{name: value[0] for name, value in row.items() if value is not None} for row in rows]
+
+
+def _function(scopes: Sequence[Scope]) -> ast.FunctionDef | None:
+    return next((each for each in reversed(scopes) if isinstance(each, ast.FunctionDef)), None)
+
+
+def _class(source: SourceFile, function: ast.FunctionDef) -> ast.ClassDef | None:
+    """The class that a function is a method of."""
+    around = source.module_names.above(function)
+    return around[-1] if around and isinstance(around[-1], ast.ClassDef) else None
+
+
+class _Calls:
+    """The calls among a file and those that are read beside it."""
+
+    def __init__(self, source: SourceFile) -> None:
+        self.files = (source, *source.callers)
+
+    def argument(self, source: SourceFile, scopes: Sequence[Scope], name: str, depth: int) -> tuple[Given] | None:
+        """What an argument is given in a way that all calls agree on, else its default; None: not known."""
+        found = self.given(source, scopes, name, depth)
+        if found and None not in found and len({_key(each[0]) for each in found if each is not None}) == 1:
+            return found[0]
+        function = _function(scopes)
+        assert function is not None
+        default = argument_defaults(function).get(name)
+        if default is not None:
+            constant = _constant(default)
+            return (constant,) if constant is not None and depth else None
+        if _may_be_none(function, name):
+            return None if found else (ast.Constant(value=None),)  # nothing calls it here, and what may be left out is
+        left_out = any(each is not None and each[0] is not None and each[0].value is None for each in found)
+        return (None,) if depth and not left_out else None  # what it requires, it is given
+
+    def given(self, source: SourceFile, scopes: Sequence[Scope], name: str, depth: int) -> list[tuple[Given] | None]:
+        """What each call gives an argument; None for one of which that is not known."""
+        function = _function(scopes)
+        if function is None or depth >= DEEPEST:
+            return []
+        out = []
+        default = argument_defaults(function).get(name)
+        for file, around, call in self._of(source, scopes):
+            passed = _passed(function, call, skipped=1 if _class(source, function) else 0)
+            node = passed.get(name, default) if passed is not None else None
+            out.append(self._value(file, around, node, depth + 1) if node is not None else None)
+        return out
+
+    def _of(self, source: SourceFile, scopes: Sequence[Scope]) -> Iterator[tuple[SourceFile, list[Scope], ast.Call]]:
+        """The calls of a function, and of a method `forward` as torch calls it: `Name.apply(…)`."""
+        function = _function(scopes)
+        assert function is not None
+        owner = _class(source, function)
+        if owner is not None and function.name != "forward":
+            return
+        called = function.name if owner is None else f"{owner.name}.apply"
+        for file in self.files:
+            graph = file.module_names
+            for call in graph.calls.get(called.rpartition(".")[2], ()):
+                text = dotted(call.func) or ""
+                if text != called and not text.endswith(f".{called}"):
+                    continue
+                around = graph.scopes_around(call)
+                if function not in around and (file is source or text.split(".")[0] in graph.imports):
+                    yield file, around, call
+
+    def _value(self, source: SourceFile, scopes: Sequence[Scope], node: ast.expr, depth: int) -> tuple[Given] | None:
+        """What an expression is in a function that calls another."""
+        if (constant := _constant(node)) is not None:
+            return (constant,)
+        function = _function(scopes)
+        if function is None:
+            return None
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and (owner := _class(source, function)) is not None:
+            return self._kept(source, owner, node, depth)
+        if isinstance(node, ast.Name) and node.id in arguments(function) and node.id not in _changed_before(function, node):
+            return self.argument(source, scopes, node.id, depth)
+        return None
+
+    def _kept(self, source: SourceFile, owner: ast.ClassDef, node: ast.Attribute, depth: int) -> tuple[Given] | None:
+        """What `ctx.name` is in `backward`, where `forward` keeps one of its arguments or a constant under that name, once."""
+        forward = next((each for each in owner.body if isinstance(each, ast.FunctionDef) and each.name == "forward"), None)
+        if forward is None or depth >= DEEPEST:
+            return None
+        values = [
+            each.value
+            for each in ast.walk(forward)
+            if isinstance(each, ast.Assign)
+            for target in each.targets
+            if isinstance(target, ast.Attribute) and target.attr == node.attr and dotted(target.value) == dotted(node.value)
+        ]
+        return self._value(source, [forward], values[0], depth + 1) if len(values) == 1 and values[0] is not node else None
+
+
+def _key(value: Given) -> str:
+    return repr(value.value) if value is not None else ""
+
+
+def _may_be_none(function: ast.FunctionDef, name: str) -> bool:
+    """Whether an argument's annotation says that it may be None: `Optional[torch.Tensor]`, `torch.Tensor | None`."""
+    listed = (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)
+    text = next((ast.unparse(each.annotation) for each in listed if each.arg == name and each.annotation is not None), "")
+    return "Optional[" in text or re.search(r"\bNone\b", text) is not None
+
+
+def _constant(node: ast.expr) -> ast.Constant | None:
+    """A constant, also a negative one."""
+    negative = isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub)
+    inner = node.operand if isinstance(node, ast.UnaryOp) and negative else node
+    if not isinstance(inner, ast.Constant) or (negative and not isinstance(inner.value, int | float)):
+        return None
+    return ast.copy_location(ast.Constant(value=-inner.value), node) if negative else inner  # type: ignore[operator]
+
+
+def _passed(function: ast.FunctionDef, call: ast.Call, skipped: int) -> dict[str, ast.expr] | None:
+    """What a call passes by argument; None: that cannot be read."""
+    if any(isinstance(each, ast.Starred) for each in call.args) or any(keyword.arg is None for keyword in call.keywords):
+        return None
+    names = [each.arg for each in (*function.args.posonlyargs, *function.args.args)][skipped:]
+    return {**dict(zip(names, call.args, strict=False)), **{str(each.arg): each.value for each in call.keywords}}
+
+
+def _changed_before(function: ast.FunctionDef, node: ast.expr) -> set[str]:
+    """Names that a function gives other values in lines above an expression; in loops, in any line."""
+    lines, loops = _bindings(function)
+    looped = any(first <= node.lineno <= last for first, last in loops)
+    return {name for name, line in lines.items() if looped or line < node.lineno} & other_values(function)
+
+
+@lru_cache(maxsize=256)
+def _bindings(function: ast.FunctionDef) -> tuple[dict[str, int], list[tuple[int, int]]]:
+    """The first line that binds each name of a function, and the lines of its loops."""
+    lines: dict[str, int] = {}
+    loops = []
+    for node in ast.walk(function):
+        if isinstance(node, ast.For | ast.While):
+            loops.append((node.lineno, node.end_lineno or node.lineno))
+        for name in bound_by(node) if node is not function else ():
+            line = int(getattr(node, "end_lineno", None) or getattr(node, "lineno", 0) or 0)
+            lines[name] = min(lines.get(name, line), line)
+    return lines, loops

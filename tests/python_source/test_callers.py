@@ -1,0 +1,103 @@
+"""What the callers of a launcher give its arguments."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+
+from advisor.python_source.callers import given_by_callers, given_by_each
+from advisor.python_source.launch_sites import launches
+from advisor.python_source.source import parse_source
+
+KERNEL = """
+import torch
+import triton
+import triton.language as tl
+
+@triton.jit
+def k(x_ptr, w_ptr, n, BLOCK: tl.constexpr, FLAG: tl.constexpr):
+    pass
+
+"""
+
+
+def given(text, *, each=False, callers=()):
+    """What the arguments of the function around the only launch are given: constants, and "something" for what is not None."""
+    source = parse_source(KERNEL + text, "k.py").given(callers=tuple(parse_source(*each) for each in callers))
+    ((scopes, _),) = launches(source, "k")
+    shown = lambda found: {name: "something" if value is None else value.value for name, value in found.items()}  # noqa: E731
+    return [shown(one) for one in given_by_each(source, scopes)] if each else shown(given_by_callers(source, scopes))
+
+
+@pytest.mark.parametrize(
+    ("callers", "flag"),
+    [
+        ("def user(x):\n    run(x, True)\n", True),
+        ("def user(x, flag=False):\n    run(x, flag)\n", False),
+        ("def user(x, limit=-100):\n    run(x, limit)\n", -100),
+        ("def user(x, flag):\n    run(x, flag)\n", "something"),
+        ("def user(x, flag: bool | None):\n    run(x, flag)\n", None),
+        ("def user(x, weight=None):\n    weight = weight.contiguous()\n    run(x, weight)\n", None),
+        ("def outer(x, flag=True):\n    inner(x, flag)\n\ndef inner(x, flag):\n    run(x, flag)\n", True),
+    ],
+    ids=["constant", "default", "negative", "required", "optional", "its-own-method", "two-calls-up"],
+)
+def test_given_by_callers(callers, flag):
+    assert given(f"def run(x, flag):\n    k[(1,)](x, x, 1, 64, flag)\n\n{callers}")["flag"] == flag
+
+
+@pytest.mark.parametrize(
+    "callers",
+    [
+        "def user(x):\n    run(x, True)\n    run(x, False)\n",  # they do not agree
+        "def user(x, flag=False):\n    flag = x.ndim > 2\n    run(x, flag)\n",  # another value by then
+        "def user(x, *more):\n    run(x, *more)\n",
+        "def user(x, **more):\n    run(x, **more)\n",
+        "class Other:\n    def user(self, x):\n        run(x, self.flag)\n",
+    ],
+)
+def test_given_by_callers_unknown(callers):
+    assert "flag" not in given(f"def run(x, flag):\n    k[(1,)](x, x, 1, 64, flag)\n\n{callers}")
+
+
+AUTOGRAD = """
+def run(x, weight, flag, mode):
+    k[(1,)](x, weight, 1, 64, flag)
+
+class Function(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, weight, flag=False, mode="llama"):
+        ctx.flag = flag
+        out = run(x, weight, flag, mode)
+        mode = out
+        return out
+
+    @staticmethod
+    def backward(ctx, grad):
+        run(grad, None, ctx.flag, "llama")
+"""
+
+
+def test_given_by_callers_autograd():
+    assert given(AUTOGRAD) == {"x": "something", "flag": False, "mode": "llama"}  # weight: one call has it, one has not
+
+
+def test_given_by_each_other_file():
+    """Calls of other files count where these import the function; each call is told by itself."""
+    other = "from k import run\n\ndef user(x):\n    run(x, True)\n    run(x, False)\n", "other.py"
+    stranger = "def run(x, flag):\n    pass\n\nrun(1, None)\n", "stranger.py"
+    found = given("def run(x, flag):\n    k[(1,)](x, x, 1, 64, flag)\n", each=True, callers=(other, stranger))
+    assert [each["flag"] for each in found] == [True, False]
+
+
+def test_given_by_callers_recursion():
+    """Functions that call each other end."""
+    text = "def run(x, flag):\n    k[(1,)](x, x, 1, 64, flag)\n    other(x, flag)\n\ndef other(x, flag):\n    run(x, flag)\n"
+    assert given(text)["flag"] == "something"
+
+
+def test_source_without_launch_function():
+    source = parse_source(KERNEL + "k[(1,)](1, 2, 3, 64, True)\n", "k.py")
+    assert given_by_callers(source, []) == {}
+    assert isinstance(source.tree, ast.Module)
