@@ -19,7 +19,7 @@ from advisor.result.schema import Action, Configuration, Latency, LaunchReport, 
 from advisor.steps import layer_model
 from advisor.steps.latency import Cost, costs_of_layers
 from advisor.steps.layer_model import LayerModel
-from advisor.steps.moe_layer import BF16, FP8, FP8_BLOCK, Layers, without_gate
+from advisor.steps.moe_layer import BF16, FP8, FP8_BLOCK, Layers, version_number, without_gate
 from advisor.system.errors import several
 from advisor.tables.entries import FIELDS
 
@@ -67,7 +67,7 @@ def layer_reports(
         ran = [[report.predicted for report in some] for some in products]
         after = [[report.recommendation.latency if report.recommendation else report.predicted for report in some] for some in products]
         sides = [[_of_products(*pair) for pair in zip(*side, strict=True)] for side in ((sides[0], ran), (sides[1], after))]
-    sglang, version = target.stack == "sglang", model.newest(target.gpu.name, target.stack == "sglang")
+    sglang, version = target.stack == "sglang", _version(model, target)
     stack = f"{'SGLang' if sglang else 'vLLM'} 0.{f'5.{version % 100:.0f}' if sglang else f'{version / 100:.0f}'}"
     out = []
     for (tokens, launches), report, today, after, library in zip(found.items(), first, *sides, libraries, strict=True):
@@ -162,11 +162,16 @@ def _kind(problem: Problem) -> int | None:
     return {None: FP8, (128, 128): FP8_BLOCK}.get(problem.block_shape) if problem.dtype == "fp8" else None
 
 
+def _version(model: LayerModel, target: Target) -> float:
+    """Of the target's stack: the one asked for, or the newest that was measured."""
+    return version_number(target.stack_version or "") or model.newest(target.gpu.name, target.stack == "sglang")
+
+
 def _layers(model: LayerModel, problems: Sequence[Problem], kind: int, target: Target) -> tuple[Layers, token_draws.Loads]:
     """The layers of these problems as the target's stack launches them, and the loads of their experts."""
     size = {name: np.array([float(problem.sizes[name]) for problem in problems]) for name in ("M", "E", "topk", "H", "N")}
     ones, sglang = np.ones(len(problems)), np.full(len(problems), target.stack == "sglang")
-    version = ones * model.newest(target.gpu.name, bool(sglang[0]))
+    version = ones * _version(model, target)
     layers = Layers(
         tokens=size["M"],
         experts=size["E"],

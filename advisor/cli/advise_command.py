@@ -125,7 +125,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "where a gain is larger than its doubt; predicted.json says of each entry where it comes from",
     )
     parser.add_argument(
-        "--stack", choices=("vllm", "sglang"), help="of fused_moe: whose default runs today (default: vllm; --export: both)"
+        "--stack",
+        type=options.stack,
+        metavar="NAME[:VERSION]",
+        help="vllm or sglang, as in vllm:0.24: whose table this is, or whose default runs where there is none (default: as the table's "
+        "place says, else vllm; --export of fused_moe: both), and which version's layers are told",
     )
     parser.add_argument(
         "--block-shape", type=options.block_shape, metavar="N,K", help="of fused_moe: quantization block of the weights, such as 128,128"

@@ -114,7 +114,9 @@ def tell_of_others(output: Path, *names: str) -> None:
 def request_of(arguments: argparse.Namespace, gpu: str | None) -> Request:
     """The options besides the target, for one GPU."""
 
-    fields = {name: getattr(arguments, name) for name in ("sizes", "stack", "block_shape")}
+    fields = {name: getattr(arguments, name) for name in ("sizes", "block_shape")}
+    if arguments.stack:
+        fields |= {"stack": arguments.stack.name, "stack_version": arguments.stack.version or None}
     return options.request_of(arguments, [arguments.sizes or {}], gpu=gpu, **fields, **routing_given(arguments.routing or "random"))
 
 

@@ -54,6 +54,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="vllm",
         help="who launches the kernels; inductor is torch.compile (default: vllm)",
     )
+    parser.add_argument(
+        "--stack", type=options.stack, metavar="NAME[:VERSION]", help="vllm or sglang, and its version, as in vllm:0.24, for --engine"
+    )
     parser.add_argument("--eager", "--enforce-eager", "--disable-cuda-graph", action="store_true", help="no CUDA graphs")
     parser.add_argument(
         "--dtype", type=options.operand_type, metavar="D", help="of the products' operands (default: as the model is stored)"
@@ -72,8 +75,9 @@ def run(arguments: argparse.Namespace) -> int:
     model = load_architecture(arguments.model)
     split = Split(tensor=arguments.tp, pipeline=arguments.pp, experts=arguments.ep)
     gpus = [load_gpu(name) for name in options.gpu_names(arguments.gpu)]
-    halved = model.dtype == "fp32" and arguments.engine in ENGINES  # the engines load such weights in 16 bits
+    halved = model.dtype == "fp32" and (arguments.stack or arguments.engine in ENGINES)  # the engines load such weights in 16 bits
     predictor = load_predictor(arguments.weights)
+    engine, version = arguments.stack or (arguments.engine, "")
     command = "advisor " + " ".join(sys.argv[1:])
     results = [
         predict_step(
@@ -81,7 +85,8 @@ def run(arguments: argparse.Namespace) -> int:
                 model=model,
                 load=load,
                 split=split,
-                engine=arguments.engine,
+                engine=engine,
+                version=version,
                 dtype=arguments.dtype or ("bf16" if halved else None),
                 eager=True if arguments.eager else None,
                 training=arguments.train,

@@ -9,7 +9,7 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, NamedTuple, TextIO
 
 from advisor.advising.targets import Request
 from advisor.compiled.compiler.pool import room_lacks
@@ -146,6 +146,21 @@ def token_counts(groups: list[list[int]] | None, sizes: Sequence[Mapping[str, in
 
 OF_A_TARGET = ("model", "hidden_size", "top_k", "tensor_parallel", "expert_parallel", "dtype")
 """Options that say the same of a target in every command."""
+
+
+class Stack(NamedTuple):
+    """A serving stack and its version; empty: the newest that was measured."""
+
+    name: str
+    version: str = ""
+
+
+def stack(text: str) -> Stack:
+    """`vllm` or `vllm:0.24`."""
+    name, _, version = text.strip().lower().partition(":")
+    if name not in ("vllm", "sglang") or (version and not re.fullmatch(r"v?\d+(\.\d+)*", version)):
+        raise argparse.ArgumentTypeError(f"must be vllm or sglang, with a version after a colon, as in vllm:0.24 (got {text!r})")
+    return Stack(name, version.removeprefix("v"))
 
 
 def request_of(arguments: argparse.Namespace, sizes: Sequence[Mapping[str, int]], /, **more: Any) -> Request:

@@ -25,6 +25,9 @@ columns read:
                       N columns), dtype (fp8_block and w4a16_mxfp4 too), routing; or all this as `ai-dynamo/aiconfigurator` names it.
                       With an implementation that is not Triton's (its kernel_source, or marlin, deepgemm, cutlass, trtllm, cutedsl), with
                       stack trtllm, or in nvfp4, int4_wo, w4a8_mxfp4_mxfp8 or w4afp8: what that library takes, on one rank
+  op_name             of `ai-dynamo/aiconfigurator`, with its own columns: gated delta rule, KDA and Mamba2 kernel by kernel (gdn, kda,
+                      mamba2), modules of sparse attention (dsa_…, dsv4_…, msa_…), encoder_attention, mla_gen_pre and _post, pre and post
+                      of hyper-connections (with hc_mult)
   routing             random, balanced, power_law:A, or token slots per expert; empty: random for op = layer, else balanced, as the
                       published products were measured
   storage             weight_dtype, output_dtype and block_shape (128 128), where these are not what dtype implies
@@ -61,6 +64,7 @@ from advisor.learned import load_predictor
 from advisor.learned.base import ANALYTICAL, Predictor, tunable_ceiling
 from advisor.learned.caveats import unmeasured_vendor
 from advisor.learned.library import moe_kernels, moe_layers
+from advisor.learned.operators import model as operator_model
 from advisor.pipelines import Array, Demand, token_draws
 from advisor.pipelines.from_rows import batches
 from advisor.pipelines.occupancy import LIMITERS, MAX_THREADS_PER_CTA
@@ -72,6 +76,7 @@ from advisor.steps import layer_model
 from advisor.steps.layer_bound import layer_bound
 from advisor.steps.layer_rows import has_layers, layer_batches
 from advisor.steps.library_rows import library_batches, library_layers
+from advisor.steps.operator_rows import has_operators, operator_batches
 from advisor.system.errors import InputError, several
 from advisor.tables.launchability import least_block_k
 from advisor.tables.routing import read_routing
@@ -213,6 +218,7 @@ def _predict(rows: Rows, predictor: Predictor, gpu: str | None) -> _Predicted:
             out.gpus.append(batch.gpu)
     _predict_layers(rows, out, predictor, gpu)
     _predict_library_layers(rows, out, gpu)
+    _predict_operators(rows, out, gpu)
     return out
 
 
@@ -271,6 +277,29 @@ def _predict_library_layers(rows: Rows, out: _Predicted, gpu: str | None) -> Non
             out.unmeasured.append(batch.gpu.name)
 
 
+def _predict_operators(rows: Rows, out: _Predicted, gpu: str | None) -> None:
+    """Predict the rows that are published operators, whose kernels choose their own configuration."""
+
+    if not has_operators(rows):
+        return
+    for batch in operator_batches(rows, operator_model.load_shipped(), load_gpu, gpu):
+        found = batch.model.predict(batch.operators, batch.which, batch.gpu)
+        least, binding = operator_model.bound(batch.operators, batch.gpu)
+        columns = {
+            "bound_us": least,
+            "predicted_us": found.us,
+            "predicted_low_us": found.low_us,
+            "predicted_high_us": found.high_us,
+            "ceiling_us": found.us,
+        }
+        for name, values in columns.items():
+            out.columns[name][batch.rows] = values
+        out.binding[batch.rows] = binding.astype(object)
+        out.untunable += batch.rows.size
+        if not found.seen:
+            out.unmeasured.append(batch.gpu.name)
+
+
 def _tell(found: _Predicted, measured: Array | None) -> None:
     """Say on stderr what the rows do not: where nothing is known, where the model is far from what it learned, and what cannot be."""
 
@@ -281,7 +310,7 @@ def _tell(found: _Predicted, measured: Array | None) -> None:
         )
     if found.unmeasured:
         names = ", ".join(dict.fromkeys(found.unmeasured))
-        options.note(f"no layer was measured on {names}: their intervals are those of GPUs left out, and wider")
+        options.note(f"no layer or operator of this kind was measured on {names}: their intervals are those of GPUs left out, and wider")
     if found.extrapolated:
         options.note(
             f"launches outside of what was learned: {found.extrapolated}; their latencies are extrapolated, their intervals a guess"

@@ -11,6 +11,9 @@ left out and counted on stderr.
 With --library the folders give the weights of library mixture-of-experts layers instead, library.npz of those shipped, and what was said of
 models and GPUs left out is printed beside a crude baseline (boosted trees on sizes, format, kernel and GPU).
 
+With --operators they give the weights of linear and sparse attention, encoders, MLA's products and hyper-connections, operators.npz of
+those shipped; what was said of models, of pairs of batch and length and of GPUs left out is printed beside the same kind of baseline.
+
 A folder with launches.jsonl (kernels of published packages, fetched with pip and parsed) gives ceilings/kernels.json, the constants of
 compiled kernels without matrix products.
 
@@ -25,7 +28,9 @@ import argparse
 import functools
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from advisor.cli.options import check_not_read, check_writable, file_output, write_text
 from advisor.gpus.hardware import load_gpu
@@ -34,6 +39,7 @@ from advisor.rows import silicon
 from advisor.system.errors import UsageError
 from advisor.training.evaluate import write_card
 from advisor.training.moe_library import fitting as moe_fitting
+from advisor.training.operators import fitting as operator_fitting
 from advisor.training.published_kernels import fitting
 from advisor.training.published_kernels.launches import is_layout
 from advisor.training.training import train
@@ -66,6 +72,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="fit library mixture-of-experts layers instead: DATA are folders of measured operators, the output is ceilings/library.npz",
     )
+    parser.add_argument(
+        "--operators",
+        action="store_true",
+        help="fit linear and sparse attention and other published operators instead: DATA are folders of measured operators, the output "
+        "is ceilings/operators.npz",
+    )
     parser.add_argument("--card", metavar="FILE", help="write what training itself held out as a model card (Markdown)")
     parser.add_argument("--exclude-gpu", action="append", default=[], metavar="NAME", help="leave a GPU out (may be repeated)")
     parser.add_argument(
@@ -87,8 +99,8 @@ def run(arguments: argparse.Namespace) -> int:
         return _train_steps(arguments)
     if arguments.card:
         check_writable(arguments.card)
-    if arguments.library:
-        return _train_library(arguments)
+    if arguments.library or arguments.operators:
+        return _train_layers_or_operators(arguments)
     excluded = [load_gpu(name).name for name in arguments.exclude_gpu]
 
     def progress(text: str) -> None:
@@ -121,19 +133,35 @@ def _train_steps(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _train_library(arguments: argparse.Namespace) -> int:
-    """Fit library layers, write them, and print what was said of models and GPUs left out."""
+def _train_layers_or_operators(arguments: argparse.Namespace) -> int:
+    """Fit library layers or published operators, write them, and print what was said of what was left out."""
 
+    option, wanted = ("--library", "moe_library") if arguments.library else ("--operators", "linear_attention, sparse_attention, …")
     if not all(map(silicon.is_layout, arguments.data)):
-        wanted = "folders of <gpu>/moe_library/<stack>/<version>/*.parquet"
-        raise UsageError("--library takes folders of measured operators", " ".join(arguments.data), wanted, None)
+        folders = f"folders of <gpu>/<operator>/<stack>/<version>/*.parquet ({wanted})"
+        raise UsageError(f"{option} takes folders of measured operators", " ".join(arguments.data), folders, None)
     excluded = [load_gpu(name).name for name in arguments.exclude_gpu]
-    progress = functools.partial(print, file=sys.stderr, flush=True)
-    fitted = moe_fitting.train(arguments.data, excluded, arguments.exclude_model, lambda text: progress(f"advisor: {text}"))
-    weights.save_arrays(fitted.arrays(), arguments.output)
-    print(f"{'left out':<10}{'group':<26}{'MAPE %':>8}{'median':>8}{'baseline':>10}{'rows':>8}")
-    for what, groups in fitted.held_out.items():
-        for name, figures in groups.items():
-            print(f"{what:<10}{name:<26}{figures['mape']:>8.1f}{figures['median']:>8.1f}{figures['baseline']:>10.1f}{figures['rows']:>8}")
-    print(f"{arguments.output}: {len(fitted.series)} series of library layers on {len(fitted.measured)} GPUs")
+
+    def progress(text: str) -> None:
+        print(f"advisor: {text}", file=sys.stderr, flush=True)
+
+    print(f"{'left out':<40}{'group':<34}{'MAPE %':>8}{'median':>8}{'baseline':>10}{'rows':>8}")
+    if arguments.library:
+        layers = moe_fitting.train(arguments.data, excluded, arguments.exclude_model, progress)
+        weights.save_arrays(layers.arrays(), arguments.output)
+        _show_left_out("", layers.held_out)
+        print(f"{arguments.output}: {len(layers.series)} series of library layers on {len(layers.measured)} GPUs")
+        return 0
+    models = operator_fitting.train(arguments.data, excluded, progress=progress)
+    weights.save_arrays({name: each for model in models.values() for name, each in model.arrays().items()}, arguments.output)
+    for kind, model in models.items():
+        _show_left_out(f"{kind}: ", model.held_out)
+    print(f"{arguments.output}: {', '.join(models)}")
     return 0
+
+
+def _show_left_out(kind: str, held_out: Mapping[str, Any]) -> None:
+    for what, groups in held_out.items():
+        for name, figures in groups.items():
+            numbers = f"{figures['mape']:>8.1f}{figures['median']:>8.1f}{figures['baseline']:>10.1f}{figures['rows']:>8}"
+            print(f"{kind + what:<40}{name:<34}{numbers}")

@@ -16,7 +16,7 @@ from advisor.pipelines.batch import SIZES, ConfigurationBatch, ProblemBatch
 from advisor.pipelines.columns import Array
 from advisor.pipelines.elementwise import OPERATORS
 from advisor.rows.columns import BLOCK_COLUMNS, CONFIG_COLUMNS
-from advisor.rows.rows import FAMILY_PARAMETERS, RECORDED_OPERATOR, SIZE_COLUMNS, UNMODELLED_DTYPES, Rows, is_tiled
+from advisor.rows.rows import FAMILY_PARAMETERS, PUBLISHED, RECORDED_OPERATOR, SIZE_COLUMNS, UNMODELLED_DTYPES, Rows, is_tiled
 from advisor.rows.silicon import GPUS as FOLDERS_OF_GPUS
 from advisor.rows.types_and_origin import STORED_TYPE_COLUMNS, read_stored_types
 from advisor.system.errors import InputError, NothingMatchedError, UnknownGpuError, several
@@ -80,7 +80,7 @@ def batches(rows: Rows, find_gpu: Callable[[str], GpuSpec], gpu: str | None = No
     left_out = 0
     for key, members in rows.groups(*extra).items():
         family, op, dtype = key[:3]
-        if op == LAYER:
+        if op == LAYER or family == PUBLISHED:
             continue
         named = dict(zip(extra, key[3:], strict=True))
         name = gpu or named.get("gpu", "")

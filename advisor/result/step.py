@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-STEP_SCHEMA_VERSION = "1.0"
+STEP_SCHEMA_VERSION = "1.1"
+"""1.1: `stack_version`, `bound_us`, `Memory.state_bytes`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,11 +60,12 @@ class Memory:
     kv_bytes: float
     gpu_bytes: float
     activations_bytes: float = 0.0
+    state_bytes: float = 0.0
 
     @property
     def fits(self) -> bool:
-        """Whether weights and KV cache leave the engine room for anything else."""
-        return self.weights_bytes + self.kv_bytes + self.activations_bytes < self.gpu_bytes
+        """Whether weights, KV cache and states leave the engine room for anything else."""
+        return self.weights_bytes + self.kv_bytes + self.state_bytes + self.activations_bytes < self.gpu_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,3 +99,5 @@ class StepResult:
     measured_us: float | None = None
     measured: tuple[MeasuredKind, ...] = ()
     tokens: int = 0
+    stack_version: str = ""
+    bound_us: float = 0.0

@@ -85,6 +85,20 @@ OF_LAYERS = {
 }
 """The same of mixture-of-experts layers; their N is `inter_size` / `moe_tp_size`."""
 
+PUBLISHED_OPERATORS = frozenset(
+    {
+        *("gdn", "kda", "mamba2", "encoder_attention", "mla_gen_pre", "mla_gen_post", "msa_context_module", "msa_generation_module"),
+        *(f"dsa_{phase}_module{rest}" for phase in ("context", "generation") for rest in ("", "_skip_indexer")),
+        *(f"dsv4_{form}_{phase}_module" for form in ("csa", "hca") for phase in ("context", "generation")),
+        *("dsv4_hca_attn_module", "dsv4_flash_hca_attn_module", "dsv4_paged_mqa_logits_module", "dsv4_csa_topk_calib"),
+        *("glm5_dsa_attn_module", "glm5_mqa_logits_module", "glm5_topk_module"),
+    }
+)
+"""Their names (`op_name`) of operators that are read by their own columns alone (`steps.operator_rows`)."""
+
+CONNECTIONS = {"pre": "mhc_pre", "post": "mhc_post"}
+"""And of hyper-connections, known by their column `hc_mult`."""
+
 BLOCKED = "fp8_block"
 BLOCK_SHAPE = "128 128"
 
@@ -108,10 +122,14 @@ def translated(raw: Mapping[str, Cells], count: int) -> dict[str, Cells]:
         if "inter_size" in raw and "N" not in raw:
             shares = raw.get("moe_tp_size", ["1"] * count)
             out["N"] = [_number(str(float(whole) // float(share or 1))) for whole, share in zip(raw["inter_size"], shares, strict=True)]
+    if "op_name" in raw and "op" not in raw:
+        named = [CONNECTIONS.get(cell, cell) if "hc_mult" in raw else cell for cell in (each.strip() for each in raw["op_name"])]
+        if all(name in PUBLISHED_OPERATORS or name in CONNECTIONS.values() for name in named):
+            out["op"] = named
     have = {**raw, **out}
     if "stack" in out:
         out["stack"] = [cell.lower() for cell in out["stack"]]
-    if "isl" in raw and "num_heads" in raw and "op" not in raw:
+    if "isl" in raw and "num_heads" in raw and "op" not in have:
         decodes = [cell.strip() not in ("", "0") for cell in raw["step"]] if "step" in raw else [False] * count
         if "op_name" in raw:
             decodes = [cell.startswith("generation") for cell in raw["op_name"]]

@@ -26,7 +26,9 @@ from advisor.rows.cells import REMEDY as _REMEDY
 from advisor.rows.cells import failed, integers, latencies
 from advisor.rows.columns import (
     CONFIG_COLUMNS,
+    CONNECTIONS,
     OF_DEFAULTS,
+    PUBLISHED_OPERATORS,
     check_block_names,
     check_letters,
     complete_configurations,
@@ -92,6 +94,9 @@ _DEFAULT_OPS = {"gemm": "gemm", "fused_moe": "w13", "attention": "prefill", "nor
 RECORDED_OPERATOR = "recorded_"
 """What the operator of a recorded launch begins with that no KERNELS literal describes: no model knows what it computes."""
 
+PUBLISHED = "published"
+"""The family of rows with a published operator's own columns alone (`columns.PUBLISHED_OPERATORS`); `steps.operator_rows` reads them."""
+
 TILED_FAMILIES = ("gemm", "fused_moe")
 """Families whose configurations are tiles BLOCK_SIZE_M x BLOCK_SIZE_N x BLOCK_SIZE_K."""
 
@@ -104,6 +109,7 @@ REQUIRED_SIZES: dict[str, tuple[str, ...]] = {
     "attention": ("B", "H", "H_kv", "M", "N", "D"),
     "normalization": ("B", "H"),
     "elementwise": ("B", "H"),
+    PUBLISHED: (),
 }
 
 DTYPES: dict[str, str] = {
@@ -361,6 +367,8 @@ def _kinds(
 def _kind(label: str, row: int, key: tuple[Any, ...], gemm_sizes: bool) -> tuple[str, str, str]:
     family_cell, op_cell, gemm_cell, dtype_cell, has_experts, one_query = key
     family, op = family_cell.strip().lower(), op_cell.strip().lower() or gemm_cell.strip().lower()
+    if not family and op in PUBLISHED_OPERATORS | set(CONNECTIONS.values()):
+        return PUBLISHED, op, "bf16"
     if family and family not in FAMILIES:
         raise InputError(f"{label}: row {row}: family", family_cell, f"one of {', '.join(FAMILIES)}", _REMEDY)
     if not family:

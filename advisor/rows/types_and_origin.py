@@ -11,7 +11,7 @@ import numpy as np
 from advisor.gpus.hardware import match_device_name
 from advisor.rows.cells import REMEDY
 from advisor.rows.columns import CONFIG_COLUMNS
-from advisor.rows.rows import DTYPES, FAMILY_PARAMETERS, Rows
+from advisor.rows.rows import DTYPES, FAMILY_PARAMETERS, PUBLISHED, Rows
 from advisor.system.errors import InputError
 
 STORED_TYPE_COLUMNS = ("weight_dtype", "output_dtype", "block_shape")
@@ -106,7 +106,7 @@ def settle_dtypes(rows: Rows, name: str, gpu: str | None = None) -> str | None:
         says = "the file's name says" if dtype == "fp8" else "in the published measurements of library operators"
         return f"no column dtype: {dtype} operands, as {says}"
     told = np.array([bool(cell.strip()) for cell in rows.text["dtype"]], dtype=bool) if "dtype" in rows.text else np.zeros(len(rows), bool)
-    assumed = np.flatnonzero(~told & (rows.family != "fused_moe"))
+    assumed = np.flatnonzero(~told & (rows.family != "fused_moe") & (rows.family != PUBLISHED))
     if not assumed.size:
         return None
     column = rows.text.get("gpu", ())

@@ -12,6 +12,8 @@ from advisor import pipelines
 from advisor.gpus.hardware import GpuSpec
 from advisor.learned.base import Predictor, tunable_ceiling
 from advisor.learned.library.chip import chip
+from advisor.learned.operators import model as operator_model
+from advisor.learned.operators.work import KIND_OF, columns_of, further_words
 from advisor.pipelines import token_draws
 from advisor.pipelines.batch import ProblemBatch
 from advisor.pipelines.power import least_sustained_us
@@ -20,8 +22,9 @@ from advisor.steps import latent_attention, layer_model, tuned_tables
 from advisor.steps.collectives import ENGINES
 from advisor.steps.layer_bound import layer_bound
 from advisor.steps.layer_time import layer_time
-from advisor.steps.moe_layer import KINDS, Launched, Layers
+from advisor.steps.moe_layer import KINDS, Launched, Layers, version_number
 from advisor.steps.operators import Operator
+from advisor.system.errors import UsageError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +33,7 @@ class Cost:
     the best library kernel takes, with where that was measured; None where none was.
 
     A library kernel chooses its own configuration: its ceiling is the prediction, and it is not `tunable`. `parts` are the kernels of a
-    layer, microseconds each.
+    layer, microseconds each; `source` says which measured kernel this is.
     """
 
     us: float
@@ -42,24 +45,27 @@ class Cost:
     tunable: bool
     library_us: float | None = None
     library: str = ""
+    source: str = ""
     parts: tuple[tuple[str, float], ...] = ()
 
 
-def costs(operators: Sequence[Operator], gpu: GpuSpec, predictor: Predictor, engine: str, *, references: bool = True) -> list[Cost]:
-    """The cost of each operator of a family, in their order, with the kernels that the engine takes; without `references` nothing is said
-    of libraries, which takes most of the time.
+def costs(
+    operators: Sequence[Operator], gpu: GpuSpec, predictor: Predictor, engine: str, *, references: bool = True, version: str = ""
+) -> list[Cost]:
+    """The cost of each operator of a family, in their order, with the kernels that the engine takes, of a `version` or of its newest one;
+    without `references` nothing is said of libraries, which takes most of the time.
 
     Raises:
         UsageError: The GPU has no unit for a type.
     """
     groups: dict[tuple[object, ...], list[int]] = defaultdict(list)
     for i, each in enumerate(operators):
-        groups[each.family, each.op, each.dtype, each.block_shape, each.cache, tuple(each.sizes)].append(i)
+        groups[each.family, each.op, each.dtype, each.block_shape, each.cache, tuple(each.sizes), each.words].append(i)
     found: dict[int, Cost] = {}
     for members in groups.values():
         some = [operators[i] for i in members]
-        ask = _layers if some[0].op == "layer" else _latent if some[0].family == "latent_attention" else _group
-        priced = ask(some, gpu, predictor, engine)
+        ask = {"latent_attention": _latent, "published": _published}.get(some[0].family, _layers if some[0].op == "layer" else _group)
+        priced = ask(some, gpu, predictor, engine, version)
         if references and ask is _group:
             priced = [_with_library(cost, each, gpu, predictor) for cost, each in zip(priced, some, strict=True)]
         for i, cost in zip(members, priced, strict=True):
@@ -67,7 +73,7 @@ def costs(operators: Sequence[Operator], gpu: GpuSpec, predictor: Predictor, eng
     return [found[i] for i in range(len(operators))]
 
 
-def _problem(operators: list[Operator], engine: str, gpu: GpuSpec) -> ProblemBatch:
+def _problem(operators: list[Operator], engine: str, gpu: GpuSpec, version: str = "") -> ProblemBatch:
     """Operators that share all but their sizes, as one batch.
 
     Attention of SGLang on the A100 is told as vLLM's: FlashInfer runs there, which reads a large cache within 5 % of FlashAttention 2 (RTX
@@ -86,6 +92,7 @@ def _problem(operators: list[Operator], engine: str, gpu: GpuSpec) -> ProblemBat
         block_shape=block,
         cache=first.cache,
         stack=engine if engine in ENGINES else None,
+        stack_version=version or None if engine in ENGINES else None,
         sizes={name: np.array([float(each.sizes[name]) for each in operators]) for name in first.sizes},
     )
 
@@ -98,8 +105,8 @@ def _with_library(cost: Cost, operator: Operator, gpu: GpuSpec, predictor: Predi
     return replace(cost, library_us=max(min(library.us, cost.us), cost.bound_us), library=library.source)
 
 
-def _group(operators: list[Operator], gpu: GpuSpec, predictor: Predictor, engine: str) -> list[Cost]:
-    first, problem = operators[0], _problem(operators, engine, gpu)
+def _group(operators: list[Operator], gpu: GpuSpec, predictor: Predictor, engine: str, version: str = "") -> list[Cost]:
+    first, problem = operators[0], _problem(operators, engine, gpu, version)
     work = pipelines.work(problem, gpu)
     bound = pipelines.bound(work, gpu, problem.cache)
     prediction = predictor.predict(problem, None, gpu)
@@ -114,7 +121,7 @@ def _group(operators: list[Operator], gpu: GpuSpec, predictor: Predictor, engine
     ]
 
 
-def _latent(operators: list[Operator], gpu: GpuSpec, predictor: Predictor, engine: str) -> list[Cost]:
+def _latent(operators: list[Operator], gpu: GpuSpec, predictor: Predictor, engine: str, version: str = "") -> list[Cost]:
     found = []
     for each in operators:
         us, low, high, bound, binding = latent_attention.latency(each.op, each.sizes, gpu)
@@ -123,7 +130,36 @@ def _latent(operators: list[Operator], gpu: GpuSpec, predictor: Predictor, engin
     return found
 
 
-def _layers(operators: list[Operator], gpu: GpuSpec, predictor: Predictor, engine: str) -> list[Cost]:
+def _published(operators: list[Operator], gpu: GpuSpec, predictor: Predictor, engine: str, version: str = "") -> list[Cost]:
+    """Operators that were measured as published (`learned.operators`), of the engine where it was measured.
+
+    Raises:
+        UsageError: None of their kind was measured on such a GPU.
+    """
+    first = operators[0]
+    kind, words = KIND_OF[first.op], dict(first.words)
+    model = operator_model.load_shipped().get(kind)
+    if model is None or not model.answers_for(gpu):
+        limit = f"GPUs of the kinds measured: {', '.join(sorted(model.measured))}" if model else "weights that know it"
+        raise UsageError(f"{first.name} ({kind}) is not predicted on {gpu.name}", gpu.name, limit, "name one of these")
+    further = tuple(words.get(name, "") for name in further_words(kind))
+    place = model.answering(first.op, engine, version, words.get("kernel_source", ""), further, gpu)
+    if place is None:
+        raise UsageError(f"{first.name} ({first.op}) was not measured on such GPUs", gpu.name, ", ".join(sorted(model.measured)), None)
+    series = model.series[place]
+    told = words | {"op_name": first.op, "kernel_source": series.kernel} | dict(zip(further_words(kind), series.words, strict=True))
+    cells = {name: np.array([each.sizes[name] for each in operators]) for name in first.sizes}
+    cells |= {name: np.full(len(operators), text) for name, text in told.items()}
+    rows = columns_of(kind, cells, len(operators))
+    found, (least, binding) = model.predict(rows, np.full(len(operators), place), gpu), operator_model.bound(rows, gpu)
+    columns = zip(found.us.tolist(), found.low_us.tolist(), found.high_us.tolist(), least.tolist(), binding.tolist(), strict=True)
+    return [
+        Cost(us=us, low_us=low, high_us=high, bound_us=bound, binding=which, ceiling_us=us, tunable=False, source=series.title)
+        for us, low, high, bound, which in columns
+    ]
+
+
+def _layers(operators: list[Operator], gpu: GpuSpec, predictor: Predictor, engine: str, version: str = "") -> list[Cost]:
     """Mixture-of-experts layers of random routing, as the newest measured version of the engine launches them."""
     model = layer_model.load(getattr(getattr(predictor, "weights", None), "silicon", {}))
     if takes_other_kernels(operators[0], gpu):
@@ -141,7 +177,7 @@ def _layers(operators: list[Operator], gpu: GpuSpec, predictor: Predictor, engin
         ranks=size["ranks"],
         kind=np.full(len(operators), KINDS.index(_kind(operators[0]))),
         sglang=sglang,
-        version=np.full(len(operators), model.newest(gpu.name, bool(sglang[0]))),
+        version=np.full(len(operators), version_number(version) or model.newest(gpu.name, bool(sglang[0]))),
         ungated=size["gated"] == 0,
         routing=np.full(len(operators), token_draws.RANDOM),
     )

@@ -93,6 +93,9 @@ def _batch(rows: Rows, chosen: NDArray[np.int64], model: LibraryLayers, gpu: Gpu
     for i, form in enumerate(forms):
         if form not in NAMES:
             raise refuse("dtype", i, f"one of {', '.join(NAMES)}", "of other formats no library layer was measured")
+        if not model.says_of(form):
+            said = ", ".join(name for name in NAMES if model.says_of(name))
+            raise refuse("dtype", i, f"one of {said}", "leave the row out: models of this format are not known well enough from others")
     for i, stack in enumerate(stacks := cells("stack")):
         if stack not in ("", *STACKS):
             raise refuse("stack", i, f"one of {', '.join(STACKS)}, or nothing")

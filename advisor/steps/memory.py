@@ -13,8 +13,8 @@ MXFP4_BYTES = 0.53125
 
 
 def memory(model: Architecture, load: Load, split: Split, gpu: GpuSpec, dtype: str | None = None, *, training: bool = False) -> Memory:
-    """Bytes on the fullest rank: weights and KV cache; `training`: weights, their gradients and the activations that backward needs,
-    without those of unfused operators. Workspaces, CUDA graphs and an optimiser are not counted."""
+    """Bytes on the fullest rank: weights, KV cache and the states of layers that have one; `training`: weights, their gradients and the
+    activations that backward needs, without those of unfused operators. Workspaces, CUDA graphs and an optimiser are not counted."""
     stages = -(-model.layers // split.pipeline) / model.layers
     width = ELEMENT_BYTES[dtype or model.dtype]
     plain = ELEMENT_BYTES["fp32"] if (dtype or model.dtype) == "fp32" else 2
@@ -29,6 +29,7 @@ def memory(model: Architecture, load: Load, split: Split, gpu: GpuSpec, dtype: s
     return Memory(
         weights_bytes=layers + embeddings,
         kv_bytes=load.keys * model.kv_bytes_per_token * plain / 2 * heads * stages,
+        state_bytes=load.sequences * model.recurrence.state_bytes / split.tensor * stages if model.recurrence else 0.0,
         gpu_bytes=float(gpu.dram_bytes),
     )
 
@@ -53,13 +54,20 @@ def parameters(model: Architecture) -> float:
     else:
         attention = model.hidden * model.head_dim * 2 * (model.heads + model.kv_heads)
     matrices = 3 if model.gated else 2
-    total = model.layers * attention + model.dense_layers * matrices * model.hidden * model.intermediate
+    attending = model.attention_layers + (model.sparse.layers if model.sparse else 0)
+    if model.output_gate:
+        attention += model.hidden * model.heads * (model.latent.value if model.latent else model.head_dim)
+    total = attending * attention + model.dense_layers * matrices * model.hidden * model.intermediate
     if model.experts:
         total += model.experts.layers * matrices * model.hidden * model.experts.shared
+        total += model.experts.layers * 2 * model.hidden * model.experts.hidden
+    if model.recurrence:
+        each = sum(columns * depth for columns, depth in model.recurrence.matrices(model.hidden).values())
+        total += model.recurrence.layers * each
     return float(total) + expert_parameters(model)
 
 
 def expert_parameters(model: Architecture) -> float:
     """Those of the routed experts."""
     moe = model.experts
-    return float(moe.layers * moe.count * model.hidden * (3 if moe.gated else 2) * moe.intermediate) if moe else 0.0
+    return float(moe.layers * moe.count * (moe.hidden or model.hidden) * (3 if moe.gated else 2) * moe.intermediate) if moe else 0.0

@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from advisor.steps.mixers import SPARSE, Recurrence, SparseAttention, as_pattern, recurrence, sparse_attention, unpriced
 from advisor.system.errors import InputError, UsageError, shorten
 from advisor.tables.models import find_model
 
@@ -19,7 +20,7 @@ ALIASES: dict[str, tuple[str, ...]] = {
     "heads": ("num_attention_heads", "n_head", "n_heads"),
     "kv_heads": ("num_key_value_heads", "kv_n_heads", "multi_query_group_num", "num_attention_groups"),
     "head_dim": ("head_dim", "kv_channels", "attention_head_dim"),
-    "intermediate": ("intermediate_size_mlp", "intermediate_size", "ffn_dim", "n_inner", "ffn_hidden_size"),
+    "intermediate": ("intermediate_size_mlp", "dense_intermediate_size", "intermediate_size", "ffn_dim", "n_inner", "ffn_hidden_size"),
     "vocabulary": ("vocab_size", "padded_vocab_size"),
     "experts": ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"),
     "top_k": ("num_experts_per_tok", "moe_top_k", "moe_topk", "moe_k", "top_k_experts", "num_experts_per_token"),
@@ -34,12 +35,29 @@ ALIASES: dict[str, tuple[str, ...]] = {
 NO_GATE = ("bert", "gpt2", "opt", "gptj", "gpt_neox", "falcon", "bloom", "phi", "roberta", "starcoder2", "nemotron", "nemotron_h")
 """Model types whose MLP is two matrices with an activation between them; others multiply it with a gate (SwiGLU)."""
 LAYER_NORM = ("bert", "gpt2", "opt", "gptj", "gpt_neox", "falcon", "bloom", "phi", "phimoe", "roberta", "starcoder2", "dbrx", "cohere")
-QK_NORM = ("qwen3", "qwen3_moe", "gemma3", "gemma3_text", "gemma4", "gemma4_text", "olmoe", "olmo2", "minimax_m2", "hunyuan_v1_moe")
+QK_NORM = (
+    "qwen3",
+    "qwen3_moe",
+    "qwen3_next",
+    "qwen3_5_text",
+    "qwen3_5_moe_text",
+    "gemma3",
+    "gemma3_text",
+    "gemma4",
+    "gemma4_text",
+    "olmoe",
+    "olmo2",
+    "minimax_m2",
+    "hunyuan_v1_moe",
+)
 """Model types that normalise queries and keys, always; others where `use_qk_norm` says so."""
 FOUR_NORMS = ("gemma2", "gemma3", "gemma3_text", "gemma4", "gemma4_text", "grok-1", "grok_1")
 """Model types that also normalise what attention and MLP give back."""
 ENCODERS = ("bert", "roberta")
 KNOWN_LAYERS = ("full_attention", "sliding_attention", "attention", "chunked_attention")
+
+SPARSE_KEYS = ("index_topk", "index_n_heads", "sparse_attention_config", "compress_ratios")
+"""Keys of attention to chosen keys: predicted of the models that `mixers.SPARSE` lists."""
 
 UNKNOWN: dict[str, tuple[str, ...]] = {
     "a state-space scan (Mamba)": (
@@ -52,10 +70,8 @@ UNKNOWN: dict[str, tuple[str, ...]] = {
         "falcon_mamba",
     ),
     "a recurrence (RWKV)": ("attention_hidden_size", "rwkv"),
-    "gated delta-rule attention": ("linear_num_value_heads", "linear_num_key_heads", "linear_attn_config"),
     "lightning attention": ("attn_type_list", "layernorm_linear_attention_alpha"),
     "a short convolution": ("conv_L_cache",),
-    "sparse attention by an indexer": ("index_topk", "index_n_heads", "sparse_attention_config"),
     "layers that differ from one another": ("block_configs",),
     "cross attention of an encoder": ("decoder_layers", "num_decoder_layers", "is_encoder_decoder"),
 }
@@ -67,7 +83,8 @@ LEFT_OUT = {"gemma3_text": {"vocab_size": 262_208, "num_attention_heads": 8, "nu
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Experts:
     """A mixture of experts: of `layers` layers, each with a router and experts of `intermediate`; `shared` is the intermediate size of
-    the experts that see every token, together; `mxfp4`: weights of four bits, and activations of 16."""
+    the experts that see every token, together; `mxfp4`: weights of four bits, and activations of 16; `hidden`: what the routed experts take
+    and give, where it is not the model's: two more projections lie around them."""
 
     count: int
     top_k: int
@@ -76,6 +93,7 @@ class Experts:
     shared: int = 0
     gated: bool = True
     mxfp4: bool = False
+    hidden: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +111,9 @@ class LatentAttention:
 class Architecture:
     """A transformer, sizes of the whole model before any split.
 
-    `window`, where it is not None, limits the keys that a query of `windowed` of the layers sees.
+    `window`, where it is not None, limits the keys that a query of `windowed` of the layers sees. `recurrence`: layers with a state in
+    place of attention; `sparse`: layers that attend to chosen keys; `output_gate`: attention's result is multiplied with a gate; `mixers`:
+    layers of attention and of dense MLPs, where each layer is one or the other. `unpriced`: what else a step has, in words.
     """
 
     name: str
@@ -116,19 +136,36 @@ class Architecture:
     windowed: int = 0
     experts: Experts | None = None
     latent: LatentAttention | None = None
+    recurrence: Recurrence | None = None
+    sparse: SparseAttention | None = None
+    output_gate: bool = False
+    mixers: tuple[int, int] | None = None
+    unpriced: tuple[str, ...] = ()
     dtype: str = "bf16"
     block_shape: tuple[int, int] | None = None
 
     @property
     def dense_layers(self) -> int:
         """Layers whose MLP is no mixture."""
-        return self.layers - (self.experts.layers if self.experts else 0)
+        return self.mixers[1] if self.mixers else self.layers - (self.experts.layers if self.experts else 0)
+
+    @property
+    def attention_layers(self) -> int:
+        """Layers with attention to all keys, or all of a window."""
+        if self.mixers:
+            return self.mixers[0]
+        return self.layers - (self.recurrence.layers if self.recurrence else 0) - (self.sparse.layers if self.sparse else 0)
+
+    @property
+    def norms(self) -> int:
+        """Norms of all layers: where a layer is either attention or an MLP, one of each."""
+        return self.layers * (1 if self.mixers else self.norms_per_layer)
 
     @property
     def kv_bytes_per_token(self) -> int:
         """What a token leaves in the caches of all layers, 2 bytes a value."""
         values = self.latent.kv_rank + self.latent.rope if self.latent else 2 * self.kv_heads * self.head_dim
-        return 2 * values * self.layers
+        return 2 * values * (self.attention_layers + (self.sparse.layers if self.sparse else 0))
 
 
 def load_architecture(name: str) -> Architecture:
@@ -193,10 +230,11 @@ def architecture(values: Mapping[str, Any], name: str) -> Architecture:
     Raises:
         InputError: A size is missing or no positive number, or a layer needs an operator that nothing here predicts.
     """
+    seen = any(isinstance(values.get(key), dict) for key in ("vision_config", "audio_config"))
     for nested in ("text_config", "llm_config", "language_config"):
         if isinstance(values.get(nested), dict):  # of a model that sees or hears: its language model
             values = {**{key: values[key] for key in ("quantization_config", "tie_word_embeddings") if key in values}, **values[nested]}
-    values = {**LEFT_OUT.get(str(values.get("model_type")), {}), **values}
+    values = as_pattern({**LEFT_OUT.get(str(values.get("model_type")), {}), **values})
     flat = {**values, **{k: v for part in ("ffn_config", "attn_config") for k, v in (values.get(part) or {}).items()}}
     _refuse_unknown(flat, name)
     kind = str(flat.get("model_type", "")).lower()
@@ -218,6 +256,7 @@ def architecture(values: Mapping[str, Any], name: str) -> Architecture:
     windows = flat.get("sliding_window") if flat.get("use_sliding_window", True) else None
     windowed = _windowed(flat, layers) if windows else 0
     dtype, block = _types(flat, name)
+    pattern = str(flat.get("hybrid_override_pattern") or "") if kind == "nemotron_h" else ""
     return Architecture(
         name=name,
         model_type=kind,
@@ -239,6 +278,11 @@ def architecture(values: Mapping[str, Any], name: str) -> Architecture:
         windowed=windowed,
         experts=_experts(flat, size, layers, intermediate, gated),
         latent=_latent(flat),
+        recurrence=recurrence(flat, layers),
+        sparse=sparse_attention(flat, layers),
+        output_gate=bool(flat.get("attn_output_gate") or flat.get("mla_use_output_gate") or kind == "qwen3_next"),
+        mixers=(pattern.count("*"), pattern.count("-")) if pattern else None,
+        unpriced=(*unpriced(flat), *(("the tower that sees or hears",) if seen else ())),
         dtype=dtype,
         block_shape=block,
     )
@@ -246,11 +290,18 @@ def architecture(values: Mapping[str, Any], name: str) -> Architecture:
 
 def _refuse_unknown(values: Mapping[str, Any], name: str) -> None:
     kind = values.get("model_type")
+    if kind not in SPARSE and any(values.get(key) for key in SPARSE_KEYS):
+        operator = "sparse attention by an indexer"
+        known = f"that of {', '.join(SPARSE)}"
+        raise InputError(f"{name}: needs an operator that is not predicted: {operator}", None, known, None)
+    if kind == "nemotron_h" and values.get("hybrid_override_pattern"):
+        return
     if all(values.get("attn_type_list") or ()):  # 1 is attention
         values = {**values, "attn_type_list": None}
     found = next((operator for operator, keys in UNKNOWN.items() if kind in keys or any(values.get(key) for key in keys)), None)
     layer_types = values.get("layer_types") or values.get("layers_block_type") or ()
-    strange = sorted({str(each) for each in layer_types} - {*KNOWN_LAYERS})
+    layers = {*KNOWN_LAYERS, *(["linear_attention"] if values.get("linear_num_value_heads") else [])}
+    strange = sorted({str(each) for each in layer_types} - layers)
     if found is None and strange:
         found = f"a layer of type {strange[0]}"
     if found is not None:
@@ -277,6 +328,8 @@ def _types(values: Mapping[str, Any], name: str) -> tuple[str, tuple[int, int] |
     """Type of the products' operands, and the block of weights that share a scale."""
     stored = values.get("quantization_config") or {}
     method = str(stored.get("quant_algo") or stored.get("quant_method", "")).lower()
+    if _four_bits(stored):
+        method = "mxfp4"
     if method in ("fp8", "fbgemm_fp8") or (method == "compressed-tensors" and '"float"' in json.dumps(stored)):
         block = stored.get("weight_block_size")
         return "fp8", tuple(block) if block else None
@@ -289,6 +342,11 @@ def _types(values: Mapping[str, Any], name: str) -> tuple[str, tuple[int, int] |
         )
     kind = str(values.get("torch_dtype") or values.get("dtype") or "bfloat16").removeprefix("torch.")
     return {"float16": "fp16", "float32": "fp32"}.get(kind, "bf16"), None
+
+
+def _four_bits(stored: Mapping[str, Any]) -> bool:
+    """Whether weights are stored as mxfp4, by gpt-oss's method or packed by compressed-tensors."""
+    return stored.get("quant_method") == "mxfp4" or str(stored.get("format", "")).startswith("mxfp4")
 
 
 def _activation(values: Mapping[str, Any]) -> str:
@@ -310,14 +368,19 @@ def _experts(values: Mapping[str, Any], size: Any, layers: int, intermediate: in
     if not shared and values.get("model_type") in ("llama4_text", "llama4"):
         shared = each
     dense = next((int(values[key]) for key in ALIASES["dense_layers"] if isinstance(values.get(key), int)), 0)
-    pattern = values.get("moe_layer_freq")
+    frequency = values.get("moe_layer_freq")
     step = values.get("interleave_moe_layer_step") or values.get("decoder_sparse_step") or values.get("expert_layer_period") or 1
-    if isinstance(pattern, list):
-        routed = sum(map(bool, pattern))
+    if isinstance(frequency, list):
+        routed = sum(map(bool, frequency))
     else:
         routed = (layers - dense) // int(step) - len(values.get("mlp_only_layers") or ())
-    stored = (values.get("quantization_config") or {}).get("quant_method") == "mxfp4"
-    return Experts(count=count, top_k=size("top_k", 1), intermediate=each, layers=routed, shared=shared, gated=gated, mxfp4=stored)
+    pattern = str(values.get("hybrid_override_pattern") or "")
+    routed = pattern.count("E") if pattern else routed
+    stored = _four_bits(values.get("quantization_config") or {})
+    hidden = int(values.get("routed_expert_hidden_size") or values.get("moe_latent_size") or 0)
+    return Experts(
+        count=count, top_k=size("top_k", 1), intermediate=each, layers=routed, shared=shared, gated=gated, mxfp4=stored, hidden=hidden
+    )
 
 
 def _latent(values: Mapping[str, Any]) -> LatentAttention | None:

@@ -14,8 +14,9 @@ KINDS = ("gemm", "attention", "moe", "norm", "elementwise", "collective")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operator:
-    """A kernel (or the few an engine launches for it) that a step launches `count` times: a problem of `pipelines`, or a collective of
-    `message_bytes` over `ranks`. Sizes need not be whole: a ragged batch is told as an even one of the same work (`_even`)."""
+    """A kernel (or the few an engine launches for it) that a step launches `count` times: a problem of `pipelines`, of family `published`
+    an operator of `learned.operators` with what its columns of `words` hold, or a collective of `message_bytes` over `ranks`. Sizes need
+    not be whole: a ragged batch is told as an even one of the same work (`_even`)."""
 
     name: str
     kind: str
@@ -23,6 +24,7 @@ class Operator:
     family: str = ""
     op: str = ""
     sizes: Mapping[str, float] = field(default_factory=dict)
+    words: tuple[tuple[str, str], ...] = ()
     dtype: str = "bf16"
     block_shape: tuple[int, int] | None = None
     cache: str = "warm"
@@ -95,12 +97,15 @@ class _Rows:
 
     def attention_block(self) -> list[Operator]:
         """Norm, projections, positions and attention, which writes the new keys and values too, of every layer."""
-        model, tokens, layers = self.model, self.load.tokens, self.model.layers
+        model, tokens, layers = self.model, self.load.tokens, self.model.attention_layers
         heads = model.heads // self.split.tensor
+        others = self.recurrent_block() + self.sparse_block(heads)
+        if not layers:
+            return others
         if model.latent is not None:
-            return self.latent_block(model.latent, heads)
+            return others + self.latent_block(model.latent, heads)
         kv_heads = max(model.kv_heads // self.split.tensor, 1)
-        width = (heads + 2 * kv_heads) * model.head_dim
+        width = (heads * (2 if model.output_gate else 1) + 2 * kv_heads) * model.head_dim
         found = [
             self.norm("input norm", layers, tokens, model.hidden, added=True),
             self.product("qkv_proj", layers, tokens, width, model.hidden),
@@ -112,8 +117,83 @@ class _Rows:
         for name, count, window in (("attention", layers - model.windowed, None), ("window attention", model.windowed, model.window)):
             if count:
                 found += self._attention(name, count, window, heads, kv_heads)
+        if model.output_gate:
+            found.append(self.stream("attention gate", layers, tokens, heads * model.head_dim, "mul"))
         found.append(self.product("o_proj", layers, tokens, model.hidden, heads * model.head_dim))
-        return found + self.reduced("o_proj all-reduce", layers)
+        return others + found + self.reduced("o_proj all-reduce", layers)
+
+    def recurrent_block(self) -> list[Operator]:
+        """Layers with a state: projections, the short convolution, the rule that reads and writes the state, a gated norm."""
+        model, tokens, rule = self.model, self.load.tokens, self.model.recurrence
+        if rule is None or not rule.layers:
+            return []
+        ranks = self.split.tensor
+        heads, keys = max(rule.value_heads // ranks, 1), max(rule.key_heads // ranks, 1)
+        found = [self.norm("mixer input norm", rule.layers, tokens, model.hidden, added=True)]
+        for name, (columns, depth) in rule.matrices(model.hidden).items():
+            out = columns == model.hidden and name == "out_proj"
+            n, k = (columns, depth // ranks) if out else (-(-columns // ranks), depth)
+            if not out:
+                found.append(self.product(f"mixer {name}", rule.layers, tokens, n, k))
+        sizes = {"d_conv": rule.conv}
+        if rule.kind == "mamba2":
+            sizes |= {"nheads": heads, "head_dim": rule.value_dim, "n_groups": keys, "d_state": rule.key_dim, "chunk_size": rule.chunk}
+        else:
+            sizes |= {"num_k_heads": keys, "head_k_dim": rule.key_dim, "num_v_heads": heads, "head_v_dim": rule.value_dim}
+        prompts, decodes = self.load.prompts, len(self.load.contexts)
+        if prompts:
+            mean = sum(new for new, _ in prompts) / len(prompts)
+            rows = {"batch_size": len(prompts), "seq_len": mean}
+            found.append(self._published("mixer convolution (prefill)", rule.layers, rule.kind, sizes | rows, "context", "conv1d"))
+            kernel = {"gdn": "chunk_gated", "kda": "kda", "mamba2": "chunk_scan"}[rule.kind]
+            found.append(self._published("mixer rule (prefill)", rule.layers, rule.kind, sizes | rows, "context", kernel))
+        if decodes:
+            rows = {"batch_size": decodes, "seq_len": 1}
+            found.append(self._published("mixer convolution (decode)", rule.layers, rule.kind, sizes | rows, "generation", "conv1d"))
+            if rule.kind == "mamba2":  # twice: a copy of two bytes a value, of a state of four
+                found.append(self.stream("mixer rule (decode)", rule.layers, 2 * decodes, heads * rule.key_dim * rule.value_dim, "copy"))
+            else:
+                kernel = {"gdn": "fused_recurrent", "kda": "kda"}[rule.kind]
+                found.append(self._published("mixer rule (decode)", rule.layers, rule.kind, sizes | rows, "generation", kernel))
+        found.append(self.norm("mixer gated norm", rule.layers, tokens * heads, rule.value_dim, added=True))
+        columns, depth = rule.matrices(model.hidden)["out_proj"]
+        found.append(self.product("mixer out_proj", rule.layers, tokens, columns, depth // ranks))
+        return found + self.reduced("mixer all-reduce", rule.layers)
+
+    def _published(self, name: str, count: int, op: str, sizes: Mapping[str, float], phase: str, kernel: str) -> Operator:
+        words = (("phase", phase), ("kernel_source", kernel))
+        return Operator(name=name, kind="attention", count=count, family="published", op=op, sizes=sizes, words=words, dtype=self.act)
+
+    def sparse_block(self, heads: int) -> list[Operator]:
+        """Layers of sparse attention: the module with its projections, as it was measured."""
+        sparse = self.model.sparse
+        if sparse is None or not sparse.layers:
+            return []
+        form = self.dtype if self.dtype == "fp8" else "bf16"
+        weights = {"bf16": "bfloat16", "fp8": "fp8_block"}[form]
+        words = (("architecture", sparse.architecture), ("model", ""), ("gemm_type", weights), ("kv_cache_dtype", "bfloat16"))
+        found = [self.norm("input norm", sparse.layers, self.load.tokens, self.model.hidden, added=True)]
+
+        def module(phase: str, sizes: dict[str, float]) -> Operator:
+            return Operator(
+                name=f"sparse attention ({'prefill' if phase == 'context' else 'decode'})",
+                kind="attention",
+                count=sparse.layers,
+                family="published",
+                op=f"{sparse.kind}_{phase}_module",
+                sizes=sizes | {"num_heads": heads},
+                words=words,
+                dtype=form,
+                cache="cold",
+            )
+
+        if self.load.prompts:
+            new, keys = (sum(each[i] for each in self.load.prompts) / len(self.load.prompts) for i in (0, 1))
+            found.append(module("context", {"batch_size": len(self.load.prompts), "isl": new, "step": keys - new}))
+        if self.load.contexts:
+            mean = sum(self.load.contexts) / len(self.load.contexts)
+            found.append(module("generation", {"batch_size": len(self.load.contexts), "isl": 1, "step": mean - 1}))
+        return found + self.reduced("sparse attention all-reduce", sparse.layers)
 
     def _attention(self, name: str, count: int, window: int | None, heads: int, kv_heads: int) -> Iterator[Operator]:
         shared = {"H": heads, "H_kv": kv_heads, "D": self.model.head_dim}
@@ -146,7 +226,7 @@ class _Rows:
     def latent_block(self, latent: LatentAttention, heads: int) -> list[Operator]:
         """The same with latent attention: queries and keys are made of short vectors that every rank computes; decoding multiplies queries
         with the key projection and results with the value projection, head by head, instead of the keys and values."""
-        model, tokens, layers = self.model, self.load.tokens, self.model.layers
+        model, tokens, layers = self.model, self.load.tokens, self.model.attention_layers
         head, key = latent.nope + latent.rope, latent.kv_rank + latent.rope
         new, old = sum(each for each, _ in self.load.prompts), len(self.load.contexts)
         found = [self.norm("input norm", layers, tokens, model.hidden, added=True)]
@@ -179,13 +259,17 @@ class _Rows:
                     Operator(name=name, kind="gemm", count=layers, family="gemm", op="gemm", sizes=sizes, dtype=self.act, cache="cold")
                 )
             found.append(attention("decode", "cold", {"B": old, "M": 1, "N": mean}))
+        if model.output_gate:
+            found.append(self.product("gate_proj", layers, tokens, heads * latent.value, model.hidden))
+            found.append(self.stream("attention gate", layers, tokens, heads * latent.value, "mul"))
         found.append(self.product("o_proj", layers, tokens, model.hidden, heads * latent.value))
         return found + self.reduced("o_proj all-reduce", layers)
 
     def dense_block(self) -> list[Operator]:
         """The layers whose MLP is no mixture."""
         model, tokens = self.model, self.load.tokens
-        found = [self.norm("post-attention norm", model.layers * (model.norms_per_layer - 1), tokens, model.hidden, added=True)]
+        count = model.dense_layers + (model.experts.layers if model.experts else 0) if model.mixers else model.norms - model.layers
+        found = [self.norm("post-attention norm", count, tokens, model.hidden, added=True)]
         return found + self._mlp("", model.dense_layers, model.intermediate, model.gated)
 
     def _mlp(self, prefix: str, count: int, whole: int, gated: bool) -> list[Operator]:
@@ -207,10 +291,14 @@ class _Rows:
             return []
         ranks = self.split.tensor if self.split.experts else 1
         inner = moe.intermediate if self.split.experts else moe.intermediate // self.split.tensor
-        shared = 0 if self.split.experts or moe.shared % moe.intermediate else moe.shared // moe.intermediate
+        apart = self.split.experts or moe.hidden or moe.shared % moe.intermediate
+        shared = 0 if apart else moe.shared // moe.intermediate
         found = self._mlp("shared expert ", moe.layers if moe.shared and not shared else 0, moe.shared, moe.gated)
         found.append(self.product("router", moe.layers, tokens, moe.count, model.hidden, quantised=False))
-        sizes = {"M": tokens, "E": moe.count + shared, "topk": moe.top_k + shared, "H": model.hidden, "N": inner}
+        if moe.hidden:
+            found.append(self.product("experts down to latent", moe.layers, tokens, moe.hidden, model.hidden))
+            found.append(self.product("experts up from latent", moe.layers, tokens, model.hidden, moe.hidden))
+        sizes = {"M": tokens, "E": moe.count + shared, "topk": moe.top_k + shared, "H": moe.hidden or model.hidden, "N": inner}
         sizes |= {"ranks": ranks, "gated": int(moe.gated)}
         found.append(
             Operator(

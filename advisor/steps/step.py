@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from advisor.gpus.hardware import GpuSpec
 from advisor.learned.base import Predictor
 from advisor.result.step import StepOperator, StepResult, StepTime
-from advisor.steps import collectives
+from advisor.steps import collectives, layer_model
 from advisor.steps.constants import Constants, Gaps, load_constants
 from advisor.steps.latency import Cost, costs, takes_other_kernels
 from advisor.steps.memory import memory
@@ -96,6 +96,7 @@ def price(
     engine: str,
     eager: bool,
     references: bool = False,
+    version: str = "",
 ) -> Priced:
     """The operators with their costs on a GPU, and with what libraries take where `references` are asked for.
 
@@ -103,7 +104,7 @@ def price(
         UsageError: The GPU lacks a type or a link.
     """
     local = [each for each in operators if each.kind != "collective"]
-    found = dict(zip(map(id, local), costs(local, gpu, predictor, engine, references=references), strict=True))
+    found = dict(zip(map(id, local), costs(local, gpu, predictor, engine, references=references, version=version), strict=True))
     library = f"{engine}-eager" if eager else engine
     return Priced(
         kernels=tuple((each, found.get(id(each)) or _collective(each, gpu, fitted, library)) for each in operators),
@@ -116,15 +117,16 @@ def price(
 class StepRequest:
     """A step that is asked for.
 
-    `engine` is `vllm`, `sglang`, `torch` or `inductor` (`torch.compile`). `dtype` of the products' operands; None: as the model is
-    stored. `eager`: without CUDA graphs; None: as the engine does, whose graphs are of steps that decode alone. `training`: forward and
-    backward, over `replicas` data-parallel copies (PyTorch alone).
+    `engine` is `vllm`, `sglang`, `torch` or `inductor` (`torch.compile`); `version` of it, or the newest that was measured. `dtype` of the
+    products' operands; None: as the model is stored. `eager`: without CUDA graphs; None: as the engine does, whose graphs are of steps that
+    decode alone. `training`: forward and backward, over `replicas` data-parallel copies (PyTorch alone).
     """
 
     model: Architecture
     load: Load
     split: Split = field(default_factory=Split)
     engine: str = "vllm"
+    version: str = ""
     dtype: str | None = None
     eager: bool | None = None
     training: bool = False
@@ -143,6 +145,9 @@ class StepRequest:
         """
         self.split.check(self.model)
         if self.engine in ("torch", "inductor"):
+            if self.model.recurrence or self.model.sparse or self.model.mixers:
+                limit = "models of attention and MLPs alone"
+                raise UsageError(f"{self.model.name}: --engine {self.engine}", self.model.model_type, limit, "--engine vllm or sglang")
             return torch_operators(
                 self.model,
                 self.load,
@@ -173,7 +178,9 @@ def predict_step(
         UsageError: The split is refused, or the GPU lacks a type or a link.
     """
     fitted = constants or load_constants()
-    priced = price(asked.operators(), gpu, predictor, fitted, engine=asked.engine, eager=asked.without_graph, references=True)
+    priced = price(
+        asked.operators(), gpu, predictor, fitted, engine=asked.engine, eager=asked.without_graph, references=True, version=asked.version
+    )
     step = priced.time(fitted)
     rows = [_row(operator, cost, step.us) for (operator, _), cost in zip(priced.kernels, priced.on_gpu(fitted), strict=True)]
     rows.append(_gap_row(step.us - sum(row.total_us for row in rows), step.us, asked.without_graph))
@@ -188,13 +195,26 @@ def predict_step(
         step=step,
         tokens_per_s=asked.load.tokens * at_once / step.us * 1e6,
         memory=memory(asked.model, asked.load, asked.split, gpu, asked.dtype, training=asked.training),
-        operators=tuple(sorted(rows, key=lambda row: -row.total_us)),
+        operators=tuple(sorted(rows, key=_gains)),
         command=command,
         predictor=predictor.name,
         tokens=asked.load.tokens,
+        bound_us=priced.bound_us,
+        stack_version=asked.version or measured_version(asked.engine, gpu, predictor),
     )
     other = any(takes_other_kernels(operator, gpu) for operator, _ in priced.kernels)
-    return replace(result, advice=tuple(advice(result)), caveats=(*overlaps(result, asked), *([OTHER_KERNELS] if other else [])))
+    missing = [f"not priced: {', '.join(asked.model.unpriced)}"] if asked.model.unpriced else []
+    caveats = (*overlaps(result, asked), *([OTHER_KERNELS] if other else []), *missing)
+    return replace(result, advice=tuple(advice(result)), caveats=caveats)
+
+
+def measured_version(engine: str, gpu: GpuSpec, predictor: Predictor) -> str:
+    """The newest version of an engine whose layers were measured on a GPU, or on any: `0.24`; empty where none was."""
+    model = layer_model.load(getattr(getattr(predictor, "weights", None), "silicon", {}))
+    if model is None or engine not in collectives.ENGINES:
+        return ""
+    newest = int(model.newest(gpu.name, engine == "sglang"))
+    return f"0.{newest // 100}" + (f".{newest % 100}" if newest % 100 else "")
 
 
 OTHER_KERNELS = (
@@ -291,7 +311,7 @@ def problem_words(operator: Operator) -> str:
     if operator.kind == "collective":
         mb = operator.message_bytes / 1e6
         return f"{mb:{',.0f' if mb >= 1e3 else '.4g'}} MB over {operator.ranks} GPUs"
-    shown = " ".join(f"{name}={value:.6g}" for name, value in operator.sizes.items())
+    shown = " ".join(f"{name}={value:.6g}" for name, value in operator.sizes.items() if value)
     return f"{shown} {operator.dtype}"
 
 
@@ -323,6 +343,12 @@ def _gap_row(gap: float, total: float, eager: bool) -> StepOperator:
 
 LEAST_GAIN = 0.005
 """Of a step: less is not worth a line."""
+
+
+def _gains(row: StepOperator) -> tuple[float, float]:
+    """Sorts operators by what the step gains: by tuning or another library first, where that is worth a line, then at their bounds."""
+    sure = max(row.gain, row.gain_at_library)
+    return (-sure if sure >= LEAST_GAIN else 0.0, -row.gain_at_bound)
 
 
 def advice(result: StepResult) -> list[str]:

@@ -45,7 +45,9 @@ class Split:
         """Raises:
         UsageError: The engines refuse the split.
         """
-        for what, size in (("query heads", model.heads), ("intermediate size", model.intermediate)):
+        sizes = [("query heads", model.heads), ("intermediate size", model.intermediate)]
+        sizes += [("heads with a state", model.recurrence.value_heads)] if model.recurrence else []
+        for what, size in sizes:
             if size % self.tensor:
                 raise UsageError(f"--tp does not divide the {what} of {model.name}", self.tensor, f"a divisor of {size}", "another --tp")
         if model.latent is None and self.tensor % model.kv_heads and model.kv_heads % self.tensor:

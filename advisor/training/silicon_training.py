@@ -16,6 +16,7 @@ from advisor.training.layers import judging as layer_judging
 from advisor.training.layers import layer_training
 from advisor.training.library_kernels import fitting
 from advisor.training.library_kernels import judging as library_judging
+from advisor.training.operators import fitting as operator_fitting
 
 SPLITS = ("shape", "model", "gpu", "version")
 """What is left out in turn."""
@@ -70,8 +71,10 @@ def judge(
     progress: Callable[[str], None] = lambda text: None,
     given: Sequence[int] = (),
 ) -> dict[str, Any]:
-    """Figures of layers and of library kernels by split; arguments as of `layers.judging.judge` and `library_kernels.judging.judge`."""
+    """Figures of layers, of published operators and of library kernels by split; arguments as of `layers.judging.judge` and
+    `library_kernels.judging.judge`."""
     paths = list(paths)
-    tables = [path for path in paths if holds_tables(path)]
-    layers = layer_judging.judge([path for path in paths if silicon.is_layout(path)], tables, gpus, leave_out, progress, given)
+    tables, folders = ([path for path in paths if each(path)] for each in (holds_tables, silicon.is_layout))
+    layers = layer_judging.judge(folders, tables, gpus, leave_out, progress, given)
+    layers |= operator_fitting.judge(folders, gpus, leave_out, progress) if folders else {}
     return layers | library_judging.judge([path for path in paths if path not in tables], gpus, leave_out, progress, given)

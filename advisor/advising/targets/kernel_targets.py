@@ -80,6 +80,7 @@ def fused_moe_kernel(request: Request) -> Target:
         launches=tuple(launches),
         space=problem_space(launches[0].problem, gpu.vendor, stack),
         stack=stack,
+        stack_version=request.stack_version,
         model=models.find_model(request.model).name if request.model else None,
         unknowns=routing + slots_of_a_rank(request.expert_parallel),
     )

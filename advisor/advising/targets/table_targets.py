@@ -53,6 +53,8 @@ def table_target(path: str | Path, request: Request) -> Target:
     table, problems = inspect_table(path)
     if table is None:
         raise problems[0].error
+    if request.stack is not None and table.name.triton_version is None:  # only SGLang has a folder of each version of Triton
+        table = replace(table, name=replace(table.name, stack="sglang" if request.stack == "sglang" else "vllm"))
     if request.sizes is not None:
         raise UsageError("--sizes is for fused_moe and kernels; a table says its own", None, None, "give --tokens")
     if table.name.kind == "gemm" and request.routing is not None:
@@ -187,6 +189,7 @@ def fused_moe_table(table: Table, request: Request) -> Target:
         model=found.model,
         table=table,
         stack=name.stack,
+        stack_version=request.stack_version,
         assumption=found.assumption,
         unknowns=tuple(unknowns),
         warnings=tuple(warnings),
@@ -243,6 +246,7 @@ def gemm_table(table: Table, request: Request) -> Target:
         space=problem_space(launches[0].problem, gpu.vendor, name.stack),
         table=table,
         stack=name.stack,
+        stack_version=request.stack_version,
         warnings=tuple(warnings),
     )
 

@@ -42,7 +42,8 @@ class Request:
     distribution: str | None = None  # the routing by name, as of `Problem`
     cache: str = "warm"
     sizes: Mapping[str, int] | None = None  # of a kernel that is no table's: M, N, K, ...; of fused_moe: E, topk, H, N
-    stack: str | None = None  # whose default runs where there is no table: vllm (also where it is None) or sglang
+    stack: str | None = None  # whose table it is, or whose default runs where there is none: vllm (also where it is None) or sglang
+    stack_version: str | None = None  # of the layers that are told; None: the newest measured
     block_shape: tuple[int, int] | None = None  # quantization block (n, k) of a layer without a table
     assume: bool = False  # batch use: take the commonest model where a table fits several, and say so
 
@@ -51,6 +52,8 @@ class Request:
             raise UsageError("Request.cache: what the L2 holds when a launch starts", self.cache, " or ".join(get_args(Cache)))
         if self.stack not in (None, "vllm", "sglang"):
             raise UsageError("Request.stack", self.stack, "vllm or sglang")
+        if self.stack_version is not None and self.stack is None:
+            raise UsageError("Request.stack_version without a stack", self.stack_version, "vllm or sglang", "name the stack too")
         for name in ("hidden_size", "top_k", "tensor_parallel", "expert_parallel"):
             if (value := getattr(self, name)) is not None:
                 _check_positive(f"Request.{name}", value)
@@ -100,6 +103,7 @@ class Target:
     model: str | None = None
     table: Table | None = None
     stack: str | None = None
+    stack_version: str | None = None
     assumption: str | None = None  # what had to be assumed of the model, as a sentence
     unknowns: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()

@@ -184,6 +184,11 @@ class LibraryLayers:
                 return True
         return False
 
+    def says_of(self, form: str) -> bool:
+        """Whether layers of a format are predicted better than by the crude baseline on models left out; others are not answered."""
+        figures = self.held_out.get("models", {}).get(f"format {form}")
+        return figures is None or figures["mape"] < figures["baseline"]
+
     def relatives(self, gpu: GpuSpec) -> tuple[str, ...]:
         """The GPUs whose kernels one that was never measured runs: those of its own target; else those of the nearest generation whose SMs
         multiply as fast."""
@@ -223,6 +228,8 @@ class LibraryLayers:
         """Places of the series of a format measured on a GPU, or on its nearest relative, with `LEAST_MODELS`; each kernel's newest."""
         here = self.measured.get(gpu.name) or self.measured[self.relatives(gpu)[0]]
         found = sorted((i for i, models in here.items() if models >= LEAST_MODELS), key=lambda i: self.series[i].newness)
+        if not self.says_of(form):
+            return []
         newest = {(self.series[i].stack, family(self.series[i].kernel)): i for i in found if self.series[i].form == form}
         return sorted(newest.values())
 

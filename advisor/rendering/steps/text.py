@@ -46,7 +46,7 @@ def verdict(result: StepResult) -> str:
         )
     return (
         f"{result.load}: {milliseconds(step.us)} predicted ({milliseconds(step.low_us)} to {milliseconds(step.high_us)} in 80 % of cases), "
-        f"{result.tokens_per_s:,.0f} tokens/s"
+        f"{result.tokens_per_s:,.0f} tokens/s; bound {milliseconds(result.bound_us)}"
     )
 
 
@@ -59,6 +59,8 @@ def memory_line(result: StepResult) -> str:
     if memory.activations_bytes:
         what = ("weights with gradients", memory.activations_bytes, "activations at least")
     held = f"{memory.weights_bytes / 1e9:.1f} GB of {what[0]} and {what[1] / 1e9:.1f} GB of {what[2]}"
+    if memory.state_bytes:
+        held += f" and {memory.state_bytes / 1e9:.2f} GB of states"
     if memory.fits:
         return f"memory: {held} of {memory.gpu_bytes / 1e9:.1f} GB"
     return f"does not fit: {held} on each {result.gpu}, which has {memory.gpu_bytes / 1e9:.1f} GB"
@@ -86,7 +88,7 @@ def cells(row: StepOperator) -> tuple[str, ...]:
 
 
 def rows(result: StepResult) -> list[tuple[str, ...]]:
-    """The table under `columns`: the operators by time, each followed by the kernels it is made of."""
+    """The table under `columns`: the operators by what the step gains, each followed by the kernels it is made of; the whole step last."""
     found = []
     for row in result.operators:
         found.append(cells(row))
@@ -94,6 +96,9 @@ def rows(result: StepResult) -> list[tuple[str, ...]]:
             share = us / row.us
             part = (f"  {row.name} {name}", f"{row.count}", f"{us:.1f}", f"{share * row.total_us / 1e3:.3f}", f"{share * row.share:.1%}")
             found.append(part + ("",) * (len(COLUMNS) - len(part)))
+    if result.bound_us:
+        whole = ("whole step", "", "", f"{result.step.us / 1e3:.3f}", f"{1:.1%}", f"{result.bound_us:.1f}")
+        found.append(whole + ("",) * (len(COLUMNS) - len(whole)))
     return found
 
 
@@ -134,7 +139,8 @@ def steps_text(results: Sequence[StepResult]) -> str:
 
 def step_text(result: StepResult) -> str:
     """Plain lines: what does not fit first, then the step, what to work on, and a row per operator."""
-    heads = (result.model, result.gpu, result.split, result.engine, result.dtype)
+    engine = f"{result.engine} {result.stack_version}".strip()
+    heads = (result.model, result.gpu, result.split, engine, result.dtype)
     said = ["  ".join(filter(None, heads)), verdict(result)]
     if not is_trace(result):
         said.insert(len(said) if result.memory.fits else 0, memory_line(result))

@@ -1,0 +1,1 @@
+"""What is learned of operators beside products, attention and experts: linear and sparse attention, encoders, MLA's products."""

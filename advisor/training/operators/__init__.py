@@ -1,0 +1,1 @@
+"""Fitting and judging what is learned of the published operators (`learned.operators`)."""

@@ -1,0 +1,182 @@
+"""Measured operators in the publisher's layout (`rows.silicon`), by kind, without what cannot be right."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.gpus.hardware import load_gpu
+from advisor.learned.library.moe_layers import kernel_class
+from advisor.learned.operators.model import Series, bound
+from advisor.learned.operators.work import KINDS, Operators, columns_of, further_words
+from advisor.pipelines import Array
+from advisor.rows import silicon
+from advisor.rows.columns import CONNECTIONS
+
+FOLDERS = {
+    "linear_attention": ("gdn_perf", "mamba2_perf"),
+    "kda": ("kda_perf",),
+    "sparse_attention": (
+        "dsa_context_module_perf",
+        "dsa_generation_module_perf",
+        "dsv4_csa_context_module_perf",
+        "dsv4_csa_generation_module_perf",
+        "dsv4_hca_context_module_perf",
+        "dsv4_hca_generation_module_perf",
+        "dsv4_hca_attn_module_perf",
+        "dsv4_paged_mqa_logits_module_perf",
+        "dsv4_csa_topk_calib_perf",
+        "glm5_dsa_attn_module_perf",
+        "glm5_mqa_logits_module_perf",
+        "glm5_topk_module_perf",
+    ),
+    "msa": ("msa_context_module_perf", "msa_generation_module_perf"),
+    "encoder_attention": ("encoder_attention_perf",),
+    "mla_bmm": ("mla_bmm_perf",),
+    "mhc": ("mhc_module_perf",),
+}
+"""Files of each of the publisher's folders."""
+
+MOST_OF_FILE = 9_000
+"""Rows of one operator in one file that are read, drawn at random where there are more: the largest has 85,000."""
+
+COMPILING = {("MSA prefill", "msa_fmha_sm100")}
+"""Kernels that were compiled while they were timed: 8,192 tokens take TRT-LLM's 49 ms on a B200, 16,384 take 9."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """Launches of one kind on one GPU; `which`: places of their series among `series`; `model` and `pair`: a number for each model (or
+    layout of heads), and for each pair of batch and length, [n]."""
+
+    gpu: str
+    rows: Operators
+    series: tuple[Series, ...]
+    which: NDArray[np.int64]
+    latency_us: Array
+    model: NDArray[np.int64]
+    pair: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return self.latency_us.size
+
+    def take(self, rows: NDArray[np.int64]) -> Measured:
+        """Some of them."""
+        columns = {name: getattr(self, name)[rows] for name in ("which", "latency_us", "model", "pair")}
+        return replace(self, rows=self.rows.take(rows), **columns)
+
+
+def read(
+    folders: Iterable[Path | str], gpus: Sequence[str] | None = None, progress: Callable[[str], None] = lambda text: None
+) -> dict[str, list[Measured]]:
+    """All launches in the folders by kind, one item for each GPU; duplicates merged (their median), without those below the bound.
+
+    Args:
+        folders: Of `rows.silicon`.
+        gpus: Names of the GPUs to read; None: all.
+        progress: Told how many rows were left out, and why.
+    """
+    found: dict[tuple[str, str], list[tuple[silicon.SiliconFile, NDArray[np.bool_]]]] = {}
+    for folder in folders:
+        for operator, names in FOLDERS.items():
+            for file in (each for name in names for each in silicon.read(folder, operator, name, gpus)):
+                operators = file.columns["op_name"].astype(str)
+                if "hc_mult" in file.columns:
+                    operators = np.array([CONNECTIONS.get(each, each) for each in operators.tolist()])
+                file.columns["op_name"] = operators
+                for kind, about in KINDS.items():
+                    mine = np.isin(operators, about.operators)
+                    if mine.any():
+                        found.setdefault((kind, file.gpu), []).append((file, mine))
+    out: dict[str, list[Measured]] = {}
+    for (kind, gpu), files in sorted(found.items()):
+        out.setdefault(kind, []).append(_measured(kind, gpu, files, progress))
+    return out
+
+
+def _measured(
+    kind: str, gpu: str, files: Sequence[tuple[silicon.SiliconFile, NDArray[np.bool_]]], progress: Callable[[str], None]
+) -> Measured:
+    parts, series_of, latencies = [], [], []
+    instructions = kernel_class(load_gpu(gpu))
+    for file, mine in files:
+        at = np.flatnonzero(mine)
+        part = columns_of(kind, {name: values[at] for name, values in file.columns.items()}, at.size)
+        part, us = _merged(part, file.latency_us[at])
+        if len(part) > MOST_OF_FILE:
+            chosen = np.sort(np.random.default_rng(0).permutation(len(part))[:MOST_OF_FILE])
+            part, us = part.take(chosen), us[chosen]
+        parts.append(part)
+        latencies.append(us)
+        further = [part.labels[name].tolist() for name in further_words(kind)]
+        words: Iterable[tuple[str, ...]] = zip(*further, strict=True) if further else [()] * len(part)
+        named = zip(part.labels["op_name"].tolist(), part.labels["kernel_source"].tolist(), words, strict=True)
+        series_of += [Series(op, file.stack, file.version, kernel, each, instructions) for op, kernel, each in named]
+    rows = Operators(
+        kind=kind,
+        sizes={name: np.concatenate([part.sizes[name] for part in parts]) for name in parts[0].sizes},
+        labels={name: np.concatenate([part.labels[name] for part in parts]) for name in parts[0].labels},
+    )
+    us = np.concatenate(latencies)
+    least, _ = bound(rows, load_gpu(gpu))
+    compiling = np.array([(kind, each) in COMPILING for each in rows.labels["kernel_source"].tolist()])
+    if compiling.any():
+        progress(f"left out {compiling.sum()} of {us.size} launches of {kind} on {gpu}: compiled while they were timed")
+    if (us < least).any():
+        progress(f"left out {(us < least).sum()} of {us.size} launches of {kind} on {gpu}: below the bound")
+    kept = (us >= least) & ~compiling
+    rows, us = rows.take(kept), us[kept]
+    series_of = [each for each, keep in zip(series_of, kept.tolist(), strict=True) if keep]
+    series = tuple(sorted(set(series_of)))
+    place = {each: i for i, each in enumerate(series)}
+    return Measured(
+        gpu=gpu,
+        rows=rows,
+        series=series,
+        which=np.array([place[each] for each in series_of]),
+        latency_us=us,
+        model=model_of(rows),
+        pair=_numbers(*(rows.sizes[name] for name in ("batch_size", "isl", "seq_len", "step", "num_tokens") if name in rows.sizes)),
+    )
+
+
+def model_of(rows: Operators) -> NDArray[np.int64]:
+    """A number for what is left out together as a model: the ratio of heads of gated delta rules (models of one ratio launch the same
+    kernels), the sizes of Mamba2, else the module and its heads, [n]."""
+    s = rows.sizes
+    if rows.kind == "linear attention":
+        ratio = s["num_v_heads"] / np.maximum(s["num_k_heads"], 1)
+        ratio = np.where(rows.labels["op_name"] == "kda", s["num_v_heads"], ratio)
+        return _numbers(ratio, s["nheads"], s["n_groups"], s["d_state"], s["chunk_size"])
+    names = [s[name] for name in ("num_heads", "head_dim", "hidden_size") if name in s]
+    if "architecture" in rows.labels:
+        _, which = np.unique(np.char.add(rows.labels["architecture"], rows.labels["model"]), return_inverse=True)
+        names.append(which.astype(np.float64))
+    return _numbers(*names)
+
+
+def _merged(rows: Operators, us: Array) -> tuple[Operators, Array]:
+    """Each launch once, with the median of its latencies."""
+    words = [np.unique(values, return_inverse=True)[1].astype(np.float64) for values in rows.labels.values()]
+    keys = np.stack([*rows.sizes.values(), *words], axis=1)
+    _, first, which = np.unique(keys, axis=0, return_index=True, return_inverse=True)
+    which = which.ravel()
+    if first.size == us.size:
+        return rows, us
+    order = np.lexsort((us, which))
+    count = np.bincount(which)
+    ends = np.cumsum(count)
+    middle = (us[order[ends - count + (count - 1) // 2]] + us[order[ends - count + count // 2]]) / 2
+    return rows.take(first), middle
+
+
+def _numbers(*columns: Array) -> NDArray[np.int64]:
+    """A number for each distinct row of the columns, the same in every run, [n]."""
+    rows = (np.stack(columns, axis=1) * 64).astype(np.int64)
+    distinct, which = np.unique(rows, axis=0, return_inverse=True)
+    return np.array([zlib.crc32(each.tobytes()) for each in distinct], dtype=np.int64)[which.ravel()]
