@@ -45,6 +45,7 @@ from advisor.result.schema import (
 )
 from advisor.rows.launches import is_launch_record, read_launches
 from advisor.system.errors import InputError, shorten
+from advisor.system.phrases import phrase
 from advisor.system.settings import read_settings
 
 
@@ -108,18 +109,19 @@ def advise_compiled(
     unknowns = [PROBLEM_NOTE, *sums, *dict.fromkeys(text for report in launches for text in looked.unknowns[report.id])]
     unsized = tuple(report.id for report in launches if looked.targets[report.id].launch.grid is None)
     if unsized:
-        unknowns.append("Without a grid (--grid) the work of a launch is not known, so its configurations cannot be compared.")
+        unknowns.append(phrase("note.no_grid"))
     elif any(report.ceiling is None for report in launches):
-        unknowns.append("Where only one configuration of a kernel is known, nothing is said of what tuning could win.")
+        unknowns.append(phrase("note.one_configuration"))
     often = {report.id: looked.targets[report.id].count for report in launches}
     if len(set(often.values())) > 1:
         most = max(often, key=lambda name: often[name])
-        unknowns.append(f"Sums count each launch once, however often it was recorded: {most} ran {often[most]:,} times.")
+        unknowns.append(phrase("note.counted_once", launch=most, count=f"{often[most]:,}"))
     unknowns += warm_cache([report for report in launches if report.id not in unsized])
     unknowns += exact_products([report.problem for report in launches], gpu) + held_by_power(launches, gpu)
     shown = {report.kernel for report in launches}
     guessed = {report.id: looked.guessed[report.id] for report in launches if looked.guessed[report.id]}
     missing = (*looked.missing_first(unsized, launches, text, command), *looked.contents_first(unsized, launches, text))
+    first = missing if unsized else ()  # without a size there is nothing else to say
     return Result(
         tool_version=__version__,
         command=command,
@@ -129,7 +131,7 @@ def advise_compiled(
         gpu_figures=gpu_figures(gpu),
         model=None,
         verdict=verdict(launches, tuple(unknowns), unsized, guessed),
-        actions=(*missing, *actions(launches))[:MOST],
+        actions=(*first, *actions(launches), *(() if unsized else missing))[:MOST],
         launches=launches,
         table_findings=(),
         exports=(),
@@ -160,8 +162,7 @@ def _try(
         for number, report in enumerate(untried):
             left = deadline - time.monotonic()
             if left <= 0:
-                rest = f"Of {len(untried) - number} of the launches no other configuration was tried"
-                looked.unknowns[untried[0].id].append(f"{rest}, for want of time (--try-for).")
+                looked.unknowns[untried[0].id].append(phrase("note.untried", count=len(untried) - number))
                 return
             [(target, analysis)] = analyse_targets([looked.targets[report.id]], gpu, cache, workers=workers, counted=counted)
             until = time.monotonic() + max(left / (len(untried) - number), LEAST_S)
@@ -170,7 +171,7 @@ def _try(
                 looked.take(target, found, gpu, tried=True)
             if tried is not None:
                 looked.stopped[report.id] = tried.stopped
-                looked.unknowns[report.id] += [f"{report.kernel}: {text}." for text in tried.left_alone]
+                looked.unknowns[report.id] += [f"{report.kernel}: {text}" for text in tried.left_alone]
                 for target, _ in tried.found[1:]:  # what is assumed of the launch holds for all of them
                     looked.unknowns[target.id], looked.missing[target.id] = looked.unknowns[report.id], looked.missing[report.id]
 
@@ -196,11 +197,9 @@ def _rated(looked: Looked) -> tuple[tuple[LaunchReport, ...], tuple[SearchReport
         count = sum(target.space == name for target in looked.targets.values())
         if main is best and not looked.targets[main.id].chosen and count > 1:
             near = sum(_predicted_us(report) <= NEAR_BEST * _predicted_us(main) for report in group) - 1
-            alike = f", from which {near} more cannot be told apart" if near else ""
-            looked.unknowns[main.id].append(
-                f"{main.kernel}: which of its {count} configurations runs is not known; the best predicted is shown{alike}."
-            )
-            main = replace(main, configuration=None, configuration_source=f"not known: one of {count}")
+            alike = phrase("note.alike", near=near) if near else ""
+            looked.unknowns[main.id].append(phrase("note.which_configuration", kernel=main.kernel, count=count, alike=alike))
+            main = replace(main, configuration=None, configuration_source=f"unknown: one of {count}")
         if tried:
             looked.unknowns[main.id].append(_outcome(main, best, group, looked.stopped[name]))
         shown[main.id] = _with_ceiling(main, best, count, DOUBT if tried else WORTH_CHANGING) if count > 1 else main
@@ -242,12 +241,12 @@ def _outcome(main: LaunchReport, best: LaunchReport, group: Sequence[LaunchRepor
             values[name] |= {value} if type(value) is int else set()
     ranges = ", ".join(f"{name} {min(each)}–{max(each)}" for name, each in values.items() if len(each) > 1)
     near = sum(_predicted_us(report) <= DOUBT * _predicted_us(best) for report in group if report is not best)
-    doubt = f"the model's doubt ({100 * (DOUBT - 1):.0f} %)"
+    doubt = f"{100 * (DOUBT - 1):.0f} %"
     if main.configuration is not None and _predicted_us(main) < DOUBT * _predicted_us(best):
-        found = f"none is predicted to be faster than what is launched by more than {doubt}"
+        outcome = phrase("note.none_faster", doubt=doubt)
     else:
-        found = f"{near or 'none'} of the others {'is' if near < 2 else 'are'} within {doubt} of the best"
-    return f"{main.kernel}: {len(group)} configurations were tried ({ranges}); {found}; {stopped}."
+        outcome = phrase("note.near_best", count=near, doubt=doubt) if near else phrase("note.none_near", doubt=doubt)
+    return phrase("note.tried", kernel=main.kernel, count=len(group), ranges=ranges, outcome=outcome, stopped=stopped)
 
 
 def _predicted_us(report: LaunchReport) -> float:
@@ -288,7 +287,7 @@ def _search(main: LaunchReport, space: str, looked: Looked) -> SearchReport:
     """Every configuration of a space as a trial: what is predicted of it, or why it cannot run."""
     trials = []
     failures: dict[str, int] = {}
-    tried = "the neighbours of what is launched, and of the best of them" if space in looked.stopped else ""
+    tried = phrase("search.neighbours") if space in looked.stopped else ""
     for number, target in enumerate(t for t in looked.targets.values() if t.space == space):
         report = looked.reports.get(target.id)
         us = report.predicted.us if report is not None and report.predicted is not None else None
@@ -306,8 +305,8 @@ def _search(main: LaunchReport, space: str, looked: Looked) -> SearchReport:
         trials.append(SearchTrial(number=number, configuration=configuration, state=state, predicted_us=us))
     return SearchReport(
         launch=main.id,
-        sampler=f"{tried or 'all that are listed'}, by the analytical model on the compiled code of each",
-        stopped_because=looked.stopped.get(space, "every configuration was looked at"),
+        sampler=phrase("search.sampler", which=tried or phrase("search.listed")),
+        stopped_because=looked.stopped.get(space, phrase("search.complete")),
         trials=tuple(trials),
         failures=failures,
     )
@@ -335,7 +334,7 @@ def _with_ceiling(report: LaunchReport, best: LaunchReport, count: int, worth: f
             latency=best.predicted,
             speedup=speedup,
             p_speedup_10pct=None,
-            reason=f"best predicted of {count} configurations",
+            reason=phrase("choice.best", count=count),
             triton_config=triton_config(best.configuration),
             demand={part.pipeline: part.demand for part in best.pipelines if part.pipeline != "launch"},
         )
@@ -354,4 +353,4 @@ def _cured(finding: Finding, cured: bool) -> Finding:
     """A finding that the recommended configuration no longer has: what it would save is part of what that saves."""
     if not cured or finding.saving_us is None:
         return finding
-    return replace(finding, net_saving_us=finding.saving_us, remedy=f"{finding.remedy}; the recommended configuration has it no longer")
+    return replace(finding, net_saving_us=finding.saving_us, remedy=f"{finding.remedy}; {phrase('remedy.cured')}")

@@ -57,8 +57,8 @@ def write(result: Result, folder: Path) -> Path:
 
 
 def shown(result: Result, style: str, page: str, *, verbose: bool = False) -> str:
-    """The JSON document, if that is asked for; else nothing, and the result is printed: all of it, but on a terminal only what fits a
-    screen unless `verbose`."""
+    """The JSON document, if that is asked for; else nothing, and the result is printed: its first screen, or all of it where
+    `verbose`."""
     if style == "json":
         return to_json(result)
     if style == "md":
@@ -68,7 +68,7 @@ def shown(result: Result, style: str, page: str, *, verbose: bool = False) -> st
     else:
         from advisor.rendering import terminal
 
-        terminal.show(result, report=page, details=verbose or not sys.stdout.isatty())
+        terminal.show(result, report=page, details=verbose)
     return ""
 
 
