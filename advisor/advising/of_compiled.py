@@ -121,7 +121,7 @@ def advise_compiled(
     shown = {report.kernel for report in launches}
     guessed = {report.id: looked.guessed[report.id] for report in launches if looked.guessed[report.id]}
     missing = (*looked.missing_first(unsized, launches, text, command), *looked.contents_first(unsized, launches, text))
-    first = missing if unsized else ()  # without a size there is nothing else to say
+    before, after = (missing, ()) if unsized else ((), missing)  # without a size there is nothing else to do
     return Result(
         tool_version=__version__,
         command=command,
@@ -131,7 +131,7 @@ def advise_compiled(
         gpu_figures=gpu_figures(gpu),
         model=None,
         verdict=verdict(launches, tuple(unknowns), unsized, guessed),
-        actions=(*first, *actions(launches), *(() if unsized else missing))[:MOST],
+        actions=(*before, *actions(launches), *after)[:MOST],
         launches=launches,
         table_findings=(),
         exports=(),

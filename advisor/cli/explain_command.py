@@ -13,8 +13,6 @@ import difflib
 from advisor.system.errors import UsageError
 from advisor.system.phrases import glossary
 
-HELP = "what a rule or a term means"
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `advisor explain`."""
