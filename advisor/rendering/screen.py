@@ -153,7 +153,7 @@ def _row(launch: LaunchReport, label: str, result: Result) -> Text:
     advice = launch.recommendation
     if advice is not None and advice.configuration != launch.configuration:
         changed = figures.changes(launch.configuration, advice.configuration)
-        line.append(f" > {' '.join(text.replace(' ', ':') for text in changed)}", style="green")
+        line.append(f" > {', '.join(changed)}", style="green")
     if launch.faults:
         line.append(f"   x {figures.clean(launch.faults[0])}", style="bold red")
     line.rstrip()

@@ -390,7 +390,13 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """The outcome of `advise` and `tune` for one target on one GPU: everything a surface may show."""
+    """The outcome of `advise` and `tune` for one target on one GPU: everything a surface may show.
+
+    >>> import advisor
+    >>> result = advisor.advise("fused_moe", model="Mixtral-8x7B", gpu="H100", tokens=64)
+    >>> len(repr(result).splitlines())
+    5
+    """
 
     tool_version: str
     command: str

@@ -338,7 +338,8 @@ def advice(result: StepResult) -> list[str]:
     """
     found: dict[str, tuple[float, str]] = {}
     for row in result.operators:
-        near = row.us > 0 and row.bound_us / row.us > NEAR_BOUND
+        now = row.us if row.measured_us is None else row.measured_us
+        near = now > 0 and NEAR_BOUND < row.bound_us / now <= 1.0
         if row.kind == "gaps" or near:
             continue
         tune = (row.gain, phrase("step.tune", name=row.name))

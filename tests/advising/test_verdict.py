@@ -26,7 +26,7 @@ def test_the_ceilings_of_some_launches_are_no_ceiling_of_all() -> None:
     assert found.notes == ("The share of the ceiling covers 2 of 3 launches.",)
 
     partly = replace(result, launches=launches, verdict=found)
-    assert "of ceiling (2 of 3 launches)" in terminal.to_text(partly) and "| not known |" in markdown.to_markdown(partly)
+    assert "of ceiling (2 of 3 launches)" in terminal.to_text(partly) and "| unknown |" in markdown.to_markdown(partly)
     assert "(2 of 3 launches) |" in markdown.to_markdown(partly) and "2 of 3 launches" in page.to_html(partly)
     assert "(2 of 3" not in terminal.to_text(replace(result, verdict=whole))
 

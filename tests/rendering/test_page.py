@@ -449,7 +449,7 @@ def test_a_recommended_point_stands_at_its_own_intensity() -> None:
     assert points["recommended"][0] == pytest.approx(2 * points["now"][0])
     [unknown] = charts.rooflines(group((launch,)))
     assert "recommended" not in [series.name for series in unknown.series]
-    assert unknown.rows[0][-1] == "not known"
+    assert unknown.rows[0][-1] == "unknown"
 
 
 def test_without_a_configuration_there_is_no_share_of_the_ceiling() -> None:
@@ -461,7 +461,7 @@ def test_without_a_configuration_there_is_no_share_of_the_ceiling() -> None:
     document = Document(page.to_html(unset))
     assert "the configuration is not set" in document.words() and "of the tunable ceiling" not in document.words()
     assert "of ceiling" not in terminal.to_text(unset)
-    assert "| not known |" in markdown.to_markdown(unset)
+    assert "| unknown |" in markdown.to_markdown(unset)
 
 
 def test_the_slowest_pipeline_binds_the_configuration() -> None:

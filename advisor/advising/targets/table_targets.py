@@ -77,10 +77,7 @@ def _unreadable(table: Table, problems: Sequence[TableProblem]) -> tuple[str, ..
     lost = [problem for key, problem in {problem.key: problem for problem in problems}.items() if key not in repeated]
     said = []
     if repeated:
-        said.append(
-            f"{table.name.file_name()}: of a key that occurs more than once the last entry is used, as the stacks do, in the "
-            f"report and in the table it offers ({_named(repeated)})"
-        )
+        said.append(phrase("note.repeated_keys", table=table.name.file_name(), keys=_named(repeated)))
     if lost:
         more = "" if len(lost) == 1 else " (`advisor audit` lists the others)"
         said.append(
@@ -249,7 +246,7 @@ def _some(launches: list[PlannedLaunch], table: Table, warnings: list[str]) -> N
     """Refuse token counts of which none has an entry of this kernel."""
     if not launches:
         raise InputError(
-            f"{table.name.file_name()}: no entry covers what was asked for",
+            f"{table.name.file_name()}: no entry covers these token counts",
             "; ".join(warnings),
             "a token count whose nearest entry can be read",
             "name others with --tokens",
