@@ -107,8 +107,8 @@ def test_a_constexpr_function_that_does_not_end(
     text = f"import math\nimport triton\nimport triton.language as tl\n\n\n@triton.constexpr_function\ndef f(n):\n    {SLOW[how]}\n\n\n"
     text += "@triton.jit\ndef k(x, N: tl.constexpr = 64):\n    tl.store(x, f(N))\n"
     (tmp_path / "k.py").write_text(text)
-    began = time.monotonic()
+    began = time.process_time()
     assert main(["inspect", f"{tmp_path / 'k.py'}::k", "--target", "sm_90", "--untrusted"]) == 2
     said = capsys.readouterr().err
     assert "refused" in said and any(word in said for word in ("more than", "would run")), said
-    assert time.monotonic() - began < 30
+    assert time.process_time() - began < 30
