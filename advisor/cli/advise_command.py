@@ -266,7 +266,9 @@ def _compiled(arguments: argparse.Namespace, name: str | None, output: Path) -> 
     for warning in result.warnings:
         options.warn(warning)
     document = shown(result, arguments.format, str(write(result, output)), verbose=arguments.verbose)
-    if arguments.format == "md" or (arguments.format == "text" and len({launch.kernel for launch in result.launches}) > 1):
+    if arguments.format == "md" or (
+        arguments.format == "text" and arguments.verbose and len({launch.kernel for launch in result.launches}) > 1
+    ):
         show_commands(result, indent="    " if arguments.format == "md" else "")
     return document, result
 

@@ -35,11 +35,14 @@ def run(arguments: argparse.Namespace) -> int:
     rule = rules.get(wanted) or rules.get(wanted.replace(" ", "-"))
     if rule is None and found is None:
         known = [*rules, *terms]
-        close = difflib.get_close_matches(wanted, known, n=3) or [term for term in known if wanted in term.lower()][:3] or sorted(rules)[:3]
+        close = difflib.get_close_matches(wanted, known, n=3) or [
+            term for term in known if wanted in term.lower() or difflib.get_close_matches(wanted, term.lower().split())
+        ]
+        close = close[:3] or sorted(rules)[:3]
         raise UsageError(
             "no such rule or term", wanted, "one that `advisor rules` or `advisor explain` lists", f"closest: {', '.join(close)}"
         )
-    if found is not None:
+    if found is not None and wanted not in rules:
         print(f"{found}: {terms[found]}")
     if rule is not None:
         print(f"{rule}: {TITLES[rule]}\n\n{explanation(rule).strip()}")
@@ -47,5 +50,5 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _plain(term: str) -> str:
-    """`cta` of `CTAs`: letters and digits in lower case, without a plural."""
-    return "".join(c for c in term.lower() if c.isalnum()).removesuffix("s")
+    """`cta` of `CTAs`: in lower case, without blanks and plural."""
+    return "".join(term.lower().split()).removesuffix("s")

@@ -148,13 +148,14 @@ def remedy_of(better: Change, context: LaunchContext) -> str:
 
 
 def as_sentences(text: str) -> str:
-    """`Fill the last wave. Use BLOCK_M=64.` of `fill the last wave; use BLOCK_M=64`: each clause as a sentence.
+    """`Fill the last wave. Use BLOCK_M=64.` of `fill the last wave; use BLOCK_M=64`: each clause as a sentence; a name stays as it is.
 
-    >>> as_sentences("use BLOCK_M=64 (12 µs); w2 shares it")
-    'Use BLOCK_M=64 (12 µs). W2 shares it.'
+    >>> as_sentences("use BLOCK_M=64 (12 µs); w2-M64 shares it")
+    'Use BLOCK_M=64 (12 µs). w2-M64 shares it.'
     """
     clauses = [clause.strip() for clause in text.split("; ") if clause.strip()]
-    return " ".join(f"{clause[:1].upper()}{clause[1:]}{'' if clause.endswith('.') else '.'}" for clause in clauses)
+    begun = [clause if not clause.split()[0].isalpha() else f"{clause[:1].upper()}{clause[1:]}" for clause in clauses]
+    return " ".join(clause if clause.endswith(".") else f"{clause}." for clause in begun)
 
 
 def promised(better: Change) -> str:

@@ -14,6 +14,8 @@ from advisor.system.phrases import phrase
 LINES = 40
 """Lines of the whole screen, the path of the report included."""
 ACTIONS = 3
+COMMANDS = 20
+"""Commands for kernels without a size that are shown."""
 PASTED = 4
 """Lines of a snippet that are shown; a longer one stands in the report."""
 LATENCY_COLUMN = 24  # `1,234 µs ±12 %`, `−10/+35 %` included
@@ -26,7 +28,7 @@ def screen(result: Result, groups: Sequence[Group], *, report: str | None) -> li
     verdict = result.verdict
     head = [Text(figures.clean(verdict.sentence), style="bold")]
     single = result.launches[0] if len(result.launches) == 1 else None
-    unsized = bool(result.launches) and verdict.current_us == 0 and figures.of_one_program(result.launches[0], result)
+    unsized = verdict.current_us == 0 and any(figures.of_one_program(launch, result) for launch in result.launches)
     if single is None and verdict.current_us > 0:
         head.append(_totals(result))
     head += [Text(f"  ! {figures.clean(note)}", style="yellow") for note in verdict.notes]
@@ -36,11 +38,24 @@ def screen(result: Result, groups: Sequence[Group], *, report: str | None) -> li
             break
     if single is not None and single.kept is not None and single.recommendation is None:
         head.append(Text(f"  {figures.clean(single.kept)}", style="dim"))
-    end = _end(result, report)
+    end = [*_of_the_table(result), *_end(result, report)]
     if unsized:
         return [*head, *end]
     room = LINES - len(head) - len(end) - 1
     return [*head, Text(""), *_launches(result, groups, room), *end]
+
+
+def _of_the_table(result: Result) -> list[Text]:
+    """Errors and warnings of the table as a whole, and how many there are besides."""
+    found = [item for item in figures.ordered_findings(result.table_findings) if item.severity in ("error", "warning")]
+    marks = {"error": "x", "warning": "!"}
+    out = [
+        Text(f"  {marks[item.severity]} {figures.clean(item.title)}   [{figures.clean(item.rule)}]   ({figures.clean(item.scope)})")
+        for item in found[:ACTIONS]
+    ]
+    if len(found) > ACTIONS:
+        out.append(Text(f"  {phrase('screen.more_findings', count=len(found) - ACTIONS)}", style="dim"))
+    return out
 
 
 def _totals(result: Result) -> Text:
@@ -63,11 +78,11 @@ def _win(share: float | None) -> str:
 
 
 def _command(action: Action) -> list[Text]:
-    """The one command that a launch without a size needs; of several kernels the first."""
+    """The one command that a launch without a size needs; of several kernels one for each."""
     commands = (action.snippet or "").splitlines()
-    out = [Text(""), Text(f"  {figures.clean(commands[0])}", style="green"), Text("")]
-    if len(commands) > 1:
-        out.append(Text(f"  {phrase('screen.more_commands', count=len(commands) - 1)}", style="dim"))
+    out = [Text(""), *(Text(f"  {figures.clean(each)}", style="green") for each in commands[:COMMANDS]), Text("")]
+    if len(commands) > COMMANDS:
+        out.append(Text(f"  {phrase('screen.more_commands', count=len(commands) - COMMANDS)}", style="dim"))
     return out
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from advisor.rendering import terminal
 from advisor.rendering.grouping import group
-from advisor.rendering.screen import LINES, screen
+from advisor.rendering.screen import COMMANDS, LINES, screen
 from advisor.result.schema import Action, Result, Verdict
 from tests.rendering import factory
 
@@ -59,7 +59,8 @@ def test_a_kernel_without_a_size_gets_one_sentence_and_one_command() -> None:
         "  2 assumptions: -v lists them.",
         "  report: r.html",
     ]
-    several = shown(unsized("advisor advise k.py::a --arg n=…", "advisor advise k.py::b --arg n=…"))
+    several = shown(unsized(*(f"advisor advise k.py::k{i} --arg n=…" for i in range(COMMANDS + 1))))
+    assert sum("advisor advise" in line for line in several) == COMMANDS
     assert "  1 more kernel has no size: -v shows its command." in several
 
 

@@ -67,7 +67,7 @@ def test_replays_a_sweep_and_writes_everything(tmp_path, capsys):
     assert action.origin == "simulated" and action.launches == tuple(launch.id for launch in result.launches)
     assert action.saving_us == pytest.approx(sum(each.measured.us - each.recommendation.latency.us for each in result.launches))
     gaining = sum(launch.recommendation.speedup >= 1.1 for launch in result.launches)
-    assert f"{gaining} of them would gain at least 10 %" in result.verdict.sentence
+    assert gaining and f"Changing {len(result.launches)} of {len(result.launches)} configurations would save " in result.verdict.sentence
     assert result.verdict.ceiling_us == pytest.approx(sum(launch.ceiling.us for launch in result.launches))
     assert not any("worth changing to" in each for each in result.verdict.unknowns), "the search is what found it"
     page = (tmp_path / "out" / "report.html").read_text()
