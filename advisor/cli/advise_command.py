@@ -23,6 +23,7 @@ examples:
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import shlex
 import sys
@@ -47,7 +48,7 @@ from advisor.cli.advise_reports import (
 )
 from advisor.cli.model_command import as_json, write_steps
 from advisor.cli.options import add_kernel_arguments, given_for_a_kernel, launch_options
-from advisor.system.errors import NothingMatchedError, UsageError
+from advisor.system.errors import InputError, NothingMatchedError, UsageError
 from advisor.system.progress import progress_bar
 
 if TYPE_CHECKING:
@@ -130,6 +131,7 @@ def run(arguments: argparse.Namespace) -> int:
     if not arguments.target.strip():  # else it would be this folder
         raise UsageError("no target is named", repr(arguments.target), "a file, a folder, or a kernel", "see `advisor advise --help`")
     arguments.gpu = options.gpu_names(arguments.gpu)
+    _refuse_soon(arguments)
     models = [name.strip() for name in (arguments.model or "").split(",") if name.strip()] or [arguments.model]
     if len(models) > 1:  # a misspelt one is told before the first report is written
         models = [find_model(str(name)).name for name in models]
@@ -140,6 +142,22 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.format == "json":
         sys.stdout.write(documents[0] if len(documents) == 1 else "[\n" + ",\n".join(document.rstrip() for document in documents) + "\n]\n")
     return 0
+
+
+def _refuse_soon(arguments: argparse.Namespace) -> None:
+    """What is misspelt is refused before the packages that would read it are loaded: a file that is not there, a GPU that nobody knows.
+
+    Raises:
+        InputError, UnknownGpuError: One of them is.
+    """
+    from advisor.gpus.hardware import load_gpu
+
+    file = Path(arguments.target.partition("::")[0])
+    if file.suffix in (".py", ".json") and not os.path.lexists(file):
+        raise InputError(f"{file}: no such file", None, None, "check the path")
+    if file.suffix == ".py" or (not file.suffix and arguments.target != "cache" and not os.path.lexists(file)):
+        for name in arguments.gpu:
+            load_gpu(name)
 
 
 def _documents(arguments: argparse.Namespace) -> list[str]:

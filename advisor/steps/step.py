@@ -351,4 +351,4 @@ def advice(result: StepResult) -> list[str]:
         least = LEAST_GAIN if gain != row.gain_at_bound else 2 * LEAST_GAIN
         if gain >= least and gain > found.get(row.name, (0.0, ""))[0]:
             found[row.name] = gain, phrase("step.gain", what=line, gain=f"{gain:.1%}", share=f"{row.share:.0%}")
-    return [line for _, line in sorted(found.values(), reverse=True)[:MOST_ADVICE]]
+    return [f"{line[:1].upper()}{line[1:]}" for _, line in sorted(found.values(), reverse=True)[:MOST_ADVICE]]
