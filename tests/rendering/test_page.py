@@ -19,10 +19,13 @@ from advisor.advising.verdict import verdict
 from advisor.rendering import charts, figures, markdown, page, svg, terminal
 from advisor.rendering.grouping import group
 from advisor.rendering.page import prose
+from advisor.rendering.views import Anchors, launch_views
 from advisor.result import result_json
 from advisor.result.schema import GapPart, Latency, Result
 
 from . import factory
+
+ROOT = Path(__file__).resolve().parents[2]
 
 VOID = {"meta", "link", "br", "img", "input", "hr"}
 SVG_LEAVES = {"path", "circle", "rect", "use"}
@@ -491,3 +494,26 @@ def test_an_action_for_every_launch_does_not_list_them() -> None:
     ids, action = tuple(launch.id for launch in result.launches), result.actions[0]
     shown = {count: page.to_html(replace(result, actions=(replace(action, launches=ids[:count]),))) for count in (9, 10)}
     assert "touches all 10 launches</p>" in shown[10] and "touches 9 of 10 launches:\n<a" in shown[9]
+
+
+def test_no_text_on_a_screen_is_smaller_than_twelve_pixels() -> None:
+    """Paper is no screen: what is printed has sizes of its own."""
+    sheets = "".join((ROOT / "reports" / name).read_text(encoding="utf-8") for name in ("page.css", "comparison.css"))
+    screen = re.sub(r"@media print \{.*?\n\}", "", sheets, flags=re.DOTALL)
+    sizes = [float(size) for size in re.findall(r"font(?:-size)?:[^;{}]*?\b(\d+(?:\.\d+)?)px", screen)]
+    assert len(sizes) > 40 and min(sizes) >= 12
+
+
+def test_the_first_action_stands_above_the_figures_and_its_configuration_stands_once() -> None:
+    result = factory.result((64,), ("w13",))
+    text = page.to_html(result)
+    assert text.index("<h1") < text.index('class="actions first"') < text.index('class="tiles"') < text.index('class="note assumptions"')
+    shown = re.sub(r'href="data:[^"]*"', "", text)
+    assert shown.count(html.escape(result.actions[0].snippet, quote=False).replace('"', "&#34;")) == 1
+
+
+def test_the_waterfall_runs_from_bound_to_predicted_with_the_ceiling_as_a_line() -> None:
+    (view,) = launch_views(factory.result((64,), ("w13",)), Anchors())
+    names = [step.name for step in view.steps]
+    assert names[0] == "Bound" and names[-1] == "Predicted" and "Tunable ceiling" not in names
+    assert view.ceiling_at is not None and 0 < view.ceiling_at < 100
