@@ -1,4 +1,4 @@
-"""What was found of every launch of a target that is code: its report, what is assumed of it, and what it lacks."""
+"""The report of every launch of a target that is code, with its assumptions and missing options."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from advisor.system.phrases import phrase
 
 
 @dataclass(slots=True)
-class Looked:
+class KernelReports:
     """Reports and findings of every target, by its id; `takes_options`: whether options can add to them, as for a kernel in a file."""
 
     targets: dict[str, KernelTarget] = field(default_factory=dict)
