@@ -253,7 +253,7 @@ def test_what_a_guess_settles_is_not_asked_for(tmp_path, capsys):
     """POW2 follows from the width, and CAP is a switch; HEADS and LEVEL are part of the work, and so is which of two modes is meant."""
     file = tmp_path / "kernels.py"
     file.write_text(PADDED)
-    arguments = ["advise", str(file), "--gpu", "H200", "--grid", "64", "--output", str(tmp_path / "out")]
+    arguments = ["advise", str(file), "--gpu", "H200", "--grid", "64", "-v", "--output", str(tmp_path / "out")]
     assert main(arguments) == 0
     shown = capsys.readouterr().out
     assert ". Specify assumed values: --arg width=… --constexpr HEADS=… --constexpr MODE=… --constexpr LEVEL=…\n" in shown

@@ -461,7 +461,7 @@ def test_a_simulated_run_does_not_pass_for_one_on_a_gpu(tmp_path, capsys):
     result = from_json((tmp_path / "result.json").read_text())
     assert result.fingerprint.mode == "offline" and result.fingerprint.simulated and result.launches[0].measured is not None
     page = (tmp_path / "report.html").read_text()
-    head = re.sub(r"<[^>]*>", " ", page[page.index('<p class="subject">') : page.index("the best this kernel reaches")])
+    head = re.sub(r"<[^>]*>", " ", page[page.index('<p class="subject">') : page.index("the best configuration</p>")])
     assert "simulated: what is called measured comes from a fake device" in head
     assert "run on a GPU" not in head.replace("nothing was run on a GPU", "") and "simulated " in head
     assert to_markdown(result).partition("<details>")[0].count("simulated") >= 2
