@@ -8,7 +8,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-WORKERS ?= 2
+WORKERS ?= 3
 
 .PHONY: advise test lint bench gpu rehearse clean
 

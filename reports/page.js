@@ -17,6 +17,18 @@
     if (link && link.getAttribute("href") === location.hash) reveal();
   });
 
+  /* Code opens at its hottest line. */
+  function openAtHottest(scope) {
+    scope.querySelectorAll(".source-scroll").forEach(function (box) {
+      var row = box.querySelector("tr.hottest"), head = box.querySelector("thead");
+      if (row) box.scrollTop = Math.max(0, row.offsetTop - (head ? head.offsetHeight : 0) - 3 * row.offsetHeight);
+    });
+  }
+  openAtHottest(document);
+  document.querySelectorAll("#source details").forEach(function (part) {
+    part.addEventListener("toggle", function () { if (part.open) openAtHottest(part); });
+  });
+
   /* Copying. */
   document.querySelectorAll("[data-copy]").forEach(function (button) {
     button.addEventListener("click", function () {

@@ -266,3 +266,20 @@ def test_a_type_checker_sees_the_public_names_where_they_are_loaded_from():
     }
     assert seen == {name: f"advisor.{home}" for name, home in advisor._HOMES.items()}
     assert (PACKAGE / "py.typed").exists()
+
+
+NAMES_THAT_SAY_NOTHING = {"Looked", "Told", "Said", "Asked", "Inquiry", "Surroundings"}
+"""Names of classes and modules that no field of engineering knows; house style: a name is the field's noun for the thing it holds."""
+RENAMED = ("advising", "cli", "diagnosis", "rendering", "result")
+"""Packages whose names were gone through."""
+
+
+@pytest.mark.parametrize("package", RENAMED)
+def test_no_class_and_no_module_has_a_name_that_says_nothing(package):
+    wrong = []
+    for path in (PACKAGE / package).rglob("*.py"):
+        names = {path.stem.capitalize()} | {
+            n.name for n in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(n, ast.ClassDef)
+        }
+        wrong += [f"{path.name}: {name}" for name in names & NAMES_THAT_SAY_NOTHING]
+    assert not wrong

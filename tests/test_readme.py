@@ -44,8 +44,7 @@ SAID = sorted({" ".join(said.split()) for said in re.findall(r"`(advisor [a-z][^
 
 @pytest.fixture(scope="module")
 def commands():
-    (found,) = (each.choices for each in build_parser()._actions if isinstance(each.choices, dict))
-    return found
+    return {name: each.choices[name] for name in COMMANDS for each in build_parser(name)._actions if isinstance(each.choices, dict)}
 
 
 @pytest.mark.parametrize("said", SAID)

@@ -19,6 +19,7 @@ from advisor.pipelines import Analysis, ConfigurationBatch, ProblemBatch, config
 from advisor.pipelines.space import configuration_at, held_to
 from advisor.result.schema import Configuration, Latency, MeasuredRounds, contradicts
 from advisor.system.errors import NothingMatchedError
+from advisor.system.phrases import phrase
 from advisor.tables.audit import refusal
 from advisor.tables.launchability import refused_ctas
 from advisor.tables.tuned_table import replacement
@@ -28,7 +29,7 @@ NEAR_BEST = 1.005
 that the kernel's file gives untuned."""
 
 
-FIRST = "ranked first of the configuration space"
+FIRST = phrase("choice.first")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +80,7 @@ def choose(group: list[PlannedLaunch], target: Target, predictor: Predictor, lik
     if first.configuration is None and first.untuned is not None and chosen != first.untuned and held is space:
         untuned = configuration_batch([first.untuned])
         if not _likely_faster(problems, untuned, row, target.gpu, predictor):
-            row, chosen, reason = untuned, first.untuned, "the configuration that the file gives untuned: none is known to be better"
+            row, chosen, reason = untuned, first.untuned, phrase("choice.default")
     latencies, demands, ceilings = {}, {}, {}
     for launch, problem, own in zip(group, problems, first_ranked, strict=True):
         then = predictor.predict(problem, row, target.gpu)

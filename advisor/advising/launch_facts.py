@@ -14,6 +14,7 @@ from advisor.pipelines import Analysis
 from advisor.pipelines.bound import least_amounts, least_launch_us
 from advisor.pipelines.occupancy import held_registers
 from advisor.result.schema import LaunchReport, Occupancy, PipelineTime, SourcedFigure
+from advisor.system.phrases import phrase
 
 
 def times_of(analysis: Analysis, gpu: GpuSpec) -> tuple[PipelineTime, ...]:
@@ -76,9 +77,7 @@ def warm_cache(launches: Sequence[LaunchReport]) -> tuple[str, ...]:
     count = sum(report.problem.cache == "warm" and _from_dram_us(report) >= TOLD_FROM * report.bound.us for report in launches)
     if not count:
         return ()
-    whose = "this launch" if len(launches) == 1 else f"{count} of the {len(launches)} launches"
-    held = f"it holds operands of {whose} that come from DRAM where other kernels run between"
-    return (f"The L2 is taken as warm, as in a benchmark: {held} (give --cache cold).",)
+    return (phrase("note.warm_one") if len(launches) == 1 else phrase("note.warm_many", count=count, whole=len(launches)),)
 
 
 def _from_dram_us(report: LaunchReport) -> float:

@@ -20,7 +20,7 @@ from advisor.steps import layer_model
 from advisor.steps.latency import Cost, costs_of_layers
 from advisor.steps.layer_model import LayerModel
 from advisor.steps.moe_layer import BF16, FP8, FP8_BLOCK, Layers, version_number, without_gate
-from advisor.system.errors import several
+from advisor.system.phrases import phrase
 from advisor.tables.entries import FIELDS
 
 
@@ -130,9 +130,8 @@ def weighed(actions: tuple[Action, ...], layers: Sequence[LayerReport], measured
             else (0, 0)
         )
         if action.rule is None and action.origin == "predicted" and touched:
-            whole = f"{action.detail}; {several(len(touched), 'layer')} whole: {microseconds(now)} now, {microseconds(then)} then"
-            if then >= now:
-                whole += ", so within doubt: measure before you change it"
+            layer = phrase("action.layers", count=len(touched), now=microseconds(now), then=microseconds(then))
+            whole = " ".join((action.detail, layer, *((phrase("action.doubt"),) if then >= now else ())))
             action = replace(action, saving_us=now - then if now > then else action.saving_us, detail=whole)
         out.append(action)
     return tuple(sorted(out, key=lambda action: -action.saving_us)) if layers else actions

@@ -145,6 +145,12 @@ def record() -> Iterator[Recording]:
         with advisor.record() as recording:
             kernel[grid](x, y, n, BLOCK=1024)
         recording.advise(gpu="H100")
+
+    >>> import advisor
+    >>> with advisor.record() as recording:
+    ...     pass  # kernel[grid](x, y, n, BLOCK=1024)
+    >>> type(recording).__name__
+    'Recording'
     """
     from triton.runtime.autotuner import Autotuner, Heuristics
     from triton.runtime.jit import JITFunction

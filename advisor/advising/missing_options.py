@@ -15,6 +15,7 @@ from advisor.compiled.guesses.parameter_guesses import BLOCK_NAMES
 from advisor.compiled.ir.execution import not_given, what_holds
 from advisor.compiled.launches.launch import Inspection, inputs_of, own_files
 from advisor.result.schema import Action
+from advisor.system.phrases import phrase
 
 _TUNED = re.compile(r"(^|_)(GROUP(_SIZE)?_?[MN]?|GROUPS|SPLIT_?K|(NUM_)?(SMS?|STAGES|WARPS|XCDS|PROGRAMS|CTAS))($|_)", re.IGNORECASE)
 """Names of constants that are tuned, beside blocks: they change how the work is done, and not what it is."""
@@ -30,8 +31,8 @@ PROBE_GRID = (3, 3, 3)
 _NAMED = ("--arg", "--constexpr", "--content")
 """Options that say something of an argument by its name."""
 
-_FOR_EXAMPLE = {"--element …": "An element is bf16, fp16 or fp32.", "--grid …": "A grid is 8192, or 64,8, or cdiv(n, BLOCK)."}
-"""What to write for an option that is asked for."""
+_FOR_EXAMPLE = {"--element …": "action.element", "--grid …": "action.grid"}
+"""The phrase that gives an example of an option."""
 
 
 def missing_options(inspection: Inspection) -> tuple[str, ...]:
@@ -108,19 +109,16 @@ def say_missing(
     kernels = [kernel for kernel in kernels if kernel.options]
     if not kernels:
         return ()
-    of = "" if alone else f" of {kernels[0].kernel}" if len(kernels) == 1 else f" of {len(kernels)} kernels, one at a time"
-    what = f"what was guessed{of}" if sized else f"how large the launch is{of}" if len(kernels) > 1 else f"how large the launch{of} is"
+    of = "" if alone else f" of {kernels[0].kernel}" if len(kernels) == 1 else f" of {len(kernels)} kernels"
+    options = " ".join(kernels[0].options)
     if len(kernels) > 1:
-        title = f"Say {what}"
-        detail = "There is a command for each of them, with the options that it lacks."
+        title, detail = phrase("action.size_several", of=of), phrase("action.each_command")
+    elif sized:
+        title, detail = phrase("action.guess", of=of, options=options), phrase("action.guess_detail")
     else:
-        title = f"Say {what}: {' '.join(kernels[0].options)}"
-        detail = (
-            "The work was counted with a guess (see what is not known), and may be quite another."
-            if sized
-            else "Only then can a latency be told, and which configuration is best."
-        )
-        detail += "".join(f" {said}" for option, said in _FOR_EXAMPLE.items() if option in (*kernels[0].besides, *kernels[0].options))
+        title, detail = phrase("action.size", of=of, options=options), phrase("action.size_detail")
+    if len(kernels) == 1:
+        detail = " ".join([detail, *(phrase(key) for option, key in _FOR_EXAMPLE.items() if option in kernels[0].options)])
     commands = [_command(kernel, target, command, alone) for kernel in kernels] if command else []
     return (Action(title=title, detail=detail, saving_us=0.0, origin="predicted", launches=ids, snippet="\n".join(commands) or None),)
 
@@ -141,19 +139,12 @@ def say_contents(deciding: Mapping[str, Mapping[str, frozenset[str]]], *, record
     of = "" if alone else f" in {next(iter(held))}" if len(held) == 1 else f" in {len(held)} kernels"
     command = f"advisor record {' '.join(f'--contents {name}' for name in names)}"
     listed = "[contents]\n" + "\n".join(f"{name} = […]" for name in names)
-    how = (
-        f"Record the launch again with `{command}`"
-        if recorded
-        else (
-            "Give it with --content (a number, list or range(…)), under [contents] of a TOML file (--toml FILE), or record the launch "
-            f"with `{command}`; where it chooses rows of a tensor, how large that is can be said there, by [shapes] or [sizes]"
-        )
-    )
+    how = phrase("action.contents_record") if recorded else phrase("action.contents_options", command=command)
     ids = tuple(launch for kernel, launches in deciding.items() if kernel in held for launch in launches)
     return (
         Action(
-            title=f"Give {what_holds(names)}{of}",
-            detail=f"The work and the traffic were counted with a guess for it. {how}.",
+            title=phrase("action.contents", what=what_holds(names), of=of),
+            detail=how,
             saving_us=0.0,
             origin="predicted",
             launches=ids,
@@ -174,4 +165,4 @@ def _command(lacking: Lacking, target: str, command: str, alone: bool) -> str:
             else:
                 kept.append(f"{target}::{lacking.kernel}" if word == target else word)
         words = kept
-    return " ".join([shlex.join(words), *lacking.besides, *lacking.options])
+    return " ".join([shlex.join(words), *lacking.options])

@@ -11,8 +11,8 @@ from dataclasses import replace
 from advisor import __version__
 from advisor.advising.choice import NEAR_BEST
 from advisor.advising.exports import triton_config
+from advisor.advising.kernel_reports import KernelReports
 from advisor.advising.launch_facts import gpu_figures, warm_cache
-from advisor.advising.looked import Looked
 from advisor.advising.measured.profiles import timed
 from advisor.advising.missing_options import is_tuned
 from advisor.advising.trials import DOUBT, LEAST_S, OTHER_WORK, Regrid, Trials
@@ -46,6 +46,7 @@ from advisor.result.schema import (
 )
 from advisor.rows.launches import is_launch_record, read_launches
 from advisor.system.errors import InputError, shorten
+from advisor.system.phrases import phrase
 from advisor.system.settings import read_settings
 
 
@@ -85,44 +86,45 @@ def advise_compiled(
     targets = targets_recorded(heavy) if heavy else targets_from(text, asked, gpu)
     # Records hold what there is to know, and a file of TorchInductor's says its sizes itself.
     written = all(each.launch.source.kernel(each.launch.kernel).inductor is None for each in targets)
-    looked = Looked(takes_options=written and not is_launch_record(text))
+    gathered = KernelReports(takes_options=written and not is_launch_record(text))
     if is_launch_record(text):
-        looked.warnings += dict.fromkeys(read_launches(text).problems)  # what it lacks, each once
+        gathered.warnings += dict.fromkeys(read_launches(text).problems)  # what it lacks, each once
         if measured is not None:
             targets, lacking = timed(targets, measured)
-            looked.warnings += lacking
+            gathered.warnings += lacking
     first, rest = until_sized(targets)
     counted = Counted()
     for target, found in analyse_targets(first, gpu, cache, progress=progress, counted=counted, judge=launch_analysis):
-        looked.take(target, found, gpu)
-    failed = {looked.targets[name].space for name in looked.failed}
+        gathered.take(target, found, gpu)
+    failed = {gathered.targets[name].space for name in gathered.failed}
     for target, found in analyse_targets(
         [each for each in rest if each.space in failed], gpu, cache, progress=progress, judge=launch_analysis
     ):
-        looked.take(target, found, gpu)
-    looked.say_left(rest)
+        gathered.take(target, found, gpu)
+    gathered.say_left(rest)
     if seconds := read_settings().try_s if try_s is None else try_s:
-        _try(looked, gpu, cache, counted, time.monotonic() + seconds, progress, regrid)
-    if not looked.reports:
-        why = f": {shorten(looked.warnings[0], 400)}" if looked.warnings else ""
+        _try(gathered, gpu, cache, counted, time.monotonic() + seconds, progress, regrid)
+    if not gathered.reports:
+        why = f": {shorten(gathered.warnings[0], 400)}" if gathered.warnings else ""
         remedy = "types, constants and options can be given (`advisor inspect --help`)"
         raise InputError(f"{text}: no launch could be compiled{why}", None, None, remedy)
-    launches, searches = _rated(looked)
-    unknowns = [PROBLEM_NOTE, *sums, *dict.fromkeys(text for report in launches for text in looked.unknowns[report.id])]
-    unsized = tuple(report.id for report in launches if looked.targets[report.id].launch.grid is None)
+    launches, searches = _rated(gathered)
+    unknowns = [PROBLEM_NOTE, *sums, *dict.fromkeys(text for report in launches for text in gathered.unknowns[report.id])]
+    unsized = tuple(report.id for report in launches if gathered.targets[report.id].launch.grid is None)
     if unsized:
-        unknowns.append("Without a grid (--grid) the work of a launch is not known, so its configurations cannot be compared.")
+        unknowns.append(phrase("note.no_grid"))
     elif any(report.ceiling is None for report in launches):
-        unknowns.append("Where only one configuration of a kernel is known, nothing is said of what tuning could win.")
-    often = {report.id: looked.targets[report.id].count for report in launches}
+        unknowns.append(phrase("note.one_configuration"))
+    often = {report.id: gathered.targets[report.id].count for report in launches}
     if len(set(often.values())) > 1:
         most = max(often, key=lambda name: often[name])
-        unknowns.append(f"Sums count each launch once, however often it was recorded: {most} ran {often[most]:,} times.")
+        unknowns.append(phrase("note.counted_once", launch=most, count=f"{often[most]:,}"))
     unknowns += warm_cache([report for report in launches if report.id not in unsized])
     unknowns += exact_products([report.problem for report in launches], gpu) + held_by_power(launches, gpu)
     shown = {report.kernel for report in launches}
-    guessed = {report.id: looked.guessed[report.id] for report in launches if looked.guessed[report.id]}
-    missing = (*looked.missing_first(unsized, launches, text, command), *looked.contents_first(unsized, launches, text))
+    guessed = {report.id: gathered.guessed[report.id] for report in launches if gathered.guessed[report.id]}
+    missing = (*gathered.missing_first(unsized, launches, text, command), *gathered.contents_first(unsized, launches, text))
+    before, after = (missing, ()) if unsized else ((), missing)  # without a size there is nothing else to do
     return Result(
         tool_version=__version__,
         command=command,
@@ -132,18 +134,18 @@ def advise_compiled(
         gpu_figures=gpu_figures(gpu),
         model=None,
         verdict=verdict(launches, tuple(unknowns), unsized, guessed),
-        actions=(*missing, *actions(launches))[:MOST],
+        actions=(*before, *actions(launches), *after)[:MOST],
         launches=launches,
         table_findings=(),
         exports=(),
-        sources=tuple(source for source in looked.sources if source.kernel in shown),
-        warnings=tuple(looked.warnings),
+        sources=tuple(source for source in gathered.sources if source.kernel in shown),
+        warnings=tuple(gathered.warnings),
         searches=searches,
     )
 
 
 def _try(
-    looked: Looked,
+    gathered: KernelReports,
     gpu: GpuSpec,
     cache: str,
     counted: Counted,
@@ -152,35 +154,34 @@ def _try(
     regrid: Regrid | None,
 ) -> None:
     """Try the tunables of the launches that are one configuration of one kernel, those that take longest first; each becomes a space."""
-    alone = [group[0] for group in _alike(tuple(looked.reports.values()), looked.targets) if len(group) == 1]
-    untried = [each for each in alone if looked.targets[each.id].launch.grid is not None]
-    untried = [each for each in untried if each.predicted is not None and looked.count(each) == 1]
-    untried.sort(key=lambda report: -_predicted_us(report) * looked.targets[report.id].count)
+    alone = [group[0] for group in _alike(tuple(gathered.reports.values()), gathered.targets) if len(group) == 1]
+    untried = [each for each in alone if gathered.targets[each.id].launch.grid is not None]
+    untried = [each for each in untried if each.predicted is not None and gathered.count(each) == 1]
+    untried.sort(key=lambda report: -_predicted_us(report) * gathered.targets[report.id].count)
     with Pool() as workers:
         trials = Trials(gpu=gpu, cache=cache, workers=workers, counted=counted, deadline=deadline, regrid=regrid)
         if advance is not None:
-            trials.advance = lambda tried, more: advance(len(looked.targets) + tried, len(looked.targets) + tried + more)
+            trials.advance = lambda tried, more: advance(len(gathered.targets) + tried, len(gathered.targets) + tried + more)
         for number, report in enumerate(untried):
             left = deadline - time.monotonic()
             if left <= 0:
-                rest = f"Of {len(untried) - number} of the launches no other configuration was tried"
-                looked.unknowns[untried[0].id].append(f"{rest}, for want of time (--try-for).")
+                gathered.unknowns[untried[0].id].append(phrase("note.untried", count=len(untried) - number))
                 return
             [(target, analysis)] = analyse_targets(
-                [looked.targets[report.id]], gpu, cache, workers=workers, counted=counted, judge=launch_analysis
+                [gathered.targets[report.id]], gpu, cache, workers=workers, counted=counted, judge=launch_analysis
             )
             until = time.monotonic() + max(left / (len(untried) - number), LEAST_S)
             tried = trials.of(target, analysis, until) if isinstance(analysis, KernelAnalysis) else None
             for target, found in tried.found if tried is not None else ():
-                looked.take(target, found, gpu, tried=True)
+                gathered.take(target, found, gpu, tried=True)
             if tried is not None:
-                looked.stopped[report.id] = tried.stopped
-                looked.unknowns[report.id] += [f"{report.kernel}: {text}." for text in tried.left_alone]
+                gathered.stopped[report.id] = tried.stopped
+                gathered.unknowns[report.id] += [f"{report.kernel}: {text}" for text in tried.left_alone]
                 for target, _ in tried.found[1:]:  # what is assumed of the launch holds for all of them
-                    looked.unknowns[target.id], looked.missing[target.id] = looked.unknowns[report.id], looked.missing[report.id]
+                    gathered.unknowns[target.id], gathered.missing[target.id] = gathered.unknowns[report.id], gathered.missing[report.id]
 
 
-def _rated(looked: Looked) -> tuple[tuple[LaunchReport, ...], tuple[SearchReport, ...]]:
+def _rated(gathered: KernelReports) -> tuple[tuple[LaunchReport, ...], tuple[SearchReport, ...]]:
     """The launches to show with the ceilings that are known, and a search for every space that was looked through.
 
     A space (the list of `@triton.autotune`, those given, the file's own) stands for one launch: the one that runs untuned, or else the
@@ -188,47 +189,45 @@ def _rated(looked: Looked) -> tuple[tuple[LaunchReport, ...], tuple[SearchReport
     """
     spaces: dict[str, list[LaunchReport]] = defaultdict(list)
     alone: list[LaunchReport] = []
-    for report in looked.reports.values():
-        target = looked.targets[report.id]
+    for report in gathered.reports.values():
+        target = gathered.targets[report.id]
         comparable = target.space is not None and target.launch.grid is not None and report.predicted is not None
         (spaces[str(target.space)] if comparable or target.chosen else alone).append(report)
     shown: dict[str, LaunchReport] = {}
     searches = []
     for name, every in spaces.items():
-        group = _by_one_model(every, looked)
-        tried = name in looked.stopped
+        group = _by_one_model(every, gathered)
+        tried = name in gathered.stopped
         best = _best(group, next((report.configuration for report in group if tried and report.id == name), None) or USUAL)
-        main = next((report for report in group if looked.targets[report.id].chosen), best)
-        count = sum(target.space == name for target in looked.targets.values())
-        if main is best and not looked.targets[main.id].chosen and count > 1:
+        main = next((report for report in group if gathered.targets[report.id].chosen), best)
+        count = sum(target.space == name for target in gathered.targets.values())
+        if main is best and not gathered.targets[main.id].chosen and count > 1:
             near = sum(_predicted_us(report) <= NEAR_BEST * _predicted_us(main) for report in group) - 1
-            alike = f", from which {near} more cannot be told apart" if near else ""
-            looked.unknowns[main.id].append(
-                f"{main.kernel}: which of its {count} configurations runs is not known; the best predicted is shown{alike}."
-            )
-            main = replace(main, configuration=None, configuration_source=f"not known: one of {count}")
+            alike = phrase("note.alike", near=near) if near else ""
+            gathered.unknowns[main.id].append(phrase("note.which_configuration", kernel=main.kernel, count=count, alike=alike))
+            main = replace(main, configuration=None, configuration_source=f"unknown: one of {count}")
         if tried:
-            looked.unknowns[main.id].append(_outcome(main, best, group, looked.stopped[name]))
+            gathered.unknowns[main.id].append(_outcome(main, best, group, gathered.stopped[name]))
         shown[main.id] = _with_ceiling(main, best, count, DOUBT if tried else WORTH_CHANGING) if count > 1 else main
-        searches += [_search(main, name, looked)] if count > 1 else []
-    shown |= {report.id: report for report in alone if looked.targets[report.id].space not in spaces}
-    for group in _alike(tuple(shown.values()), looked.targets):
-        able = _by_one_model([report for report in group if report.predicted is not None], looked)
+        searches += [_search(main, name, gathered)] if count > 1 else []
+    shown |= {report.id: report for report in alone if gathered.targets[report.id].space not in spaces}
+    for group in _alike(tuple(shown.values()), gathered.targets):
+        able = _by_one_model([report for report in group if report.predicted is not None], gathered)
         group = [
             report for report in group if report.ceiling is None and (report in able or report.predicted is None)
         ]  # the best of a list is no worse than what else of it ran
-        if len(group) > 1 and able and all(looked.targets[report.id].launch.grid is not None for report in group):
+        if len(group) > 1 and able and all(gathered.targets[report.id].launch.grid is not None for report in group):
             shown |= {report.id: _with_ceiling(report, _best(able), len(group)) for report in group}
-    return tuple(shown[key] for key in looked.reports if key in shown), tuple(searches)
+    return tuple(shown[key] for key in gathered.reports if key in shown), tuple(searches)
 
 
-def _by_one_model(group: list[LaunchReport], looked: Looked) -> list[LaunchReport]:
+def _by_one_model(group: list[LaunchReport], gathered: KernelReports) -> list[LaunchReport]:
     """Of the configurations of a launch those that one model predicts, that of the one that runs, or else of most: what two say is not
     compared."""
     models = Counter(report.predicted.source for report in group if report.predicted is not None)
     if len(models) < 2:
         return group
-    runs = (report.predicted.source for report in group if report.predicted is not None and looked.targets[report.id].chosen)
+    runs = (report.predicted.source for report in group if report.predicted is not None and gathered.targets[report.id].chosen)
     model = next(runs, models.most_common(1)[0][0])
     return [report for report in group if report.predicted is None or report.predicted.source == model]
 
@@ -261,12 +260,12 @@ def _outcome(main: LaunchReport, best: LaunchReport, group: Sequence[LaunchRepor
             values[name] |= {value} if type(value) is int else set()
     ranges = ", ".join(f"{name} {min(each)}–{max(each)}" for name, each in values.items() if len(each) > 1)
     near = sum(_predicted_us(report) <= DOUBT * _predicted_us(best) for report in group if report is not best)
-    doubt = f"the model's doubt ({100 * (DOUBT - 1):.0f} %)"
+    doubt = f"{100 * (DOUBT - 1):.0f} %"
     if main.configuration is not None and _predicted_us(main) < DOUBT * _predicted_us(best):
-        found = f"none is predicted to be faster than what is launched by more than {doubt}"
+        outcome = phrase("note.none_faster", doubt=doubt)
     else:
-        found = f"{near or 'none'} of the others {'is' if near < 2 else 'are'} within {doubt} of the best"
-    return f"{main.kernel}: {len(group)} configurations were tried ({ranges}); {found}; {stopped}."
+        outcome = phrase("note.near_best", count=near, doubt=doubt) if near else phrase("note.none_near", doubt=doubt)
+    return phrase("note.tried", kernel=main.kernel, count=len(group), ranges=ranges, outcome=outcome, stopped=stopped)
 
 
 def _predicted_us(report: LaunchReport) -> float:
@@ -303,15 +302,15 @@ def _of_one_grid(group: Sequence[LaunchReport], targets: Mapping[str, KernelTarg
     return list(parts.values())
 
 
-def _search(main: LaunchReport, space: str, looked: Looked) -> SearchReport:
+def _search(main: LaunchReport, space: str, gathered: KernelReports) -> SearchReport:
     """Every configuration of a space as a trial: what is predicted of it, or why it cannot run."""
     trials = []
     failures: dict[str, int] = {}
-    tried = "the neighbours of what is launched, and of the best of them" if space in looked.stopped else ""
-    for number, target in enumerate(t for t in looked.targets.values() if t.space == space):
-        report = looked.reports.get(target.id)
+    tried = phrase("search.neighbours") if space in gathered.stopped else ""
+    for number, target in enumerate(t for t in gathered.targets.values() if t.space == space):
+        report = gathered.reports.get(target.id)
         us = report.predicted.us if report is not None and report.predicted is not None else None
-        failure = _why_not(looked.failed[target.id]) if report is None else "cannot launch"
+        failure = _why_not(gathered.failed[target.id]) if report is None else "cannot launch"
         state = "complete" if us is not None else f"failed: {failure}"
         if us is None:
             failures[failure] = failures.get(failure, 0) + 1
@@ -325,8 +324,8 @@ def _search(main: LaunchReport, space: str, looked: Looked) -> SearchReport:
         trials.append(SearchTrial(number=number, configuration=configuration, state=state, predicted_us=us))
     return SearchReport(
         launch=main.id,
-        sampler=f"{tried or 'all that are listed'}, by the analytical model on the compiled code of each",
-        stopped_because=looked.stopped.get(space, "every configuration was looked at"),
+        sampler=phrase("search.sampler", which=tried or phrase("search.listed")),
+        stopped_because=gathered.stopped.get(space, phrase("search.complete")),
         trials=tuple(trials),
         failures=failures,
     )
@@ -354,7 +353,7 @@ def _with_ceiling(report: LaunchReport, best: LaunchReport, count: int, worth: f
             latency=best.predicted,
             speedup=speedup,
             p_speedup_10pct=None,
-            reason=f"best predicted of {count} configurations",
+            reason=phrase("choice.best", count=count),
             triton_config=triton_config(best.configuration),
             demand={part.pipeline: part.demand for part in best.pipelines if part.pipeline != "launch"},
         )
@@ -373,4 +372,4 @@ def _cured(finding: Finding, cured: bool) -> Finding:
     """A finding that the recommended configuration no longer has: what it would save is part of what that saves."""
     if not cured or finding.saving_us is None:
         return finding
-    return replace(finding, net_saving_us=finding.saving_us, remedy=f"{finding.remedy}; the recommended configuration has it no longer")
+    return replace(finding, net_saving_us=finding.saving_us, remedy=f"{finding.remedy}; {phrase('remedy.cured')}")

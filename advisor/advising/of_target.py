@@ -21,11 +21,12 @@ from advisor.diagnosis import UNDIAGNOSED, WORTH_CHANGING, Change, Pricing, Shar
 from advisor.diagnosis.rule import microseconds
 from advisor.gpus.hardware import offline
 from advisor.learned.analytical import LIKELY, NOTICED
-from advisor.learned.base import ANALYTICAL, EXTRAPOLATED, Prediction, Predictor, tunable_ceiling
+from advisor.learned.base import Prediction, Predictor, tunable_ceiling
 from advisor.learned.caveats import exact_products, held_by_power, unmeasured_vendor
 from advisor.pipelines import configuration_batch, problem_batch
 from advisor.result.schema import Configuration, Finding, Latency, LaunchReport, Recommendation, Result, nearest_to_peak
 from advisor.system.errors import NothingMatchedError
+from advisor.system.phrases import phrase
 from advisor.tables.audit import audit_table
 from advisor.tables.tables import entry_of
 from advisor.tables.tuned_table import SHARED
@@ -55,7 +56,7 @@ def advise_target(
         raise NothingMatchedError(f"{target.title}: no launches to look at", None, None, "check --tokens and the table's entries")
     launches = launch_reports(target, predictor, measured=measured, progress=progress)
     layers = layer_reports(target, launches, predictor, measured or {})
-    unknowns = target.unknowns + warm_cache(launches) + _unknowns(launches, predictor) + unmeasured_vendor([target.gpu])
+    unknowns = target.unknowns + warm_cache(launches) + _unknowns(launches) + unmeasured_vendor([target.gpu])
     unknowns += exact_products([launch.problem for launch in target.launches], target.gpu) + held_by_power(launches, target.gpu)
     return Result(
         tool_version=__version__,
@@ -175,10 +176,8 @@ def _kept(group: list[PlannedLaunch], drafts: list[Draft], choice: Choice, predi
     p = gain_probability(longest.batch, now, then, longest.predicted, after, target.gpu, predictor)
     if p >= LIKELY:
         return None
-    return (
-        f"no configuration is known to be better: the first-ranked, {choice.configuration.label()}, is predicted {now / then:.2f} times as "
-        f"fast, and {100 * (NOTICED - 1):.0f} % faster with a probability of {p:.2f} ({LIKELY} would do)"
-    )
+    gain, chance = f"{100 * (NOTICED - 1):.0f} %", f"{100 * p:.0f} %"
+    return phrase("choice.retained", gain=gain, chance=chance, needed=f"{100 * LIKELY:.0f} %", best=choice.configuration.label())
 
 
 def _worth_changing(drafts: list[Draft], choice: Choice) -> bool:
@@ -326,14 +325,11 @@ def _recommendation(
     latency, configuration = choice.latencies[launch.id], choice.configuration
     reason = choice.reason
     if len(choice.latencies) > 1:
-        reason += f"; one entry serves {len(choice.latencies)} launches, and this is best for their sum"
+        reason += f"; {phrase('choice.shared', count=len(choice.latencies))}"
     if now is None:
-        reason += "; the current configuration cannot launch"
+        reason += f"; {phrase('choice.cannot_launch')}"
     if min(choice.ceilings[launch.id][0], latency.us) >= NOTABLE * ceiling.us and latency.origin == ceiling.origin == "predicted":
-        reason += (
-            f"; predicted {100 * (latency.us / ceiling.us - 1):.0f} % above the ceiling, for what is predicted faster ranks behind "
-            "it in the order learned from measurements"
-        )
+        reason += f"; {phrase('choice.above_ceiling', share=f'{100 * (latency.us / ceiling.us - 1):.0f} %')}"
     entry = launch.entry
     return Recommendation(
         configuration=configuration,
@@ -348,26 +344,10 @@ def _recommendation(
     )
 
 
-def _unknowns(launches: tuple[LaunchReport, ...], predictor: Predictor) -> tuple[str, ...]:
-    out = []
+def _unknowns(launches: tuple[LaunchReport, ...]) -> tuple[str, ...]:
     if not any(report.measured for report in launches):
-        out.append("Nothing was measured: every latency here is a prediction (give --measured ROWS.csv, or run advisor measure).")
-    sources = [r.predicted.source for r in launches if r.predicted is not None]
-    if fallen := sum(source == ANALYTICAL for source in sources) if predictor.name != ANALYTICAL else 0:
-        whose = "it" if fallen == 1 else "them"
-        out.append(f"{_lie(fallen, len(launches))} far outside what was learned; the analytical model answers for {whose}.")
-    if beyond := sum(source.endswith(EXTRAPOLATED) for source in sources):
-        latencies = "its latency is extrapolated, with an interval" if beyond == 1 else "their latencies are extrapolated, with intervals"
-        out.append(
-            f"{_lie(beyond, len(launches))} outside what was learned (sizes, or a cold cache): {latencies} that nothing measured has "
-            "checked."
-        )
-    return tuple(out)
-
-
-def _lie(count: int, whole: int) -> str:
-    """`This launch lies`, `1 of 4 launches lies`, `3 of 4 launches lie`."""
-    return "This launch lies" if count == whole == 1 else f"{count} of {whole} launches {'lies' if count == 1 else 'lie'}"
+        return (phrase("note.not_measured"),)
+    return ()
 
 
 def held_configurations(

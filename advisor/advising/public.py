@@ -71,6 +71,13 @@ def advise(
 
     Raises:
         AdvisorError: What is given is not known, cannot be read, or does not fit the target; it says what, and what would do.
+
+    >>> import advisor
+    >>> result = advisor.advise("fused_moe", model="Mixtral-8x7B", gpu="H100", tokens=64)
+    >>> [launch.id for launch in result.launches]
+    ['w13-M64', 'w2-M64']
+    >>> result.verdict.bound_us < result.verdict.current_us
+    True
     """
     from advisor.advising import live
 

@@ -27,6 +27,7 @@ from advisor.compiled.launches.launch import KernelLaunch, inputs_of, own_files,
 from advisor.gpus.hardware import GpuSpec
 from advisor.learned.compiled_launch import launch_analysis
 from advisor.system.errors import AdvisorError
+from advisor.system.phrases import phrase
 
 DOUBT = 1.05
 """Configurations predicted within this of each other cannot be told apart. Of 91 launches of vLLM's fused-MoE kernel (GPUs of the
@@ -40,7 +41,7 @@ SAME_BYTES, SAME_FLOP = 0.01, 0.2
 """Shares by which the distinct bytes and the useful FLOP of two configurations of the same work may differ: partial results of a last
 block, and the blocks on the diagonal of a causal product, of which half is masked away."""
 
-OTHER_WORK, NO_TIME = "it does not do the same work", ", for want of time"
+OTHER_WORK = "it does not do the same work"
 
 Values = Mapping[str, int]
 """Of the tunables by name, launch options among them."""
@@ -97,8 +98,8 @@ class Trials:
         _, ended = self._climb({**best, **blocks}, base, analysis, found, until)
         if len(found) == 1:
             return None
-        ended = ended and not any(text.endswith(NO_TIME) for text in left)
-        stopped = "no configuration next to the best is predicted to be faster" if ended else "the time for trying was used up"
+        ended = ended and not any(text.endswith(phrase("search.no_time", name="")) for text in left)
+        stopped = phrase("search.ended") if ended else phrase("search.time_up")
         tuned = tuple(_with_tunables(*each, frozenset(blocks)) for each in found.values())
         return Tried(found=tuned, stopped=stopped, left_alone=tuple(left))
 
@@ -192,11 +193,11 @@ class Trials:
         for name in names:
             value = inspection.guess.constexprs[name]
             if not self._in_time(until):
-                left.append(f"{name} is left alone{NO_TIME}")
+                left.append(phrase("search.no_time", name=name))
             elif self._is_block(base, inspection.guess, inspection.demand, name, value):
                 blocks[name] = value
             else:
-                left.append(f"{name} is left alone: with another value of it the launch would not do the same work")
+                left.append(phrase("search.other_work", name=name))
         return blocks, left
 
     def _is_block(self, base: KernelLaunch, guess: Guess, demand: KernelDemand, name: str, value: int) -> bool:

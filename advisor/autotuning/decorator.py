@@ -96,6 +96,14 @@ def autotune(
 
     Raises:
         UsageError: An argument makes no sense.
+
+    >>> import advisor, triton
+    >>> @advisor.autotune(configs=[triton.Config({"BLOCK": block}) for block in (256, 1024)], key=["n"])
+    ... @triton.jit
+    ... def scale(x, y, n, BLOCK: "tl.constexpr"):
+    ...     pass
+    >>> len(scale.configs)
+    2
     """
     _require(top_k is None or (type(top_k) is int and top_k >= 1), "top_k", top_k, "a positive integer, or None")
     _require(_is_number(noise) and 0 <= noise < 1, "noise", repr(noise), "a share: a number from 0 to below 1", "0.005 is half a per cent")
@@ -174,6 +182,12 @@ def warmup(kernel: Any, shapes: Iterable[Mapping[str, Any]], *, grid: Any = None
 
     Raises:
         UsageError: The kernel is not tuned, or a call has no grid.
+
+    >>> import advisor
+    >>> advisor.warmup(print, [])
+    Traceback (most recent call last):
+    ...
+    advisor.system.errors.UsageError: ...
     """
     tuner, heuristics = _tuner(kernel)
     decisions = []

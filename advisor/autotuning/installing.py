@@ -100,6 +100,10 @@ def install() -> None:
     """Puts our tuner in the place of Triton's, for every decorator and class that comes after; a second call changes nothing.
 
     Under `advisor run`, what became of the program's tuners is written down when it ends.
+
+    >>> import advisor
+    >>> advisor.install()  # kernels that are decorated from here on are tuned by the advisor
+    >>> advisor.uninstall()
     """
     if _before:
         return
@@ -120,7 +124,12 @@ def install() -> None:
 
 
 def uninstall() -> None:
-    """Restores Triton's; kernels that were decorated meanwhile stay as they are."""
+    """Restores Triton's; kernels that were decorated meanwhile stay as they are.
+
+    >>> import advisor
+    >>> advisor.install()
+    >>> advisor.uninstall()
+    """
     for (module, name), value in _before.items():
         setattr(module, name, value)
     _before.clear()

@@ -45,6 +45,11 @@ def best_config(family: str, /, *, gpu: str | None = None, **problem: Any) -> Me
     Raises:
         UsageError: The family or a size is unknown or missing, no configuration fits, or the GPU takes no such operands.
         NoGpuError: No GPU is named, and there is none.
+
+    >>> import advisor
+    >>> best = advisor.best_config("gemm", gpu="H100", M=4096, N=4096, K=4096)
+    >>> {"BLOCK_SIZE_M", "num_warps", "num_stages"} <= set(best)
+    True
     """
     try:
         # In the order of the call: a call site writes its arguments in one order.

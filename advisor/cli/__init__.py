@@ -1,4 +1,4 @@
-"""The command line: one file per command, each with HELP, `add_arguments(parser)` and `run(arguments) -> exit code`."""
+"""The command line: one file per command, each with `add_arguments(parser)` and `run(arguments) -> exit code`."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ from advisor.system.errors import AdvisorError, MissingDependencyError, printabl
 from advisor.system.settings import read_settings
 from advisor.system.writing import remedy_for
 
-COMMANDS = (
-    "advise",
-    "model",
-    "audit",
-    "predict",
-    "rank",
-    "train",
-    "evaluate",
-    "calibrate",
-    "inspect",
-    "record",
-    "run",
-    "measure",
-    "tune",
-    "compare",
-    "cache",
-    "gpus",
-    "models",
-    "rules",
-    "explain",
-    "schema",
-    "doctor",
-)
-"""Commands in the order in which help lists them; a command whose module is not installed is left out."""
+COMMANDS = {
+    "advise": "how fast a launch could be, what holds it back, what to change",
+    "model": "what a whole step of a model takes, and which kernel to work on first",
+    "audit": "check tuned tables offline",
+    "predict": "predict the latency of every row of a CSV file",
+    "rank": "the best configurations of every problem, predicted",
+    "train": "fit the learned model to measured launches",
+    "evaluate": "errors, coverage, ranking and diagnosis quality on measured rows",
+    "calibrate": "correct the weights by rows measured on your own GPU",
+    "inspect": "compiled resources and demand per source line of any kernel",
+    "record": "run a program and write down every Triton launch",
+    "run": "run a program, its kernels tuned by the advisor in place of triton.autotune",
+    "measure": "time launches on this machine's GPU",
+    "tune": "search for better configurations, on a GPU or in recorded rows",
+    "compare": "two results or revisions: verdicts, a pull-request comment, an exit code",
+    "cache": "the tuning cache of @advisor.autotune",
+    "gpus": "what GPUs are known, and their figures",
+    "models": "what models are known, and the sizes of their experts",
+    "rules": "what the diagnosis looks for",
+    "explain": "what a rule or a term means",
+    "schema": "the JSON Schema of result.json",
+    "doctor": "what this machine has: Triton, the cache, the walls around a stranger's kernels",
+}
+"""Commands in the order in which help lists them, each with a line of help: the list imports none of their modules."""
 
 PACKAGES = {
     "numpy": "numpy",
@@ -105,16 +105,11 @@ def _formatter() -> type[argparse.HelpFormatter]:
 
 
 def _module(command: str) -> Any:
-    try:
-        return import_module(f"advisor.cli.{command}_command")
-    except ModuleNotFoundError as error:
-        if error.name == f"advisor.cli.{command}_command":
-            return None
-        raise
+    return import_module(f"advisor.cli.{command}_command")
 
 
 def build_parser(only: str | None = None) -> argparse.ArgumentParser:
-    """The whole parser; with `only`, just that command's arguments are filled in (the others cost import time)."""
+    """The list of commands; with `only`, that command with its arguments. No other command's module is imported."""
     needs_help = only is None
     formatter = _formatter() if needs_help or "--help" in sys.argv or "-h" in sys.argv else argparse.HelpFormatter
     parser = _Parser(
@@ -124,13 +119,13 @@ def build_parser(only: str | None = None) -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"triton-advisor {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=_Parser)
-    for name in (only,) if only else COMMANDS:
-        module = _module(name)
-        if module is None:
-            continue
-        sub = commands.add_parser(name, help=module.HELP, description=module.__doc__, formatter_class=formatter)
-        module.add_arguments(sub)
-        sub.set_defaults(run=module.run)
+    for name in COMMANDS:
+        if only in (None, name):
+            module = _module(name) if only else None
+            sub = commands.add_parser(name, help=COMMANDS[name], description=module.__doc__ if module else None, formatter_class=formatter)
+            if module is not None:
+                module.add_arguments(sub)
+                sub.set_defaults(run=module.run)
     return parser
 
 
@@ -157,7 +152,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: list[str]) -> int:
-    only = arguments[0] if arguments and arguments[0] in COMMANDS and _module(arguments[0]) else None
+    only = arguments[0] if arguments and arguments[0] in COMMANDS else None
     if arguments and not only and not arguments[0].startswith("-"):
         close = difflib.get_close_matches(arguments[0], COMMANDS, n=1)
         near = f"did you mean {close[0]}?" if close else f"it is one of {', '.join(COMMANDS)}"

@@ -23,18 +23,14 @@ examples:
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import shlex
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from advisor.advising.of_compiled import advise_compiled
-from advisor.advising.targets import Request, Target
-from advisor.advising.targets.resolve import is_code, is_folder, resolve_target
-from advisor.autotuning.decisions.exchange import cache_file, read_cache_file
-from advisor.autotuning.gpu_names import gpu_model
-from advisor.autotuning.tuned_result import advise_tuned
 from advisor.cli import build_parser, options
 from advisor.cli.advise_folder import folder_of_tables
 from advisor.cli.advise_reports import (
@@ -52,18 +48,12 @@ from advisor.cli.advise_reports import (
 )
 from advisor.cli.model_command import as_json, write_steps
 from advisor.cli.options import add_kernel_arguments, given_for_a_kernel, launch_options
-from advisor.gpus.hardware import load_gpu, match_device_name
-from advisor.learned import load_predictor
-from advisor.result.schema import Result
-from advisor.rows.launches import is_launch_record
-from advisor.steps.trace import is_trace, read_trace
-from advisor.steps.traced_step import traced_step
-from advisor.system.errors import NothingMatchedError, UsageError
+from advisor.system.errors import InputError, NothingMatchedError, UsageError
 from advisor.system.progress import progress_bar
-from advisor.tables.models import candidates, find_model
-from advisor.tables.names import is_table_name, parse_table_name
 
-HELP = "how fast a launch could be, what holds it back, what to change"
+if TYPE_CHECKING:
+    from advisor.advising.targets import Request, Target
+    from advisor.result.schema import Result
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -139,10 +129,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Advise, for every model and GPU asked for."""
+    from advisor.tables.models import find_model
+
     options.require_room(arguments)
     if not arguments.target.strip():  # else it would be this folder
         raise UsageError("no target is named", repr(arguments.target), "a file, a folder, or a kernel", "see `advisor advise --help`")
     arguments.gpu = options.gpu_names(arguments.gpu)
+    _refuse_soon(arguments)
     models = [name.strip() for name in (arguments.model or "").split(",") if name.strip()] or [arguments.model]
     if len(models) > 1:  # a misspelt one is told before the first report is written
         models = [find_model(str(name)).name for name in models]
@@ -155,8 +148,28 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _refuse_soon(arguments: argparse.Namespace) -> None:
+    """What is misspelt is refused before the packages that would read it are loaded: a file that is not there, a GPU that nobody knows.
+
+    Raises:
+        InputError, UnknownGpuError: One of them is.
+    """
+    from advisor.gpus.hardware import load_gpu
+
+    file = Path(arguments.target.partition("::")[0])
+    if file.suffix in (".py", ".json") and not os.path.lexists(file):
+        raise InputError(f"{file}: no such file", None, None, "check the path")
+    if file.suffix == ".py" or (not file.suffix and arguments.target != "cache" and not os.path.lexists(file)):
+        for name in arguments.gpu:
+            load_gpu(name)
+
+
 def _documents(arguments: argparse.Namespace) -> list[str]:
     """Advise for one model, or none, and every GPU; the JSON documents, where they are asked for."""
+    from advisor.advising.targets.resolve import is_folder
+    from advisor.autotuning.decisions.exchange import cache_file
+    from advisor.gpus.hardware import load_gpu
+    from advisor.steps.trace import is_trace
 
     arguments.output = str(arguments.output or Path("advisor-out") / _folder_name(arguments))
     cache = cache_file(arguments.target)
@@ -181,7 +194,11 @@ def _documents(arguments: argparse.Namespace) -> list[str]:
 
 def _traced(arguments: argparse.Namespace) -> str:
     """Write and print what a trace measured, beside what is predicted; its JSON document."""
+    from advisor.gpus.hardware import load_gpu, match_device_name
+    from advisor.learned import load_predictor
     from advisor.rendering.steps.text import step_text
+    from advisor.steps.trace import read_trace
+    from advisor.steps.traced_step import traced_step
 
     trace = read_trace(arguments.target)
     found = match_device_name(trace.gpu)
@@ -208,6 +225,8 @@ def _folder_name(arguments: argparse.Namespace) -> str:
 
 def _for_gpu(arguments: argparse.Namespace, gpu: str | None, output: Path) -> tuple[str, Result]:
     """Resolve the target for one GPU, advise, write and print; the JSON document, where that is asked for, and the result."""
+    from advisor.advising.targets.resolve import is_code
+    from advisor.learned import load_predictor
 
     request = request_of(arguments, gpu)
     if is_code(arguments.target):
@@ -232,6 +251,9 @@ def _for_gpu(arguments: argparse.Namespace, gpu: str | None, output: Path) -> tu
 
 def _compiled(arguments: argparse.Namespace, name: str | None, output: Path) -> tuple[str, Result]:
     """A kernel in source or a record of launches, by what the compiler makes of it."""
+    from advisor.advising.of_compiled import advise_compiled
+    from advisor.gpus.hardware import load_gpu
+    from advisor.rows.launches import is_launch_record
 
     named = [
         ("--model", arguments.model),
@@ -266,7 +288,9 @@ def _compiled(arguments: argparse.Namespace, name: str | None, output: Path) -> 
     for warning in result.warnings:
         options.warn(warning)
     document = shown(result, arguments.format, str(write(result, output)), verbose=arguments.verbose)
-    if arguments.format == "md" or (arguments.format == "text" and len({launch.kernel for launch in result.launches}) > 1):
+    if arguments.format == "md" or (
+        arguments.format == "text" and arguments.verbose and len({launch.kernel for launch in result.launches}) > 1
+    ):
         show_commands(result, indent="    " if arguments.format == "md" else "")
     return document, result
 
@@ -290,6 +314,11 @@ def _answered(result: Result) -> str | None:
 
 def _tuned(arguments: argparse.Namespace, file: Path, kernel: str | None) -> list[str]:
     """Report on the cache of `@advisor.autotune`, for each GPU, and on several in a table; the JSON documents, where asked for."""
+    from advisor.autotuning.decisions.exchange import read_cache_file
+    from advisor.autotuning.gpu_names import gpu_model
+    from advisor.autotuning.tuned_result import advise_tuned
+    from advisor.gpus.hardware import match_device_name
+    from advisor.learned import load_predictor
 
     said = ("model", "hidden_size", "top_k", "tensor_parallel", "expert_parallel", "tokens", "sizes", "dtype", "routing", "measured")
     given = [f"--{name.replace('_', '-')}" for name in said if getattr(arguments, name)]
@@ -334,6 +363,9 @@ def _tuned(arguments: argparse.Namespace, file: Path, kernel: str | None) -> lis
 
 def _resolve(text: str, request: Request) -> Target:
     """The target; a table that fits several models asks, where there is someone to answer, and else says what it assumes."""
+    from advisor.advising.targets.resolve import resolve_target
+    from advisor.tables.models import candidates
+    from advisor.tables.names import is_table_name, parse_table_name
 
     settled = request.model or (request.hidden_size and request.top_k)
     if not settled and sys.stdin.isatty() and sys.stderr.isatty() and is_table_name(text):

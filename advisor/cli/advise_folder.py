@@ -16,9 +16,6 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from advisor.advising.targets import Request
-from advisor.advising.targets.resolve import tables_in
-from advisor.advising.targets.table_targets import table_target
 from advisor.cli.advise_reports import (
     advised,
     exported,
@@ -28,12 +25,13 @@ from advisor.cli.advise_reports import (
     show_overview,
     write,
 )
-from advisor.gpus.hardware import load_gpu
-from advisor.learned import load_predictor
-from advisor.learned.base import Predictor
 from advisor.system.errors import AdvisorError, NothingMatchedError, printable
 from advisor.system.processes import end_with_parent, hear_interrupts, starting_workers
 from advisor.system.progress import progress_bar
+
+if TYPE_CHECKING:
+    from advisor.advising.targets import Request
+    from advisor.learned.base import Predictor
 
 if TYPE_CHECKING:
     from advisor.rendering.overview import Row
@@ -45,6 +43,8 @@ TABLES_PER_WORKER = 8
 
 def folder_of_tables(arguments: argparse.Namespace) -> list[str]:
     """Advise on every table below a folder, for every GPU asked for, and show them together; the JSON document of each GPU."""
+    from advisor.gpus.hardware import load_gpu
+    from advisor.learned import load_predictor
 
     refuse_kernel_options(arguments, table=True)
     predictor = load_predictor(Path(arguments.weights) if arguments.weights else None)
@@ -67,6 +67,8 @@ _worker: dict[str, Predictor] = {}
 
 
 def _load_in_worker(weights: str | None, predictor: Predictor | None = None) -> None:
+
+    from advisor.learned import load_predictor
 
     if predictor is None:
         end_with_parent()
@@ -95,6 +97,7 @@ def _table_workers(count: int, weights: str | None, predictor: Predictor) -> Ite
 
 def _of_folder(table: Path, *, arguments: argparse.Namespace, request: Request, output: Path) -> tuple[Row | None, Any]:
     """Advise on one table of a folder and write its report: what the overview and the JSON document show of it; or why not."""
+    from advisor.advising.targets.table_targets import table_target
     from advisor.rendering.overview import row_of
 
     hear_interrupts()
@@ -123,6 +126,7 @@ def _of_folder(table: Path, *, arguments: argparse.Namespace, request: Request, 
 def _tables(arguments: argparse.Namespace, request: Request, predictor: Predictor, output: Path, rows: list[Row]) -> str:
     """Advise on every table below the folder for one GPU, or its own: the report of each under `output`, what the overview shows of it
     added to `rows`, and the JSON document."""
+    from advisor.advising.targets.resolve import tables_in
 
     path = Path(arguments.target)
     found = tables_in(path)

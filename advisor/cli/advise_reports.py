@@ -12,17 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from advisor import __version__
-from advisor.advising import advise_target
-from advisor.advising.choice import Measured
-from advisor.advising.exports import layer_table_name, predicted_tables
-from advisor.advising.measured.profiles import match_file
-from advisor.advising.targets import Request, Target, routing_given
-from advisor.advising.targets.table_targets import table_target
 from advisor.cli import options
-from advisor.learned.base import Predictor
-from advisor.result.result_json import to_json
-from advisor.result.schema import Result
-from advisor.tables.tuned_table import STANDARD_TOKENS
 
 if TYPE_CHECKING:
     from advisor.rendering.overview import Row
@@ -31,6 +21,12 @@ from dataclasses import replace
 
 from advisor.cli.options import given_for_a_kernel
 from advisor.system.errors import UsageError
+
+if TYPE_CHECKING:
+    from advisor.advising.choice import Measured
+    from advisor.advising.targets import Request, Target
+    from advisor.learned.base import Predictor
+    from advisor.result.schema import Result
 
 OVERVIEW = "overview.html"
 
@@ -49,6 +45,7 @@ def report_folders(output: Path, gpus: Sequence[str]) -> list[Path]:
 def write(result: Result, folder: Path) -> Path:
     """Write report.html and result.json; the path of the page."""
     from advisor.rendering.page import to_html
+    from advisor.result.result_json import to_json
 
     document = to_json(result)
     options.write_text(folder / "result.json", document)
@@ -57,8 +54,10 @@ def write(result: Result, folder: Path) -> Path:
 
 
 def shown(result: Result, style: str, page: str, *, verbose: bool = False) -> str:
-    """The JSON document, if that is asked for; else nothing, and the result is printed: all of it, but on a terminal only what fits a
-    screen unless `verbose`."""
+    """The JSON document, if that is asked for; else nothing, and the result is printed: its first screen, or all of it where
+    `verbose`."""
+    from advisor.result.result_json import to_json
+
     if style == "json":
         return to_json(result)
     if style == "md":
@@ -68,7 +67,7 @@ def shown(result: Result, style: str, page: str, *, verbose: bool = False) -> st
     else:
         from advisor.rendering import terminal
 
-        terminal.show(result, report=page, details=verbose or not sys.stdout.isatty())
+        terminal.show(result, report=page, details=verbose)
     return ""
 
 
@@ -113,6 +112,7 @@ def tell_of_others(output: Path, *names: str) -> None:
 
 def request_of(arguments: argparse.Namespace, gpu: str | None) -> Request:
     """The options besides the target, for one GPU."""
+    from advisor.advising.targets import routing_given
 
     fields = {name: getattr(arguments, name) for name in ("sizes", "block_shape")}
     if arguments.stack:
@@ -137,6 +137,8 @@ def refuse_kernel_options(arguments: argparse.Namespace, *, table: bool) -> None
 
 def advised(target: Target, predictor: Predictor, arguments: argparse.Namespace, command: str) -> Result:
     """The result of a target, with what was measured of it, after the warnings."""
+    from advisor.advising import advise_target
+    from advisor.advising.measured.profiles import match_file
 
     measured: Mapping[str, Measured] = {}
     if arguments.measured:
@@ -157,6 +159,9 @@ def exported(
     Raises:
         UsageError: No stack asks for a table of the target.
     """
+    from advisor.advising.exports import layer_table_name, predicted_tables
+    from advisor.advising.targets.table_targets import table_target
+    from advisor.tables.tuned_table import STANDARD_TOKENS
     from advisor.tuning.export import table_path, write_predicted
     from advisor.tuning.table_kernels import check_exported
 

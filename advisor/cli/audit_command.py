@@ -2,7 +2,7 @@
 
 Finds files that cannot be read, names no launch asks for, entries that cannot fit the GPU, block sizes the launcher clamps, holes
 between token counts, and entries that are predicted to be slower than a better configuration (a prediction, not a measurement).
-Where not one table could be read, the exit code is 2.
+Errors stand first. Their count is the last line; --fail-on error makes the exit code 1. Where not one table could be read, it is 2.
 
 examples:
   advisor audit vllm/model_executor/layers/fused_moe/configs
@@ -17,19 +17,16 @@ import json
 import sys
 from collections import Counter
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from advisor.advising.audit_regret import EntryRegret
-from advisor.advising.audit_regret import regrets as predict_regrets
 from advisor.cli import options
-from advisor.gpus.hardware import match_device_name
-from advisor.learned import load_predictor
-from advisor.learned.caveats import unmeasured_vendor
-from advisor.rendering.figures import clean
 from advisor.system.errors import UsageError, several
-from advisor.tables.audit import CHECKS, Audit, AuditIssue, audit
-from advisor.tables.names import TableName, is_table_name, parse_table_name
+from advisor.system.phrases import phrase
 
-HELP = "check tuned tables offline"
+if TYPE_CHECKING:
+    from advisor.advising.audit_regret import EntryRegret
+    from advisor.tables.audit import Audit, AuditIssue
+    from advisor.tables.names import TableName
 
 REGRET = 0.10
 """Entries predicted this much slower than the best configuration are listed."""
@@ -61,6 +58,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Check and print."""
+    from advisor.advising.audit_regret import regrets as predict_regrets
+    from advisor.gpus.hardware import match_device_name
+    from advisor.learned import load_predictor
+    from advisor.learned.caveats import unmeasured_vendor
+    from advisor.tables.audit import CHECKS, AuditIssue, audit
 
     gates = arguments.fail_on
     known = {*CHECKS, "predicted-regret", *SEVERITIES}
@@ -127,19 +129,18 @@ def _json(found: Audit, issues: list[AuditIssue], predicted: int) -> None:
 
 def _text(found: Audit, issues: list[AuditIssue], predicted: int, regrets: list[tuple[str, EntryRegret]], *, everything: bool) -> None:
 
+    from advisor.rendering.figures import clean
+    from advisor.tables.audit import CHECKS
+
     shown = SEVERITIES if everything else ("error", "warning")
-    by_path: dict[str, list[AuditIssue]] = {}
-    for issue in issues:
-        by_path.setdefault(issue.path, []).append(issue)
-    for path in sorted(by_path):
-        alike: dict[tuple[str, str, str], list[str]] = {}  # entries with one and the same fault are one line
-        for issue in sorted(by_path[path], key=lambda i: SEVERITIES.index(i.severity)):
-            if issue.severity in shown:
-                said = issue.message.removeprefix(f"entry {issue.key}: ")  # the line names its entries
-                alike.setdefault((issue.severity, issue.check, said), []).extend([] if issue.key is None else [issue.key])
-        for (severity, check, message), keys in alike.items():
-            where = f" {'entry' if len(keys) == 1 else 'entries'} {clean(', '.join(keys))}" if keys else ""
-            print(f"{severity:<8}{check:<18}{clean(path)}{where}: {clean(message)}")
+    alike: dict[tuple[str, str, str, str], list[str]] = {}  # entries with one and the same fault are one line
+    for issue in sorted(issues, key=lambda each: (SEVERITIES.index(each.severity), each.path)):
+        if issue.severity in shown:
+            message = issue.message.removeprefix(f"entry {issue.key}: ")  # the line names its entries
+            alike.setdefault((issue.severity, issue.check, issue.path, message), []).extend([] if issue.key is None else [issue.key])
+    for (severity, check, path, message), keys in alike.items():
+        where = f" {'entry' if len(keys) == 1 else 'entries'} {clean(', '.join(keys))}" if keys else ""
+        print(f"{severity:<8}{check:<18}{clean(path)}{where}: {clean(message)}")
     counts = Counter(issue.check for issue in issues)
     files = {check: len({issue.path for issue in issues if issue.check == check}) for check in counts}
     print(f"\n{several(found.files, 'file')}, {several(len(found.tables), 'table')} read, {predicted} predicted")
@@ -160,16 +161,25 @@ def _text(found: Audit, issues: list[AuditIssue], predicted: int, regrets: list[
     if not everything and any(issue.severity not in shown for issue in issues):
         listed = any(issue.severity in shown for issue in issues)
         print(f"  ({'errors and warnings are listed above' if listed else 'no error and no warning'}; --all lists the rest)")
+    errors = [issue for issue in issues if issue.severity == "error"]
+    if errors:
+        paths = {issue.path for issue in errors}
+        print(phrase("audit.errors", errors=several(len(errors), "error"), files=several(len(paths), "file")))
 
 
 def _gpu(name: TableName) -> str:
     """The GPU that a table is for, by its short name where it is described."""
+    from advisor.gpus.hardware import match_device_name
+
     gpu = match_device_name(name.device_name)
     return gpu.name if gpu is not None else name.device_name
 
 
 def _by_gpu(found: Audit, issues: list[AuditIssue], regrets: list[tuple[str, EntryRegret]]) -> None:
     """A line for each GPU that there are tables of, the one with the most tables in error first; none where there is only one."""
+    from advisor.rendering.figures import clean
+    from advisor.tables.names import is_table_name, parse_table_name
+
     gpus = {table.path: _gpu(table.name) for table in found.tables}
     for issue in issues:
         if issue.check == "unreadable" and is_table_name(issue.path):

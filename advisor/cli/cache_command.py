@@ -19,17 +19,17 @@ import json
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from advisor.autotuning.decisions.cache import FILE_NAME, Cache, ProblemKey, copy_of
-from advisor.autotuning.decisions.exchange import Entry, entries, files_below, import_path, to_json
-from advisor.autotuning.gpu_names import gpu_model
 from advisor.cli import options
-from advisor.rendering.figures import clean, microseconds
 from advisor.system.errors import InputError, NothingMatchedError, NotOursError, UsageError, agree, several
 from advisor.system.reading import open_file
 from advisor.system.settings import read_settings
 
-HELP = "the tuning cache of @advisor.autotune"
+if TYPE_CHECKING:
+    from advisor.autotuning.decisions.cache import Cache, ProblemKey
+    from advisor.autotuning.decisions.exchange import Entry
+
 DAY_S = 86400.0
 
 
@@ -58,6 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Do what was asked."""
+    from advisor.autotuning.decisions.cache import FILE_NAME, Cache, copy_of
 
     folder = Path(arguments.dir) if arguments.dir else read_settings().cache_dir
     if arguments.action in ("ls", "export", "prune") and not (folder / FILE_NAME).exists():
@@ -72,6 +73,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _list(cache: Cache, arguments: argparse.Namespace) -> int:
+
+    from advisor.autotuning.decisions.exchange import entries
+    from advisor.rendering.figures import clean, microseconds
 
     found = list(entries(cache, arguments.kernel, arguments.gpu))
     if arguments.format == "json":
@@ -129,6 +133,8 @@ def _document(entry: Entry) -> dict[str, object]:
 
 def _export(cache: Cache, arguments: argparse.Namespace) -> int:
 
+    from advisor.autotuning.decisions.exchange import entries, to_json
+
     found = list(entries(cache, arguments.kernel, arguments.gpu))
     if not found:
         raise NothingMatchedError("nothing to export", None, None, "`advisor cache ls` shows what there is")
@@ -141,6 +147,8 @@ def _export(cache: Cache, arguments: argparse.Namespace) -> int:
 
 
 def _import(cache: Cache, arguments: argparse.Namespace) -> int:
+
+    from advisor.autotuning.decisions.exchange import files_below, import_path
 
     problems = files = 0
     for text in arguments.paths:
@@ -180,6 +188,8 @@ def _check_kept(cache: Cache) -> None:
 
 
 def _prune(cache: Cache, arguments: argparse.Namespace) -> int:
+
+    from advisor.autotuning.gpu_names import gpu_model
 
     if not (arguments.all or arguments.older_than is not None or arguments.kernel or arguments.gpu):
         raise UsageError("prune: say what to forget", None, "--older-than DAYS, --kernel NAME, --gpu NAME or --all")

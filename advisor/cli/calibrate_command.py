@@ -20,13 +20,7 @@ import argparse
 from pathlib import Path
 
 from advisor.cli import options
-from advisor.learned import weights
-from advisor.rows.rows import read_rows
-from advisor.rows.types_and_origin import settle_dtypes
 from advisor.system.errors import UsageError
-from advisor.training.own_gpu import calibrate
-
-HELP = "correct the weights by rows measured on your own GPU"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,6 +35,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Calibrate and write."""
+    from advisor.learned import weights
+    from advisor.rows.rows import read_rows
+    from advisor.rows.types_and_origin import settle_dtypes
+    from advisor.training.own_gpu import calibrate
 
     target = Path(arguments.output)
     if target.parent == weights.own_folder():

@@ -20,25 +20,16 @@ import argparse
 import shlex
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from advisor.advising.targets import Request
 from advisor.cli import options
-from advisor.comparison import Options, compare_files, new_result
-from advisor.comparison.gate import comparable
-from advisor.comparison.sides import OF_MODEL, compare_sides, in_a_room, missing_baseline, refuse_unused
-from advisor.comparison.trees.git import of_result, of_rows
-from advisor.learned import load_predictor
-from advisor.learned.base import Predictor
-from advisor.measurement.measured_rows import read_measured
-from advisor.rendering.comparison_markdown import to_comment, to_summary
-from advisor.rendering.comparison_sarif import to_annotations, to_sarif
-from advisor.rendering.comparison_words import to_text
-from advisor.result.comparison_schema import LARGEST_BYTES, ComparisonResult, comparison_from_json, comparison_to_json
-from advisor.result.result_json import from_json
 from advisor.system.errors import UsageError, printable
 from advisor.system.reading import read_bytes
 
-HELP = "two results or revisions: verdicts, a pull-request comment, an exit code"
+if TYPE_CHECKING:
+    from advisor.comparison import Options
+    from advisor.learned.base import Predictor
+    from advisor.result.comparison_schema import ComparisonResult
 
 FORMATS = ("text", "md", "json", "sarif", "github")
 NOT_COMPARABLE = 4
@@ -107,6 +98,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def exit_code(result: ComparisonResult) -> int:
     """The exit code that goes with a comparison; every surface's words come from the same gate."""
+    from advisor.comparison.gate import comparable
 
     if result.gate.failed:
         # It has names of files in it: on a runner, a line that begins with :: is a command.
@@ -125,6 +117,9 @@ def exit_code(result: ComparisonResult) -> int:
 
 def _render(arguments: argparse.Namespace) -> ComparisonResult:
 
+    from advisor.comparison.sides import OF_MODEL
+    from advisor.result.comparison_schema import LARGEST_BYTES, comparison_from_json
+
     if arguments.sides or arguments.baseline or arguments.merge_base:
         raise UsageError("--render compares nothing: give it no sides", " ".join(arguments.sides) or None)
     unused = ("gpu", "fail_on", "launches", "update", "no_compile", "require_sandbox", "trust_source", "weights", *OF_MODEL)
@@ -141,6 +136,11 @@ def _render(arguments: argparse.Namespace) -> ComparisonResult:
 
 
 def _compare(arguments: argparse.Namespace) -> ComparisonResult:
+
+    from advisor.advising.targets import Request
+    from advisor.comparison import Options
+    from advisor.comparison.sides import compare_sides, in_a_room
+    from advisor.learned import load_predictor
 
     predictor = load_predictor(Path(arguments.weights) if arguments.weights else None)
     options.limit_compilations(arguments)
@@ -174,6 +174,12 @@ def _compare(arguments: argparse.Namespace) -> ComparisonResult:
 
 def _baseline(arguments: argparse.Namespace, wanted: Options, predictor: Predictor) -> ComparisonResult:
     """HEAD against what is stored for its GPU and Triton version; stored only where that is asked for."""
+    from advisor.comparison import compare_files, new_result
+    from advisor.comparison.sides import missing_baseline, refuse_unused
+    from advisor.comparison.trees.git import of_result, of_rows
+    from advisor.measurement.measured_rows import read_measured
+    from advisor.result.comparison_schema import LARGEST_BYTES
+    from advisor.result.result_json import from_json
 
     if arguments.merge_base:
         raise UsageError("--baseline names the other side, and so does --merge-base", arguments.merge_base, None, "leave one of them out")
@@ -202,7 +208,10 @@ def _baseline(arguments: argparse.Namespace, wanted: Options, predictor: Predict
 
 
 def _write(result: ComparisonResult, folder: Path) -> None:
+    from advisor.rendering.comparison_markdown import to_comment, to_summary
     from advisor.rendering.comparison_page import to_page
+    from advisor.rendering.comparison_sarif import to_sarif
+    from advisor.result.comparison_schema import comparison_to_json
 
     options.write_text(folder / "comparison.json", comparison_to_json(result))
     options.write_text(folder / "comment.md", to_comment(result))
@@ -213,6 +222,11 @@ def _write(result: ComparisonResult, folder: Path) -> None:
 
 
 def _print(result: ComparisonResult, style: str) -> None:
+    from advisor.rendering.comparison_markdown import to_comment
+    from advisor.rendering.comparison_sarif import to_annotations, to_sarif
+    from advisor.rendering.comparison_words import to_text
+    from advisor.result.comparison_schema import comparison_to_json
+
     if style == "json":
         sys.stdout.write(comparison_to_json(result))
     elif style == "md":

@@ -14,11 +14,9 @@ import json
 import platform
 
 from advisor import __version__
-from advisor.compiled.compiler.pool import walls
 from advisor.system import triton_install
 from advisor.system.settings import read_settings
 
-HELP = "what this machine has: Triton, the cache, the walls around a stranger's kernels"
 NOT_SAFE = 4
 OF_WALLS = {
     "environment": "only variables that a compiler needs are handed on",
@@ -35,6 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print what is there, wall by wall."""
+    from advisor.compiled.compiler.pool import walls
 
     stand = walls()
     facts = {

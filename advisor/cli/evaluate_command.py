@@ -33,17 +33,7 @@ from pathlib import Path
 from typing import Any
 
 from advisor.cli.options import check_writable, positive_integers, write_text
-from advisor.gpus.hardware import load_gpu
-from advisor.learned import load_predictor, weights
 from advisor.system.errors import InputError, UsageError
-from advisor.training import evaluate as evaluation
-from advisor.training import silicon_training
-from advisor.training.published_kernels.fitting import judge
-from advisor.training.published_kernels.launches import is_layout
-from advisor.training.whole_steps.cases import is_steps_folder
-from advisor.training.whole_steps.evaluation import evaluate_steps
-
-HELP = "errors, coverage, ranking and diagnosis quality on measured rows"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -82,6 +72,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Evaluate and print."""
+    from advisor.gpus.hardware import load_gpu
+    from advisor.learned import weights
+    from advisor.training import evaluate as evaluation
+    from advisor.training import silicon_training
+    from advisor.training.published_kernels.fitting import judge
+    from advisor.training.published_kernels.launches import is_layout
+    from advisor.training.whole_steps.cases import is_steps_folder
 
     said = set()
 
@@ -167,6 +164,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _evaluate_steps(arguments: argparse.Namespace, progress: Callable[[str], None]) -> int:
     """Judge whole steps."""
+    from advisor.learned import load_predictor
+    from advisor.training.whole_steps.evaluation import evaluate_steps
 
     if len(arguments.data) > 1 or arguments.leave_out or arguments.test_gpu or arguments.baselines:
         raise UsageError(
@@ -217,6 +216,7 @@ GOALS = {
 
 def steps_table(figures: dict[str, Any]) -> list[str]:
     """The errors of whole steps in percent as a Markdown table, a line each: GPUs seen and left out, what is to be reached, and others'."""
+    from advisor.gpus.hardware import load_gpu
 
     suites, lines = figures["suites"], []
     for name, goal in GOALS.items():

@@ -1,7 +1,8 @@
-"""Explain one rule: what it means, how it is computed, what to do about it, and where that comes from.
+"""Explain a rule, or a term of the reports: what it means, how it is computed, and what to do about it.
 
 examples:
   advisor explain tail-wave
+  advisor explain "tunable ceiling"
 """
 
 from __future__ import annotations
@@ -9,23 +10,45 @@ from __future__ import annotations
 import argparse
 import difflib
 
-from advisor.diagnosis.catalogue import TITLES, explanation
 from advisor.system.errors import UsageError
-
-HELP = "what a rule means and what to do about it"
+from advisor.system.phrases import glossary
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `advisor explain`."""
-    parser.add_argument("rule", help="a rule's id, as `advisor rules` lists them")
+    parser.add_argument("term", nargs="*", help="a rule's id (`advisor rules` lists them) or a term; without one, all terms")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the explanation."""
+    from advisor.diagnosis.catalogue import TITLES, explanation
 
-    wanted = arguments.rule.lower()
-    if wanted not in TITLES:
-        close = difflib.get_close_matches(wanted, TITLES, n=3) or sorted(TITLES)[:3]
-        raise UsageError("no such rule", arguments.rule, "one that `advisor rules` lists", f"closest: {', '.join(close)}")
-    print(f"{wanted}: {TITLES[wanted]}\n\n{explanation(wanted).strip()}")
+    terms = glossary()
+    wanted = " ".join(arguments.term).strip().lower()
+    if not wanted:
+        width = max(map(len, terms))
+        print("\n".join(f"{term:<{width}}  {meaning}" for term, meaning in sorted(terms.items(), key=lambda pair: pair[0].lower())))
+        return 0
+    rules = {rule.lower(): rule for rule in TITLES}
+    spoken = {_plain(term): term for term in terms}
+    found = spoken.get(_plain(wanted))
+    rule = rules.get(wanted) or rules.get(wanted.replace(" ", "-"))
+    if rule is None and found is None:
+        known = [*rules, *terms]
+        close = difflib.get_close_matches(wanted, known, n=3) or [
+            term for term in known if wanted in term.lower() or difflib.get_close_matches(wanted, term.lower().split())
+        ]
+        close = close[:3] or sorted(rules)[:3]
+        raise UsageError(
+            "no such rule or term", wanted, "one that `advisor rules` or `advisor explain` lists", f"closest: {', '.join(close)}"
+        )
+    if found is not None and wanted not in rules:
+        print(f"{found}: {terms[found]}")
+    if rule is not None:
+        print(f"{rule}: {TITLES[rule]}\n\n{explanation(rule).strip()}")
     return 0
+
+
+def _plain(term: str) -> str:
+    """`cta` of `CTAs`: in lower case, without blanks and plural."""
+    return "".join(term.lower().split()).removesuffix("s")

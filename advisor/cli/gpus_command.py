@@ -11,10 +11,6 @@ import argparse
 import dataclasses
 import json
 
-from advisor.gpus.hardware import list_gpus, load_gpu
-
-HELP = "what GPUs are known, and their figures"
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `advisor gpus`."""
@@ -24,6 +20,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the list, or one GPU."""
+    from advisor.gpus.hardware import list_gpus, load_gpu
+
     if arguments.name:
         gpu = load_gpu(arguments.name)
         values = dataclasses.asdict(gpu)

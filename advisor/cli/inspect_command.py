@@ -15,23 +15,16 @@ import argparse
 import json
 import shlex
 import sys
+from typing import TYPE_CHECKING
 
-from advisor.advising.missing_options import missing_options, options_besides
-from advisor.advising.targets.resolve import bundled_kernel
 from advisor.cli import options
 from advisor.cli.options import add_kernel_arguments, launch_options
-from advisor.compiled.compiler.kernel import Target
-from advisor.compiled.demand.assembly import read_facts
-from advisor.compiled.launches.launch import Inspection, inspect_launch
-from advisor.compiled.launches.launch_options import one_launch
-from advisor.compiled.launches.target import compile_target, gpu_of, open_kernel
-from advisor.compiled.report import as_json, as_text
-from advisor.diagnosis.compiled_rules import check_compiled
-from advisor.gpus.hardware import GpuSpec, load_gpu
-from advisor.learned.compiled_launch import launch_analysis
 from advisor.system.errors import UsageError
 
-HELP = "compiled resources and demand per source line of any kernel"
+if TYPE_CHECKING:
+    from advisor.compiled.compiler.kernel import Target
+    from advisor.compiled.launches.launch import Inspection
+    from advisor.gpus.hardware import GpuSpec
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -50,6 +43,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Compile, count, show."""
+    from advisor.advising.missing_options import missing_options, options_besides
+    from advisor.advising.targets.resolve import bundled_kernel
+    from advisor.compiled.launches.launch import inspect_launch
+    from advisor.compiled.launches.launch_options import one_launch
+    from advisor.compiled.launches.target import compile_target, gpu_of, open_kernel
+    from advisor.gpus.hardware import load_gpu
 
     options.require_room(arguments)
     arguments.kernel = bundled_kernel(arguments.kernel)
@@ -70,6 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _agreed(target: Target | None, gpu: GpuSpec | None) -> Target | None:
     """The target to compile for; None: neither is given."""
+    from advisor.compiled.compiler.kernel import Target
 
     if gpu is None:
         return target
@@ -82,6 +82,10 @@ def _agreed(target: Target | None, gpu: GpuSpec | None) -> Target | None:
 
 def _shown(inspection: Inspection, gpu: GpuSpec | None, arguments: argparse.Namespace) -> str:
     """One inspection as text or as JSON."""
+    from advisor.compiled.demand.assembly import read_facts
+    from advisor.compiled.report import as_json, as_text
+    from advisor.diagnosis.compiled_rules import check_compiled
+    from advisor.learned.compiled_launch import launch_analysis
 
     for attempt in inspection.attempts:
         print(f"advisor: note: {attempt}", file=sys.stderr)

@@ -20,10 +20,8 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from advisor.advising.targets.resolve import resolve_target
-from advisor.autotuning.recognise import problem_of_record
 from advisor.cli.options import (
     add_model_arguments,
     existing_file,
@@ -36,35 +34,15 @@ from advisor.cli.options import (
     token_counts,
     warn,
 )
-from advisor.gpus.hardware import load_gpu, match_device_name
-from advisor.measurement import (
-    KernelRef,
-    Launch,
-    Limits,
-    Progress,
-    Summary,
-    find_device,
-    find_kernels,
-    launches_of,
-    measure,
-    read_kernels,
-    read_measured,
-    run_plan,
-)
-from advisor.measurement.kernel_file import block_shape_of, bundled_files, check_runnable, check_sizes, kernel_entry, kernels_made_for
-from advisor.measurement.launch import MAX_SUSTAINED_S
-from advisor.measurement.replay import NOT_CHECKED, recorded_launches
-from advisor.python_source.described import problem_dtype
-from advisor.result.schema import Problem
-from advisor.rows.launches import is_launch_record
 from advisor.system.errors import NothingMatchedError, UsageError
 from advisor.system.processes import sigterm_as_interrupt
 from advisor.system.progress import StatusLine
 from advisor.system.writing import temporary_folder
-from advisor.tables.models import find_model
-from advisor.tables.routing import check_routing
 
-HELP = "time launches on this machine's GPU"
+if TYPE_CHECKING:
+    from advisor.measurement import Launch, Progress, Summary
+    from advisor.result.schema import Problem
+
 PROGRESS_INTERVAL_S = 10.0
 
 PROBLEM_OPTIONS: Mapping[str, Any] = dict.fromkeys(
@@ -121,6 +99,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Measure; 0 where everything was measured or found in the file, 3 where nothing could be."""
+    from advisor.gpus.hardware import load_gpu
+    from advisor.measurement import Limits, measure, run_plan
 
     if (arguments.target is None) == (arguments.plan is None):
         raise UsageError("give a target or a campaign", "both" if arguments.target else "neither", "TARGET, or --plan FILE")
@@ -186,6 +166,7 @@ def _report(summary: Summary) -> int:
 
 def _folder_for(target: str) -> contextlib.AbstractContextManager[Path | None]:
     """Where the kernels of a record are written, for as long as they are measured; other targets have files of their own."""
+    from advisor.rows.launches import is_launch_record
 
     return temporary_folder("measure") if is_launch_record(target.partition("::")[0]) else contextlib.nullcontext()
 
@@ -228,6 +209,8 @@ def _refuse(arguments: argparse.Namespace, options: Mapping[str, Any], why: str,
 
 def _recorded_launches(arguments: argparse.Namespace, folder: Path) -> list[Launch]:
     """The launches of a record, as they were."""
+    from advisor.autotuning.recognise import problem_of_record
+    from advisor.measurement.replay import NOT_CHECKED, recorded_launches
 
     _refuse(arguments, PROBLEM_OPTIONS, "a record says what was launched", "leave them out, or measure the kernel itself")
     _refuse(arguments, {"configurations": 1}, "a record has one configuration per launch", "measure the kernel itself for others")
@@ -244,6 +227,8 @@ def _recorded_launches(arguments: argparse.Namespace, folder: Path) -> list[Laun
 
 def _table_launches(arguments: argparse.Namespace) -> list[Launch]:
     """The launches that the serving stack makes with a tuned table."""
+    from advisor.advising.targets.resolve import resolve_target
+    from advisor.measurement import Launch, find_kernels
 
     found = resolve_target(arguments.target, request_of(arguments, arguments.sizes or (), routing=routing_of(arguments)))
     for text in found.warnings:
@@ -260,6 +245,7 @@ def _table_launches(arguments: argparse.Namespace) -> list[Launch]:
 
 def _row_launches(arguments: argparse.Namespace) -> list[Launch]:
     """The launches of a file of rows; a row without a configuration gets the kernel's default ones."""
+    from advisor.measurement import Launch, launches_of, read_measured
 
     said = {name: usual for name, usual in PROBLEM_OPTIONS.items() if name != "gpu"}
     _refuse(arguments, said, "the rows say which problems are launched", "leave them out, or keep those rows only that are wanted")
@@ -275,6 +261,8 @@ def _row_launches(arguments: argparse.Namespace) -> list[Launch]:
 
 def _kernel_for(name: str, problem: Problem) -> Any:
     """The bundled kernel of that name, else the first that does the problem's operator."""
+    from advisor.measurement import KernelRef, find_kernels, read_kernels
+    from advisor.measurement.kernel_file import bundled_files
 
     if name:
         return find_kernels(name)[0]
@@ -286,6 +274,9 @@ def _kernel_for(name: str, problem: Problem) -> Any:
 
 
 def _kernel_launches(arguments: argparse.Namespace) -> list[Launch]:
+
+    from advisor.measurement import find_kernels, launches_of
+    from advisor.measurement.kernel_file import check_runnable, kernels_made_for
 
     _refuse_unread_by_kernels(arguments)
     launches, gpu = [], _ordering_gpu(arguments)
@@ -302,6 +293,8 @@ def _kernel_launches(arguments: argparse.Namespace) -> list[Launch]:
 
 def _refuse_unread_by_kernels(arguments: argparse.Namespace) -> None:
     """Options that name the problems of a table, or of another family's kernels."""
+    from advisor.measurement import find_kernels
+    from advisor.measurement.kernel_file import kernel_entry
 
     table = ("hidden_size", "top_k")
     split = ("tensor_parallel", "expert_parallel")
@@ -319,6 +312,11 @@ def _refuse_unread_by_kernels(arguments: argparse.Namespace) -> None:
 
 def _problems(kernel: Any, arguments: argparse.Namespace) -> list[Problem]:
     """The problems of a kernel that the options name; its own example where they name no sizes."""
+    from advisor.measurement.kernel_file import block_shape_of, check_sizes, kernel_entry
+    from advisor.python_source.described import problem_dtype
+    from advisor.result.schema import Problem
+    from advisor.tables.models import find_model
+    from advisor.tables.routing import check_routing
 
     entry = kernel_entry(kernel)
     ops = [op for op in entry["ops"] if arguments.op in (None, op)]
@@ -351,6 +349,9 @@ def _problems(kernel: Any, arguments: argparse.Namespace) -> list[Problem]:
 
 def _ordering_gpu(arguments: argparse.Namespace) -> Any:
     """The GPU whose model orders the configurations: none where only the default one is asked for."""
+    from advisor.gpus.hardware import load_gpu, match_device_name
+    from advisor.measurement import find_device
+
     if arguments.configurations == 1:
         return None
 
@@ -373,6 +374,7 @@ def duration_s(text: str) -> float:
 
 def _sustained_s(text: str) -> float:
     """A time that a launch can be kept up for, in seconds."""
+    from advisor.measurement.launch import MAX_SUSTAINED_S
 
     if (seconds := duration_s(text)) > MAX_SUSTAINED_S:
         raise argparse.ArgumentTypeError(f"must be at most {MAX_SUSTAINED_S:g}s (got {text!r}): by then the clock has settled")

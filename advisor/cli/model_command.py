@@ -17,20 +17,15 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from advisor import __version__
 from advisor.cli import options
-from advisor.gpus.hardware import load_gpu
-from advisor.learned import load_predictor
-from advisor.result.step import STEP_SCHEMA_VERSION, StepResult
-from advisor.steps.collectives import ENGINES
-from advisor.steps.model_config import load_architecture
-from advisor.steps.step import StepRequest, predict_step
-from advisor.steps.trace import read_trace, with_measured
-from advisor.steps.workload import Load, Split
 from advisor.system.errors import UsageError
 
-HELP = "what a whole step of a model takes, and which kernel to work on first"
+if TYPE_CHECKING:
+    from advisor.result.step import StepResult
+    from advisor.steps.workload import Load
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -69,7 +64,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Predict and print."""
+    from advisor.gpus.hardware import load_gpu
+    from advisor.learned import load_predictor
     from advisor.rendering.steps.text import steps_text
+    from advisor.steps.collectives import ENGINES
+    from advisor.steps.model_config import load_architecture
+    from advisor.steps.step import StepRequest, predict_step
+    from advisor.steps.trace import read_trace, with_measured
+    from advisor.steps.workload import Split
 
     loads = _loads(arguments)
     model = load_architecture(arguments.model)
@@ -122,6 +124,7 @@ def write_steps(results: Sequence[StepResult], folder: Path, page: str, document
 
 def as_json(results: Sequence[StepResult]) -> str:
     """One step as an object, several as a list."""
+    from advisor.result.step import STEP_SCHEMA_VERSION
 
     found = [{"schema_version": STEP_SCHEMA_VERSION, **dataclasses.asdict(result)} for result in results]
     return json.dumps(found[0] if len(found) == 1 else found, indent=2, ensure_ascii=False)
@@ -133,6 +136,7 @@ def _loads(arguments: argparse.Namespace) -> list[Load]:
     Raises:
         UsageError: Nothing is asked for, or the lengths and the batch contradict each other.
     """
+    from advisor.steps.workload import Load
 
     prompts = tuple((length, length) for length in arguments.prefill or ())
     if arguments.contexts:

@@ -10,10 +10,6 @@ import argparse
 import dataclasses
 import json
 
-from advisor.tables.models import MODELS
-
-HELP = "what models are known, and the sizes of their experts"
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `advisor models`."""
@@ -22,6 +18,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the list, the commonest first."""
+    from advisor.tables.models import MODELS
+
     if arguments.format == "json":
         print(json.dumps([dataclasses.asdict(model) for model in MODELS], indent=2, ensure_ascii=False))
         return 0

@@ -9,19 +9,16 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TextIO
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
-from advisor.advising.targets import Request
-from advisor.compiled.compiler.pool import room_lacks
-from advisor.compiled.launches import written_values
-from advisor.compiled.launches.launch_options import LaunchOptions
-from advisor.gpus.hardware import GpuSpec, gpus_with_words_of, load_gpu, match_device_name
-from advisor.result.schema import LAUNCH_OPTIONS
-from advisor.rows.rows import DTYPES
 from advisor.system.errors import NoRoomError, UsageError, printable
 from advisor.system.settings import check_compile_limit
 from advisor.system.writing import replacing
-from advisor.tables.routing import read_routing
+
+if TYPE_CHECKING:
+    from advisor.advising.targets import Request
+    from advisor.compiled.launches.launch_options import LaunchOptions
+    from advisor.gpus.hardware import GpuSpec
 
 FORMATS = ("text", "json", "md")
 LARGEST_SIZE = 2**31 - 1
@@ -106,6 +103,7 @@ def add_sizes_argument(parser: argparse.ArgumentParser, help_: str) -> None:
 
 def operand_type(text: str) -> str:
     """The name of a type from what people write: `bf16`, `float16`, `torch.bfloat16`, `fp8_w8a8`."""
+    from advisor.rows.rows import DTYPES
 
     name = DTYPES.get(text.strip().lower().removeprefix("torch."))
     if name is None:
@@ -165,6 +163,7 @@ def stack(text: str) -> Stack:
 
 def request_of(arguments: argparse.Namespace, sizes: Sequence[Mapping[str, int]], /, **more: Any) -> Request:
     """What the options say of a target with these `sizes`; `more` are fields of the request that the command reads its own way."""
+    from advisor.advising.targets import Request
 
     asked = {name: getattr(arguments, name) for name in OF_A_TARGET}
     return Request(
@@ -174,6 +173,7 @@ def request_of(arguments: argparse.Namespace, sizes: Sequence[Mapping[str, int]]
 
 def routing_of(arguments: argparse.Namespace) -> tuple[int, ...] | None:
     """Token slots per expert of the file that `--routing` names; None: it is not given."""
+    from advisor.tables.routing import read_routing
 
     return read_routing(arguments.routing) if arguments.routing else None
 
@@ -184,6 +184,8 @@ def gpu_names(groups: Sequence[str]) -> list[str]:
     Raises:
         UsageError: One names nothing.
     """
+    from advisor.gpus.hardware import gpus_with_words_of, match_device_name
+
     names: dict[str, None] = {}
     for group in groups:
         parts = [group] if group.endswith(".toml") and Path(group).is_file() else [part.strip() for part in group.split(",")]
@@ -198,6 +200,8 @@ def gpu_names(groups: Sequence[str]) -> list[str]:
 
 def gpu_column(name: str | None, count: int) -> dict[str, list[object]]:
     """The column that says which GPU rows are for, where `--gpu` says so in place of theirs; nothing where it does not."""
+    from advisor.gpus.hardware import load_gpu
+
     return {} if name is None else {"gpu": [load_gpu(name).name] * count}
 
 
@@ -281,6 +285,8 @@ def require_room(arguments: argparse.Namespace) -> None:
         NoRoomError: A wall does not stand.
         UsageError: The limit is none.
     """
+    from advisor.compiled.compiler.pool import room_lacks
+
     limit_compilations(arguments)
     if not arguments.untrusted:
         return
@@ -334,6 +340,8 @@ def existing_file(path: str) -> Path:
 
 def add_kernel_arguments(parser: argparse.ArgumentParser) -> None:
     """Constants, arguments, types, grid and launch options of a kernel."""
+    from advisor.result.schema import LAUNCH_OPTIONS
+
     group = parser.add_argument_group("a kernel in a file")
     group.add_argument("--constexpr", action="append", default=[], metavar="NAME=VALUE", help="a tl.constexpr argument")
     group.add_argument(
@@ -362,6 +370,10 @@ def launch_options(arguments: argparse.Namespace) -> LaunchOptions:
     Raises:
         UsageError, InputError: It is malformed.
     """
+    from advisor.compiled.launches import written_values
+    from advisor.compiled.launches.launch_options import LaunchOptions
+    from advisor.result.schema import LAUNCH_OPTIONS
+    from advisor.tables.routing import read_routing
 
     given = {name: getattr(arguments, name) for name in LAUNCH_OPTIONS}
     routing = getattr(arguments, "routing", None)
@@ -383,6 +395,8 @@ def launch_options(arguments: argparse.Namespace) -> LaunchOptions:
 
 def given_for_a_kernel(arguments: argparse.Namespace) -> tuple[str, ...]:
     """Options given that only a kernel in a file has, as they are written."""
+    from advisor.result.schema import LAUNCH_OPTIONS
+
     named = [
         ("constexpr", "--constexpr"),
         ("arg", "--arg"),

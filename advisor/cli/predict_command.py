@@ -52,36 +52,19 @@ from __future__ import annotations
 import argparse
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from advisor import pipelines
 from advisor.cli import options
-from advisor.gpus.hardware import GpuSpec, load_gpu
-from advisor.learned import load_predictor
-from advisor.learned.base import ANALYTICAL, Predictor, tunable_ceiling
-from advisor.learned.caveats import unmeasured_vendor
-from advisor.learned.library import moe_kernels, moe_layers
-from advisor.learned.operators import model as operator_model
-from advisor.pipelines import Array, Demand, token_draws
-from advisor.pipelines.from_rows import batches
-from advisor.pipelines.occupancy import LIMITERS, MAX_THREADS_PER_CTA
-from advisor.result.schema import PIPELINES
-from advisor.rows.columns import CONFIG_DEFAULTS, OF_DEFAULTS
-from advisor.rows.rows import Rows, is_tiled, read_rows, write_rows
-from advisor.rows.types_and_origin import settle_dtypes
-from advisor.steps import layer_model
-from advisor.steps.layer_bound import layer_bound
-from advisor.steps.layer_rows import has_layers, layer_batches
-from advisor.steps.library_rows import library_batches, library_layers
-from advisor.steps.operator_rows import has_operators, operator_batches
 from advisor.system.errors import InputError, several
-from advisor.tables.launchability import least_block_k
-from advisor.tables.routing import read_routing
 
-HELP = "predict the latency of every row of a CSV file"
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from advisor.gpus.hardware import GpuSpec
+    from advisor.learned.base import Predictor
+    from advisor.pipelines import Array, Demand
+    from advisor.rows.rows import Rows
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -125,6 +108,9 @@ class _Predicted:
 
 def run(arguments: argparse.Namespace) -> int:
     """Predict and write."""
+    from advisor.learned import load_predictor
+    from advisor.rows.rows import read_rows, write_rows
+    from advisor.rows.types_and_origin import settle_dtypes
 
     output = options.rows_output(arguments.output, arguments.rows)
     rows = read_rows(arguments.rows, defaults=True)
@@ -150,6 +136,8 @@ def _routing(text: str) -> str:
     Raises:
         InputError: It is neither.
     """
+    from advisor.pipelines import token_draws
+    from advisor.tables.routing import read_routing
 
     if Path(text).is_file():
         return " ".join(map(str, read_routing(text)))
@@ -159,6 +147,10 @@ def _routing(text: str) -> str:
 
 def _filled_in(rows: Rows) -> list[str]:
     """Parameters that configurations leave out, with the value taken: a misspelt column passes through, and is otherwise missed unseen."""
+    import numpy as np
+
+    from advisor.rows.columns import CONFIG_DEFAULTS, OF_DEFAULTS
+    from advisor.rows.rows import is_tiled
 
     tiled = np.array([is_tiled(*kind) for kind in zip(rows.family, rows.op, strict=True)], dtype=bool)
     out = []
@@ -173,6 +165,13 @@ def _filled_in(rows: Rows) -> list[str]:
 
 def _predict(rows: Rows, predictor: Predictor, gpu: str | None) -> _Predicted:
     """Predict all rows; `gpu` stands in place of their column."""
+    import numpy as np
+
+    from advisor import pipelines
+    from advisor.gpus.hardware import load_gpu
+    from advisor.learned.base import ANALYTICAL, tunable_ceiling
+    from advisor.pipelines.from_rows import batches
+    from advisor.result.schema import PIPELINES
 
     out = _Predicted(columns={name: np.full(len(rows), np.nan) for name in _COLUMNS}, binding=np.full(len(rows), "", dtype=object))
     measured = rows.columns.get("latency_us", np.full(len(rows), np.nan))
@@ -224,6 +223,13 @@ def _predict(rows: Rows, predictor: Predictor, gpu: str | None) -> _Predicted:
 
 def _predict_layers(rows: Rows, out: _Predicted, predictor: Predictor, gpu: str | None) -> None:
     """Predict the rows that are whole mixture-of-experts layers."""
+    import numpy as np
+
+    from advisor.gpus.hardware import load_gpu
+    from advisor.result.schema import PIPELINES
+    from advisor.steps import layer_model
+    from advisor.steps.layer_bound import layer_bound
+    from advisor.steps.layer_rows import has_layers, layer_batches
 
     if not has_layers(rows):
         return
@@ -252,6 +258,11 @@ def _predict_layers(rows: Rows, out: _Predicted, predictor: Predictor, gpu: str 
 
 def _predict_library_layers(rows: Rows, out: _Predicted, gpu: str | None) -> None:
     """Predict the rows that are whole layers of a library's kernels, which choose their own configuration."""
+    import numpy as np
+
+    from advisor.gpus.hardware import load_gpu
+    from advisor.learned.library import moe_kernels, moe_layers
+    from advisor.steps.library_rows import library_batches, library_layers
 
     if not library_layers(rows).any():
         return
@@ -279,6 +290,9 @@ def _predict_library_layers(rows: Rows, out: _Predicted, gpu: str | None) -> Non
 
 def _predict_operators(rows: Rows, out: _Predicted, gpu: str | None) -> None:
     """Predict the rows that are published operators, whose kernels choose their own configuration."""
+    from advisor.gpus.hardware import load_gpu
+    from advisor.learned.operators import model as operator_model
+    from advisor.steps.operator_rows import has_operators, operator_batches
 
     if not has_operators(rows):
         return
@@ -302,6 +316,9 @@ def _predict_operators(rows: Rows, out: _Predicted, gpu: str | None) -> None:
 
 def _tell(found: _Predicted, measured: Array | None) -> None:
     """Say on stderr what the rows do not: where nothing is known, where the model is far from what it learned, and what cannot be."""
+    import numpy as np
+
+    from advisor.learned.caveats import unmeasured_vendor
 
     if found.untunable:
         options.note(
@@ -333,6 +350,11 @@ def _tell(found: _Predicted, measured: Array | None) -> None:
 
 def _stuck(rows: NDArray[np.int64], chosen: NDArray[np.bool_], demand: Demand, gpu: GpuSpec, dtype: str) -> list[str]:
     """Why the `chosen` [n] launches of a batch cannot be made, by their numbers `rows` [n] in the file."""
+    import numpy as np
+
+    from advisor import pipelines
+    from advisor.pipelines.occupancy import LIMITERS, MAX_THREADS_PER_CTA
+    from advisor.tables.launchability import least_block_k
 
     if not chosen.any():
         return []

@@ -19,22 +19,14 @@ from __future__ import annotations
 import argparse
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any
 
 from advisor.cli import options
-from advisor.gpus.hardware import load_gpu
-from advisor.learned import load_predictor
-from advisor.learned.caveats import unmeasured_vendor
-from advisor.pipelines.from_rows import LAYER, batches, one_problem
-from advisor.pipelines.space import problem_space
-from advisor.rows.rows import read_rows, write_rows
-from advisor.rows.types_and_origin import settle_dtypes
 from advisor.system.errors import InputError
 
-HELP = "the best configurations of every problem, predicted"
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -48,6 +40,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Rank and write."""
+    import numpy as np
+
+    from advisor.gpus.hardware import load_gpu
+    from advisor.learned import load_predictor
+    from advisor.learned.caveats import unmeasured_vendor
+    from advisor.pipelines.from_rows import LAYER, batches, one_problem
+    from advisor.pipelines.space import problem_space
+    from advisor.rows.rows import read_rows, write_rows
+    from advisor.rows.types_and_origin import settle_dtypes
 
     output = options.rows_output(arguments.output, arguments.shapes)
     rows = read_rows(arguments.shapes, problems_only=True)
@@ -106,6 +107,7 @@ def _best(scores: NDArray[np.float64], tile: Sequence[NDArray[np.float64]], coun
     Learned orders have none. The analytical model often cannot tell GROUP_SIZE_M or num_stages apart: a short list is not to be spent on
     one tile because of that.
     """
+    import numpy as np
 
     order = np.argsort(scores, kind="stable")
     order = order[np.isfinite(scores[order])]

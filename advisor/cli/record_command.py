@@ -14,15 +14,12 @@ import sys
 from pathlib import Path
 
 from advisor.cli.options import file_output, positive_integer
-from advisor.rows.launches import FORMAT, read_launches
 from advisor.system.errors import agree, several
 from advisor.system.processes import program_of, run_with
 from advisor.system.writing import unwritable
 
 SHOWN = 10
 """Warnings that are printed; all are in the record."""
-
-HELP = "run a program and write down every Triton launch"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,6 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the program with the recorder on its path; its exit code is returned."""
+    from advisor.rows.launches import FORMAT, read_launches
 
     command = program_of(arguments.command, "advisor record -o LAUNCHES.jsonl -- python train.py")
     output = Path(arguments.output).absolute()

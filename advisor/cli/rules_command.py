@@ -9,10 +9,6 @@ from __future__ import annotations
 import argparse
 import json
 
-from advisor.diagnosis.catalogue import TITLES
-
-HELP = "what the diagnosis looks for"
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `advisor rules`."""
@@ -21,6 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the list."""
+    from advisor.diagnosis.catalogue import TITLES
 
     if arguments.format == "json":
         print(json.dumps([{"rule": rule, "title": title} for rule, title in TITLES.items()], indent=2, ensure_ascii=False))

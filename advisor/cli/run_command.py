@@ -19,12 +19,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from advisor.autotuning.decisions.cache import FILE_NAME
 from advisor.cli import main
 from advisor.system.processes import program_of, run_with
 from advisor.system.settings import read_settings
-
-HELP = "run a program, its kernels tuned by the advisor in place of triton.autotune"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,6 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the program with our tuner in Triton's place; its exit code is returned."""
+    from advisor.autotuning.decisions.cache import FILE_NAME
     from advisor.autotuning.installing import CENSUS, in_words, read_census, won_in_words
 
     command = program_of(arguments.command, "advisor run -- python serve.py")

@@ -9,10 +9,6 @@ from __future__ import annotations
 import argparse
 import json
 
-from advisor.result.result_json import json_schema
-
-HELP = "the JSON Schema of result.json"
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """`advisor schema` takes no arguments."""
@@ -20,6 +16,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print it."""
+    from advisor.result.result_json import json_schema
 
     print(json.dumps(json_schema(), indent=2, ensure_ascii=False))
     return 0

@@ -33,19 +33,7 @@ from pathlib import Path
 from typing import Any
 
 from advisor.cli.options import check_not_read, check_writable, file_output, write_text
-from advisor.gpus.hardware import load_gpu
-from advisor.learned import load_predictor, weights
-from advisor.rows import silicon
 from advisor.system.errors import UsageError
-from advisor.training.evaluate import write_card
-from advisor.training.moe_library import fitting as moe_fitting
-from advisor.training.operators import fitting as operator_fitting
-from advisor.training.published_kernels import fitting
-from advisor.training.published_kernels.launches import is_layout
-from advisor.training.training import train
-from advisor.training.whole_steps.evaluation import train_steps
-
-HELP = "fit the learned model to measured launches"
 
 
 def model(text: str) -> tuple[int, int, int, int]:
@@ -92,6 +80,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Train and write."""
+    from advisor.gpus.hardware import load_gpu
+    from advisor.learned import weights
+    from advisor.training.evaluate import write_card
+    from advisor.training.published_kernels import fitting
+    from advisor.training.published_kernels.launches import is_layout
+    from advisor.training.training import train
 
     check_writable(arguments.output)
     check_not_read(arguments.output, arguments.data)
@@ -122,6 +116,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _train_steps(arguments: argparse.Namespace) -> int:
     """Fit the constants of whole steps and write them."""
+    from advisor.learned import load_predictor
+    from advisor.training.whole_steps.evaluation import train_steps
 
     if len(arguments.data) != 2:
         raise UsageError("--steps takes two folders", " ".join(arguments.data), "measured collectives, then measured steps", None)
@@ -135,6 +131,11 @@ def _train_steps(arguments: argparse.Namespace) -> int:
 
 def _train_layers_or_operators(arguments: argparse.Namespace) -> int:
     """Fit library layers or published operators, write them, and print what was said of what was left out."""
+    from advisor.gpus.hardware import load_gpu
+    from advisor.learned import weights
+    from advisor.rows import silicon
+    from advisor.training.moe_library import fitting as moe_fitting
+    from advisor.training.operators import fitting as operator_fitting
 
     option, wanted = ("--library", "moe_library") if arguments.library else ("--operators", "linear_attention, sparse_attention, …")
     if not all(map(silicon.is_layout, arguments.data)):

@@ -23,9 +23,7 @@ from typing import TYPE_CHECKING
 
 from advisor.cli import options
 from advisor.cli.measure_command import duration_s
-from advisor.rendering.figures import microseconds
-from advisor.result.result_json import to_json
-from advisor.search.backend import NOT_RECORDED
+from advisor.result.units import microseconds
 from advisor.system.errors import InputError, UsageError
 from advisor.system.processes import sigterm_as_interrupt
 from advisor.system.progress import StatusLine
@@ -33,7 +31,6 @@ from advisor.system.progress import StatusLine
 if TYPE_CHECKING:
     from advisor.tuning import Order, Row, Tuned
 
-HELP = "search for better configurations, on a GPU or in recorded rows"
 INTERVAL_S = 10.0
 
 
@@ -76,6 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Search, write and print; 3 where nothing could be measured."""
     from advisor.rendering.page import to_html
+    from advisor.result.result_json import to_json
     from advisor.search.storage import opened_by_optuna, without_password
     from advisor.tuning import tune_order
     from advisor.tuning.export import markdown, write_exports
@@ -168,6 +166,7 @@ def _print(tuned: Tuned, storage: str, files: list[str]) -> None:
 
 def _counted(rows: Sequence[Row]) -> str:
     """A clause on the outcomes of the decisions."""
+    from advisor.search.backend import NOT_RECORDED
 
     improved, new = (sum(row.verdict == verdict for row in rows if row.changed) for verdict in ("improved", "new"))
     unknown = sum(row.verdict == NOT_RECORDED for row in rows)

@@ -260,6 +260,11 @@ def compare(
 
     Raises:
         AdvisorError: A side is not there, cannot be read, or is of another kind than the other.
+
+    >>> import advisor
+    >>> found = advisor.compare("tests/data/compare/before.json", "tests/data/compare/after.json")
+    >>> isinstance(found.gate.failed, bool)
+    True
     """
     options = Options(
         gpus=tuple(gpus),

@@ -8,8 +8,9 @@ import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from advisor.diagnosis.rule import LEAST_SHOWN_US, microseconds
+from advisor.diagnosis.rule import LEAST_SHOWN_US, as_sentences, microseconds
 from advisor.result.schema import Action, Finding, LaunchReport, Origin
+from advisor.system.phrases import phrase
 
 WORTH_CHANGING = 1.02
 """A speedup below this is no reason to change anything: the noise floor of a good measurement (report-spec: 2 %)."""
@@ -150,8 +151,8 @@ def _gain(launch: LaunchReport) -> _Gain | None:
 def _change(gains: list[_Gain]) -> Action:
     """Take the recommended configurations: entries of a table, or `triton.Config`s."""
     origins = {origin for gain in gains for origin in _origins(gain.launch)}
-    total = sum(gain.us for gain in gains)
     entries, snippet = _entries(gains), _snippet(gains)
+    best = max(gains, key=lambda gain: gain.us)
     if entries:
         parts = []
         for table in sorted(entries):
@@ -164,20 +165,40 @@ def _change(gains: list[_Gain]) -> Action:
             parts += [f"add {_plural(added)}{' to' + where.removeprefix(' of') if where else ''}"] if added else []
         title = " and ".join(parts)
     else:
-        title = "use the recommended configuration" + ("s" if len(_configs(gains)) > 1 else "")
-    best = max(gains, key=lambda gain: gain.us)
-    faster = sum(gain.us > 0 for gain in gains)
-    where = "most is saved in " if faster > 1 else ""
-    detail = f"{faster} launch{'es' if faster > 1 else ''} would be faster; {where}{best.launch.id}: {microseconds(best.us)}"
-    detail += f" ({best.launch.recommendation.reason if best.launch.recommendation else ''})"
+        title = phrase("action.use", what=_named_configuration(gains), where=_where(gains))
+    if len(gains) > 1:
+        detail = phrase("action.most", launch=best.launch.id, us=microseconds(best.us))
+    else:
+        detail = as_sentences(best.launch.recommendation.reason if best.launch.recommendation else "")
     return Action(
         title=title[:1].upper() + title[1:],
-        detail=detail + _losers(gains) + _measured_against_predicted(gains),
-        saving_us=total,
+        detail=" ".join(filter(None, (detail, _losers(gains), _measured_against_predicted(gains)))),
+        saving_us=sum(gain.us for gain in gains),
         origin="measured" if origins == {"measured"} else "simulated" if origins <= {"measured", "simulated"} else "predicted",
         launches=tuple(gain.launch.id for gain in gains),
         snippet=snippet,
     )
+
+
+def _named_configuration(gains: list[_Gain]) -> str:
+    """`num_warps=1` where one configuration is recommended and differs in few parameters, else `the recommended configurations`."""
+    if len(_configs(gains)) > 1:
+        return "the recommended configurations"
+    differences = set()
+    for gain in gains:
+        then = gain.launch.recommendation
+        if then is None or gain.launch.configuration is None:
+            return "the recommended configuration"
+        now = gain.launch.configuration.flat()
+        differences.add(" and ".join(f"{name}={value}" for name, value in then.configuration.flat().items() if now.get(name) != value))
+    named = differences.pop() if len(differences) == 1 else ""
+    return named if 0 < named.count("=") <= _NAMED else "the recommended configuration"
+
+
+def _where(gains: list[_Gain]) -> str:
+    """` for M=2048, 4096`: the token counts that a configuration is for; empty for a single launch."""
+    tokens = sorted({gain.launch.problem.sizes["M"] for gain in gains if "M" in gain.launch.problem.sizes})
+    return f" for M={_listed(tokens)}" if len(gains) > 1 and tokens else ""
 
 
 def _origins(launch: LaunchReport) -> set[Origin]:
@@ -205,12 +226,12 @@ def _measured_against_predicted(gains: list[_Gain]) -> str:
         return ""
     rest = sum(gain.us for gain in gains) - sum(gain.us for gain, *_ in mixed)
     like = rest + sum(predicted.us - then.us for _, _, predicted, then in mixed if predicted is not None)
-    said = f"; the saving is from {mixed[0][1].origin} now to predicted then"
+    said = phrase("action.mixed", origin=mixed[0][1].origin, us=_signed(like))
     known = [(now.us, then.low_us, then.high_us) for _, now, _, then in mixed if then.low_us is not None and then.high_us is not None]
     if len(known) == len(mixed):
         least, most = (rest + sum(now - ends[side] for now, *ends in known) for side in (1, 0))
-        said += f" ({_signed(least)} to {_signed(most)} where every prediction lies at an end of its interval)"
-    return f"{said}, and {_signed(like)} from predicted now"
+        said += " " + phrase("action.between", least=_signed(least), most=_signed(most))
+    return said
 
 
 def _signed(us: float) -> str:
@@ -225,7 +246,7 @@ def _losers(gains: list[_Gain]) -> str:
         return ""
     named = ", ".join(f"{gain.launch.id} by {microseconds(-gain.us)}" for gain in slower[:_SHOWN])
     more = f" and {len(slower) - _SHOWN} more" if len(slower) > _SHOWN else ""
-    return f"; {len(slower)} would be slower, which the saving counts: {named}{more}"
+    return phrase("action.slower", count=len(slower), which=named + more)
 
 
 def _entries(gains: list[_Gain]) -> dict[str, dict[int, dict[str, int | str]]]:
@@ -247,7 +268,20 @@ def _snippet(gains: list[_Gain]) -> str:
     """All that is recommended, to paste: entries of a table, or `triton.Config`s."""
     found = _entries(gains)
     listed = {table: ",\n".join(f'"{m}": {json.dumps(found[table][m], indent=4)}' for m in sorted(found[table])) for table in sorted(found)}
-    return "\n\n".join(f"{table} table:\n{text}" if table else text for table, text in listed.items()) or ",\n".join(_configs(gains))
+    entries = "\n\n".join(f"{table} table:\n{text}" if table else text for table, text in listed.items())
+    return entries or "\n".join(_labelled_configs(gains))
+
+
+def _labelled_configs(gains: list[_Gain]) -> list[str]:
+    """The distinct configurations; where there are several, each with the token counts that it is for."""
+    configs = _configs(gains)
+    if len(configs) == 1:
+        return configs
+    tokens: dict[str, set[int]] = {config: set() for config in configs}
+    for gain in gains:
+        if gain.launch.recommendation is not None and "M" in gain.launch.problem.sizes:
+            tokens[gain.launch.recommendation.triton_config].add(gain.launch.problem.sizes["M"])
+    return [f"{config},{f'  # M={_listed(sorted(tokens[config]))}' if tokens[config] else ''}" for config in configs]
 
 
 def _key(launch: LaunchReport) -> int | None:
@@ -262,8 +296,12 @@ def _table(launch: LaunchReport) -> str:
 
 
 def _plural(tokens: list[int]) -> str:
-    shown = ", ".join(map(str, tokens[:_SHOWN])) + (f" and {len(tokens) - _SHOWN} more" if len(tokens) > _SHOWN else "")
-    return f"{'entry' if len(tokens) == 1 else 'entries'} M={shown}"
+    return f"{'entry' if len(tokens) == 1 else 'entries'} M={_listed(tokens)}"
+
+
+def _listed(tokens: Sequence[int]) -> str:
+    """`64, 128`; of many the first, and how many more."""
+    return ", ".join(map(str, tokens[:_SHOWN])) + (f" and {len(tokens) - _SHOWN} more" if len(tokens) > _SHOWN else "")
 
 
 def _repair(broken: list[tuple[LaunchReport, Finding]]) -> Action:
@@ -272,7 +310,7 @@ def _repair(broken: list[tuple[LaunchReport, Finding]]) -> Action:
     where = _plural(tokens) if tokens else f"{len(broken)} launches"
     given = [_Gain(launch=launch, us=0.0) for launch, _ in broken if launch.recommendation is not None]
     # One configuration in the text and in the box: what is recommended, where there is anything.
-    cure = "take what is recommended" if first.recommendation is not None else finding.remedy
+    cure = phrase("action.take") if first.recommendation is not None else as_sentences(finding.remedy)
     title = f"Replace {where}: {'it' if len(tokens) == 1 else 'they'} cannot launch"
     if finding.scope == "kernel":  # of a table there is no word
         names = list(dict.fromkeys(launch.kernel for launch, _ in broken))
@@ -280,7 +318,7 @@ def _repair(broken: list[tuple[LaunchReport, Finding]]) -> Action:
         title = f"Change how {listed} {'is launched: it' if len(names) == 1 else 'are launched: they'} cannot run"
     return Action(
         title=title,
-        detail=f"{first.id}: {finding.title}; {cure}",
+        detail=f"{first.id}: {as_sentences(finding.title)} {cure}",
         saving_us=0.0,
         origin="predicted",
         launches=tuple(launch.id for launch, _ in broken),
@@ -293,10 +331,11 @@ def _cure(rule: str, group: list[_Cure]) -> Action:
     most = max(group, key=lambda cure: cure.us)
     launch, finding = most.launch, most.finding
     title = ADVICE.get(rule, finding.title)
-    why = f"{finding.title}; " if title != finding.title else ""
+    why = as_sentences(finding.title) if title != finding.title else ""
+    count = phrase("action.launches", count=len(group)) if len(group) > 1 else ""
     return Action(
         title=title,
-        detail=f"{len(group)} launch{'es' if len(group) > 1 else ''}; in {launch.id}: {why}{finding.remedy}",
+        detail=" ".join(filter(None, (f"{launch.id}:", why, as_sentences(finding.remedy), count))),
         saving_us=sum(cure.us for cure in group),
         origin="predicted",
         launches=tuple(cure.launch.id for cure in group),

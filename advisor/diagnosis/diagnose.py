@@ -15,15 +15,15 @@ from advisor.system.errors import shorten
 from advisor.tables.audit import CHECKS, AuditIssue
 
 NOTES: dict[str, str] = {
-    UNCERTAIN: "work that is likely, not certain: it hangs on data that are not given, or is that of programs not looked at",
-    "padding": "rows and columns of tiles that hold no data",
-    "tail-wave": "SMs that idle while the last CTAs finish, or that get no CTA at all",
-    "occupancy": "too few resident CTAs per SM to hide each other's loads",
-    "latency": "loads that the software pipeline cannot hide",
-    "traffic": "bytes beyond those of the bound: read more than once, from the L2 or from DRAM, or not found in the L2 where they might be",
-    "launch": "the launch beyond what it takes at least, starting its CTAs, and filling the pipeline after it",
-    "power": "a clock held down by the board's power limit",
-    "efficiency": "pipelines that sustain less than their peak",
+    UNCERTAIN: "Likely work that depends on data which were not specified.",
+    "padding": "Rows and columns of tiles without data.",
+    "tail-wave": "SMs idle while the last CTAs finish, or get no CTA.",
+    "occupancy": "Too few CTAs are resident per SM to hide loads.",
+    "latency": "The software pipeline does not hide all load latency.",
+    "traffic": "Bytes beyond the bound: outputs written back to DRAM, and data that is read again.",
+    "launch": "Launch overhead: CTAs start, and the pipeline fills.",
+    "power": "The board's power limit lowers the clock.",
+    "efficiency": "Pipelines sustain less than their peak.",
 }
 
 

@@ -92,7 +92,7 @@ class Limits:
         if self.ranked is not None:
             as_ranked = self.ranked.together_us - sum(slower_us.values())
             if as_ranked > least:
-                least, limit = as_ranked, f"at best what {self.ranked_name} brings"
+                least, limit = as_ranked, f"no better than {self.ranked_name}"
         # What is ranked first, reached by these changes, is limited by nothing but rounding.
         limited = us < least * (1 - ROUNDING)
         return Change(parameters=parameters, us=max(us, least), slower_us=slower_us, limit=limit if limited else "")

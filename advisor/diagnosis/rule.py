@@ -9,7 +9,9 @@ from typing import Generic, Protocol, TypeVar
 
 from advisor.diagnosis.context import LaunchContext, Need, parameter_of
 from advisor.diagnosis.neighbours import Change
+from advisor.result import units
 from advisor.result.schema import Finding, Severity
+from advisor.system.phrases import phrase
 
 LEAST_SHOWN_US = 0.005
 """Latencies are shown to a hundredth of a microsecond: less is no difference."""
@@ -135,14 +137,25 @@ def remedy_of(better: Change, context: LaunchContext) -> str:
     """
     if (advice := context.recommended) is not None and context.offered is not None and better.parameters:
         part = all(parameter_of(context.offered, name, 0) == value for name, value in better.parameters.items())
-        how = f", of which {better.text()} is a part" if part else ", predicted faster than what cures this alone"
-        return f"{advice.text()}{how}: {promised(advice)}"
+        how = phrase("remedy.part", change=better.text()) if part else phrase("remedy.faster")
+        return f"use {advice.text()} ({promised(advice)}){how}"
     others = [
-        f"{name}, which runs with it too, takes {microseconds(abs(us))} {'longer' if us > 0 else 'less'}"
+        phrase("remedy.longer" if us > 0 else "remedy.shorter", launch=name, us=microseconds(abs(us)))
         for name, us in better.slower_us.items()
         if abs(us) >= LEAST_SHOWN_US
     ]
-    return "; ".join([f"{better.text()}: {promised(better)}", *others])
+    return "; ".join([f"use {better.text()} ({promised(better)})", *others])
+
+
+def as_sentences(text: str) -> str:
+    """`Fill the last wave. Use BLOCK_M=64.` of `fill the last wave; use BLOCK_M=64`: each clause as a sentence; a name stays as it is.
+
+    >>> as_sentences("use BLOCK_M=64 (12 µs); w2-M64 shares it")
+    'Use BLOCK_M=64 (12 µs). w2-M64 shares it.'
+    """
+    clauses = [clause.strip() for clause in text.split("; ") if clause.strip()]
+    begun = [clause if not clause.split()[0].isalpha() else f"{clause[:1].upper()}{clause[1:]}" for clause in clauses]
+    return " ".join(clause if clause.endswith(".") else f"{clause}." for clause in begun)
 
 
 def promised(better: Change) -> str:
@@ -162,8 +175,8 @@ def percent(share: float) -> str:
 
 
 def microseconds(us: float) -> str:
-    """Microseconds with the digits that the surfaces show (`rendering.figures.microseconds`): one figure reads the same everywhere."""
-    return f"{us:.2f} µs" if us < 9.995 else f"{us:.1f} µs" if us < 999.95 else f"{us:,.0f} µs"
+    """`12.3 µs`, with the digits that the surfaces show."""
+    return f"{units.microseconds(us)} µs"
 
 
 def amount(value: float) -> str:

@@ -199,6 +199,10 @@ def load_gpu(name_or_path: str | Path) -> GpuSpec:
     Raises:
         UnknownGpuError: No GPU has that name; the message lists the closest.
         InputError: The file does not describe a GPU; the message names file, key, value and remedy.
+
+    >>> import advisor
+    >>> advisor.load_gpu("NVIDIA_H100_80GB_HBM3").num_sms
+    132
     """
     text = str(name_or_path)
     if isinstance(name_or_path, Path) or text.lower().endswith(".toml"):
@@ -230,7 +234,12 @@ def load_gpu(name_or_path: str | Path) -> GpuSpec:
 
 
 def list_gpus() -> tuple[GpuSpec, ...]:
-    """Every GPU of `ceilings/`, by name."""
+    """Every GPU of `ceilings/`, by name.
+
+    >>> import advisor
+    >>> "H100" in [gpu.name for gpu in advisor.list_gpus()]
+    True
+    """
     return tuple(sorted((gpu for path in _files() for gpu in _bundled(path)), key=lambda gpu: gpu.name.lower()))
 
 

@@ -13,6 +13,10 @@ def load_predictor(weights: str | Path | None = None) -> Predictor:
 
     Raises:
         InputError: The weights cannot be read.
+
+    >>> import advisor
+    >>> advisor.load_predictor().name != ""
+    True
     """
     from advisor.learned.weights import in_use
 

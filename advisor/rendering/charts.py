@@ -192,7 +192,7 @@ def _roofline(kind: tuple[str, str], members: list[tuple[Group, LaunchReport]], 
             then.append((then_at, better))
         per_level = tuple(f"{compute.problem_demand / memory[name].demand:.3g}" if name in memory else "-" for name in _LEVELS)
         recommended = figures.quantity(better, "FLOP/s") if better is not None else "-"
-        at = f"{then_at:.3g} {_LEVELS[its_level][0]}" if its_level is not None else "not known" if advice else "-"
+        at = f"{then_at:.3g} {_LEVELS[its_level][0]}" if its_level is not None else "unknown" if advice else "-"
         rows.append((label, *per_level, _LEVELS[slowest][0], figures.quantity(done, "FLOP/s"), recommended, at))
     if peak <= 0 or not roofs:
         return None

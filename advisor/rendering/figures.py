@@ -10,6 +10,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from advisor.result.schema import UNCERTAIN, Configuration, Finding, Latency, LaunchReport, LayerReport, Problem, Result, SourceText
+from advisor.result.units import microseconds as microseconds
 
 SEVERITIES = ("error", "warning", "advice", "info")
 MEMORY_PIPELINES = ("dram", "l2", "smem")
@@ -33,16 +34,6 @@ def clean(text: object, *, lines: bool = False) -> str:
 
     found = str(text)
     return found if found.isascii() and found.isprintable() else "".join(map(shown, found))
-
-
-def microseconds(us: float) -> str:
-    """A latency with the digits that matter: `1,234`, `123.4`, `12.3`, `1.23`, `0.01`."""
-    size = abs(us)
-    if size >= 999.95:
-        return f"{us:,.0f}"
-    if size >= 9.995:
-        return f"{us:.1f}"
-    return f"{us:.2f}" if size >= 0.005 else "0.00"  # no latency is known to less than 10 ns
 
 
 def quantity(value: float, unit: str = "") -> str:
@@ -233,6 +224,15 @@ def to_win(launch: LaunchReport) -> float:
     return current(launch).us - (launch.ceiling or launch.bound).us
 
 
+NAMES = {"dram": "DRAM", "l2": "L2", "smem": "shared memory", "fma": "FMA", "alu": "ALU", "xu": "XU"}
+"""Pipelines as people write them; the others as they are."""
+
+
+def unit_peak(pipeline: str | None) -> str:
+    """`DRAM's peak`."""
+    return f"{clean(NAMES.get(pipeline or '', pipeline))}'s peak"
+
+
 def peak_text(launch: LaunchReport) -> str:
     """`1.31x the bound, 82 % of dram's peak`: how near the launch drives a pipeline to its peak; empty where that is not known."""
     share = launch.share_of_peak
@@ -240,7 +240,22 @@ def peak_text(launch: LaunchReport) -> str:
         return ""
     sure = not any(part.cause == UNCERTAIN for part in launch.gap)  # else the bound is that of what is certain alone
     times = f"{current(launch).us / launch.bound.us:.2f}x the bound, " if sure else ""
-    return f"{times}{share_text(share)} of {clean(launch.peak_pipeline)}'s peak"
+    return f"{times}{share_text(share)} of {unit_peak(launch.peak_pipeline)}"
+
+
+def roofline_us(launch: LaunchReport) -> float | None:
+    """The time that the launch's own demand takes at the peak of the busiest pipeline, outputs written back included: the bound leaves out
+    what the L2 may still hold. None where no pipeline has a rate, or the work is not certain."""
+    times = [part.demand / part.throughput_per_s for part in launch.pipelines if part.throughput_per_s > 0]
+    if not times or any(part.cause == UNCERTAIN for part in launch.gap):
+        return None
+    return 1e6 * max(times)
+
+
+def roofline_beyond(launch: LaunchReport) -> float | None:
+    """`roofline_us` where it is above the bound by more than rounding; else None."""
+    found = roofline_us(launch)
+    return found if found is not None and found >= 1.02 * launch.bound.us else None
 
 
 EXPLAINED = 0.1

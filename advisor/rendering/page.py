@@ -26,6 +26,7 @@ from advisor.rendering.grouping import group
 from advisor.rendering.markdown import environment as fingerprint_rows
 from advisor.result import result_json
 from advisor.result.schema import Result, SearchReport
+from advisor.system.phrases import glossary
 from advisor.system.resources import folder
 
 # Both are short, whatever a text from outside holds: what is kept together must fit a phone.
@@ -41,41 +42,10 @@ def prose(text: object) -> Markup:
     return Markup(_TOGETHER.sub(lambda words: f'<span class="together">{words.group()}</span>', escaped))
 
 
-MEANINGS = {
-    "bound": "The least time that this GPU's specified peak rates allow for this work: no kernel can be faster.",
-    "tunable ceiling": "The best latency that this kernel reaches with any configuration of its space.",
-    "binding pipeline": "The hardware resource that takes longest for this work, and so sets the bound.",
-    "binding": "The hardware resource that takes longest.",
-    "demand": "What this launch asks of the resource, with padding and repeated reads.",
-    "least demand": "What the problem alone asks of it, whatever the kernel.",
-    "P(≥10 %)": "How likely it is, by the model's errors on data it has not seen, that the change makes the launch at least 10 % faster.",
-    "waves": "How often the GPU is filled with thread blocks until all have run.",
-    "resident per SM": "Thread blocks that run on one multiprocessor at the same time.",
-    "CTAs": "Thread blocks, of which each runs one program of the kernel.",
-    "tail wave": "The last thread blocks leave some multiprocessors idle.",
-    "occupancy": "Too few warps run at a time to keep the resources busy.",
-    "exposed latency": "Waiting for memory that nothing else fills.",
-    "below peak rate": "Resources sustain less than their specified peak.",
-    "padding": "Work on rows and columns that the tile has and the problem does not.",
-    "extra traffic": "Bytes moved more often than the problem needs.",
-    "power limit": "The board lowers its clock to stay within its power limit.",
-    "tensor": "Tensor cores: matrix products.",
-    "fma": "Vector units: multiply and add outside the tensor cores.",
-    "xu": "Special-function units: exponentials, divisions, roots.",
-    "alu": "Integer units: addresses, masks, conversions.",
-    "issue": "Instruction issue: how many instructions an SM starts per clock.",
-    "smem": "Shared memory, inside an SM.",
-    "l2": "The cache that all SMs share.",
-    "dram": "The GPU's memory.",
-    "launch": "The fixed time from a launch to its first and from its last instruction.",
-    "predicted": "By the model, not measured.",
-    "specified": "From the vendor's documents.",
-}
-
-
 def term(word: str, key: str | None = None) -> Markup:
     """The word, and what it means (of `key` where that is another) as a tooltip; the bare word where nothing is said of it."""
-    meaning = MEANINGS.get(key or word) or MEANINGS.get((key or word).lower())
+    terms = glossary()
+    meaning = terms.get(key or word) or terms.get((key or word).lower())
     return Markup('<abbr tabindex="0" title="{}">{}</abbr>').format(meaning, word) if meaning else escape(word)
 
 
@@ -113,6 +83,7 @@ def to_html(result: Result, document: str | None = None) -> str:
         "symbols": Markup(svg.SYMBOLS),
         "launches": launches,
         "by_id": {view.launch.id: view for view in launches},
+        "records": {each.id: each.recommendation.record for each in result.launches if each.recommendation is not None},
         "worst": worst[:DETAILED],
         "undetailed": max(0, len(worst) - DETAILED),
         "shown_at_once": SHOWN_AT_ONCE,
@@ -168,6 +139,7 @@ def _environment(templates: str) -> Environment:
     )
     environment.filters |= {
         "bound_words": figures.bound_words,
+        "unit_peak": figures.unit_peak,
         "peak_text": figures.peak_text,
         "us": figures.microseconds,
         "interval": figures.interval,

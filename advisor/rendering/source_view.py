@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from advisor.rendering import figures
@@ -11,8 +11,10 @@ from advisor.result.schema import PIPELINE_UNITS, PIPELINES, Finding, Result, So
 
 EXPOSED = "waiting"
 """Name of the column of load latency that nothing hides: no pipeline, but time all the same."""
-LEAST_SHOWN = 0.005
-"""Share of the longest line from which on a number stands beside a bar."""
+LEAST_SHOWN_US = 0.005
+"""Microseconds from which on a bar has a number: less would read 0.00."""
+HOTTEST = 5
+"""Lines that stand above the code, by their time."""
 LEAST_COLUMN = 0.002
 """Share of the longest column's time from which on a pipeline has a column of its own."""
 
@@ -35,6 +37,7 @@ class Row:
     cells: tuple[Cell | None, ...]
     findings: tuple[FindingView, ...]
     busy: bool
+    hottest: bool  # the box of code opens at it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +52,17 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HotLine:
+    """A line, and the pipeline that it needs longest."""
+
+    piece: int  # number of the piece, from 1
+    number: int
+    text: str
+    us: float
+    pipeline: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SourceView:
     """The source of one kernel with the demand of one of its launches; `columns` are (pipeline, µs of all lines)."""
 
@@ -58,6 +72,7 @@ class SourceView:
     totals: tuple[tuple[str, float], ...]  # with the columns that are too small to be shown
     pieces: tuple[Piece, ...]
     others: int  # launches of the kernel that are not shown
+    hottest: tuple[HotLine, ...]
 
 
 def source_views(result: Result, worst: list[LaunchView], rules: list[RuleView], anchors: Anchors) -> list[SourceView]:
@@ -91,8 +106,28 @@ def _source_view(view: LaunchView, texts: list[SourceText], others: int, rules: 
                 marks.setdefault((item.finding.source_file, item.finding.source_line), []).append(item)
     pieces = sorted((_piece(text, lines, names, longest, marks) for text in texts), key=lambda piece: -piece.us)
     return SourceView(
-        view=view, anchor=anchors.make("source", view.launch.kernel), columns=columns, totals=totals, pieces=tuple(pieces), others=others
+        view=view,
+        anchor=anchors.make("source", view.launch.kernel),
+        columns=columns,
+        totals=totals,
+        pieces=tuple(pieces),
+        others=others,
+        hottest=_hottest(pieces, lines, names),
     )
+
+
+def _hottest(pieces: Sequence[Piece], lines: Mapping[tuple[str, int], SourceLine], names: list[str]) -> tuple[HotLine, ...]:
+    """The lines that take longest on any pipeline, the longest first."""
+    found = []
+    for number, piece in enumerate(pieces, 1):
+        for row in piece.rows:
+            line = lines.get((piece.file, row.number))
+            if line is not None and names:
+                name = max(names, key=lambda each: _time(line, each))
+                us = _time(line, name)
+                if us >= LEAST_SHOWN_US:
+                    found.append(HotLine(piece=number, number=row.number, text=row.text.strip(), us=us, pipeline=name))
+    return tuple(sorted(found, key=lambda line: -line.us)[:HOTTEST])
 
 
 def _piece(
@@ -104,6 +139,8 @@ def _piece(
 ) -> Piece:
     rows: list[Row] = []
     us = 0.0
+    heat = {line.line: max((_time(line, name) for name in names), default=0.0) for line in lines.values() if line.file == text.file}
+    hottest = max((n for n in heat if text.first_line <= n < text.first_line + len(text.lines)), key=lambda n: heat[n], default=None)
     for number, row in enumerate(text.lines, text.first_line):
         line = lines.get((text.file, number))
         cells = tuple(_cell(line, name, longest) for name in names)
@@ -114,7 +151,8 @@ def _piece(
                 text=figures.clean(row.expandtabs(4)),
                 cells=cells,
                 findings=tuple(marks.get((text.file, number), ())),
-                busy=any(cell is not None and cell.text for cell in cells),
+                busy=any(cell is not None for cell in cells),
+                hottest=number == hottest,
             )
         )
     return Piece(file=text.file, first=text.first_line, last=text.first_line + len(text.lines) - 1, rows=tuple(rows), us=us)
@@ -129,7 +167,7 @@ def _cell(line: SourceLine | None, name: str, longest: float) -> Cell | None:
         return None
     us = _time(line, name)
     said = "of load latency not hidden" if name == EXPOSED else figures.quantity(line.demand[name], PIPELINE_UNITS[name])
-    text = figures.microseconds(us) if us >= LEAST_SHOWN * longest else ""
+    text = figures.microseconds(us) if us >= LEAST_SHOWN_US else "<0.01"
     return Cell(width=100 * us / longest, text=text, title=f"{name}: {figures.microseconds(us)} µs, {said}")
 
 

@@ -12,10 +12,10 @@ from rich.text import Text
 
 from advisor.rendering import figures, overview, tuned
 from advisor.rendering.grouping import Group, group
+from advisor.rendering.screen import LINES, screen
 from advisor.result.schema import Action, Finding, Latency, LaunchReport, Result, SourceText
+from advisor.system.phrases import phrase
 
-SCREEN = 22
-"""Lines that a terminal shows at once, the command and the path of the report beside them."""
 FINDINGS_OF_ONE_LAUNCH = 3
 MOST_ACTIONS = 3
 MOST_TUNED = 20
@@ -41,7 +41,7 @@ def show(result: Result, *, report: str | None = None, file: TextIO | None = Non
         result: What to show.
         report: Path of the HTML page, named in the last line where there is one.
         file: Where to print; standard output where None. Colours only on a terminal, and not under NO_COLOR.
-        details: Whether every launch is shown; without, those that fit a screen beside the verdict.
+        details: Whether everything is shown; without, the first screen.
     """
     _print(lines(result, report=report, details=details), file)
 
@@ -66,13 +66,15 @@ def to_text(result: Result, *, report: str | None = None) -> str:
 
 
 def lines(result: Result, *, report: str | None = None, details: bool = True) -> list[Text]:
-    """Every line, styled: the verdict, what to do, and the launches (of which `details` shows all, and else those that fit a screen)."""
+    """Every line, styled: with `details` the verdict, what to do and all launches; else the first screen."""
     groups = group(result.launches)
+    if not details and groups and not result.tuned:
+        return screen(result, groups, report=report)
     head = [] if not groups and not result.tuned else _head_lines(result)
     body = _details(result, groups)
-    if not details and len(head) + len(body) > SCREEN:
-        room = max(0, SCREEN - len(head) - 2)
-        body = [*body[:room], Text(f"  … {len(body) - room} more lines: -v shows them, and so does the page", style="dim")]
+    if not details and len(head) + len(body) > LINES:
+        room = max(0, LINES - len(head) - 2)
+        body = [*body[:room], Text(f"  {phrase('screen.more_lines', count=len(body) - room)}", style="dim")]
     end = [] if report is None else [Text(f"  report: {figures.clean(report)}")]
     return [*head, *body, *end]
 
@@ -239,6 +241,7 @@ def _verdict_lines(result: Result) -> list[Text]:
             line.append(f" ({figures.rated(result)})" if figures.rated(result) else "")
         line.rstrip()
         out.append(line)
+    out += [Text(f"  ! {figures.clean(note)}", style="yellow") for note in verdict.notes]
     out += [Text(f"  ? {figures.clean(unknown)}", style="dim") for unknown in verdict.unknowns]
     return out
 

@@ -18,6 +18,7 @@ from advisor.result.schema import (
     PipelineTime,
     Result,
 )
+from advisor.system.phrases import phrase
 
 _CAUSES = {
     UNCERTAIN: "Uncertain work",
@@ -81,6 +82,7 @@ class LaunchView:
     idle: tuple[str, ...]  # pipelines of which nothing is asked
     changes: tuple[str, ...]
     sizes: tuple[tuple[str, int], ...]
+    roofline: float | None  # µs of its own traffic at peak, outputs written back; None: as the bound, or unknown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,11 +151,12 @@ def _launch_view(part: Group, launch: LaunchReport, anchors: Anchors) -> LaunchV
         idle=tuple(part.pipeline for part in launch.pipelines if not _busy(part)),
         changes=tuple(figures.changes(launch.configuration, advice.configuration)) if advice else (),
         sizes=tuple(launch.problem.sizes.items()),
+        roofline=figures.roofline_beyond(launch),
     )
 
 
 def _waterfall(launch: LaunchReport, now: Latency) -> tuple[tuple[Step, ...], float | None]:
-    """bound, ceiling, library, the steps between that cost anything, predicted, and measured, on one scale."""
+    """bound, library, the steps between that cost anything, predicted, and measured, on one scale; where on it the ceiling lies."""
     ends: list[float] = [launch.bound.us]
     for part in launch.gap:
         ends.append(ends[-1] + part.us)
@@ -165,9 +168,7 @@ def _waterfall(launch: LaunchReport, now: Latency) -> tuple[tuple[Step, ...], fl
         width = 100 * latency.us / longest
         return Step(name=name, kind=kind, us=latency.us, left=0.0, width=width, origin=latency.origin, note=words, step=False)
 
-    steps = [station("Bound", "bound", launch.bound, f"{figures.bound_words(launch)}: {launch.binding_pipeline}")]
-    if launch.ceiling is not None:
-        steps.append(station("Tunable ceiling", "ceiling", launch.ceiling, "the best this kernel reaches"))
+    steps = [station("Bound", "bound", launch.bound, _bound_note(launch))]
     if launch.library is not None:
         steps.append(station("Library", "ceiling", launch.library, launch.library.source))
     last = [station("Predicted", "predicted", launch.predicted, "")] if launch.predicted else []
@@ -193,6 +194,12 @@ def _waterfall(launch: LaunchReport, now: Latency) -> tuple[tuple[Step, ...], fl
     if launch.measured is not None:
         steps.append(station(launch.measured.origin.capitalize(), "measured", launch.measured, ""))
     return tuple(steps), 100 * launch.ceiling.us / longest if launch.ceiling else None
+
+
+def _bound_note(launch: LaunchReport) -> str:
+    roofline = figures.roofline_beyond(launch)
+    words = f"{figures.bound_words(launch)}: {launch.binding_pipeline}"
+    return words if roofline is None else f"{words}; {phrase('screen.roofline', us=figures.microseconds(roofline))}"
 
 
 def cause_name(cause: str) -> str:

@@ -46,6 +46,10 @@ class Problem:
       attention      B, H (query heads), H_kv, M (queries), N (keys), D (head size), causal (0/1); op prefill | decode
       normalization  B (rows), H (row length); op rms_norm | layer_norm | softmax
       elementwise    B (rows), H (row length); op silu_and_mul | gelu | add | mul | ...
+
+    >>> import advisor
+    >>> advisor.Problem(family="gemm", op="gemm", sizes={"M": 64, "N": 4096, "K": 4096}).dtype
+    'bf16'
     """
 
     family: Family

@@ -25,10 +25,11 @@ from advisor.result.problem import (  # noqa: F401 - this module is the face of 
     contradicts,
     result_dtype,
 )
+from advisor.result.units import microseconds
 
-SCHEMA_VERSION = "1.3"
+SCHEMA_VERSION = "1.4"
 """1.1: the library reference of a launch. 1.2: its share of a pipeline's peak. 1.3: why what runs is kept, what
-recommendations of a kind won, and the library reference of a layer."""
+recommendations of a kind won, and the library reference of a layer. 1.4: the verdict's notes and its share of a pipeline's peak."""
 
 Severity = Literal["error", "warning", "advice", "info"]
 
@@ -372,21 +373,30 @@ class TunedProblem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """One sentence and the numbers in it, for the result as a whole."""
+    """The headline and the numbers in it, for the result as a whole."""
 
-    sentence: str
+    sentence: str  # what limits the launches, and what tuning wins
     current_us: float  # summed over launches: measured where known, else predicted
     ceiling_us: float  # summed over the same launches; 0 where one of them has none that is known
     bound_us: float
     percent_of_ceiling: float  # 100 x ceiling / current, where both are known of a launch; 0: of none
     binding_pipeline: str  # of the bounds that most of their sum is of
     origin: Origin
-    unknowns: tuple[str, ...]  # what is not known, each a sentence
+    unknowns: tuple[str, ...]  # what is assumed or unknown, each a sentence
+    notes: tuple[str, ...] = ()  # what else to know of these figures, each a sentence: launches left out, contradictions
+    peak_pipeline: str | None = None  # the one that all launches together drive nearest to its peak
+    share_of_peak: float | None = None  # of its throughput, on the average over current_us
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """The outcome of `advise` and `tune` for one target on one GPU: everything a surface may show."""
+    """The outcome of `advise` and `tune` for one target on one GPU: everything a surface may show.
+
+    >>> import advisor
+    >>> result = advisor.advise("fused_moe", model="Mixtral-8x7B", gpu="H100", tokens=64)
+    >>> len(repr(result).splitlines())
+    5
+    """
 
     tool_version: str
     command: str
@@ -407,6 +417,23 @@ class Result:
     tuned: tuple[TunedProblem, ...] = ()
     schema_version: str = SCHEMA_VERSION
 
+    def __repr__(self) -> str:
+        """Five lines: the subject, the headline, the times, the first action, and where the rest is."""
+        verdict, count = self.verdict, len(self.launches)
+        times = f"{verdict.origin} {microseconds(verdict.current_us)} µs" if verdict.current_us > 0 else "no time known"
+        times += f", ceiling {microseconds(verdict.ceiling_us)} µs" if verdict.ceiling_us > 0 else ""
+        times += f", bound {microseconds(verdict.bound_us)} µs" if verdict.bound_us > 0 else ""
+        first = self.actions[0] if self.actions else None
+        saves = f" (saves {microseconds(first.saving_us)} µs)" if first is not None and first.saving_us > 0 else ""
+        lines = (
+            f"Result: {self.target} on {self.gpu}, {count} launch{'' if count == 1 else 'es'}",
+            verdict.sentence,
+            times,
+            f"do first: {first.title}{saves}" if first is not None else "do first: nothing is worth changing",
+            "more: .best, .saving_us, .to_triton_config(), .launches, .actions, .to_frame()",
+        )
+        return "\n  ".join(" ".join(line.split()) for line in lines)
+
     @property
     def efficiency(self) -> float:
         """The bound over the latency of all launches together, in (0, 1]; 0 where no latency is known."""
@@ -414,11 +441,58 @@ class Result:
 
     @property
     def best(self) -> Configuration | None:
-        """What the first launch is best run with: the recommended configuration, else its own."""
+        """The configuration to run the first launch with: the recommended one, else its own; None where neither is known.
+
+        >>> import advisor
+        >>> result = advisor.advise("fused_moe", model="Mixtral-8x7B", gpu="H100", tokens=64)
+        >>> sorted(result.best.parameters)
+        ['BLOCK_SIZE_K', 'BLOCK_SIZE_M', 'BLOCK_SIZE_N', 'GROUP_SIZE_M']
+        """
         if not self.launches:
             return None
         advice = self.launches[0].recommendation
         return advice.configuration if advice is not None else self.launches[0].configuration
+
+    @property
+    def saving_us(self) -> float:
+        """Microseconds that the recommended configurations save over all launches, losses included; 0 where none is recommended.
+
+        >>> import advisor
+        >>> result = advisor.advise("fused_moe", model="Mixtral-8x7B", gpu="H100", tokens=64)
+        >>> 0 <= result.saving_us < result.verdict.current_us
+        True
+        """
+        saved = 0.0
+        for launch in self.launches:
+            advice = launch.recommendation
+            before = launch.before(advice.latency) if advice is not None else None
+            if advice is not None and before is not None and advice.speedup > 0 and launch.configuration is not None:
+                saved += before.us - before.us / advice.speedup
+        return saved
+
+    def to_triton_config(self, launch: str | None = None) -> Any:
+        """The best configuration of a launch as a `triton.Config`, for `@triton.autotune(configs=[...])`.
+
+        Args:
+            launch: Id of the launch; None: the first.
+
+        Raises:
+            ValueError: No launch has the id, or no configuration is known.
+
+        >>> import advisor
+        >>> result = advisor.advise("fused_moe", model="Mixtral-8x7B", gpu="H100", tokens=64)
+        >>> result.to_triton_config().num_warps in (4, 8)
+        True
+        """
+        ids = [each.id for each in self.launches]
+        if launch is not None and launch not in ids:
+            raise ValueError(f"launch must be one of {', '.join(ids)} (got {launch!r})")
+        chosen = self.launches[ids.index(launch) if launch is not None else 0] if ids else None
+        advice = chosen.recommendation if chosen is not None else None
+        configuration = advice.configuration if advice is not None else chosen.configuration if chosen is not None else None
+        if configuration is None:
+            raise ValueError("no configuration of this launch is known")
+        return configuration.to_triton()
 
     def to_frame(self) -> Any:
         """A pandas data frame with a row for each launch: its sizes and latencies in microseconds."""

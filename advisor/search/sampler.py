@@ -62,6 +62,12 @@ class AdvisorSampler(BaseSampler):
         unit_us: Microseconds in one unit of the objective: 1000 where it returns milliseconds.
         seed: Of what it falls back on for parameters that are not in the space.
         shares: How the model's error splits, where not as the prior has it.
+
+    >>> import advisor
+    >>> problem = advisor.Problem(family="gemm", op="gemm", sizes={"M": 64, "N": 4096, "K": 4096})
+    >>> sampler = advisor.AdvisorSampler.for_problem(problem, gpu="H100")
+    >>> len(sampler.space) > 100
+    True
     """
 
     def __init__(

@@ -19,6 +19,7 @@ from advisor.steps.operators import Operator, step_operators
 from advisor.steps.torch_operators import torch_operators
 from advisor.steps.workload import Load, Split
 from advisor.system.errors import UsageError
+from advisor.system.phrases import phrase
 
 GAP_SPREAD = 0.35
 """Half an 80 % interval of the log of what gaps take together: hosts differ more than GPUs."""
@@ -351,19 +352,29 @@ def _gains(row: StepOperator) -> tuple[float, float]:
     return (-sure if sure >= LEAST_GAIN else 0.0, -row.gain_at_bound)
 
 
+NEAR_BOUND = 0.85
+"""Share of its bound from which on a kernel is not worth replacing: what is left is within what a kernel sustains of the peak."""
+MOST_ADVICE = 4
+
+
 def advice(result: StepResult) -> list[str]:
-    """Which kernel first, and what the step gains: a line each. What can be tuned and what a library does better come before what only a
-    new kernel, or none at all, could win."""
-    lines = []
-    sure = [(row.gain, f"tune {row.name}", "its tunable ceiling") for row in result.operators]
-    sure += [(row.gain_at_library, f"take another library for {row.name}", f"the best one's ({row.library})") for row in result.operators]
-    shares = {row.name: row.share for row in result.operators}
-    for gain, what, where in sorted(sure, reverse=True)[:3]:
-        if gain >= LEAST_GAIN:
-            name = what.split(" ", 1)[1].removeprefix("another library for ")
-            lines.append(f"{what}: {shares[name]:.0%} of the step; at {where} the step gains {gain:.1%}")
-    rest = [row for row in result.operators if row.kind != "gaps" and row.gain_at_bound >= 2 * LEAST_GAIN]
-    for row in sorted(rest, key=lambda row: -row.gain_at_bound)[: 4 - len(lines)]:
-        how = "hide or quicken" if row.kind == "collective" else "replace or fuse"
-        lines.append(f"{how} {row.name}: {row.share:.0%} of the step; at its bound the step would gain {row.gain_at_bound:.1%}")
-    return lines
+    """Which kernel first: a line each, by what the step gains. Nothing is advised for a kernel above `NEAR_BOUND` of its bound.
+
+    One line for a kernel: tuning it, the best library for it, or else what a new kernel could win.
+    """
+    found: dict[str, tuple[float, str]] = {}
+    for row in result.operators:
+        now = row.us if row.measured_us is None else row.measured_us
+        near = now > 0 and NEAR_BOUND < row.bound_us / now <= 1.0
+        if row.kind == "gaps" or near:
+            continue
+        tune = (row.gain, phrase("step.tune", name=row.name))
+        library = (row.gain_at_library, phrase("step.library", name=row.name, library=row.library))
+        gain, line = max(tune, library)
+        if gain < LEAST_GAIN:
+            key = "step.hide" if row.kind == "collective" else "step.replace"
+            gain, line = row.gain_at_bound, phrase(key, name=row.name)
+        least = LEAST_GAIN if gain != row.gain_at_bound else 2 * LEAST_GAIN
+        if gain >= least and gain > found.get(row.name, (0.0, ""))[0]:
+            found[row.name] = gain, phrase("step.gain", what=line, gain=f"{gain:.1%}", share=f"{row.share:.0%}")
+    return [f"{line[:1].upper()}{line[1:]}" for _, line in sorted(found.values(), reverse=True)[:MOST_ADVICE]]

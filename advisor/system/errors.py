@@ -11,6 +11,13 @@ class AdvisorError(Exception):
         got: The value that was found, as its author would recognise it.
         limit: What would have been accepted.
         remedy: What to do about it.
+
+    >>> import advisor
+    >>> try:
+    ...     advisor.load_gpu("H1000")
+    ... except advisor.AdvisorError as error:
+    ...     print(error.got)
+    H1000
     """
 
     exit_code = 2

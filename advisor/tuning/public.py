@@ -64,6 +64,12 @@ def tune(
     Raises:
         NoGpuError: There is nothing to measure on.
         AdvisorError: What is given is not known, cannot be read, or does not fit the target.
+
+    >>> import advisor
+    >>> options = {"model": "Qwen3-30B-A3B", "gpu": "H200", "tokens": 16, "recorded": "tests/data/sweep.csv", "trials": 3}
+    >>> result = advisor.tune("fused_moe", **options)
+    >>> [len(search.trials) for search in result.searches]
+    [3]
     """
     order = Order(
         target=os.fspath(target),

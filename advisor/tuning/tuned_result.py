@@ -33,6 +33,7 @@ from advisor.result.schema import (
 from advisor.search.backend import NOT_COMPARED, NOT_RECORDED, Backend
 from advisor.search.search_report import Winner, can_be_tried, decide, search_reports, stopped_because
 from advisor.search.study import STOPPED_CAUSE, Decision, Tuner, counts, measured_latencies
+from advisor.system.phrases import phrase
 from advisor.tables.tables import entry_of
 from advisor.tuning.backends import MeasuringBackend, RecordedBackend
 from advisor.tuning.export import Row, TunedTable, exports, tuned_table
@@ -85,7 +86,7 @@ def report(plan: Plan, tuner: Tuner, backend: Backend, command: str, deadline: f
         for launch, each in zip(plan.target.launches, result.launches, strict=True)
     )
     any_measured = any(trial.latency_us is not None for search in searches for trial in search.trials)
-    unknowns = tuple(each for each in result.verdict.unknowns if not (any_measured and each.startswith("Nothing was measured")))
+    unknowns = tuple(each for each in result.verdict.unknowns if not (any_measured and each == phrase("note.not_measured")))
     settled = {launch.id for launch in plan.target.launches if winners[launch.share].best is not None}
     result = replace(
         result,

@@ -8,8 +8,11 @@ import shutil
 import sys
 from pathlib import Path
 
-import jinja2
-from markdown_it import MarkdownIt  # rich brings it
+try:
+    import jinja2
+    from markdown_it import MarkdownIt  # rich brings it
+except ModuleNotFoundError as error:
+    sys.exit(f"{error}: run it with the Python that triton-advisor is installed in (make advise: .venv/bin/python)")
 
 DOCS = Path(__file__).resolve().parent
 ROOT = DOCS.parents[1]
@@ -26,13 +29,29 @@ def build(folder: Path) -> list[Path]:
     texts = {page: page.read_text(encoding="utf-8") for page in pages}
     titles = {page: MarkdownIt().renderInline(text.partition("\n")[0].lstrip("# ")) for page, text in texts.items()}
     folder.mkdir(parents=True, exist_ok=True)
+    index = [entry for page, text in texts.items() for entry in headings(text, page, titles[page])]
     for page, text in texts.items():
         links = [(address(other), titles[other], other == page) for other in pages]
         title = re.sub("<.*?>", "", titles[page])
-        (folder / address(page)).write_text(PAGE.render(title=title, links=links, content=html_of(text, page)), encoding="utf-8")
+        (folder / address(page)).write_text(
+            PAGE.render(title=title, links=links, index=index, content=html_of(text, page)), encoding="utf-8"
+        )
     shutil.copy(ROOT / "reports" / "page.css", folder)
     shutil.copy(DOCS / "page.png", folder)
     return [folder / address(page) for page in pages]
+
+
+def headings(text: str, page: Path, title: str) -> list[dict[str, str]]:
+    """What the search finds: every section of a page, with its words."""
+    found = []
+    for part in re.split(r"^(?=#{1,3} )", re.sub(r"```.*?```", "", text, flags=re.DOTALL), flags=re.MULTILINE):
+        head, _, body = part.partition("\n")
+        if head.startswith("#"):
+            name = head.lstrip("# ").strip()
+            words = " ".join(re.findall(r"[\w.@-]+", body.lower()))
+            shown = re.sub("<.*?>", "", title)
+            found.append({"href": f"{address(page)}#{slug(name)}", "title": name, "page": shown, "words": f"{name.lower()} {words}"})
+    return found
 
 
 def address(page: Path) -> str:

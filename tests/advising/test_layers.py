@@ -54,8 +54,8 @@ def test_a_saving_that_the_whole_layer_does_not_show_is_within_doubt(result):
     layer = result.layers[1]
     slower = replace(layer, recommended=Latency(us=layer.predicted.us * 1.01, origin="predicted", source="model"))
     action = Action(title="Change", detail="faster", saving_us=2.0, origin="predicted", launches=layer.launches)
-    assert "within doubt" in weighed((action,), [slower], set())[0].detail
-    assert "within doubt" not in weighed((action,), [layer], set())[0].detail
+    assert "within the model's error" in weighed((action,), [slower], set())[0].detail
+    assert "within the model's error" not in weighed((action,), [layer], set())[0].detail
 
 
 def test_every_surface_shows_them(result):

@@ -115,9 +115,9 @@ def test_the_audit_judges_each_table_by_its_own_entries(tmp_path):
     ],
 )
 def test_what_expert_parallelism_is_taken_to_mean_is_said_of_a_table_too(tmp_path, name, request_, ranks):
-    said = [text for text in table_target(written(tmp_path, name, {"64": ENTRY}), request_).unknowns if "lie on this rank" in text]
+    said = [text for text in table_target(written(tmp_path, name, {"64": ENTRY}), request_).unknowns if "are on this rank" in text]
     assert len(said) == (ranks is not None)
-    assert ranks is None or f"over {ranks} ranks" in said[0]
+    assert ranks is None or f"With {ranks} ranks" in said[0]
 
 
 def test_what_does_not_compile_cannot_launch_and_is_replaced(tmp_path):
@@ -135,7 +135,7 @@ def test_what_the_launch_refuses_cannot_launch_and_has_no_speed(tmp_path):
     """One CTA of it fits; the KeyError comes before that."""
     path = written(tmp_path, "E=128,N=768,device_name=NVIDIA_H20.json", {"64": {**ENTRY, "FOO": 1}})
     result = advise_target(table_target(path, Request(assume=True)), load_predictor(), command="")
-    assert result.verdict.sentence == "None of the 2 launches can run with its configuration." and result.verdict.current_us == 0
+    assert result.verdict.sentence == "None of the 2 launches can run with their configurations." and result.verdict.current_us == 0
     for launch in result.launches:
         assert launch.predicted is None and launch.occupancy.resident_ctas_per_sm > 0 and figures.stuck(launch)
         assert "FOO" not in launch.recommendation.configuration.parameters
@@ -160,7 +160,7 @@ def test_the_longest_pipeline_is_the_one_that_binds_a_configuration():
     result = advise_target(target, load_predictor(), command="")
     (launch,) = result.launches
     assert launch.config_binding_pipeline == max(launch.pipelines, key=lambda part: part.time_us).pipeline == "l2"
-    assert "its configuration is limited by L2 bandwidth, the bound by the rate of the tensor cores" in result.verdict.sentence
+    assert result.verdict.sentence.startswith("L2-bound at ") and result.launches[0].binding_pipeline == "tensor"
 
 
 @pytest.mark.parametrize(("dtype", "gpu", "said"), [("fp32", "H100", True), ("tf32", "H100", False), ("fp32", "P100", False)])
@@ -198,7 +198,7 @@ def test_what_is_not_likely_to_win_is_not_recommended(gpu):
         assert launch.recommendation is None or launch.kept is None
     if gpu == "B200":
         kept = [launch.kept for launch in result.launches if launch.kept]
-        assert kept and all(text.startswith("no configuration is known to be better: the first-ranked, BLOCK_SIZE_M=") for text in kept)
+        assert kept and all(text.startswith("No better configuration is sure enough: BLOCK_SIZE_M=") for text in kept)
 
 
 @pytest.mark.parametrize(
@@ -213,7 +213,10 @@ def test_of_configurations_that_cannot_be_told_apart_the_one_nearest_to_the_file
     assert target.launches[0].untuned is not None and target.launches[0].untuned.parameters == expected
     (report,) = advise_target(target, load_predictor(), command="").launches
     assert report.recommendation.configuration.parameters == expected
-    near, kept = report.recommendation.latency.us <= 1.005 * report.ceiling.us, "none is known to be better" in report.recommendation.reason
+    near, kept = (
+        report.recommendation.latency.us <= 1.005 * report.ceiling.us,
+        "no other is known to be faster" in report.recommendation.reason,
+    )
     assert near or kept
     bare = replace(target, launches=tuple(replace(each, untuned=None) for each in target.launches))
     (other,) = advise_target(bare, load_predictor(), command="").launches
@@ -223,9 +226,9 @@ def test_of_configurations_that_cannot_be_told_apart_the_one_nearest_to_the_file
 
 def test_what_is_not_known_of_one_launch_is_said_of_one():
     gemm = Request(gpu="B200", sizes={"M": 4096, "N": 4096, "K": 4096})
-    unknowns = advise_target(resolve_target("gemm", gemm), load_predictor(), command="").verdict.unknowns
-    assert "This launch lies far outside what was learned; the analytical model answers for it." in unknowns
+    notes = advise_target(resolve_target("gemm", gemm), load_predictor(), command="").verdict.notes
+    assert "1 time comes from the analytical model alone: no measured data covers it." in notes
     layer = advise_target(
         resolve_target("fused_moe", Request(model="Qwen3-30B-A3B", gpu="MI300X", tokens=(64,))), load_predictor(), command=""
     )
-    assert "2 of 2 launches lie far outside what was learned; the analytical model answers for them." in layer.verdict.unknowns
+    assert "2 of 2 times come from the analytical model alone: no measured data covers them." in layer.verdict.notes

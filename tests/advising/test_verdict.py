@@ -1,15 +1,15 @@
-"""One sentence over all launches: what it adds up, and what it does not."""
+"""The headline over all launches: what limits them, what tuning wins, and what it adds up."""
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 
 import pytest
 
-from advisor.advising.verdict import verdict
+from advisor.advising.verdict import UTILISED, verdict
 from advisor.learned.base import ANALYTICAL, EXTRAPOLATED
 from advisor.rendering import markdown, page, terminal
+from advisor.rendering.figures import share_text
 from advisor.result.schema import UNCERTAIN, GapPart, LaunchReport
 from tests.rendering import factory
 
@@ -19,30 +19,25 @@ def test_the_ceilings_of_some_launches_are_no_ceiling_of_all() -> None:
     first, second, third = result.launches
     launches = (first, second, replace(third, ceiling=None, recommendation=None))
     whole, found = verdict(result.launches, ()), verdict(launches, ())
-    assert whole.ceiling_us == pytest.approx(sum(launch.ceiling.us for launch in result.launches))
+    assert whole.ceiling_us == pytest.approx(sum(launch.ceiling.us for launch in result.launches)) and whole.notes == ()
     assert found.ceiling_us == 0.0 and found.current_us == whole.current_us
     reached = (first.ceiling.us + second.ceiling.us) / (first.predicted.us + second.predicted.us)
     assert found.percent_of_ceiling == pytest.approx(100 * reached)
-    assert found.sentence.startswith("Of the 3 launches 2 run at ") and "(predicted; not known of the others)" in found.sentence
+    assert found.notes == ("The share of the ceiling covers 2 of 3 launches.",)
 
     partly = replace(result, launches=launches, verdict=found)
-    assert "of ceiling (2 of 3 launches)" in terminal.to_text(partly) and "| not known |" in markdown.to_markdown(partly)
+    assert "of ceiling (2 of 3 launches)" in terminal.to_text(partly) and "| unknown |" in markdown.to_markdown(partly)
     assert "(2 of 3 launches) |" in markdown.to_markdown(partly) and "2 of 3 launches" in page.to_html(partly)
-    complete = replace(result, verdict=whole)
-    assert "(2 of 3" not in terminal.to_text(complete) and whole.sentence.startswith("The 3 launches run at ")
+    assert "(2 of 3" not in terminal.to_text(replace(result, verdict=whole))
 
 
-def test_where_no_share_is_known_none_is_told() -> None:
-    """What has a ceiling runs with a configuration that nobody knows; what runs with a known one has no ceiling."""
+def test_where_no_share_is_known_none_is_named() -> None:
+    """What has a ceiling runs with an unknown configuration; what runs with a known one has no ceiling."""
     first, second = factory.result((64, 256), ("w13",)).launches
     unset, bare = replace(first, configuration=None, recommendation=None), replace(second, ceiling=None, recommendation=None)
-    found = verdict((unset, bare), ())
-    assert found.percent_of_ceiling == 0.0 and "of the tunable ceiling" not in found.sentence and "the bound" in found.sentence
-    assert ", and for 1 of them no other configuration is known to compare with" in found.sentence, "of the one that has a ceiling one is"
-    for configuration in (unset.configuration, second.configuration):
-        found = verdict((unset, replace(bare, configuration=configuration)), ())
-        assert ", and for 1 of them no other" in found.sentence
-    assert ", and no other configuration is known" in verdict((bare, replace(first, ceiling=None, recommendation=None)), ()).sentence
+    for launches in ((unset, bare), (bare, replace(first, ceiling=None, recommendation=None))):
+        found = verdict(launches, ())
+        assert found.percent_of_ceiling == 0.0 and found.sentence.endswith(" Only one configuration was evaluated.")
 
 
 def test_a_share_of_some_launches_is_not_called_one_of_all() -> None:
@@ -50,12 +45,26 @@ def test_a_share_of_some_launches_is_not_called_one_of_all() -> None:
     first, second = factory.result((64, 256), ("w13",), measured=True).launches
     launches = (first, replace(second, measured=replace(second.measured, us=0.9 * second.bound.us)))
     found = verdict(launches, ())
-    assert found.sentence.startswith("Of the 2 launches 1 runs at ") and "not known of the others" not in found.sentence
+    assert "1 launch was measured below the bound and is left out." in found.notes
+    assert "The share of the ceiling covers 1 of 2 launches." in found.notes
     shown = page.to_html(replace(factory.result((64, 256), ("w13",), measured=True), launches=launches, verdict=found))
     assert 'beyond <span class="muted">ceiling' in shown and 'beyond <span class="muted">of ceiling' not in shown
 
 
-def promising(*chances: float | None, speedup: float = 1.13) -> tuple[LaunchReport, ...]:
+def test_a_headline_has_two_short_sentences_with_the_share_of_peak_first() -> None:
+    (launch,) = factory.result((64,), ("w13",)).launches
+    found = verdict((launch,), ())
+    assert found.peak_pipeline == "tensor" and found.share_of_peak is not None
+    assert found.share_of_peak >= UTILISED
+    assert found.sentence.startswith(f"Compute-bound at {share_text(found.share_of_peak)} of the tensor cores' peak. ")
+    slow = verdict((replace(launch, predicted=replace(launch.predicted, us=4 * launch.predicted.us), recommendation=None),), ())
+    assert slow.share_of_peak is not None and slow.share_of_peak < UTILISED
+    assert slow.sentence.startswith(f"No unit is above {share_text(slow.share_of_peak)} of its peak (highest: the tensor cores). ")
+    for sentence in (*found.sentence.split(". "), *slow.sentence.split(". ")):
+        assert len(sentence.split()) <= 14
+
+
+def promising(*chances: float | None, speedup: float = 1.25) -> tuple[LaunchReport, ...]:
     """Launches whose recommendation is `speedup` times as fast, each with such a probability that a tenth can be won."""
     launches = factory.result(tuple(64 << i for i in range(len(chances))), ("w13",)).launches
     assert all(launch.recommendation is not None for launch in launches)
@@ -66,14 +75,18 @@ def promising(*chances: float | None, speedup: float = 1.13) -> tuple[LaunchRepo
 
 
 def test_no_gain_is_claimed_that_its_own_probability_denies() -> None:
-    what = "at least 10 % from another configuration"
-    assert f", and 2 of them would gain {what} (1 more might)." in verdict(promising(0.9, 0.39, 0.5), ()).sentence
-    assert f", and 2 of them would gain {what}." in verdict(promising(0.9, 0.6), ()).sentence
-    assert f", and 2 of them might gain {what}." in verdict(promising(0.2, 0.39), ()).sentence
-    assert f", and it might gain {what}." in verdict(promising(0.39), ()).sentence
-    assert what not in verdict(promising(0.9, 0.9, speedup=1.05), ()).sentence
-    assert f", and it is predicted to gain {what}." in verdict(promising(None), ()).sentence, "no probability is known"
-    assert f", and 2 of them are predicted to gain {what} (1 more might)." in verdict(promising(None, 0.9, 0.1), ()).sentence
+    assert verdict(promising(0.9), ()).sentence.endswith("Another configuration should save 20 %.")
+    assert verdict(promising(0.39), ()).sentence.endswith("Another configuration may save 20 %.")
+    assert verdict(promising(None), ()).sentence.endswith("Another configuration should save 20 %."), "no probability is known"
+    assert verdict(promising(0.9, 0.9), ()).sentence.endswith("Changing 2 of 2 configurations should save 20 %.")
+    assert "save" not in verdict(promising(0.9, speedup=1.01), ()).sentence
+
+
+def test_few_changes_are_named() -> None:
+    (launch,) = promising(0.9)
+    one = replace(launch.configuration, num_warps=2 * launch.configuration.num_warps)
+    found = verdict((replace(launch, recommendation=replace(launch.recommendation, configuration=one)),), ())
+    assert found.sentence.endswith(f"Setting num_warps={one.num_warps} should save 20 %.")
 
 
 def test_a_gain_that_was_measured_is_no_matter_of_probability() -> None:
@@ -82,20 +95,24 @@ def test_a_gain_that_was_measured_is_no_matter_of_probability() -> None:
     advice = replace(launch.recommendation, latency=replace(launch.recommendation.latency, origin="measured"))
     for chance in (0.1, None):
         found = verdict((replace(launch, measured=took, recommendation=replace(advice, p_speedup_10pct=chance)),), ())
-        assert ", and it would gain at least 10 %" in found.sentence
+        assert found.sentence.endswith(" would save 20 %.")
 
 
-@pytest.mark.parametrize(("source", "words"), [(ANALYTICAL, "by the analytical model"), (f"learned, {EXTRAPOLATED}", "extrapolated")])
-def test_the_sentence_says_what_answers_outside_of_what_was_learned(source: str, words: str) -> None:
+def test_where_nothing_is_recommended_the_headline_says_what_is_left_to_win() -> None:
+    (launch,) = factory.result((64,), ("w13",)).launches
+    bare = replace(launch, recommendation=None)
+    assert " but no single change is sure to." in verdict((bare,), ()).sentence
+    near = replace(bare, ceiling=replace(bare.ceiling, us=0.99 * bare.predicted.us))
+    assert verdict((near,), ()).sentence.endswith("Tuning cannot win more than 2 %.")
+
+
+@pytest.mark.parametrize(("source", "words"), [(ANALYTICAL, "the analytical model alone"), (f"learned, {EXTRAPOLATED}", "extrapolated")])
+def test_a_note_says_what_answers_outside_of_the_training_data(source: str, words: str) -> None:
     first, second = factory.result((64, 256), ("w13",)).launches
     beyond = [replace(each, predicted=replace(each.predicted, source=source)) for each in (first, second)]
-    assert f"of the tunable ceiling (predicted, {words});" in verdict(tuple(beyond), ()).sentence
-    assert f"(predicted, 1 of 2 {words});" in verdict((first, beyond[1]), ()).sentence
-    assert "of the tunable ceiling (predicted);" in verdict((first, second), ()).sentence
-    unset = tuple(replace(each, configuration=None, recommendation=None) for each in beyond)
-    assert re.search(rf"µs \(predicted, {words}\), \d\.\d\d times the bound;", verdict(unset, ()).sentence)
-    bare = tuple(replace(each, ceiling=None, recommendation=None) for each in beyond)
-    assert f"µs (predicted, {words})," in verdict(bare, ()).sentence
+    (both,), (one,) = verdict(tuple(beyond), ()).notes, verdict((first, beyond[1]), ()).notes
+    assert both.startswith("2 of 2 times") and words in both and one.startswith("1 time ") and words in one
+    assert verdict((first, second), ()).notes == ()
 
 
 def untuned(tokens: int = 64) -> LaunchReport:
@@ -104,29 +121,46 @@ def untuned(tokens: int = 64) -> LaunchReport:
     return replace(launch, configuration=None, recommendation=None)
 
 
-def test_the_ceiling_is_so_many_times_the_likely_work_where_that_is_not_certain() -> None:
+def test_the_best_configuration_is_called_so() -> None:
+    assert verdict((untuned(),), ()).sentence.endswith("The configuration is not set: the time is of the best one.")
+    assert verdict((untuned(), untuned(256)), ()).sentence.endswith("The configurations are not set: times are of the best ones.")
+
+
+def test_work_that_is_not_certain_makes_the_share_approximate() -> None:
     launch = untuned()
     likely = GapPart(cause=UNCERTAIN, us=launch.bound.us, origin="predicted")
-    sentence = verdict((replace(launch, gap=(likely, *launch.gap)),), ()).sentence
-    assert f", {launch.ceiling.us / (2 * launch.bound.us):.2f} times the least its likely work takes, of which " in sentence
-    assert "times the bound" not in sentence and "µs are certain" in sentence
-    both = verdict((replace(launch, gap=(likely, *launch.gap)), untuned(256)), ()).sentence
-    assert "times the least their likely work takes, of which " in both
+    found = verdict((replace(launch, gap=(likely, *launch.gap)),), ())
+    assert " about " in found.sentence and found.notes == (
+        "The bound covers certain work only. The rest depends on data that were not specified.",
+    )
+    assert " about " not in verdict((launch,), ()).sentence
 
 
-def test_where_a_guess_decides_no_distance_to_the_bound_is_told() -> None:
-    tuned, told = factory.result((64, 256), ("w13",)).launches
-    bare, guess = replace(tuned, ceiling=None, recommendation=None), "what table holds"
-    for launch in (untuned(), bare):
-        sentence = verdict((launch,), (), guessed={launch.id: guess}).sentence
-        assert "times" not in sentence
-        assert "; how far that is from the bound is not known, for a guess stands for what table holds; " in sentence
-        assert "times the bound" in verdict((launch,), (), guessed={"another": guess}).sentence
-    assert verdict((tuned,), (), guessed={tuned.id: guess}).sentence.endswith("; a guess stands for what table holds.")
-    some = verdict((tuned, told), (), guessed={tuned.id: guess}).sentence
-    assert some.endswith("; in 1 of them a guess stands for what table holds.")
-    several = verdict((tuned, told), (), guessed={tuned.id: guess, told.id: "what lengths holds"}).sentence
-    assert several.endswith("; a guess stands for data that are not given.")
+def test_assumed_values_are_named_beside_the_share_of_peak() -> None:
+    tuned, other = factory.result((64, 256), ("w13",)).launches
+    guess = "what table holds"
+    found = verdict((tuned,), (), guessed={tuned.id: guess})
+    assert " about " in found.sentence and found.notes == ("Assumed: what table holds. The share of peak depends on it.",)
+    assert verdict((tuned,), (), guessed={"another": guess}).notes == ()
+    some = verdict((tuned, other), (), guessed={tuned.id: guess})
+    assert some.notes == ("Assumed in 1 of 2 launches: what table holds. The share of peak depends on it.",)
+    several = verdict((tuned, other), (), guessed={tuned.id: guess, other.id: "what lengths holds"})
+    assert several.notes == ("Assumed: data that were not specified. The share of peak depends on it.",)
+
+
+def test_a_measurement_that_contradicts_its_prediction_is_the_headline() -> None:
+    (launch,) = factory.result((64,), ("w13",), measured=True).launches
+    far = replace(launch, measured=replace(launch.measured, us=9 * launch.predicted.us))
+    found = verdict((far,), ())
+    assert found.sentence.startswith("Measurement contradicts prediction: ")
+    assert any("No configuration is credited with the difference." in note for note in found.notes)
+
+
+def test_a_launch_without_a_size_has_no_time() -> None:
+    first, second = factory.result((64, 256), ("w13",)).launches
+    assert verdict((first,), (), {first.id}).sentence == "Cannot predict a time yet: the launch size is missing."
+    some = verdict((first, second), (), {first.id})
+    assert some.sentence == "Cannot predict a time yet: 1 of 2 launches have no size." and some.current_us == 0.0
 
 
 def test_the_pipeline_named_beside_the_sum_of_bounds_makes_up_most_of_it() -> None:
@@ -135,4 +169,4 @@ def test_the_pipeline_named_beside_the_sum_of_bounds_makes_up_most_of_it() -> No
     large = replace(first, binding_pipeline="dram", bound=replace(first.bound, us=150.0), measured=replace(first.measured, us=160.0))
     slow = replace(second, binding_pipeline="tensor", bound=replace(second.bound, us=100.0), measured=replace(second.measured, us=900.0))
     found = verdict((large, slow), ())
-    assert found.bound_us == 250.0 and found.binding_pipeline == "dram" and "; limited by DRAM bandwidth" in found.sentence
+    assert found.bound_us == 250.0 and found.binding_pipeline == "dram"

@@ -9,14 +9,14 @@ from advisor.advising.targets import Request
 from advisor.advising.targets.resolve import resolve_target
 from advisor.learned import load_predictor
 
-SAID = "The L2 is taken as warm"
+SAID = "Assumes a warm L2"
 
 
 @pytest.mark.parametrize(
     ("tokens", "cache", "words"),
     [
-        ((1,), "warm", "operands of 2 of the 2 launches"),
-        ((1, 1024), "warm", "operands of 2 of the 4 launches"),
+        ((1,), "warm", "2 of 2 launches"),
+        ((1, 1024), "warm", "2 of 4 launches"),
         ((1024,), "warm", None),
         ((1,), "cold", None),
     ],

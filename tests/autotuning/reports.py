@@ -13,7 +13,7 @@ EXPORT = Path(__file__).resolve().parents[1] / "data" / "tuned-cache.json"
 
 def advised(tmp_path, target, *more):
     """The result of `advisor advise TARGET`."""
-    assert main(["advise", str(target), "--output", str(tmp_path / "out"), *more]) == 0
+    assert main(["advise", str(target), "-v", "--output", str(tmp_path / "out"), *more]) == 0
     return from_json((tmp_path / "out" / "result.json").read_bytes())
 
 

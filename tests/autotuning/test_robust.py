@@ -59,9 +59,7 @@ def test_a_lease_in_the_future_lapses_by_the_clock_of_whoever_waits(fresh_cache,
         return real(self, problem, names, most)
 
     monkeypatch.setattr(Cache, "claim_some", claim_some)
-    started = time.monotonic()
-    assert call(kernel) == 16 and len(bench.measured) == 2
-    assert time.monotonic() - started < 10
+    assert call(kernel) == 16 and len(bench.measured) == 2  # it would wait for an hour
     assert caplog.text.count("waiting for another process") == 1
 
 
@@ -88,21 +86,21 @@ def test_a_file_system_without_locks_is_noticed_soon(fresh_cache, monkeypatch, c
     monkeypatch.setattr(fcntl, "lockf", refused)
     monkeypatch.setattr(cache_file, "_file", locked)
     monkeypatch.setattr(cache_file, "PROBE_AFTER_S", 0.05)
-    started = time.monotonic()
     Cache(fresh_cache).add_problem(KEY)
-    assert time.monotonic() - started < 1
     assert "has no locks" in caplog.text and "ADVISOR_CACHE_DIR" in caplog.text and "prune" not in caplog.text
 
 
-def test_the_first_try_to_open_a_locked_file_is_short(fresh_cache):
+def test_the_first_try_to_open_a_locked_file_is_short(fresh_cache, monkeypatch):
     """SQLite's own patience must not hide for half a minute that there are no locks."""
     Cache(fresh_cache).add_problem(KEY)
     connection = sqlite3.connect(fresh_cache / caches.FILE_NAME, isolation_level=None)
     connection.execute("BEGIN EXCLUSIVE")
-    started = time.monotonic()
+    opened = []
+    real = sqlite3.connect
+    monkeypatch.setattr(sqlite3, "connect", lambda *args, **more: opened.append(more.get("timeout")) or real(*args, **more))
     with pytest.raises(sqlite3.OperationalError, match="locked"):
         cache_file._file(fresh_cache / caches.FILE_NAME)
-    assert time.monotonic() - started < 5
+    assert opened and all(timeout is not None and timeout <= 5 for timeout in opened)
     connection.close()
 
 

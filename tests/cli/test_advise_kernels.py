@@ -37,7 +37,7 @@ def test_every_bundled_kernel_gets_a_report(tmp_path, capsys, kernel):
     result = json.loads((tmp_path / "result.json").read_text())
     launch = result["launches"][0]
     assert launch["configuration"] is None and launch["recommendation"] is not None
-    assert "is not known" in " ".join(result["verdict"]["unknowns"])
+    assert "is unknown" in " ".join(result["verdict"]["unknowns"])
     assert launch["bound"]["us"] <= launch["recommendation"]["latency"]["us"]
 
 

@@ -117,6 +117,6 @@ def test_a_measurement_below_the_bound_is_left_out_of_the_verdict(tmp_path):
     result = json.loads((tmp_path / "result.json").read_text())
     first, second = result["launches"]
     assert result["verdict"]["current_us"] == pytest.approx(second["predicted"]["us"])
-    assert result["verdict"]["percent_of_ceiling"] <= 100 and "below the bound" in result["verdict"]["sentence"]
+    assert result["verdict"]["percent_of_ceiling"] <= 100 and "below the bound" in result["verdict"]["notes"][0]
     assert first["recommendation"] is None, "nothing slower than what was measured is recommended, whatever is wrong with it"
     assert not any(first["id"] in action["launches"] for action in result["actions"])

@@ -59,4 +59,12 @@ def test_only_what_is_listed_is_said_to_be_listed(tmp_path, capsys):
     assert not any(line.startswith(("error", "warning")) for line in slow)
     assert slow[-1] == "  (no error and no warning; --all lists the rest)"
     failing = audited(tables(tmp_path, H20_768={**whole, 1: NEVER, 4096: SLOW}), capsys)
-    assert failing[0].startswith("error ") and failing[-1] == "  (errors and warnings are listed above; --all lists the rest)"
+    assert failing[0].startswith("error ") and failing[-2] == "  (errors and warnings are listed above; --all lists the rest)"
+    assert failing[-1].startswith("1 error in 1 file: ") and "--fail-on error" in failing[-1]
+
+
+def test_errors_stand_first_whatever_their_path(tmp_path, capsys):
+    whole = dict.fromkeys((1, 4, 16, 64, 256, 1024, 4096), ENTRY)
+    lines = audited(tables(tmp_path, A100_768={**whole, 3: ENTRY}, H20_768={**whole, 1: NEVER}), capsys)
+    severities = [line.split()[0] for line in lines if line.startswith(("error", "warning"))]
+    assert severities and severities == sorted(severities) and severities[0] == "error"

@@ -78,7 +78,7 @@ def test_a_kernel_in_source(tmp_path, capsys):
     [launch] = result["launches"]  # nothing could be compared without a grid, so that the other configuration is not compiled
     assert launch["occupancy"]["registers_origin"] == "compiled"
     assert launch["bound"]["us"] <= launch["config_bound"]["us"] <= launch["predicted"]["us"]
-    assert any("and 1 more is compiled once its grid is known" in unknown for unknown in result["verdict"]["unknowns"])
+    assert any("1 more configuration is compared once the grid is known" in unknown for unknown in result["verdict"]["unknowns"])
     assert any("guessed" in unknown for unknown in result["verdict"]["unknowns"])
 
 
@@ -95,8 +95,8 @@ def test_configurations_are_one_launch_where_the_grid_is_known(tmp_path, capsys)
     assert launch["configuration"] is None, "which of them runs is not known, and none is at 100 % of anything"
     assert launch["recommendation"]["configuration"]["parameters"] == {"BLOCK": 1024}
     assert "best of 2 configurations" in launch["ceiling"]["source"]
-    assert result["verdict"]["sentence"].startswith("With the best of its configurations this launch would take ")
-    assert any("which of its 2 configurations runs is not known" in text for text in result["verdict"]["unknowns"])
+    assert result["verdict"]["sentence"].endswith("The configuration is not set: the time is of the best one.")
+    assert any("which of its 2 configurations runs is unknown" in text for text in result["verdict"]["unknowns"])
     assert "Nothing worth changing" not in (tmp_path / "out" / "report.html").read_text()
     assert main([*arguments, "--grid", "cdiv(n, BLOCK)", "--constexpr", "BLOCK=64", "--num-warps", "1"]) == 0
     (launch,) = json.loads((tmp_path / "out" / "result.json").read_text())["launches"]
@@ -104,7 +104,7 @@ def test_configurations_are_one_launch_where_the_grid_is_known(tmp_path, capsys)
     assert main(arguments) == 0
     result = json.loads((tmp_path / "out" / "result.json").read_text())
     assert len(result["launches"]) == 1 and not result["searches"] and result["launches"][0]["ceiling"] is None
-    assert result["verdict"]["sentence"].startswith("How long this launch takes is not known") and result["verdict"]["current_us"] == 0
+    assert result["verdict"]["sentence"].startswith("Cannot predict a time yet") and result["verdict"]["current_us"] == 0
 
 
 def test_the_first_configuration_that_compiles_stands_for_all_without_a_grid(tmp_path, capsys):
@@ -124,13 +124,13 @@ def test_what_is_missing_for_a_time_is_the_first_thing_to_do(tmp_path, capsys):
     arguments = ["advise", str(file), "--gpu", "H200", "--output", str(tmp_path / "out")]
     assert main(arguments) == 0
     shown = capsys.readouterr().out
-    assert "  1. Say how large the launch is: --arg n=…\n" in shown and "launches take" not in shown and "all 2 launches" not in shown
+    assert shown.startswith("Cannot predict a time yet: ") and " --arg n=…\n" in shown and "all 2 launches" not in shown
     assert "Nothing worth changing" not in (tmp_path / "out" / "report.html").read_text()
     assert main([*arguments, "--arg", "n=1000"]) == 0
-    assert "would take" in (shown := capsys.readouterr().out) and "Say how large" not in shown
+    assert "the time is of the best one" in (shown := capsys.readouterr().out) and "Cannot predict" not in shown
     file.write_text(SCALE.replace("n, BLOCK: tl", "n, WIDTH: tl.constexpr, BLOCK: tl").replace("offsets < n", "offsets < n * WIDTH"))
     assert main(arguments) == 0
-    assert "is: --arg n=… --constexpr WIDTH=… --grid …\n" in capsys.readouterr().out, "no launch says the grid"
+    assert " --arg n=… --constexpr WIDTH=… --grid …\n" in capsys.readouterr().out, "no launch says the grid"
 
 
 def test_a_guess_that_decides_the_work_is_the_first_thing_to_settle(tmp_path, capsys):
@@ -142,11 +142,12 @@ def test_a_guess_that_decides_the_work_is_the_first_thing_to_settle(tmp_path, ca
     file.write_text(staged.partition("    tl.store")[0] + body)
     arguments = ["advise", str(file), "--gpu", "H200", "--arg", "n=4096", "--grid", "cdiv(n, BLOCK)", "--output", str(tmp_path / "out")]
     assert main(arguments) == 0
-    assert "  1. Say what was guessed: --arg K=… --constexpr STAGE=…\n" in capsys.readouterr().out, "GROUP_SIZE_M is tuned"
-    action = json.loads((tmp_path / "out" / "result.json").read_text())["actions"][0]
+    assert ". Specify assumed values: --arg K=… --constexpr STAGE=…\n" in capsys.readouterr().out, "GROUP_SIZE_M is tuned"
+    actions = json.loads((tmp_path / "out" / "result.json").read_text())["actions"]
+    action = next(each for each in actions if each["title"].startswith("Specify assumed values"))
     assert action["snippet"].endswith(" --arg K=… --constexpr STAGE=…") and action["saving_us"] == 0
     assert main([*arguments, "--arg", "K=64", "--constexpr", "STAGE=3"]) == 0
-    assert "Say what" not in capsys.readouterr().out
+    assert "Specify assumed" not in capsys.readouterr().out
 
 
 def test_the_grid_is_found_where_the_file_launches_the_kernel(tmp_path, capsys):
@@ -252,14 +253,14 @@ def test_what_a_guess_settles_is_not_asked_for(tmp_path, capsys):
     """POW2 follows from the width, and CAP is a switch; HEADS and LEVEL are part of the work, and so is which of two modes is meant."""
     file = tmp_path / "kernels.py"
     file.write_text(PADDED)
-    arguments = ["advise", str(file), "--gpu", "H200", "--grid", "64", "--output", str(tmp_path / "out")]
+    arguments = ["advise", str(file), "--gpu", "H200", "--grid", "64", "-v", "--output", str(tmp_path / "out")]
     assert main(arguments) == 0
     shown = capsys.readouterr().out
-    assert "  1. Say what was guessed: --arg width=… --constexpr HEADS=… --constexpr MODE=… --constexpr LEVEL=…\n" in shown
+    assert ". Specify assumed values: --arg width=… --constexpr HEADS=… --constexpr MODE=… --constexpr LEVEL=…\n" in shown
     assert "CAP = 0" in shown, "what is taken for it is said all the same"
     assert main([*arguments, "--arg", "width=1000", "--constexpr", "HEADS=2", "--constexpr", "LEVEL=1", "--constexpr", "MODE=1"]) == 0
     shown = capsys.readouterr().out
-    assert "POW2 = 1024" in shown and "Say what was guessed" not in shown
+    assert "POW2 = 1024" in shown and "Specify assumed" not in shown
 
 
 TWO = (
@@ -289,12 +290,12 @@ def test_no_latency_is_printed_for_one_program_but_the_command_that_is_lacking(t
     monkeypatch.setattr(sys, "argv", ["advisor", *arguments])
     assert main(arguments) == 0
     shown = capsys.readouterr().out
-    assert " µs ±" not in shown and "x the bound" not in shown and "not known" in shown
-    command = shlex.join(["advisor", *arguments]) + " --element … --arg n=… --grid …"
+    assert " µs ±" not in shown and "x the bound" not in shown and "Cannot predict a time yet" in shown
+    command = shlex.join(["advisor", *arguments]) + " --arg n=… --grid …"
     assert [line.strip() for line in shown.splitlines()].count(command) == 1
 
 
-@pytest.mark.parametrize(("answers", "asked"), [("\n4096\ncdiv(n, BLOCK)\n", 3), ("\n4096\n\n", 4), ("", 1), ("\n\n\n", 3)])
+@pytest.mark.parametrize(("answers", "asked"), [("4096\ncdiv(n, BLOCK)\n", 2), ("4096\n\n", 3), ("", 1), ("\n\n", 2)])
 def test_someone_at_the_terminal_is_asked_how_large_the_launch_is(tmp_path, capsys, monkeypatch, answers, asked):
     arguments = ["advise", str(ROOT / "tests/data/scale_kernel.py"), "--gpu", "H200", "--output", str(tmp_path)]
     monkeypatch.setattr(sys, "argv", ["advisor", *arguments])
@@ -303,9 +304,9 @@ def test_someone_at_the_terminal_is_asked_how_large_the_launch_is(tmp_path, caps
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     assert main(arguments) == 0
     told = capsys.readouterr()
-    assert re.search(r"Say how large the launch is: .*--arg n=… --grid …\n", told.err)
+    assert re.search(r"Specify the launch size: .*--arg n=… --grid …\n", told.err)
     assert len(re.findall(r"--element (?!…)|--arg n= |--grid (?!…)", told.err)) == asked
-    assert ("With the best of its configurations this launch would take" in told.out) == answers.endswith(")\n")
+    assert ("the time is of the best one" in told.out) == answers.endswith(")\n")
 
 
 def test_a_file_stands_for_all_its_kernels(tmp_path, capsys, monkeypatch):
@@ -320,14 +321,14 @@ def test_a_file_stands_for_all_its_kernels(tmp_path, capsys, monkeypatch):
     commands = result["actions"][0]["snippet"].splitlines()
     assert [line.split()[2].rpartition("::")[2] for line in commands] == ["scale_kernel", "other_kernel"]
     assert "--arg n=…" in commands[0] and "--arg m=…" in commands[1] and "--grid …" in commands[1]
-    assert shown.endswith("\n" + "\n".join(commands) + "\n")
+    assert "\n" + "\n".join(f"  {each}" for each in commands) + "\n" in shown
     monkeypatch.setattr(sys, "argv", ["advisor", *arguments, "--arg", "n=4096"])
     assert main([*arguments, "--arg", "n=4096"]) == 0
     result, shown = json.loads((tmp_path / "out" / "result.json").read_text()), capsys.readouterr().out
     assert result["launches"][0]["occupancy"]["ctas"] == 4 and len(result["searches"]) == 1
-    assert "How long 1 of the 2 launches takes is not known" in result["verdict"]["sentence"]
+    assert "1 of 2 launches have no size" in result["verdict"]["sentence"]
     command = result["actions"][0]["snippet"]
-    assert command.partition("::")[2].startswith("other_kernel") and "n=4096" not in command and shown.endswith(f"\n{command}\n")
+    assert command.partition("::")[2].startswith("other_kernel") and "n=4096" not in command and f"\n  {command}\n" in shown
 
 
 @pytest.mark.parametrize(

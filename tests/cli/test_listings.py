@@ -50,3 +50,26 @@ def test_schema_describes_the_result(tmp_path, capsys):
     schema = json.loads(capsys.readouterr().out)
     assert advise(EXAMPLE, tmp_path, "--tokens", "64") == 0
     jsonschema.validate(json.loads((tmp_path / "result.json").read_text()), schema)
+
+
+@pytest.mark.parametrize(
+    ("words", "begins"),
+    [
+        (["tunable", "ceiling"], "tunable ceiling: "),
+        (["CTA"], "CTAs: "),
+        (["tail", "wave"], "tail wave: "),
+        (["tail-wave"], "tail-wave: "),
+        (["expert-padding"], "expert-padding: "),
+    ],
+)
+def test_explain_takes_terms_and_rules(words, begins, capsys):
+    assert main(["explain", *words]) == 0
+    assert capsys.readouterr().out.startswith(begins)
+
+
+def test_explain_lists_all_terms_and_names_the_nearest(capsys):
+    assert main(["explain"]) == 0
+    listed = capsys.readouterr().out
+    assert "tunable ceiling" in listed and "write-back" in listed
+    assert main(["explain", "tunble"]) == 2
+    assert "tunable ceiling" in capsys.readouterr().err

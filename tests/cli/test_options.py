@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from advisor.cli import PLACES, build_parser, main, options
+from advisor.cli import COMMANDS, PLACES, build_parser, main, options
 
 GEMM = ["advise", "gemm", "--gpu", "H100"]
 
@@ -80,7 +80,8 @@ def test_an_empty_name_of_a_file_or_folder_is_refused(tmp_path, capsys, monkeypa
 
 def test_every_option_that_takes_a_file_or_folder_is_known_as_one():
     """What help calls OUT.csv, DIR or the like is refused where it is empty; whoever adds an option under another name adds that."""
-    commands = next(each for each in build_parser()._actions if isinstance(each, argparse._SubParsersAction)).choices.values()
+    listed = [each for name in COMMANDS for each in build_parser(name)._actions if isinstance(each, argparse._SubParsersAction)]
+    commands = [parser for each in listed for parser in each.choices.values()]
     shown = {action.metavar for parser in commands for action in parser._actions if action.option_strings}
     told = {each for each in shown if isinstance(each, str) and ("." in each or each in ("DIR", "FILE", "WEIGHTS", "PATH", "FOLDER"))}
     assert told == set(PLACES)

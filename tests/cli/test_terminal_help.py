@@ -6,10 +6,8 @@ import shlex
 from importlib import import_module
 
 import pytest
-from rendering import factory
 
 from advisor.cli import COMMANDS, build_parser, completions, main
-from advisor.rendering import terminal
 
 
 @pytest.mark.parametrize(
@@ -55,21 +53,6 @@ def test_the_shell_asks_through_its_variables(monkeypatch, capsys):
     monkeypatch.setattr("sys.argv", ["advisor", "complete", "advisor", "H20", "--gpu"])
     assert main() == 0
     assert {"H20", "H200"} <= set(capsys.readouterr().out.split())
-
-
-def test_a_terminal_shows_the_verdict_first_and_what_fits_a_screen():
-    result = factory.result()
-    whole, short = (list(map(str, terminal.lines(result, report="r.html", details=details))) for details in (True, False))
-    assert whole[0] == short[0] == result.verdict.sentence
-    assert len(short) <= terminal.SCREEN + 2 < len(whole)
-    assert short[-1] == whole[-1] == "  report: r.html"
-    assert "-v shows them" in short[-2]
-    assert any("Replace the table by the recommended one" in line for line in short)
-
-
-def test_a_small_result_is_shown_in_full():
-    result = factory.result((64,), ("w13",))
-    assert terminal.lines(result, details=False) == terminal.lines(result)
 
 
 def test_a_second_target_does_not_overwrite_the_first_report(tmp_path, monkeypatch):

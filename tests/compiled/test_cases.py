@@ -159,7 +159,7 @@ def test_a_number_for_a_tuple_is_refused_with_how_to_give_one(inspect: Inspect) 
 def test_do_not_specialize_is_named(kernel: str, cause: bool, inspect: Inspect) -> None:
     found = inspect(f"nospec.py::{kernel}", arguments={"n": 2**24}, constexprs={"BLOCK": 1024}, grid="cdiv(n, BLOCK)")
     narrow = findings(found, analysed(found)).get("narrow-access")
-    assert (narrow is not None and narrow.remedy.startswith("take n out of do_not_specialize")) is cause
+    assert (narrow is not None and narrow.remedy.startswith("remove n from do_not_specialize")) is cause
 
 
 def test_arithmetic_of_masks_and_indices_that_binds_is_named_with_its_lines(inspect: Inspect) -> None:

@@ -126,7 +126,7 @@ def test_do_not_specialize_is_named_as_the_cause_of_narrow_accesses(tmp_path: Pa
     rules, _ = found(tmp_path, pool, COPY, XY, "x_ptr=*fp16,y_ptr=*fp16", 2**14, decorator)
     assert ("narrow-access" in rules) is cause
     if cause:
-        assert rules["narrow-access"].remedy.startswith("take n out of do_not_specialize")
+        assert rules["narrow-access"].remedy.startswith("remove n from do_not_specialize")
     # A size that is none of 16 is narrow whatever the compiler is told.
     other, _ = found(tmp_path, pool, COPY, XY, "x_ptr=*fp16,y_ptr=*fp16", 2**14, decorator, n=2**24 - 3)
     assert "do_not_specialize" not in other["narrow-access"].remedy

@@ -50,7 +50,7 @@ def test_a_stride_costs_what_lies_between(step: int, ratio: int, pool: Pool) -> 
     if named:
         assert found.predicted is not None and named[0].saving_us is not None
         assert 0.5 * (1 - 2 / (ratio + 1)) < named[0].saving_us / found.predicted.us < 1 - 1.5 / (ratio + 1)
-        assert f"sectors of {ratio:.1f} times the bytes asked for" in named[0].evidence
+        assert f"sectors of {ratio:.1f} times the useful bytes" in named[0].evidence
 
 
 @pytest.mark.parametrize(

@@ -51,11 +51,11 @@ def paged(folder: Path, contents: dict[str, object], sizes: dict[str, int] | Non
 
 def test_a_table_that_decides_which_blocks_are_read_is_asked_for(tmp_path: Path) -> None:
     result = paged(tmp_path, {"lengths_ptr": TOKENS})
-    assert "times the bound" not in result.verdict.sentence
-    assert "not known, for a guess stands for what block_tables_ptr holds" in result.verdict.sentence
-    first = result.actions[0]
-    assert first.title == "Give what block_tables_ptr holds" and first.launches == (result.launches[0].id,)
-    assert "[contents] of a TOML file" in first.detail and "`advisor record --contents block_tables_ptr`" in first.detail
+    assert " about " in result.verdict.sentence
+    assert "Assumed: what block_tables_ptr holds. The share of peak depends on it." in result.verdict.notes
+    first = next(action for action in result.actions if action.title == "Specify what block_tables_ptr holds")
+    assert first.launches == (result.launches[0].id,)
+    assert "[contents] of a --toml FILE" in first.detail and "`advisor record --contents block_tables_ptr`" in first.detail
     assert first.snippet == "[contents]\nblock_tables_ptr = […]"
     notes = " ".join(result.verdict.unknowns)
     assert "assumes another place for each index; what block_tables_ptr holds decides" in notes
@@ -66,16 +66,15 @@ def test_a_table_that_decides_which_blocks_are_read_is_asked_for(tmp_path: Path)
 def test_a_table_that_is_given_is_asked_for_no_more(tmp_path: Path) -> None:
     table = np.random.default_rng(0).permutation(SEQUENCES * TOKENS // BLOCK).tolist()
     result = paged(tmp_path, {"lengths_ptr": TOKENS, "block_tables_ptr": table})
-    assert "times the bound" in result.verdict.sentence and "guess" not in result.verdict.sentence
-    assert not [action for action in result.actions if action.title.startswith("Give what")]
+    assert " about " not in result.verdict.sentence and not result.verdict.notes
+    assert not [action for action in result.actions if action.title.startswith("Specify what")]
     assert not [text for text in result.verdict.unknowns if "block_tables_ptr" in text]
 
 
 def test_trips_that_are_guessed_are_no_ground_for_a_distance(tmp_path: Path) -> None:
     result = paged(tmp_path, {"block_tables_ptr": list(range(SEQUENCES * TOKENS // BLOCK))})
-    assert "times" not in result.verdict.sentence and "a guess stands for what lengths_ptr holds" in result.verdict.sentence
-    assert "lengths_ptr holds (one trip of each loop that it decides);" in result.verdict.sentence
-    assert result.actions[0].title == "Give what lengths_ptr holds"
+    assert any("what lengths_ptr holds (loops that depend on it are counted once)." in note for note in result.verdict.notes)
+    assert "Specify what lengths_ptr holds" in [action.title for action in result.actions]
 
 
 GATHER = """import triton
@@ -97,8 +96,8 @@ def test_one_element_that_a_label_chooses_changes_no_distance(tmp_path: Path) ->
     path.write_text(GATHER)
     asked = LaunchOptions(constexprs={"BLOCK": 1024}, arguments={"cols": 4096}, grid="512")
     result = advise_compiled(f"{path}::k", load_gpu("H100"), cache="cold", command="advisor advise", asked=asked)
-    assert "times the bound" in result.verdict.sentence and "guess stands" not in result.verdict.sentence
-    assert not [action for action in result.actions if action.title.startswith("Give what")]
+    assert " about " not in result.verdict.sentence and not result.verdict.notes
+    assert not [action for action in result.actions if action.title.startswith("Specify what")]
 
 
 GROUPED = """import triton
@@ -131,16 +130,16 @@ def grouped(folder: Path, contents: dict[str, object]) -> Result:
 
 def test_the_best_of_several_configurations_is_no_ground_either(tmp_path: Path) -> None:
     result = grouped(tmp_path, {})
-    assert result.verdict.sentence.startswith("With the best of its configurations") and "times" not in result.verdict.sentence
-    assert "a guess stands for what a_ptrs, c_ptrs and rows_ptr hold" in result.verdict.sentence
-    assert result.actions[0].title == "Give what a_ptrs, c_ptrs and rows_ptr hold"
+    assert result.verdict.sentence.endswith("the time is of the best one.") and " about " in result.verdict.sentence
+    assert any("what a_ptrs, c_ptrs and rows_ptr hold" in note for note in result.verdict.notes)
+    assert "Specify what a_ptrs, c_ptrs and rows_ptr hold" in [action.title for action in result.actions]
 
 
 def test_addresses_that_are_given_tell_where_loads_through_them_go(tmp_path: Path) -> None:
     """What two lines load is counted once, also where it is known by its address alone."""
     step = 1 << 28
     result = grouped(tmp_path, {"rows_ptr": ROWS, "a_ptrs": [step, 2 * step], "c_ptrs": [3 * step, 4 * step]})
-    assert "times the bound" in result.verdict.sentence and "guess" not in result.verdict.sentence
+    assert " about " not in result.verdict.sentence and not result.verdict.notes
     (launch,) = result.launches
     dram = next(part for part in launch.pipelines if part.pipeline == "dram")
     block = launch.ceiling_configuration.parameters["BLOCK"] if launch.ceiling_configuration else 0
@@ -158,14 +157,14 @@ def test_data_that_likely_work_hangs_on_are_asked_for_too(tmp_path: Path) -> Non
     """Where the size of the cache is known, all blocks are taken for distinct: a distance is told, to what is likely."""
     sizes = {"cache_ptr": SEQUENCES * TOKENS * HEADS * HEAD}
     result = paged(tmp_path, {"lengths_ptr": TOKENS}, sizes)
-    assert "times the least its likely work takes" in result.verdict.sentence
-    assert result.actions[0].title == "Give what block_tables_ptr holds"
+    assert "The bound covers certain work only. The rest depends on data that were not specified." in result.verdict.notes
+    assert "Specify what block_tables_ptr holds" in [action.title for action in result.actions]
 
 
 def test_what_a_record_lacks_is_recorded_again() -> None:
     reasons = {"first": frozenset({"values loaded from table"}), "second": frozenset({"the result of a loop"})}
     (action,) = say_contents({"k": {"k-1": reasons["first"]}, "other": {"other-1": reasons["second"]}}, recorded=True, alone=False)
-    assert action.title == "Give what table holds in k" and action.launches == ("k-1",)
-    assert action.detail.endswith("Record the launch again with `advisor record --contents table`.")
+    assert action.title == "Specify what table holds in k" and action.launches == ("k-1",)
+    assert action.detail.endswith("Record the launch again with the command below.")
     assert action.snippet == "advisor record --contents table -o launches.jsonl -- python …"
     assert say_contents({"other": {"other-1": reasons["second"]}}, recorded=True, alone=True) == ()

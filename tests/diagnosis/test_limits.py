@@ -92,7 +92,7 @@ def test_a_recommendation_is_called_what_it_is_and_no_ceiling_lies_above_what_is
         assert launch.ceiling is not None and launch.predicted is not None
         shown = launch.recommendation.latency.us
         overtaken += bool(np.nanmin(predictor.predict(problem_batch([launch.problem]), space, target.gpu).us) < shown)
-        assert launch.recommendation.reason.startswith("ranked first of the configuration space")
+        assert launch.recommendation.reason.startswith("ranked first of all configurations")
         assert launch.ceiling.us <= min(shown, launch.predicted.us)
     assert overtaken
     assert "best predicted" not in f"{terminal.to_text(result)}{markdown.to_markdown(result)}{page.to_html(result)}"

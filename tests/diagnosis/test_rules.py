@@ -93,7 +93,7 @@ def test_the_remedy_saves_what_is_said(rule: Rule[LaunchContext]) -> None:
     context = CASES[rule.id][0]()
     finding = rule.check(context)
     assert finding is not None
-    said = re.search(r"((?:\w+=\d+(?: and )?)+)(?: fits)?: ([\d.,]+) µs predicted", finding.remedy)
+    said = re.search(r"((?:\w+=\d+(?: and )?)+)(?: fits)?:? \(?([\d.,]+) µs predicted", finding.remedy)
     if said is None or rule.id == "clamped-block-k":
         return
     changes = {name: int(value) for name, value in re.findall(r"(\w+)=(\d+)", said.group(1))}
@@ -194,7 +194,7 @@ def test_a_faster_recommendation_is_what_a_far_entry_is_measured_against() -> No
     context = launch(moe(4096), tile(16, 64, 64), "H100", entry_m=64, recommended=Change(parameters={}, us=500.0))
     finding = BY_ID["entry-far-from-m"].check(context)
     assert finding is not None and finding.saving_us == pytest.approx(context.current_us - 500.0)
-    assert math.isfinite(finding.saving_us) and "with the recommended configuration: 500.0 µs" in finding.remedy
+    assert math.isfinite(finding.saving_us) and "the recommended configuration (500.0 µs" in finding.remedy
 
 
 class Priced:
@@ -220,10 +220,10 @@ def shared(w13: dict[int, float], w2: dict[int, float], **options: float) -> Lau
 
 def test_a_remedy_is_priced_by_the_predictor() -> None:
     finding = BY_ID["group-size-l2"].check(shared({32: 400.0, 8: 300.0}, {32: 200.0, 8: 200.0}))
-    assert finding is not None and finding.remedy == "GROUP_SIZE_M=8: 300.0 µs predicted"
+    assert finding is not None and finding.remedy == "use GROUP_SIZE_M=8 (300.0 µs predicted)"
     assert finding.saving_us == finding.net_saving_us == pytest.approx(100.0)
     finding = BY_ID["group-size-l2"].check(shared({32: 400.0, 8: 300.0}, {32: 200.0, 8: 200.0}, ceiling_us=320.0))
-    assert finding is not None and finding.remedy == "GROUP_SIZE_M=8: reaches the tunable ceiling"
+    assert finding is not None and finding.remedy == "use GROUP_SIZE_M=8 (reaches the tunable ceiling)"
 
 
 def test_what_the_launches_of_an_entry_lose_together_is_no_remedy() -> None:
@@ -231,7 +231,7 @@ def test_what_the_launches_of_an_entry_lose_together_is_no_remedy() -> None:
     assert BY_ID["group-size-l2"].check(shared({32: 400.0, 8: 300.0}, {32: 200.0, 8: 350.0})) is None
     finding = BY_ID["group-size-l2"].check(shared({32: 400.0, 8: 300.0, 4: 299.0}, {32: 200.0, 8: 230.0, 4: 290.0}))
     assert finding is not None
-    assert finding.remedy == "GROUP_SIZE_M=8: 300.0 µs predicted; w2-M64, which runs with it too, takes 30.0 µs longer"
+    assert finding.remedy == "use GROUP_SIZE_M=8 (300.0 µs predicted); w2-M64 shares the configuration and takes 30.0 µs longer"
     assert finding.saving_us == pytest.approx(100.0) and finding.net_saving_us == pytest.approx(70.0)
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import csv
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from advisor.cli import main
 from advisor.gpus.hardware import load_gpu
-from advisor.learned.analytical import AnalyticalPredictor
+from advisor.learned.analytical import NOTICED, SIGMA, AnalyticalPredictor
+from advisor.learned.base import Prediction
 from advisor.pipelines import ConfigurationBatch, ProblemBatch, analyse, column
 from advisor.pipelines.batch import problem_batch
 from advisor.pipelines.space import problem_space
@@ -99,3 +101,19 @@ def test_what_cannot_be_won_is_not_promised(tmp_path: Path) -> None:
     below, above = csv.DictReader(out.read_text().splitlines())
     assert float(below["latency_us"]) / 1.1 < float(below["bound_us"]) and float(below["p_speedup_10pct"]) == 0.001
     assert float(above["p_speedup_10pct"]) > 0.5
+
+
+def test_two_predicted_latencies_are_less_certain_than_one_that_was_measured() -> None:
+    """A standard deviation above `at_least`, 84.13 of 100 win (table of the normal distribution); two errors are sqrt(2) wide."""
+    problem, gpu, predictor = gemm(4096, 4096, 4096, "bf16"), load_gpu("H100"), AnalyticalPredictor()
+
+    def latency(us: float) -> Prediction:
+        return Prediction(us=np.array([us]), low_us=np.array([us]), high_us=np.array([us]), learned=False)
+
+    ceiling = latency(1000.0)
+    both = latency(1100.0 * np.exp(SIGMA * 2**0.5))
+    assert predictor.p_speedup(problem, gpu, None, both, ceiling)[0] == pytest.approx(0.8413, abs=1e-3)
+    measured = np.array([1100.0 * np.exp(SIGMA)])
+    assert predictor.p_speedup(problem, gpu, measured, both, ceiling)[0] == pytest.approx(0.8413, abs=1e-3)
+    now = latency(1000.0 * NOTICED * np.exp(SIGMA * 2**0.5))
+    assert predictor.p_gain(problem, gpu, now, ceiling) == pytest.approx(0.8413, abs=1e-3)

@@ -26,7 +26,14 @@ OWN_PATH = [entry for entry in sys.path[1:] if entry not in os.environ.get("PYTH
 
 LOADED = (
     *("torch", "triton", "triton.language", "triton.runtime.interpreter", "rich.console"),
-    *("advisor.autotuning", "advisor.cli.advise_command", "advisor.comparison", "advisor.advising.of_target", "advisor.rendering.terminal"),
+    *(
+        "advisor.autotuning",
+        "advisor.cli.advise_command",
+        "advisor.advising.of_compiled",
+        "advisor.comparison",
+        "advisor.advising.of_target",
+        "advisor.rendering.terminal",
+    ),
 )
 
 

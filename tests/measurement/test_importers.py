@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from advisor.gpus.hardware import load_gpu
 from advisor.measurement import Launch, find_kernels
 from advisor.measurement.importers import read_profile
-from advisor.measurement.importers.record import dimensions, launched_ctas, number
+from advisor.measurement.importers.record import UNITS_US, dimensions, launched_ctas, number
 from advisor.result.schema import Configuration
 from advisor.system.errors import InputError
 
@@ -184,3 +184,14 @@ def test_numbers_and_dimensions():
         (),
         (),
     ]
+
+
+def test_a_duration_is_read_in_its_own_unit(fixture):
+    """Nsight Compute writes `0.0025` ms of the one kernel, 2.5 µs; 61.44 µs of the other."""
+    path = fixture("ncu_details.csv")
+    path.write_text(path.read_text().replace("combine_kernel", "fused_moe_kernel"))
+    times = [us for match in read_profile(path, [launch()], GPU).matches for us in match.record.samples_us]
+    texts = " | ".join(read_profile(path, [launch()], GPU).unmatched)
+    assert UNITS_US["ms"] == UNITS_US["msecond"] == UNITS_US["millisecond"] == 1e3
+    assert UNITS_US["ns"] == 1e-3 and UNITS_US["us"] == 1.0 and UNITS_US["s"] == 1e6
+    assert all(us < 100 for us in times), texts

@@ -19,10 +19,13 @@ from advisor.advising.verdict import verdict
 from advisor.rendering import charts, figures, markdown, page, svg, terminal
 from advisor.rendering.grouping import group
 from advisor.rendering.page import prose
+from advisor.rendering.views import Anchors, launch_views
 from advisor.result import result_json
 from advisor.result.schema import GapPart, Latency, Result
 
 from . import factory
+
+ROOT = Path(__file__).resolve().parents[2]
 
 VOID = {"meta", "link", "br", "img", "input", "hr"}
 SVG_LEAVES = {"path", "circle", "rect", "use"}
@@ -294,8 +297,8 @@ def test_the_roof_of_the_vector_units_is_that_of_fp32() -> None:
 def test_times_that_look_at_odds_are_explained() -> None:
     """A pipeline's time is not demand / throughput, and what lies furthest from its ceiling is not what a change wins most in."""
     text = page.to_html(factory.result((64, 256), ("w13",)))
-    assert "A time is that of the busiest SM" in text and "alu and issue are estimates, and in no bound" in text
-    assert "The launch furthest above its tunable ceiling, in µs, comes first" in text
+    assert "A time is that of the busiest SM" in text and "ALU and issue are estimates, and in no bound" in text
+    assert "The launch with most to win comes first" in text
 
 
 def test_every_chart_has_a_table_and_a_drawing_for_each_width() -> None:
@@ -449,7 +452,7 @@ def test_a_recommended_point_stands_at_its_own_intensity() -> None:
     assert points["recommended"][0] == pytest.approx(2 * points["now"][0])
     [unknown] = charts.rooflines(group((launch,)))
     assert "recommended" not in [series.name for series in unknown.series]
-    assert unknown.rows[0][-1] == "not known"
+    assert unknown.rows[0][-1] == "unknown"
 
 
 def test_without_a_configuration_there_is_no_share_of_the_ceiling() -> None:
@@ -459,10 +462,9 @@ def test_without_a_configuration_there_is_no_share_of_the_ceiling() -> None:
     assert found.percent_of_ceiling == 0.0 and found.current_us > 0
     unset = replace(result, launches=(launch,), verdict=found, actions=())
     document = Document(page.to_html(unset))
-    assert not [value for tag, name, value in document.attributes if (tag, name) == ("svg", "class") and value.startswith("ring")]
-    assert "the configuration is not known" in document.words() and "near the ceiling" not in document.words()
+    assert "the configuration is not set" in document.words() and "of the tunable ceiling" not in document.words()
     assert "of ceiling" not in terminal.to_text(unset)
-    assert "| not known |" in markdown.to_markdown(unset)
+    assert "| unknown |" in markdown.to_markdown(unset)
 
 
 def test_the_slowest_pipeline_binds_the_configuration() -> None:
@@ -470,7 +472,6 @@ def test_the_slowest_pipeline_binds_the_configuration() -> None:
     result = replace(factory.result((64,), ("w13",)), launches=(launch,))
     words = Document(page.to_html(result)).words()
     assert "l2 binding now" in words and "tensor sets the bound" in words
-    assert "its configuration is limited by L2 bandwidth, the bound by the rate of the tensor cores" in verdict((launch,), ()).sentence
 
 
 def test_what_the_power_limit_takes_no_better_kernel_is_promised():
@@ -493,3 +494,26 @@ def test_an_action_for_every_launch_does_not_list_them() -> None:
     ids, action = tuple(launch.id for launch in result.launches), result.actions[0]
     shown = {count: page.to_html(replace(result, actions=(replace(action, launches=ids[:count]),))) for count in (9, 10)}
     assert "touches all 10 launches</p>" in shown[10] and "touches 9 of 10 launches:\n<a" in shown[9]
+
+
+def test_no_text_on_a_screen_is_smaller_than_twelve_pixels() -> None:
+    """Paper is no screen: what is printed has sizes of its own."""
+    sheets = "".join((ROOT / "reports" / name).read_text(encoding="utf-8") for name in ("page.css", "comparison.css"))
+    screen = re.sub(r"@media print \{.*?\n\}", "", sheets, flags=re.DOTALL)
+    sizes = [float(size) for size in re.findall(r"font(?:-size)?:[^;{}]*?\b(\d+(?:\.\d+)?)px", screen)]
+    assert len(sizes) > 40 and min(sizes) >= 12
+
+
+def test_the_first_action_stands_above_the_figures_and_its_configuration_stands_once() -> None:
+    result = factory.result((64,), ("w13",))
+    text = page.to_html(result)
+    assert text.index("<h1") < text.index('class="actions first"') < text.index('class="tiles"') < text.index('class="note assumptions"')
+    shown = re.sub(r'href="data:[^"]*"', "", text)
+    assert shown.count(html.escape(result.actions[0].snippet, quote=False).replace('"', "&#34;")) == 1
+
+
+def test_the_waterfall_runs_from_bound_to_predicted_with_the_ceiling_as_a_line() -> None:
+    (view,) = launch_views(factory.result((64,), ("w13",)), Anchors())
+    names = [step.name for step in view.steps]
+    assert names[0] == "Bound" and names[-1] == "Predicted" and "Tunable ceiling" not in names
+    assert view.ceiling_at is not None and 0 < view.ceiling_at < 100

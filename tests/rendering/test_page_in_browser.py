@@ -347,7 +347,7 @@ def test_a_word_is_explained_where_the_keyboard_stops(browser: Browser) -> None:
       return [tip.textContent, box.left >= 0 && box.right <= innerWidth];
     })()"""
     text, inside = browser.evaluate(said)
-    assert text.startswith("The best latency that this kernel reaches") and inside
+    assert text.startswith("The best latency that any configuration of this kernel reaches") and inside
 
 
 def test_the_wide_drawing_is_printed(browser: Browser) -> None:

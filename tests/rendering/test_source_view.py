@@ -88,3 +88,13 @@ def test_everything_is_escaped(result: Result) -> None:
 def test_without_source_there_is_no_section(result: Result) -> None:
     assert 'id="source"' not in to_html(replace(result, sources=()))
     assert 'id="source"' not in to_html(factory.result((64,), ("w13",)))
+
+
+def test_code_opens_at_the_hottest_line_and_every_bar_has_a_number(result: Result) -> None:
+    shown = view_of(result)
+    rows = [row for piece in shown.pieces for row in piece.rows]
+    assert [row.number for row in rows if row.hottest] == [DOT]
+    assert [(line.number, line.pipeline, line.us) for line in shown.hottest] == [(DOT, "tensor", 8.0), (LOAD, "l2", 4.0)]
+    assert all(cell.text for row in rows for cell in row.cells if cell is not None)
+    text = to_html(result)
+    assert 'class="busy hottest"' in text and text.index("Hottest lines") < text.index('class="scroll source-scroll"')

@@ -68,6 +68,17 @@ BOMBS: dict[str, bytes] = {
     ".sqlite3": b"SQLite format 3\0" + b"\xff" * 100_000,
 }
 MOST_S, MOST_BYTES = 2.0, 300_000_000
+LOADED = (
+    "advisor.advising.of_target",
+    "advisor.advising.of_compiled",
+    "advisor.autotuning.tuned_result",
+    "advisor.comparison",
+    "advisor.measurement",
+    "advisor.rendering.page",
+    "advisor.rendering.terminal",
+    "advisor.steps.traced_step",
+    "advisor.tables.audit",
+)
 
 
 def npz(**arrays: bytes) -> bytes:
@@ -105,7 +116,7 @@ def put(path: Path, kind: str) -> None:
 def loaded() -> None:
     """Commands are forked from a process that has loaded what they need: that takes longer than most of them."""
     os.environ["OMP_NUM_THREADS"] = "1"
-    FORKED.set_forkserver_preload(["advisor.cli", "numpy", "rich.console", "advisor.cli.advise_command", "advisor.advising.of_target"])
+    FORKED.set_forkserver_preload(["advisor.cli", "numpy", "rich.console", *LOADED])
 
 
 FORKED = multiprocessing.get_context("forkserver")

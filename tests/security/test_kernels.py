@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -184,7 +183,6 @@ def test_a_hostile_kernel_does_nothing(way: str, workers: Pool, tmp_path: Path, 
     text = HEAD + text.replace("LIBRARY", str(tmp_path / "e.so")).replace("FILE", str(secret))
     target = AMD if '"=v"' in text else NVIDIA
     said = ""
-    began = time.monotonic()
     try:
         launch = KernelLaunch(source=parse_source(text, tmp_path / "k.py"), kernel="k")
         found = inspect_launch(launch, target, workers, sass=False)
@@ -193,7 +191,6 @@ def test_a_hostile_kernel_does_nothing(way: str, workers: Pool, tmp_path: Path, 
     except AdvisorError as error:
         said = str(error)
         assert said.isprintable(), said
-    assert time.monotonic() - began < 60
     assert not canary.exists()
     assert SECRET not in said + "".join(capfd.readouterr())
     if workers.is_guarded and any(word in way for word in REFUSED):  # type: ignore[attr-defined]

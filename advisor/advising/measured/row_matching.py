@@ -21,6 +21,7 @@ from advisor.result.schema import Configuration, Latency, Problem, result_dtype
 from advisor.rows.columns import CONFIG_DEFAULTS
 from advisor.rows.rows import DTYPES, FAMILY_PARAMETERS, Rows
 from advisor.system.errors import NothingMatchedError, agree, part, several
+from advisor.system.phrases import phrase
 from advisor.tables.names import row_dtypes
 
 
@@ -75,7 +76,7 @@ def match(target: Target, path: str | os.PathLike[str], text: str | None = None)
         unknowns = [text for text in unknowns if text != CONFIGURATION_UNKNOWN]
     if chosen_from := max(group.chosen_from for group in groups):
         which = f"the fastest of those {file.word} there (up to {chosen_from})" if chosen_from > 1 else f"the one {file.word} there"
-        unknowns.append(f"Which configuration is launched is not said: where {file.label} has the problem, it is taken as {which}.")
+        unknowns.append(phrase("note.measured_configuration", file=file.label, which=which))
     if presumed := sum(group.presumed for group in groups):
         unknowns.append(
             f"{file.label} does not say which configuration was {file.word}: {part(presumed, len(launches), 'launch')} "

@@ -19,6 +19,7 @@ from advisor.python_source.literals import NotLiteralError
 from advisor.python_source.source import SourceFile, read_source
 from advisor.result.schema import Configuration, Problem
 from advisor.system.errors import UsageError
+from advisor.system.phrases import phrase
 from advisor.tables import entries, models
 from advisor.tables.routing import check_routing, crowded
 from advisor.tables.tuned_table import SHARED, STANDARD_TOKENS, default_options
@@ -225,7 +226,7 @@ def closed_form_kernel(file: Path, kernel: str | None, request: Request) -> Targ
         space=_space(source, entry, [launch.problem for launch in launches], gpu),
         unknowns=(
             CONFIGURATION_UNKNOWN,
-            *([f"Sizes that are not given are those of the file's example: {', '.join(assumed)} (give --sizes)."] if assumed else []),
+            *([phrase("note.example_sizes", sizes=", ".join(assumed))] if assumed else []),
         ),
         warnings=(f"{file.name} also describes {', '.join(others)}: name one with {file.stem}::KERNEL",) if others else (),
     )

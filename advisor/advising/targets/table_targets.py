@@ -11,6 +11,7 @@ from advisor.gpus.hardware import GpuSpec, load_gpu, match_device_name
 from advisor.pipelines.space import problem_space
 from advisor.result.schema import Problem
 from advisor.system.errors import InputError, UsageError
+from advisor.system.phrases import phrase
 from advisor.tables import models
 from advisor.tables.names import TableName
 from advisor.tables.routing import check_routing, crowded
@@ -78,10 +79,7 @@ def _unreadable(table: Table, problems: Sequence[TableProblem]) -> tuple[str, ..
     lost = [problem for key, problem in {problem.key: problem for problem in problems}.items() if key not in repeated]
     said = []
     if repeated:
-        said.append(
-            f"{table.name.file_name()}: of a key that occurs more than once the last entry is used, as the stacks do, in the "
-            f"report and in the table it offers ({_named(repeated)})"
-        )
+        said.append(phrase("note.repeated_keys", table=table.name.file_name(), keys=_named(repeated)))
     if lost:
         more = "" if len(lost) == 1 else " (`advisor audit` lists the others)"
         said.append(
@@ -128,9 +126,9 @@ def fused_moe_table(table: Table, request: Request) -> Target:
         if (said := crowded(request.routing, min(found.top_k, experts))) and (found.expert_parallel or request.expert_parallel or 1) == 1:
             unknowns.append(said)
     if found.top_k > experts:
-        unknowns.append(f"A token takes {found.top_k} experts and this rank holds {experts}: every token is taken to need all of them.")
+        unknowns.append(phrase("note.few_experts", top_k=found.top_k, experts=experts))
     if not found.gated:
-        unknowns.append("The model's experts have no gate: w13 is half as wide as this report counts it.")
+        unknowns.append(phrase("note.no_gate"))
     base = Problem(
         family="fused_moe",
         op="w13",
@@ -199,11 +197,8 @@ def fused_moe_table(table: Table, request: Request) -> Target:
 def _two_tables(table: Table, other: Table) -> str:
     """A sentence: w13 and w2 of a layer have a table each."""
     if table.name.down:
-        return f"These entries run with the {SHARED} of w13's, in {other.name.file_name()}: what is recommended keeps it."
-    return (
-        f"w2 runs with the entries of {other.name.file_name()} beside this table, and with the {SHARED} of w13's: where that changes, "
-        "change both."
-    )
+        return phrase("note.down_table", block=SHARED, table=other.name.file_name())
+    return phrase("note.two_tables", block=SHARED, table=other.name.file_name())
 
 
 def gemm_table(table: Table, request: Request) -> Target:
@@ -255,7 +250,7 @@ def _some(launches: list[PlannedLaunch], table: Table, warnings: list[str]) -> N
     """Refuse token counts of which none has an entry of this kernel."""
     if not launches:
         raise InputError(
-            f"{table.name.file_name()}: no entry covers what was asked for",
+            f"{table.name.file_name()}: no entry covers these token counts",
             "; ".join(warnings),
             "a token count whose nearest entry can be read",
             "name others with --tokens",

@@ -13,13 +13,14 @@ from advisor.gpus.hardware import GpuSpec
 from advisor.pipelines import ConfigurationBatch, token_draws
 from advisor.result.schema import Cache, Configuration, Problem
 from advisor.system.errors import UsageError
+from advisor.system.phrases import phrase
 from advisor.tables.launchability import refused_dtype
 from advisor.tables.names import SIZE_LIMIT
 from advisor.tables.routing import read_routing
 from advisor.tables.tables import Table
 
 GEMM_OF_LAYER = ("w13", "w2")
-CONFIGURATION_UNKNOWN = "Which configuration is launched is not known: the report shows what the best one would take."
+CONFIGURATION_UNKNOWN = phrase("note.configuration_unknown")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,10 +129,10 @@ def _check_positive(what: str, value: object) -> None:
 def routing_assumed(request: Request) -> str:
     """A sentence on a routing that was not given as loads."""
     if request.distribution is None:
-        return "Routing is taken as uniform; a skewed routing pads more (give --routing)."
+        return phrase("note.routing_balanced")
     if request.distribution == "random":
-        return "Routing is taken as random, each token with experts of its own: figures are means over draws, bounds what 99 % stay above."
-    return f"Routing is {request.distribution}: figures are means over draws, bounds what 99 % of them stay above."
+        return phrase("note.routing_random")
+    return phrase("note.routing", name=request.distribution)
 
 
 def routing_given(given: Sequence[int] | str | os.PathLike[str] | None) -> dict[str, Any]:
@@ -153,7 +154,4 @@ def routing_given(given: Sequence[int] | str | os.PathLike[str] | None) -> dict[
 def slots_of_a_rank(ranks: int | None) -> tuple[str, ...]:
     if ranks in (None, 1):
         return ()
-    return (
-        f"A token's top-k are all taken to lie on this rank, as where vLLM tunes for expert parallelism. With uniform routing over "
-        f"{ranks} ranks about 1/{ranks} of them do: then t tokens are like M = t / {ranks} here.",
-    )
+    return (phrase("note.rank", ranks=ranks),)

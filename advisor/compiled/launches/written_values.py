@@ -182,6 +182,12 @@ def read_toml(path: str | Path) -> dict[str, Any]:
     for key in data:
         if key not in TOML_KEYS:
             raise InputError(f"{path}: unknown key", key, "one of " + ", ".join(TOML_KEYS))
+    contents = data.get("contents", {})
+    for name, value in contents.items() if isinstance(contents, dict) else ():
+        if isinstance(value, str):
+            contents[name] = literal(value)
+            if not isinstance(contents[name], (int, float, list, range)):
+                raise InputError(f"{path}: contents of {name}", value, "a number, a list, or range(…) of at most 1,048,576 numbers")
     return data
 
 

@@ -45,7 +45,7 @@ def uncoalesced_access(context: CompiledContext) -> Finding | None:
         "warning" if share > 0.3 else "advice",
         f"A {worst.kind} of {worst.argument or 'memory'} is not coalesced",
         evidence=f"{used} element{'s' if used > 1 else ''} of {element_bytes(worst.element):g} bytes in a row, in sectors of "
-        f"{worst.sector_ratio:.1f} times the bytes asked for; {100 * share:.0f} % of the bytes the kernel moves",
+        f"{worst.sector_ratio:.1f} times the useful bytes; {100 * share:.0f} % of the bytes the kernel moves",
         remedy="let the last dimension of the block run along memory, or change the tensor's layout",
         line=worst.line,
         file=worst.file,
@@ -78,8 +78,8 @@ def narrow_access(context: CompiledContext) -> Finding | None:
     untold = _untold(context, worst)
     remedy = "make the size and stride multiples of 16, or assert it with tl.multiple_of / tl.max_contiguous"
     if untold:
-        remedy = f"take {', '.join(untold)} out of do_not_specialize of @triton.jit, for which the compiler is not told that it is a "
-        remedy += "multiple of 16; or assert it with tl.multiple_of"
+        remedy = f"remove {', '.join(untold)} from do_not_specialize of @triton.jit: it hides multiples of 16 from the compiler; "
+        remedy += "or assert them with tl.multiple_of"
     spared = work.access_instructions - work.access_instructions_widest if work is not None else 0.0
     return found(
         context,

@@ -57,7 +57,7 @@ def contended_atomics(context: CompiledContext) -> Finding | None:
         "warning",
         f"{added / distinct:,.0f} atomics meet at each of {distinct / element_bytes(most.element):,.0f} addresses of {most.name}",
         evidence=f"atomics are {percent(share)} of what goes through the L2; that they wait for each other is not in the prediction",
-        remedy="add up more in a program before it adds (rows or blocks in a loop, a smaller grid), or store partial sums and add "
+        remedy="reduce more in each program before the atomic (a loop, a smaller grid); or store partial sums and add "
         "them in a second launch",
         line=most.line,
         file=most.file,
@@ -100,10 +100,9 @@ LINES = 3
 """Lines that are named, those that cost most."""
 
 REMEDIES = {
-    "divisions": "divide by powers of two that are tl.constexpr, carry rows and columns along in place of dividing, and index with one "
-    "flat offset what lies one behind the other",
-    "masks": "give the programs that lie inside a path without masks (a branch on the program, or a second launch for the border), or "
-    "pad the tensor",
+    "divisions": "divide by powers of two that are tl.constexpr; increment rows and columns instead of dividing; use one flat offset for "
+    "contiguous data",
+    "masks": "give interior programs a path without masks (a branch, or a second launch for the border); or pad the tensor",
     "addresses": "work the offsets out once and add to them, with strides that are tl.constexpr, and in 32 bits",
 }
 

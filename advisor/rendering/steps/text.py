@@ -12,6 +12,7 @@ from advisor.rendering.figures import aligned
 from advisor.rendering.page import _drawing, filled
 from advisor.rendering.svg import SYMBOLS
 from advisor.result.step import StepOperator, StepResult
+from advisor.system.phrases import phrase
 
 COLUMNS = ("operator", "count", "µs each", "total ms", "share", "bound µs", "ceiling µs", "library µs", "gain", "bound by", "problem")
 """Heads of the operators' table; `gain` is of the step, at the tunable ceiling or with the best library kernel."""
@@ -40,13 +41,18 @@ def verdict(result: StepResult) -> str:
     step = result.step
     if is_trace(result):
         known = sum(row.total_us for row in result.operators)
-        return (
-            f"{result.load}: {milliseconds(result.measured_us or 0.0)} a step measured; the operators that are predicted take "
-            f"{milliseconds(known)} of it, where {milliseconds(step.us)} are predicted"
-        )
-    return (
-        f"{result.load}: {milliseconds(step.us)} predicted ({milliseconds(step.low_us)} to {milliseconds(step.high_us)} in 80 % of cases), "
-        f"{result.tokens_per_s:,.0f} tokens/s; bound {milliseconds(result.bound_us)}"
+        measured, predicted = milliseconds(result.measured_us or 0.0), milliseconds(step.us)
+        return phrase("step.measured", load=result.load, us=measured, known=milliseconds(known), predicted=predicted)
+    least = result.bound_us
+    return phrase(
+        "step.time",
+        load=result.load,
+        us=milliseconds(step.us),
+        low=milliseconds(step.low_us),
+        high=milliseconds(step.high_us),
+        tokens=f"{result.tokens_per_s:,.0f}",
+        bound=milliseconds(least),
+        share=f"{100 * least / step.us:.0f} %" if step.us > 0 else "-",
     )
 
 
@@ -88,7 +94,7 @@ def cells(row: StepOperator) -> tuple[str, ...]:
 
 
 def rows(result: StepResult) -> list[tuple[str, ...]]:
-    """The table under `columns`: the operators by what the step gains, each followed by the kernels it is made of; the whole step last."""
+    """The table under `columns`: the operators by gain, each followed by the kernels it is made of, and the step as a whole."""
     found = []
     for row in result.operators:
         found.append(cells(row))
@@ -96,10 +102,17 @@ def rows(result: StepResult) -> list[tuple[str, ...]]:
             share = us / row.us
             part = (f"  {row.name} {name}", f"{row.count}", f"{us:.1f}", f"{share * row.total_us / 1e3:.3f}", f"{share * row.share:.1%}")
             found.append(part + ("",) * (len(COLUMNS) - len(part)))
-    if result.bound_us:
-        whole = ("whole step", "", "", f"{result.step.us / 1e3:.3f}", f"{1:.1%}", f"{result.bound_us:.1f}")
-        found.append(whole + ("",) * (len(COLUMNS) - len(whole)))
+    if found and not is_trace(result):
+        total = {"operator": "step", "total ms": f"{result.step.us / 1e3:.3f}", "share": "100.0%", "bound µs": f"{result.bound_us:.1f}"}
+        found.append(tuple(total.get(column, "") for column in COLUMNS))
     return found
+
+
+def table(result: StepResult) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Heads and rows of the operators' table, without columns in which no row has anything."""
+    heads, lines = columns(result), rows(result)
+    kept = [i for i, _ in enumerate(heads) if any(line[i] not in ("", "-") for line in lines)] if lines else list(range(len(heads)))
+    return tuple(heads[i] for i in kept), [tuple(line[i] for i in kept) for line in lines]
 
 
 MEASURED = ("kind", "measured ms", "predicted ms", "bound ms")
@@ -140,14 +153,15 @@ def steps_text(results: Sequence[StepResult]) -> str:
 def step_text(result: StepResult) -> str:
     """Plain lines: what does not fit first, then the step, what to work on, and a row per operator."""
     engine = f"{result.engine} {result.stack_version}".strip()
-    heads = (result.model, result.gpu, result.split, engine, result.dtype)
-    said = ["  ".join(filter(None, heads)), verdict(result)]
+    subject = (result.model, result.gpu, result.split, engine, result.dtype)
+    said = ["  ".join(filter(None, subject)), verdict(result)]
     if not is_trace(result):
         said.insert(len(said) if result.memory.fits else 0, memory_line(result))
     said += [f"> {line}" for line in result.advice] + [f"! {line}" for line in result.caveats] + [""]
     if result.measured:
         said += [*aligned([MEASURED, *measured_rows(result)], LEFT), ""]
-    return "\n".join([*said, *(aligned([columns(result), *rows(result)], LEFT) if result.operators else [])])
+    heads, lines = table(result)
+    return "\n".join([*said, *(aligned([heads, *lines], LEFT) if lines else [])])
 
 
 def milliseconds(us: float) -> str:
@@ -181,10 +195,9 @@ def step_page(results: Sequence[StepResult], version: str) -> str:
         command=results[0].command,
         version=version,
         steps=[(result, verdict(result), memory_line(result), kinds(result)) for result in results],
-        columns=columns,
+        table=table,
         words=WORDS,
         is_trace=is_trace,
-        rows=rows,
         measured_columns=MEASURED,
         measured_rows=measured_rows,
         shade=shade,

@@ -1,4 +1,4 @@
-"""What was found of every launch of a target that is code: its report, what is assumed of it, and what it lacks."""
+"""The report of every launch of a target that is code, with its assumptions and missing options."""
 
 from __future__ import annotations
 
@@ -31,10 +31,11 @@ from advisor.result.schema import (
     SourceText,
 )
 from advisor.rows.launches import is_launch_record
+from advisor.system.phrases import phrase
 
 
 @dataclass(slots=True)
-class Looked:
+class KernelReports:
     """Reports and findings of every target, by its id; `takes_options`: whether options can add to them, as for a kernel in a file."""
 
     targets: dict[str, KernelTarget] = field(default_factory=dict)
@@ -72,7 +73,7 @@ class Looked:
         self.unknowns[target.id] = _assumptions(target, found)
         if found.asked.phases is None or not shipped().measured(gpu):
             self.unknowns[target.id] += unmeasured_vendor([gpu])
-        trips = " (one trip of each loop that it decides)" if guessed_trips(found.inspection.demand) else ""
+        trips = f" ({phrase('note.one_trip')})" if guessed_trips(found.inspection.demand) else ""
         self.guessed[target.id] = f"{in_words(found.guessed)}{trips}" if found.guessed else ""
         self.deciding[target.id] = found.guessed
         if any(part.cause == UNCERTAIN for part in found.gap_parts):  # then a distance is told, but to work that hangs on data
@@ -85,8 +86,7 @@ class Looked:
         for target in self.targets.values():
             left = sum(each.space == target.space and each.id not in self.targets for each in rest)
             if left and target.id in self.reports:
-                counted = f"one configuration is shown, and {left} more {'is' if left == 1 else 'are'} compiled"
-                self.unknowns[target.id].append(f"{self.reports[target.id].kernel}: {counted} once its grid is known, to be compared with.")
+                self.unknowns[target.id].append(phrase("note.more_configurations", kernel=self.reports[target.id].kernel, count=left))
 
     def missing_first(self, unsized: tuple[str, ...], shown: Sequence[LaunchReport], text: str, command: str) -> tuple[Action, ...]:
         """The first action: give what launches without a grid lack, or else any that are shown, of the target `text`."""
@@ -153,10 +153,10 @@ def _assumptions(target: KernelTarget, analysis: KernelAnalysis) -> list[str]:
     if not found:
         return []
     if target.launch.grid is None and not target.launch.assumed:
-        guessed = f"{name}: its arguments and grid are guessed from the source (--arg, --constexpr, --signature and --grid say them)."
+        guessed = phrase("note.guessed_arguments", kernel=name)
         return [guessed, *(f"{name}: {text[0].lower()}{text[1:]}" for text in target.launch.notes)]
     taken = [text.removeprefix("Assumed ").removesuffix(".") for text in found if text.startswith("Assumed ")]
     # Of one program, counted to show something, what is not known is beside the point: what is missing is said as the first thing to do.
     untold = ("Assumed ", "Not known: ") if target.launch.grid is None else ("Assumed ",)
     rest = [f"{name}: {text[0].lower()}{text[1:]}" for text in found if not text.startswith(untold)]
-    return [*([f"{name}: assumed {'; '.join(taken)}."] if taken else []), *rest[:MOST_ASSUMPTIONS]]
+    return [*([phrase("note.assumed", kernel=name, values="; ".join(taken))] if taken else []), *rest[:MOST_ASSUMPTIONS]]

@@ -1,0 +1,203 @@
+"""The first screen: the headline, at most three actions, and one line for each launch; `advisor advise -v` shows the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.text import Text
+
+from advisor.rendering import figures
+from advisor.rendering.grouping import Group
+from advisor.result.schema import Action, LaunchReport, Result
+from advisor.system.phrases import phrase
+
+LINES = 40
+"""Lines of the whole screen, the path of the report included."""
+ACTIONS = 3
+COMMANDS = 20
+"""Commands for kernels without a size that are shown."""
+PASTED = 4
+"""Lines of a snippet that are shown; a longer one stands in the report."""
+LATENCY_COLUMN = 24  # `1,234 µs ±12 %`, `−10/+35 %` included
+PEAK_COLUMN = 26  # `100 % of the tensor peak`
+WIN_COLUMN = 22
+
+
+def screen(result: Result, groups: Sequence[Group], *, report: str | None) -> list[Text]:
+    """At most `LINES` lines; launches with least to win are left out first, and counted."""
+    verdict = result.verdict
+    head = [Text(figures.clean(verdict.sentence), style="bold")]
+    single = result.launches[0] if len(result.launches) == 1 else None
+    unsized = verdict.current_us == 0 and any(figures.of_one_program(launch, result) for launch in result.launches)
+    if single is None and verdict.current_us > 0:
+        head.append(_totals(result))
+    head += [Text(f"  ! {figures.clean(note)}", style="yellow") for note in verdict.notes]
+    for number, action in enumerate(result.actions[:ACTIONS], 1):
+        head += _command(action) if unsized and action.snippet else _action(number, action, result)
+        if unsized and action.snippet:
+            break
+    if single is not None and single.kept is not None and single.recommendation is None:
+        head.append(Text(f"  {figures.clean(single.kept)}", style="dim"))
+    end = [*_of_the_table(result), *_end(result, report)]
+    if unsized:
+        return [*head, *end]
+    room = LINES - len(head) - len(end) - 1
+    return [*head, Text(""), *_launches(result, groups, room), *end]
+
+
+def _of_the_table(result: Result) -> list[Text]:
+    """Errors and warnings of the table as a whole, and how many there are besides."""
+    found = [item for item in figures.ordered_findings(result.table_findings) if item.severity in ("error", "warning")]
+    marks = {"error": "x", "warning": "!"}
+    out = [
+        Text(f"  {marks[item.severity]} {figures.clean(item.title)}   [{figures.clean(item.rule)}]   ({figures.clean(item.scope)})")
+        for item in found[:ACTIONS]
+    ]
+    if len(found) > ACTIONS:
+        out.append(Text(f"  {phrase('screen.more_findings', count=len(found) - ACTIONS)}", style="dim"))
+    return out
+
+
+def _totals(result: Result) -> Text:
+    verdict = result.verdict
+    us = figures.with_interval(verdict.current_us, figures.sum_interval(result))
+    line = Text(f"  {figures.counted(result)}: {figures.origins(result)} {us}")
+    if verdict.peak_pipeline is not None and verdict.share_of_peak is not None and verdict.share_of_peak < 1.005:
+        line.append(f"   {figures.share_text(verdict.share_of_peak)} of {figures.unit_peak(verdict.peak_pipeline)}")
+    if verdict.ceiling_us > 0 and verdict.percent_of_ceiling > 0:
+        line.append(f"   {_win(verdict.percent_of_ceiling / 100)}")
+    line.append(f"   bound {figures.microseconds(verdict.bound_us)} µs ({figures.clean(verdict.binding_pipeline)})")
+    return line
+
+
+def _win(share: float | None) -> str:
+    """What tuning can win of the time, from the share of the ceiling that is reached."""
+    if share is None:
+        return ""
+    return "tuning can win <1 %" if share >= 0.995 else f"tuning can win {figures.share_text(1 - share)}"
+
+
+def _command(action: Action) -> list[Text]:
+    """The one command that a launch without a size needs; of several kernels one for each."""
+    commands = (action.snippet or "").splitlines()
+    out = [Text(""), *(Text(f"  {figures.clean(each)}", style="green") for each in commands[:COMMANDS]), Text("")]
+    if len(commands) > COMMANDS:
+        out.append(Text(f"  {phrase('screen.more_commands', count=len(commands) - COMMANDS)}", style="dim"))
+    return out
+
+
+def _action(number: int, action: Action, result: Result) -> list[Text]:
+    line = Text(f"  {number}. ")
+    line.append(figures.clean(action.title), style="bold")
+    if action.saving_us > 0:
+        share = f", {figures.share_text(action.saving_us / result.verdict.current_us)}" if result.verdict.current_us > 0 else ""
+        line.append(f"   saves {figures.microseconds(action.saving_us)} µs ({action.origin}{share})", style="green")
+    out = [line]
+    pasted = (action.snippet or "").strip().splitlines()
+    if len(pasted) <= PASTED:
+        out += [Text(f"     {figures.clean(each)}", style="green") for each in pasted]
+    elif pasted:
+        out.append(Text(f"     {phrase('screen.entries')}", style="dim"))
+    if action.detail:
+        out.append(Text(f"     {figures.clean(action.detail)}"))
+    if action.rule is None and (record := _record(action, result)):
+        out.append(Text(f"     {figures.clean(record)}", style="dim"))
+    return out
+
+
+def _record(action: Action, result: Result) -> str:
+    """What recommendations of the kind won where they were measured: of the touched launch that gains most."""
+    touched = [each for each in result.launches if each.id in action.launches and each.recommendation is not None]
+    best = max(touched, key=figures.to_win, default=None)
+    return best.recommendation.record if best is not None and best.recommendation is not None else ""
+
+
+def _launches(result: Result, groups: Sequence[Group], room: int) -> list[Text]:
+    """A line for each launch below the head of its kernel, with what explains a single one."""
+    if len(result.launches) == 1:
+        return _single(result, groups[0])[: max(room, 1)]
+    heads = len(groups)
+    fits = max(room - heads - 1, 1)
+    every = len(result.launches) + heads <= room
+    shown = {launch.id for launch in (result.launches if every else sorted(result.launches, key=_rank)[:fits])}
+    out: list[Text] = []
+    for part in groups:
+        kept = [launch for launch in part.launches if launch.id in shown]
+        if not kept:
+            continue
+        out.append(_group_head(part, result))
+        labels = [part.label(launch) if part.size else part.apart.get(launch.id, "") or part.by_size(launch) for launch in kept]
+        width = max(map(len, labels))
+        out += [_row(launch, label.ljust(width), result) for launch, label in zip(kept, labels, strict=True)]
+    left = len(result.launches) - len(shown)
+    if left:
+        out.append(Text(f"  {phrase('screen.left_out', count=left)}", style="dim"))
+    return out
+
+
+def _rank(launch: LaunchReport) -> tuple[bool, float]:
+    """What cannot launch first, then what has most to win."""
+    return not figures.stuck(launch), -figures.to_win(launch)
+
+
+def _group_head(part: Group, result: Result) -> Text:
+    head = Text(part.name, style="bold")
+    head.append(f"  {part.shared}   {figures.clean(result.gpu)}", style="not bold")
+    return head
+
+
+def _row(launch: LaunchReport, label: str, result: Result) -> Text:
+    """`M=64  299.9 µs ±8.6 %   66 % of dram's peak   tuning can win 26 %   > BLOCK_SIZE_M 64→16`."""
+    line = Text(f"  {label}  " if label else "  ")
+    if figures.stuck(launch):
+        line.append("cannot launch", style="bold red")
+    elif figures.of_one_program(launch, result):
+        line.append(phrase("screen.no_size"))
+    else:
+        now = figures.current(launch)
+        line.append(f"{now.origin} {figures.microseconds(now.us):>8} µs {figures.interval(now)}".ljust(LATENCY_COLUMN + 10), style="bold")
+        peak, share = launch.share_of_peak, figures.share_of_ceiling(launch)
+        said = f"{figures.share_text(peak):>5} of {figures.unit_peak(launch.peak_pipeline)}" if peak is not None and peak < 1.005 else ""
+        line.append(said.ljust(PEAK_COLUMN))
+        if share is not None and share >= 1.005:
+            line.append("faster than the predicted ceiling", style="magenta")
+        elif share is not None:
+            line.append(_win(share).ljust(WIN_COLUMN), style="green" if share >= 0.9 else "yellow" if share >= 0.6 else "red")
+        elif figures.unset(launch) and launch.ceiling is not None:
+            line.append(phrase("screen.unset"))
+    advice = launch.recommendation
+    if advice is not None and advice.configuration != launch.configuration:
+        changed = figures.changes(launch.configuration, advice.configuration)
+        line.append(f" > {', '.join(changed)}", style="green")
+    if launch.faults:
+        line.append(f"   x {figures.clean(launch.faults[0])}", style="bold red")
+    line.rstrip()
+    return line
+
+
+def _single(result: Result, part: Group) -> list[Text]:
+    """One launch: its line, its bound, its findings, and the source lines that ask most."""
+    launch = result.launches[0]
+    out = [_group_head(part, result), _row(launch, "", result)]
+    bound = f"  bound {figures.microseconds(launch.bound.us)} µs ({figures.clean(launch.binding_pipeline)})"
+    if (roofline := figures.roofline_beyond(launch)) is not None:
+        bound += f"   {phrase('screen.roofline', us=figures.microseconds(roofline))}"
+    if launch.ceiling is not None:
+        bound += f"   tunable ceiling {figures.microseconds(launch.ceiling.us)} µs"
+    if launch.library is not None:
+        library = f"{figures.microseconds(launch.library.us)} µs {figures.interval(launch.library)}".rstrip()
+        bound += f"   library {library} ({figures.clean(launch.library.source)})"
+    out.append(Text(bound))
+    for finding in figures.ordered_findings(launch.findings)[:ACTIONS]:
+        mark = "x" if finding.severity == "error" else "!"
+        saves = f"   saves {figures.microseconds(finding.saving_us)} µs" if finding.saving_us is not None else ""
+        out.append(Text(f"  {mark} {figures.clean(finding.title)}{saves}   [{finding.rule}]"))
+    out += [Text(f"  · {text}", style="dim") for text in figures.heaviest_lines(launch, result.sources)]
+    return out
+
+
+def _end(result: Result, report: str | None) -> list[Text]:
+    """How many assumptions there are, and where the page is."""
+    count = len(result.verdict.unknowns)
+    out = [Text(f"  {phrase('screen.assumptions', count=count)}", style="dim")] if count else []
+    return out + ([Text(f"  report: {figures.clean(report)}")] if report is not None else [])

@@ -1,0 +1,92 @@
+"""The first screen: what limits a result, at most three actions, one line for each launch."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from advisor.rendering import terminal
+from advisor.rendering.grouping import group
+from advisor.rendering.screen import COMMANDS, LINES, screen
+from advisor.result.schema import Action, Result, Verdict
+from tests.rendering import factory
+
+
+def shown(result: Result) -> list[str]:
+    return [line.plain for line in screen(result, group(result.launches), report="r.html")]
+
+
+def unsized(*commands: str) -> Result:
+    """A kernel without a grid, of which one program was counted."""
+    result = factory.result((64,), ("w13",))
+    (launch,) = result.launches
+    problem = replace(launch.problem, sizes={"programs": 1})
+    verdict = Verdict(
+        sentence="Cannot predict a time yet: the launch size is missing.",
+        current_us=0.0,
+        ceiling_us=0.0,
+        bound_us=0.0,
+        percent_of_ceiling=0.0,
+        binding_pipeline="dram",
+        origin="predicted",
+        unknowns=("One.", "Two."),
+    )
+    action = Action(title="Specify", detail="more", saving_us=0.0, origin="predicted", launches=(launch.id,), snippet="\n".join(commands))
+    return replace(result, launches=(replace(launch, problem=problem),), verdict=verdict, actions=(action,))
+
+
+def test_many_launches_fit_a_screen_and_those_left_out_are_counted() -> None:
+    result = factory.result(tuple(range(1, 61)))
+    lines = shown(result)
+    assert len(lines) <= LINES and lines[0] == result.verdict.sentence and lines[-1] == "  report: r.html"
+    rows = [line for line in lines if "tuning can win" in line and line.startswith("  M=")]
+    left = next(line for line in lines if "less to win" in line)
+    assert len(rows) + int(left.split()[0]) == len(result.launches) == 120
+
+
+def test_what_is_left_out_has_least_to_win() -> None:
+    result = factory.result(tuple(range(1, 61)), ("w13",))
+    gains = sorted((launch.headroom * launch.ceiling.us for launch in result.launches), reverse=True)
+    text = "\n".join(shown(result))
+    first = max(result.launches, key=lambda launch: launch.headroom * launch.ceiling.us)
+    assert f"M={first.problem.sizes['M']} " in text and gains[0] > gains[-1]
+
+
+def test_a_kernel_without_a_size_gets_one_sentence_and_one_command() -> None:
+    lines = [line for line in shown(unsized("advisor advise k.py --arg n=…")) if line.strip()]
+    assert lines == [
+        "Cannot predict a time yet: the launch size is missing.",
+        "  advisor advise k.py --arg n=…",
+        "  2 assumptions: -v lists them.",
+        "  report: r.html",
+    ]
+    several = shown(unsized(*(f"advisor advise k.py::k{i} --arg n=…" for i in range(COMMANDS + 1))))
+    assert sum("advisor advise" in line for line in several) == COMMANDS
+    assert "  1 more kernel has no size: -v shows its command." in several
+
+
+def test_assumptions_stand_behind_verbose() -> None:
+    result = factory.result((64,), ("w13",))
+    assert not any(unknown in line for unknown in result.verdict.unknowns for line in shown(result))
+    whole = [line.plain for line in terminal.lines(result)]
+    assert all(any(unknown in line for line in whole) for unknown in result.verdict.unknowns)
+
+
+def test_the_order_is_share_of_peak_then_what_tuning_wins_then_the_change() -> None:
+    (line,) = [line for line in shown(replace(factory.result((64,), ("w13",)), actions=())) if "tuning can win" in line]
+    (launch,) = factory.result((64,), ("w13",)).launches
+    assert launch.share_of_peak is None and line.index("tuning can win") < line.index("> BLOCK_SIZE_M 64→32")
+    known = replace(launch, peak_pipeline="dram", share_of_peak=0.61)
+    (line,) = [line for line in shown(replace(factory.result((64,), ("w13",)), launches=(known,), actions=())) if "tuning can win" in line]
+    assert line.index("61 % of DRAM's peak") < line.index("tuning can win") < line.index("> BLOCK_SIZE_M")
+
+
+def test_the_record_of_a_recommendation_stands_beside_it() -> None:
+    result = factory.result((64,), ("w13",))
+    (launch,) = result.launches
+    won = replace(launch, recommendation=replace(launch.recommendation, record="of 7 such recommendations 90 % won"))
+    assert any("of 7 such recommendations 90 % won" in line for line in shown(replace(result, launches=(won,))))
+
+
+def test_a_tuned_result_is_shown_as_before() -> None:
+    result = factory.empty()
+    assert [line.plain for line in terminal.lines(result, details=False)] == [line.plain for line in terminal.lines(result)]
