@@ -1,6 +1,11 @@
 """Kernels of many kinds as people write them, each launched at several sizes: a program to record."""
-import math, sys
-import torch, triton, triton.language as tl
+
+# ruff: noqa: PIE808
+import sys
+
+import torch
+import triton
+import triton.language as tl
 
 
 @triton.jit
@@ -80,7 +85,9 @@ def softmax_online_kernel(x_ptr, o_ptr, stride, cols, BLOCK: tl.constexpr):
         i = c + tl.arange(0, BLOCK)
         x = tl.load(x_ptr + row * stride + i, mask=i < cols, other=-float("inf")).to(tl.float32)
         new = tl.maximum(top, x)
-        total = total * tl.exp(tl.where(top == -float("inf"), -1e30, top) - tl.where(new == -float("inf"), 0.0, new)) + tl.exp(x - tl.where(new == -float("inf"), 0.0, new))
+        total = total * tl.exp(tl.where(top == -float("inf"), -1e30, top) - tl.where(new == -float("inf"), 0.0, new)) + tl.exp(
+            x - tl.where(new == -float("inf"), 0.0, new)
+        )
         top = new
     high = tl.max(top, axis=0)
     den = tl.sum(total * tl.exp(top - high), axis=0)
@@ -117,7 +124,9 @@ def layer_norm_forward_kernel(x_ptr, y_ptr, w_ptr, b_ptr, mean_ptr, rstd_ptr, st
     rstd = 1 / tl.sqrt(tl.sum(d * d, axis=0) / cols + eps)
     tl.store(mean_ptr + row, mean)
     tl.store(rstd_ptr + row, rstd)
-    tl.store(y_ptr + row * stride + i, d * rstd * tl.load(w_ptr + i, mask=k).to(tl.float32) + tl.load(b_ptr + i, mask=k).to(tl.float32), mask=k)
+    tl.store(
+        y_ptr + row * stride + i, d * rstd * tl.load(w_ptr + i, mask=k).to(tl.float32) + tl.load(b_ptr + i, mask=k).to(tl.float32), mask=k
+    )
 
 
 @triton.jit
@@ -257,7 +266,9 @@ def causal_conv1d_kernel(x_ptr, w_ptr, o_ptr, T, D, BT: tl.constexpr, BD: tl.con
 
 
 @triton.jit
-def matmul_kernel(a_ptr, b_ptr, c_ptr, M, N, K, sam, sak, sbk, sbn, scm, scn, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GM: tl.constexpr):
+def matmul_kernel(
+    a_ptr, b_ptr, c_ptr, M, N, K, sam, sak, sbk, sbn, scm, scn, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GM: tl.constexpr
+):
     pid = tl.program_id(0)
     nm = tl.cdiv(M, BM)
     nn = tl.cdiv(N, BN)
@@ -315,7 +326,9 @@ def matmul_block_fp8_kernel(a_ptr, b_ptr, as_ptr, bs_ptr, c_ptr, M, N, K, BM: tl
 
 
 @triton.jit
-def flash_forward_kernel(q_ptr, k_ptr, v_ptr, o_ptr, l_ptr, scale, H, N, CAUSAL: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, D: tl.constexpr):
+def flash_forward_kernel(
+    q_ptr, k_ptr, v_ptr, o_ptr, l_ptr, scale, H, N, CAUSAL: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, D: tl.constexpr
+):
     start = tl.program_id(0)
     base = tl.program_id(1).to(tl.int64) * N * D
     m = start * BM + tl.arange(0, BM)
@@ -388,7 +401,14 @@ def elementwise():
         if n <= 8_388_608:
             p, m, v = (rand(n, dtype=torch.float32).abs() for _ in range(3))
             adamw_kernel[(triton.cdiv(n, 1024),)](p, x, m, v, n, 1e-3, 0.9, 0.95, 1e-8, 0.1, BLOCK=1024)
-        quantize_fp8_kernel[(triton.cdiv(n, 128),)](x, torch.empty(n, device="cuda", dtype=torch.float8_e4m3fn), torch.empty(triton.cdiv(n, 128), device="cuda"), n, GROUP=128, num_warps=1)
+        quantize_fp8_kernel[(triton.cdiv(n, 128),)](
+            x,
+            torch.empty(n, device="cuda", dtype=torch.float8_e4m3fn),
+            torch.empty(triton.cdiv(n, 128), device="cuda"),
+            n,
+            GROUP=128,
+            num_warps=1,
+        )
 
 
 def rows():
@@ -407,7 +427,21 @@ def rows():
             mean, rstd = torch.zeros(r, device="cuda"), torch.ones(r, device="cuda")
             layer_norm_forward_kernel[(r,)](x, o, w, w, mean, rstd, c, c, 1e-5, BLOCK=b, num_warps=warps)
             g = min(r, 132)
-            layer_norm_backward_kernel[(g,)](x, o, w, mean, rstd, torch.empty_like(x), torch.empty(g, c, device="cuda"), c, r, c, triton.cdiv(r, g), BLOCK=b, num_warps=warps)
+            layer_norm_backward_kernel[(g,)](
+                x,
+                o,
+                w,
+                mean,
+                rstd,
+                torch.empty_like(x),
+                torch.empty(g, c, device="cuda"),
+                c,
+                r,
+                c,
+                triton.cdiv(r, g),
+                BLOCK=b,
+                num_warps=warps,
+            )
             swiglu_backward_kernel[(r,)](x, o, rand(r, c), torch.empty_like(x), torch.empty_like(x), c, c, BLOCK=b, num_warps=warps)
             quantize_rows_int8_kernel[(r,)](x, torch.empty(r, c, device="cuda", dtype=torch.int8), f, c, c, BLOCK=b, num_warps=warps)
             cumsum_kernel[(r,)](x, o, c, c, BLOCK=b, num_warps=warps)
@@ -420,18 +454,31 @@ def moves():
         ids = torch.randint(32000, (t,), device="cuda")
         x = torch.empty(t, c, device="cuda", dtype=torch.bfloat16)
         embedding_kernel[(t,)](ids, table, x, c, BLOCK=1024)
-        index_add_kernel[(t, triton.cdiv(c, 1024))](ids, rand(t, c, dtype=torch.float32), rand(32000, c, dtype=torch.float32), c, BLOCK=1024)
+        index_add_kernel[(t, triton.cdiv(c, 1024))](
+            ids, rand(t, c, dtype=torch.float32), rand(32000, c, dtype=torch.float32), c, BLOCK=1024
+        )
         q = rand(t, 32, 128)
         rope_kernel[(t,)](q, rand(t, 64), rand(t, 64), 32 * 128, 128, 32, HALF=64, HEADS=32)
     for m, n in ((512, 512), (4096, 4096), (8192, 1000)):
-        transpose_kernel[(triton.cdiv(m, 64), triton.cdiv(n, 64))](rand(m, n), torch.empty(n, m, device="cuda", dtype=torch.bfloat16), m, n, BM=64, BN=64)
+        transpose_kernel[(triton.cdiv(m, 64), triton.cdiv(n, 64))](
+            rand(m, n), torch.empty(n, m, device="cuda", dtype=torch.bfloat16), m, n, BM=64, BN=64
+        )
     for b, t, d in ((1, 256, 4096), (4, 1024, 1024), (16, 512, 2048)):
         x = rand(b, t, d)
         scan_state_kernel[(b, triton.cdiv(d, 128))](x, torch.rand_like(x), torch.empty_like(x), t, d, BLOCK=128)
         causal_conv1d_kernel[(triton.cdiv(t, 32), triton.cdiv(d, 64), b)](x, rand(d, 4), torch.empty_like(x), t, d, BT=32, BD=64, W=4)
     for b, groups, per, hw in ((2, 32, 10, 4096), (1, 32, 4, 16384), (8, 32, 20, 256)):
         size = per * hw
-        group_norm_kernel[(b * groups,)](rand(b * groups * size), rand(b * groups * size), rand(per, dtype=torch.float32), rand(per, dtype=torch.float32), size, hw, 1e-5, BLOCK=2048)
+        group_norm_kernel[(b * groups,)](
+            rand(b * groups * size),
+            rand(b * groups * size),
+            rand(per, dtype=torch.float32),
+            rand(per, dtype=torch.float32),
+            size,
+            hw,
+            1e-5,
+            BLOCK=2048,
+        )
 
 
 def products():
@@ -440,18 +487,50 @@ def products():
             for dtype in (torch.bfloat16, torch.float32) if bm == 64 and bn == 64 else (torch.float16,):
                 a, b = rand(m, k, dtype=dtype), rand(n, k, dtype=dtype).t()
                 c = torch.empty(m, n, device="cuda", dtype=dtype)
-                matmul_kernel[(triton.cdiv(m, bm) * triton.cdiv(n, bn),)](a, b, c, m, n, k, *a.stride(), *b.stride(), *c.stride(), BM=bm, BN=bn, BK=bk, GM=8, num_warps=w, num_stages=s)
+                matmul_kernel[(triton.cdiv(m, bm) * triton.cdiv(n, bn),)](
+                    a, b, c, m, n, k, *a.stride(), *b.stride(), *c.stride(), BM=bm, BN=bn, BK=bk, GM=8, num_warps=w, num_stages=s
+                )
         if k % 128 == 0:
             bm = 16 if m < 64 else 64
             c = torch.empty(m, n, device="cuda", dtype=torch.bfloat16)
             q = torch.randint(-(2**31), 2**31 - 1, (k // 8, n), device="cuda", dtype=torch.int32)
-            matmul_int4_kernel[(triton.cdiv(m, bm), n // 64)](rand(m, k), q, rand(k // 128, n), c, m, n, k, BM=bm, BN=64, BK=128, num_warps=4, num_stages=3)
+            matmul_int4_kernel[(triton.cdiv(m, bm), n // 64)](
+                rand(m, k), q, rand(k // 128, n), c, m, n, k, BM=bm, BN=64, BK=128, num_warps=4, num_stages=3
+            )
             a8, b8 = rand(m, k).to(torch.float8_e4m3fn), rand(n, k).to(torch.float8_e4m3fn)
-            matmul_block_fp8_kernel[(triton.cdiv(m, bm), n // 128)](a8, b8, torch.rand(m, k // 128, device="cuda"), torch.rand(n // 128, k // 128, device="cuda"), c, m, n, k, BM=bm, BN=128, num_warps=4, num_stages=4)
+            matmul_block_fp8_kernel[(triton.cdiv(m, bm), n // 128)](
+                a8,
+                b8,
+                torch.rand(m, k // 128, device="cuda"),
+                torch.rand(n // 128, k // 128, device="cuda"),
+                c,
+                m,
+                n,
+                k,
+                BM=bm,
+                BN=128,
+                num_warps=4,
+                num_stages=4,
+            )
     for z, n, d in ((32, 512, 64), (32, 2048, 128), (64, 4096, 64), (8, 1000, 128)):
         q, k, v = (rand(z, n, d) for _ in range(3))
         for causal in (False, True):
-            flash_forward_kernel[(triton.cdiv(n, 128), z)](q, k, v, torch.empty_like(q), torch.empty(z, n, device="cuda"), 0.18, z, n, CAUSAL=causal, BM=128, BN=64, D=d, num_warps=8 if d == 128 else 4, num_stages=3)
+            flash_forward_kernel[(triton.cdiv(n, 128), z)](
+                q,
+                k,
+                v,
+                torch.empty_like(q),
+                torch.empty(z, n, device="cuda"),
+                0.18,
+                z,
+                n,
+                CAUSAL=causal,
+                BM=128,
+                BN=64,
+                D=d,
+                num_warps=8 if d == 128 else 4,
+                num_stages=3,
+            )
 
 
 if __name__ == "__main__":
