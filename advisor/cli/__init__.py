@@ -232,7 +232,7 @@ def _fail(message: str, code: int) -> int:
     return code
 
 
-NAMED_VALUES = {"--gpu": "gpus", "--model": "models"}
+NAMED_VALUES = {"--gpu": "gpus", "--model": "models", "--stack": "stacks"}
 """Options whose values have names."""
 
 
@@ -271,6 +271,8 @@ def _names(what: str) -> Iterable[str]:
         from advisor.tables.models import MODELS
 
         return (model.name for model in MODELS)
+    if what == "stacks":
+        return ("vllm", "sglang")
     from advisor.system.resources import folder
 
     return ("fused_moe", *(file.stem for file in folder("triton_kernels").glob("*.py")))

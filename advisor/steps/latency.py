@@ -151,11 +151,14 @@ def _published(operators: list[Operator], gpu: GpuSpec, predictor: Predictor, en
     cells = {name: np.array([each.sizes[name] for each in operators]) for name in first.sizes}
     cells |= {name: np.full(len(operators), text) for name, text in told.items()}
     rows = columns_of(kind, cells, len(operators))
-    found, (least, binding) = model.predict(rows, np.full(len(operators), place), gpu), operator_model.bound(rows, gpu)
-    columns = zip(found.us.tolist(), found.low_us.tolist(), found.high_us.tolist(), least.tolist(), binding.tolist(), strict=True)
+    found = model.predict(rows, np.full(len(operators), place), gpu)
+    least, binding = operator_model.bound(rows, gpu, cold=first.cache == "cold")
+    us = np.maximum(found.us, least)
+    low, high = np.clip(found.low_us, least, us), np.maximum(found.high_us, us)
+    columns = zip(us.tolist(), low.tolist(), high.tolist(), least.tolist(), binding.tolist(), strict=True)
     return [
-        Cost(us=us, low_us=low, high_us=high, bound_us=bound, binding=which, ceiling_us=us, tunable=False, source=series.title)
-        for us, low, high, bound, which in columns
+        Cost(us=each, low_us=down, high_us=up, bound_us=bound, binding=which, ceiling_us=each, tunable=False, source=series.title)
+        for each, down, up, bound, which in columns
     ]
 
 

@@ -162,7 +162,17 @@ class _Rows:
 
     def _published(self, name: str, count: int, op: str, sizes: Mapping[str, float], phase: str, kernel: str) -> Operator:
         words = (("phase", phase), ("kernel_source", kernel))
-        return Operator(name=name, kind="attention", count=count, family="published", op=op, sizes=sizes, words=words, dtype=self.act)
+        return Operator(
+            name=name,
+            kind="attention",
+            count=count,
+            family="published",
+            op=op,
+            sizes=sizes,
+            words=words,
+            dtype=self.act,
+            cache="cold" if phase == "generation" and kernel != "conv1d" else "warm",  # a decode's state
+        )
 
     def sparse_block(self, heads: int) -> list[Operator]:
         """Layers of sparse attention: the module with its projections, as it was measured."""

@@ -286,7 +286,7 @@ def _row(operator: Operator, cost: Cost, total: float) -> StepOperator:
     return StepOperator(
         name=operator.name,
         kind=operator.kind,
-        problem=problem_words(operator),
+        problem=problem_words(operator) + (f"; {cost.source}" if cost.source else ""),
         count=operator.count,
         cache=operator.cache if operator.kind != "collective" else "",
         us=cost.us,

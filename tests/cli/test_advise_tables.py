@@ -383,3 +383,11 @@ def test_a_table_is_told_of_the_option_that_it_has(option, tmp_path, capsys):
     assert error.rstrip().endswith("give --tokens instead") and "--sizes" not in error
     assert main(["advise", "softmax", *option]) == 2
     assert capsys.readouterr().err.rstrip().endswith("give --sizes instead")
+
+
+def test_the_stack_asked_for_is_whose_table_it_is_and_its_version_is_said(tmp_path):
+    told = {}
+    for stack in ("vllm:0.19", "sglang:0.5.10"):
+        assert advise(EXAMPLE, tmp_path / stack[:4], "--tokens", "64", "--stack", stack) == 0
+        told[stack] = json.loads((tmp_path / stack[:4] / "result.json").read_text())["layers"][0]["stack"]
+    assert told == {"vllm:0.19": "vLLM 0.19", "sglang:0.5.10": "SGLang 0.5.10"}

@@ -84,3 +84,25 @@ def test_the_page_is_whole_and_escaped(tmp_path, capsys):
 def test_what_makes_no_step_is_refused(arguments, word, capsys):
     assert main(["model", "Qwen3-8B", "--gpu", "H100", *arguments]) == 2
     assert word in capsys.readouterr().err
+
+
+def test_a_model_with_states_and_one_of_sparse_attention_are_told_with_stack_version_bound_and_what_is_missing(capsys):
+    for name, split, mixer in (("Qwen3.5-35B-A3B", "1", "mixer rule (decode)"), ("DeepSeek-V3.2", "8", "sparse attention (decode)")):
+        asked = ["model", name, "--gpu", "H200", "--tp", split, "--batch", "32", "--context", "4096", "--stack", "vllm:0.24"]
+        assert main([*asked, "--format", "json"]) == 0
+        found = json.loads(capsys.readouterr().out)
+        assert (found["engine"], found["stack_version"]) == ("vllm", "0.24") and 0 < found["bound_us"] < found["step"]["us"]
+        (row,) = [each for each in found["operators"] if each["name"] == mixer]
+        assert row["bound_us"] <= row["us"] and "vLLM 0.24" in row["problem"]
+        gains = [max(each["gain"], each["gain_at_library"]) for each in found["operators"]]
+        worth = [gain for gain in gains if gain >= 0.005]
+        assert gains[: len(worth)] == sorted(worth, reverse=True)
+        assert main(asked) == 0
+        text = capsys.readouterr().out
+        assert "vllm 0.24" in text.splitlines()[0] and "bound" in text.splitlines()[1] and "! not priced: drafted tokens" in text
+        assert text.splitlines()[-1].startswith("whole step") and ("GB of states" in text) == (name == "Qwen3.5-35B-A3B")
+
+
+def test_a_stack_of_another_name_is_refused(capsys):
+    assert main(["model", "Qwen3-8B", "--gpu", "H200", "--prefill", "100", "--stack", "tgi:3"]) == 2
+    assert "vllm:0.24" in capsys.readouterr().err

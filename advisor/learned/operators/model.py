@@ -230,10 +230,17 @@ class OperatorModel:
         }
 
 
-def bound(rows: Operators, gpu: GpuSpec) -> tuple[Array, NDArray[np.str_]]:
-    """Lower bounds on the latency in microseconds, [n], and the pipeline of each: of what every implementation has to do."""
-    least = KINDS[rows.kind].least(rows, gpu)
-    times = np.stack([np.broadcast_to(each, (len(rows),)) for each in least])
+def bound(rows: Operators, gpu: GpuSpec, *, cold: bool = False) -> tuple[Array, NDArray[np.str_]]:
+    """Lower bounds on the latency in microseconds, [n], and the pipeline of each: of what every implementation has to do.
+
+    Args:
+        rows: What is computed.
+        gpu: Where.
+        cold: Whether weights, caches and states come from DRAM; else as much of everything as the L2 cannot hold.
+    """
+    products, moved = KINDS[rows.kind].least(rows, gpu)
+    beyond = moved if cold else np.maximum(moved - gpu.l2_bytes, 0)
+    times = np.stack([products, beyond / (gpu.dram_bytes_per_s * gpu.dram_achievable_fraction) * 1e6, moved / gpu.l2_bytes_per_s * 1e6])
     return times.max(axis=0) + LEAST_LAUNCH_US, np.array(("tensor", "dram", "l2"))[times.argmax(axis=0)]
 
 

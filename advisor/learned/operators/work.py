@@ -25,8 +25,8 @@ HOST = "host"
 """A stage that is none of the GPU's: ten microseconds of the first of its terms where the host launches kernel by kernel."""
 
 Stages = Mapping[str, tuple[Array, Array, Array, Array]]
-Least = tuple[Array, Array, Array]
-"""Microseconds that matrix units, DRAM and L2 take at the least, buffers as warm as the L2 keeps them."""
+Least = tuple[Array, Array]
+"""Microseconds that the matrix units take at the least, and bytes that have to be moved."""
 
 
 class Module(NamedTuple):
@@ -127,11 +127,6 @@ def _moved(moved: Array, figures: Chip, kept: Array | None = None) -> tuple[Arra
     return moved / figures.dram * missed, moved / figures.l2_rate
 
 
-def _of_bytes(moved: Array, products: Array, gpu: GpuSpec) -> Least:
-    beyond = np.maximum(moved - gpu.l2_bytes, 0) / (gpu.dram_bytes_per_s * gpu.dram_achievable_fraction) * 1e6
-    return products, beyond, moved / gpu.l2_bytes_per_s * 1e6
-
-
 def _linear(rows: Operators, gpu: GpuSpec) -> Stages:
     s, figures, n = rows.sizes, chip(gpu, "bf16"), len(rows)
     batch, length = s["batch_size"], s["seq_len"]
@@ -169,7 +164,7 @@ def _least_linear(rows: Operators, gpu: GpuSpec) -> Least:
     tokens, read = s["batch_size"] * s["seq_len"], 2 * groups * depth + heads * width
     moved = tokens * (read + np.where(conv, read, heads * width)) * 2
     moved += np.where(conv, 0, s["batch_size"] * heads * depth * width * 2 * np.where(rows.labels["phase"] == "context", 1, 2))
-    return _of_bytes(moved, np.where(conv, 0, 4 * tokens * heads * depth * width / _rate(chip(gpu, "bf16"))), gpu)
+    return np.where(conv, 0, 4 * tokens * heads * depth * width / _rate(chip(gpu, "bf16"))), moved
 
 
 def _pairs(batch: Array, new: Array, past: Array, most: Array | float) -> Array:
@@ -301,7 +296,7 @@ def _least_sparse(rows: Operators, gpu: GpuSpec) -> Least:
     a = _amounts(rows)
     flop = 2 * a.tokens * a.needed / _rates(rows.labels["gemm_type"], gpu)
     flop += 2 * a.attended * a.heads * a.of["least"] / _rates(rows.labels["kv_cache_dtype"], gpu)
-    return _of_bytes(a.needed * a.weight + a.unique, flop, gpu)
+    return flop, a.needed * a.weight + a.unique
 
 
 def _encoder(rows: Operators, gpu: GpuSpec) -> Stages:
@@ -325,7 +320,7 @@ def _encoder(rows: Operators, gpu: GpuSpec) -> Stages:
 def _least_encoder(rows: Operators, gpu: GpuSpec) -> Least:
     batch, length, heads, depth = (rows.sizes[name] for name in ("batch_size", "isl", "num_heads", "head_dim"))
     flop = 4 * batch * heads * length**2 * depth
-    return _of_bytes(4 * batch * heads * length * depth * 2, flop / _rate(chip(gpu, "bf16")), gpu)
+    return flop / _rate(chip(gpu, "bf16")), 4 * batch * heads * length * depth * 2
 
 
 def _mla(rows: Operators, gpu: GpuSpec) -> Stages:
@@ -349,7 +344,7 @@ def _least_mla(rows: Operators, gpu: GpuSpec) -> Least:
     tokens, heads = rows.sizes["num_tokens"], rows.sizes["num_heads"]
     width = np.where(rows.labels["bmm_dtype"] == "fp8", 1.0, 2.0)
     flop = 2 * tokens * heads * 128 * 512 / _rates(rows.labels["bmm_dtype"], gpu)
-    return _of_bytes(heads * 128 * 512 * width + tokens * heads * (128 + 512) * width, flop, gpu)
+    return flop, heads * 128 * 512 * width + tokens * heads * (128 + 512) * width
 
 
 def _connections(rows: Operators, gpu: GpuSpec) -> Stages:
@@ -367,7 +362,7 @@ def _connections(rows: Operators, gpu: GpuSpec) -> Stages:
 
 def _least_connections(rows: Operators, gpu: GpuSpec) -> Least:
     tokens, hidden, ways = (rows.sizes[name] for name in ("num_tokens", "hidden_size", "hc_mult"))
-    return _of_bytes(tokens * hidden * 2 * (ways + 1), np.zeros(len(rows)), gpu)
+    return np.zeros(len(rows)), tokens * hidden * 2 * (ways + 1)
 
 
 _OF_SPARSE = {"batch_size": 1.0, "isl": 1.0, "step": 0.0, "num_heads": 1.0}

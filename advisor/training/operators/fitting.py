@@ -34,6 +34,9 @@ FOLDS, MOST_FOLDS, PAIR_FOLDS = 4, 2, 5
 
 MOST_GPUS = 3
 """GPUs that are left out in turn at most."""
+LEAST_OF_KIND = 300
+"""Rows of a kind from which it is fitted."""
+
 LEAST_ROWS, MOST_OF_SERIES = 40, 240
 """Rows of a series from which its constants are its own; rows that they are fitted to at most."""
 
@@ -83,7 +86,8 @@ def train(
     gpus = [gpu.name for gpu in list_gpus() if gpu.name not in exclude_gpus]
     with threadpoolctl.threadpool_limits(1):  # with more threads sums come out otherwise, to the bit
         found = reading.read(folders, gpus, progress)
-        models = {kind: fit(joined(kind, parts), progress) for kind, parts in found.items() if kind in kinds}
+        tables = [joined(kind, parts) for kind, parts in found.items() if kind in kinds]
+        models = {table.kind: fit(table, progress) for table in tables if len(table) >= LEAST_OF_KIND}
     worse = [kind for kind, model in models.items() if not model.is_better]
     for kind in worse:
         progress(f"{kind} is left out: no better than the baseline")

@@ -1,0 +1,101 @@
+"""What published operators need, their bounds, and who answers for them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from advisor.gpus.hardware import load_gpu
+from advisor.learned.operators import model as operator_model
+from advisor.learned.operators.work import HOST, KIND_OF, KINDS, columns_of
+from advisor.rows.columns import CONNECTIONS, PUBLISHED_OPERATORS
+
+GPU = load_gpu("H200")
+
+
+def sparse(op="dsa_context_module", architecture="DeepseekV32ForCausalLM", kernel="FLASHMLA_SPARSE", form="fp8_block", **sizes):
+    sizes = {"batch_size": 1, "isl": 4096, "step": 0, "num_heads": 128} | sizes
+    words = {
+        "op_name": op,
+        "kernel_source": kernel,
+        "architecture": architecture,
+        "model": "",
+        "gemm_type": form,
+        "kv_cache_dtype": "bfloat16",
+    }
+    n = max(np.size(each) for each in sizes.values())
+    cells = {name: np.broadcast_to(np.asarray(each, dtype=float), (n,)) for name, each in sizes.items()}
+    return columns_of(KIND_OF[op], cells | {name: np.full(n, each) for name, each in words.items()}, n)
+
+
+def rule(kernel, **sizes):
+    sizes = {"batch_size": 4, "seq_len": 1, "num_k_heads": 16, "head_k_dim": 128, "num_v_heads": 32, "head_v_dim": 128} | sizes
+    words = {"op_name": "gdn", "kernel_source": kernel, "phase": "generation"}
+    cells = {name: np.array([float(each)]) for name, each in sizes.items()} | {name: np.array([each]) for name, each in words.items()}
+    return columns_of("linear attention", cells, 1)
+
+
+def test_rows_and_weights_name_the_same_operators():
+    assert set(KIND_OF) == PUBLISHED_OPERATORS | set(CONNECTIONS.values())
+    models = operator_model.load_shipped()
+    assert set(models) == set(KINDS) and all(model.is_better for model in models.values())
+
+
+def test_work_of_a_decoding_rule_is_its_state_read_and_written():
+    rows = rule("fused_recurrent_gated_delta_rule_packed_decode")
+    (_, dram, l2, _) = KINDS["linear attention"].stages(rows, GPU)["kernel"]
+    _, least = KINDS["linear attention"].least(rows, GPU)
+    assert least[0] == pytest.approx(2 * 4 * 32 * 128 * 128 * 2 + 4 * (2 * 16 * 128 + 2 * 32 * 128) * 2)  # two bytes a value at the least
+    assert dram[0] > 0 and l2[0] > 0
+    cold, warm = (operator_model.bound(rows, GPU, cold=each)[0][0] for each in (True, False))
+    assert cold > 1.5 * warm  # 8 MB fit the L2
+
+
+def test_keys_beyond_those_chosen_cost_the_indexer_alone():
+    rows = sparse(op="dsa_generation_module", isl=1, batch_size=64, step=[4096, 65536])
+    stages = KINDS[rows.kind].stages(rows, GPU)
+    assert stages["attention"][0][0] == stages["attention"][0][1] > 0  # 2,048 keys either way
+    assert stages["scores"][0][1] == pytest.approx(16 * stages["scores"][0][0], rel=0.01)
+    skipped = sparse(op="dsa_generation_module_skip_indexer", isl=1, batch_size=64, step=65536)
+    assert KINDS[rows.kind].stages(skipped, GPU)["scores"][0][0] == 0
+
+
+def test_short_prompts_are_dense_where_the_kernel_is():
+    dense = sparse(kernel="sglang_dsa_dense_mha_fa3", isl=1024)
+    stages = KINDS[dense.kind].stages(dense, GPU)
+    assert stages["dense"][0][0] > 0 == stages["attention"][0][0] == stages["scores"][0][0]
+
+
+def test_large_decodes_are_launched_by_the_host():
+    rows = sparse(op="dsa_generation_module", isl=1, step=64, batch_size=[256, 512])
+    assert KINDS[rows.kind].stages(rows, GPU)[HOST][0].tolist() == [0.0, 10.0]
+
+
+def test_reference_is_the_sum_of_stages_behind_the_host():
+    one = np.ones(1)
+    stages = {"a": (10 * one, 0 * one, 0 * one, 0 * one), "b": (0 * one, 20 * one, 0 * one, 0 * one)}
+    constants = np.log(np.array([2.0, 1e-6, *[1.0] * 8]))
+    us, parts = operator_model.reference(stages, constants)
+    assert us[0] == pytest.approx(32) and parts[0].tolist() == pytest.approx([10, 20])
+    constants[1] = np.log(1000.0)
+    assert operator_model.reference(stages, constants)[0][0] == pytest.approx(1000, rel=1e-4)
+
+
+def test_a_gpu_never_measured_is_told_as_its_relatives():
+    found = operator_model.load_shipped()["DSA decode"]
+    assert found.relatives(load_gpu("GB300")) == ("B300",) and found.answers_for(load_gpu("GB300"))
+    assert not found.answers_for(load_gpu("MI300X")) and not found.answers_for(load_gpu("RTX 4090"))
+    place = found.answering("dsa_generation_module", "vllm", "", "", ("fp8_block", "bfloat16"), load_gpu("GB300"))
+    series = found.series[place]
+    assert (series.stack, series.words) == ("vllm", ("fp8_block", "bfloat16"))
+    rows = sparse(op="dsa_generation_module", isl=1, step=4096, batch_size=[1, 16, 256])
+    told = found.predict(rows, np.full(3, place), load_gpu("GB300"))
+    assert not told.seen and (told.low_us < told.us).all() and (told.us < told.high_us).all() and (np.diff(told.us) > 0).all()
+    least, _ = operator_model.bound(rows, load_gpu("GB300"))
+    assert (told.low_us >= least).all()
+
+
+def test_models_are_stored_and_read_to_the_bit():
+    found = operator_model.load_shipped()["hyper-connections"]
+    again = operator_model.load(found.arrays())["hyper-connections"]
+    assert again.series == found.series and again.measured == found.measured and again.held_out == found.held_out
