@@ -100,7 +100,7 @@ def test_a_model_with_states_and_one_of_sparse_attention_are_told_with_stack_ver
         assert main(asked) == 0
         text = capsys.readouterr().out
         assert "vllm 0.24" in text.splitlines()[0] and "bound" in text.splitlines()[1] and "! not priced: drafted tokens" in text
-        assert text.splitlines()[-1].startswith("whole step") and ("GB of states" in text) == (name == "Qwen3.5-35B-A3B")
+        assert text.splitlines()[-1].startswith("step ") and ("GB of states" in text) == (name == "Qwen3.5-35B-A3B")
 
 
 def test_a_stack_of_another_name_is_refused(capsys):

@@ -294,7 +294,8 @@ def _unknown_sizes(version: KernelVersion, launch: KernelLaunch, blocks: bool) -
 
 
 def _is_flat(launch: KernelLaunch) -> bool:
-    """Whether the file launches a kernel along one axis, a program for each block of something: `n` is no row's length then."""
+    """Whether the file launches a kernel along one axis, a program for each block of something: `n` is no row's length then. Not where the
+    block is computed, for then it may be as long as `n`."""
     written = grid_as_written(launch.source, launch.kernel)
     try:
         tree = ast.parse(written[1], mode="eval").body if written is not None else None
@@ -302,7 +303,12 @@ def _is_flat(launch: KernelLaunch) -> bool:
         return False
     axes = tree.elts if isinstance(tree, ast.Tuple) else [tree]
     first = axes[0]
-    return len(axes) == 1 and isinstance(first, ast.Call) and (dotted(first.func) or "").endswith("cdiv")
+    if len(axes) != 1 or not isinstance(first, ast.Call) or not (dotted(first.func) or "").endswith("cdiv"):
+        return False
+    block = first.args[1].id if len(first.args) > 1 and isinstance(first.args[1], ast.Name) else None
+    bound = (each for each in ast.walk(launch.source.tree) if isinstance(each, ast.Assign) and not isinstance(each.value, ast.Constant))
+    targets = (name.id for each in bound for target in each.targets for name in ast.walk(target) if isinstance(name, ast.Name))
+    return block is None or block not in targets
 
 
 def _passed(version: KernelVersion) -> set[str]:
