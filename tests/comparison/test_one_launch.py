@@ -120,7 +120,7 @@ def test_a_flag_that_is_gone_is_not_set():
 def tuned(*warps, body="pass"):
     listed = tuple(Configuration(parameters={"B": 64}, num_warps=count) for count in warps)
     node = parse_source(f"def k():\n    {body}\n", "k.py").tree.body[0]
-    return SimpleNamespace(configurations=listed, launching=(), function=SimpleNamespace(name="k", autotune=object(), node=node))
+    return SimpleNamespace(configurations=listed, launching=(), function=SimpleNamespace(autotune=object(), node=node))
 
 
 @pytest.mark.parametrize(

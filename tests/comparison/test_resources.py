@@ -59,7 +59,7 @@ def test_of_many_compiled_configurations_a_comment_folds_those_that_decide_nothi
 def test_every_gpu_gets_its_own_configuration(compile_of_warps, predictor, warps, rows):
     """Both GPUs have one compile target; what is fastest there differs."""
     best = {name: run(count) for name, count in warps.items()}
-    version = SimpleNamespace(configurations=(), launching=(), function=SimpleNamespace(name="k"))
+    version = SimpleNamespace(configurations=(), launching=(), function=None)
     gpus = [load_gpu(name) for name in warps]
     found = resources.judged("k", version, version, best, gpus, resources.Compiling(), "bf16")
     assert {row.gpu: row.head.registers_per_thread for row in found.rows} == rows and not found.notes and not found.failures

@@ -46,7 +46,8 @@ def in_its_place(old: KernelVersion, new: KernelVersion, gpu: GpuSpec, known: Ma
             answers = [_answer(around, test, wanted, known) for test, wanted in tests]
             if tests and False not in answers:
                 names = sorted({each.id for test, _ in tests for each in ast.walk(test) if isinstance(each, ast.Name)} & set(around.own))
-                unless = "" if None not in answers else f" where {' and '.join(ast.unparse(test)[:60] for test, _ in tests)}"
+                texts = [ast.unparse(test)[:60] if wanted else f"not ({ast.unparse(test)[:60]})" for test, wanted in tests]
+                unless = f" where {' and '.join(texts)}" if None in answers else ""
                 asked = f" (give {', '.join(names)})" if unless and names else ""
                 return f"{function} launches {kernel} in its place{unless}{asked}"
     return ""

@@ -31,7 +31,6 @@ from advisor.python_source.described import heuristic_values
 from advisor.python_source.jit_function import MISSING
 from advisor.python_source.launch_site import LaunchSite
 from advisor.python_source.launch_sites import arguments_passed, grid_as_written, launches, names_around_launches
-from advisor.python_source.literals import dotted
 from advisor.python_source.stride_use import STRIDE_NAME
 from advisor.result.schema import Configuration, Problem
 from advisor.rows.launches import RecordedLaunch
@@ -46,8 +45,6 @@ ROW = re.compile(
 OF_VOCABULARY = 128_256
 """Tokens of Llama 3 (its model card)."""
 
-OF_ELEMENTS = 2**24
-"""Of a kernel that takes each element by itself: 32 MB of bf16, as tutorials and libraries time such kernels."""
 BLOCK = re.compile(r"x?block(_?size)?(_x)?", re.IGNORECASE)
 """A kernel's one block, and `OF_BLOCK` its elements, as tutorials and libraries launch kernels along one dimension."""
 OF_BLOCK = 1_024
@@ -56,7 +53,7 @@ _SIZES = tuple(
     (re.compile(pattern, re.IGNORECASE), size)
     for pattern, size in (
         (r"\w*vocab\w*", OF_VOCABULARY),
-        (r"(n_?|num_?|total_?)?(elements?|elems?|numel|size)|numel|xnumel", OF_ELEMENTS),
+        (r"(n_?|num_?|total_?)?(elements?|elems?|numel|size)|numel|xnumel", 2**24),
         (r"(n_?|num_?|total_?)?(rows?|tokens?)|m|x?_?rows", 8_192),
         (r"(?-i:[BZ])|(n_?|num_?)?batch(es|_size)?|batchsize", 4),
         (r"(?-i:[TSL])|sq|sk|n_ctx\w*|(max_?)?(seq|ctx|context)_?(len)?\w*|\w*seq_?lens?\w*|length", 4_096),
@@ -287,28 +284,8 @@ def _unknown_sizes(version: KernelVersion, launch: KernelLaunch, blocks: bool) -
         if blocks and small and BLOCK.fullmatch(name) and sum(each.startswith("BLOCK") for each in names) == 1:
             yield name, OF_BLOCK
         size = typical_size(name, version.function.name, names) if not blocks and not STRIDE_NAME.search(name) else None
-        if size is not None and name.lower() == "n" and _is_flat(launch):
-            size = OF_ELEMENTS
         if size is not None:
             yield name, size
-
-
-def _is_flat(launch: KernelLaunch) -> bool:
-    """Whether the file launches a kernel along one axis, a program for each block of something: `n` is no row's length then. Not where the
-    block is computed, for then it may be as long as `n`."""
-    written = grid_as_written(launch.source, launch.kernel)
-    try:
-        tree = ast.parse(written[1], mode="eval").body if written is not None else None
-    except SyntaxError:
-        return False
-    axes = tree.elts if isinstance(tree, ast.Tuple) else [tree]
-    first = axes[0]
-    if len(axes) != 1 or not isinstance(first, ast.Call) or not (dotted(first.func) or "").endswith("cdiv"):
-        return False
-    block = first.args[1].id if len(first.args) > 1 and isinstance(first.args[1], ast.Name) else None
-    bound = (each for each in ast.walk(launch.source.tree) if isinstance(each, ast.Assign) and not isinstance(each.value, ast.Constant))
-    targets = (name.id for each in bound for target in each.targets for name in ast.walk(target) if isinstance(name, ast.Name))
-    return block is None or block not in targets
 
 
 def _passed(version: KernelVersion) -> set[str]:

@@ -172,6 +172,8 @@ def judged(
             if empty and old is not None and new is not None:
                 flags = " ".join(f"{name}{value}" for each in (base, head) for name, value in each.guessed.items() if "*" not in value)
                 reason = f"nothing is stored in the {' and the '.join(empty)}" + (f" with guessed {flags}" if flags else "")
+            if others := _other_sizes(old, new, base, head):
+                empty, reason = ["base", "head"], others
             found = [
                 time_verdict(name, base, head, gpu, notes, unseen=bool(unseen), same=same, relaunched=relaunched)
                 for gpu in (group if predicting else ())
@@ -179,6 +181,8 @@ def judged(
             predicted += [each.row for each in filter(None, found)]
             if old is not None and new is not None and (instead := in_its_place(old, new, group[0], (said or KernelSettings()).args)):
                 predicted = [untold(row, "cannot-tell", f"for {instead}") if row.gpu in devices.split(", ") else row for row in predicted]
+            if others:
+                predicted = [untold(row, "cannot-tell", others) if row.gpu in devices.split(", ") else row for row in predicted]
             rows.append(
                 ResourceRow(
                     kernel=name,
@@ -201,6 +205,24 @@ def judged(
         for why, names in refusals.items()
     )
     return Judged(rows=tuple(rows), notes=tuple(dict.fromkeys(notes)), failures=tuple(failures), predicted=tuple(predicted), sizes=sizes)
+
+
+def _other_sizes(old: KernelVersion | None, new: KernelVersion | None, base: Attempt, head: Attempt) -> str:
+    """That each version was compiled for sizes that the other does not take, in words: nothing says that they are one problem.
+
+    "": they were not, or the sizes are the same under other names.
+    """
+    if old is None or new is None or not base.sizes or not head.sizes:
+        return ""
+    names = [{each.name for each in version.function.parameters} for version in (old, new)]
+    sides = [
+        {name: size for name, size in each.sizes.items() if name in names[side] and name not in names[1 - side]}
+        for side, each in enumerate((base, head))
+    ]
+    if not all(sides) or sorted(sides[0].values()) == sorted(sides[1].values()):
+        return ""
+    texts = [" ".join(f"{name}={size}" for name, size in side.items()) for side in sides]
+    return f"typical sizes are {texts[0]} in the base and {texts[1]} in the head, and whether that is one problem is not known"
 
 
 def _why_refused(attempt: Attempt) -> str:
