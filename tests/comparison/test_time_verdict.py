@@ -410,3 +410,23 @@ def test_two_launches_that_do_not_do_the_same_work_are_not_compared(repository, 
         assert row.verdict == "not comparable" and row.change is None and "do not do the same work: " in row.reason and reason in row.reason
     else:
         assert row.verdict in ("predicted-improved", "within-doubt") and row.change is not None and row.change < 0
+
+
+@pytest.mark.parametrize(("configs", "verdict"), [("[triton.Config({'BLOCK': 512})]", "within-doubt"), ("listed()", "cannot-tell")])
+def test_another_list_is_no_prediction_of_no_change(repository, configs, verdict):
+    """The same code at one configuration of both says nothing of which one is chosen; a list that cannot be read says less."""
+    imports = HEAD.removesuffix("@triton.jit\n") + "from somewhere import listed\n\n\n"
+    both = "[triton.Config({'BLOCK': 512}), triton.Config({'BLOCK': 1024})]"
+    base, head = (imports + TUNED.replace("CONFIGS", each) for each in (both, configs))
+    found = compared_files(repository, AnalyticalPredictor(), {"k.py": base}, {"k.py": head}, compiling=True)
+    (row,) = found.subjects[0].static
+    assert row.verdict == verdict
+    if verdict == "cannot-tell":
+        assert row.change is None
+
+
+def test_a_renamed_kernel_is_not_launched_in_anothers_place(repository):
+    """Two arms that launch two kernels: the one of the other arm has another name now, and is what it was."""
+    arms = TILED.replace("TILES", "    if n > 8192:\n        return tiled[(rows, triton.cdiv(n, 1024))](x, y, n, BLOCK=1024)\n")
+    _, subject = one(repository, arms, arms.replace("tiled", "tiles").replace("+ 1, mask=inside)", "+ 2, mask=inside)", 1))
+    assert subject.static and all("in its place" not in row.reason for row in subject.static)

@@ -25,18 +25,19 @@ _OF_TORCH = frozenset(
 """Methods of a tensor that launch a kernel of torch's."""
 
 
-def in_its_place(old: KernelVersion, new: KernelVersion, gpu: GpuSpec, known: Mapping[str, Any]) -> str:
+def in_its_place(old: KernelVersion, new: KernelVersion, gpu: GpuSpec, known: Mapping[str, Any], former: Mapping[str, str]) -> str:
     """Which kernel the functions that launched the old version may launch now in its place on a GPU, in words; "": none, for sure.
 
     Args:
         old, new: The kernel's versions; of both only launches in their own file are looked at.
         gpu: On which the file's conditions are asked.
         known: What is said of sizes. Typical ones decide nothing here.
+        former: What kernels were called before, by what they are called now.
     """
     before = {name: {kernel for kernel, _ in others} for name, _, others in _functions(old)}
     for function, site, others in _functions(new):
         for kernel, call in others:
-            if function not in before or kernel in before[function] or kernel == new.function.name:
+            if function not in before or former.get(kernel, kernel) in before[function] or kernel == new.function.name:
                 continue
             if not _excludes(new, site[1], call):
                 continue  # it is launched besides

@@ -23,7 +23,7 @@ from advisor.comparison.kernels.kernel_version import KernelVersion
 from advisor.comparison.kernels.launch_digest import ChangedLaunch, changed_by_hand, changed_launches, launch_notes, unread_body
 from advisor.comparison.kernels.one_launch import POINTERS, sizes_to_give
 from advisor.comparison.kernels.readings import as_one, of_kernel, readings
-from advisor.comparison.kernels.time_verdict import CONTENTS
+from advisor.comparison.kernels.time_verdict import CONTENTS, TIME_VERDICTS, untold
 from advisor.comparison.kernels.touched import touched
 from advisor.comparison.settings import KernelSettings, Recorded, Settings, merged, problem_of, recorded_problems
 from advisor.compiled.guesses.assumptions import shown_value
@@ -102,7 +102,7 @@ def kernel_subjects(
             changed: list[ChangedLaunch] = []
             if old is not None and new is not None:
                 changed = changed_launches((old.function, old.launching), (new.function, new.launching))
-                instead = same and not changed and any(in_its_place(old, new, gpu, {}) for gpu in reading.gpus)
+                instead = same and not changed and any(in_its_place(old, new, gpu, {}, former) for gpu in reading.gpus)
                 if same and not changed and not instead:
                     continue
                 if changed:  # others, a benchmark, say, are not what is compared
@@ -113,7 +113,9 @@ def kernel_subjects(
             word: CHANGES = both if old is not None and new is not None else "added" if old is None else "removed"
             paths = (path, origin) if origin is not None else (path,)
             said = settings.kernel(paths, called)
-            subject = _subject(paths, called, word, old, new, said, reading.gpus, predictor, compiling, recorded or Recorded(), same)
+            subject = _subject(
+                paths, called, word, old, new, said, reading.gpus, predictor, compiling, recorded or Recorded(), same, former
+            )
             notes = (
                 *((f"Moved here from {origin}.",) if origin is not None else ()),
                 *(f"It was called {each}." for each in called[1:]),
@@ -185,6 +187,7 @@ def _subject(
     compiling: resources.Compiling,
     recorded: Recorded,
     same: bool,
+    former: Mapping[str, str],
 ) -> Subject:
     """What there is to say of the kernel `names[0]` in the file `paths[0]`; both may have been called something else before. `same`: only
     how it is launched differs."""
@@ -229,7 +232,21 @@ def _subject(
     alike = same or (old is not None and new is not None and same_body(old, new) and not touched(old, new).lines)
     once = next((found[0] for each in paths for known in names if (found := recorded.of(each, known))), None)
     judged = (
-        resources.judged(name, old, new, best, gpus, compiling, element, first, said, predicting=not rows, recorded=once, same=alike)
+        resources.judged(
+            name,
+            old,
+            new,
+            best,
+            gpus,
+            compiling,
+            element,
+            first,
+            said,
+            predicting=not rows,
+            recorded=once,
+            same=alike,
+            called_before=former,
+        )
         if gpus
         else resources.Judged()
     )
@@ -264,13 +281,19 @@ _OPTIONS = {"num_warps": 4, "num_stages": 3, "num_ctas": 1}
 
 
 def _at_one_launch(row: StaticRow, old: KernelVersion | None, new: KernelVersion | None) -> StaticRow:
-    """A prediction, without the verdict that nothing changes where one side alone chooses among configurations."""
-    if old is None or new is None or row.verdict != "predicted-unchanged" or bool(old.configurations) == bool(new.configurations):
+    """A prediction, without a verdict where a side's configurations cannot be read, and without the one that nothing changes where the two
+    do not choose among the same."""
+    if old is None or new is None:
         return row
+    if old.unread != new.unread and row.verdict in TIME_VERDICTS:
+        return untold(row, "cannot-tell", f"the configurations of the {'base' if old.unread else 'head'} cannot be read")
+    if row.verdict != "predicted-unchanged" or set(old.named) == set(new.named):
+        return row
+    if old.configurations and new.configurations:
+        return replace(row, verdict="within-doubt", reason="of one configuration, and the two sides do not choose among the same")
     side, tuned = ("head", new) if new.configurations else ("base", old)
-    return replace(
-        row, verdict="within-doubt", reason=f"at one launch: the {side} chooses among {len(tuned.configurations)} configurations"
-    )
+    reason = f"at one launch: the {side} chooses among {len(tuned.configurations)} configurations"
+    return replace(row, verdict="within-doubt", reason=reason)
 
 
 UNKNOWN_SIZE = 1_024

@@ -113,12 +113,14 @@ def judged(
     predicting: bool = False,
     recorded: RecordedLaunch | None = None,
     same: bool = False,
+    called_before: Mapping[str, str] | None = None,
 ) -> Judged:
     """One row per compile target and configuration among the GPUs, why there are none where there are none, what is certain to fail of
     what did not before, and what the launch is predicted to take.
 
     `best` has what each GPU would run its first problem with, by name; `element` and `problem` are what it is compiled for where nothing
-    is known of that; `said` is what advisor.toml says of the kernel; `same`: the kernel's body and its helpers are on both sides.
+    is known of that; `said` is what advisor.toml says of the kernel; `same`: the kernel's body and its helpers are on both
+    sides; `called_before`: what kernels of its file were called before, by their names now.
     """
     if not compiling.wanted or ((old is None or new is None) and not best):
         return Judged()  # on one side only, and with nothing to say what it is launched with: no figure would mean anything
@@ -179,7 +181,11 @@ def judged(
                 for gpu in (group if predicting else ())
             ]
             predicted += [each.row for each in filter(None, found)]
-            if old is not None and new is not None and (instead := in_its_place(old, new, group[0], (said or KernelSettings()).args)):
+            if (
+                old is not None
+                and new is not None
+                and (instead := in_its_place(old, new, group[0], (said or KernelSettings()).args, called_before or {}))
+            ):
                 predicted = [untold(row, "cannot-tell", f"for {instead}") if row.gpu in devices.split(", ") else row for row in predicted]
             if others:
                 predicted = [untold(row, "cannot-tell", others) if row.gpu in devices.split(", ") else row for row in predicted]
