@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from advisor.python_source.bindings import is_none
-from advisor.python_source.imports import HANDED_ON, MOST_HANDS, Import
+from advisor.python_source.imports import HANDED_ON, MOST_HANDS, Import, imports_in
 from advisor.python_source.literals import dotted
 from advisor.python_source.source import SourceFile
 
@@ -65,7 +65,9 @@ def triton_statement(source: SourceFile, name: str, items: Sequence[Import] | No
         items: Its imports, where they are not those of the module.
         alias: What the generated module calls it; empty: the same.
     """
-    items, alias = source.imports_of(name) if items is None else items, alias or name
+    if items is None:
+        items = _last_bound(source, name)
+    alias = alias or name
     if any(item.is_triton for item in items):
         return _triton_import([replace(item, alias=alias) for item in items if item.is_triton])
     for item in items:
@@ -75,9 +77,21 @@ def triton_statement(source: SourceFile, name: str, items: Sequence[Import] | No
             return f"import {HANDED_ON[item.name]} as {alias}"
         if item.module == "math" and item.level == 0:  # the standard one: numbers, and functions of numbers alone
             return f"from math import {item.name} as {alias}" if item.name else f"import math as {alias}"
-    if name in ("tl", "triton") and not items and name not in source.assignments:
+    if name in ("tl", "triton") and not items and not source.module_names.statements(name):
         return f"import {HANDED_ON[name]} as {alias}"  # imported by the function that the kernel is written in
     return None
+
+
+def _last_bound(source: SourceFile, name: str) -> Sequence[Import]:
+    """The imports that a name may come from: of all at module level none before the last statement that binds it whatever happens."""
+    found = list(source.imports_of(name))
+    for statement in reversed(source.module_names.statements(name)):
+        match statement:
+            case ast.Import() | ast.ImportFrom() if own := [item for item in imports_in(statement) if item.alias == name]:
+                return found[len(found) - 1 - found[::-1].index(own[-1]) :] if own[-1] in found else own
+            case ast.Assign(targets=[ast.Name(id=bound)]) | ast.FunctionDef(name=bound) | ast.ClassDef(name=bound) if bound == name:
+                return []
+    return found
 
 
 def _hands_on(source: SourceFile, item: Import, depth: int = 0) -> bool:

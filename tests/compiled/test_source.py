@@ -690,3 +690,14 @@ def test_comments_of_amds_assembly_are_read() -> None:
     source = parse_source(f"{HEAD}@triton.jit\ndef k(x):\n    {body}\n    tl.store(x, y)\n", "k.py")
     found = inspect_launch(KernelLaunch(source=source, kernel="k"), Target(backend="hip", arch="gfx942", warp_size=64), POOL, sass=False)
     assert "v_mfma_" in found.compiled.amdgcn and matrix_instruction(found.compiled) is None
+
+
+@pytest.mark.parametrize(
+    "again", ["import shim as tl", "from shim import store as tl", "tl = other", "tl = shim", "def tl():\n    pass", "class tl:\n    pass"]
+)
+def test_a_name_that_is_bound_again_is_tritons_no_more(again: str, tmp_path: Path) -> None:
+    """Python takes the last; a change could have another function judged than the one that runs."""
+    (tmp_path / "shim.py").write_text("import triton\n@triton.jit\ndef store(p, v):\n    pass\n", encoding="utf-8")
+    text = f"{HEAD}import shim\n@triton.jit\ndef other(p, v):\n    pass\n{again}\n@triton.jit\ndef k(x):\n    tl.store(x, 1.0)\n"
+    with pytest.raises(RebuildError):
+        rebuild(parse_source(text, tmp_path / "k.py"), "k")

@@ -98,6 +98,7 @@ SLOW = {
     "a tuple of tuples": "a = (1, 2)\n    for i in range(40):\n        a = (a, a)\n    return len(str(a))",
     "tuples that are compared": "a = b = 0\n    for i in range(40):\n        a = (a, a)\n        b = (b, b)\n    return a == b",
     "many texts": "a = 'x' * 1000000\n    b = ()\n    for i in range(900000):\n        b = (b, a + str(i))\n    return 1",
+    "many searches": "a = (1,) * 60000\n    b = 0\n    for i in range(900000):\n        b = b + a.count(7)\n    return b",
     "many reads": "a = [1] * 60000\n    for i in range(900000):\n        b = -1 in a\n    return 1",
 }
 TEXTS = "\n    ".join(f"s{i + 1}: tl.constexpr = f'{{s{i}}}{{s{i}}}'" for i in range(40))

@@ -440,7 +440,7 @@ def _attribute(owner: Any, name: str) -> Any:
 def _call(written: str, function: Any, *arguments: Any) -> Any:
     check_call(function, written)
     STEPS.take(1, IN_FUNCTIONS, MOST_STEPS)
-    _read(arguments)
+    _read((getattr(function, "__self__", None), *arguments))  # what a method searches through, too
     if function is range:
         value = range(*arguments)
         STEPS.take(items_of(value), IN_FUNCTIONS, MOST_STEPS)
