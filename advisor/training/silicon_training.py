@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from advisor.gpus.hardware import list_gpus
 from advisor.learned.library import kernels
 from advisor.rows import aiter, silicon
-from advisor.system.errors import MissingDependencyError
 from advisor.training.layers import judging as layer_judging
 from advisor.training.layers import layer_training
 from advisor.training.library_kernels import fitting
 from advisor.training.library_kernels import judging as library_judging
+from advisor.training.one_thread import one_thread
 from advisor.training.operators import fitting as operator_fitting
 
 SPLITS = ("shape", "model", "gpu", "version")
@@ -49,16 +49,11 @@ def train(
     Raises:
         MissingDependencyError: Packages of the extra `train` are not installed.
     """
-    try:
-        import threadpoolctl  # scikit-learn brings it
-        from scipy import linalg  # noqa: F401  its BLAS has to be there to be limited
-    except ImportError:
-        raise MissingDependencyError("training needs scikit-learn", remedy="pip install 'triton-advisor[train]'") from None
     gpus = [gpu.name for gpu in list_gpus() if gpu.name not in exclude_gpus]
     paths = list(paths)
     folders = [path for path in paths if silicon.is_layout(path)]
     tables = [path for path in paths if holds_tables(path)]
-    with threadpoolctl.threadpool_limits(1):  # with more threads sums come out otherwise, to the bit
+    with one_thread():
         layers = layer_training.train(folders, exclude_gpus, exclude_models, tables, progress)
         parts = fitting.read([path for path in paths if path not in tables], gpus, progress)
         return layers | (kernels.arrays_of(fitting.fit(parts, progress)) if parts else {})

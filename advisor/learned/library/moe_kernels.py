@@ -28,6 +28,8 @@ from advisor.pipelines.token_draws import BLOCKS
 from advisor.system.resources import folder
 
 FILE = "library.npz"
+STACK_NAMES = {"vllm": "vLLM", "sglang": "SGLang", "trtllm": "TensorRT-LLM"}
+"""Stacks as their authors write them, for reports."""
 PREFIX = "library_layers"
 TASK = "layer"
 ALIKE = 1.4
@@ -65,8 +67,7 @@ class LayerSeries(NamedTuple):
     @property
     def words(self) -> str:
         """Its name in reports: `FlashInfer CUTLASS (vLLM 0.24.0)`."""
-        stack = {"vllm": "vLLM", "sglang": "SGLang", "trtllm": "TensorRT-LLM"}[self.stack]
-        return f"{FAMILIES[family(self.kernel)][1]} ({stack} {self.version})"
+        return f"{FAMILIES[family(self.kernel)][1]} ({STACK_NAMES[self.stack]} {self.version})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,7 +21,7 @@ from advisor.learned import bushy_forest, calibration
 from advisor.learned.bushy_forest import BushyForest
 from advisor.learned.calibration import WIDEST, Calibration
 from advisor.learned.library.chip import chip
-from advisor.learned.library.moe_kernels import ALIKE, number
+from advisor.learned.library.moe_kernels import ALIKE, STACK_NAMES, Predicted, number
 from advisor.learned.library.moe_layers import kernel_class
 from advisor.learned.operators.work import HOST, KINDS, TERMS, Operators, Stages
 from advisor.pipelines import Array
@@ -50,18 +50,7 @@ class Series(NamedTuple):
     @property
     def title(self) -> str:
         """Its name in reports: `chunk_gated_delta_rule (vLLM 0.24.0)`."""
-        stack = {"vllm": "vLLM", "sglang": "SGLang", "trtllm": "TensorRT-LLM"}.get(self.stack, self.stack)
-        return f"{self.kernel} ({stack} {self.version})"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Predicted:
-    """Latencies in microseconds, [n] each, an interval that holds four of five, and whether the GPU was measured."""
-
-    us: Array
-    low_us: Array
-    high_us: Array
-    seen: bool
+        return f"{self.kernel} ({STACK_NAMES.get(self.stack, self.stack)} {self.version})"
 
 
 def reference(stages: Stages, logarithms: Array) -> tuple[Array, Array]:
@@ -158,12 +147,18 @@ class OperatorModel:
     @property
     def is_better(self) -> bool:
         """Whether it is better than the crude baseline on pairs of batch and length left out."""
-        every = self.held_out.get("pairs", {}).get("all")
-        return every is None or every["mape"] < every["baseline"]
+        return self._beats_baseline("pairs")
 
     def answers_for(self, gpu: GpuSpec) -> bool:
-        """Whether it was measured, or another GPU with the same instructions."""
-        return gpu.vendor == "nvidia" and bool(self.relatives(gpu))
+        """Whether it was measured; or another GPU with the same instructions, where GPUs left out were predicted better than by the crude
+        baseline."""
+        if gpu.name in self.measured:
+            return True
+        return gpu.vendor == "nvidia" and bool(self.relatives(gpu)) and self._beats_baseline("gpus")
+
+    def _beats_baseline(self, left_out: str) -> bool:
+        every = self.held_out.get(left_out, {}).get("all")
+        return every is None or every["mape"] < every["baseline"]
 
     def relatives(self, gpu: GpuSpec) -> tuple[str, ...]:
         """The GPU where it was measured; else those of its own target, else those of its instructions."""

@@ -17,10 +17,10 @@ from advisor.learned.library.chip import chip
 from advisor.learned.library.moe_kernels import TASK, LayerSeries, LibraryLayers, features, identity
 from advisor.learned.library.moe_layers import CONSTANTS, FORMATS, family, rate_of
 from advisor.pipelines import Array
-from advisor.system.errors import MissingDependencyError
 from advisor.training.library_kernels.fitting import LEAST_ERROR, SPREAD_ROUNDS, SPREAD_TREES, TREES, grow
 from advisor.training.moe_library import reading
 from advisor.training.moe_library.reading import Measured
+from advisor.training.one_thread import one_thread
 
 ROUNDS, FOLD_ROUNDS = 700, 160
 WHOLE = TREES | {"num_leaves": 200, "learning_rate": 0.06, "min_data_in_leaf": 20}
@@ -53,12 +53,8 @@ def train(
     Raises:
         MissingDependencyError: Packages of the extra `train` are not installed.
     """
-    try:
-        import threadpoolctl  # scikit-learn brings it
-    except ImportError:
-        raise MissingDependencyError("training needs scikit-learn", remedy="pip install 'triton-advisor[train]'") from None
     gpus = [gpu.name for gpu in list_gpus() if gpu.name not in exclude_gpus]
-    with threadpoolctl.threadpool_limits(1):  # with more threads sums come out otherwise, to the bit
+    with one_thread():
         rows = reading.read(folders, gpus, exclude_models, progress)
         progress(f"{len(rows)} library layers of {len(rows.series)} series and {np.unique(rows.model).size} models")
         return _fit(rows, progress)

@@ -18,8 +18,8 @@ from advisor.learned.calibration import Calibration
 from advisor.learned.operators.model import OperatorModel, Series, bound, features, identity, reference, start
 from advisor.learned.operators.work import KINDS
 from advisor.pipelines import Array
-from advisor.system.errors import MissingDependencyError
 from advisor.training.library_kernels.fitting import LEAST_ERROR, SPREAD_ROUNDS, SPREAD_TREES, TREES, grow
+from advisor.training.one_thread import one_thread
 from advisor.training.operators import reading
 from advisor.training.operators.reading import Measured
 
@@ -79,12 +79,8 @@ def train(
     Raises:
         MissingDependencyError: Packages of the extra `train` are not installed.
     """
-    try:
-        import threadpoolctl  # scikit-learn brings it
-    except ImportError:
-        raise MissingDependencyError("training needs scikit-learn", remedy="pip install 'triton-advisor[train]'") from None
     gpus = [gpu.name for gpu in list_gpus() if gpu.name not in exclude_gpus]
-    with threadpoolctl.threadpool_limits(1):  # with more threads sums come out otherwise, to the bit
+    with one_thread():
         found = reading.read(folders, gpus, progress)
         tables = [joined(kind, parts) for kind, parts in found.items() if kind in kinds]
         models = {table.kind: fit(table, progress) for table in tables if len(table) >= LEAST_OF_KIND}
