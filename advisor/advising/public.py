@@ -1,25 +1,22 @@
-"""`advisor.advise`: what the command of that name does for one target and one GPU, as a function."""
+"""`advisor.advise`, and what the command of that name does for one target and one GPU: `report_on` is behind both."""
 
 from __future__ import annotations
 
 import os
-import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from advisor.advising.targets import Request, routing_given
+from advisor.advising.options import OF_A_LAUNCH, command_line, given, launch_options, refuse_unfit, request_from
 from advisor.advising.targets.resolve import is_code
 from advisor.gpus.hardware import load_gpu
-from advisor.result.schema import LAUNCH_OPTIONS, Result
+from advisor.result.schema import Result
 from advisor.system.errors import UsageError
 
-OF_A_KERNEL = {"constexprs": "--constexpr", "arguments": "--arg", "contents": "--content"}
-"""Keywords that take values by name, and the option of the command that takes one of them."""
-OF_A_MODEL = ("model", "hidden_size", "top_k", "tensor_parallel", "expert_parallel", "tokens")
-"""What a `Request` says of tables and bundled kernels alone."""
-OF_A_LAUNCH = (*OF_A_KERNEL, "signature", "element", "grid", "op", *LAUNCH_OPTIONS)
+if TYPE_CHECKING:
+    from advisor.advising.targets import Target
+    from advisor.learned.base import Predictor
 
 
 def advise(
@@ -40,6 +37,8 @@ def advise(
     measured: str | os.PathLike[str] | None = None,
     weights: str | os.PathLike[str] | None = None,
     try_for: float | None = None,
+    stack: str | None = None,
+    block_shape: tuple[int, int] | None = None,
     **launch: Any,
 ) -> Result:
     """How fast each launch of a target could be, what holds it back, and what to run instead. Needs no GPU and runs nothing.
@@ -63,8 +62,10 @@ def advise(
         weights: A file that `advisor train` wrote; None: the weights shipped.
         try_for: Seconds for which other configurations of a kernel are compiled and predicted where one is known; None: 20, or what
             ADVISOR_TRY_FOR says.
+        stack: "vllm" or "sglang", with a version after a colon: whose table it is, or whose default runs where there is none.
+        block_shape: Of fused_moe: the quantization block (n, k) of the weights.
         launch: Of a kernel in a file, as for the command: `arguments`, `constexprs` and `contents` (values by name), `grid` (such as
-            "cdiv(n, BLOCK)"), `signature`, `element`, `op`, and `num_warps`, `num_stages`, `num_ctas`, `maxnreg`.
+            "cdiv(n, BLOCK)"), `signature`, `element`, `op`, `toml` (a file), and `num_warps`, `num_stages`, `num_ctas`, `maxnreg`.
 
     Returns:
         What `advisor advise --format json` prints; latencies are in microseconds.
@@ -79,10 +80,35 @@ def advise(
     >>> result.verdict.bound_us < result.verdict.current_us
     True
     """
+    values = {
+        "gpu": gpu,
+        "model": model,
+        "tokens": tokens,
+        "sizes": sizes,
+        "hidden_size": hidden_size,
+        "top_k": top_k,
+        "tensor_parallel": tensor_parallel,
+        "expert_parallel": expert_parallel,
+        "dtype": dtype,
+        "routing": routing,
+        "cache": cache,
+        "measured": measured,
+        "weights": weights,
+        "try_for": try_for,
+        "stack": stack,
+        "block_shape": block_shape,
+    }
     from advisor.advising import live
 
     if live.is_kernel(target):
-        _of_no_call(target, {"model": model, "tokens": tokens, "sizes": sizes, "hidden_size": hidden_size, "top_k": top_k, "dtype": dtype})
+        of_its_call = ("gpu", "cache", "try_for")
+        if names := [name for name, value in values.items() if value is not None and name not in of_its_call]:
+            raise UsageError(
+                f"{', '.join(names)} says nothing of a live kernel",
+                None,
+                "its call: grid, args and keywords",
+                "leave it out, or name a table",
+            )
         keywords = {name: value for name, value in launch.items() if name != "grid"}
         return live.advise_call(target, gpu=gpu, grid=launch.get("grid"), args=args, cache=cache, keywords=keywords, try_for=try_for)
     if not isinstance(target, str | os.PathLike):
@@ -91,99 +117,95 @@ def advise(
     text = os.fspath(target)
     if unknown := [name for name in launch if name not in OF_A_LAUNCH]:
         raise UsageError("advise() has no such keyword", ", ".join(unknown), "one of " + ", ".join(OF_A_LAUNCH))
-    request = request_from(
-        gpu=gpu,
-        model=model,
-        hidden_size=hidden_size,
-        top_k=top_k,
-        tensor_parallel=tensor_parallel,
-        expert_parallel=expert_parallel,
-        tokens=tokens,
-        dtype=dtype,
-        routing="random" if routing is None else routing,
-        cache=cache,
-        sizes=sizes and {name: int(value) for name, value in sizes.items()},
-        assume=not (model or (hidden_size and top_k)),
-    )
-    command = _command(text, request, {"routing": routing, "measured": measured, "weights": weights, **launch})
-    if is_code(text):
-        return _advise_code(text, request, command, launch, try_for, measured=measured, weights=weights)
-    if launch:
-        raise UsageError(f"{', '.join(launch)} is for a kernel in a file", text, "FILE.py::KERNEL", "give sizes or tokens instead")
     if Path(text).is_dir():
         raise UsageError("advise() takes one target", f"the folder {text}", "a table in it", "call it for each of the folder's files")
-    from advisor.advising.measured.profiles import match_file
-    from advisor.advising.of_target import advise_target
+    values |= launch
+    return report_on(text, values, command=command_line(text, values))
+
+
+def report_on(
+    target: str,
+    values: Mapping[str, Any],
+    *,
+    command: str,
+    flags: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+    resolved: Callable[[Target], None] | None = None,
+) -> Result:
+    """Advise on a table, a bundled kernel, a kernel in a file or a record, for one GPU.
+
+    Args:
+        target: Its name or path.
+        values: The options given, by their keywords (`advisor.advising.options`).
+        command: The command line that repeats this.
+        flags: Whether errors name options as the command line does.
+        progress: Called with (done, total) launches that are compiled.
+        resolved: Called with a table or bundled kernel once its launches are known.
+
+    Raises:
+        AdvisorError: See `advise`.
+    """
+    if is_code(target):
+        return _report_on_code(target, values, command, flags, progress)
     from advisor.advising.targets.resolve import resolve_target
     from advisor.learned import load_predictor
 
-    resolved, latencies = resolve_target(text, request), None
-    if measured is not None:
-        matched = match_file(resolved, measured)
-        resolved, latencies = matched.target, matched.measured
+    refuse_unfit("table" if target.endswith(".json") else "bundled kernel", target, values, flags=flags)
+    settled = values.get("model") or (values.get("hidden_size") and values.get("top_k"))
+    request = request_from({"routing": "random"} | {name: value for name, value in values.items() if given(value)}, assume=not settled)
+    launches = resolve_target(target, request)
+    weights = values.get("weights")
+    predictor = load_predictor(Path(weights) if weights else None)
+    return report_on_launches(launches, predictor, values.get("measured"), command=command, resolved=resolved)
+
+
+def report_on_launches(
+    target: Target,
+    predictor: Predictor,
+    measured: str | os.PathLike[str] | None,
+    *,
+    command: str,
+    resolved: Callable[[Target], None] | None = None,
+) -> Result:
+    """Advise on launches that are known, with the rows of a file that were measured of them.
+
+    Raises:
+        InputError, NothingMatchedError: The file cannot be read, or has none of these launches.
+    """
+    from advisor.advising.measured.profiles import match_file
+    from advisor.advising.of_target import advise_target
+
+    latencies = None
+    if measured:
+        matched = match_file(target, measured)
+        target, latencies = matched.target, matched.measured
         if matched.unmatched:
-            resolved = replace(resolved, warnings=(*resolved.warnings, matched.unmatched))
-    return advise_target(resolved, load_predictor(None if weights is None else Path(weights)), command=command, measured=latencies)
+            target = replace(target, warnings=(*target.warnings, matched.unmatched))
+    if resolved is not None:
+        resolved(target)
+    return advise_target(target, predictor, command=command, measured=latencies)
 
 
-def _of_no_call(kernel: Any, given: Mapping[str, Any]) -> None:
-    """Refuse what says nothing of a live kernel's call, and would be read past.
-
-    Raises:
-        UsageError: Some of it is given.
-    """
-    if names := [name for name, value in given.items() if value is not None]:
-        raise UsageError(
-            f"{', '.join(names)} says nothing of a live kernel", None, "its call: grid, args and keywords", "leave it out, or name a table"
-        )
-
-
-def request_from(*, tokens: int | Iterable[int] | None, routing: Sequence[int] | str | os.PathLike[str] | None, **asked: Any) -> Request:
-    """A `Request` from what a caller gives: one token count or several, sorted; a routing by name, as counts or in a file.
-
-    Raises:
-        UsageError, InputError: See `Request` and `read_routing`.
-    """
-    counts = None if tokens is None else (tokens,) if isinstance(tokens, int) else tuple(sorted(set(tokens)))
-    return Request(tokens=counts, **routing_given(routing), **asked)
-
-
-def _advise_code(text: str, request: Request, command: str, launch: Mapping[str, Any], try_for: float | None, **unfit: Any) -> Result:
-    """The report of a kernel in source or a record of launches."""
+def _report_on_code(
+    target: str, values: Mapping[str, Any], command: str, flags: bool, progress: Callable[[int, int], None] | None
+) -> Result:
+    """The report of a kernel in source or a record of launches, by what the compiler makes of it."""
     from advisor.advising.of_compiled import advise_compiled
-    from advisor.compiled.launches.launch_options import LaunchOptions
-    from advisor.compiled.launches.written_values import type_name
+    from advisor.rows.launches import is_launch_record
 
-    unfit |= {name: getattr(request, name) for name in OF_A_MODEL}
-    if refused := [name for name, value in unfit.items() if value]:
-        raise UsageError(f"{', '.join(refused)} is for tables and bundled kernels", text, None, "give sizes, or arguments")
-    if request.gpu is None:
-        raise UsageError("a kernel needs a GPU to be compiled for", None, None, "give gpu=NAME (advisor.list_gpus() lists them)")
-    element = launch.get("element")
-    asked = LaunchOptions(
-        **{name: value for name, value in launch.items() if name not in (*LAUNCH_OPTIONS, "element")},
-        options={name: value for name, value in launch.items() if name in LAUNCH_OPTIONS},
-        element=type_name(element) if element else None,
-        sizes=request.sizes or {},
-        dtype=request.dtype,
-        routing=request.routing,
+    refuse_unfit("record" if is_launch_record(target) else "kernel in a file", target, values, flags=flags)
+    if not values.get("gpu"):
+        raise UsageError("a kernel needs a GPU to be compiled for", None, None, "add --gpu NAME (`advisor gpus` lists them)")
+    return advise_compiled(
+        target,
+        load_gpu(values["gpu"]),
+        cache=values.get("cache") or "warm",
+        command=command,
+        asked=launch_options(values),
+        progress=progress,
+        try_s=values.get("try_for"),
+        measured=values.get("measured"),
     )
-    return advise_compiled(text, load_gpu(request.gpu), cache=request.cache, command=command, asked=asked, try_s=try_for)
-
-
-def _command(text: str, request: Request, options: Mapping[str, Any]) -> str:
-    """The command line that does the same; "": there is none, for the routing is no file."""
-    if not isinstance(options["routing"], (str, os.PathLike, type(None))):
-        return ""
-    words = ["advisor", "advise", text]
-    asked = {name: getattr(request, name) for name in ("gpu", *OF_A_MODEL, "dtype", "cache", "sizes")}
-    for name, value in {**asked, **options}.items():
-        if name in OF_A_KERNEL:
-            words += [word for key, one in value.items() for word in (OF_A_KERNEL[name], f"{key}={one}")]
-        elif value and (name, value) != ("cache", "warm"):
-            parts = [f"{key}={one}" for key, one in value.items()] if isinstance(value, Mapping) else value
-            words += ["--" + name.replace("_", "-"), ",".join(map(str, parts)) if isinstance(parts, (list, tuple)) else str(value)]
-    return shlex.join(words)
 
 
 def _in_a_notebook(result: Result) -> str:

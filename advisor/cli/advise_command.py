@@ -27,79 +27,51 @@ import os
 import re
 import shlex
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from advisor.cli import build_parser, options
 from advisor.cli.advise_folder import folder_of_tables
 from advisor.cli.advise_reports import (
     OVERVIEW,
-    advised,
     exported,
-    refuse_kernel_options,
     report_folders,
-    request_of,
     show_commands,
     show_gpus,
     shown,
     tell_of_others,
+    warn_of_target,
     write,
 )
 from advisor.cli.model_command import as_json, write_steps
-from advisor.cli.options import add_kernel_arguments, given_for_a_kernel, launch_options
 from advisor.system.errors import InputError, NothingMatchedError, UsageError
 from advisor.system.progress import progress_bar
 
 if TYPE_CHECKING:
-    from advisor.advising.targets import Request, Target
+    from advisor.advising.targets import Target
     from advisor.result.schema import Result
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `advisor advise`."""
     parser.add_argument("target", metavar="TARGET", help="a table, a kernel, a record of launches, or a cache: see above")
-    parser.add_argument(
-        "--gpu",
-        metavar="NAME",
+    options.add_options(
+        parser,
+        "gpu",
         action="append",
         default=[],
         help="GPU, by any name `advisor gpus` knows, or a TOML file that describes one; repeat it, or separate with commas",
     )
-    options.add_model_arguments(parser, "; several, separated by commas, have a report each")
-    add_kernel_arguments(parser)
-    parser.add_argument("--tokens", type=options.positive_integers, nargs="+", metavar="M", help="token counts (default: the table's)")
-    options.add_sizes_argument(parser, "sizes of a bundled kernel's problem")
-    parser.add_argument(
-        "--dtype",
-        type=options.operand_type,
-        metavar="TYPE",
-        help="operand type, in place of the table's: bf16, fp16, fp32, tf32, fp8 or int8",
+    options.add_options(
+        parser, "model", help="model the table belongs to, e.g. Qwen3-30B-A3B; several, separated by commas, have a report each"
     )
-    parser.add_argument(
-        "--routing",
-        metavar="NAME",
-        help="which experts the tokens choose: random (the default), balanced, power_law:A, or a file of token slots per expert (JSON "
-        "list, or one number per line), scaled to those of each launch",
-    )
-    parser.add_argument(
-        "--cache", choices=("cold", "warm"), help="what the L2 holds at launch (default: warm; for a tuning cache as the timings suggest)"
-    )
-    parser.add_argument(
-        "--measured",
-        metavar="FILE",
-        help="measured latencies to compare with: rows (CSV), or a profile of Nsight Compute (ncu --csv) or torch's "
-        "profiler, whose kernels are matched by name, threads and CTAs",
-    )
-    parser.add_argument(
-        "--try-for",
-        type=options.amount_of_time,
-        metavar="SECONDS",
-        help="where one configuration of a kernel is known: how long its warps, stages and blocks are varied, compiled and predicted, all "
-        "launches together (default: 20, or ADVISOR_TRY_FOR; 0: not at all)",
-    )
+    options.add_options(parser, *options.MODEL[1:])
+    options.add_kernel_arguments(parser)
+    options.add_options(parser, "tokens", "sizes", "dtype", "routing", "cache", "measured", "try_for")
     options.add_compiling_arguments(parser)
-    parser.add_argument("--weights", metavar="FILE", help="weights that `advisor train` wrote (default: those shipped)")
+    options.add_options(parser, "weights", "stack", "block_shape")
     parser.add_argument(
         "-o",
         "--output",
@@ -113,16 +85,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="write the predicted table here, where and as the serving stack looks for it, merged into the one that lies there "
         "where a gain is larger than its doubt; predicted.json says of each entry where it comes from",
-    )
-    parser.add_argument(
-        "--stack",
-        type=options.stack,
-        metavar="NAME[:VERSION]",
-        help="vllm or sglang, as in vllm:0.24: whose table this is, or whose default runs where there is none (default: as the table's "
-        "place says, else vllm; --export of fused_moe: both), and which version's layers are told",
-    )
-    parser.add_argument(
-        "--block-shape", type=options.block_shape, metavar="N,K", help="of fused_moe: quantization block of the weights, such as 128,128"
     )
     parser.add_argument("--format", choices=options.FORMATS, default="text", help="what to print")
 
@@ -194,12 +156,14 @@ def _documents(arguments: argparse.Namespace) -> list[str]:
 
 def _traced(arguments: argparse.Namespace) -> str:
     """Write and print what a trace measured, beside what is predicted; its JSON document."""
+    from advisor.advising.options import refuse_unfit
     from advisor.gpus.hardware import load_gpu, match_device_name
     from advisor.learned import load_predictor
     from advisor.rendering.steps.text import step_text
     from advisor.steps.trace import read_trace
     from advisor.steps.traced_step import traced_step
 
+    refuse_unfit("trace", arguments.target, options.values_of(arguments), flags=True)
     trace = read_trace(arguments.target)
     found = match_device_name(trace.gpu)
     named = [load_gpu(name) for name in arguments.gpu] or ([found] if found else [])
@@ -226,72 +190,59 @@ def _folder_name(arguments: argparse.Namespace) -> str:
 def _for_gpu(arguments: argparse.Namespace, gpu: str | None, output: Path) -> tuple[str, Result]:
     """Resolve the target for one GPU, advise, write and print; the JSON document, where that is asked for, and the result."""
     from advisor.advising.targets.resolve import is_code
-    from advisor.learned import load_predictor
 
-    request = request_of(arguments, gpu)
-    if is_code(arguments.target):
-        return _compiled(arguments, gpu, output)
-    refuse_kernel_options(arguments, table=arguments.target.endswith(".json"))
-    predictor = load_predictor(Path(arguments.weights) if arguments.weights else None)
-    command = shlex.join(["advisor", *sys.argv[1:]])
-    target = _resolve(arguments.target, request)
-    if not arguments.export:
-        result = advised(target, predictor, arguments, command)
-        return shown(result, arguments.format, str(write(result, output)), verbose=arguments.verbose), result
-    wanted = [target]
-    if target.table is None and arguments.stack is None:  # a layer's: each stack looks for a table of its own
-        wanted.append(_resolve(arguments.target, replace(request, stack="sglang")))
-    found = [exported(each, request, predictor, arguments, command) for each in wanted]
-    result, paths = found[0]
+    values = options.values_of(arguments, gpu=gpu) | _model_answered(arguments)
+    if arguments.export:
+        return _exporting(arguments, values, output)
+    result = _reported(arguments.target, values, shlex.join(["advisor", *sys.argv[1:]]))
+    code = is_code(arguments.target)
+    while code and (answered := _answered(result)):
+        words = shlex.split(answered)[1:]
+        arguments = build_parser("advise").parse_args(words)
+        result = _reported(arguments.target, options.values_of(arguments, gpu=gpu), answered)
+    if code:
+        for warning in result.warnings:
+            options.warn(warning)
     document = shown(result, arguments.format, str(write(result, output)), verbose=arguments.verbose)
-    for path in dict.fromkeys([*paths, *(path for _, others in found[1:] for path in others)]):
-        options.note(f"written: {path}")
+    several = len({launch.kernel for launch in result.launches}) > 1
+    if code and (arguments.format == "md" or (arguments.format == "text" and arguments.verbose and several)):
+        show_commands(result, indent="    " if arguments.format == "md" else "")
     return document, result
 
 
-def _compiled(arguments: argparse.Namespace, name: str | None, output: Path) -> tuple[str, Result]:
-    """A kernel in source or a record of launches, by what the compiler makes of it."""
-    from advisor.advising.of_compiled import advise_compiled
-    from advisor.gpus.hardware import load_gpu
-    from advisor.rows.launches import is_launch_record
+def _reported(target: str, values: Mapping[str, Any], command: str) -> Result:
+    """The report on a target for one GPU, with a progress bar while kernels are compiled."""
+    from advisor.advising.public import report_on
 
-    named = [
-        ("--model", arguments.model),
-        ("--hidden-size", arguments.hidden_size),
-        ("--top-k", arguments.top_k),
-        ("--tensor-parallel", arguments.tensor_parallel),
-        ("--expert-parallel", arguments.expert_parallel),
-        ("--tokens", arguments.tokens),
-        ("--measured", arguments.measured),
-        ("--weights", arguments.weights),
-    ]
-    recorded = is_launch_record(arguments.target)
-    if unfit := [option for option, value in named if value and not (recorded and option == "--measured")]:
-        raise UsageError(f"{', '.join(unfit)} is for tables and bundled kernels", arguments.target, None, "give --sizes, or --arg")
-    if name is None:
-        raise UsageError("a kernel needs a GPU to be compiled for", None, None, "add --gpu NAME (`advisor gpus` lists them)")
-    command = shlex.join(["advisor", *sys.argv[1:]])
+    def resolved(found: Target) -> None:
+        if found.assumption:
+            options.warn(f"{found.assumption}; say which with --model NAME, or --hidden-size H --top-k K")
+        warn_of_target(found)
+
     with progress_bar("compiling") as advance:
-        result = advise_compiled(
-            arguments.target,
-            load_gpu(name),
-            cache=arguments.cache or "warm",
-            command=command,
-            asked=launch_options(arguments),
-            progress=advance,
-            try_s=arguments.try_for,
-            measured=arguments.measured,
-        )
-    if answered := _answered(result):
-        sys.argv = shlex.split(answered)
-        return _compiled(build_parser("advise").parse_args(sys.argv[1:]), name, output)
-    for warning in result.warnings:
-        options.warn(warning)
+        return report_on(target, values, command=command, flags=True, progress=advance, resolved=resolved)
+
+
+def _exporting(arguments: argparse.Namespace, values: Mapping[str, Any], output: Path) -> tuple[str, Result]:
+    """Advise on a table or layer and write the predicted tables that the serving stacks look for."""
+    from advisor.advising.options import refuse_unfit, request_from
+    from advisor.advising.targets.resolve import is_code, resolve_target
+    from advisor.learned import load_predictor
+
+    if is_code(arguments.target):
+        raise UsageError("--export is for tables and fused_moe", arguments.target, None, "leave it out")
+    refuse_unfit("table" if arguments.target.endswith(".json") else "bundled kernel", arguments.target, values, flags=True)
+    settled = arguments.model or (values["hidden_size"] and values["top_k"])
+    request = request_from({**values, "routing": arguments.routing or "random"}, assume=not settled)
+    predictor = load_predictor(Path(arguments.weights) if arguments.weights else None)
+    command = shlex.join(["advisor", *sys.argv[1:]])
+    wanted = [resolve_target(arguments.target, request)]
+    if wanted[0].table is None and arguments.stack is None:  # a layer's: each stack looks for a table of its own
+        wanted.append(resolve_target(arguments.target, replace(request, stack="sglang")))
+    (result, paths), *others = [exported(target, request, predictor, arguments, command) for target in wanted]
     document = shown(result, arguments.format, str(write(result, output)), verbose=arguments.verbose)
-    if arguments.format == "md" or (
-        arguments.format == "text" and arguments.verbose and len({launch.kernel for launch in result.launches}) > 1
-    ):
-        show_commands(result, indent="    " if arguments.format == "md" else "")
+    for path in dict.fromkeys([*paths, *(path for _, written in others for path in written)]):
+        options.note(f"written: {path}")
     return document, result
 
 
@@ -314,18 +265,14 @@ def _answered(result: Result) -> str | None:
 
 def _tuned(arguments: argparse.Namespace, file: Path, kernel: str | None) -> list[str]:
     """Report on the cache of `@advisor.autotune`, for each GPU, and on several in a table; the JSON documents, where asked for."""
+    from advisor.advising.options import refuse_unfit
     from advisor.autotuning.decisions.exchange import read_cache_file
     from advisor.autotuning.gpu_names import gpu_model
     from advisor.autotuning.tuned_result import advise_tuned
     from advisor.gpus.hardware import match_device_name
     from advisor.learned import load_predictor
 
-    said = ("model", "hidden_size", "top_k", "tensor_parallel", "expert_parallel", "tokens", "sizes", "dtype", "routing", "measured")
-    given = [f"--{name.replace('_', '-')}" for name in said if getattr(arguments, name)]
-    if given := [*given, *given_for_a_kernel(arguments)]:
-        raise UsageError(
-            "a tuning cache holds its own problems and latencies", ", ".join(given), "--gpu, --cache, --weights", "leave them out"
-        )
+    refuse_unfit("tuning cache", arguments.target, options.values_of(arguments), flags=True)
     kept = read_cache_file(file)
     if not kept:
         raise NothingMatchedError(f"{file.name}: the cache is empty", None, None, "run a kernel with @advisor.autotune first")
@@ -361,24 +308,20 @@ def _tuned(arguments: argparse.Namespace, file: Path, kernel: str | None) -> lis
     return documents
 
 
-def _resolve(text: str, request: Request) -> Target:
-    """The target; a table that fits several models asks, where there is someone to answer, and else says what it assumes."""
-    from advisor.advising.targets.resolve import resolve_target
+def _model_answered(arguments: argparse.Namespace) -> dict[str, int]:
+    """The sizes of the model that someone at the terminal chooses for a table that fits several; {} where nobody needs to, or can."""
     from advisor.tables.models import candidates
     from advisor.tables.names import is_table_name, parse_table_name
 
-    settled = request.model or (request.hidden_size and request.top_k)
-    if not settled and sys.stdin.isatty() and sys.stderr.isatty() and is_table_name(text):
-        name = parse_table_name(text)
-        found = candidates(name.E or 0, name.N) if name.kind == "fused_moe" else ()
-        if len({(one.H, one.top_k) for one in found}) > 1:
-            chosen = _ask(text, [one.label for one in found])
-            one = found[chosen]
-            return resolve_target(text, replace(request, hidden_size=one.H, top_k=one.top_k))
-    target = resolve_target(text, replace(request, assume=not settled))
-    if target.assumption:
-        options.warn(f"{target.assumption}; say which with --model NAME, or --hidden-size H --top-k K")
-    return target
+    settled = arguments.model or (arguments.hidden_size and arguments.top_k)
+    if settled or not (sys.stdin.isatty() and sys.stderr.isatty()) or not is_table_name(arguments.target):
+        return {}
+    name = parse_table_name(arguments.target)
+    found = candidates(name.E or 0, name.N) if name.kind == "fused_moe" else ()
+    if len({(one.H, one.top_k) for one in found}) < 2:
+        return {}
+    one = found[_ask(arguments.target, [each.label for each in found])]
+    return {"hidden_size": one.H, "top_k": one.top_k}
 
 
 def _ask(text: str, labels: list[str]) -> int:

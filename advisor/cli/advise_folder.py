@@ -16,13 +16,12 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from advisor.cli import options
 from advisor.cli.advise_reports import (
-    advised,
     exported,
-    refuse_kernel_options,
     report_folders,
-    request_of,
     show_overview,
+    warn_of_target,
     write,
 )
 from advisor.system.errors import AdvisorError, NothingMatchedError, printable
@@ -32,8 +31,6 @@ from advisor.system.progress import progress_bar
 if TYPE_CHECKING:
     from advisor.advising.targets import Request
     from advisor.learned.base import Predictor
-
-if TYPE_CHECKING:
     from advisor.rendering.overview import Row
 
 
@@ -43,10 +40,11 @@ TABLES_PER_WORKER = 8
 
 def folder_of_tables(arguments: argparse.Namespace) -> list[str]:
     """Advise on every table below a folder, for every GPU asked for, and show them together; the JSON document of each GPU."""
+    from advisor.advising.options import refuse_unfit
     from advisor.gpus.hardware import load_gpu
     from advisor.learned import load_predictor
 
-    refuse_kernel_options(arguments, table=True)
+    refuse_unfit("table", arguments.target, options.values_of(arguments), flags=True)
     predictor = load_predictor(Path(arguments.weights) if arguments.weights else None)
     output = Path(arguments.output)
     # A misspelt GPU is told before the first report is written.
@@ -55,7 +53,7 @@ def folder_of_tables(arguments: argparse.Namespace) -> list[str]:
     rows: list[Row] = []
     try:
         for gpu, folder in zip(arguments.gpu or [None], folders, strict=True):
-            documents.append(_tables(arguments, request_of(arguments, gpu), predictor, folder, rows))
+            documents.append(_tables(arguments, options.request_of(arguments, gpu), predictor, folder, rows))
     finally:  # what was found until Ctrl-C too
         if rows:
             show_overview(rows, arguments, title=f"Tables of {arguments.target}")
@@ -97,6 +95,7 @@ def _table_workers(count: int, weights: str | None, predictor: Predictor) -> Ite
 
 def _of_folder(table: Path, *, arguments: argparse.Namespace, request: Request, output: Path) -> tuple[Row | None, Any]:
     """Advise on one table of a folder and write its report: what the overview and the JSON document show of it; or why not."""
+    from advisor.advising.public import report_on_launches
     from advisor.advising.targets.table_targets import table_target
     from advisor.rendering.overview import row_of
 
@@ -109,7 +108,7 @@ def _of_folder(table: Path, *, arguments: argparse.Namespace, request: Request, 
         if arguments.export:
             result, _ = exported(target, request, predictor, arguments, command)
         else:
-            result = advised(target, predictor, arguments, command)
+            result = report_on_launches(target, predictor, arguments.measured, command=command, resolved=warn_of_target)
         page = write(result, output / relative.with_suffix(""))
     except AdvisorError as error:
         return None, str(error).removeprefix(f"{printable(table.name)}: ")  # which the path says already

@@ -7,25 +7,19 @@ import os
 import shlex
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from advisor import __version__
 from advisor.cli import options
-
-if TYPE_CHECKING:
-    from advisor.rendering.overview import Row
-from collections.abc import Mapping
-from dataclasses import replace
-
-from advisor.cli.options import given_for_a_kernel
 from advisor.system.errors import UsageError
 
 if TYPE_CHECKING:
-    from advisor.advising.choice import Measured
     from advisor.advising.targets import Request, Target
     from advisor.learned.base import Predictor
+    from advisor.rendering.overview import Row
     from advisor.result.schema import Result
 
 OVERVIEW = "overview.html"
@@ -110,45 +104,10 @@ def tell_of_others(output: Path, *names: str) -> None:
         options.note(f"{' and '.join(there)} in {output} {'is' if len(there) == 1 else 'are'} of another run, and not of this one")
 
 
-def request_of(arguments: argparse.Namespace, gpu: str | None) -> Request:
-    """The options besides the target, for one GPU."""
-    from advisor.advising.targets import routing_given
-
-    fields = {name: getattr(arguments, name) for name in ("sizes", "block_shape")}
-    if arguments.stack:
-        fields |= {"stack": arguments.stack.name, "stack_version": arguments.stack.version or None}
-    return options.request_of(arguments, [arguments.sizes or {}], gpu=gpu, **fields, **routing_given(arguments.routing or "random"))
-
-
-def refuse_kernel_options(arguments: argparse.Namespace, *, table: bool) -> None:
-    """Refuse options of a kernel in a file; a table says its sizes itself.
-
-    Raises:
-        UsageError: One is given.
-    """
-    if given := given_for_a_kernel(arguments):
-        raise UsageError(
-            f"{', '.join(given)} is for a kernel in a file",
-            arguments.target,
-            "FILE.py::KERNEL",
-            f"give {'--tokens' if table else '--sizes'} instead",
-        )
-
-
-def advised(target: Target, predictor: Predictor, arguments: argparse.Namespace, command: str) -> Result:
-    """The result of a target, with what was measured of it, after the warnings."""
-    from advisor.advising import advise_target
-    from advisor.advising.measured.profiles import match_file
-
-    measured: Mapping[str, Measured] = {}
-    if arguments.measured:
-        matched = match_file(target, arguments.measured)
-        target, measured = matched.target, matched.measured
-        if matched.unmatched:
-            options.warn(matched.unmatched)
+def warn_of_target(target: Target) -> None:
+    """Warn of what a target lacks."""
     for warning in target.warnings:
         options.warn(warning)
-    return advise_target(target, predictor, command=command, measured=measured)
 
 
 def exported(
@@ -160,6 +119,7 @@ def exported(
         UsageError: No stack asks for a table of the target.
     """
     from advisor.advising.exports import layer_table_name, predicted_tables
+    from advisor.advising.public import report_on_launches
     from advisor.advising.targets.table_targets import table_target
     from advisor.tables.tuned_table import STANDARD_TOKENS
     from advisor.tuning.export import table_path, write_predicted
@@ -171,7 +131,7 @@ def exported(
     if name is not None and (path := table_path(folder, name)).exists():
         sizes, tokens = target.launches[0].problem.sizes, request.tokens or STANDARD_TOKENS
         target = table_target(path, replace(request, sizes=None, tokens=tokens, hidden_size=sizes["H"], top_k=sizes["topk"], model=None))
-    result = advised(target, predictor, arguments, command)
+    result = report_on_launches(target, predictor, arguments.measured, command=command, resolved=warn_of_target)
     tables = predicted_tables(target, result.launches)
     if not tables:
         raise UsageError(

@@ -82,7 +82,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--repository", metavar="DIR", default=".", help="where the git repository lies (default: here)")
     parser.add_argument("--weights", metavar="FILE", help="weights that `advisor train` wrote (default: those shipped)")
-    options.add_model_arguments(parser)
+    options.add_options(parser, *options.MODEL)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -18,7 +18,6 @@ import sys
 from typing import TYPE_CHECKING
 
 from advisor.cli import options
-from advisor.cli.options import add_kernel_arguments, launch_options
 from advisor.system.errors import UsageError
 
 if TYPE_CHECKING:
@@ -32,11 +31,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("kernel", metavar="FILE.py::KERNEL", help="a kernel in a file")
     parser.add_argument("--target", metavar="ARCH", help="what to compile for: sm_80, sm_90, sm_100, gfx942, …")
     parser.add_argument("--gpu", metavar="NAME", help="a GPU of ceilings/ (`advisor gpus`): compiles for it, and adds times and bounds")
-    options.add_sizes_argument(parser, "problem of a kernel that its file describes (KERNELS)")
-    parser.add_argument("--dtype", type=options.operand_type, metavar="TYPE", help="its type: bf16, fp16, fp32, tf32, fp8 or int8")
-    parser.add_argument("--routing", metavar="FILE", help="its token slots per expert; default uniform")
-    add_kernel_arguments(parser)
-    parser.add_argument("--cache", choices=("cold", "warm"), default="warm", help="what the L2 holds when the kernel starts")
+    options.add_options(parser, "sizes", help="problem of a kernel that its file describes (KERNELS)")
+    options.add_options(parser, "dtype", help="its type: bf16, fp16, fp32, tf32, fp8 or int8")
+    options.add_options(parser, "routing", metavar="FILE", help="its token slots per expert; default balanced")
+    options.add_kernel_arguments(parser)
+    options.add_options(parser, "cache", default="warm", help="what the L2 holds when the kernel starts")
     options.add_compiling_arguments(parser)
     parser.add_argument("--format", choices=("text", "json"), default="text")
 
@@ -44,6 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Compile, count, show."""
     from advisor.advising.missing_options import missing_options, options_besides
+    from advisor.advising.options import launch_options
     from advisor.advising.targets.resolve import bundled_kernel
     from advisor.compiled.launches.launch import inspect_launch
     from advisor.compiled.launches.launch_options import one_launch
@@ -59,7 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
     if target is None:
         raise UsageError("inspect needs to know what to compile for", None, "--target sm_90 or --gpu NAME")
     gpu = gpu or gpu_of(target)
-    launch = one_launch(source, kernel, launch_options(arguments), gpu)
+    launch = one_launch(source, kernel, launch_options(options.values_of(arguments)), gpu)
     inspection = inspect_launch(launch, target)
     print(_shown(inspection, gpu, arguments))
     if arguments.format == "text" and (lacking := missing_options(inspection)):

@@ -23,15 +23,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from advisor.cli.options import (
-    add_model_arguments,
+    MODEL,
+    add_options,
     existing_file,
     file_output,
     named_sizes,
     positive_integer,
     positive_integers,
-    request_of,
     routing_of,
-    token_counts,
+    values_of,
     warn,
 )
 from advisor.system.errors import NothingMatchedError, UsageError
@@ -94,7 +94,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--compile-workers", type=positive_integer, metavar="N", help="processes that compile ahead")
     parser.add_argument("--ceilings-dir", type=Path, metavar="DIR", help="where a campaign writes the GPU's own ceilings")
     parser.add_argument("--seed", type=int, default=0, help="of inputs and orders (default: 0)")
-    add_model_arguments(parser)
+    add_options(parser, *MODEL)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -227,10 +227,11 @@ def _recorded_launches(arguments: argparse.Namespace, folder: Path) -> list[Laun
 
 def _table_launches(arguments: argparse.Namespace) -> list[Launch]:
     """The launches that the serving stack makes with a tuned table."""
+    from advisor.advising.options import request_from
     from advisor.advising.targets.resolve import resolve_target
     from advisor.measurement import Launch, find_kernels
 
-    found = resolve_target(arguments.target, request_of(arguments, arguments.sizes or (), routing=routing_of(arguments)))
+    found = resolve_target(arguments.target, request_from(values_of(arguments, routing=None), sizes=None, routing=routing_of(arguments)))
     for text in found.warnings:
         warn(text)
     launches = []
@@ -329,6 +330,8 @@ def _problems(kernel: Any, arguments: argparse.Namespace) -> list[Problem]:
         sizes = [dict(entry.get("example") or {})]
     if not sizes[0]:
         raise UsageError(f"{kernel.label}: which problem?", None, "--sizes NAME=VALUE,…", "its KERNELS entry has no example")
+    from advisor.advising.options import token_counts
+
     tokens = token_counts(arguments.tokens, arguments.sizes or ())
     if tokens:
         sizes = [{**size, "M": m} for size in sizes for m in tokens]

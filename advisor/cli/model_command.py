@@ -64,6 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Predict and print."""
+    from advisor.advising.options import read_stack
     from advisor.gpus.hardware import load_gpu
     from advisor.learned import load_predictor
     from advisor.rendering.steps.text import steps_text
@@ -79,7 +80,7 @@ def run(arguments: argparse.Namespace) -> int:
     gpus = [load_gpu(name) for name in options.gpu_names(arguments.gpu)]
     halved = model.dtype == "fp32" and (arguments.stack or arguments.engine in ENGINES)  # the engines load such weights in 16 bits
     predictor = load_predictor(arguments.weights)
-    engine, version = arguments.stack or (arguments.engine, "")
+    engine, version = read_stack(arguments.stack) if arguments.stack else (arguments.engine, "")
     command = "advisor " + " ".join(sys.argv[1:])
     results = [
         predict_step(

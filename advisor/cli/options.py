@@ -7,9 +7,9 @@ import math
 import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from advisor.system.errors import NoRoomError, UsageError, printable
 from advisor.system.settings import check_compile_limit
@@ -17,7 +17,6 @@ from advisor.system.writing import replacing
 
 if TYPE_CHECKING:
     from advisor.advising.targets import Request
-    from advisor.compiled.launches.launch_options import LaunchOptions
     from advisor.gpus.hardware import GpuSpec
 
 FORMATS = ("text", "json", "md")
@@ -96,11 +95,6 @@ class _OneProblem(argparse.Action):
         setattr(namespace, self.dest, sizes)
 
 
-def add_sizes_argument(parser: argparse.ArgumentParser, help_: str) -> None:
-    """`--sizes`, of one problem."""
-    parser.add_argument("--sizes", type=named_sizes, action=_OneProblem, metavar="M=…,N=…", help=help_)
-
-
 def operand_type(text: str) -> str:
     """The name of a type from what people write: `bf16`, `float16`, `torch.bfloat16`, `fp8_w8a8`."""
     from advisor.rows.rows import DTYPES
@@ -111,13 +105,34 @@ def operand_type(text: str) -> str:
     return name
 
 
-def add_model_arguments(parser: argparse.ArgumentParser, more: str = "") -> None:
-    """`--model`, of which there may be `more` to say, `--hidden-size`, `--top-k`, `--tensor-parallel`, `--expert-parallel`."""
-    parser.add_argument("--model", metavar="NAME", help=f"model the table belongs to, e.g. Qwen3-30B-A3B{more}")
-    parser.add_argument("--hidden-size", type=positive_integer, metavar="H", help="hidden size (the K of w13)")
-    parser.add_argument("--top-k", type=positive_integer, metavar="K", help="experts per token")
-    parser.add_argument("--tensor-parallel", type=positive_integer, metavar="P", help="GPUs each expert is split over")
-    parser.add_argument("--expert-parallel", type=positive_integer, metavar="P", help="GPUs the experts are spread over")
+MODEL = ("model", "hidden_size", "top_k", "tensor_parallel", "expert_parallel")
+"""Options that say which layer of which model a table or kernel is of."""
+
+
+def add_options(parser: argparse._ActionsContainer, *keywords: str, **more: Any) -> None:
+    """Arguments for options of advice (`advisor.advising.options`), by their keywords; `more` are for argparse, in place of the table's."""
+    from advisor.advising.options import BY_KEYWORD
+
+    for keyword in keywords:
+        option = BY_KEYWORD[keyword]
+        own: dict[str, Any] = {"dest": keyword, "metavar": option.metavar, "help": option.help} | ARGUMENTS.get(option.value, {}) | more
+        if "choices" in own:
+            own.pop("metavar")
+        parser.add_argument(option.flag, **own)
+
+
+def add_kernel_arguments(parser: argparse.ArgumentParser) -> None:
+    """Constants, arguments, types, grid and launch options of a kernel."""
+    from advisor.advising.options import OF_A_LAUNCH
+
+    add_options(parser.add_argument_group("a kernel in a file"), *OF_A_LAUNCH)
+
+
+def values_of(arguments: argparse.Namespace, **more: Any) -> dict[str, Any]:
+    """The options of advice among a command's arguments, by their keywords; `more` in place of some."""
+    from advisor.advising.options import BY_KEYWORD
+
+    return {keyword: getattr(arguments, keyword) for keyword in BY_KEYWORD if hasattr(arguments, keyword)} | more
 
 
 def block_shape(text: str) -> tuple[int, int]:
@@ -128,54 +143,43 @@ def block_shape(text: str) -> tuple[int, int]:
     return parts[0], parts[1]
 
 
-def token_counts(groups: list[list[int]] | None, sizes: Sequence[Mapping[str, int]] = ()) -> tuple[int, ...] | None:
-    """The token counts of `--tokens 1,2 4`, sorted and without repetition; None where it was left out.
-
-    Raises:
-        UsageError: One of the `sizes` that `--sizes` named says another M.
-    """
-    tokens = tuple(sorted({token for group in groups for token in group})) if groups else None
-    if tokens and (said := [size["M"] for size in sizes if "M" in size]):
-        raise UsageError(
-            "--tokens and --sizes both say M", f"--tokens {','.join(map(str, tokens))} and M={said[0]}", "one of them", "leave one out"
-        )
-    return tokens
-
-
-OF_A_TARGET = ("model", "hidden_size", "top_k", "tensor_parallel", "expert_parallel", "dtype")
-"""Options that say the same of a target in every command."""
-
-
-class Stack(NamedTuple):
-    """A serving stack and its version; empty: the newest that was measured."""
-
-    name: str
-    version: str = ""
-
-
-def stack(text: str) -> Stack:
-    """`vllm` or `vllm:0.24`."""
-    name, _, version = text.strip().lower().partition(":")
-    if name not in ("vllm", "sglang") or (version and not re.fullmatch(r"v?\d+(\.\d+)*", version)):
-        raise argparse.ArgumentTypeError(f"must be vllm or sglang, with a version after a colon, as in vllm:0.24 (got {text!r})")
-    return Stack(name, version.removeprefix("v"))
-
-
-def request_of(arguments: argparse.Namespace, sizes: Sequence[Mapping[str, int]], /, **more: Any) -> Request:
-    """What the options say of a target with these `sizes`; `more` are fields of the request that the command reads its own way."""
-    from advisor.advising.targets import Request
-
-    asked = {name: getattr(arguments, name) for name in OF_A_TARGET}
-    return Request(
-        **{"gpu": arguments.gpu, **asked, "tokens": token_counts(arguments.tokens, sizes), "cache": arguments.cache or "warm", **more}
-    )
-
-
 def routing_of(arguments: argparse.Namespace) -> tuple[int, ...] | None:
     """Token slots per expert of the file that `--routing` names; None: it is not given."""
     from advisor.tables.routing import read_routing
 
     return read_routing(arguments.routing) if arguments.routing else None
+
+
+def request_of(arguments: argparse.Namespace, gpu: str | None) -> Request:
+    """The options of `advisor advise` besides its target, for one GPU."""
+    from advisor.advising.options import request_from
+
+    return request_from(values_of(arguments, gpu=gpu, routing=arguments.routing or "random"))
+
+
+def stack(text: str) -> str:
+    """`vllm` or `vllm:0.24`, for argparse."""
+    from advisor.advising.options import read_stack
+
+    try:
+        read_stack(text)
+    except UsageError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return text
+
+
+ARGUMENTS: dict[str, dict[str, Any]] = {
+    "integer": {"type": positive_integer},
+    "integers": {"type": positive_integers, "nargs": "+"},
+    "sizes": {"type": named_sizes, "action": _OneProblem},
+    "type": {"type": operand_type},
+    "by name": {"action": "append", "default": []},
+    "seconds": {"type": amount_of_time},
+    "stack": {"type": stack},
+    "block": {"type": block_shape},
+    "cache": {"choices": ("cold", "warm")},
+}
+"""What argparse is told of an option by what it takes."""
 
 
 def gpu_names(groups: Sequence[str]) -> list[str]:
@@ -336,76 +340,3 @@ def existing_file(path: str) -> Path:
     if not found.exists():
         raise UsageError(f"{path}: no such file", None, None, "check the path")
     return found
-
-
-def add_kernel_arguments(parser: argparse.ArgumentParser) -> None:
-    """Constants, arguments, types, grid and launch options of a kernel."""
-    from advisor.result.schema import LAUNCH_OPTIONS
-
-    group = parser.add_argument_group("a kernel in a file")
-    group.add_argument("--constexpr", action="append", default=[], metavar="NAME=VALUE", help="a tl.constexpr argument")
-    group.add_argument(
-        "--arg", action="append", default=[], metavar="NAME=VALUE", help="value of a number, or of a tuple: 'strides=(4096,1)'"
-    )
-    group.add_argument(
-        "--content", action="append", default=[], metavar="NAME=VALUE", help="what an index tensor holds: a number, list or range(…)"
-    )
-    group.add_argument("--signature", metavar="TYPES", help='"*fp16,*fp16,i32" in order, or "x_ptr=*fp16,n=i32"')
-    group.add_argument("--element", metavar="TYPE", help="type behind pointers whose type is not given (fp16)")
-    group.add_argument("--grid", metavar="X[,Y[,Z]]", help="programs; an expression over arguments: 'cdiv(M, BLOCK_M),8'")
-    for name in LAUNCH_OPTIONS:
-        group.add_argument("--" + name.replace("_", "-"), type=positive_integer, metavar="N")
-    group.add_argument("--op", metavar="NAME", help="operator of a kernel that its file describes (KERNELS)")
-    group.add_argument(
-        "--toml",
-        metavar="FILE",
-        help="the same in a file: signature, constexprs, arguments, grid, num_warps, configs, …, and what only a file says: [contents] of "
-        "index tensors, [sizes] in elements and [shapes] of tensors (x_ptr = [65536, 4096])",
-    )
-
-
-def launch_options(arguments: argparse.Namespace) -> LaunchOptions:
-    """The options of a kernel's launch.
-
-    Raises:
-        UsageError, InputError: It is malformed.
-    """
-    from advisor.compiled.launches import written_values
-    from advisor.compiled.launches.launch_options import LaunchOptions
-    from advisor.result.schema import LAUNCH_OPTIONS
-    from advisor.tables.routing import read_routing
-
-    given = {name: getattr(arguments, name) for name in LAUNCH_OPTIONS}
-    routing = getattr(arguments, "routing", None)
-    return LaunchOptions(
-        signature=arguments.signature,
-        constexprs=written_values.assignments(arguments.constexpr, "--constexpr"),
-        arguments=written_values.numbers(arguments.arg, "--arg"),
-        contents=written_values.numbers(arguments.content, "--content"),
-        options={k: v for k, v in given.items() if v is not None},
-        grid=arguments.grid,
-        element=written_values.type_name(arguments.element) if arguments.element else None,
-        toml=written_values.read_toml(arguments.toml) if arguments.toml else {},
-        sizes=arguments.sizes or {},
-        op=arguments.op,
-        dtype=arguments.dtype,
-        routing=read_routing(routing) if routing else None,
-    )
-
-
-def given_for_a_kernel(arguments: argparse.Namespace) -> tuple[str, ...]:
-    """Options given that only a kernel in a file has, as they are written."""
-    from advisor.result.schema import LAUNCH_OPTIONS
-
-    named = [
-        ("constexpr", "--constexpr"),
-        ("arg", "--arg"),
-        ("content", "--content"),
-        ("signature", "--signature"),
-        ("element", "--element"),
-        ("grid", "--grid"),
-        ("op", "--op"),
-        ("toml", "--toml"),
-    ]
-    named += [(name, "--" + name.replace("_", "-")) for name in LAUNCH_OPTIONS]
-    return tuple(option for name, option in named if getattr(arguments, name))

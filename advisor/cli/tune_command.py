@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", help="as `advisor measure --device` (default: auto)")
     parser.add_argument("--export", metavar="DIR", help="write the table (merged into the one there), configurations, before-after.md")
     parser.add_argument("--gpu", metavar="NAME", help="GPU, by any name `advisor gpus` knows (default: the table's, or this machine's)")
-    options.add_model_arguments(parser)
+    options.add_options(parser, *options.MODEL)
     parser.add_argument("--tokens", type=options.positive_integers, nargs="+", metavar="M", help="token counts (default: the table's)")
     parser.add_argument(
         "--sizes",
@@ -119,9 +119,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _order(arguments: argparse.Namespace) -> Order:
+    from advisor.advising.options import request_from
     from advisor.tuning import Order
 
-    request = options.request_of(arguments, arguments.sizes or (), routing=options.routing_of(arguments))
+    request = request_from(options.values_of(arguments, routing=None), sizes=None, routing=options.routing_of(arguments))
     if arguments.recorded and arguments.device is not None:
         raise UsageError(
             "--recorded replays rows and --device measures", f"both, with --device {arguments.device}", "one of them", "leave one out"

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from advisor.advising.public import request_from
+from advisor.advising.options import request_from
 from advisor.result.schema import Result
 from advisor.search.stopping import MARGIN
 from advisor.tuning import tune_order
@@ -74,16 +74,18 @@ def tune(
     order = Order(
         target=os.fspath(target),
         request=request_from(
-            gpu=gpu,
-            model=model,
-            tokens=tokens,
-            hidden_size=hidden_size,
-            top_k=top_k,
-            tensor_parallel=tensor_parallel,
-            expert_parallel=expert_parallel,
-            dtype=dtype,
-            routing=routing,
-            cache=cache,
+            {
+                "gpu": gpu,
+                "model": model,
+                "tokens": tokens,
+                "hidden_size": hidden_size,
+                "top_k": top_k,
+                "tensor_parallel": tensor_parallel,
+                "expert_parallel": expert_parallel,
+                "dtype": dtype,
+                "routing": routing,
+                "cache": cache,
+            }
         ),
         sizes=(sizes,) if isinstance(sizes, Mapping) else tuple(sizes),
         op=op,

@@ -55,7 +55,7 @@ def test_a_routing_of_counts_has_no_command_that_repeats_it():
 @pytest.mark.parametrize(
     ("target", "asked", "said"),
     [
-        ("fused_moe", {"gpu": "H200", "model": "Mixtral-8x7B", "grid": "8"}, "grid is for a kernel in a file"),
+        ("fused_moe", {"gpu": "H200", "model": "Mixtral-8x7B", "grid": "8"}, "grid is for kernels in a file"),
         ("fused_moe", {"gpu": "H200", "model": "Mixtral-8x7B", "tokenz": 8}, "no such keyword; got tokenz; expected one of constexprs"),
         (SCALE, {}, "a kernel needs a GPU"),
         (SCALE, {"gpu": "H200", "model": "Mixtral-8x7B"}, "model is for tables and bundled kernels"),

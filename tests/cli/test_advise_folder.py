@@ -45,16 +45,16 @@ def test_json_says_the_gpu_of_each_table(tables, tmp_path, capsys):
 
 
 def test_what_was_found_is_shown_where_it_is_interrupted(tables, tmp_path, capsys, monkeypatch):
-    from advisor.cli import advise_folder
+    from advisor.advising import public
 
-    advise = advise_folder.advised
+    advise = public.report_on_launches
 
-    def interrupted(target, *more):
+    def interrupted(target, *more, **options):
         if target.gpu.name == "H200":
             raise KeyboardInterrupt
-        return advise(target, *more)
+        return advise(target, *more, **options)
 
-    monkeypatch.setattr(advise_folder, "advised", interrupted)
+    monkeypatch.setattr(public, "report_on_launches", interrupted)
     assert main(["advise", str(tables), "--output", str(tmp_path / "out")]) == 130
     assert NAMES[0] in capsys.readouterr().out and (tmp_path / "out" / "overview.html").is_file()
 

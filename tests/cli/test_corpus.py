@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
+from advisor.advising.public import report_on_launches
 from advisor.advising.targets import Request
 from advisor.advising.targets.resolve import tables_in
 from advisor.advising.targets.table_targets import table_target
 from advisor.cli import main
-from advisor.cli.advise_reports import advised, write
+from advisor.cli.advise_reports import write
 from advisor.learned import load_predictor
 from advisor.system.errors import AdvisorError
-
-
-class _Arguments:
-    measured = None
 
 
 def test_every_table_is_read_or_refused_with_a_reason(corpus_dir):
@@ -39,7 +36,7 @@ def test_every_third_table_gets_a_report(corpus_dir, tmp_path):
             continue
         if not target.launches:  # a null entry: another kernel runs there
             continue
-        result = advised(target, predictor, _Arguments(), "")
+        result = report_on_launches(target, predictor, None, command="")
         assert result.verdict.bound_us <= result.verdict.ceiling_us * (1 + 1e-9)
         reported += 1
         if number % 20 == 0:

@@ -101,7 +101,7 @@ def test_every_command_has_help(capsys):
         (["compare", str(EXAMPLE), str(EXAMPLE), "--launches", str(EXAMPLE)], "--launches is for kernels that changed"),
         (["advise", "gemm::gemm_persistent_kernel", "--gpu", "MI300X"], "sm_90 or later"),
         (["advise", "gemm::gemm_persistent_kernel", "--gpu", "A100"], "sm_90 or later"),
-        (["advise", str(ROOT / "reports"), "--grid", "1"], "--grid is for a kernel in a file"),
+        (["advise", str(ROOT / "reports"), "--grid", "1"], "--grid is for kernels in a file"),
         (["advise", "x" * 5000 + ".json"], "no such file"),
         (["audit", "x" * 5000], "no such file"),
         (["predict", str(ROOT / "tests/data/rows.csv"), "-o", "a\0b"], "cannot be written"),
