@@ -99,6 +99,11 @@ SLOW = {
     "tuples that are compared": "a = b = 0\n    for i in range(40):\n        a = (a, a)\n        b = (b, b)\n    return a == b",
     "many texts": "a = 'x' * 1000000\n    b = ()\n    for i in range(900000):\n        b = (b, a + str(i))\n    return 1",
     "many searches": "a = (1,) * 60000\n    b = 0\n    for i in range(900000):\n        b = b + a.count(7)\n    return b",
+    "a power of a constexpr": "return (tl.constexpr(10) ** (10 ** 9)) % 7",
+    "a shift of a constexpr": "return 1 << tl.constexpr(1 << 40)",
+    "a tuple times a constexpr": "return len(tl.constexpr((1,)) * tl.constexpr(1 << 40))",
+    "a width that a constexpr is formatted to": "return tl.constexpr('%9000000000d') % n",
+    "a sum of many texts": "return sum((tl.constexpr('x' * 16),) * 16000, tl.constexpr(''))",
     "many reads": "a = [1] * 60000\n    for i in range(900000):\n        b = -1 in a\n    return 1",
 }
 TEXTS = "\n    ".join(f"s{i + 1}: tl.constexpr = f'{{s{i}}}{{s{i}}}'" for i in range(40))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import difflib
+import functools
 import operator
 import re
 import types
@@ -237,7 +238,7 @@ def watch() -> None:
         sign = _SIGNS.get(type(getattr(node, "op", None)))  # type: ignore[arg-type]
         STEPS.take_items((left, right), IN_KERNELS, MOST_NODES)
         if sign is not None and is_rebuilt(self):
-            check_operands(getattr(left, "value", left), sign, getattr(right, "value", right), lambda: ast.unparse(node))
+            check_operands(left, sign, right, lambda: ast.unparse(node))
         return operate(self, node, method, left, right)
 
     def visit_JoinedStr(self: Any, node: ast.JoinedStr) -> Any:
@@ -301,11 +302,12 @@ def check_operands(left: Any, name: str, right: Any, written: Callable[[], str])
     """Raise where an operator would format, or make a number or a text that only a time limit ends.
 
     Args:
-        left: A value of Python's, or anything.
+        left: A value of Python's, as it is or in a constexpr, which hands it on to Python's operator; or anything.
         name: The operator's, of `OPERATORS`.
         right: As `left`.
         written: The expression, where it is refused.
     """
+    left, right = (each.value if type(each).__name__ == "constexpr" else each for each in (left, right))
     if name == "mod" and isinstance(left, (str, bytes)):
         raise RefusedError(written())
     size = 0.0
@@ -441,6 +443,8 @@ def _call(written: str, function: Any, *arguments: Any) -> Any:
     check_call(function, written)
     STEPS.take(1, IN_FUNCTIONS, MOST_STEPS)
     _read((getattr(function, "__self__", None), *arguments))  # what a method searches through, too
+    if function is sum:
+        return functools.reduce(lambda total, each: _operate(written, "add", total, each), arguments[0], *(arguments[1:] or (0,)))
     if function is range:
         value = range(*arguments)
         STEPS.take(items_of(value), IN_FUNCTIONS, MOST_STEPS)
