@@ -13,6 +13,8 @@ than serve; folders of the stacks' tuned tables say which of them ran.
 A folder of measured steps is judged with constants fitted without the GPU, and with served points and all-reduces of a folder `silicon`
 beside it; its --card FILE is a text in which the table is replaced.
 
+A folder of sweeps of a GEMM's configurations (`advisor train`) is judged by what can launch of them.
+
 A folder with launches.jsonl holds measured launches of kernels of published packages: the package's releases are fetched with pip and
 parsed, never run, and each launch is compiled. The constants shipped are judged; with --leave-out gpu, those fitted without the GPU judged.
 
@@ -74,8 +76,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Evaluate and print."""
     from advisor.gpus.hardware import load_gpu
     from advisor.learned import weights
+    from advisor.training import dejavu, silicon_training
     from advisor.training import evaluate as evaluation
-    from advisor.training import silicon_training
     from advisor.training.published_kernels.fitting import judge
     from advisor.training.published_kernels.launches import is_layout
     from advisor.training.whole_steps.cases import is_steps_folder
@@ -98,6 +100,10 @@ def run(arguments: argparse.Namespace) -> int:
         named = [load_gpu(name).name for name in arguments.test_gpu]
         figures = judge(arguments.data, named if named or arguments.leave_out == "gpu" else None, progress)
         print(json.dumps(figures, indent=2)) if arguments.format == "json" else show_splits({"launches of published kernels": figures})
+        return 0
+    if all(map(dejavu.is_layout, arguments.data)):
+        launches = {f"what can launch, {path}": dejavu.launchability(path) for path in arguments.data}
+        print(json.dumps(_finite(launches), indent=2)) if arguments.format == "json" else show_splits(launches)
         return 0
     layouts = [path for path in arguments.data if silicon_training.is_layout(path)]
     if layouts:

@@ -62,13 +62,13 @@ def pipelined_buffers(gpu: GpuSpec, warp_group: Array, num_stages: Array) -> Arr
     return np.where(warp_group, num_stages, np.maximum(num_stages - 1, 1))
 
 
-def asynchronous(depth: Array, element_bytes: float) -> Array:
-    """Whether loads along a row of `depth` elements become cp.async, so that the loop is pipelined at all.
+def asynchronous(length: Array, element_bytes: float) -> Array:
+    """Whether loads along rows of `length` elements become cp.async, so that their operand is pipelined at all.
 
     cp.async moves 4 bytes or more, and the compiler knows a stride's divisibility only where it is a multiple of 16 (what the
     launcher tells it): else 2-byte elements are loaded one by one, into one buffer. Compiled with Triton 3.9.0 (K = 2047).
     """
-    return np.logical_or(depth % 16 == 0, element_bytes >= 4)
+    return np.logical_or(length % 16 == 0, element_bytes >= 4)
 
 
 def copies_asynchronously(gpu: GpuSpec) -> bool:
@@ -95,28 +95,38 @@ class Tile:
     flattened: Array | None = None  # of such a kernel: its pipeline runs on across tiles
 
 
-def dot_shared_memory(gpu: GpuSpec, tile: Tile, warp_group: Array, pipelined: Array) -> Array:
-    """Shared memory of a tiled dot, bytes.
+def dot_shared_memory(gpu: GpuSpec, tile: Tile, warp_group: Array, pipelined: tuple[Array, Array]) -> Array:
+    """Shared memory of a tiled dot, bytes; `pipelined`: whether the loads of the left and of the right operand may be.
 
-    The operand buffers are exact in every case compiled (see the head of this file). The scales of a block-scaled product add one
+    The operand buffers are exact in every case compiled (see the head of this file; gfx90a and gfx942 besides), and in all but 7 of 102,000
+    launches of a GEMM on an A100 and an H100 (vllm-triton-backend, Triton 3.2): an operand of whose tile a thread loads fewer than 4 bytes
+    has one buffer, and on AMD GPUs operands that are not pipelined take turns in one. The scales of a block-scaled product add one
     float per row or column where a thread holds one. The conversion of the result re-uses the buffers; where it needs
-    more (before sm_90, two stages of a shallow tile), its size is an estimate, at most 64 KiB, which fits any GPU's CTA.
+    more (before sm_90, two stages of a shallow tile), its size is an estimate, at most 64 KiB, which fits any GPU's CTA; before sm_75, all
+    of the result, which does not (V100: no tile of 256 x 256 ran).
     """
     m, n, warps = tile.block_m, tile.block_n, tile.num_warps
-    buffers = np.where(pipelined, pipelined_buffers(gpu, warp_group, tile.num_stages), 1.0)
+    lanes = gpu.warp_size * warps
+    a, b = m * tile.a_bytes * tile.block_k, n * tile.b_bytes * tile.block_k
+    buffers = pipelined_buffers(gpu, warp_group, np.maximum(tile.num_stages, 1))
+    in_turn = gpu.vendor == "amd"
+    wide_a, wide_b = (np.where(in_turn, tile.num_stages > 1, part >= 4 * lanes) for part in (a, b))  # 4 bytes: the least of cp.async
+    may_a, may_b = pipelined[0] & wide_a, pipelined[1] & wide_b
     if tile.a_bytes == tile.b_bytes:
-        loop = (m * tile.a_bytes + n * tile.b_bytes) * tile.block_k * buffers
+        loop = a * np.where(may_a, buffers, 1.0) + b * np.where(may_b, buffers, 1.0)
+        if in_turn:
+            loop = np.where(may_a | may_b, loop, np.maximum(a, b))
     else:  # weights are widened on the way: in registers for mma.sync, through one more buffer for a warp-group instruction
-        fewer = np.where(pipelined, np.maximum(tile.num_stages - 1, 1), 1.0)
-        widened = np.where(warp_group, n * tile.a_bytes, 0.0)
-        loop = (m * tile.a_bytes * buffers + n * tile.b_bytes * fewer + widened) * tile.block_k
+        fewer = np.where(may_b, np.maximum(tile.num_stages - 1, 1), 1.0)
+        widened = np.where(warp_group, n * tile.a_bytes * tile.block_k, 0.0)
+        loop = a * np.where(may_a, buffers, 1.0) + b * fewer + widened
     if tile.block_scaled:
-        lanes = gpu.warp_size * warps
         in_tensor_memory = warp_group & np.asarray(gpu.architecture == "blackwell")
         rows = np.where((m >= lanes) & ~in_tensor_memory, m, 0.0)
         loop = loop + 4 * np.maximum(rows, np.where(n >= lanes, n, 0.0))
     if gpu.architecture in ("volta", "turing", "ampere", "ada") and tile.c_bytes == 2:
-        loop = np.maximum(loop, m * n * 2 * np.where((n >= gpu.warp_size * warps) & (m >= 64), 0.5, 1.0))
+        halves = (n >= lanes) & (m >= 64) & np.asarray(gpu.architecture != "volta")
+        loop = np.maximum(loop, m * n * 2 * np.where(halves, 0.5, 1.0))
     if gpu.architecture == "blackwell":
         loop = loop + np.where(warp_group, 16.0, 0.0)  # the barrier of tcgen05
     if tile.stored_parts is not None:
@@ -155,6 +165,20 @@ def tensor_memory_columns(gpu: GpuSpec, tile: Tile, warp_group: Array) -> Array 
     return np.where(warp_group, np.maximum(tile.block_n, 32) * np.ceil(tile.block_m / 128), 0.0)
 
 
+INSTRUCTION_ACCUMULATORS, INSTRUCTION_REGISTERS = 128.0, 26.0
+"""Sums of a thread in one wgmma of 64 x 256, the largest, and what ptxas wants beside them: "insufficient registers (64) to compile
+instruction … register target of 90 or higher" (CUDA 12.9)."""
+
+
+def wgmma_compiles(gpu: GpuSpec, tile: Tile, warp_group: Array) -> NDArray[np.bool_]:
+    """Whether the registers of a thread hold what one wgmma sums: those can be neither cut nor spilled (tiles of 256 x 256 among 16 or 32
+    warps: none of 90 launches on an H100 ran). [n]"""
+    lanes = gpu.warp_size * np.maximum(tile.num_warps, 1)
+    sums = np.minimum(tile.block_m * tile.block_n / lanes, INSTRUCTION_ACCUMULATORS)
+    wants = warp_group & np.asarray(gpu.architecture == "hopper")
+    return ~wants | (sums + INSTRUCTION_REGISTERS <= gpu.registers_per_sm / lanes)
+
+
 def held_registers(gpu: GpuSpec, resources: Resources) -> Array:
     """Registers per thread after the compiler's cap: it spills rather than exceed what one CTA's threads can share. [n]"""
     share = np.floor(gpu.registers_per_sm / (resources.num_warps * gpu.warp_size))
@@ -179,7 +203,7 @@ def resident_ctas(gpu: GpuSpec, resources: Resources) -> tuple[Array, Array]:
     by_smem = np.where(resources.shared_memory_bytes > gpu.smem_bytes_per_cta, 0.0, by_smem)
     by_warps = np.floor(gpu.max_warps_per_sm / resources.num_warps)
     warps = np.asarray(resources.num_warps, dtype=np.int64)
-    launches = (warps * lanes <= MAX_THREADS_PER_CTA) & (warps & (warps - 1) == 0)  # every back end asserts a power of two
+    launches = (warps > 0) & (warps * lanes <= MAX_THREADS_PER_CTA) & (warps & (warps - 1) == 0)  # every back end asserts a power of two
     if resources.compiles is not None:
         launches = launches & np.asarray(resources.compiles, dtype=bool)
     by_warps = np.where(launches, by_warps, 0.0)

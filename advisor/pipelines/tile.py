@@ -283,20 +283,27 @@ def _resources(product: Product, cut: _Tiling, configuration: ConfigurationBatch
         stored_parts=configuration.parameters.get("EPILOGUE_SUBTILE"),
         flattened=configuration.parameters.get("FLATTEN"),
     )
-    descriptors = shape.stored_parts is not None
-    pipelined = np.logical_or(occupancy.asynchronous(product.depth, min(product.a_bytes, product.b_bytes)), descriptors)
-    pipelined = np.logical_and(pipelined, occupancy.copies_asynchronously(gpu))
+    width = min(product.a_bytes, product.b_bytes)
+    known = np.logical_or(occupancy.asynchronous(product.depth, width), shape.stored_parts is not None)
+    known = np.logical_and(known, occupancy.copies_asynchronously(gpu))
+    right = known
+    if product.kind == "gemm" and width == 2 and shape.stored_parts is None:
+        # The right operand lies along either: what launches does in both ways.
+        along_n = occupancy.asynchronous(product.width, width)
+        right = np.logical_or(known, np.logical_and(along_n, occupancy.copies_asynchronously(gpu)))
     tcgen05 = cut.warp_group & np.asarray(gpu.architecture == "blackwell")  # accumulates in tensor memory
     resources = occupancy.Resources(
         registers=occupancy.estimate_dot_registers(gpu, shape, cut.warp_group),
-        shared_memory_bytes=occupancy.dot_shared_memory(gpu, shape, cut.warp_group, pipelined),
+        shared_memory_bytes=occupancy.dot_shared_memory(gpu, shape, cut.warp_group, (known, right)),
         num_warps=cut.warps,
         tensor_memory_columns=occupancy.tensor_memory_columns(gpu, shape, cut.warp_group),
         # A block-scaled product is scaled into a sum kept beside it: on sm_100 that one is in registers, elsewhere both are.
         accumulators=(np.where(tcgen05, 0.0, 1.0) + product.block_scaled) * cut.block_m * cut.block_n / (gpu.warp_size * cut.warps),
-        compiles=(cut.block_k >= least_block_k(product.dtype, gpu.vendor)) & (configuration.num_stages >= LEAST_STAGES[gpu.vendor]),
+        compiles=(cut.block_k >= least_block_k(product.dtype, gpu.vendor))
+        & (configuration.num_stages >= LEAST_STAGES[gpu.vendor])
+        & occupancy.wgmma_compiles(gpu, shape, cut.warp_group),
     )
-    return resources, pipelined
+    return resources, known
 
 
 def _re_read_bytes(product: Product, cut: _Tiling, gpu: GpuSpec, resident: Array) -> Array:
