@@ -7,7 +7,7 @@ import ast
 import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from advisor.python_source.bindings import Scope, argument_defaults, arguments, bound_by, other_values
 from advisor.python_source.literals import dotted
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 DEEPEST = 4
 """Calls that are followed upwards: a launcher, the autograd function, its methods, the function that users call."""
+LEFT_OUT = "left out"
+"""Kind of a constant that is an argument's default."""
 Given = ast.Constant | None
 """A constant; None: something that is not None, and of which no more is known."""
 
@@ -56,6 +58,19 @@ def _class(source: SourceFile, function: ast.FunctionDef) -> ast.ClassDef | None
     return around[-1] if around and isinstance(around[-1], ast.ClassDef) else None
 
 
+Node = TypeVar("Node", bound=ast.expr)
+
+
+def unsaid(default: Node) -> Node:
+    """A default that counts because no call is known that says more, marked as such."""
+    return cast(Node, ast.copy_location(ast.Constant(default.value, LEFT_OUT), default)) if isinstance(default, ast.Constant) else default
+
+
+def is_open(value: ast.expr) -> bool:
+    """Whether what stands for an argument is a switch that no call says: None, or a flag, by default."""
+    return isinstance(value, ast.Constant) and value.kind == LEFT_OUT and (value.value is None or isinstance(value.value, bool))
+
+
 class _Calls:
     """The calls among a file and those that are read beside it."""
 
@@ -72,9 +87,9 @@ class _Calls:
         default = argument_defaults(function).get(name)
         if default is not None:
             constant = _constant(default)
-            return (constant,) if constant is not None and depth else None
+            return (unsaid(constant),) if constant is not None and depth else None
         if _may_be_none(function, name):
-            return None if found else (ast.Constant(value=None),)  # nothing calls it here, and what may be left out is
+            return None if found else (unsaid(ast.Constant(value=None)),)  # nothing calls it here, and what may be left out is
         left_out = any(each is not None and each[0] is not None and each[0].value is None for each in found)
         return (None,) if depth and not left_out else None  # what it requires, it is given
 

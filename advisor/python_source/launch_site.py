@@ -13,6 +13,7 @@ from typing import Any, TypeVar, cast
 
 from advisor.python_source.bindings import (
     Scope,
+    argument_defaults,
     assigned,
     bound_by,
     changed_by,
@@ -25,7 +26,7 @@ from advisor.python_source.bindings import (
     own_names,
     required,
 )
-from advisor.python_source.callers import given_by_callers
+from advisor.python_source.callers import given_by_callers, is_open, unsaid
 from advisor.python_source.functions import FunctionReader, Inquiry
 from advisor.python_source.jit_function import MISSING, JitFunction
 from advisor.python_source.kernel_forms import grid_of
@@ -80,8 +81,12 @@ class LaunchSite:
         self.shapes = TensorShapes.of(function)
         inner = own_names(scopes[scopes.index(function) + 1 :] if function in scopes else ())  # lambda BLOCK: ...
         told = given_by_callers(source, scopes) if told is None else told
-        before = {name: value for name, value in told.items() if value is not None}
-        self.assigned = {name: value for name, value in assigned(function, call, before).items() if name not in inner}
+        self.before = {
+            **{n: unsaid(each) for n, each in argument_defaults(function).items()},
+            **{n: v for n, v in told.items() if v is not None},
+        }
+        self.function = function
+        self.assigned = {name: value for name, value in assigned(function, call, self.before).items() if name not in inner}
         self.inner = inner_functions(function)
         self.own = own_names(scopes, source.alternatives)
         self.local = frozenset(own_names(scopes)) - {p.name for p in kernel.parameters}
@@ -90,7 +95,7 @@ class LaunchSite:
         self.passed = self._passed()
         self.allowance = Allowance()  # for all that is asked of the launch
         self.following: set[str | Extent] = set()  # names and extents that are being worked out: their own values need them
-        self.defaults = {name: value for name, value in defaults(function).items() if name not in inner}
+        self.defaults = {name: unsaid(value) for name, value in defaults(function).items() if name not in inner}
         self.calls = [(name, node) for name, node in self.passed.items() if isinstance(node, ast.Call)]
         self.asked = {name: asked for name, node in self.passed.items() if (asked := self._asked(node)) is not None}
         strides = {name for name, asked in self.asked.items() if isinstance(asked, Stride)}
@@ -104,12 +109,27 @@ class LaunchSite:
                     self.defaults.pop(name, None)
                     self.required.add(name)
         self._presumes = False  # that what is required is not None
+        self._wants_gradients = True  # where it is presumed that
         self.innermost = possible_unit_strides(self.kernel.node, strides) & strides if strides else set()
 
     def without_defaults(self) -> LaunchSite:
         """The launch where nothing is known of arguments of the function around that a call may leave out."""
         found = copy.copy(self)
         found.defaults = {}
+        return found
+
+    def without_switches(self) -> LaunchSite:
+        """The launch where nothing is known of flags, and of what may be None, that no call says, nor whether gradients are wanted."""
+        found = copy.copy(self)
+        unknown = {
+            name: ast.copy_location(ast.Name(id=f"{name} of no call", ctx=ast.Load()), value)
+            for name, value in self.before.items()
+            if is_open(value)
+        }
+        found.defaults = {name: value for name, value in self.defaults.items() if not is_open(value)}
+        values = assigned(self.function, self.call, {**self.before, **unknown})
+        found.assigned = {name: value for name, value in values.items() if name in self.assigned}
+        found._wants_gradients = False
         return found
 
     def _passed(self) -> dict[str, ast.expr]:
@@ -245,7 +265,7 @@ class LaunchSite:
         class Extents(ast.NodeTransformer):
             def visit(self, node: ast.AST) -> Any:
                 around.allowance.take()
-                if around._presumes and _asks_for_gradient(node):
+                if around._presumes and around._wants_gradients and _asks_for_gradient(node):
                     return ast.copy_location(ast.Constant(value=True), cast(ast.expr, node))
                 if around._presumes and around._asks_whether_there_is(node, values):
                     assert isinstance(node, ast.Compare)

@@ -42,6 +42,8 @@ class FoundLaunch:
         passed: Whether arguments are given something, by the same, where what the function around says of them is that or None.
         of_elements: Constants that are passed as the type of a tensor's elements, or what a dictionary has for that: `TYPES[x.dtype]`.
         by_default: Of all these values, those that hang on defaults of the function around, which a call may give something else.
+        switched: Of all these names, those whose values hang on a flag, or on what may be None, that no call says, or on whether gradients
+            are wanted.
     """
 
     grid: tuple[int, ...] | None
@@ -56,6 +58,7 @@ class FoundLaunch:
     passed: Mapping[str, bool] = field(default_factory=dict)
     of_elements: frozenset[str] = frozenset()
     by_default: frozenset[str] = frozenset()
+    switched: frozenset[str] = frozenset()
 
 
 def found_launch(site: LaunchSite, values: Mapping[str, Any], defaults: Mapping[str, Any], options: Sequence[str]) -> FoundLaunch:
@@ -69,7 +72,12 @@ def found_launch(site: LaunchSite, values: Mapping[str, Any], defaults: Mapping[
     numbers = site.numbers(values, known)
     given = site.without_defaults()
     fewer = {*itertools.chain(*given.constants(values, options)), *given.numbers(values, known)} if site.defaults else set()
+    presumed, passed = site.presumed({**constants, **values}, known), site.tensors(known)
+    strict = site.without_switches()
+    certain = {*itertools.chain(*strict.constants(values, options)), *strict.numbers(values, known)}
+    certain |= {*strict.presumed({**constants, **values}, known), *strict.tensors(known)}
     return FoundLaunch(
+        switched=frozenset({*constants, *launched, *numbers, *presumed, *passed} - certain),
         by_default=frozenset({*constants, *launched, *numbers} - fewer) if site.defaults else frozenset(),
         grid=grid,
         line=site.call.lineno,
@@ -79,8 +87,8 @@ def found_launch(site: LaunchSite, values: Mapping[str, Any], defaults: Mapping[
         numbers=numbers,
         types=site.types(),
         strides=site.strides(values, known),
-        presumed=site.presumed({**constants, **values}, known),
-        passed=site.tensors(known),
+        presumed=presumed,
+        passed=passed,
         of_elements=site.of_elements().difference(constants),
     )
 
@@ -165,7 +173,10 @@ def common_launch(
         for field in fields
     }
     of_elements = first.of_elements.intersection(*(each.of_elements for each in found))
-    return replace(first, grid=None, by_default=frozenset().union(*(each.by_default for each in found)), of_elements=of_elements, **alike)
+    hanging: dict[str, Any] = {
+        name: frozenset[str]().union(*(getattr(each, name) for each in found)) for name in ("by_default", "switched")
+    }
+    return replace(first, grid=None, of_elements=of_elements, **hanging, **alike)
 
 
 def _same(one: Any, other: Any) -> bool:

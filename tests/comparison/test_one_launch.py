@@ -180,7 +180,11 @@ def test_nothing_is_said_of_lines_that_no_launch_here_compiles(repository, predi
     found = compared_files(repository, predictor, {"k.py": base}, {"k.py": base.replace("x = -x", "x = x + 1")}, compiling=True)
     (row,), (compiled,) = found.subjects[0].static, found.subjects[0].resources
     assert compiled.reason == "As it is launched here the compiler leaves out what changed (line 11): nothing is said of it."
-    assert row.verdict == "within-doubt" and "the same resources" not in to_comment(found)
+    assert (row.verdict, row.reason) == ("cannot-tell", "without DOUBLE")
+    assert "the same resources" not in to_comment(found)
+    told = {"k.py": base.replace("x = -x", "x = x + 1"), "advisor.toml": 'kernels."k.py::scale".args = {DOUBLE = false}\n'}
+    found = compared_files(repository, predictor, {"k.py": base, "advisor.toml": told["advisor.toml"]}, told, compiling=True)
+    assert found.subjects[0].static[0].verdict == "within-doubt"
 
 
 def test_the_work_of_programs_of_other_sizes_is_counted_alike(repository, predictor):

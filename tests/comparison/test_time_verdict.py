@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from advisor.comparison.kernels.time_verdict import TIME_VERDICTS
 from advisor.comparison.settings import read_settings
 from advisor.learned.analytical import AnalyticalPredictor
 from advisor.rendering.comparison_markdown import to_comment
@@ -213,51 +214,76 @@ def test_an_assertion_of_the_file_is_a_source_of_guesses(repository):
 
 
 COUNTS = {"literal": "4", "typical": "n_rows // 512", "unknown": "depth", "constant": "DEPTH"}
-FLAGS = {"none": None, "literal": "True", "unknown": "mask[0]", "default": "mask[0]"}
+FLAGS = {
+    "none": None,
+    "literal": "True",
+    "called": "keep",
+    "unknown": "mask[0]",
+    "default": "mask[0]",
+    "off": "keep",
+    "gradient": "x.requires_grad",
+    "optional": "bias is not None",
+    "heuristic": None,
+    "above": "mask[0].item()",
+}
 GRIDS = {"literal": "(4096,)", "typical": "(n_rows,)", "unknown": "(jobs,)"}
 TYPES = {"none": None, "literal": "tl.float32", "unknown": "kinds[x.ndim]"}
+CHANGES = ("terms", "warps")
 
 
-def drawn(count, flag, grid, kind, terms):
-    """A kernel whose loop, flag, grid and type are known so or so, and that works out so many terms per trip."""
-    parameters = "x_ptr, y_ptr, n_rows, depth, BLOCK: tl.constexpr, DEPTH: tl.constexpr"
-    passed = "x, y, n_rows, steps, BLOCK=1024, DEPTH=" + ("steps.bit_count()" if count == "constant" else "4")
-    test = ""
-    if FLAGS[flag]:
+def drawn(count, flag, grid, kind, terms=1, warps=4):
+    """A file whose kernel has a loop, a flag, a grid and a type that are known so or so, that works out so many terms per trip, and is
+    launched with so many warps."""
+    parameters = "x_ptr, y_ptr, b_ptr, n_rows, depth, BLOCK: tl.constexpr, DEPTH: tl.constexpr"
+    passed = "x, y, bias, n_rows, steps, BLOCK=1024, DEPTH=" + ("steps.bit_count()" if count == "constant" else "4")
+    test, before = "", ""
+    if FLAGS[flag] or flag == "heuristic":
         parameters += ", KEEP: tl.constexpr" + (" = False" if flag == "default" else "")
-        passed += f", KEEP={FLAGS[flag]}"
-        test = "        if KEEP:\n            x += 1.0\n"
+        passed += f", KEEP={FLAGS[flag]}" if FLAGS[flag] else ""
+        test = f"        if KEEP{' > 0' if flag == 'above' else ''}:\n            x += 1.0\n"
+        before = "@triton.heuristics({'KEEP': lambda args: args['b_ptr'] is not None})\n" if flag == "heuristic" else ""
     if TYPES[kind]:
         parameters, passed = f"{parameters.replace('BLOCK', 'KIND: tl.constexpr, BLOCK')}", f"{passed}, KIND={TYPES[kind]}"
     cast = "(KIND)" if TYPES[kind] else "(tl.float32)"
     body = "".join("        x = tl.exp2(x) * 0.5 + 0.25\n" for _ in range(terms))
-    return (
-        f"def k({parameters}):\n"
+    calls = "\n\ndef main(x, y, n_rows, steps, jobs, mask, kinds):\n    run(x, y, n_rows, steps, jobs, mask, kinds, keep=True)\n"
+    return HEAD.removesuffix("@triton.jit\n") + (
+        f"{before}@triton.jit\ndef k({parameters}):\n"
         "    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)\n"
         "    x = tl.load(x_ptr + offsets).to(tl.float32)\n"
         f"    for _ in range({COUNTS[count]}):\n{test}{body}"
         f"    tl.store(y_ptr + offsets, x.to{cast})\n\n\n"
-        f"def run(x, y, n_rows, steps, jobs, mask, kinds):\n    k[{GRIDS[grid]}]({passed})\n"
+        "def run(x, y, n_rows, steps, jobs, mask, kinds, keep=False, bias=None):\n"
+        f"    k[{GRIDS[grid]}]({passed}, num_warps={warps})\n"
+        f"{calls if flag == 'called' else ''}"
     )
 
 
-GUESSED = {"count": {"unknown": "depth", "constant": "DEPTH"}, "flag": {"unknown": "KEEP", "default": "KEEP"}}
-GUESSED |= {"grid": {"unknown": "jobs"}, "kind": {"unknown": "KIND"}}
+GUESSED = {"count": {"unknown": "depth", "constant": "DEPTH"}, "grid": {"unknown": "jobs"}, "kind": {"unknown": "KIND"}}
+GUESSED |= {"flag": dict.fromkeys(FLAGS.keys() - {"none", "literal", "called"}, "KEEP")}
 """What is asked for, by what is drawn."""
 
 
-@settings(max_examples=12, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=20, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(
     count=st.sampled_from(sorted(COUNTS)),
     flag=st.sampled_from(sorted(FLAGS)),
     grid=st.sampled_from(sorted(GRIDS)),
     kind=st.sampled_from(sorted(TYPES)),
-    terms=st.sampled_from((1, 2)),
+    change=st.sampled_from(CHANGES),
 )
-def test_no_verdict_of_time_has_a_guess_behind_it(tmp_path_factory, count, flag, grid, kind, terms):
+@example(count="literal", flag="gradient", grid="literal", kind="none", change="terms")
+@example(count="literal", flag="optional", grid="typical", kind="none", change="terms")
+@example(count="literal", flag="heuristic", grid="literal", kind="literal", change="warps")
+@example(count="literal", flag="off", grid="literal", kind="none", change="terms")
+@example(count="typical", flag="called", grid="typical", kind="literal", change="terms")
+@example(count="literal", flag="above", grid="literal", kind="none", change="terms")
+def test_no_verdict_of_time_has_a_guess_behind_it(tmp_path_factory, count, flag, grid, kind, change):
+    """Of drawn kernels and drawn changes: whatever decides has to be said by the launch, its callers or typical sizes."""
     repository = Repository(tmp_path_factory.mktemp("drawn"))
-    sides = [drawn(count, flag, grid, kind, each) for each in (terms, terms * 24)]
-    _, subject = one(repository, *sides)
+    known = (count, flag, grid, kind)
+    sides = [drawn(*known, **each) for each in ({"terms": 1}, {"terms": 24} if change == "terms" else {"warps": 8})]
+    subject = compared_files(repository, AnalyticalPredictor(), {"k.py": sides[0]}, {"k.py": sides[1]}, compiling=True).subjects[0]
     (row,) = subject.static
     asked = {"count": count, "flag": flag, "grid": grid, "kind": kind}
     lacking = {GUESSED[what][how] for what, how in asked.items() if how in GUESSED[what]}
@@ -265,8 +291,10 @@ def test_no_verdict_of_time_has_a_guess_behind_it(tmp_path_factory, count, flag,
         assert (row.verdict, row.change, row.base, row.head) == ("cannot-tell", None, None, None)
         assert all(name in row.reason or "more" in row.reason for name in lacking)
         assert lacking <= told_in(subject.hint).args.keys()
-    else:
+    elif change == "terms":
         assert row.verdict == "predicted-regressed" and row.change is not None and row.change > 0.05
+    else:
+        assert row.verdict in TIME_VERDICTS
 
 
 def test_two_runs_give_the_same_comment(tmp_path, monkeypatch):

@@ -211,7 +211,7 @@ def _launched_so(version: KernelVersion, flags: Mapping[str, Any], gpu: GpuSpec)
         source = launching.source.on(*gpu.triton_target[:2])
         for scopes, call in launching.calls:
             for told in given_by_each(source, scopes):
-                site = LaunchSite(source, version.function, scopes, call, gpu.num_sms, ELEMENT_BYTES, told)
+                site = LaunchSite(source, version.function, scopes, call, gpu.num_sms, ELEMENT_BYTES, told).without_switches()
                 with contextlib.suppress(AdvisorError):
                     constants = site.constants({}, OPTION_NAMES)[0]
                     passed = {name: _PASSED if there_is else None for name, there_is in site.tensors(constants).items()}

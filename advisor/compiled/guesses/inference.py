@@ -91,6 +91,7 @@ class Given:
         element_given: Whether the user says so: it then holds wherever the kernel only hints at another.
         multiples: Strides whose values are not known, but which are not 1: they are taken to be multiples of 16.
         passed: Whether arguments without a value are given something rather than None, which heuristics ask.
+        switched: Of these arguments and constants, those of which that hangs on a switch that nothing says.
     """
 
     types: Mapping[str, str] = field(default_factory=dict)
@@ -101,6 +102,7 @@ class Given:
     element_given: bool = False
     multiples: frozenset[str] = frozenset()
     passed: Mapping[str, bool] = field(default_factory=dict)
+    switched: frozenset[str] = frozenset()
 
 
 def guesses(
@@ -327,9 +329,11 @@ class _Draft:
         corrected = {name: value for name, value in self.choice["corrected"].items() if name in found and value != found[name]}
         found = {name: value for name, value in found.items() if name not in corrected}  # with what they set, it does not compile
         unknown |= dict.fromkeys(corrected, "it does not compile with what the file sets")
-        told = heuristic_values(self.source, function, values)[0] if passed else found
+        certain = {name: value for name, value in {**passed, **values}.items() if name not in given.switched}
+        told, required = (heuristic_values(self.source, function, each)[0] for each in (values, certain)) if passed else (found, found)
         self.presumed = frozenset(found.keys() - told.keys() - given.constexprs.keys())
-        self.undecided = frozenset(unknown.keys() & signature.keys() - given.constexprs.keys())
+        unsure = {*unknown, *(found.keys() - required.keys())}
+        self.undecided = frozenset((unsure & signature.keys()) - given.constexprs.keys())
         if presumed := [f"{name}={value}" for name, value in found.items() if name in self.presumed]:
             self.assumptions.append(Assumption(note=f"{' '.join(presumed)}, by which arguments the launch requires or leaves out"))
         for name, value in found.items():

@@ -30,7 +30,7 @@ _COUNTS = ("a branch", "the trips", "a mask", "a block")
 def origins(launch: KernelLaunch, guess: Guess) -> dict[str, Origin]:
     """The origin of every parameter's value (of a pointer: of its type), of the options, and of the grid (`GRID`)."""
     function = launch.source.kernel(launch.kernel)
-    found: dict[str, Origin] = {}
+    usage, found = usage_of(launch.source, function), dict[str, Origin]()
     for parameter in function.parameters:
         name, kind = parameter.name, guess.signature.get(parameter.name, "")
         if name in guess.undecided:
@@ -38,7 +38,7 @@ def origins(launch: KernelLaunch, guess: Guess) -> dict[str, Origin]:
         elif name in launch.origins:
             found[name] = launch.origins[name]
         elif name in guess.invented:
-            found[name] = "typical" if name in guess.settled else "guessed"
+            found[name] = "typical" if name in guess.settled and not usage[name].switch else "guessed"
         elif name in guess.presumed:
             found[name] = "typical"
         elif kind.startswith("tensordesc"):

@@ -204,10 +204,13 @@ def _as_launched(launch: KernelLaunch, found: FoundLaunch) -> KernelLaunch:
         scalars={**numbers, **{n: v for n, v in known.items() if n not in constants}, **given.scalars},
         multiples=frozenset(strides) - frozenset(known),
         passed=found.passed,
+        switched=found.switched,
     )
+    names = {*filled.types, *filled.constexprs, *filled.options, *filled.scalars}
     origins: dict[str, Origin] = {
-        **dict.fromkeys([*filled.types, *filled.constexprs, *filled.options, *filled.scalars], "literal"),
+        **dict.fromkeys(names, "literal"),
         **dict.fromkeys([*elements, *strides, *presumed, *found.by_default], "typical"),
+        **dict.fromkeys(found.switched & names, "guessed"),
     }
     return replace(launch, given=filled, assumed=(*launch.assumed, *assumed), origins={**origins, **launch.origins})
 
