@@ -22,7 +22,7 @@ WORTH_A_BACKEND = 1.1
 were left out, are of this size (`advisor train --library` prints them)."""
 
 
-def library_of_layers(layers: Layers, loads: Loads, target: Target) -> list[Latency | None]:
+def library_of_layers(layers: Layers, loads: Loads, target: Target, cold: bool) -> list[Latency | None]:
     """What the fastest library kernel takes for each layer, measured or not on the target's GPU: of its own stack where one was measured
     there, else of any. None where no library was measured with the format.
 
@@ -30,6 +30,7 @@ def library_of_layers(layers: Layers, loads: Loads, target: Target) -> list[Late
         layers: As the stack launches them with its Triton kernels.
         loads: Of their experts.
         target: Names the GPU and the stack.
+        cold: Whether the bound is that of layers of which nothing is in the L2 when they begin.
     """
     model = moe_kernels.load_shipped()
     form = KINDS[int(layers.kind[0])]
@@ -38,11 +39,11 @@ def library_of_layers(layers: Layers, loads: Loads, target: Target) -> list[Late
     found = model.candidates(form, target.gpu)
     found = [i for i in found if "nongated" not in model.series[i].kernel or without_gate(layers)]
     found = [i for i in found if model.series[i].stack == stack_of(target)] or found
-    told = [_latencies(model, i, layers, loads, form, target) for i in found]
+    told = [_latencies(model, i, layers, loads, form, target, cold) for i in found]
     return [min(each, key=lambda latency: latency.us) for each in zip(*told, strict=True)] if told else [None] * len(layers)
 
 
-def _latencies(model: LibraryLayers, place: int, layers: Layers, loads: Loads, form: str, target: Target) -> list[Latency]:
+def _latencies(model: LibraryLayers, place: int, layers: Layers, loads: Loads, form: str, target: Target, cold: bool) -> list[Latency]:
     series, ones = model.series[place], np.ones(len(layers))
     version = ones * moe_kernels.number(series.version)
     kernel, stack = (np.full(len(layers), text) for text in (series.kernel, series.stack))
@@ -58,7 +59,7 @@ def _latencies(model: LibraryLayers, place: int, layers: Layers, loads: Loads, f
         alpha=np.maximum(layers.routing, 0.0),
     )
     told = model.predict(asked, np.full(len(layers), place), target.gpu)
-    least, _ = moe_layers.bound(asked, target.gpu, cold=True)  # as that of the layer beside it
+    least, _ = moe_layers.bound(asked, target.gpu, cold=cold)
     source = series.words if told.seen else f"{series.words}; never measured on {target.gpu.name}"
     return [
         Latency(us=max(us, low_us), origin="predicted", source=source, low_us=max(low, low_us), high_us=max(high, low_us), coverage=0.8)

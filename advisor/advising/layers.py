@@ -60,13 +60,9 @@ def layer_reports(
     now = [report.configuration for report in first]
     then = [report.recommendation.configuration if report.recommendation else report.configuration for report in first]
     layers, loads = _layers(model, [report.problem for report in first], kind, target)
-    sides = [_costs(model, layers, loads, target, some) for some in (now, then)]
-    libraries = library_of_layers(layers, loads, target)
-    if target.gpu.name not in model.versions:  # what is known of its products says more than layers of other GPUs
-        products = [[of[launch.id] for launch in each] for each in found.values()]
-        ran = [[report.predicted for report in some] for some in products]
-        after = [[report.recommendation.latency if report.recommendation else report.predicted for report in some] for some in products]
-        sides = [[_of_products(*pair) for pair in zip(*side, strict=True)] for side in ((sides[0], ran), (sides[1], after))]
+    cold = first[0].problem.cache == "cold"
+    sides = [_costs(model, layers, loads, target, some, cold) for some in (now, then)]
+    libraries = library_of_layers(layers, loads, target, cold)
     sglang, version = target.stack == "sglang", _version(model, target)
     stack = f"{'SGLang' if sglang else 'vLLM'} 0.{f'5.{version % 100:.0f}' if sglang else f'{version / 100:.0f}'}"
     out = []
@@ -103,7 +99,8 @@ def slower_as_a_layer(launches: Sequence[PlannedLaunch], then: Configuration, ta
     whole = [launch.problem.op for launch in launches] == list(GEMM_OF_LAYER)
     if model is None or kind is None or now is None or not whole or target.gpu.name not in model.versions:
         return False
-    before, after = _costs(model, *_layers(model, [launches[0].problem] * 2, kind, target), target, [now, then])
+    layers, loads = _layers(model, [launches[0].problem] * 2, kind, target)
+    before, after = _costs(model, layers, loads, target, [now, then], launches[0].problem.cache == "cold")
     return after.us > before.us * worth
 
 
@@ -135,21 +132,6 @@ def weighed(actions: tuple[Action, ...], layers: Sequence[LayerReport], measured
             action = replace(action, saving_us=now - then if now > then else action.saving_us, detail=whole)
         out.append(action)
     return tuple(sorted(out, key=lambda action: -action.saving_us)) if layers else actions
-
-
-def _of_products(cost: Cost, products: Sequence[Latency | None]) -> Cost:
-    """A layer whose products take what is predicted of them alone, where they can launch, and the rest what it does in `cost`."""
-    known = [latency for latency in products if latency is not None]
-    if len(known) < len(products):
-        return cost
-    rest = tuple((name, us) for name, us in cost.parts if name not in GEMM_OF_LAYER)
-    alone = tuple(zip(GEMM_OF_LAYER, (latency.us for latency in known), strict=True))
-    us, low, high = (
-        sum(each) + sum(part for _, part in rest)
-        for each in zip(*((latency.us, latency.low_us or latency.us, latency.high_us or latency.us) for latency in known), strict=True)
-    )
-    least = max(us, cost.bound_us)
-    return replace(cost, us=least, low_us=max(low, cost.bound_us), high_us=max(high, least), ceiling_us=least, parts=(*alone, *rest))
 
 
 def _kind(problem: Problem) -> int | None:
@@ -193,9 +175,9 @@ def _layers(model: LayerModel, problems: Sequence[Problem], kind: int, target: T
 
 
 def _costs(
-    model: LayerModel, layers: Layers, loads: token_draws.Loads, target: Target, configurations: Sequence[Configuration | None]
+    model: LayerModel, layers: Layers, loads: token_draws.Loads, target: Target, configurations: Sequence[Configuration | None], cold: bool
 ) -> list[Cost]:
     some = [configuration for configuration in configurations if configuration is not None]
     rows = [[*(each.parameters.get(name, 1) for name in FIELDS[:4]), each.num_warps, each.num_stages] for each in some]
     columns = dict(zip(FIELDS, np.array(rows, dtype=float).T, strict=True))
-    return costs_of_layers(model.launched(layers, target.gpu, columns, loads), model)
+    return costs_of_layers(model.launched(layers, target.gpu, columns, loads), model, cold)

@@ -288,8 +288,8 @@ class LearnedPredictor:
         model = self.weights.library.get(kind) if kind else None
         if model is None or (gpu.vendor == "nvidia" and float(gpu.compute_capability) < OLDEST_MEASURED):
             return None
-        if problem.stack is None and problem.implementation is None and (problem.dtype == "fp16" or self._speaks_directly(problem, gpu)):
-            return None  # no library was measured in fp16: only who names its kernel gets the one of bf16
+        if problem.stack is None and problem.implementation is None and self._speaks_directly(problem, gpu):
+            return None
         found, seen = model.predict(problem, gpu)
         far = model.beyond(problem)
         if (far <= DOMAIN_MARGIN).all():

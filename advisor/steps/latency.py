@@ -184,13 +184,13 @@ def _layers(operators: list[Operator], gpu: GpuSpec, predictor: Predictor, engin
         ungated=size["gated"] == 0,
         routing=np.full(len(operators), token_draws.RANDOM),
     )
-    return costs_of_layers(model.launched(layers, gpu, tables=tuned_tables.here()), model)
+    return costs_of_layers(model.launched(layers, gpu, tables=tuned_tables.here()), model, cold=True)
 
 
-def costs_of_layers(launch: Launched, model: layer_model.LayerModel) -> list[Cost]:
-    """The cost of each layer, nothing of it in the L2 when it begins."""
+def costs_of_layers(launch: Launched, model: layer_model.LayerModel, cold: bool) -> list[Cost]:
+    """The cost of each layer; `cold`: the bound is that of layers of which nothing is in the L2 when they begin, as within a step."""
     bound, found, time = (
-        layer_bound(launch, np.ones(len(launch.layers), dtype=bool)),
+        layer_bound(launch, np.full(len(launch.layers), cold)),
         model.predict(launch),
         layer_time(launch, model.constants),
     )

@@ -20,12 +20,13 @@ from advisor.compiled.launches.launch import JUDGED, Inspection, inspect_launch
 from advisor.compiled.launches.launch_options import LaunchOptions, one_launch
 from advisor.compiled.launches.target import open_kernel
 from advisor.diagnosis.compiled_rules import check_compiled
-from advisor.gpus.hardware import load_gpu
+from advisor.gpus.hardware import GpuSpec, load_gpu
 from advisor.result.schema import Finding
 from advisor.system.errors import UsageError
 from tests.conftest import missing
 
 H100 = load_gpu("H100")
+A100, GB300 = load_gpu("A100"), load_gpu("GB300")
 GUESSED_TYPES = {"*fp16", "constexpr", "i32", "*i32", "*u8", "fp32"}
 
 Inspect = Callable[..., Inspection]
@@ -41,10 +42,10 @@ def folder(data_dir: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def inspect(folder: Path, pool: Pool) -> Inspect:
-    """`inspect("gather.py::k", grid="64", constexprs={"D": 4096})`, inspected."""
+    """`inspect("gather.py::k", grid="64", constexprs={"D": 4096})`, inspected, of an H100 where no other `gpu` is given."""
 
-    def inspected(target: str, **asked: Any) -> Inspection:
-        return inspect_launch(one_launch(*open_kernel(str(folder / target)), LaunchOptions(**asked), H100), Target.of(H100), pool)
+    def inspected(target: str, gpu: GpuSpec = H100, **asked: Any) -> Inspection:
+        return inspect_launch(one_launch(*open_kernel(str(folder / target)), LaunchOptions(**asked), gpu), Target.of(gpu), pool)
 
     return inspected
 
@@ -192,3 +193,19 @@ def test_a_block_of_a_whole_image_is_judged_without_compiling(inspect: Inspect) 
     finding = findings(found, analysed(found))["block-exceeds-registers"]
     assert found.compiled.metadata[JUDGED] == 2**18 and "2,048 for each of 128 threads" in finding.title
     assert finding.remedy.startswith("blocks of ") and finding.saving_us is not None
+
+
+def test_doubles_take_the_time_of_the_fp64_rate_and_are_named(inspect: Inspect) -> None:
+    found = inspect("double.py::scale", GB300, arguments={"n": 10**9}, constexprs={"BLOCK": 1024}, grid="cdiv(n, BLOCK)", element="fp32")
+    analysis = kernel_analysis(found, GB300, "warm")
+    finding = {each.rule: each for each in check_compiled(found, analysis.facts, GB300, analysis)}["double-precision"]
+    assert analysis.predicted is not None and analysis.predicted.us == pytest.approx(30_000, rel=0.1)
+    assert finding.source_line == 9 and (finding.saving_us or 0) > 0.9 * analysis.predicted.us
+
+
+@pytest.mark.parametrize("target", ["shared_vectors.py::with_vectors", "reread.py::thrice"])
+def test_rows_in_flight_that_fit_the_l2_are_read_from_dram_once_whatever_vectors_all_rows_share(target: str, inspect: Inspect) -> None:
+    found = inspect(target, A100, arguments={"N": 8192, "stride": 8192}, constexprs={"BLOCK": 8192}, grid="4096", element="fp16")
+    analysis = kernel_analysis(found, A100, "cold")
+    assert float(analysis.asked.dram_bytes[0]) == pytest.approx(2 * 4096 * 8192 * 2, rel=0.035)
+    assert analysis.predicted is not None and analysis.predicted.us == pytest.approx(92, rel=0.06)

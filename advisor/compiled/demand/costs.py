@@ -80,6 +80,26 @@ _XU: dict[str, tuple[int, int]] = {
     "arith.remf": (1, 4),
 }
 
+_FP64 = {
+    "exp": 31,
+    "exp2": 30,
+    "log": 47,
+    "log2": 50,
+    "log1p": 60,
+    "expm1": 35,
+    "sqrt": 16,
+    "rsqrt": 10,
+    "sin": 27,
+    "cos": 27,
+    "tanh": 61,
+    "erf": 78,
+    "pow": 110,
+    "div": 18,
+    "rem": 18,
+}
+"""FLOP of special functions of doubles per element, which no special function unit computes: polynomials and iterations on the fp64
+pipeline, as Triton 3.9's machine code for sm_90 has them (of those with a slow path, and of pow and log1p, what ordinary values take)."""
+
 _EXTERN_XU: dict[str, tuple[int, int]] = {
     "tanh": (2, 4),
     "exp": (1, 1),
@@ -247,11 +267,15 @@ def cost(operation: Operation, divisors: Mapping[int, Divisor] | None = None) ->
         flop, kind = _FMA[name] * elements, result.element if result is not None else ""
         return Cost(fp64=flop) if kind == "f64" else Cost(fma=flop, packed=flop if kind in ("f16", "bf16") else 0.0)
     if name in _XU:
+        if result is not None and result.element == "f64":
+            return Cost(fp64=_fp64_flop(name.rpartition(".")[2]) * elements)
         xu, fma = _XU[name]
         return Cost(xu=xu * _reciprocals(divisor, elements), fma=fma * elements)
     if name == "tt.extern_elementwise":
         symbol = (operation.attribute("symbol") or "").replace("__nv_", "").replace("__ocml_", "")
         base = re.sub(r"(_f32|_f64|_f16)$", "", symbol)
+        if result is not None and result.element == "f64":
+            return Cost(fp64=_fp64_flop(base) * elements)
         xu, fma = _EXTERN_XU.get(base) or _EXTERN_XU.get(base.rstrip("f")) or (1, 8)
         return Cost(xu=xu * elements, fma=fma * elements)
     wide = result is not None and result.element == "i64"
@@ -262,6 +286,12 @@ def cost(operation: Operation, divisors: Mapping[int, Divisor] | None = None) ->
         instructions, special = inline_instructions(operation.text)
         return Cost(xu=times * special, alu=times * max(instructions - special, 0 if special else 1))
     return Cost(alu=elements * (2 if wide else 1)) if name.startswith(("arith.", "math.", "tt.")) else Cost()
+
+
+def _fp64_flop(function: str) -> float:
+    """FLOP of a function of doubles, by its name in MLIR's dialects or in libdevice; of what has no iteration, one."""
+    base = function.removeprefix("precise_")
+    return _FP64.get({"powf": "pow", "divf": "div", "remf": "rem"}.get(base, base), 1.0)
 
 
 _LOGIC = frozenset({"arith.andi", "arith.ori", "arith.xori"})

@@ -35,6 +35,7 @@ COMPILED_RULES: tuple[Rule[CompiledContext], ...] = (
     arithmetic.contended_atomics,
     arithmetic.integer_division_in_loop,
     arithmetic.index_arithmetic,
+    arithmetic.double_precision,
     arithmetic.masked_lanes,
     arithmetic.wide_index_in_loop,
     arithmetic.mask_never_binds,

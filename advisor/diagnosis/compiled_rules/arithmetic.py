@@ -149,6 +149,35 @@ def _kind(op: Operation) -> str:
     return "masks" if op.name == "arith.cmpi" or (op.result is not None and op.result.element == "i1") else "addresses"
 
 
+LEAST_SHARE_OF_DOUBLES = 0.05
+"""Of the predicted latency: what costs less is not reported."""
+
+
+@rule("Double precision takes the time")
+def double_precision(context: CompiledContext) -> Finding | None:
+    """Arithmetic of doubles, for which most GPUs have a fraction of the fp32 rate; the saving is that of fp32 in its place."""
+    analysis, flop = context.analysis, context.demand.fp64_flop
+    if analysis is None or analysis.predicted is None or not flop:
+        return None
+    rates = analysis.gpu.fma_flop_per_clock_per_sm
+    slower = rates["fp32"] / rates["fp64"] if rates.get("fp64") else 1.0
+    saving = context.without(fma=flop * (slower - 1), changes_type=True)
+    if saving is None or saving < LEAST_SHARE_OF_DOUBLES * analysis.predicted.us:
+        return None
+    lines = sorted((each for each in context.demand.lines if each.fp64_flop), key=lambda each: -each.fp64_flop)[:LINES]
+    heaviest = lines[0] if lines else None
+    return found(
+        context,
+        "warning",
+        f"fp64 arithmetic: {flop / 1e9:,.3g} GFLOP at 1/{slower:.0f} of the fp32 rate",
+        evidence=", ".join(f"line {each.line}: {percent(each.fp64_flop / flop)}" for each in lines) + " of them",
+        remedy="compute in fp32 where its 24 bits suffice: leave out casts to tl.float64, and make constants and arguments fp32",
+        line=heaviest.line if heaviest else None,
+        file=heaviest.file if heaviest else None,
+        saving_us=saving,
+    )
+
+
 NARROWER = 0.5
 """Share of the instructions of 64-bit arithmetic that 32-bit offsets spare: a carry and its sum become one addition."""
 

@@ -95,8 +95,11 @@ class CompiledContext:
             saved = min(saved, found.predicted.us - found.bound.us)
         return saved if math.isfinite(saved) and saved >= LEAST_SAVING_US else None
 
-    def without(self, *, l2_bytes: float = 0.0, dram_bytes: float = 0.0, load_bytes: float = 0.0, **amounts: float) -> float | None:
-        """The saving without some work: amounts of the launch by pipeline (smem, alu, xu, fma, issue), of loads, of the L2 and of DRAM."""
+    def without(
+        self, *, l2_bytes: float = 0.0, dram_bytes: float = 0.0, load_bytes: float = 0.0, changes_type: bool = False, **amounts: float
+    ) -> float | None:
+        """The saving without some work: amounts of the launch by pipeline (smem, alu, xu, fma, issue), of loads, of the L2 and of DRAM;
+        `changes_type` as in `saving`."""
 
         def less(asked: Demand) -> Demand:
             ctas = asked.ctas
@@ -109,7 +112,7 @@ class CompiledContext:
                 cta_load_bytes=np.maximum(asked.cta_load_bytes - load_bytes / ctas, 0.0),
             )
 
-        return self.saving(less)
+        return self.saving(less, changes_type=changes_type)
 
     def without_spills(self) -> float | None:
         """The saving without what spilled registers move: through the L1, the L2, and DRAM where it holds them no longer."""
