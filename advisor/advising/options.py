@@ -85,8 +85,8 @@ OPTIONS = (
         "NAME",
         "text",
         SIZED,
-        "which experts the tokens choose: random (the default), balanced, power_law:A, or a file of token slots per expert (JSON list, or "
-        "one number per line), scaled to those of each launch",
+        "which experts the tokens choose: random (the default), balanced, power_law:A, or a file. The file has the token slots of each "
+        "expert, as a JSON list or one per line; they are scaled to each launch.",
     ),
     Option("cache", "NAME", "cache", EVERY[:5], "what the L2 holds at launch (default: warm; for a tuning cache as the timings suggest)"),
     Option(
@@ -111,8 +111,8 @@ OPTIONS = (
         "NAME[:VERSION]",
         "stack",
         KNOWN,
-        "vllm or sglang, as in vllm:0.24: whose table this is, or whose default runs where there is none (default: as the table's place "
-        "says, else vllm; --export of fused_moe: both), and which version's layers are told",
+        "vllm or sglang, with a version as in vllm:0.24. Its table this is, or its default runs where there is none. The default is what "
+        "the table's place says, else vllm; --export of fused_moe writes for both.",
     ),
     Option("block_shape", "N,K", "block", KNOWN, "of fused_moe: quantization block of the weights, such as 128,128"),
 )

@@ -47,6 +47,7 @@ from advisor.cli.advise_reports import (
 )
 from advisor.cli.model_command import as_json, write_steps
 from advisor.system.errors import InputError, NothingMatchedError, UsageError
+from advisor.system.phrases import phrase
 from advisor.system.progress import progress_bar
 
 if TYPE_CHECKING:
@@ -243,6 +244,8 @@ def _exporting(arguments: argparse.Namespace, values: Mapping[str, Any], output:
     document = shown(result, arguments.format, str(write(result, output)), verbose=arguments.verbose)
     for path in dict.fromkeys([*paths, *(path for _, written in others for path in written)]):
         options.note(f"written: {path}")
+    if any(path.suffix == ".json" and path.name != "predicted.json" for path in paths):
+        options.note(phrase("export.served", folder=arguments.export))
     return document, result
 
 

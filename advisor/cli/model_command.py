@@ -22,10 +22,15 @@ from typing import TYPE_CHECKING
 from advisor import __version__
 from advisor.cli import options
 from advisor.system.errors import UsageError
+from advisor.system.phrases import phrase
 
 if TYPE_CHECKING:
     from advisor.result.step import StepResult
     from advisor.steps.workload import Load
+
+
+CONTEXT = 4096
+"""Keys of each decoding sequence where none are given: the middle of the lengths that serving benchmarks use."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--gpu", action="append", required=True, metavar="NAME", help="GPU, or several: A,B (see `advisor gpus`)")
     parser.add_argument("--prefill", type=options.positive_integers, metavar="LENGTHS", help="prompt lengths of one batch, as in 2648,3740")
     parser.add_argument("--batch", type=options.positive_integers, metavar="B", help="sequences that decode; several, 1,8,32, are a curve")
-    parser.add_argument("--context", type=options.positive_integer, metavar="N", help="keys that each of them sees")
+    parser.add_argument("--context", type=options.positive_integer, metavar="N", help=f"keys that each of them sees (default: {CONTEXT})")
     parser.add_argument("--contexts", type=options.positive_integers, metavar="LENGTHS", help="those of each sequence, as in 2900,3100")
     parser.add_argument(
         "--tp", "--tensor-parallel-size", type=options.positive_integer, default=1, metavar="N", help="tensor parallel ranks"
@@ -102,6 +107,9 @@ def run(arguments: argparse.Namespace) -> int:
         for gpu in gpus
         for load in loads
     ]
+    if arguments.batch and not arguments.context:
+        assumed = phrase("step.context", context=f"{CONTEXT:,}")
+        results = [dataclasses.replace(each, caveats=(assumed, *each.caveats)) for each in results]
     if arguments.measured:
         if len(results) > 1:
             raise UsageError("--measured is of one step", f"{len(results)} steps", "one GPU and one batch", "name one of each")
@@ -144,10 +152,10 @@ def _loads(arguments: argparse.Namespace) -> list[Load]:
         if arguments.context or arguments.batch not in (None, [len(arguments.contexts)]):
             raise UsageError("--contexts says how many sequences decode, and what each sees", None, None, "leave out --batch and --context")
         return [Load(prompts=prompts, contexts=tuple(arguments.contexts))]
-    if (arguments.batch is None) != (arguments.context is None):
-        raise UsageError("--batch and --context belong together", None, "both", "as in --batch 64 --context 4096")
+    if arguments.context and not arguments.batch:
+        raise UsageError("--context says what each decoding sequence sees", None, "--batch too", "as in --batch 64 --context 4096")
     if arguments.batch:
-        return [Load(prompts=prompts, contexts=(arguments.context,) * batch) for batch in arguments.batch]
+        return [Load(prompts=prompts, contexts=(arguments.context or CONTEXT,) * batch) for batch in arguments.batch]
     if not prompts:
         raise UsageError("no step is named", None, "--prefill LENGTHS, or --batch B --context N", "give one, or both for a mixed step")
     return [Load(prompts=prompts)]

@@ -38,7 +38,7 @@ def screen(result: Result, groups: Sequence[Group], *, report: str | None) -> li
             break
     if single is not None and single.kept is not None and single.recommendation is None:
         head.append(Text(f"  {figures.clean(single.kept)}", style="dim"))
-    end = [*_of_the_table(result), *_end(result, report)]
+    end = [*_of_the_table(result), *_end(result, report, of=single.kernel if single is not None and not unsized else "")]
     if unsized:
         return [*head, *end]
     room = LINES - len(head) - len(end) - 1
@@ -74,7 +74,7 @@ def _win(share: float | None) -> str:
     """What tuning can win of the time, from the share of the ceiling that is reached."""
     if share is None:
         return ""
-    return "tuning can win <1 %" if share >= 0.995 else f"tuning can win {figures.share_text(1 - share)}"
+    return "tuning can win <1 %" if share >= 0.99 else f"tuning can win {figures.share_text(1 - share)}"
 
 
 def _command(action: Action) -> list[Text]:
@@ -143,6 +143,9 @@ def _rank(launch: LaunchReport) -> tuple[bool, float]:
 def _group_head(part: Group, result: Result) -> Text:
     head = Text(part.name, style="bold")
     head.append(f"  {part.shared}   {figures.clean(result.gpu)}", style="not bold")
+    sources = {launch.configuration_source for launch in part.launches}
+    if len(sources) == 1 and "default" in (source := sources.pop()):  # of a table's entries each has its own
+        head.append(f"   {figures.clean(source)}", style="not bold")
     return head
 
 
@@ -196,8 +199,11 @@ def _single(result: Result, part: Group) -> list[Text]:
     return out
 
 
-def _end(result: Result, report: str | None) -> list[Text]:
-    """How many assumptions there are, and where the page is."""
-    count = len(result.verdict.unknowns)
-    out = [Text(f"  {phrase('screen.assumptions', count=count)}", style="dim")] if count else []
+def _end(result: Result, report: str | None, *, of: str) -> list[Text]:
+    """What is assumed of the kernel `of` (its types, strides, grid) and which of its configurations were tried; how many assumptions there
+    are besides, and where the page is."""
+    own = [text for text in result.verdict.unknowns if of and text.startswith(f"{of}: ")][:ACTIONS]
+    out = [Text(f"  ? {figures.clean(text)}", style="dim") for text in own]
+    if count := len(result.verdict.unknowns) - len(own):
+        out.append(Text(f"  {phrase('screen.more_assumptions' if own else 'screen.assumptions', count=count)}", style="dim"))
     return out + ([Text(f"  report: {figures.clean(report)}")] if report is not None else [])

@@ -74,7 +74,7 @@ def test_the_page_is_whole_and_escaped(tmp_path, capsys):
     ("arguments", "word"),
     [
         ([], "no step is named"),
-        (["--batch", "4"], "belong together"),
+        (["--context", "4096"], "--context says what each decoding sequence sees"),
         (["--contexts", "5,6", "--batch", "3"], "leave out --batch"),
         (["--prefill", "5", "--tp", "3"], "divide"),
         (["--prefill", "5", "--train"], "does not train"),
@@ -84,6 +84,15 @@ def test_the_page_is_whole_and_escaped(tmp_path, capsys):
 def test_what_makes_no_step_is_refused(arguments, word, capsys):
     assert main(["model", "Qwen3-8B", "--gpu", "H100", *arguments]) == 2
     assert word in capsys.readouterr().err
+
+
+def test_a_batch_alone_decodes_with_a_context_that_is_said_and_a_cache_that_is_too_large_says_how_much_fits(capsys):
+    assert main(["model", "Qwen3-30B-A3B", "--gpu", "H100", "--batch", "64"]) == 0
+    told = capsys.readouterr().out
+    assert "context 4,096" in told and "Assumes 4,096 keys for each decoding sequence" in told
+    assert "does not fit" in told and "93% of this KV cache fits" in told
+    assert main(["model", "Qwen3-30B-A3B", "--gpu", "A10", "--batch", "1"]) == 0
+    assert "Split the model with --tp or --pp." in capsys.readouterr().out
 
 
 def test_a_model_with_states_and_one_of_sparse_attention_are_told_with_stack_version_bound_and_what_is_missing(capsys):

@@ -69,7 +69,9 @@ def memory_line(result: StepResult) -> str:
         held += f" and {memory.state_bytes / 1e9:.2f} GB of states"
     if memory.fits:
         return f"memory: {held} of {memory.gpu_bytes / 1e9:.1f} GB"
-    return f"does not fit: {held} on each {result.gpu}, which has {memory.gpu_bytes / 1e9:.1f} GB"
+    room = memory.gpu_bytes - memory.weights_bytes - memory.state_bytes - memory.activations_bytes
+    remedy = phrase("step.less_cache", share=f"{room / memory.kv_bytes:.0%}") if room > 0 and memory.kv_bytes else phrase("step.split")
+    return f"does not fit: {held} on each {result.gpu}, which has {memory.gpu_bytes / 1e9:.1f} GB. {remedy}"
 
 
 def cells(row: StepOperator) -> tuple[str, ...]:
