@@ -171,11 +171,11 @@ def request_of(arguments: argparse.Namespace, sizes: Sequence[Mapping[str, int]]
     )
 
 
-def routing_of(arguments: argparse.Namespace) -> tuple[int, ...] | None:
-    """Token slots per expert of the file that `--routing` names; None: it is not given."""
-    from advisor.tables.routing import read_routing
+def routing_of(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The fields of a request or a problem that `--routing` sets; none where it is not given."""
+    from advisor.advising.targets import routing_given
 
-    return read_routing(arguments.routing) if arguments.routing else None
+    return routing_given(arguments.routing)
 
 
 def gpu_names(groups: Sequence[str]) -> list[str]:

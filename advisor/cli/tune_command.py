@@ -61,8 +61,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--routing",
-        metavar="FILE",
-        help="token slots per expert (JSON list, or one number per line), scaled to those of each launch; default uniform",
+        metavar="NAME",
+        help="random, balanced (the default), power_law:A, or a file of token slots per expert (JSON list, or one number per line), scaled "
+        "to those of each launch; of the first and the third one draw is measured",
     )
     parser.add_argument("--cache", choices=("cold", "warm"), default="warm", help="what the L2 holds at launch (default: warm)")
     parser.add_argument("--weights", metavar="FILE", help="weights that `advisor train` wrote (default: those shipped)")
@@ -121,7 +122,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _order(arguments: argparse.Namespace) -> Order:
     from advisor.tuning import Order
 
-    request = options.request_of(arguments, arguments.sizes or (), routing=options.routing_of(arguments))
+    request = options.request_of(arguments, arguments.sizes or (), **options.routing_of(arguments))
     if arguments.recorded and arguments.device is not None:
         raise UsageError(
             "--recorded replays rows and --device measures", f"both, with --device {arguments.device}", "one of them", "leave one out"
