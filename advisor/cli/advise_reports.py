@@ -138,10 +138,11 @@ def refuse_kernel_options(arguments: argparse.Namespace, *, table: bool) -> None
 def advised(target: Target, predictor: Predictor, arguments: argparse.Namespace, command: str) -> Result:
     """The result of a target, with what was measured of it, after the warnings."""
     from advisor.advising import advise_target
-    from advisor.advising.measured.profiles import match_file
 
     measured: Mapping[str, Measured] = {}
     if arguments.measured:
+        from advisor.advising.measured.profiles import match_file  # it knows compiled kernels too, which takes its time
+
         matched = match_file(target, arguments.measured)
         target, measured = matched.target, matched.measured
         if matched.unmatched:
