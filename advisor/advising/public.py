@@ -172,11 +172,12 @@ def report_on_launches(
     Raises:
         InputError, NothingMatchedError: The file cannot be read, or has none of these launches.
     """
-    from advisor.advising.measured.profiles import match_file
     from advisor.advising.of_target import advise_target
 
     latencies = None
     if measured:
+        from advisor.advising.measured.profiles import match_file  # it knows compiled kernels too, which takes its time
+
         matched = match_file(target, measured)
         target, latencies = matched.target, matched.measured
         if matched.unmatched:

@@ -63,12 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N,…",
         help="of folders of measured operators: correct the model by so many rows of the GPU left out, as `advisor calibrate` does",
     )
-    parser.add_argument(
-        "--baselines",
-        action="store_true",
-        help="with --leave-out or --test-gpu: also fit a linear model and PipeWeave's network (needs torch)",
-    )
-    parser.add_argument("--card", metavar="FILE", help="run all splits with their baselines, and write the weights' model card")
+    parser.add_argument("--card", metavar="FILE", help="run all splits, and write the weights' model card")
     parser.add_argument("--format", choices=("text", "json"), default="text")
 
 
@@ -109,11 +104,11 @@ def run(arguments: argparse.Namespace) -> int:
     if layouts:
         if len(layouts) < len(arguments.data):
             raise UsageError("measured operators of whole stacks are judged by themselves", " ".join(arguments.data), " ".join(layouts))
-        if arguments.weights or arguments.card or arguments.baselines:
+        if arguments.weights or arguments.card:
             raise UsageError(
                 "measured operators are judged by models fitted anew, beside the nearest shapes measured",
-                "--weights, --card or --baselines",
-                "none of these",
+                "--weights or --card",
+                "neither",
                 "`advisor train … -o WEIGHTS --card FILE` writes their part of the card",
             )
         chosen_gpus = [load_gpu(name).name for name in arguments.test_gpu] or None
@@ -135,19 +130,12 @@ def run(arguments: argparse.Namespace) -> int:
     ]
     if len(chosen) > 1:
         raise UsageError("each asks for splits of its own", " ".join(chosen), "one of them", "run one after the other")
-    if arguments.baselines and chosen not in (["--leave-out"], ["--test-gpu"]):
-        raise UsageError(
-            "baselines are fitted to rows that are left in",
-            "--baselines",
-            "with --leave-out or --test-gpu",
-            "add one of them (--card fits baselines anyway)",
-        )
     if arguments.weights and chosen in (["--leave-out"], ["--test-gpu"]):
         raise UsageError(f"{chosen[0]} trains anew", "--weights", "one of the two", "leave one of them out")
     if arguments.leave_out:
-        figures = evaluation.cross(arguments.data, arguments.leave_out, progress, arguments.baselines, workers)
+        figures = evaluation.cross(arguments.data, arguments.leave_out, progress, workers)
     elif arguments.test_gpu:
-        figures = evaluation.given_split(arguments.data, arguments.test_gpu, progress, arguments.baselines)
+        figures = evaluation.given_split(arguments.data, arguments.test_gpu, progress)
     else:
         path = arguments.weights or weights.shipped()
         if path is None:
@@ -173,7 +161,7 @@ def _evaluate_steps(arguments: argparse.Namespace, progress: Callable[[str], Non
     from advisor.learned import load_predictor
     from advisor.training.whole_steps.evaluation import evaluate_steps
 
-    if len(arguments.data) > 1 or arguments.leave_out or arguments.test_gpu or arguments.baselines:
+    if len(arguments.data) > 1 or arguments.leave_out or arguments.test_gpu:
         raise UsageError(
             "a folder of measured steps is judged alone",
             " ".join(arguments.data),
@@ -286,10 +274,6 @@ def show(figures: dict[str, Any]) -> None:
     ):
         if found := figures.get(key):
             show_table(title, {"all": {**found.get("all", {}), **found}})
-    if found := figures.get("baselines"):
-        tasks = {f"{TITLES.get(task, task)}, {name}": each for task, by_name in found["tasks"].items() for name, each in by_name.items()}
-        show_table("baselines, fitted to the same rows", tasks)
-        show_table('"at least 10 % can be won"', {name: {**each["all"], **each} for name, each in found["diagnosis"].items()})
     for note in figures.get("notes", ()):
         print(f"\nnote: {note}")
 

@@ -84,7 +84,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--sizes", type=named_sizes, action="append", metavar="M=1,N=2,…", help="a problem; may be repeated")
     parser.add_argument("--tokens", type=positive_integers, nargs="+", metavar="M", help="token counts")
     parser.add_argument("--dtype", metavar="D", help="bf16, fp16, fp8, tf32, … (default: the kernel's first)")
-    parser.add_argument("--routing", metavar="FILE", help="token slots per expert")
+    parser.add_argument(
+        "--routing", metavar="NAME", help="random or power_law:A (one draw), balanced (the default), or a file of slots per expert"
+    )
     parser.add_argument(
         "--gpu",
         metavar="NAME",
@@ -229,9 +231,9 @@ def _table_launches(arguments: argparse.Namespace) -> list[Launch]:
     """The launches that the serving stack makes with a tuned table."""
     from advisor.advising.options import request_from
     from advisor.advising.targets.resolve import resolve_target
-    from advisor.measurement import Launch, find_kernels
+    from advisor.measurement import Launch, as_launched, find_kernels
 
-    found = resolve_target(arguments.target, request_from(values_of(arguments, routing=None), sizes=None, routing=routing_of(arguments)))
+    found = resolve_target(arguments.target, request_from(values_of(arguments), sizes=None))
     for text in found.warnings:
         warn(text)
     launches = []
@@ -240,7 +242,7 @@ def _table_launches(arguments: argparse.Namespace) -> list[Launch]:
             raise UsageError(f"{arguments.target}: no bundled kernel runs these launches", planned.kernel, "a fused-MoE table")
         kernel = find_kernels("fused_moe::fused_moe_kernel")[0]
         if planned.configuration is not None and (arguments.op is None or planned.problem.op == arguments.op):
-            launches.append(Launch(kernel=kernel, problem=planned.problem, configuration=planned.configuration))
+            launches.append(Launch(kernel=kernel, problem=as_launched(planned.problem), configuration=planned.configuration))
     return launches
 
 
@@ -313,6 +315,7 @@ def _refuse_unread_by_kernels(arguments: argparse.Namespace) -> None:
 
 def _problems(kernel: Any, arguments: argparse.Namespace) -> list[Problem]:
     """The problems of a kernel that the options name; its own example where they name no sizes."""
+    from advisor.measurement import as_launched
     from advisor.measurement.kernel_file import block_shape_of, check_sizes, kernel_entry
     from advisor.python_source.described import problem_dtype
     from advisor.result.schema import Problem
@@ -339,12 +342,12 @@ def _problems(kernel: Any, arguments: argparse.Namespace) -> list[Problem]:
         for each in sizes:
             check_sizes(kernel, op, each)
     dtype = problem_dtype(entry, kernel.label, arguments.dtype)
-    routing = routing_of(arguments)
-    if routing is not None and entry["family"] == "fused_moe":
+    routing = routing_of(arguments) if entry["family"] == "fused_moe" else {}
+    if routing.get("routing") is not None:
         for each in sizes:
-            check_routing(routing, each["E"], "--routing")
+            check_routing(routing["routing"], each["E"], "--routing")
     return [
-        Problem(family=entry["family"], op=op, sizes=size, dtype=dtype, block_shape=block_shape_of(entry, dtype), routing=routing)
+        as_launched(Problem(family=entry["family"], op=op, sizes=size, dtype=dtype, block_shape=block_shape_of(entry, dtype), **routing))
         for size in sizes
         for op in ops
     ]

@@ -143,11 +143,11 @@ def block_shape(text: str) -> tuple[int, int]:
     return parts[0], parts[1]
 
 
-def routing_of(arguments: argparse.Namespace) -> tuple[int, ...] | None:
-    """Token slots per expert of the file that `--routing` names; None: it is not given."""
-    from advisor.tables.routing import read_routing
+def routing_of(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The fields of a request or a problem that `--routing` sets; none where it is not given."""
+    from advisor.advising.targets import routing_given
 
-    return read_routing(arguments.routing) if arguments.routing else None
+    return routing_given(arguments.routing)
 
 
 def request_of(arguments: argparse.Namespace, gpu: str | None) -> Request:

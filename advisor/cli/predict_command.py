@@ -136,13 +136,9 @@ def _routing(text: str) -> str:
     Raises:
         InputError: It is neither.
     """
-    from advisor.pipelines import token_draws
-    from advisor.tables.routing import read_routing
+    from advisor.tables.routing import Routing
 
-    if Path(text).is_file():
-        return " ".join(map(str, read_routing(text)))
-    token_draws.exponent(text, "--routing")
-    return text
+    return str(Routing.given(text))
 
 
 def _filled_in(rows: Rows) -> list[str]:

@@ -61,8 +61,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--routing",
-        metavar="FILE",
-        help="token slots per expert (JSON list, or one number per line), scaled to those of each launch; default uniform",
+        metavar="NAME",
+        help="random, balanced (the default), power_law:A, or a file of token slots per expert (JSON list, or one number per line), scaled "
+        "to those of each launch; of the first and the third one draw is measured",
     )
     parser.add_argument("--cache", choices=("cold", "warm"), default="warm", help="what the L2 holds at launch (default: warm)")
     parser.add_argument("--weights", metavar="FILE", help="weights that `advisor train` wrote (default: those shipped)")
@@ -122,7 +123,7 @@ def _order(arguments: argparse.Namespace) -> Order:
     from advisor.advising.options import request_from
     from advisor.tuning import Order
 
-    request = request_from(options.values_of(arguments, routing=None), sizes=None, routing=options.routing_of(arguments))
+    request = request_from(options.values_of(arguments), sizes=None)
     if arguments.recorded and arguments.device is not None:
         raise UsageError(
             "--recorded replays rows and --device measures", f"both, with --device {arguments.device}", "one of them", "leave one out"

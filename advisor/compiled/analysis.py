@@ -349,8 +349,14 @@ def _of_one_program(inspection: Inspection, gpu: GpuSpec, in_flight: float, clus
     per_sm = math.ceil(in_flight / gpu.num_sms) / cluster
     room = max(gpu.smem_bytes_per_sm - per_sm * cluster * resources.shared_memory_bytes, 1.0)
     kept = min(max((0.5 - per_sm * read / room) / 0.25, 0.0), 1.0)  # by the L1: all up to a quarter of it, nothing from half of it on
-    whole, at_once = demand.likely_read_footprints, in_flight / cluster
-    held = sum(min(at_once * each, max(whole.get(name, 0.0), each)) for name, each in one.likely_read_footprints.items())
+    # What all programs share (weights) the L2 holds once. One in two partitions holds what is read in both, what is stored in one.
+    whole, at_once, loaded = demand.likely_footprint_bytes, in_flight / cluster, one.likely_read_footprints
+    stored = 0.5 if gpu.compute_capability in residency.SPLIT_L2 else 1.0
+    held = sum(
+        min(at_once * (read_once + stored * (each - read_once)), max(whole.get(name, 0.0), each))
+        for name, each in one.likely_footprint_bytes.items()
+        for read_once in (loaded.get(name, 0.0),)
+    )
     near = again * kept if gpu.vendor == "nvidia" and not demand.total_tensor_flop else 0.0
     return rounds, one.reductions, again * (1 - kept) * float(residency.second_pass_fraction(_column(held), gpu)[0]), near
 

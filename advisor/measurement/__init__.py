@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from advisor.measurement.launch import FAILURE_KINDS, Batch, Launch, NotRecordedError, Outcome
     from advisor.measurement.measured_rows import read_measured
     from advisor.measurement.measuring import Progress, Summary, compare_launches, measure, run_plan
-    from advisor.measurement.plan import launches_of, read_plan, skewed_routing
+    from advisor.measurement.plan import as_launched, launches_of, read_plan, skewed_routing
     from advisor.measurement.recorded import Recording, read_recording
     from advisor.measurement.scheduler import Limits, Scheduler
     from advisor.measurement.statistics import Side, verdict
@@ -33,6 +33,7 @@ _HOMES = {
     "Scheduler": "scheduler",
     "Side": "statistics",
     "Summary": "measuring",
+    "as_launched": "plan",
     "compare_launches": "measuring",
     "configurations": "kernel_file",
     "find_device": "devices.device",
@@ -64,6 +65,7 @@ __all__ = [
     "Scheduler",
     "Side",
     "Summary",
+    "as_launched",
     "compare_launches",
     "configurations",
     "find_device",

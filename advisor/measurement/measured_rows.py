@@ -32,7 +32,7 @@ from advisor.rows.rows import SIZE_COLUMNS, Rows
 from advisor.rows.rows import read_rows as read_columns
 from advisor.rows.types_and_origin import read_stored_types
 from advisor.system.errors import AdvisorError, InputError
-from advisor.tables.routing import check_routing
+from advisor.tables.routing import Routing
 
 PROBLEM_COLUMNS = ("gpu", "family", "op", "gemm", "dtype", "weight_dtype", "output_dtype", "block_shape", "cache", "routing", "kernel")
 MEASURED_COLUMNS = (
@@ -128,7 +128,7 @@ def row_of(launch: Launch, outcome: Outcome, *, gpu: str, fingerprint: Fingerpri
         "output_dtype": problem.output_dtype,
         "cache": problem.cache,
         "block_shape": None if problem.block_shape is None else " ".join(map(str, problem.block_shape)),
-        "routing": None if problem.routing is None else " ".join(map(str, problem.routing)),
+        "routing": str(routing) if (routing := Routing(distribution=problem.distribution, slots=problem.routing)) != Routing() else None,
         "kernel": launch.kernel.function,
         "num_warps": configuration.num_warps,
         "num_stages": configuration.num_stages,
@@ -266,10 +266,8 @@ class _Reader:
         sizes = {n: int(rows.columns[n][i]) for n in SIZE_COLUMNS if n in rows.columns and source.get(n)}
         if rows.family[i] == "attention":
             sizes.setdefault("H_kv", sizes["H"])
-        routing = source.integers("routing") if source.get("routing").lower() not in ("", "uniform") else None
         where = f"{source.label}: row {source.row}"
-        if routing is not None:
-            check_routing(routing, sizes.get("E"), f"{where}: routing", "correct the cell")
+        routing = Routing.read(source.get("routing") or "balanced", f"{where}: routing", sizes.get("E"))
         stored = read_stored_types(source.cells, where)
         cache = source.get("cache").lower() or "warm"
         if cache not in ("warm", "cold"):
@@ -282,7 +280,8 @@ class _Reader:
             weight_dtype=stored.weight_dtype,
             output_dtype=stored.output_dtype,  # type: ignore[arg-type]
             block_shape=stored.block_shape,
-            routing=routing,
+            routing=routing.slots,
+            distribution=routing.distribution,
             cache=cache,  # type: ignore[arg-type]
         )
 

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -31,12 +31,13 @@ from advisor.gpus.hardware import GpuSpec
 from advisor.measurement.kernel_file import KernelRef, block_shape_of, check_runnable, configurations, find_kernels, kernel_entry
 from advisor.measurement.launch import MAX_SUSTAINED_S, Batch, Launch
 from advisor.measurement.ordering import RECOMMENDED, low_discrepancy, visiting_order
+from advisor.pipelines import token_draws
 from advisor.pipelines.batch import ELEMENT_BYTES, SIZES
-from advisor.pipelines.token_draws import rows_of
 from advisor.result.schema import Configuration, Problem
 from advisor.system.errors import InputError
 from advisor.system.reading import parse_toml, read_bytes
 from advisor.tables.entries import default_configuration
+from advisor.tables.routing import Routing
 
 MAX_FILE_BYTES = 1_000_000
 MAX_PROBLEMS = 1_000_000
@@ -79,7 +80,21 @@ class Plan:
 @lru_cache(maxsize=4096)
 def skewed_routing(tokens: int, experts: int, topk: int, exponent: float = SKEW) -> tuple[int, ...]:
     """Token slots per expert, the fullest first: a draw of `power_law:exponent`, none above `tokens` (a token picks an expert once)."""
-    return tuple(sorted(map(int, rows_of(tokens, experts, topk, exponent)[0]), reverse=True))
+    return token_draws.one_draw(tokens, experts, topk, exponent)
+
+
+def as_launched(problem: Problem) -> Problem:
+    """A problem whose routing can be launched: of one that is drawn, the token slots of one draw."""
+    if problem.distribution is None:
+        return problem
+    sizes, exponent = problem.sizes, token_draws.exponent(problem.distribution)
+    drawn = token_draws.one_draw(sizes["M"], sizes["E"], sizes["topk"], exponent)
+    return replace(problem, routing=drawn, distribution=None)
+
+
+def _routing(name: object, where: str) -> Routing:
+    """A routing of a campaign; `skewed` is a power law of `SKEW`."""
+    return Routing.read(f"power_law:{SKEW}" if name == "skewed" else str(name), where)
 
 
 def read_plan(path: str | Path) -> Plan:
@@ -170,8 +185,9 @@ def _check_problems(sweep: Sweep, require: Callable[[str, object, object, str], 
         "op": tuple(entry["ops"]),
         "dtype": tuple(entry.get("dtypes", ELEMENT_BYTES)),
         "cache": ("warm", "cold"),
-        "routing": ("uniform", "skewed"),
     }
+    for value in sweep.axes.get("routing", ()):
+        _routing(value, "routing")
     for key, allowed in known.items():
         for value in sweep.axes.get(key, ()):
             require(key, value, value in allowed, f"one of {', '.join(allowed)}")
@@ -192,9 +208,6 @@ def problems_of(sweep: Sweep) -> Iterator[Problem]:
         sizes = {**chosen.get("problems", {}), **{name: chosen[name] for name in chosen if name in _SIZES}}
         if sizes.get("topk", 0) > sizes.get("E", sizes.get("topk", 0)):
             continue
-        routing = None
-        if chosen.get("routing") == "skewed":
-            routing = skewed_routing(sizes["M"], sizes["E"], sizes["topk"])
         dtype = chosen.get("dtype", "bf16")
         block = sweep.fixed.get("block_shape") or block_shape_of(entry, dtype)
         problem = Problem(
@@ -204,10 +217,11 @@ def problems_of(sweep: Sweep) -> Iterator[Problem]:
             dtype=dtype,
             output_dtype=sweep.fixed.get("output_dtype"),
             block_shape=None if block is None else tuple(block),
-            routing=routing,
+            distribution=_routing(chosen["routing"], "routing").distribution if "routing" in chosen else None,
             cache=chosen.get("cache", "warm"),
         )
-        key = (problem.op, problem.dtype, problem.cache, tuple(sorted(sizes.items())), routing)
+        problem = as_launched(problem)
+        key = (problem.op, problem.dtype, problem.cache, tuple(sorted(sizes.items())), problem.routing)
         if key not in seen:
             seen.add(key)
             yield problem

@@ -35,7 +35,7 @@ def _problem_key(problem: Problem, said: Collection[str]) -> ProblemKey:
         "cache": problem.cache,
     }
     sizes = tuple(sorted(problem.sizes.items()))
-    return (problem.family, problem.op, problem.dtype, sizes, problem.routing, *(optional[name] for name in said))
+    return (problem.family, problem.op, problem.dtype, sizes, problem.routing, problem.distribution, *(optional[name] for name in said))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

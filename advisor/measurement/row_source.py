@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -47,12 +46,6 @@ class RowSource:
         if value is not None and (value != int(value) or not 0 < value < 2**31):
             raise self.error(name, "a positive integer")
         return None if value is None else int(value)
-
-    def integers(self, name: str, separator: str | None = None) -> tuple[int, ...] | None:
-        try:
-            return tuple(int(part) for part in re.split(r"[\s,;\[\]x]+", self.get(name)) if part) or None
-        except ValueError:
-            raise self.error(name, "integers separated by blanks") from None
 
     def document(self, name: str) -> dict[str, Any]:
         if not self.get(name):

@@ -21,13 +21,12 @@ from advisor.rows.silicon import GPUS as FOLDERS_OF_GPUS
 from advisor.rows.types_and_origin import STORED_TYPE_COLUMNS, read_stored_types
 from advisor.system.errors import InputError, NothingMatchedError, UnknownGpuError, several
 from advisor.tables.launchability import refused_dtype
-from advisor.tables.routing import check_routing
+from advisor.tables.routing import Routing
 
 LAUNCH_COLUMNS = ("num_warps", "num_stages")
 WHOSE_COLUMNS = ("stack", "stack_version", "implementation")
 """Whose kernel a row without a configuration is; fields of `ProblemBatch`."""
 CACHES = ("cold", "warm")
-BALANCED = ("uniform", "balanced")
 LAYER = "layer"
 """The operator of rows that are whole layers: `steps.layer_rows` reads those."""
 
@@ -152,7 +151,7 @@ def _routed(rows: Rows) -> NDArray[np.bool_]:
     cells = rows.text.get("routing")
     if cells is None:
         return np.zeros(len(rows), dtype=bool)
-    return (rows.family == "fused_moe") & np.array([cell.strip().lower() not in ("", *BALANCED) for cell in cells], dtype=bool)
+    return (rows.family == "fused_moe") & np.array([cell.strip().lower() not in ("", "balanced", "uniform") for cell in cells], dtype=bool)
 
 
 def _alike(members: NDArray[np.int64], configured: NDArray[np.int64], routed: NDArray[np.bool_]) -> Iterator[NDArray[np.int64]]:
@@ -176,28 +175,18 @@ def _routings(rows: Rows, chosen: NDArray[np.int64], sizes: dict[str, Array]) ->
     out, named = [], np.full(chosen.size, np.nan)
     columns = (chosen.tolist(), sizes["E"].tolist(), sizes["topk"].tolist(), slots.tolist())
     for i, (row, experts, topk, total) in enumerate(zip(*columns, strict=True)):
-        what = f"{rows.path}: row {row + 1}: routing"
-        if rows.text["routing"][row].strip()[:1].isalpha():
-            named[i] = token_draws.exponent(rows.text["routing"][row], what)
-            out.append(token_draws.groups(total / topk, experts, topk, named[i]))
+        given = Routing.read(rows.text["routing"][row], f"{rows.path}: row {row + 1}: routing", int(experts))
+        if given.slots is not None:
+            out.append(routing.histogram(given.slots, int(total)))
             continue
-        loads = _loads(rows.text["routing"][row], what)
-        loads = check_routing(loads, int(experts), what, "correct the cell")
-        out.append(routing.histogram(loads, int(total)))
+        named[i] = given.exponent
+        out.append(token_draws.groups(total / topk, experts, topk, named[i]))
     found, count = routing.stack(out)
     least, drawn = count.sum(axis=1), np.isfinite(named)
     if drawn.any():
         tokens, experts, topk = (sizes[name][drawn] for name in ("M", "E", "topk"))
         least[drawn] = token_draws.loads(tokens, experts, topk, np.ones(tokens.size), named[drawn]).least_used
     return found, count, least
-
-
-def _loads(text: str, what: str) -> tuple[int, ...]:
-    """A cell of the column `routing`: blank-separated token slots per expert."""
-    try:
-        return tuple(int(part) for part in text.split())
-    except ValueError:
-        raise InputError(what, text, "token slots per expert, separated by blanks", "correct the cell") from None
 
 
 def _parameters(text: str, where: str) -> dict[str, float]:

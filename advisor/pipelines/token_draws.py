@@ -8,7 +8,6 @@ collector's `power_law_logits`). A fixed set of draws stands for all, so that an
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -16,10 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.pipelines.columns import Array
-from advisor.system.errors import InputError
-
-RANDOM, BALANCED = -1.0, 0.0
-"""What stands for the two in a column of exponents."""
+from advisor.tables.routing import BALANCED, RANDOM, Routing
 
 DRAWS = 16
 BLOCKS = (8, 16, 32, 64, 128, 256)
@@ -32,26 +28,28 @@ _EXACT, _MOST = 24.0, 80
 """Mean up to which binomial rows are counted one by one, and how many are counted then: more have no weight."""
 
 _QUANTILES = 64
-_POWER_LAW = re.compile(r"power_law[:_ ]?([0-9]*\.?[0-9]+)")
 _KEPT: dict[tuple[int, int, int, float, int], tuple[float, ...]] = {}
 _KEPT_LIMIT = 200_000
 
 
 def exponent(text: str, where: str = "routing") -> float:
-    """The number that stands for a named routing: `RANDOM`, `BALANCED`, or the exponent of a power law.
+    """The number that stands for a routing, random where the text is empty (`Routing.exponent`).
 
     Raises:
-        InputError: It is none of the three.
+        InputError: It is no routing.
     """
-    name = text.strip().lower()
-    if name in ("", "random"):
-        return RANDOM
-    if name in ("balanced", "uniform"):
-        return BALANCED
-    found = _POWER_LAW.fullmatch(name)
-    if found is None or not 0 < float(found[1]) < 10:
-        raise InputError(where, text, "random, balanced, or power_law:A with A from 0 to 10", "correct it")
-    return float(found[1])
+    return Routing.read(text.strip() or "random", where).exponent
+
+
+def one_draw(tokens: int, experts: int, topk: int, routing: float) -> tuple[int, ...]:
+    """Token slots of every expert in one draw of a routing, to be launched, the fullest first; none above `tokens`."""
+    if routing == RANDOM:
+        random = np.random.default_rng(experts * 1000 + topk)
+        chosen = np.argpartition(random.random((tokens, experts)), min(topk, experts - 1), axis=1)[:, :topk]
+        drawn = np.bincount(chosen.ravel(), minlength=experts)
+    else:
+        drawn = rows_of(tokens, experts, topk, routing)[0]
+    return tuple(sorted(map(int, drawn), reverse=True))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

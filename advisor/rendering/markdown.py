@@ -10,10 +10,11 @@ import re
 from functools import cache
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment
 
 from advisor.rendering import figures, tuned
 from advisor.rendering.grouping import group
+from advisor.rendering.templates import environment as templates_in
 from advisor.result.schema import Finding, Fingerprint, Result
 from advisor.system.resources import folder
 
@@ -88,8 +89,8 @@ def filled_markdown(template: str, **values: Any) -> str:
 
 @cache
 def _environment(templates: str) -> Environment:
-    environment = Environment(loader=FileSystemLoader(templates), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters |= {
+    found = templates_in(templates)
+    found.filters |= {
         "md": lambda text, longest=LONGEST_CELL: escape(text, longest=longest),
         "code": code,
         "block": block,
@@ -99,7 +100,7 @@ def _environment(templates: str) -> Environment:
         "source": figures.source_text,
         "row": lambda cells: f"| {' | '.join(cells)} |",
     }
-    return environment
+    return found
 
 
 def _longest_run(text: str) -> int:

@@ -17,13 +17,14 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment
 from markupsafe import Markup, escape
 
 from advisor.rendering import charts, figures, source_view, svg, tuned, views
 from advisor.rendering.charts import Chart
 from advisor.rendering.grouping import group
 from advisor.rendering.markdown import environment as fingerprint_rows
+from advisor.rendering.templates import environment
 from advisor.result import result_json
 from advisor.result.schema import Result, SearchReport
 from advisor.system.phrases import glossary
@@ -129,15 +130,8 @@ def filled(template: str, sheets: Sequence[str] = ("page.css", "comparison.css")
 
 @cache  # templates are compiled once, for however many pages
 def _environment(templates: str) -> Environment:
-    environment = Environment(
-        loader=FileSystemLoader(templates),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        finalize=_printable,
-    )
-    environment.filters |= {
+    found = environment(templates, autoescape=True, finalize=_printable)
+    found.filters |= {
         "bound_words": figures.bound_words,
         "unit_peak": figures.unit_peak,
         "peak_text": figures.peak_text,
@@ -160,8 +154,8 @@ def _environment(templates: str) -> Environment:
         "figure_value": _figure_value,
         "median": statistics.median,
     }
-    environment.globals |= {"configuration_rows": views.configuration_rows, "share_of": figures.share_of}
-    return environment
+    found.globals |= {"configuration_rows": views.configuration_rows, "share_of": figures.share_of}
+    return found
 
 
 def _printable(value: object) -> object:

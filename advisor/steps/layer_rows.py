@@ -21,6 +21,7 @@ from advisor.steps.library_rows import library_layers
 from advisor.steps.moe_layer import BF16, FP8, FP8_BLOCK, MXFP4, Launched, Layers, version_number, without_gate
 from advisor.system.errors import InputError
 from advisor.tables.entries import FIELDS
+from advisor.tables.routing import Routing
 
 STACKS = ("vllm", "sglang")
 _FALSE = ("0", "false", "no")
@@ -95,7 +96,7 @@ def _batch(rows: Rows, chosen: NDArray[np.int64], model: LayerModel, gpu: GpuSpe
     kind = mapped("dtype", _kind).astype(np.int64)
     kind = np.where((kind == FP8) & np.array(scaled), FP8_BLOCK, kind)
     histogram = np.array([cell[:1] in "[0123456789" and bool(cell) for cell in cells("routing")])
-    routing = mapped("routing", lambda cell, where: token_draws.BALANCED if cell[:1].isdigit() else token_draws.exponent(cell, where))
+    routing = mapped("routing", token_draws.exponent)
     uneven = sizes["E"] % ranks != 0
     if uneven.any():
         row = int(chosen[np.argmax(uneven)])
@@ -129,12 +130,8 @@ def _with_histograms(rows: Rows, chosen: NDArray[np.int64], given: NDArray[np.bo
     columns = {name: getattr(loads, name).copy() for name in names}
     for i in np.flatnonzero(given):
         where, cell = f"{rows.path}: row {chosen[i] + 1}: routing", rows.text["routing"][chosen[i]]
-        try:
-            slots = [int(part) for part in cell.strip("[] ").replace(",", " ").split()]
-        except ValueError:
-            slots = []
-        if len(slots) != layers.experts[i] or sum(slots) <= 0 or min(slots) < 0:
-            raise InputError(where, cell, f"{layers.experts[i]:.0f} token slots, one per expert", "correct the cell")
+        slots = Routing.read(cell, where, int(layers.experts[i])).slots
+        assert slots is not None  # a name is no histogram
         found = token_draws.of_histogram(slots[: int(layers.experts[i] / layers.ranks[i])], layers.tokens[i] * layers.topk[i])
         for name, value in zip(names, (*found[:4], found[4:]), strict=True):
             columns[name][i] = value

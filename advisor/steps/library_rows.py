@@ -117,7 +117,7 @@ def _batch(rows: Rows, chosen: NDArray[np.int64], model: LibraryLayers, gpu: Gpu
     ungated = np.array([plain if not cell else cell in _FALSE for cell, plain in zip(gated, by_model.tolist(), strict=True)])
     routing = cells("routing")
     where = f"{rows.path}: row {chosen[0] + 1}: routing"
-    alpha = np.array([token_draws.BALANCED if cell[:1].isdigit() else token_draws.exponent(cell, where) for cell in routing])
+    alpha = np.array([token_draws.exponent(cell, where) for cell in routing])
     loads = token_draws.loads(sizes["M"], sizes["E"], sizes["topk"], np.ones(chosen.size), alpha)
     layers = MoeLayers(
         tokens=sizes["M"],

@@ -1,4 +1,4 @@
-"""Reading a routing: how many token slots each expert got.
+"""A routing: which experts the tokens choose, by name or by how many token slots each expert got; its one reader and printer.
 
 A file holds a JSON list, or plain text / CSV of integers, one per line or comma-separated, in the order of the experts.
 """
@@ -9,6 +9,7 @@ import json
 import os
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,65 @@ from advisor.tables.names import SIZE_LIMIT
 ROUTING_SIZE_LIMIT_BYTES = 4 * 1024 * 1024
 EXPERT_LIMIT = 65_536
 _REMEDY = "write one count per expert: [12, 7, …]"
+
+
+RANDOM, BALANCED = -1.0, 0.0
+"""What `Routing.exponent` is of routings that follow no power law."""
+
+_POWER_LAW = re.compile(r"power_law[:_ ]?([0-9]*\.?[0-9]+)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Routing:
+    """One routing: `distribution` (random or power_law:A), or the token `slots` of every expert; balanced where it has neither.
+
+    >>> str(Routing.read("Uniform")), str(Routing.read("power_law_1.2")), str(Routing.read("[3, 0, 5]"))
+    ('balanced', 'power_law:1.2', '3 0 5')
+    """
+
+    distribution: str | None = None
+    slots: tuple[int, ...] | None = None
+
+    @classmethod
+    def read(cls, text: str, where: str = "routing", experts: int | None = None) -> Routing:
+        """A cell of a file or the value of an option: balanced (or uniform), random, power_law:A, or token slots per expert.
+
+        Raises:
+            InputError: It is none of these, or no slots of so many `experts`.
+        """
+        name = text.strip().lower()
+        if name in ("balanced", "uniform"):
+            return cls()
+        if name == "random":
+            return cls(distribution=name)
+        if (found := _POWER_LAW.fullmatch(name)) and 0 < float(found[1]) < 10:
+            return cls(distribution=f"power_law:{found[1]}")
+        if name[:1].isalpha() or not name:
+            raise InputError(where, text, "random, balanced, or power_law:A with A from 0 to 10; or token slots per expert", "correct it")
+        return cls(slots=check_routing(_text_values(name.strip("[]")), experts, where, "correct the cell"))
+
+    @classmethod
+    def given(cls, value: Sequence[int] | str | os.PathLike[str]) -> Routing:
+        """What a user gives: a name, token slots per expert, or a file of them.
+
+        Raises:
+            InputError: It is none of these.
+        """
+        if not isinstance(value, (str, os.PathLike)):
+            return cls(slots=tuple(value))
+        text = os.fspath(value)
+        named = text.lower() in ("random", "balanced", "uniform") or text.lower().startswith("power_law")
+        return cls.read(text, "--routing") if named and not Path(text).exists() else cls(slots=read_routing(value))
+
+    @property
+    def exponent(self) -> float:
+        """`RANDOM`, `BALANCED`, or the exponent of a power law; of slots, as of a balanced routing."""
+        if self.distribution is None:
+            return BALANCED
+        return RANDOM if self.distribution == "random" else float(self.distribution.partition(":")[2])
+
+    def __str__(self) -> str:
+        return self.distribution or (" ".join(map(str, self.slots)) if self.slots is not None else "balanced")
 
 
 def read_routing(path: str | os.PathLike[str], E: int | None = None) -> tuple[int, ...]:

@@ -1,7 +1,7 @@
 """`advisor evaluate`: how well a predictor does on measured rows, as JSON values.
 
 `evaluate` judges given weights; `cross` trains anew without each fold of models, GPUs or shapes in turn and judges on what was left
-out; `given_split` leaves named GPUs out together. Baselines (`baselines.py`) are fitted in the same run, on the same folds.
+out; `given_split` leaves named GPUs out together. `tests/bench/peers.py` judges baselines on the same folds.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from advisor.learned.library import direct
 from advisor.learned.weights import Weights
 from advisor.system.processes import end_with_parent
 from advisor.system.writing import replacing
-from advisor.training import baselines, data, judging, model_card, splits, training
+from advisor.training import data, judging, model_card, splits, training
 from advisor.training.data import Measured
 from advisor.training.judging import Judged
 from advisor.training.splits import Split
@@ -62,48 +62,39 @@ def _trained_on(given: Weights, part: Measured) -> Collection[str]:
     return model.gpus if model else ()
 
 
-def cross(
-    paths: Iterable[Path | str], by: str, progress: Progress = lambda text: None, with_baselines: bool = False, workers: int = 1
-) -> dict[str, Any]:
+def cross(paths: Iterable[Path | str], by: str, progress: Progress = lambda text: None, workers: int = 1) -> dict[str, Any]:
     """Leave groups out in turn, train, and judge on what was left out.
 
     Args:
         paths: Measured rows.
         by: One of `splits.BY`.
         progress: Told what is being done.
-        with_baselines: Also fit the baselines on every fold (PipeWeave's network needs torch).
         workers: Processes that train at once.
     """
-    return _run(splits.make(data.read(paths, progress=progress), by), by, progress, with_baselines, workers)
+    return _run(splits.make(data.read(paths, progress=progress), by), by, progress, workers)
 
 
-def given_split(
-    paths: Iterable[Path | str], test_gpus: Sequence[str], progress: Progress = lambda text: None, with_baselines: bool = False
-) -> dict[str, Any]:
+def given_split(paths: Iterable[Path | str], test_gpus: Sequence[str], progress: Progress = lambda text: None) -> dict[str, Any]:
     """Train without `test_gpus` (all of them at once), and judge on them."""
     names = [load_gpu(name).name for name in test_gpus]
-    return _run(splits.given(data.read(paths, progress=progress), names), "gpu", progress, with_baselines, workers=1)
+    return _run(splits.given(data.read(paths, progress=progress), names), "gpu", progress, workers=1)
 
 
-def _run(chosen: Sequence[Split], by: str, progress: Progress, with_baselines: bool, workers: int) -> dict[str, Any]:
-    done: dict[int, tuple[Judged, baselines.Found | None]] = {}
+def _run(chosen: Sequence[Split], by: str, progress: Progress, workers: int) -> dict[str, Any]:
+    done: dict[int, Judged] = {}
     if min(workers, len(chosen)) > 1:
         with ProcessPoolExecutor(min(workers, len(chosen)), mp_context=get_context("spawn"), initializer=end_with_parent) as pool:
-            jobs = {pool.submit(_judged_alone, split, by, with_baselines): number for number, split in enumerate(chosen)}
+            jobs = {pool.submit(_judged_alone, split, by): number for number, split in enumerate(chosen)}
             for job in as_completed(jobs):
                 done[jobs[job]] = job.result()
                 progress(f"{len(done)} of {len(chosen)} done: {chosen[jobs[job]].group} without {chosen[jobs[job]].left_out}")
     else:
         for number, split in enumerate(chosen):
             progress(f"{number + 1} of {len(chosen)}: {split.group} without {split.left_out}")
-            done[number] = _judged(split, by, with_baselines, progress)
-    parts = [done[number] for number in range(len(chosen))]
-    whole = Judged.join([judged for judged, _ in parts])
+            done[number] = _judged(split, by, progress)
+    whole = Judged.join([done[number] for number in range(len(chosen))])
     whole.notes |= _simulated(part for split in chosen for part in split.test)
-    result = judging.figures(whole)
-    if with_baselines:
-        result["baselines"] = baselines.figures([found for _, found in parts if found is not None])
-    return result
+    return judging.figures(whole)
 
 
 def _simulated(judged: Iterable[Measured]) -> set[str]:
@@ -112,21 +103,18 @@ def _simulated(judged: Iterable[Measured]) -> set[str]:
     return {said} if said else set()
 
 
-def _judged(split: Split, by: str, with_baselines: bool, progress: Progress) -> tuple[Judged, baselines.Found | None]:
+def _judged(split: Split, by: str, progress: Progress) -> Judged:
     """Train on what a split keeps, and judge on the rest."""
-    judged = judging.collect(split.test, _trained(split.kept, by, progress), progress)
-    if with_baselines:
-        progress("fitting baselines")
-    return judged, baselines.judge(split.kept, split.test) if with_baselines else None
+    return judging.collect(split.test, _trained(split.kept, by, progress), progress)
 
 
-def _judged_alone(split: Split, by: str, with_baselines: bool) -> tuple[Judged, baselines.Found | None]:
+def _judged_alone(split: Split, by: str) -> Judged:
     """The same in a process of its own, on one core: there are as many of them as cores."""
     import threadpoolctl  # scikit-learn brings it
     from sklearn import ensemble  # noqa: F401  its OpenMP has to be there to be limited
 
     with threadpoolctl.threadpool_limits(1):
-        return _judged(split, by, with_baselines, lambda text: None)
+        return _judged(split, by, lambda text: None)
 
 
 def _trained(kept: Sequence[Measured], by: str, progress: Progress = lambda text: None) -> Predictor:
@@ -150,11 +138,11 @@ def group_splits(paths: Iterable[Path | str], progress: Progress = lambda text: 
         ("Library kernels: shapes left out, three folds", "shape"),
         ("Library kernels: weight matrices (N, K) and row lengths left out, three folds", "nk"),
     ):
-        title = f"{title} (`advisor evaluate DATA --leave-out {by} --baselines`)"
-        found[title] = cross(paths, by, progress, with_baselines=True, workers=workers)
+        title = f"{title} (`advisor evaluate DATA --leave-out {by}`)"
+        found[title] = cross(paths, by, progress, workers)
     flags = " ".join(f"--test-gpu {shlex.quote(name)}" for name in HARD_SPLIT)
-    title = f"Trained without {', '.join(HARD_SPLIT)} (`advisor evaluate DATA {flags} --baselines`)"
-    found[title] = given_split(paths, HARD_SPLIT, progress, with_baselines=True)
+    title = f"Trained without {', '.join(HARD_SPLIT)} (`advisor evaluate DATA {flags}`)"
+    found[title] = given_split(paths, HARD_SPLIT, progress)
     return found
 
 

@@ -212,41 +212,6 @@ def _figures(figures: Mapping[str, Any]) -> list[str]:
         ]
         heads = ("within 1 % of the best", *(f"first {k.split('_')[2]}" for k in ranks), "problems")
         lines += _table(heads, rows)
-    if found := figures.get("baselines"):
-        lines += _baselines(found)
-    return lines
-
-
-def _baselines(found: Mapping[str, Any]) -> list[str]:
-    """Tables of `baselines.figures`."""
-    lines: list[str] = []
-    rows: list[tuple[str, ...]] = []
-    for task, by_name in found["tasks"].items():
-        for name, f in by_name.items():
-            worst = sorted(f["per_gpu"].items(), key=lambda item: -item[1]["mape_percent"])
-            rows.append(
-                (
-                    name,
-                    TASKS.get(task, task),
-                    f"{f['mape_percent']:.1f} %",
-                    f"{f['bias_percent']:+.1f} %",
-                    ", ".join(f"{gpu} {g['mape_percent']:.0f}" for gpu, g in worst),
-                )
-            )
-    if rows:
-        lines += _table(("baseline, same folds", "task", "MAPE", "bias", "MAPE per GPU"), rows)
-    rows = [
-        (
-            name,
-            f"{d['all']['auc']:.3f}",
-            f"{d['all']['precision']:.2f}",
-            f"{d['all']['recall']:.2f}",
-            ", ".join(f"{gpu} {g['auc']:.2f}" for gpu, g in d["per_gpu"].items()),
-        )
-        for name, d in found["diagnosis"].items()
-    ]
-    if rows:
-        lines += _table(("baseline of the diagnosis, same folds", "AUC", "precision", "recall", "AUC per GPU"), rows)
     return lines
 
 

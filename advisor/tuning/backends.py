@@ -18,6 +18,7 @@ from advisor.measurement import (
     Recording,
     Scheduler,
     Side,
+    as_launched,
     find_device,
     verdict,
 )
@@ -253,7 +254,7 @@ class MeasuringBackend:
     def _launch(self, name: str, configuration: Configuration) -> Launch:
         subject = self.subjects[name]
         assert subject.kernel is not None
-        return Launch(kernel=subject.kernel, problem=subject.problem, configuration=self.launched(configuration, name))
+        return Launch(kernel=subject.kernel, problem=as_launched(subject.problem), configuration=self.launched(configuration, name))
 
     def _run(
         self, launches: tuple[Launch, ...], rounds: int, *, floor: bool, together: bool = False, deadline: float | None

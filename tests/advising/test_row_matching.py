@@ -330,3 +330,36 @@ def test_rows_of_other_configurations_alone_are_not_said_to_belong_to_nothing(tm
     found = match(target, rows)
     assert set(found.measured) == {"w13-M96"}
     assert "; 1 row belongs to none; 2 rows are of other configurations where what runs was not measured" in found.unmatched
+
+
+@pytest.mark.parametrize(
+    ("said", "asked", "belongs"),
+    [
+        ("balanced", None, True),
+        ("uniform", None, True),
+        ("", "random", True),  # nothing is said of it
+        ("balanced", "random", False),
+        ("random", "random", True),
+        ("power_law_1.2", "power_law:1.2", True),
+        ("power_law:1.2", "power_law:1.1", False),
+    ],
+)
+def test_rows_of_another_routing_are_not_taken(tmp_path, said, asked, belongs):
+    target = resolve_target("fused_moe", Request(gpu="H200", tokens=(64,), sizes=SIZES, distribution=asked))
+    rows = written(tmp_path, "routing", f"{said},100")
+    if belongs:
+        assert match(target, rows).measured["w13-M64"].latency.us == 100
+    else:
+        with pytest.raises(NothingMatchedError):
+            match(target, rows)
+
+
+@pytest.mark.parametrize("routing", ["balanced", "random", "power_law:1.2"])
+def test_every_command_reads_the_routings_that_predict_documents(tmp_path, capsys, routing):
+    columns = "gpu,routing,BLOCK_SIZE_M,BLOCK_SIZE_N,BLOCK_SIZE_K,GROUP_SIZE_M,num_warps,num_stages"
+    rows = written(tmp_path, columns, f"H200,{routing},16,64,128,1,4,3,100", f"H200,{routing},16,128,128,1,4,3,90")
+    assert main(["predict", str(rows), "-o", str(tmp_path / "out.csv")]) == 0
+    assert main(["compare", str(rows), str(rows)]) == 0
+    options = ["--gpu", "H200", "--sizes", "E=128,N=768,H=2048,topk=8", "--tokens", "64", "--routing", routing, "--trials", "2"]
+    assert main(["tune", "fused_moe", *options, "--recorded", str(rows), "-o", str(tmp_path / "tuned")]) == 0
+    assert "best found 90.0" in capsys.readouterr().out

@@ -2,7 +2,7 @@
 
 Run it: `python tests/bench/silicon_peers.py SILICON` (about ten minutes of a core; needs torch). Prints a table in Markdown, in percent.
 
-PipeWeave's features and network (`training.baselines`) are fitted anew to four fifths of the weight matrices, of one kind, one stack and
+PipeWeave's features and network (`peers.py`) are fitted anew to four fifths of the weight matrices, of one kind, one stack and
 all GPUs at once, and judged on the others, which are those that `advisor evaluate SILICON --leave-out shape` leaves out; its features are
 of products alone. `ceilings/learned.npz` without `silicon.npz` knows fp8 products of H20 and H800, and answers the rest by the
 analytical model.
@@ -22,10 +22,10 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[n]) for n in (1, 2)]
 
 from advisor.gpus.hardware import load_gpu  # noqa: E402
 from advisor.learned import load_predictor  # noqa: E402
-from advisor.training import baselines, data  # noqa: E402
+from advisor.training import data  # noqa: E402
 from advisor.training.library_kernels.fitting import Measured, bound_us, read  # noqa: E402
 from advisor.training.library_kernels.judging import MOST_JUDGED, SHARE  # noqa: E402
-from advisor.training.network import fit_network  # noqa: E402
+from tests.bench import peers  # noqa: E402
 
 BEFORE = Path(__file__).resolve().parents[2] / "ceilings" / "learned.npz"
 MOST_FITTED = 15_000
@@ -60,14 +60,14 @@ def main() -> None:
         networks = {}
         for stack in sorted({part.series.stack for part in mine}) if kind.startswith("gemm") and kind != "gemm amd" else ():
             kept = [some(part, False, MOST_FITTED) for part in mine if part.series.stack == stack]
-            counts, tensor_us = baselines._counts([as_pipeweave(part) for part in kept])
-            networks[stack] = fit_network(counts, tensor_us / np.concatenate([part.latency_us for part in kept]))
+            counts, tensor_us = peers._counts([as_pipeweave(part) for part in kept])
+            networks[stack] = peers.fit_network(counts, tensor_us / np.concatenate([part.latency_us for part in kept]))
         for gpu in sorted({part.series.gpu for part in gone}):
             of_gpu = [part for part in gone if part.series.gpu == gpu]
             measured = np.concatenate([part.latency_us for part in of_gpu])
             theirs = "–"
             if networks:
-                counted = [(networks[part.series.stack], *baselines._counts([as_pipeweave(part)])) for part in of_gpu]
+                counted = [(networks[part.series.stack], *peers._counts([as_pipeweave(part)])) for part in of_gpu]
                 theirs = percent(
                     np.concatenate([tensor_us / np.maximum(net(counts), 1e-9) for net, counts, tensor_us in counted]), measured
                 )

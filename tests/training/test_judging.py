@@ -159,7 +159,6 @@ def test_what_a_default_leaves_out_is_what_predict_takes(judged, tmp_path):
     ("options", "message"),
     [
         (["--leave-out", "gpu", "--test-gpu", "A100"], "splits of its own"),
-        (["--baselines"], "--leave-out or --test-gpu"),
         (["--leave-out", "gpu", "--weights", "w.npz"], "trains anew"),
         (["--test-gpu", "H20"], "H20"),
         (["--leave-out", "nk"], "nk"),

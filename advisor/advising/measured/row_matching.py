@@ -20,9 +20,10 @@ from advisor.pipelines.from_rows import LAYER
 from advisor.result.schema import Configuration, Latency, Problem, result_dtype
 from advisor.rows.columns import CONFIG_DEFAULTS
 from advisor.rows.rows import DTYPES, FAMILY_PARAMETERS, Rows
-from advisor.system.errors import NothingMatchedError, agree, part, several
+from advisor.system.errors import InputError, NothingMatchedError, agree, part, several
 from advisor.system.phrases import phrase
 from advisor.tables.names import row_dtypes
+from advisor.tables.routing import Routing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -264,7 +265,7 @@ def _of_problem(rows: Rows, problem: Problem, kernel: str, target: Target) -> np
     same &= _cells(rows, "weight_dtype", lambda cell: (_dtype(cell) or problem.dtype) == (problem.weight_dtype or problem.dtype))
     same &= _cells(rows, "output_dtype", lambda cell: (_dtype(cell) or result) == (problem.output_dtype or result))
     same &= _cells(rows, "cache", lambda cell: (cell or "warm") == problem.cache)
-    same &= _cells(rows, "routing", lambda cell: _says(cell, problem.routing or ()))
+    same &= _cells(rows, "routing", lambda cell: not cell or _is_routing(cell, problem))
     if target.table is not None:  # which kernel serves a table is the stack's word, and rows may call it otherwise
         return same & _cells(rows, "block_shape", lambda cell: _says(cell, problem.block_shape or ()))
     # A bundled kernel scales fp8 by blocks without its target saying so; another kernel of its family is not it.
@@ -284,6 +285,14 @@ def _dtype(cell: str) -> str:
     return DTYPES.get(cell.removeprefix("torch."), cell)
 
 
+def _is_routing(cell: str, problem: Problem) -> bool:
+    """Whether a cell says the routing of a problem; one that is no routing is of none."""
+    try:
+        return Routing.read(cell) == Routing(distribution=problem.distribution, slots=problem.routing)
+    except InputError:
+        return False
+
+
 def _says(cell: str, numbers: Sequence[int]) -> bool:
-    """Whether `128 128` or `[128, 128]` is these numbers; a word such as "uniform" has none."""
+    """Whether `128 128` or `[128, 128]` is these numbers."""
     return [digits.lstrip("0") or "0" for digits in re.findall(r"[0-9]+", cell)] == [str(number) for number in numbers]

@@ -6,17 +6,16 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from operator import index
-from pathlib import Path
 from typing import Any, SupportsIndex, get_args
 
 from advisor.gpus.hardware import GpuSpec
-from advisor.pipelines import ConfigurationBatch, token_draws
+from advisor.pipelines import ConfigurationBatch
 from advisor.result.schema import Cache, Configuration, Problem
 from advisor.system.errors import UsageError
 from advisor.system.phrases import phrase
 from advisor.tables.launchability import refused_dtype
 from advisor.tables.names import SIZE_LIMIT
-from advisor.tables.routing import read_routing
+from advisor.tables.routing import Routing
 from advisor.tables.tables import Table
 
 GEMM_OF_LAYER = ("w13", "w2")
@@ -143,12 +142,8 @@ def routing_given(given: Sequence[int] | str | os.PathLike[str] | None) -> dict[
     """
     if given is None:
         return {}
-    if not isinstance(given, (str, os.PathLike)):
-        return {"routing": tuple(given)}
-    name = os.fspath(given)
-    if not Path(name).exists() and (name in ("random", "balanced", "uniform") or name.startswith("power_law")):
-        return {"distribution": None if token_draws.exponent(name, "--routing") == token_draws.BALANCED else name}
-    return {"routing": read_routing(given)}
+    routing = Routing.given(given)
+    return {"distribution": routing.distribution, "routing": routing.slots}
 
 
 def slots_of_a_rank(ranks: int | None) -> tuple[str, ...]:

@@ -225,7 +225,7 @@ def masked_lanes(context: CompiledContext) -> Finding | None:
         return None
     masked = 1 - sum(each.issued_bytes for each in loads) / sum(whole)
     totals = {name: masked * float(analysis.asked.totals()[name][0]) for name in ("alu", "xu", "fma", "issue")}
-    saving = context.without(**totals) if masked >= LEAST_MASKED else None
+    saving = context.without(changes_type=False, **totals) if masked >= LEAST_MASKED else None
     if saving is None or saving < LEAST_SHARE_OF_MASKED * analysis.predicted.us:
         return None
     most = max(loads, key=lambda each: each.executions * each.lanes)

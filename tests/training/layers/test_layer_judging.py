@@ -54,7 +54,7 @@ def test_errors_of_what_was_left_out_stand_beside_those_of_the_nearest_models(pa
     assert 0 < found["bound"] < 100
 
 
-@pytest.mark.parametrize("option", [["--card", "card.md"], ["--weights", "w.npz"], ["--baselines"]])
+@pytest.mark.parametrize("option", [["--card", "card.md"], ["--weights", "w.npz"]])
 def test_options_that_measured_operators_do_not_take_are_refused(option: list[str], tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     (tmp_path / "E=8,N=14336,device_name=NVIDIA_H200.json").write_text("{}")
     assert main(["evaluate", str(tmp_path), *option]) == 2

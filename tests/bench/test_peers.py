@@ -5,18 +5,19 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from advisor.training import baselines, data, splits
-from advisor.training.network import fit_network
+from advisor.training import data, splits
+from tests.bench import peers
+from tests.bench.peers import fit_network
 
 
 def test_linear_model_and_bound_in_every_task(world, monkeypatch):
-    monkeypatch.setattr(baselines, "fit_network", lambda counts, efficiency, quantile=None: lambda other: np.full(len(other), 0.5))
+    monkeypatch.setattr(peers, "fit_network", lambda counts, efficiency, quantile=None: lambda other: np.full(len(other), 0.5))
     split = splits.given(data.read([world]), ("L40",))[0]
-    found = baselines.figures([baselines.judge(split.kept, split.test)])
+    found = peers.figures([peers.judge(split.kept, split.test)])
     assert set(found["tasks"]) == {"served", "exact", "best"}
-    assert set(found["tasks"]["served"]) == {baselines.LINEAR, baselines.PIPEWEAVE}
-    assert found["tasks"]["served"][baselines.LINEAR]["mape_percent"] < 100
-    assert set(found["tasks"]["served"][baselines.LINEAR]["per_gpu"]) == {"L40"}
+    assert set(found["tasks"]["served"]) == {peers.LINEAR, peers.PIPEWEAVE}
+    assert found["tasks"]["served"][peers.LINEAR]["mape_percent"] < 100
+    assert set(found["tasks"]["served"][peers.LINEAR]["per_gpu"]) == {"L40"}
     assert len(found["diagnosis"]) == 3
 
 
@@ -40,7 +41,7 @@ def test_same_seed_same_network():
 def test_counts_are_those_of_the_published_rows(tmp_path):
     # The first row of PipeWeave's dataset/gemm_fp8_train.csv: tensor operations and cycles, and KiB, of the GPU and its busiest SM.
     (tmp_path / "gemm_fp8.csv").write_text("gpu,M,N,K,latency_us\nH20,108,8192,1024,13.6596\n")
-    counts, us = baselines._counts(data.read([tmp_path]))
+    counts, us = peers._counts(data.read([tmp_path]))
     ops, cycles, sm_ops, sm_cycles, kib = counts[0, [0, 1, 2, 3, 4]]
     np.testing.assert_allclose(
         [ops, cycles, sm_ops, sm_cycles, kib, counts[0, 7]], [2147483648, 13443.282, 33554432, 16384, 8320, 256], rtol=1e-4

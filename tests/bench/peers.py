@@ -1,30 +1,39 @@
-"""The baselines that the learned model is judged against, fitted on the same rows in the same run.
+"""The baselines that the learned model is judged against, fitted to the same rows as it and judged on those that it was judged on.
 
-- the bound alone (needs no fitting; `judging.figures` has it);
+Run it: `python tests/bench/peers.py DATA --leave-out gpu` (model, gpu, sweep, shape or nk, as `advisor evaluate` has them; needs torch).
+Prints JSON.
+
 - a linear model: ridge regression of log latency on the logarithms of the pipelines' times;
-- PipeWeave's features and network (arXiv 2601.14910; repository `zksainx/pipeweave`, `train_mlp.py`), refitted here for the tasks it
-  was made for, launches as served and library gemms, and its ceiling: the same network with a pinball loss at 0.8
-  (`train_mlp_quantile.py`), by which a launch counts as improvable where ceiling - efficiency > 0.1.
+- PipeWeave's features and network (arXiv 2601.14910; repository `zksainx/pipeweave`, `mlp_model.py`, `train_mlp.py`: log1p features,
+  256-128-64 with batch norm and dropout, a sigmoid for the efficiency, mean relative error, AdamW), refitted here for the tasks it was made
+  for, launches as served and library gemms, and its ceiling: the same network with a pinball loss at 0.8 (`train_mlp_quantile.py`), by
+  which a launch counts as improvable where ceiling - efficiency > 0.1.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import argparse
+import json
+import sys
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from advisor import pipelines
 from advisor.learned.machine import machine
 from advisor.learned.moe.launch import Launch, concatenate, moe_launch
 from advisor.learned.served import served_configuration
 from advisor.pipelines import Array
-from advisor.training import moe_tables, quality
+from advisor.training import data, moe_tables, quality, splits
+from advisor.training.correction_network import torch_on_one_thread
 from advisor.training.data import Measured
 from advisor.training.judging import task_of
-from advisor.training.network import Network, fit_network
 
 RIDGE = 1e-3
 FLAG_MARGIN = 0.1
@@ -236,3 +245,75 @@ def _features(
         sm_bytes / l2_rate * sms * clock_mhz,
     )
     return np.stack(np.broadcast_arrays(*columns), axis=1)
+
+
+Network = Callable[[Array], Array]
+WIDTHS = (256, 128, 64)
+EPOCHS = 120
+BATCH = 1024
+LEAST_EFFICIENCY = 1e-6
+
+
+def fit_network(counts: Array, efficiency: Array, quantile: float | None = None, epochs: int = EPOCHS, seed: int = 0) -> Network:
+    """Fit; the returned function gives efficiencies [n] for counts [n, f].
+
+    Args:
+        counts: Features before log1p, [n, f].
+        efficiency: Tensor time / latency, in (0, 1].
+        quantile: Level of the pinball loss; None for the mean relative error.
+        epochs: Passes over the rows; the learning rate falls to nothing along a cosine (the original waits for a plateau).
+        seed: Of the weights, the order of rows and the dropout.
+
+    Raises:
+        MissingDependencyError: torch is not installed.
+    """
+    with torch_on_one_thread("PipeWeave's network") as torch:
+        return _fit(counts, efficiency, quantile, epochs, seed, torch)
+
+
+def _fit(counts: Array, efficiency: Array, quantile: float | None, epochs: int, seed: int, torch: Any) -> Network:
+    torch.manual_seed(seed)
+    layers: list[Any] = []
+    width = counts.shape[1]
+    for out in WIDTHS:
+        layers += [torch.nn.Linear(width, out), torch.nn.ReLU(), torch.nn.BatchNorm1d(out), torch.nn.Dropout(0.1)]
+        width = out
+    network = torch.nn.Sequential(*layers, torch.nn.Linear(width, 1), torch.nn.Sigmoid())
+    x = torch.tensor(np.log1p(counts), dtype=torch.float32)
+    y = torch.tensor(efficiency, dtype=torch.float32)[:, None].clamp(LEAST_EFFICIENCY, 1.0)
+    optimizer = torch.optim.AdamW(network.parameters(), lr=1e-3, weight_decay=1e-4)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, epochs)
+    draw = torch.Generator().manual_seed(seed)
+    for _ in range(epochs):
+        for rows in torch.randperm(len(x), generator=draw).split(BATCH):
+            if rows.numel() < 2:  # batch norm needs two
+                continue
+            optimizer.zero_grad()
+            missed = y[rows] - network(x[rows])
+            loss = (missed / y[rows]).abs() if quantile is None else torch.maximum(quantile * missed, (quantile - 1) * missed)
+            loss.mean().backward()
+            torch.nn.utils.clip_grad_norm_(network.parameters(), max_norm=1.0)
+            optimizer.step()
+        schedule.step()
+    network.eval()
+
+    def predict(other: Array) -> Array:
+        with torch.no_grad():
+            found = network(torch.tensor(np.log1p(other), dtype=torch.float32))[:, 0].numpy()
+        return np.asarray(found, dtype=np.float64)
+
+    return predict
+
+
+def main() -> None:
+    """Fits and judges the baselines on every split, and prints their figures."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("data", nargs="+", help="measured rows, as `advisor evaluate` reads them")
+    parser.add_argument("--leave-out", choices=splits.BY, required=True)
+    arguments = parser.parse_args()
+    chosen = splits.make(data.read(arguments.data), arguments.leave_out)
+    print(json.dumps(figures([judge(split.kept, split.test) for split in chosen]), indent=1))
+
+
+if __name__ == "__main__":
+    main()
