@@ -182,3 +182,20 @@ def test_what_had_no_walls_is_not_kept(tmp_path: Path, monkeypatch: pytest.Monke
         assert answer["kind"] == "walls" and "Landlock" in answer["error"] and "asm" not in answer
     finally:
         worker.close()
+
+
+@pytest.mark.parametrize("how", ["its folder", "a link to it"])
+def test_a_cache_that_a_change_brings_along_is_not_read(
+    how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As where ADVISOR_CACHE_DIR is a folder of the checkout: what it keeps of another kernel's compilation would be believed."""
+    repository = Repository(tmp_path / "repository")
+    kept = ".kept" if how == "its folder" else "other"
+    repository.commit({"k.py": KERNEL})
+    repository.commit({"k.py": KERNEL.replace("1.0", "2.0"), f"{kept}/compiled/ab/ab.z": b"forged"})
+    if kept != ".kept":
+        repository.commit({".kept": Path("other")})
+    monkeypatch.chdir(repository.folder)
+    monkeypatch.setenv("ADVISOR_CACHE_DIR", ".kept")
+    assert main(["compare", "main~1", "main", "--gpu", "H100", "--no-compile", "--format", "md"]) == 2
+    assert "the cache of compiled kernels is a part of what is compared" in capsys.readouterr().err

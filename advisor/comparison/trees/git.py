@@ -106,6 +106,14 @@ def commit(folder: Path, revision: str) -> str | None:
     return found.decode("ascii", "replace").strip()
 
 
+def top(folder: Path) -> Path | None:
+    """The folder that the files of a repository lie in; None: they lie in none."""
+    try:
+        return Path(os.fsdecode(_run(folder, "rev-parse", "--show-toplevel").removesuffix(b"\n")))
+    except InputError:  # a bare one
+        return None
+
+
 def is_shallow(folder: Path) -> bool:
     """Whether a part of the history was left out when the repository was cloned."""
     return _run(folder, "rev-parse", "--is-shallow-repository").strip() == b"true"
