@@ -199,3 +199,15 @@ def test_a_cache_that_a_change_brings_along_is_not_read(
     monkeypatch.setenv("ADVISOR_CACHE_DIR", ".kept")
     assert main(["compare", "main~1", "main", "--gpu", "H100", "--no-compile", "--format", "md"]) == 2
     assert "the cache of compiled kernels is a part of what is compared" in capsys.readouterr().err
+
+
+def test_a_change_does_not_have_records_read_again_and_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    repository = Repository(tmp_path / "repository")
+    repository.commit({"k.py": KERNEL})
+    named = ", ".join(["'records.jsonl'"] * 10_000)
+    repository.commit({"k.py": KERNEL.replace("1.0", "2.0"), "records.jsonl": "", "advisor.toml": f"launches = [{named}]"})
+    monkeypatch.chdir(repository.folder)
+    assert main(["compare", "main~1", "main", "--gpu", "H100", "--no-compile", "--format", "md"]) == 2
+    assert "launches; got 10,000 files; expected at most 20" in capsys.readouterr().err
