@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import zlib
 from pathlib import Path
 
 import pytest
 
 from advisor.cli import main
-from advisor.compiled.compiler import pool
+from advisor.compiled.compiler import compile, pool
 from advisor.compiled.compiler.answers import INTERFERED
 from advisor.compiled.compiler.compile import SMALLEST, compile_kernel
 from advisor.compiled.compiler.kernel import CompileRequest, Target
@@ -211,3 +212,25 @@ def test_a_change_does_not_have_records_read_again_and_again(
     monkeypatch.chdir(repository.folder)
     assert main(["compare", "main~1", "main", "--gpu", "H100", "--no-compile", "--format", "md"]) == 2
     assert "launches; got 10,000 files; expected at most 20" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "kept", [{}, {"kind": "failed"}, {"error": 1, "kind": "failed"}, {"asm": [], "metadata": {}}, {"asm": {}}], ids=str
+)
+@pytest.mark.parametrize("only", [None, "ttir"])
+def test_what_the_cache_holds_is_an_answer_or_nothing(
+    kept: dict[str, object] | None, only: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    need_walls()
+    monkeypatch.setenv("ADVISOR_CACHE_DIR", str(tmp_path / "cache"))
+    rebuilt = rebuild(parse_source(SMALLEST, "k.py"), "smallest")
+    request = CompileRequest(
+        rebuilt=rebuilt, signature={"x": "*fp32"}, constexprs={}, target=Target(backend="cuda", arch=90), sass=False, only=only
+    )
+    key = request.key(compile.version())
+    compile.write(key, {"triton": "3.9.0", "walled": True, **(kept or {})})
+    if kept is None:
+        (compile.cache_folder() / key[:2] / f"{key}.z").write_bytes(zlib.compress(b"[" * 100_000))
+    assert compile_kernel(request).ttir
+    again = compile_kernel(request)
+    assert again.ttir and (again.ptx or only)
