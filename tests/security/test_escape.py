@@ -113,6 +113,18 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     yield folder
 
 
+def test_temporary_folders_may_be_the_working_folder(folders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    need_walls()
+    monkeypatch.setattr(tempfile, "tempdir", ".")  # as TMPDIR=. has it
+    monkeypatch.chdir(folders)
+    worker = Worker()
+    try:
+        assert "asm" in worker.ask(kernel_request(), 60)
+    finally:
+        worker.close()
+    assert not list(folders.iterdir())
+
+
 def test_a_worker_ends_where_a_folder_cannot_be_removed(folders: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     need_walls()
     request = kernel_request()

@@ -185,6 +185,16 @@ def test_what_had_no_walls_is_not_kept(tmp_path: Path, monkeypatch: pytest.Monke
         worker.close()
 
 
+def test_a_cache_folder_may_lead_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    repository = Repository(tmp_path / "repository")
+    repository.commit({"k.py": KERNEL})
+    repository.commit({"k.py": KERNEL.replace("1.0", "2.0")})
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    monkeypatch.chdir(repository.folder)
+    monkeypatch.setenv("ADVISOR_CACHE_DIR", str(tmp_path / "loop"))
+    assert main(["compare", "main~1", "main", "--gpu", "H100", "--no-compile", "--format", "md"]) in (0, 5)
+
+
 @pytest.mark.parametrize("how", ["its folder", "a link to it"])
 def test_a_cache_that_a_change_brings_along_is_not_read(
     how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

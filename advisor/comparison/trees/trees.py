@@ -129,12 +129,17 @@ def holds(tree: RevisionTree | FolderTree, folder: Path) -> bool:
     top = git.top(tree.folder) if isinstance(tree, RevisionTree) else tree.folder
     if top is None:
         return False
-    for place, within in ((folder.absolute(), top.absolute()), (folder.resolve(), top.resolve())):
+    for place, within in ((folder.absolute(), top.absolute()), (_real(folder), _real(top))):
         if place.is_relative_to(within):
             start = "".join(f"{part}/" for part in place.relative_to(within).parts)
             if isinstance(tree, FolderTree) or any(path.startswith(start) for path in tree.entries()):
                 return True
     return False
+
+
+def _real(path: Path) -> Path:
+    """A path without links, as far as they lead anywhere."""
+    return Path(os.path.realpath(path))
 
 
 Tree = RevisionTree | FolderTree
