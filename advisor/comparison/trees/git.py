@@ -168,8 +168,10 @@ def _count_files(folder: Path, commit_id: str) -> int:
             trees[name], files[name] = [], 0
             start = 0
             while start < len(data):
-                middle = data.index(b"\0", start)
+                middle = data.find(b"\0", start)
                 end = middle + 1 + len(top) // 2
+                if middle < 0 or end > len(data):
+                    raise InputError("a tree of the repository is damaged", name, None, "see `git fsck`")
                 if data[start:middle].startswith(b"40000 "):
                     trees[name].append(data[middle + 1 : end].hex())
                 else:
