@@ -10,15 +10,23 @@ import sys
 
 
 def _leave_the_working_folder() -> None:
-    """Import nothing from the working folder: the command looks at files there that may be a stranger's.
+    """Import nothing from the working folder, from what it lies in or holds: the command looks at files there that may be a stranger's.
 
-    PYTHONPATH with a relative or an empty entry, and `python -m`, would have their `json.py` imported in the place of Python's. A program
-    that imports this package is left alone, and so is a checkout of it.
+    `python -m` and PYTHONPATH, with an entry that is empty, relative (`src`) or of the checkout, would have their `json.py` imported in the
+    place of Python's. A program that imports this package is left alone, and so is a checkout of it.
     """
     named = sys.argv[:1] == ["-m"] or os.path.basename(sys.argv[0] if sys.argv else "") in ("advisor", "advisor.exe")  # noqa: PTH119
-    here = os.path.realpath(os.getcwd())  # noqa: PTH109
-    if named and os.path.realpath(os.path.dirname(os.path.dirname(__file__))) != here:  # noqa: PTH120
-        sys.path[:] = [each for each in sys.path if os.path.isabs(each) and os.path.realpath(each) != here]  # noqa: PTH117
+    here, own = os.path.realpath(os.getcwd()), os.path.realpath(os.path.dirname(os.path.dirname(__file__)))  # noqa: PTH109, PTH120
+    if not named or own == here:
+        return
+    strangers = set()
+    for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep):
+        place = os.path.realpath(entry)
+        around = any(f"{inner}{os.sep}".startswith(f"{outer}{os.sep}") for inner, outer in ((here, place), (place, here)))
+        if around or not os.path.isabs(entry):  # noqa: PTH117
+            strangers.add(place)
+    strangers = strangers - {own} | {here}
+    sys.path[:] = [each for each in sys.path if os.path.isabs(each) and os.path.realpath(each) not in strangers]  # noqa: PTH117
 
 
 _leave_the_working_folder()

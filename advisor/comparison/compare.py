@@ -11,11 +11,12 @@ from advisor.comparison.gate import DEFAULT
 from advisor.comparison.kernels.importers import launched_elsewhere
 from advisor.comparison.kernels.resources import SPENT, Compiling
 from advisor.comparison.settings import FILE_NAME, Recorded, Settings, matches, read_recorded, read_settings
-from advisor.comparison.trees.trees import Tree, changes
+from advisor.comparison.trees.trees import Tree, changes, holds
+from advisor.compiled.compiler.compile import cache_folder
 from advisor.learned.base import Predictor
 from advisor.rendering.comparison_words import AUDITED
 from advisor.result.comparison_schema import Compared, ComparisonResult, Failure, Subject
-from advisor.system.errors import AdvisorError, NotOursError
+from advisor.system.errors import AdvisorError, NotOursError, UsageError
 
 LARGEST_CHANGES = 100
 """Tables and kernel files that changed, or launch otherwise, and are compared; the rest is counted."""
@@ -27,6 +28,9 @@ def compare_trees(base: Tree, head: Tree, options: Options, predictor: Predictor
     What gates and which GPUs matter is the base's word, so that a change cannot excuse itself; where the base has no
     advisor.toml, the head's is taken, and the result says so.
     """
+    if any(holds(tree, cache_folder()) for tree in (base, head)):  # what it kept could be anybody's
+        limit, remedy = "a folder of neither side", "name another one in ADVISOR_CACHE_DIR"
+        raise UsageError("the cache of compiled kernels is a part of what is compared", str(cache_folder()), limit, remedy)
     with Compiling(wanted=options.compiling) as compiling:  # its budget runs from here
         return _compared(base, head, options, predictor, compiling)
 

@@ -46,6 +46,8 @@ from advisor.tables.names import SIZE_LIMIT
 
 FILE_NAME = "advisor.toml"
 LARGEST_BYTES = 256 * 1024
+MOST_RECORDS = 20
+"""Files of launches, each of megabytes, that a change may name."""
 TOP = ("gpus", "fail_on", "launches", "kernels", "tables")
 KERNEL = ("family", "op", "problems", "configuration", "sizes", "dtype", "args", "grid", "types", "contents")
 TABLE = ("model", "hidden_size", "top_k", "tensor_parallel", "expert_parallel", "tokens")
@@ -120,6 +122,8 @@ def read_settings(data: bytes, where: str = FILE_NAME) -> Settings:
             raise InputError(f"{where}: gpus", name, "names that `advisor gpus` lists")
         load_gpu(name)
     launches = tuple(_texts(document.get("launches", []), f"{where}: launches"))
+    if len(launches) > MOST_RECORDS:
+        raise InputError(f"{where}: launches", f"{len(launches):,} files", f"at most {MOST_RECORDS}", "put them together in one file")
     for path in launches:
         if path.startswith(("/", "~")) or ".." in path.replace("\\", "/").split("/"):  # a pull request must not name files elsewhere
             raise InputError(f"{where}: launches", path, "paths inside the repository")

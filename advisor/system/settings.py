@@ -121,11 +121,14 @@ def check_mode(mode: str, where: str) -> Mode:
 
 
 def _folder(environment: Mapping[str, str], named: str | None, variable: str, on_windows: str, usual: str) -> Path:
-    """`named`, else triton-advisor in the folder that the variable names, or in the user's usual one."""
+    """`named`, else triton-advisor in the folder that the variable names, or in the user's usual one.
+
+    What nobody named is no relative path, which would be a stranger's in a stranger's checkout.
+    """
     base = environment.get(variable) or (environment.get(on_windows) if sys.platform == "win32" else None)
-    if base and not named:
+    if base and not named and os.path.isabs(base):  # noqa: PTH117
         return Path(base) / "triton-advisor"
     try:
         return Path(named or f"~/{usual}/triton-advisor").expanduser()
-    except RuntimeError:  # no home folder: a relative path, which is then unwritable or local
-        return Path(named or f"{usual}/triton-advisor")
+    except RuntimeError:  # no home folder: that of a user without a name
+        return Path(named or f"{os.sep}{usual}/triton-advisor")

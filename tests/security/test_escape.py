@@ -34,7 +34,14 @@ os.chdir(top)
 open('__init__.py', 'w').write({module!r})
 """
 """A module whose name the room imports, beside a folder too deep to remove by recursion, where the worker of old left both."""
-PATHS = {"unset": None, "the working folder": ".", "an empty entry": ":/nowhere", "a relative one": "here/../."}
+PATHS = {
+    "unset": None,
+    "the working folder": ".",
+    "an empty entry": ":/nowhere",
+    "a relative one": "here/../.",
+    "a folder within": "here",
+    "an absolute one": "CHECKOUT/here",
+}
 
 
 @pytest.fixture(params=list(PATHS))
@@ -106,6 +113,18 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     yield folder
 
 
+def test_temporary_folders_may_be_the_working_folder(folders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    need_walls()
+    monkeypatch.setattr(tempfile, "tempdir", ".")  # as TMPDIR=. has it
+    monkeypatch.chdir(folders)
+    worker = Worker()
+    try:
+        assert "asm" in worker.ask(kernel_request(), 60)
+    finally:
+        worker.close()
+    assert not list(folders.iterdir())
+
+
 def test_a_worker_ends_where_a_folder_cannot_be_removed(folders: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     need_walls()
     request = kernel_request()
@@ -173,12 +192,13 @@ def test_the_command_imports_nothing_from_the_working_folder(how: str, python_pa
     checkout = tmp_path / "checkout"
     (checkout / "here").mkdir(parents=True)
     for module in ("json", "argparse", "numpy", "tomllib", "dataclasses"):
-        (checkout / f"{module}.py").write_text(f"open({str(marker)!r}, 'a').write('outside')\n")
+        for folder in (checkout, checkout / "here"):
+            (folder / f"{module}.py").write_text(f"open({str(marker)!r}, 'a').write('outside')\n")
     (checkout / "k.py").write_text(PLAIN + KERNEL)
     script = tmp_path / "advisor"
     script.write_text("import sys\nfrom advisor.cli import main\nsys.exit(main())\n")
     start = [sys.executable, str(script)] if how == "a console script" else [sys.executable, "-m", "advisor"]
-    environment = os.environ | ({"PYTHONPATH": python_path} if python_path is not None else {})
+    environment = os.environ | ({"PYTHONPATH": python_path.replace("CHECKOUT", str(checkout))} if python_path is not None else {})
     command = [*start, "inspect", "k.py::k", "--target", "sm_90", "--untrusted", "--format", "json"]
     done = subprocess.run(command, cwd=checkout, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import zlib
 from pathlib import Path
 
 import pytest
 
 from advisor.cli import main
-from advisor.compiled.compiler import pool
+from advisor.compiled.compiler import compile, pool
 from advisor.compiled.compiler.answers import INTERFERED
 from advisor.compiled.compiler.compile import SMALLEST, compile_kernel
 from advisor.compiled.compiler.kernel import CompileRequest, Target
@@ -182,3 +183,64 @@ def test_what_had_no_walls_is_not_kept(tmp_path: Path, monkeypatch: pytest.Monke
         assert answer["kind"] == "walls" and "Landlock" in answer["error"] and "asm" not in answer
     finally:
         worker.close()
+
+
+def test_a_cache_folder_may_lead_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    repository = Repository(tmp_path / "repository")
+    repository.commit({"k.py": KERNEL})
+    repository.commit({"k.py": KERNEL.replace("1.0", "2.0")})
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    monkeypatch.chdir(repository.folder)
+    monkeypatch.setenv("ADVISOR_CACHE_DIR", str(tmp_path / "loop"))
+    assert main(["compare", "main~1", "main", "--gpu", "H100", "--no-compile", "--format", "md"]) in (0, 5)
+
+
+@pytest.mark.parametrize("how", ["its folder", "a link to it"])
+def test_a_cache_that_a_change_brings_along_is_not_read(
+    how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As where ADVISOR_CACHE_DIR is a folder of the checkout: what it keeps of another kernel's compilation would be believed."""
+    repository = Repository(tmp_path / "repository")
+    kept = ".kept" if how == "its folder" else "other"
+    repository.commit({"k.py": KERNEL})
+    repository.commit({"k.py": KERNEL.replace("1.0", "2.0"), f"{kept}/compiled/ab/ab.z": b"forged"})
+    if kept != ".kept":
+        repository.commit({".kept": Path("other")})
+    monkeypatch.chdir(repository.folder)
+    monkeypatch.setenv("ADVISOR_CACHE_DIR", ".kept")
+    assert main(["compare", "main~1", "main", "--gpu", "H100", "--no-compile", "--format", "md"]) == 2
+    assert "the cache of compiled kernels is a part of what is compared" in capsys.readouterr().err
+
+
+def test_a_change_does_not_have_records_read_again_and_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    repository = Repository(tmp_path / "repository")
+    repository.commit({"k.py": KERNEL})
+    named = ", ".join(["'records.jsonl'"] * 10_000)
+    repository.commit({"k.py": KERNEL.replace("1.0", "2.0"), "records.jsonl": "", "advisor.toml": f"launches = [{named}]"})
+    monkeypatch.chdir(repository.folder)
+    assert main(["compare", "main~1", "main", "--gpu", "H100", "--no-compile", "--format", "md"]) == 2
+    assert "launches; got 10,000 files; expected at most 20" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "kept", [{}, {"kind": "failed"}, {"error": 1, "kind": "failed"}, {"asm": [], "metadata": {}}, {"asm": {}}], ids=str
+)
+@pytest.mark.parametrize("only", [None, "ttir"])
+def test_what_the_cache_holds_is_an_answer_or_nothing(
+    kept: dict[str, object] | None, only: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    need_walls()
+    monkeypatch.setenv("ADVISOR_CACHE_DIR", str(tmp_path / "cache"))
+    rebuilt = rebuild(parse_source(SMALLEST, "k.py"), "smallest")
+    request = CompileRequest(
+        rebuilt=rebuilt, signature={"x": "*fp32"}, constexprs={}, target=Target(backend="cuda", arch=90), sass=False, only=only
+    )
+    key = request.key(compile.version())
+    compile.write(key, {"triton": "3.9.0", "walled": True, **(kept or {})})
+    if kept is None:
+        (compile.cache_folder() / key[:2] / f"{key}.z").write_bytes(zlib.compress(b"[" * 100_000))
+    assert compile_kernel(request).ttir
+    again = compile_kernel(request)
+    assert again.ttir and (again.ptx or only)

@@ -103,3 +103,16 @@ def test_names_of_files_stand_as_names(name: str, repository: Repository, tmp_pa
     prose = re.sub(r"(`+)[^`].*?\1(?!`)", "", comment)  # what stands in a code span stands for itself
     assert "<img src=x" not in page and "<img" not in prose
     assert "](https:x)" not in prose
+
+
+@pytest.mark.parametrize("what", ["bytes", "a file as a folder"])
+def test_a_damaged_tree_is_said_to_be_one(what: str, repository: Repository, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    repository.commit({"k.py": KERNEL})
+    data = b"\xff" * 100
+    if what != "bytes":
+        data = b"40000 k.py\0" + bytes.fromhex(repository.git("rev-parse", "HEAD:k.py"))
+    (tmp_path / "tree").write_bytes(data)
+    tree = repository.git("hash-object", "-t", "tree", "--literally", "-w", str(tmp_path / "tree"))
+    head = repository.git("commit-tree", tree, "-p", "HEAD", "-m", "change")
+    assert main(["compare", "HEAD", head, "--gpu", "H100", "--no-compile"]) == 2
+    assert "a tree of the repository is damaged" in capfd.readouterr().err

@@ -18,6 +18,7 @@ from advisor.system.settings import read_settings
         ({"ADVISOR_CACHE_DIR": "~/c", "XDG_CACHE_HOME": "/x"}, "linux", "HOME/c"),
         ({"XDG_CACHE_HOME": "/x"}, "linux", "/x/triton-advisor"),
         ({"XDG_CACHE_HOME": "", "LOCALAPPDATA": "/local"}, "linux", "HOME/.cache/triton-advisor"),
+        ({"XDG_CACHE_HOME": "of/a/checkout"}, "linux", "HOME/.cache/triton-advisor"),
         ({"LOCALAPPDATA": "/local"}, "win32", "/local/triton-advisor"),
     ],
 )
@@ -39,7 +40,7 @@ def test_a_missing_home_folder_fails_nothing(monkeypatch):
     monkeypatch.setattr(Path, "expanduser", no_home)
     monkeypatch.delenv("ADVISOR_CACHE_DIR", raising=False)
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    assert cache_folder() == Path(".cache/triton-advisor/compiled")
+    assert cache_folder() == Path("/.cache/triton-advisor/compiled")
 
 
 def test_a_wrong_mode_is_told_to_those_who_ask_for_it():

@@ -106,6 +106,14 @@ def commit(folder: Path, revision: str) -> str | None:
     return found.decode("ascii", "replace").strip()
 
 
+def top(folder: Path) -> Path | None:
+    """The folder that the files of a repository lie in; None: they lie in none."""
+    try:
+        return Path(os.fsdecode(_run(folder, "rev-parse", "--show-toplevel").removesuffix(b"\n")))
+    except InputError:  # a bare one
+        return None
+
+
 def is_shallow(folder: Path) -> bool:
     """Whether a part of the history was left out when the repository was cloned."""
     return _run(folder, "rev-parse", "--is-shallow-repository").strip() == b"true"
@@ -160,8 +168,10 @@ def _count_files(folder: Path, commit_id: str) -> int:
             trees[name], files[name] = [], 0
             start = 0
             while start < len(data):
-                middle = data.index(b"\0", start)
+                middle = data.find(b"\0", start)
                 end = middle + 1 + len(top) // 2
+                if middle < 0 or end > len(data):
+                    raise InputError("a tree of the repository is damaged", name, None, "see `git fsck`")
                 if data[start:middle].startswith(b"40000 "):
                     trees[name].append(data[middle + 1 : end].hex())
                 else:

@@ -124,6 +124,24 @@ class FolderTree:
             raise InputError(f"{entry.path}: cannot be read", error.strerror) from None
 
 
+def holds(tree: RevisionTree | FolderTree, folder: Path) -> bool:
+    """Whether files of a tree lie in a folder of this machine, where the tree is checked out."""
+    top = git.top(tree.folder) if isinstance(tree, RevisionTree) else tree.folder
+    if top is None:
+        return False
+    for place, within in ((folder.absolute(), top.absolute()), (_real(folder), _real(top))):
+        if place.is_relative_to(within):
+            start = "".join(f"{part}/" for part in place.relative_to(within).parts)
+            if isinstance(tree, FolderTree) or any(path.startswith(start) for path in tree.entries()):
+                return True
+    return False
+
+
+def _real(path: Path) -> Path:
+    """A path without links, as far as they lead anywhere."""
+    return Path(os.path.realpath(path))
+
+
 Tree = RevisionTree | FolderTree
 """A side that holds files. What is not on this machine, no plain file, or too large is an `InputError` where it is asked for."""
 

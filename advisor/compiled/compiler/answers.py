@@ -76,18 +76,30 @@ def _of_compiler(text: bytes, request: Mapping[str, Any]) -> dict[str, Any] | No
     if (failure := _failure(text, "compiler")) is not None:
         return failure
     answer = _object(text)
-    if answer is None or not answer.keys() <= {"asm", "metadata", "tools"}:
-        return None
+    return answer if answer is not None and _is_whole(answer, request["kernel"]) else None
+
+
+def _is_whole(answer: Mapping[str, Any], kernel: str) -> bool:
+    """Whether an answer is a compiler's of a kernel."""
     tools, asm, metadata = answer.get("tools", {}), answer.get("asm", {}), answer.get("metadata", {})
-    if not _are_texts(tools, TOOLS) or not _are_texts(asm, ASM) or not isinstance(metadata, dict):
-        return None
-    if not asm.get("ttir") or not (asm.get("ptx") or asm.get("amdgcn")) or metadata.get("name") != request["kernel"]:
-        return None
-    for name, (least, most) in RANGES.items():
-        value = metadata.get(name)
-        if value is not None and (not isinstance(value, int) or not least <= value <= most):
-            return None
-    return answer
+    if not answer.keys() <= {"asm", "metadata", "tools"} or not _are_texts(tools, TOOLS) or not _are_texts(asm, ASM):
+        return False
+    if not isinstance(metadata, dict) or metadata.get("name") != kernel or not asm.get("ttir") or not (asm.get("ptx") or asm.get("amdgcn")):
+        return False
+    values = [(metadata.get(name), least, most) for name, (least, most) in RANGES.items()]
+    return all(value is None or (isinstance(value, int) and least <= value <= most) for value, least, most in values)
+
+
+def is_kept(answer: Mapping[str, Any], kernel: str, only: str | None) -> bool:
+    """Whether what a file says is an answer that `read_answer` gave, to a request for a kernel or `only` for its IR."""
+    said = {name: value for name, value in answer.items() if name not in ("triton", "walled")}
+    if answer.get("walled") is not True or not isinstance(answer.get("triton"), str):
+        return False
+    if "error" in said:
+        return said.keys() == {"error", "kind"} and _are_texts(said, ("error", "kind"))
+    if only == "ttir":
+        return said.keys() == {"asm", "metadata"} and _are_texts(said["asm"], ("ttir",)) and isinstance(said["metadata"], dict)
+    return _is_whole(said, kernel)
 
 
 def _failure(text: bytes, who: str) -> dict[str, Any] | None:

@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from advisor.compiled.compiler.answers import is_kept
 from advisor.compiled.compiler.kernel import CompiledKernel, CompileError, CompileRequest, Resources, Target
 from advisor.compiled.compiler.pool import Pool, borrowed
 from advisor.gpus.hardware import list_gpus
@@ -40,7 +41,7 @@ def read(key: str) -> dict[str, Any] | None:
         raw = path.read_bytes()
         decoder = zlib.decompressobj()
         value = json.loads(decoder.decompress(raw, MAX_BYTES))
-    except (OSError, ValueError, zlib.error):
+    except (OSError, ValueError, RecursionError, zlib.error):
         return None
     return value if isinstance(value, dict) else None
 
@@ -117,7 +118,7 @@ def compile_kernels(
         found = read(request.key(triton))
         if found is None and not request.sass:
             found = read(replace(request, sass=True).key(triton))
-        if found is None or found.get("kind") in NOT_KEPT:
+        if found is None or found.get("kind") in NOT_KEPT or not is_kept(found, request.rebuilt.kernel, request.only):
             open_.append(i)
         else:
             answers[i] = _answer(request, found)

@@ -114,7 +114,7 @@ class Worker:
             return
         self.close()
         remove_abandoned()
-        self.folder = tempfile.mkdtemp(prefix=FOLDERS)
+        self.folder = os.path.abspath(tempfile.mkdtemp(prefix=FOLDERS))  # noqa: PTH100 (TMPDIR may be ".", and the worker's is "/")
         self.lock = _locked(Path(self.folder), os.O_CREAT)
         Path(self.folder).chmod(0o711)  # the user that root becomes must get through to its own
         environment = room.passed(os.environ, self.folder)
