@@ -136,6 +136,9 @@ def _check_function(node: ast.FunctionDef, roots: set[str]) -> None:
             _require(dotted(argument.annotation) == "tl.constexpr" or _is_text(argument.annotation), argument, "an annotation")
     for default in (*node.args.defaults, *(each for each in node.args.kw_defaults if each is not None)):
         _check_literal(default, roots)
+        texts = (each.value for each in ast.walk(default) if isinstance(each, ast.Constant) and isinstance(each.value, str))
+        # Names and options fit a line; no public kernel has a longer text, and strangers hide code in one.
+        _require(all(text.isprintable() for text in texts), node, f"a default of {node.name} of several lines")
     if decorator(node) in CONSTEXPR_DECORATORS:
         check_constexpr_function(node)
     else:

@@ -88,8 +88,9 @@ def test_a_pull_request_stays_inside(
     repository.commit({"k.py": PLAIN + KERNEL})
     repository.commit({"k.py": hostile + KERNEL})
     monkeypatch.chdir(repository.folder)
-    main(["compare", "HEAD^", "HEAD", "--gpu", "H100", "--require-sandbox", "--format", "md"])
-    assert "k.py::k" in capsys.readouterr().out
+    assert main(["compare", "HEAD^", "HEAD", "--gpu", "H100", "--require-sandbox", "--format", "md"]) == 1
+    told = capsys.readouterr().out
+    assert "k.py::k" in told and "several lines" in told
     assert not marker.exists()
 
 

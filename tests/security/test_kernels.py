@@ -156,6 +156,7 @@ REFUSED = (
     "macro",
     "PTX",
     "context",
+    "several lines",
 )
 """What the guard says of itself, and not the compiler."""
 
