@@ -68,7 +68,8 @@ class LanguageError(Exception):
     """A tree contains what is not of the language.
 
     Attributes:
-        reaches: Whether that is an attribute or a private name, which lead from values into what made them.
+        reaches: Whether that is an attribute or a private name, which lead from values into what made them, or a text to hide code in:
+            nothing that a guess could have caused.
     """
 
     def __init__(self, text: str, reaches: bool = False) -> None:
@@ -138,7 +139,8 @@ def _check_function(node: ast.FunctionDef, roots: set[str]) -> None:
         _check_literal(default, roots)
         texts = (each.value for each in ast.walk(default) if isinstance(each, ast.Constant) and isinstance(each.value, str))
         # Names and options fit a line; no public kernel has a longer text, and strangers hide code in one.
-        _require(all(text.isprintable() for text in texts), node, f"a default of {node.name} of several lines")
+        if not all(text.isprintable() for text in texts):
+            raise LanguageError(f"line {node.lineno}: a text of several lines, as a default of {node.name}, is not read", reaches=True)
     if decorator(node) in CONSTEXPR_DECORATORS:
         check_constexpr_function(node)
     else:
