@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
+from advisor.result.dtypes import dtype_of
 from advisor.result.schema import FAMILIES, Family, Problem
 from advisor.system.errors import AdvisorError, UsageError
 
@@ -18,25 +19,6 @@ if TYPE_CHECKING:
 
 ProblemHint = Callable[[dict[str, Any]], Any]
 
-DTYPES = {
-    "bfloat16": "bf16",
-    "bf16": "bf16",
-    "float16": "fp16",
-    "fp16": "fp16",
-    "float32": "fp32",
-    "fp32": "fp32",
-    "float64": "fp64",
-    "fp64": "fp64",
-    "int8": "int8",
-    "float8_e4m3fn": "fp8",
-    "float8_e4m3fnuz": "fp8",
-    "float8_e5m2": "fp8",
-    "float8_e5m2fnuz": "fp8",
-    "fp8e4nv": "fp8",
-    "fp8e5": "fp8",
-    "tf32": "tf32",
-    "fp8": "fp8",
-}
 ONLY_OPS = {"gemm": "gemm"}
 """Families with one operator: a hint need not name it."""
 
@@ -78,7 +60,7 @@ def dtype_name(value: Any) -> str | None:
         dtype = getattr(value.base, "dtype", None)
     if dtype is None and isinstance(value, str):
         dtype = value
-    return DTYPES.get(str(dtype).rsplit(".", 1)[-1]) if dtype is not None else None
+    return dtype_of(str(dtype).rsplit(".", 1)[-1]) if dtype is not None else None
 
 
 def recognise(function: Any, named: Mapping[str, Any], family: str | None, hint: ProblemHint | None) -> tuple[Recognised | None, str]:

@@ -8,13 +8,13 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from hashlib import blake2b
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from advisor import pipelines
-from advisor.gpus.hardware import GpuSpec
+from advisor.gpus.hardware import GpuSpec, load_gpu
 from advisor.learned import calibration
 from advisor.learned.analytical import NOTICED, SPREAD, Z_80, AnalyticalPredictor, least_of, normal_cdf, within_bound
 from advisor.learned.base import Prediction, Predictor
@@ -55,31 +55,8 @@ class LearnedPredictor:
 
     def predict(self, problem: ProblemBatch, configuration: ConfigurationBatch | None, gpu: GpuSpec) -> Prediction:
         """Latencies; `configuration` None: as the serving stack would launch it."""
-        library = self._library(problem, configuration, gpu)
-        if library is not None:
-            return library
-        if problem.cache != "warm":
-            return self._with_cache(problem, gpu, lambda model, each: model.predict(each, configuration, gpu))
-        model, moe = self._configured(problem, gpu), self._moe(problem)
-        if model is not None and configuration is not None:
-            return _of_configured(model, problem, configuration, gpu)
-        if model is not None and moe is None and problem.family == "fused_moe":  # as the stack launches it, and no faster than the best
-            served = _of_configured(model, problem, stack_configuration(problem, gpu), gpu)
-            least = self.ceiling(problem, gpu)
-            slower = np.isfinite(served.us) & (served.us >= least.us)
-            columns = ((served.us, least.us), (served.low_us, least.low_us), (served.high_us, least.high_us))
-            us, low, high = (np.where(slower, mine, best) for mine, best in columns)
-            return Prediction(us=us, low_us=low, high_us=high, learned=least.learned, share=np.ones(us.shape))
-        if moe is not None:
-            known = machine(gpu, problem.dtype)
-            task, source = moe.task(configuration)
-            launch = moe.launch(problem, configuration, known)
-            found = moe.interval(*self._errors(moe, task, problem, gpu), moe.core.estimate(launch, source), gpu.name)
-            far = moe.domain.far(launch, known)
-            learned = _launchable(_widened(found, far), problem, configuration, gpu)
-            return learned if (far <= DOMAIN_MARGIN).all() else self._outside(learned, far, problem, configuration, gpu)
-        fallback = self._analytical.predict(problem, configuration, gpu)
-        return self._direct(problem, configuration, gpu, fallback)
+        answers = (each.answer(self, problem, configuration, gpu) for each in PREDICTORS)
+        return next(found for found in answers if found is not None)
 
     def ceiling(self, problem: ProblemBatch, gpu: GpuSpec) -> Prediction:
         """The best latency within the kernel's configuration space."""
@@ -104,6 +81,41 @@ class LearnedPredictor:
             us, low, high = learned
             return Prediction(us=us, low_us=low, high_us=high, learned=np.ones(us.shape, dtype=bool))
         return _joined(self._analytical.ceiling(problem, gpu), learned, far <= DOMAIN_MARGIN, _share(far))
+
+    def _cold(self, problem: ProblemBatch, configuration: ConfigurationBatch | None, gpu: GpuSpec) -> Prediction | None:
+        if problem.cache == "warm":
+            return None
+        return self._with_cache(problem, gpu, lambda model, warm: model.predict(warm, configuration, gpu))
+
+    def _as_configured(self, problem: ProblemBatch, configuration: ConfigurationBatch | None, gpu: GpuSpec) -> Prediction | None:
+        model = self._configured(problem, gpu)
+        if model is None:
+            return None
+        if configuration is not None:
+            return _of_configured(model, problem, configuration, gpu)
+        if problem.family != "fused_moe" or self._moe(problem) is not None:
+            return None
+        served = _of_configured(model, problem, stack_configuration(problem, gpu), gpu)  # as the stack launches it
+        least = self.ceiling(problem, gpu)  # which it is not faster than
+        slower = np.isfinite(served.us) & (served.us >= least.us)
+        columns = ((served.us, least.us), (served.low_us, least.low_us), (served.high_us, least.high_us))
+        us, low, high = (np.where(slower, mine, best) for mine, best in columns)
+        return Prediction(us=us, low_us=low, high_us=high, learned=least.learned, share=np.ones(us.shape))
+
+    def _as_swept(self, problem: ProblemBatch, configuration: ConfigurationBatch | None, gpu: GpuSpec) -> Prediction | None:
+        moe = self._moe(problem)
+        if moe is None:
+            return None
+        known = machine(gpu, problem.dtype)
+        task, source = moe.task(configuration)
+        launch = moe.launch(problem, configuration, known)
+        found = moe.interval(*self._errors(moe, task, problem, gpu), moe.core.estimate(launch, source), gpu.name)
+        far = moe.domain.far(launch, known)
+        learned = _launchable(_widened(found, far), problem, configuration, gpu)
+        return learned if (far <= DOMAIN_MARGIN).all() else self._outside(learned, far, problem, configuration, gpu)
+
+    def _as_analysed(self, problem: ProblemBatch, configuration: ConfigurationBatch | None, gpu: GpuSpec) -> Prediction:
+        return self._analytical.predict(problem, configuration, gpu)
 
     def _with_cache(self, problem: ProblemBatch, gpu: GpuSpec, ask: Callable[[Predictor, ProblemBatch], Prediction]) -> Prediction:
         """A cold cache adds to the latency of a warm one, the only one that was measured, what it adds in the analytical model."""
@@ -280,7 +292,7 @@ class LearnedPredictor:
         return moe.errors_of(task, gpu.name), gpu.name in moe.gpus.get(task, ())
 
     def _library(self, problem: ProblemBatch, configuration: ConfigurationBatch | None, gpu: GpuSpec) -> Prediction | None:
-        """A measured library's kernel; None where it is another's, or the problem does not ask for one that `_direct` knows as well.
+        """A measured library's kernel; None where it is another's, or the problem does not ask for one that `_as_published` knows as well.
 
         Its launches are predicted as they were measured, whatever the problem says of the cache.
         """
@@ -306,19 +318,48 @@ class LearnedPredictor:
         return model.best(problem, gpu) if model is not None else None
 
     def _speaks_directly(self, problem: ProblemBatch, gpu: GpuSpec) -> bool:
-        """Whether a model of another publisher's rows answers: of warm products without scales per block, on GPUs like its own."""
+        """Whether a model of another publisher's rows answers: of warm products without scales per block, on GPUs like its own, unless
+        libraries alone were measured on GPUs of the same target (fp8 on an RTX 5090: 59 µs whatever M, where 12 to 40 was posted)."""
         kind = direct.kind_of(problem)
-        plain = problem.cache == "warm" and problem.block_shape is None and kind in self.weights.direct
-        return plain and direct.alike(kind, machine(gpu, problem.dtype))
+        if problem.cache != "warm" or problem.block_shape is not None or kind not in self.weights.direct:
+            return False
+        library = self.weights.library.get(kernels.kind_of(problem, gpu.vendor) or "")
+        measured, own = (
+            gpu.compute_capability in {load_gpu(name).compute_capability for name in names}
+            for names in (library.gpus if library else (), self.weights.direct[kind].gpus)
+        )
+        return direct.alike(kind, machine(gpu, problem.dtype)) and (own or not measured)
 
-    def _direct(self, problem: ProblemBatch, configuration: ConfigurationBatch | None, gpu: GpuSpec, fallback: Prediction) -> Prediction:
-        if not direct.covers(problem, configuration):
-            return fallback
-        model = self.weights.direct.get(direct.kind_of(problem))
+    def _as_published(self, problem: ProblemBatch, configuration: ConfigurationBatch | None, gpu: GpuSpec) -> Prediction | None:
+        model = self.weights.direct.get(direct.kind_of(problem)) if direct.covers(problem, configuration) else None
         if model is None:
-            return fallback
+            return None
         found, far = model.predict(problem, machine(gpu, problem.dtype), gpu.name in model.gpus)
+        fallback = self._analytical.predict(problem, configuration, gpu)
         return _joined(fallback, _above(_widened(found, far), problem, gpu), far <= DOMAIN_MARGIN, _share(far))
+
+
+class Source(NamedTuple):
+    """Who predicts some launches: `answer` gives None for those that it does not cover, which the next one is asked for."""
+
+    covers: str
+    answer: Callable[[LearnedPredictor, ProblemBatch, ConfigurationBatch | None, GpuSpec], Prediction | None]
+
+
+PREDICTORS = (
+    Source("products and attention of libraries, as serving stacks were measured to run them (`library/`)", LearnedPredictor._library),
+    Source("a cold cache: what is said of the launch warm, and what the analytical model adds", LearnedPredictor._cold),
+    Source(
+        "Triton launches with a configuration, of families and GPUs like those measured (`configured/`)",
+        LearnedPredictor._as_configured,
+    ),
+    Source("fused MoE of 16 bits, with a configuration, or as a stack serves it (`moe/`)", LearnedPredictor._as_swept),
+    Source("products and operators over rows of PyTorch, whose kernel nobody names (`library/direct.py`)", LearnedPredictor._as_published),
+    Source("every other launch in closed form: the analytical model alone (`analytical.py`)", LearnedPredictor._as_analysed),
+)
+"""Who is asked for a launch, in this order; the first that answers is believed. A kernel of a user's own is asked of the third where its
+code is a product or attention (`compiled_launch.py`), else `compiled/phases.py` predicts it; whole layers and published operators are of
+`steps/layer_model.py`, `library/moe_kernels.py` and `operators/model.py`."""
 
 
 def _of_configured(model: ConfiguredModel, problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpec) -> Prediction:

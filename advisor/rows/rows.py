@@ -21,6 +21,7 @@ from typing import Any, TextIO
 
 import numpy as np
 
+from advisor.result.dtypes import SPELLINGS
 from advisor.result.schema import FAMILIES
 from advisor.rows.cells import REMEDY as _REMEDY
 from advisor.rows.cells import failed, integers, latencies
@@ -112,23 +113,8 @@ REQUIRED_SIZES: dict[str, tuple[str, ...]] = {
     PUBLISHED: (),
 }
 
-DTYPES: dict[str, str] = {
-    **{name: name for name in ("bf16", "fp16", "fp32", "tf32", "fp8", "int8")},
-    "bfloat16": "bf16",
-    "float16": "fp16",
-    "half": "fp16",
-    "float32": "fp32",
-    "float": "fp32",
-    "e4m3": "fp8",
-    "fp8_block": "fp8",
-    "w4a16_mxfp4": "bf16",
-    "fp8_e4m3": "fp8",
-    "fp8_e4m3fn": "fp8",
-    "float8_e4m3fn": "fp8",
-    "fp8_w8a8": "fp8",
-    "int8_w8a8": "int8",
-}
-"""Spellings of data types -> the advisor's names."""
+DTYPES = {name: dtype for name, dtype in SPELLINGS.items() if dtype != "fp64"} | {"fp8_block": "fp8", "w4a16_mxfp4": "bf16"}
+"""Types of operands that rows may have, by how they are written; with what the publisher of whole layers calls theirs."""
 
 
 UNMODELLED_DTYPES = ("nvfp4", "w4a16_nvfp4", "int8_wo", "int4_wo", "w4a8_mxfp4_mxfp8", "w4afp8", "mxfp4", "int4", "awq", "gptq")

@@ -13,8 +13,8 @@ from advisor.pipelines import token_draws
 from advisor.pipelines.columns import Array
 from advisor.pipelines.from_rows import LAYER
 from advisor.pipelines.token_draws import Loads
+from advisor.rows.cells_by_gpu import by_gpu, cells
 from advisor.rows.rows import Rows
-from advisor.rows.silicon import GPUS as FOLDERS_OF_GPUS
 from advisor.steps import tuned_tables
 from advisor.steps.layer_model import LayerModel
 from advisor.steps.library_rows import library_layers
@@ -54,32 +54,21 @@ def layer_batches(rows: Rows, model: LayerModel, find_gpu: Callable[[str], GpuSp
         InputError: A cell says nothing that can be.
     """
     members = np.flatnonzero((rows.op == LAYER) & ~library_layers(rows))
-    named = rows.text.get("gpu", ())
-    if members.size and gpu is None and not named:
-        raise InputError(f"{rows.path}: no column gpu", None, "a GPU for every row", "add the column, or give --gpu NAME")
-    names = [gpu or named[row] for row in members.tolist()]
-    specs = {name: find_gpu(FOLDERS_OF_GPUS.get(name, name)) for name in dict.fromkeys(names)}
-    spec = np.array([specs[name].name for name in names])
-    for each in dict.fromkeys(spec.tolist()):
-        of_gpu = members[spec == each]
-        found = next(known for known in specs.values() if known.name == each)
-        if found.vendor != "nvidia":
+    for of_gpu, spec in by_gpu(rows, members, find_gpu, gpu):
+        if spec.vendor != "nvidia":
             where = f"{rows.path}: row {of_gpu[0] + 1}: op"
-            raise InputError(where, f"layer on {each}", "layers on NVIDIA GPUs, as those measured", "give its kernels: op = w13 and w2")
+            limit = "layers on NVIDIA GPUs, as those measured"
+            raise InputError(where, f"layer on {spec.name}", limit, "give its kernels: op = w13 and w2")
         for configured in (False, True):
             chosen = of_gpu[rows.has_configuration[of_gpu] == configured]
             if chosen.size:
-                yield _batch(rows, chosen, model, found, configured)
+                yield _batch(rows, chosen, model, spec, configured)
 
 
 def _batch(rows: Rows, chosen: NDArray[np.int64], model: LayerModel, gpu: GpuSpec, configured: bool) -> LayerBatch:
-    def cells(name: str) -> list[str]:
-        column = rows.text.get(name)
-        return [""] * chosen.size if column is None else [column[row].strip() for row in chosen.tolist()]
-
     def mapped(name: str, read: Callable[[str, str], float]) -> Array:
         seen: dict[str, float] = {}
-        for row, cell in zip(chosen.tolist(), values := cells(name), strict=True):
+        for row, cell in zip(chosen.tolist(), values := cells(rows, chosen, name), strict=True):
             if cell not in seen:
                 seen[cell] = read(cell, f"{rows.path}: row {row + 1}: {name}")
         return np.array([seen[cell] for cell in values])
@@ -92,10 +81,10 @@ def _batch(rows: Rows, chosen: NDArray[np.int64], model: LayerModel, gpu: GpuSpe
     given = mapped("stack_version", lambda cell, _: float(version_number(cell)))
     version = np.where(given > 0, given, np.where(stack == 1, newest[1], newest[0]))
     ranks = mapped("ep", _ranks)
-    scaled = [bool(block) for block in cells("block_shape")]
+    scaled = [bool(block) for block in cells(rows, chosen, "block_shape")]
     kind = mapped("dtype", _kind).astype(np.int64)
     kind = np.where((kind == FP8) & np.array(scaled), FP8_BLOCK, kind)
-    histogram = np.array([cell[:1] in "[0123456789" and bool(cell) for cell in cells("routing")])
+    histogram = np.array([cell[:1] in "[0123456789" and bool(cell) for cell in cells(rows, chosen, "routing")])
     routing = mapped("routing", token_draws.exponent)
     uneven = sizes["E"] % ranks != 0
     if uneven.any():
@@ -120,7 +109,7 @@ def _batch(rows: Rows, chosen: NDArray[np.int64], model: LayerModel, gpu: GpuSpe
     if histogram.any():
         loads = _with_histograms(rows, chosen, histogram, layers, loads)
     configuration = {name: rows.columns[name][chosen].astype(float) for name in FIELDS} if configured else None
-    cold = np.array([cell == "cold" for cell in cells("cache")])
+    cold = np.array([cell == "cold" for cell in cells(rows, chosen, "cache")])
     return LayerBatch(rows=chosen, launch=model.launched(layers, gpu, configuration, loads, tuned_tables.here()), cold=cold)
 
 

@@ -14,8 +14,9 @@ from advisor.learned.library.moe_kernels import LibraryLayers, number
 from advisor.learned.library.moe_layers import NAMES, SPELLED, STACKS, MoeLayers
 from advisor.pipelines import token_draws
 from advisor.pipelines.from_rows import LAYER
+from advisor.rows import cells_by_gpu
+from advisor.rows.cells_by_gpu import by_gpu
 from advisor.rows.rows import Rows
-from advisor.rows.silicon import GPUS as FOLDERS_OF_GPUS
 from advisor.system.errors import InputError
 
 TRITON = ("triton", "fused_moe")
@@ -65,23 +66,17 @@ def library_batches(rows: Rows, model: LibraryLayers, find_gpu: Callable[[str], 
         InputError: A cell says nothing that can be.
     """
     members = np.flatnonzero(library_layers(rows))
-    named = rows.text.get("gpu", ())
-    if members.size and gpu is None and not named:
-        raise InputError(f"{rows.path}: no column gpu", None, "a GPU for every row", "add the column, or give --gpu NAME")
-    names = np.array([gpu or named[row] for row in members.tolist()])
-    for name in dict.fromkeys(names.tolist()):
-        spec = find_gpu(FOLDERS_OF_GPUS.get(name, name))
+    for chosen, spec in by_gpu(rows, members, find_gpu, gpu):
         if not model.answers_for(spec):
-            where, known = f"{rows.path}: row {members[names == name][0] + 1}: op", ", ".join(sorted(model.measured))
+            where, known = f"{rows.path}: row {chosen[0] + 1}: op", ", ".join(sorted(model.measured))
             limit = f"library layers on NVIDIA GPUs of the kinds measured: {known}"
             raise InputError(where, f"layer on {spec.name}", limit, "leave the row out, or give its kernels: op = w13 and w2")
-        yield _batch(rows, members[names == name], model, spec)
+        yield _batch(rows, chosen, model, spec)
 
 
 def _batch(rows: Rows, chosen: NDArray[np.int64], model: LibraryLayers, gpu: GpuSpec) -> LibraryBatch:
     def cells(name: str) -> list[str]:
-        column = rows.text.get(name)
-        return [""] * chosen.size if column is None else [column[row].strip().lower() for row in chosen.tolist()]
+        return [cell.lower() for cell in cells_by_gpu.cells(rows, chosen, name)]
 
     def refuse(name: str, i: int, limit: str, remedy: str = "correct the cell") -> InputError:
         return InputError(f"{rows.path}: row {chosen[i] + 1}: {name}", rows.text[name][chosen[i]], limit, remedy)

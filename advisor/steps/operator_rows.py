@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from advisor.gpus.hardware import GpuSpec
 from advisor.learned.operators.model import OperatorModel
 from advisor.learned.operators.work import KIND_OF, KINDS, MODULES, Operators, columns_of, further_words
+from advisor.rows.cells_by_gpu import by_gpu, cells
 from advisor.rows.rows import PUBLISHED, Rows
-from advisor.rows.silicon import GPUS as FOLDERS_OF_GPUS
 from advisor.system.errors import InputError
 
 NEEDED = {
@@ -60,34 +60,29 @@ def operator_batches(
         InputError: A cell says nothing that can be, or the kind or the GPU was not measured.
     """
     members = np.flatnonzero(rows.family == PUBLISHED)
-    named = rows.text.get("gpu", ())
-    if gpu is None and not named:
-        raise InputError(f"{rows.path}: no column gpu", None, "a GPU for every row", "add the column gpu or device, or give --gpu NAME")
-    names = np.array([gpu or named[row] for row in members.tolist()])
-    kinds = np.array([KIND_OF[op] for op in rows.op[members].tolist()])
-    for name, kind in dict.fromkeys(zip(names.tolist(), kinds.tolist(), strict=True)):
-        chosen = members[(names == name) & (kinds == kind)]
-        spec, model = find_gpu(FOLDERS_OF_GPUS.get(name, name)), models.get(kind)
-        where = f"{rows.path}: row {chosen[0] + 1}"
-        if model is None:
-            raise InputError(f"{where}: {kind} is not predicted", rows.op[chosen[0]], f"one of {', '.join(models)}", "leave the row out")
-        if not model.answers_for(spec):
-            limit = f"GPUs of the kinds measured: {', '.join(sorted(model.measured))}"
-            raise InputError(f"{where}: {kind}", spec.name, limit, "leave the row out, or name one of these")
-        yield _batch(rows, chosen, kind, model, spec)
+    for of_gpu, spec in by_gpu(rows, members, find_gpu, gpu):
+        kinds = np.array([KIND_OF[op] for op in rows.op[of_gpu].tolist()])
+        for kind in dict.fromkeys(kinds.tolist()):
+            yield _batch(rows, of_gpu[kinds == kind], kind, _model(rows, of_gpu[kinds == kind], kind, models, spec), spec)
+
+
+def _model(rows: Rows, chosen: NDArray[np.int64], kind: str, models: Mapping[str, OperatorModel], gpu: GpuSpec) -> OperatorModel:
+    where, model = f"{rows.path}: row {chosen[0] + 1}", models.get(kind)
+    if model is None:
+        raise InputError(f"{where}: {kind} is not predicted", rows.op[chosen[0]], f"one of {', '.join(models)}", "leave the row out")
+    if not model.answers_for(gpu):
+        limit = f"GPUs of the kinds measured: {', '.join(sorted(model.measured))}"
+        raise InputError(f"{where}: {kind}", gpu.name, limit, "leave the row out, or name one of these")
+    return model
 
 
 def _batch(rows: Rows, chosen: NDArray[np.int64], kind: str, model: OperatorModel, gpu: GpuSpec) -> OperatorBatch:
-    def cells(name: str) -> list[str]:
-        column = rows.text.get(name)
-        return [""] * chosen.size if column is None else [column[row].strip() for row in chosen.tolist()]
-
-    numbers = {name: _numbers(rows, chosen, name, cells(name)) for name in KINDS[kind].sizes if name in rows.text}
+    numbers = {name: _numbers(rows, chosen, name) for name in KINDS[kind].sizes if name in rows.text}
     needed = NEEDED.get(kind, OF_SPARSE)
     for name in needed:
         if name not in rows.text:
             raise InputError(f"{rows.path}: column {name} is missing", None, f"columns {', '.join(needed)} for {kind}", "add it")
-    words = {name: [cell or PLAIN.get(name, "") for cell in cells(name)] for name in KINDS[kind].labels}
+    words = {name: [cell or PLAIN.get(name, "") for cell in cells(rows, chosen, name)] for name in KINDS[kind].labels}
     for i, architecture in enumerate(words.get("architecture", ())):
         if architecture not in MODULES:
             known = ", ".join(name for name in MODULES if name.endswith("CausalLM"))
@@ -99,9 +94,9 @@ def _batch(rows: Rows, chosen: NDArray[np.int64], kind: str, model: OperatorMode
     keys = list(
         zip(
             rows.op[chosen].tolist(),
-            [cell.lower() for cell in cells("stack")],
-            cells("stack_version"),
-            cells("implementation"),
+            [cell.lower() for cell in cells(rows, chosen, "stack")],
+            cells(rows, chosen, "stack_version"),
+            cells(rows, chosen, "implementation"),
             zip(*further, strict=True) if further else [()] * chosen.size,
             strict=True,
         )
@@ -119,10 +114,10 @@ def _batch(rows: Rows, chosen: NDArray[np.int64], kind: str, model: OperatorMode
     return OperatorBatch(rows=chosen, gpu=gpu, model=model, operators=operators, which=which)
 
 
-def _numbers(rows: Rows, chosen: NDArray[np.int64], name: str, cells: list[str]) -> NDArray[np.float64]:
+def _numbers(rows: Rows, chosen: NDArray[np.int64], name: str) -> NDArray[np.float64]:
     """A column of sizes; NaN where a cell is empty."""
-    out = np.full(len(cells), np.nan)
-    for i, cell in enumerate(cells):
+    out = np.full(chosen.size, np.nan)
+    for i, cell in enumerate(cells(rows, chosen, name)):
         if not cell:
             continue
         try:

@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Literal
 
+from advisor.result.dtypes import SPELLINGS
 from advisor.system.errors import InputError, NotOursError
 
 Stack = Literal["vllm", "sglang", "unknown"]
@@ -51,26 +52,9 @@ _SIBLINGS: dict[str, str] = {
 }
 
 # The dtype field of a table name -> the operands' type: what the stacks write (`*_w8a8`, `*_w?a16`, float32), and plain spellings.
-_OPERANDS: dict[str, str] = {
-    "fp8_w8a8": "fp8",
-    "int8_w8a8": "int8",
-    "fp8_w8a16": "bf16",
-    "int8_w8a16": "bf16",
-    "int4_w4a16": "bf16",
-    "float32": "fp32",
-    "bf16": "bf16",
-    "bfloat16": "bf16",
-    "fp16": "fp16",
-    "float16": "fp16",
-    "fp32": "fp32",
-    "int8": "int8",
-    "fp8": "fp8",
-    "float8": "fp8",
-    "fp8_e4m3": "fp8",
-    "fp8_e4m3fn": "fp8",
-    "float8_e4m3fn": "fp8",
-    "float8_e4m3fnuz": "fp8",
-}
+_OPERANDS = {name: dtype for name, dtype in SPELLINGS.items() if dtype not in ("tf32", "fp64")} | dict.fromkeys(
+    ("fp8_w8a16", "int8_w8a16", "int4_w4a16"), "bf16"
+)
 
 FLOAT32 = frozenset({"fp32", "tf32"})
 """Types that the stacks look up under one name, float32: Triton's setting decides how products of such operands are made."""

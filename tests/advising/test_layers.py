@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 import advisor
 from advisor.advising.layers import weighed
+from advisor.cli import main
 from advisor.diagnosis import WORTH_CHANGING
 from advisor.gpus.hardware import load_gpu
 from advisor.pipelines import bound, problem_batch, token_draws, work
@@ -124,3 +126,26 @@ def test_nothing_is_recommended_that_makes_a_measured_gpu_s_layer_slower():
     assert [layer.recommended is None for layer in found.layers] == [True, True, True]
     for layer in found.layers:
         assert layer.recommended is None or layer.recommended.us < layer.predicted.us * WORTH_CHANGING
+
+
+@pytest.mark.parametrize(
+    ("gpu", "sizes", "dtype", "posted"),
+    [
+        ("L40S", {"E": 256, "N": 512, "H": 2048, "topk": 8}, "fp8", {2: 31.9, 4: 78.6}),
+        ("H20", {"E": 8, "N": 256, "H": 4096, "topk": 2}, "bf16", {1: 21.1, 8: 25.8, 32: 34.0, 96: 51.8}),
+    ],
+)
+def test_a_layer_is_bounded_below_what_people_post_and_predicted_as_predict_does(gpu, sizes, dtype, posted, tmp_path):
+    """Layers as `benchmark_moe` times them, again and again: warm."""
+    result = advisor.advise("fused_moe", gpu=gpu, sizes=sizes, tokens=tuple(posted), dtype=dtype)
+    assert all(layer.bound.us < posted[layer.tokens] for layer in result.layers) and len(result.layers) == len(posted)
+    cold = advisor.advise("fused_moe", gpu=gpu, sizes=sizes, tokens=tuple(posted), dtype=dtype, cache="cold")
+    assert all(layer.bound.us > warm.bound.us for layer, warm in zip(cold.layers, result.layers, strict=True))
+    rows = tmp_path / "layers.csv"
+    lines = [",".join([gpu, "layer", str(m), *(str(sizes[name]) for name in ("E", "topk", "H", "N")), dtype]) for m in posted]
+    rows.write_text("\n".join(["gpu,op,M,E,topk,H,N,dtype", *lines]) + "\n")
+    out = tmp_path / "out.csv"
+    assert main(["predict", str(rows), "-o", str(out)]) == 0
+    with out.open() as file:
+        predicted = [float(row["predicted_us"]) for row in csv.DictReader(file)]
+    assert predicted == pytest.approx([layer.predicted.us for layer in result.layers], rel=1e-3)

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -78,6 +78,34 @@ class Predicted:
     low_us: Array
     high_us: Array
     seen: bool
+
+
+class Corrected(Protocol):
+    """A model of series: trees that correct a reference, the size of their errors, and quantiles of these."""
+
+    @property
+    def correction(self) -> BushyForest: ...
+    @property
+    def spread(self) -> BushyForest: ...
+    @property
+    def calibration(self) -> Calibration: ...
+
+
+def corrected(model: Corrected, x: Array, identities: Sequence[Array], task: str, seen: bool, gpu: GpuSpec) -> tuple[Array, Array, Array]:
+    """The correction of launches (log) and both ends of its 80 % interval beside it (logs), [n] each.
+
+    Args:
+        model: Whose trees.
+        x: What they see but for the GPU's identity, [n, f].
+        identities: Of the GPU, or of those that answer for it: the mean counts.
+        task: Name of the errors.
+        seen: Whether the GPU was measured.
+        gpu: The GPU.
+    """
+    whole = [np.concatenate([x, np.broadcast_to(each, (len(x), each.size))], axis=1) for each in identities]
+    centre, size = (np.add.reduce([trees(each) / len(whole) for each in whole]) for trees in (model.correction, model.spread))
+    low, high = (model.calibration.quantile(task, seen, level, gpu.name) for level in (0.1, 0.9))
+    return centre, np.clip(low * np.exp(size), -WIDEST, 0), np.clip(high * np.exp(size), 0, WIDEST)
 
 
 def features(layers: MoeLayers, need: Terms, found: Reference, kernel: Array, series: Sequence[LayerSeries]) -> Array:
@@ -248,17 +276,11 @@ class LibraryLayers:
         x = self.features(layers, need, found, which)
         seen = gpu.name in self.measured
         names = (gpu.name,) if seen else self.relatives(gpu)
-        centre, size = np.zeros(len(layers)), np.zeros(len(layers))
-        for name in names:
-            whole = np.concatenate([x, np.broadcast_to(identity(load_gpu(name)), (len(x), identity(gpu).size))], axis=1)
-            centre += self.correction(whole) / len(names)
-            size += self.spread(whole) / len(names)
+        centre, down, up = corrected(self, x, [identity(load_gpu(name)) for name in names], TASK, seen, gpu)
         us = found.us * np.exp(centre)
         if cold is not None and cold.any():
             from_dram = replace(need, missed=np.where(cold, 1.0, need.missed))
             us = us * reference(layers, from_dram, self.constants[which]).us / found.us
-        low, high = (self.calibration.quantile(TASK, seen, level, gpu.name) for level in (0.1, 0.9))
-        down, up = np.clip(low * np.exp(size), -WIDEST, 0), np.clip(high * np.exp(size), 0, WIDEST)
         return Predicted(us=us, low_us=us * np.exp(down), high_us=us * np.exp(up), seen=seen)
 
     def features(self, layers: MoeLayers, need: Terms, found: Reference, which: NDArray[np.int64]) -> Array:

@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from advisor.gpus.hardware import GpuSpec, load_gpu
 from advisor.learned import bushy_forest, calibration
 from advisor.learned.bushy_forest import BushyForest
-from advisor.learned.calibration import WIDEST, Calibration
+from advisor.learned.calibration import Calibration
 from advisor.learned.library.chip import chip
-from advisor.learned.library.moe_kernels import ALIKE, STACK_NAMES, Predicted, number
+from advisor.learned.library.moe_kernels import ALIKE, STACK_NAMES, Predicted, corrected, number
 from advisor.learned.library.moe_layers import kernel_class
 from advisor.learned.operators.work import HOST, KINDS, TERMS, Operators, Stages
 from advisor.pipelines import Array
@@ -195,15 +195,8 @@ class OperatorModel:
         stages = KINDS[self.kind].stages(rows, gpu)
         us, parts = reference(stages, self.constants[which])
         x = features(rows, stages, us, parts, [self.series[i] for i in which.tolist()], self.places)
-        names, seen = self.relatives(gpu), gpu.name in self.measured
-        centre, size = np.zeros(len(rows)), np.zeros(len(rows))
-        for name in names:
-            who = identity(gpu, load_gpu(name))
-            whole = np.concatenate([x, np.broadcast_to(who, (len(x), who.size))], axis=1)
-            centre += self.correction(whole) / len(names)
-            size += self.spread(whole) / len(names)
-        low, high = (self.calibration.quantile(self.kind, seen, level, gpu.name) for level in (0.1, 0.9))
-        down, up = np.clip(low * np.exp(size), -WIDEST, 0), np.clip(high * np.exp(size), 0, WIDEST)
+        seen = gpu.name in self.measured
+        centre, down, up = corrected(self, x, [identity(gpu, load_gpu(name)) for name in self.relatives(gpu)], self.kind, seen, gpu)
         us = us * np.exp(centre)
         least, _ = bound(rows, gpu)
         us = np.maximum(us, least)

@@ -24,7 +24,7 @@ from advisor.system.errors import MissingDependencyError
 from advisor.training.correction_network import fit_correction
 from advisor.training.layers.held_out import held_out
 from advisor.training.layers.layer_tables import Measured, choose_launches
-from advisor.training.library_kernels.fitting import grow
+from advisor.training.series import grow
 
 PER_FILE = 12_000
 """Rows of a file that are fitted to, at most: files have up to 35,000, most of them of expert-parallel ranks."""

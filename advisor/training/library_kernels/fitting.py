@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 
 from advisor import pipelines
 from advisor.gpus.hardware import load_gpu
-from advisor.learned import bushy_forest, calibration
+from advisor.learned import calibration
 from advisor.learned.bushy_forest import BushyForest
 from advisor.learned.calibration import Calibration
 from advisor.learned.library import kernels
@@ -22,28 +21,9 @@ from advisor.learned.library.kernels import LibraryModel, Series
 from advisor.learned.network import Mixed
 from advisor.pipelines import Array, ProblemBatch
 from advisor.rows import aiter, silicon
-from advisor.system.errors import MissingDependencyError
 from advisor.training import quality
 from advisor.training.correction_network import fit_correction
-
-TREES: dict[str, Any] = {
-    "objective": "l1",  # interference makes some launches slower, none faster: the median is what repeats
-    "num_leaves": 160,
-    "max_depth": 14,
-    "learning_rate": 0.06,
-    "min_data_in_leaf": 10,
-    "bagging_fraction": 0.7,
-    "bagging_freq": 1,
-    "feature_fraction": 0.5,
-    "max_bin": 127,
-    "seed": 0,
-    "num_threads": 1,
-    "deterministic": True,
-    "force_row_wise": True,
-    "verbose": -1,
-}
-SPREAD_ROUNDS = 40
-SPREAD_TREES = TREES | {"objective": "l2", "num_leaves": 12, "min_data_in_leaf": 200}
+from advisor.training.series import LEAST_ERROR, SPREAD_ROUNDS, SPREAD_TREES, TREES, far_from_neighbours, grow, numbers
 
 
 class Effort(NamedTuple):
@@ -66,7 +46,6 @@ MOST_ROWS, MOST_FOLD_ROWS, MOST_UNSEEN_ROWS = 400_000, 160_000, 5_000
 
 LEAST_ROWS = 400
 FAR_FROM_NEIGHBOURS = np.log(2.5)
-LEAST_ERROR = 0.004
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +89,7 @@ def read(
 def _products(file: silicon.SiliconFile) -> list[Measured]:
     out = []
     m, n, k = (file.columns[name].astype(np.float64) for name in "mnk")
-    group = _numbers(n, k)
+    group = numbers(n, k)
     for dtype, ours, block in (("bfloat16", "bf16", None), ("fp8", "fp8", None), ("fp8_block", "fp8", (128, 128))):
         rows = file.columns["gemm_dtype"] == dtype
         if rows.any():
@@ -131,7 +110,7 @@ def _attentions(file: silicon.SiliconFile) -> list[Measured]:
     heads, head_dim = c["num_heads"].astype(np.float64), c["head_dim"].astype(np.float64)
     kv_heads = np.where(c["num_key_value_heads"] > 0, c["num_key_value_heads"], heads).astype(np.float64)
     decodes = np.char.startswith(c["op_name"].astype(str), "generation")
-    group = _numbers(heads, kv_heads, head_dim)
+    group = numbers(heads, kv_heads, head_dim)
     keys = list(zip(c["kernel_source"], c["attn_dtype"], c["kv_cache_dtype"], decodes.tolist(), strict=True))
     for key in sorted(set(keys)):
         implementation, dtype, kv_dtype, decode = key
@@ -165,20 +144,13 @@ def _tuned(table: aiter.TunedGemm) -> Measured:
         family="gemm", op="gemm", dtype=table.dtype, block_shape=table.block_shape, sizes={"M": table.m, "N": table.n, "K": table.k}
     )
     series = Series(table.gpu, "aiter", "", "tuned", table.dtype, "blocked" if table.block_shape else "")
-    return _measured(series, problem, table.latency_us, _numbers(table.m, table.n, table.k))
+    return _measured(series, problem, table.latency_us, numbers(table.m, table.n, table.k))
 
 
 def _measured(series: Series, problem: ProblemBatch, latency_us: Array, group: NDArray[np.int64]) -> Measured:
     kind = kernels.kind_of(problem, load_gpu(series.gpu).vendor)
     assert kind is not None
     return Measured(series=series, kind=kind, problem=problem, latency_us=latency_us, group=group)
-
-
-def _numbers(*columns: Array) -> NDArray[np.int64]:
-    """A number for each distinct row of the columns, the same in every run, [n]."""
-    rows = np.stack(columns, axis=1).astype(np.int64)
-    distinct, which = np.unique(rows, axis=0, return_inverse=True)
-    return np.array([zlib.crc32(each.tobytes()) for each in distinct], dtype=np.int64)[which.ravel()]
 
 
 def _merged(part: Measured) -> Measured:
@@ -218,19 +190,8 @@ def _plausible(part: Measured, progress: Callable[[str], None]) -> Measured:
 def _far_from_neighbours(residual: Array, length: Array, part: Measured) -> NDArray[np.bool_]:
     batch = part.problem.sizes.get("B", np.ones(1)) * np.ones(length.size)
     window = part.problem.sizes.get("window", np.zeros(1)) * np.ones(length.size)
-    order = np.lexsort((length, window, batch, part.group))
-    r = residual[order]
-    alike = np.stack([part.group, batch, window], axis=1)[order]
-    near = np.full((4, r.size), np.nan)
-    for i, step in enumerate((-2, -1, 1, 2)):
-        here = slice(max(0, -step), r.size - max(0, step))
-        there = slice(max(0, step), r.size - max(0, -step))
-        near[i, here] = np.where((alike[here] == alike[there]).all(axis=1), r[there], np.nan)
-    enough = np.isfinite(near).sum(axis=0) >= 3
-    middle = np.nanmedian(np.where(enough, near, 0.0), axis=0)
-    out = np.zeros(r.size, dtype=bool)
-    out[order] = enough & (np.abs(r - middle) > FAR_FROM_NEIGHBOURS)
-    return out
+    alike = np.stack([part.group, batch, window], axis=1)
+    return far_from_neighbours(residual, np.lexsort((length, window, batch, part.group)), alike, FAR_FROM_NEIGHBOURS)
 
 
 def asked(part: Measured) -> ProblemBatch:
@@ -372,19 +333,3 @@ def _as(x: Array, parts: Sequence[Measured], relative: str) -> Array:
 def _model_of(series: Sequence[Series], kind: str, correction: BushyForest | Mixed) -> LibraryModel:
     spread = correction.forest if isinstance(correction, Mixed) else correction
     return LibraryModel(kind=kind, correction=correction, spread=spread, calibration=Calibration(quantiles={}), series=tuple(series))
-
-
-def grow(features: Array, target: Array, rounds: int, options: dict[str, Any] = TREES) -> BushyForest:
-    """A forest that LightGBM fits, to the bit the same on one machine.
-
-    Raises:
-        MissingDependencyError: LightGBM, or the OpenMP library that it needs, is not installed.
-    """
-    try:
-        import lightgbm
-    except (ImportError, OSError):  # its wheel leaves OpenMP to the system
-        remedy = "pip install 'triton-advisor[train]', and on Linux the system's libgomp (apt-get install libgomp1)"
-        raise MissingDependencyError("training needs LightGBM", remedy=remedy) from None
-    rows = lightgbm.Dataset(features.astype(np.float32), target, params={"verbose": -1, "max_bin": options["max_bin"]})
-    model = lightgbm.train(options, rows, rounds)
-    return bushy_forest.flatten(model.dump_model()["tree_info"], features.shape[1])

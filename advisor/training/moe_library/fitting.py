@@ -10,17 +10,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.gpus.hardware import list_gpus, load_gpu
-from advisor.learned import calibration
 from advisor.learned.bushy_forest import BushyForest
 from advisor.learned.calibration import Calibration
 from advisor.learned.library.chip import chip
 from advisor.learned.library.moe_kernels import TASK, LayerSeries, LibraryLayers, features, identity
-from advisor.learned.library.moe_layers import CONSTANTS, FORMATS, family, rate_of
+from advisor.learned.library.moe_layers import CONSTANTS, FORMATS, family, rate_of, reference
 from advisor.pipelines import Array
-from advisor.training.library_kernels.fitting import LEAST_ERROR, SPREAD_ROUNDS, SPREAD_TREES, TREES, grow
+from advisor.training import series
 from advisor.training.moe_library import reading
 from advisor.training.moe_library.reading import Measured
 from advisor.training.one_thread import one_thread
+from advisor.training.series import TREES, grow
 
 ROUNDS, FOLD_ROUNDS = 700, 160
 WHOLE = TREES | {"num_leaves": 200, "learning_rate": 0.06, "min_data_in_leaf": 20}
@@ -32,8 +32,8 @@ FOLDS = 6
 LEAST_ROWS, MOST_OF_SERIES = 60, 2_000
 """Rows of a series from which its constants are its own; rows that they are fitted to at most."""
 
-FIRMNESS, EDGE = 0.3, 0.1
-"""How firmly a constant is held where it starts; errors (log) from which they count in proportion, not squared."""
+FIRMNESS = 0.3
+"""How firmly a constant is held where it starts."""
 
 
 def train(
@@ -73,23 +73,13 @@ def _fit(rows: Measured, progress: Callable[[str], None]) -> LibraryLayers:
     progress(f"fitting {min(MOST_ROWS, len(whole))} of them")
     correction = grow(*table(whole.take(np.sort(drawn[:MOST_ROWS])), constants), ROUNDS, WHOLE)
     x, _ = table(rows, constants)
-    known = np.flatnonzero(np.isfinite(error))
-    spread = grow(x[known], np.log(np.abs(error[known]) + LEAST_ERROR), SPREAD_ROUNDS, SPREAD_TREES)
-    scaled, one = -error[known] / np.exp(spread(x[known])), np.ones(known.size)
-    of_gpu = {name: rows.gpu[known] == name for name in np.unique(rows.gpu[known]).tolist()}
-    quantiles = {(TASK, True): calibration.table(scaled, one)}
-    far = np.flatnonzero(np.isfinite(unseen))
-    if far.size:
-        quantiles[(TASK, False)] = calibration.table(-unseen[far] / np.exp(spread(x[far])), np.ones(far.size))
+    spread, quantiles = series.intervals(TASK, x, error, unseen, rows.gpu)
     return LibraryLayers(
         series=rows.series,
         constants=constants,
         correction=correction,
         spread=spread,
-        calibration=Calibration(
-            quantiles=quantiles,
-            of_gpu={(TASK, name): calibration.table(scaled[mine], one[mine]) for name, mine in of_gpu.items()},
-        ),
+        calibration=quantiles,
         measured=counts,
         held_out=held_out,
     )
@@ -104,42 +94,33 @@ def _models_of(rows: Measured, of: NDArray[np.bool_]) -> dict[int, int]:
 
 def fit_constants(rows: Measured, of: NDArray[np.bool_]) -> Array:
     """Logarithms of the constants of every series, [series, constants], from rows `of` [n]; where there are few, of its nearest ones."""
-    from scipy.optimize import least_squares
 
-    start = np.log(np.array(list(CONSTANTS.values())))
-    out = np.tile(start, (len(rows.series), 1))
-    for place, series in enumerate(rows.series):
-        mine = of & (rows.which == place)
-        for alike in (_same_kernel, _same_family, _same_format):
-            if mine.sum() < LEAST_ROWS:
-                kin = [i for i, other in enumerate(rows.series) if alike(series, other)]
-                mine = of & np.isin(rows.which, kin)
-        index = np.flatnonzero(mine)
-        if index.size < LEAST_ROWS:
-            continue
-        chosen = rows.take(np.sort(np.random.default_rng(place).permutation(index)[:MOST_OF_SERIES]))
-        chosen_log = np.log(chosen.latency_us)
+    def us_of(index: NDArray[np.intp]) -> Callable[[Array], Array]:
+        some = rows.take(index)
+        return lambda logarithms: reference(some.layers, some.need, np.broadcast_to(logarithms, (len(some), logarithms.size))).us
 
-        def off(logarithms: Array, chosen: Measured = chosen, measured: Array = chosen_log) -> Array:
-            from advisor.learned.library.moe_layers import reference
-
-            found = reference(chosen.layers, chosen.need, np.broadcast_to(logarithms, (len(chosen), start.size)))
-            return np.concatenate([np.log(found.us) - measured, FIRMNESS * (logarithms - start)])
-
-        out[place] = least_squares(off, start, loss="soft_l1", f_scale=EDGE, max_nfev=30).x
-    return out
+    begin = np.log(np.array(list(CONSTANTS.values())))
+    return series.fit_constants(
+        rows.series,
+        rows.which,
+        of,
+        begin,
+        us_of,
+        rows.latency_us,
+        kin=KIN,
+        least=LEAST_ROWS,
+        most=MOST_OF_SERIES,
+        firmness=FIRMNESS,
+        steps=30,
+    )
 
 
-def _same_kernel(one: LayerSeries, other: LayerSeries) -> bool:
-    return (one.kernel, one.form, one.instructions) == (other.kernel, other.form, other.instructions)
-
-
-def _same_family(one: LayerSeries, other: LayerSeries) -> bool:
-    return (family(one.kernel), one.form, one.instructions) == (family(other.kernel), other.form, other.instructions)
-
-
-def _same_format(one: LayerSeries, other: LayerSeries) -> bool:
-    return (one.form, one.instructions) == (other.form, other.instructions)
+KIN: tuple[Callable[[LayerSeries], tuple[Any, ...]], ...] = (
+    lambda each: (each.kernel, each.form, each.instructions),
+    lambda each: (family(each.kernel), each.form, each.instructions),
+    lambda each: (each.form, each.instructions),
+)
+"""What series of one kind share: kernel, family of kernels, format; each with the GPU's instructions."""
 
 
 def table(rows: Measured, constants: Array) -> tuple[Array, Array]:
@@ -183,7 +164,7 @@ def _models_left_out(rows: Measured, progress: Callable[[str], None]) -> tuple[A
         x, y = table(rows, fit_constants(rows, ~out))
         error[judged] = _forest(x, y, fitted)(x[judged]) - y[judged]
         base[judged] = _forest(plain, target, fitted)(plain[judged]) - target[judged]
-        progress(f"models left out, {i + 1} of {FOLDS}: {_mape(error[judged]):.1f} %, baseline {_mape(base[judged]):.1f} %")
+        progress(f"models left out, {i + 1} of {FOLDS}: {series.mape(error[judged]):.1f} %, baseline {series.mape(base[judged]):.1f} %")
     return error, base
 
 
@@ -202,7 +183,7 @@ def _gpus_left_out(rows: Measured, progress: Callable[[str], None]) -> tuple[Arr
         told = _forest(x, y, fitted)
         error[judged] = _as_relatives(x[judged], rows, name, told) - y[judged]
         base[judged] = _forest(plain, target, fitted)(plain[judged]) - target[judged]
-        progress(f"{name} left out: {_mape(error[judged]):.1f} %, baseline {_mape(base[judged]):.1f} %")
+        progress(f"{name} left out: {series.mape(error[judged]):.1f} %, baseline {series.mape(base[judged]):.1f} %")
     return error, base
 
 
@@ -212,34 +193,15 @@ def _as_relatives(x: Array, rows: Measured, name: str, told: BushyForest) -> Arr
     model = LibraryLayers(
         series=rows.series, constants=np.zeros(0), correction=told, spread=told, calibration=Calibration(quantiles={}), measured=others
     )
-    relatives = [identity(load_gpu(each)) for each in model.relatives(load_gpu(name))]
-    return np.mean(
-        [told(np.concatenate([x[:, : -each.size], np.broadcast_to(each, (len(x), each.size))], axis=1)) for each in relatives], axis=0
-    )
+    return series.as_relatives(x, told, [identity(load_gpu(each)) for each in model.relatives(load_gpu(name))])
 
 
 def _forest(x: Array, y: Array, at: NDArray[np.int64]) -> BushyForest:
     return grow(x[at], y[at], FOLD_ROUNDS, OF_FOLD)
 
 
-def _mape(error: Array) -> float:
-    return 100 * float(np.abs(np.expm1(error)).mean())
-
-
 def figures(rows: Measured, error: Array, baseline: Array) -> dict[str, dict[str, float]]:
     """Mean absolute errors in percent, ours and the baseline's, median, and rows, of all, by format and by GPU."""
-    judged = np.isfinite(error)
     form = np.array([each.name for each in FORMATS])[rows.layers.form]
     kinds = np.array([family(each.kernel) for each in rows.series])[rows.which]
-    groups = {"all": judged} | {f"format {each}": judged & (form == each) for each in np.unique(form[judged]).tolist()}
-    groups |= {f"GPU {each}": judged & (rows.gpu == each) for each in np.unique(rows.gpu[judged]).tolist()}
-    groups |= {f"kernel {each}": judged & (kinds == each) for each in np.unique(kinds[judged]).tolist()}
-    return {
-        name: {
-            "mape": round(_mape(error[mine]), 2),
-            "median": round(100 * float(np.median(np.abs(np.expm1(error[mine])))), 2),
-            "baseline": round(_mape(baseline[mine]), 2),
-            "rows": int(mine.sum()),
-        }
-        for name, mine in groups.items()
-    }
+    return series.figures(error, baseline, {"format": form, "GPU": rows.gpu, "kernel": kinds})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -17,6 +16,7 @@ from advisor.learned.library.moe_kernels import LayerSeries, number
 from advisor.learned.library.moe_layers import FAMILIES, NAMES, SPELLED, MoeLayers, Reference, Terms
 from advisor.pipelines import Array, token_draws
 from advisor.rows import silicon
+from advisor.training.series import far_from_neighbours, numbers
 
 COLLAPSED_FROM = 256
 """Experts above which FlashInfer's CuTe DSL layers were timed with all tokens on topk experts: on a B200 16 tokens of 384 experts take
@@ -120,7 +120,7 @@ def read(
     series = tuple(sorted(set(which_of)))
     place = {each: i for i, each in enumerate(series)}
     which = np.array([place[each] for each in which_of])
-    model = _numbers(hidden, inter, topk, experts)
+    model = numbers(hidden, inter, topk, experts)
     _, gpu_number = np.unique(gpu, return_inverse=True)
     found = Measured(
         series=series,
@@ -130,7 +130,7 @@ def read(
         need=_terms(layers, gpu),
         latency_us=latency,
         model=model,
-        configuration=_numbers(which, gpu_number, model, shares, (alpha * 100).astype(np.int64)),
+        configuration=numbers(which, gpu_number, model, shares, (alpha * 100).astype(np.int64)),
     )
     return _plausible(found, progress)
 
@@ -144,13 +144,6 @@ def _terms(layers: MoeLayers, gpu: NDArray[np.str_]) -> Terms:
             values = getattr(need, f.name)
             out.setdefault(f.name, np.zeros((gpu.size, *values.shape[1:])))[rows] = values
     return Terms(**out)
-
-
-def _numbers(*columns: NDArray[Any]) -> NDArray[np.int64]:
-    """A number for each distinct row of the columns, the same in every run, [n]."""
-    rows = np.stack(columns, axis=1).astype(np.int64)
-    distinct, which = np.unique(rows, axis=0, return_inverse=True)
-    return np.array([zlib.crc32(each.tobytes()) for each in distinct], dtype=np.int64)[which.ravel()]
 
 
 def bounds(rows: Measured) -> Array:
@@ -175,7 +168,8 @@ def _plausible(rows: Measured, progress: Callable[[str], None]) -> Measured:
     faster = rows.latency_us < bounds(rows)
     start = np.log(np.array(list(moe_layers.CONSTANTS.values())))
     us = moe_layers.reference(rows.layers, rows.need, start).us
-    far = _far_from_neighbours(np.log(rows.latency_us / us), rows)
+    by_tokens = np.lexsort((layers.tokens, rows.configuration))
+    far = far_from_neighbours(np.log(rows.latency_us / us), by_tokens, rows.configuration, FAR_FROM_NEIGHBOURS)
     for out, why in (
         (collapsed, "of other experts than their routing says"),
         (faster & ~collapsed, "below the bound"),
@@ -183,17 +177,3 @@ def _plausible(rows: Measured, progress: Callable[[str], None]) -> Measured:
     ):
         progress(f"left out {out.sum()} of {len(rows)} library layers: {why}")
     return rows.take(np.flatnonzero(~collapsed & ~faster & ~far))
-
-
-def _far_from_neighbours(residual: Array, rows: Measured) -> NDArray[np.bool_]:
-    """Rows that are far from the two of fewer and the two of more tokens of their configuration, [n]."""
-    order = np.lexsort((rows.layers.tokens, rows.configuration))
-    r, alike = residual[order], rows.configuration[order]
-    near = np.full((4, r.size), np.nan)
-    for i, step in enumerate((-2, -1, 1, 2)):
-        here, there = slice(max(0, -step), r.size - max(0, step)), slice(max(0, step), r.size - max(0, -step))
-        near[i, here] = np.where(alike[here] == alike[there], r[there], np.nan)
-    enough = np.isfinite(near).sum(axis=0) >= 3
-    out = np.zeros(r.size, dtype=bool)
-    out[order] = enough & (np.abs(r - np.nanmedian(np.where(enough, near, 0.0), axis=0)) > FAR_FROM_NEIGHBOURS)
-    return out

@@ -18,10 +18,11 @@ from advisor.learned.calibration import Calibration
 from advisor.learned.operators.model import OperatorModel, Series, bound, features, identity, reference, start
 from advisor.learned.operators.work import KINDS
 from advisor.pipelines import Array
-from advisor.training.library_kernels.fitting import LEAST_ERROR, SPREAD_ROUNDS, SPREAD_TREES, TREES, grow
+from advisor.training import series
 from advisor.training.one_thread import one_thread
 from advisor.training.operators import reading
 from advisor.training.operators.reading import Measured
+from advisor.training.series import TREES, grow
 
 ROUNDS, FOLD_ROUNDS = 260, 80
 WHOLE = TREES | {"num_leaves": 96, "learning_rate": 0.12, "min_data_in_leaf": 8}
@@ -40,8 +41,8 @@ LEAST_OF_KIND = 300
 LEAST_ROWS, MOST_OF_SERIES = 40, 240
 """Rows of a series from which its constants are its own; rows that they are fitted to at most."""
 
-FIRMNESS, EDGE = 0.1, 0.1
-"""How firmly a constant is held where it starts; errors (log) from which they count in proportion, not squared."""
+FIRMNESS = 0.1
+"""How firmly a constant is held where it starts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,32 +154,15 @@ def fit(table: Table, progress: Callable[[str], None]) -> OperatorModel:
     x, y = described(table, constants)
     rows = np.sort(np.random.default_rng(0).permutation(len(table))[:MOST_ROWS])
     correction = grow(x[rows], y[rows], ROUNDS, WHOLE)
-    near = errors["pairs"]
-    known = np.flatnonzero(np.isfinite(near))
-    spread = grow(x[known], np.log(np.abs(near[known]) + LEAST_ERROR), SPREAD_ROUNDS, SPREAD_TREES)
-    scaled = -near[known] / np.exp(spread(x[known]))
-    one = np.ones(known.size)
-    quantiles = {(table.kind, True): calibration.table(scaled, one)}
-    unseen = errors.get("gpus")
-    far = np.flatnonzero(np.isfinite(unseen)) if unseen is not None else np.zeros(0, dtype=np.int64)
-    if unseen is not None and far.size:
-        quantiles[(table.kind, False)] = calibration.table(-unseen[far] / np.exp(spread(x[far])), np.ones(far.size))
+    spread, quantiles = series.intervals(table.kind, x, errors["pairs"], errors.get("gpus"), table.gpu, calibration.LEAST_ROWS)
     gpus = np.unique(table.gpu).tolist()
-    of_gpu = {name: table.gpu[known] == name for name in gpus}
     return OperatorModel(
         kind=table.kind,
         series=table.series,
         constants=constants,
         correction=correction,
         spread=spread,
-        calibration=Calibration(
-            quantiles=quantiles,
-            of_gpu={
-                (table.kind, name): calibration.table(scaled[mine], one[mine])
-                for name, mine in of_gpu.items()
-                if mine.sum() >= calibration.LEAST_ROWS
-            },
-        ),
+        calibration=quantiles,
         measured={name: np.unique(table.which[table.gpu == name]).tolist() for name in gpus},
         held_out=held_out,
     )
@@ -186,44 +170,38 @@ def fit(table: Table, progress: Callable[[str], None]) -> OperatorModel:
 
 def fit_constants(table: Table, of: NDArray[np.bool_]) -> Array:
     """Logarithms of the constants of every series, [series, constants], from rows `of` [n]; where there are few, of its nearest ones."""
-    from scipy.optimize import least_squares
-
     terms = _terms(table)
-    stages = len(terms)
-    begin = start(stages)
-    out = np.tile(begin, (len(table.series), 1))
-    for place, series in enumerate(table.series):
-        mine = of & (table.which == place)
-        for alike in (_same_kernel, _same_operator):
-            if mine.sum() < LEAST_ROWS:
-                mine = of & np.isin(table.which, [i for i, other in enumerate(table.series) if alike(series, other)])
-        index = np.flatnonzero(mine)
-        if index.size < LEAST_ROWS:
-            continue
-        index = np.sort(np.random.default_rng(place).permutation(index)[:MOST_OF_SERIES])
-        chosen = {name: tuple(each[index] for each in stage) for name, stage in terms.items()}
-        measured = np.log(table.us[index])
 
-        def off(logarithms: Array, chosen: Any = chosen, measured: Array = measured) -> Array:
-            us, _ = reference(chosen, logarithms)
-            return np.concatenate([np.log(us) - measured, FIRMNESS * (logarithms - begin)])
+    def us_of(index: NDArray[np.intp]) -> Callable[[Array], Array]:
+        chosen: Any = {name: tuple(each[index] for each in stage) for name, stage in terms.items()}
+        return lambda logarithms: reference(chosen, logarithms)[0]
 
-        out[place] = least_squares(off, begin, loss="soft_l1", f_scale=EDGE, max_nfev=12).x
-    return out
+    return series.fit_constants(
+        table.series,
+        table.which,
+        of,
+        start(len(terms)),
+        us_of,
+        table.us,
+        kin=KIN,
+        least=LEAST_ROWS,
+        most=MOST_OF_SERIES,
+        firmness=FIRMNESS,
+        steps=12,
+    )
+
+
+KIN: tuple[Callable[[Series], tuple[Any, ...]], ...] = (
+    lambda each: (each.operator, each.kernel, each.words),
+    lambda each: (each.operator,),
+)
+"""What series of one kind share: operator, kernel and words, or the operator alone."""
 
 
 def _terms(table: Table) -> dict[str, tuple[Array, ...]]:
     """The stages of all rows."""
     parts = [KINDS[table.kind].stages(part.rows, load_gpu(part.gpu)) for part in table.parts]
     return {name: tuple(np.concatenate(each) for each in zip(*(part[name] for part in parts), strict=True)) for name in parts[0]}
-
-
-def _same_kernel(one: Series, other: Series) -> bool:
-    return (one.operator, one.kernel, one.words) == (other.operator, other.kernel, other.words)
-
-
-def _same_operator(one: Series, other: Series) -> bool:
-    return one.operator == other.operator
 
 
 def described(table: Table, constants: Array) -> tuple[Array, Array]:
@@ -312,28 +290,10 @@ def _as_relatives(table: Table, x: Array, told: BushyForest, gpu: str) -> Array:
     if not gpu:
         return told(x)
     own = load_gpu(gpu)
-    relatives = [identity(own, load_gpu(each)) for each in _bare(table, gpu).relatives(own)]
-    return np.mean(
-        [told(np.concatenate([x[:, : -who.size], np.broadcast_to(who, (len(x), who.size))], axis=1)) for who in relatives], axis=0
-    )
+    return series.as_relatives(x, told, [identity(own, load_gpu(each)) for each in _bare(table, gpu).relatives(own)])
 
 
 def figures(table: Table, error: Array, baseline: Array) -> dict[str, dict[str, float]]:
     """Mean absolute errors in percent, ours and the baseline's, median, and rows: of all, by operator and by GPU."""
-    judged = np.isfinite(error)
     operator = np.array([each.operator for each in table.series])[table.which]
-    groups = {"all": judged} | {each: judged & (operator == each) for each in np.unique(operator[judged]).tolist()}
-    groups |= {f"GPU {each}": judged & (table.gpu == each) for each in np.unique(table.gpu[judged]).tolist()}
-    return {
-        name: {
-            "mape": round(_mape(error[mine]), 2),
-            "median": round(100 * float(np.median(np.abs(np.expm1(error[mine])))), 2),
-            "baseline": round(_mape(baseline[mine]), 2),
-            "rows": int(mine.sum()),
-        }
-        for name, mine in groups.items()
-    }
-
-
-def _mape(error: Array) -> float:
-    return 100 * float(np.abs(np.expm1(error)).mean())
+    return series.figures(error, baseline, {"": operator, "GPU": table.gpu})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,6 +16,7 @@ from advisor.learned.operators.work import KINDS, Operators, columns_of, further
 from advisor.pipelines import Array
 from advisor.rows import silicon
 from advisor.rows.columns import CONNECTIONS
+from advisor.training.series import numbers
 
 FOLDERS = {
     "linear_attention": ("gdn_perf", "mamba2_perf"),
@@ -44,6 +44,9 @@ FOLDERS = {
 
 MOST_OF_FILE = 9_000
 """Rows of one operator in one file that are read, drawn at random where there are more: the largest has 85,000."""
+
+PAIR = ("batch_size", "isl", "seq_len", "step", "num_tokens")
+"""Sizes that make a pair of batch and length."""
 
 COMPILING = {("MSA prefill", "msa_fmha_sm100")}
 """Kernels that were compiled while they were timed: 8,192 tokens take TRT-LLM's 49 ms on a B200, 16,384 take 9."""
@@ -141,7 +144,7 @@ def _measured(
         which=np.array([place[each] for each in series_of]),
         latency_us=us,
         model=model_of(rows),
-        pair=_numbers(*(rows.sizes[name] for name in ("batch_size", "isl", "seq_len", "step", "num_tokens") if name in rows.sizes)),
+        pair=numbers(*(rows.sizes[name] for name in PAIR if name in rows.sizes), unit=64),
     )
 
 
@@ -152,12 +155,12 @@ def model_of(rows: Operators) -> NDArray[np.int64]:
     if rows.kind == "linear attention":
         ratio = s["num_v_heads"] / np.maximum(s["num_k_heads"], 1)
         ratio = np.where(rows.labels["op_name"] == "kda", s["num_v_heads"], ratio)
-        return _numbers(ratio, s["nheads"], s["n_groups"], s["d_state"], s["chunk_size"])
+        return numbers(ratio, s["nheads"], s["n_groups"], s["d_state"], s["chunk_size"], unit=64)
     names = [s[name] for name in ("num_heads", "head_dim", "hidden_size") if name in s]
     if "architecture" in rows.labels:
         _, which = np.unique(np.char.add(rows.labels["architecture"], rows.labels["model"]), return_inverse=True)
         names.append(which.astype(np.float64))
-    return _numbers(*names)
+    return numbers(*names, unit=64)
 
 
 def _merged(rows: Operators, us: Array) -> tuple[Operators, Array]:
@@ -173,10 +176,3 @@ def _merged(rows: Operators, us: Array) -> tuple[Operators, Array]:
     ends = np.cumsum(count)
     middle = (us[order[ends - count + (count - 1) // 2]] + us[order[ends - count + count // 2]]) / 2
     return rows.take(first), middle
-
-
-def _numbers(*columns: Array) -> NDArray[np.int64]:
-    """A number for each distinct row of the columns, the same in every run, [n]."""
-    rows = (np.stack(columns, axis=1) * 64).astype(np.int64)
-    distinct, which = np.unique(rows, axis=0, return_inverse=True)
-    return np.array([zlib.crc32(each.tobytes()) for each in distinct], dtype=np.int64)[which.ravel()]
