@@ -78,8 +78,14 @@ class LearnedPredictor:
             far = moe.domain.far(launch, known)
             learned = _launchable(_widened(found, far), problem, configuration, gpu)
             return learned if (far <= DOMAIN_MARGIN).all() else self._outside(learned, far, problem, configuration, gpu)
-        fallback = self._analytical.predict(problem, configuration, gpu)
-        return self._direct(problem, configuration, gpu, fallback)
+        return self._direct(problem, configuration, gpu, self._unmeasured(problem, configuration, gpu))
+
+    def _unmeasured(self, problem: ProblemBatch, configuration: ConfigurationBatch | None, gpu: GpuSpec) -> Prediction:
+        """A launch that no library's kernel was measured for; attention without a configuration takes what the first that `rank`
+        names does, where such launches were learned."""
+        if configuration is None and problem.family == "attention" and self._configured(problem, gpu) is not None:
+            return self.ceiling(problem, gpu)
+        return self._analytical.predict(problem, configuration, gpu)
 
     def ceiling(self, problem: ProblemBatch, gpu: GpuSpec) -> Prediction:
         """The best latency within the kernel's configuration space."""
@@ -295,7 +301,7 @@ class LearnedPredictor:
         if (far <= DOMAIN_MARGIN).all():
             us, low, high = _above(found, replace(problem, cache="warm"), gpu)
             return Prediction(us=us, low_us=low, high_us=high, learned=np.full(us.shape, seen), share=np.ones(us.shape))
-        fallback = self._analytical.predict(replace(problem, cache="warm"), None, gpu)
+        fallback = self._unmeasured(replace(problem, cache="warm"), None, gpu)
         found = _above(_widened(found, far), replace(problem, cache="warm"), gpu)
         return _joined(fallback, found, (far <= DOMAIN_MARGIN) & seen, _share(far))
 
@@ -330,8 +336,8 @@ def _of_configured(model: ConfiguredModel, problem: ProblemBatch, configuration:
     launches = np.broadcast_to(pipelines.schedule(asked, gpu).resident > 0, us.shape)
     found = (us, us * np.exp(np.maximum(min(low, 0.0) * doubt, -WIDEST)), us * np.exp(np.minimum(max(high, 0.0) * doubt, WIDEST)))
     us, low_us, high_us = (np.where(launches, each, np.inf) for each in at_least_us(found, least))
-    seen = model.seen(problem, gpu)
-    return Prediction(us=us, low_us=low_us, high_us=high_us, learned=launches & seen, share=np.ones(us.shape))
+    known = model.nearest(problem, gpu) is not None
+    return Prediction(us=us, low_us=low_us, high_us=high_us, learned=launches & known, share=np.ones(us.shape))
 
 
 def _doubt(prediction: Prediction, high: float) -> float:
