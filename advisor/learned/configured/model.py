@@ -87,7 +87,7 @@ class ConfiguredModel:
             return problem.family == "gemm" and problem.dtype != "fp8"
         if problem.family == "gemm" and problem.dtype != "fp8":
             return OLDEST <= float(gpu.compute_capability) < NEWER
-        return gpu.compute_capability == HOPPER
+        return gpu.compute_capability == HOPPER and bool(self.gpus.get(problem.family))
 
     def seen(self, problem: ProblemBatch, gpu: GpuSpec) -> bool:
         """Whether such launches were measured on this very GPU."""
