@@ -13,7 +13,9 @@ than serve; folders of the stacks' tuned tables say which of them ran.
 A folder of measured steps is judged with constants fitted without the GPU, and with served points and all-reduces of a folder `silicon`
 beside it; its --card FILE is a text in which the table is replaced.
 
-A folder of sweeps of a GEMM's configurations (`advisor train`) is judged by what can launch of them.
+A folder of sweeps of a GEMM's configurations (`advisor train`) is judged by what can launch of them. The folder of this project's own
+measurements, ceilings/measurements, is judged with --leave-out kernel by what is told of kernels without any row of theirs, and with
+--given 300 of a GPU without any row but so many.
 
 A folder with launches.jsonl holds measured launches of kernels of published packages: the package's releases are fetched with pip and
 parsed, never run, and each launch is compiled. The constants shipped are judged; with --leave-out gpu, those fitted without the GPU judged.
@@ -44,10 +46,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--weights", metavar="FILE", help="weights that `advisor train` wrote (default: those shipped)")
     parser.add_argument(
         "--leave-out",
-        choices=("model", "gpu", "sweep", "shape", "nk", "version"),
+        choices=("model", "gpu", "sweep", "shape", "nk", "version", "kernel"),
         help="train anew with each group left out: models (of fused MoE), GPUs, the sweeps of one GPU (its launches as "
         "served kept), or for library kernels whole shapes, or all of a weight matrix (N, K) or row length; of measured operators also the "
-        "newest version of each stack",
+        "newest version of each stack, of own measurements kernels",
     )
     parser.add_argument(
         "--test-gpu",
@@ -73,6 +75,8 @@ def run(arguments: argparse.Namespace) -> int:
     from advisor.learned import weights
     from advisor.training import dejavu, silicon_training
     from advisor.training import evaluate as evaluation
+    from advisor.training.configured import judging as configured_judging
+    from advisor.training.configured_training import own_measurements
     from advisor.training.published_kernels.fitting import judge
     from advisor.training.published_kernels.launches import is_layout
     from advisor.training.whole_steps.cases import is_steps_folder
@@ -87,6 +91,12 @@ def run(arguments: argparse.Namespace) -> int:
 
     if any(map(is_steps_folder, arguments.data)):
         return _evaluate_steps(arguments, progress)
+    if [Path(path).resolve() for path in arguments.data] == [own_measurements().resolve()] and (
+        arguments.given or arguments.leave_out == "kernel"
+    ):
+        figures = configured_judging.rows_given(arguments.given) if arguments.given else configured_judging.kernels_left_out(progress)
+        print(json.dumps(_finite(figures), indent=2)) if arguments.format == "json" else show_splits(figures)
+        return 0
     if all(map(is_layout, arguments.data)):
         if arguments.weights or arguments.card or arguments.leave_out not in (None, "gpu"):
             raise UsageError(
@@ -100,6 +110,8 @@ def run(arguments: argparse.Namespace) -> int:
         launches = {f"what can launch, {path}": dejavu.launchability(path) for path in arguments.data}
         print(json.dumps(_finite(launches), indent=2)) if arguments.format == "json" else show_splits(launches)
         return 0
+    if arguments.leave_out == "kernel":
+        raise UsageError("kernels are left out of own measurements", " ".join(arguments.data), str(own_measurements()))
     layouts = [path for path in arguments.data if silicon_training.is_layout(path)]
     if layouts:
         if len(layouts) < len(arguments.data):

@@ -115,6 +115,10 @@ class LearnedPredictor:
         return learned if (far <= DOMAIN_MARGIN).all() else self._outside(learned, far, problem, configuration, gpu)
 
     def _as_analysed(self, problem: ProblemBatch, configuration: ConfigurationBatch | None, gpu: GpuSpec) -> Prediction:
+        """The analytical model's; attention without a configuration takes what the first that `rank` names does, where such launches were
+        learned."""
+        if configuration is None and problem.family == "attention" and self._configured(problem, gpu) is not None:
+            return self.ceiling(problem, gpu)
         return self._analytical.predict(problem, configuration, gpu)
 
     def _with_cache(self, problem: ProblemBatch, gpu: GpuSpec, ask: Callable[[Predictor, ProblemBatch], Prediction]) -> Prediction:
@@ -307,7 +311,7 @@ class LearnedPredictor:
         if (far <= DOMAIN_MARGIN).all():
             us, low, high = _above(found, replace(problem, cache="warm"), gpu)
             return Prediction(us=us, low_us=low, high_us=high, learned=np.full(us.shape, seen), share=np.ones(us.shape))
-        fallback = self._analytical.predict(replace(problem, cache="warm"), None, gpu)
+        fallback = self._as_analysed(replace(problem, cache="warm"), None, gpu)
         found = _above(_widened(found, far), replace(problem, cache="warm"), gpu)
         return _joined(fallback, found, (far <= DOMAIN_MARGIN) & seen, _share(far))
 
@@ -335,7 +339,7 @@ class LearnedPredictor:
         if model is None:
             return None
         found, far = model.predict(problem, machine(gpu, problem.dtype), gpu.name in model.gpus)
-        fallback = self._analytical.predict(problem, configuration, gpu)
+        fallback = self._as_analysed(problem, configuration, gpu)
         return _joined(fallback, _above(_widened(found, far), problem, gpu), far <= DOMAIN_MARGIN, _share(far))
 
 
@@ -371,8 +375,8 @@ def _of_configured(model: ConfiguredModel, problem: ProblemBatch, configuration:
     launches = np.broadcast_to(pipelines.schedule(asked, gpu).resident > 0, us.shape)
     found = (us, us * np.exp(np.maximum(min(low, 0.0) * doubt, -WIDEST)), us * np.exp(np.minimum(max(high, 0.0) * doubt, WIDEST)))
     us, low_us, high_us = (np.where(launches, each, np.inf) for each in at_least_us(found, least))
-    seen = model.seen(problem, gpu)
-    return Prediction(us=us, low_us=low_us, high_us=high_us, learned=launches & seen, share=np.ones(us.shape))
+    known = model.nearest(problem, gpu) is not None
+    return Prediction(us=us, low_us=low_us, high_us=high_us, learned=launches & known, share=np.ones(us.shape))
 
 
 def _doubt(prediction: Prediction, high: float) -> float:

@@ -63,7 +63,7 @@ Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Rows:
+class Launches:
     """Launches in columns [n]: features, log base and log latency, problem, kind, GPU, family, and whether they are of today's Triton."""
 
     told: Array
@@ -77,8 +77,8 @@ class _Rows:
     own: NDArray[np.bool_]
     start: NDArray[np.bool_]  # the configuration that runs untuned, where it is known
 
-    def take(self, index: NDArray) -> _Rows:
-        return _Rows(**{name: getattr(self, name)[index] for name in self.__dataclass_fields__})
+    def take(self, index: NDArray) -> Launches:
+        return Launches(**{name: getattr(self, name)[index] for name in self.__dataclass_fields__})
 
     def over_best(self) -> Array:
         """Latency over the least of the problem."""
@@ -107,7 +107,7 @@ def fit(
         exclude_models: Mixture-of-experts models to leave out entirely.
         progress: Told what is being done.
     """
-    rows = _read(paths, exclude_gpus, exclude_models)
+    rows = read_launches(paths, exclude_gpus, exclude_models)
     if rows is None:
         return None
     errors: dict[tuple[str, str], Array] = {}
@@ -141,7 +141,7 @@ def fit(
     )
 
 
-def _read(paths: Iterable[Path | str], exclude_gpus: Sequence[str], exclude_models: Sequence[data.Model]) -> _Rows | None:
+def read_launches(paths: Iterable[Path | str], exclude_gpus: Sequence[str], exclude_models: Sequence[data.Model]) -> Launches | None:
     models = {tuple(model) for model in exclude_models}
     parts = [(part, True) for part in data.read([own_measurements()]) if part.configuration is not None]
     untuned = {path.name: _untuned(path) for path in data.files([own_measurements()])}
@@ -154,7 +154,7 @@ def _read(paths: Iterable[Path | str], exclude_gpus: Sequence[str], exclude_mode
     ]
     if not columns:
         return None
-    return _Rows(**{name: np.concatenate([getattr(each, name) for each in columns]) for name in columns[0].__dataclass_fields__})
+    return Launches(**{name: np.concatenate([getattr(each, name) for each in columns]) for name in columns[0].__dataclass_fields__})
 
 
 def _untuned(path: Path) -> NDArray[np.bool_]:
@@ -169,7 +169,7 @@ def _untuned(path: Path) -> NDArray[np.bool_]:
     return np.array(out, dtype=bool)
 
 
-def _columns(part: Measured, untuned: NDArray[np.bool_] | None) -> _Rows:
+def _columns(part: Measured, untuned: NDArray[np.bool_] | None) -> Launches:
     """The part's rows; `untuned` [rows of the file]: those that run untuned; None of rows that others measured, with an older Triton."""
     own = untuned is not None
     problem, configuration, n = part.problem, part.configuration, len(part)
@@ -178,13 +178,13 @@ def _columns(part: Measured, untuned: NDArray[np.bool_] | None) -> _Rows:
         demand = pipelines.demand(problem, configuration, part.gpu)
         base, told = features(problem, configuration, part.gpu, demand)
     bound = pipelines.config_bound(pipelines.work(problem, part.gpu), demand, part.gpu, problem.cache).us
-    names = _names(problem, configuration, n)
+    names = problem_names(problem, configuration, n)
     fold = np.array([zlib.crc32(name.encode()) // 4 for name in names])
     gpu = np.full(n, part.gpu.name)
     problems = np.char.add(np.char.add(gpu, " own " if own else " "), names)
     start = np.zeros(n, dtype=bool) if untuned is None or part.rows is None else untuned[part.rows]
     fine = np.isfinite(part.latency_us) & (part.latency_us >= bound) & np.isfinite(base) & np.isfinite(told[:, 0])
-    return _Rows(
+    return Launches(
         told=told.astype(np.float32),
         base=base,
         log_us=np.log(np.where(fine, part.latency_us, 1.0)),
@@ -198,7 +198,7 @@ def _columns(part: Measured, untuned: NDArray[np.bool_] | None) -> _Rows:
     ).take(fine)
 
 
-def _names(problem: ProblemBatch, configuration: ConfigurationBatch, n: int) -> list[str]:
+def problem_names(problem: ProblemBatch, configuration: ConfigurationBatch, n: int) -> list[str]:
     """What tells problems of one GPU apart, [n]."""
     sizes = [np.broadcast_to(values, n).astype(np.int64).tolist() for values in problem.sizes.values()]
     loads = [""] * n
@@ -213,33 +213,33 @@ def _names(problem: ProblemBatch, configuration: ConfigurationBatch, n: int) -> 
     return [head + " ".join(map(str, each)) + load for each, load in zip(zip(*sizes, strict=True), loads, strict=True)]
 
 
-def _weights(rows: _Rows) -> Array:
+def row_weights(rows: Launches) -> Array:
     """How much rows count, [n]: those near the best of their problem most, for of those the first is picked."""
     return 0.2 + rows.over_best() ** -1.5
 
 
-def _networks(rows: _Rows, steps: int) -> list[Network]:
-    odds = _weights(rows)
+def _networks(rows: Launches, steps: int) -> list[Network]:
+    odds = row_weights(rows)
     if rows.own.any() and not rows.own.all():
         odds = odds * np.where(rows.own, OWN_SHARE / odds[rows.own].sum(), (1 - OWN_SHARE) / odds[~rows.own].sum())
     target = rows.log_us - rows.base
     return [fit_correction(rows.told, target, LABELS, steps, batch=BATCH, odds=odds, nothing=NONE, seed=seed) for seed in range(NETWORKS)]
 
 
-def _forest(rows: _Rows, trees: int) -> BushyForest:
+def _forest(rows: Launches, trees: int) -> BushyForest:
     try:
         import lightgbm
     except (ImportError, OSError):  # its wheel leaves OpenMP to the system
         remedy = "pip install 'triton-advisor[train]', and on Linux the system's libgomp (apt-get install libgomp1)"
         raise MissingDependencyError("training needs LightGBM", remedy=remedy) from None
-    weights = _weights(rows) * np.where(rows.own, OWN_WEIGHT, 1.0)
+    weights = row_weights(rows) * np.where(rows.own, OWN_WEIGHT, 1.0)
     learned = lightgbm.Dataset(rows.told, rows.log_us - rows.base, weight=weights, params={"verbose": -1, "max_bin": 255})
     options = OPTIONS | {"boost_from_average": True}
     grown = lightgbm.train(options, learned, trees).dump_model()["tree_info"]
     return bushy_forest.flatten(grown, rows.told.shape[1])
 
 
-def _predicted(rows: _Rows, known: NDArray[np.bool_], asked: NDArray[np.bool_]) -> Array:
+def _predicted(rows: Launches, known: NDArray[np.bool_], asked: NDArray[np.bool_]) -> Array:
     """Log latencies of some rows by what is learned of others, as the forest and as the networks have them, [2, asked]."""
     some = rows.take(np.flatnonzero(known & (rows.own | (np.arange(known.size) % OF_MANY == 0))))
     learned = ConfiguredModel(
@@ -259,7 +259,7 @@ FARTHEST = 40.0
 
 
 def _judge(
-    rows: _Rows,
+    rows: Launches,
     predicted: Array,
     seen: str,
     errors: dict[tuple[str, str], Array],
@@ -273,7 +273,7 @@ def _judge(
     for kind in [ALL, *np.unique(rows.kind).tolist()]:
         mine = rows.kind == kind if kind != ALL else rows.own | (not rows.own.any())
         errors[kind, seen] = _spread(error[mine] / doubt[mine])
-        picks = _picks(rows.take(mine), predicted[mine], doubt[mine])
+        picks = first_picks(rows.take(mine), predicted[mine], doubt[mine])
         held = np.zeros(error.size, dtype=bool)
         if seen == UNSEEN:
             held[mine] = _held(error[mine] / doubt[mine], rows.gpu[mine])
@@ -308,7 +308,7 @@ def _held(values: Array, group: NDArray[Any]) -> NDArray[np.bool_]:
 
 
 def _margins(picks: Sequence[tuple[str, float, float, float, float]]) -> Array:
-    """The distribution of the gains of `_picks`, measured less promised, over how unsure they were."""
+    """The distribution of the gains of `first_picks`, measured less promised, over how unsure they were."""
     return _spread(np.array([A_LOSS, *((won - promised) / doubt for _, promised, won, _, doubt in picks)]))
 
 
@@ -318,7 +318,7 @@ def _spread(values: Array) -> Array:
     return np.asarray(np.maximum.accumulate(found + np.arange(LEVELS.size) * 1e-6))
 
 
-def _picks(rows: _Rows, predicted: Array, doubt: Array) -> list[tuple[str, float, float, float, float]]:
+def first_picks(rows: Launches, predicted: Array, doubt: Array) -> list[tuple[str, float, float, float, float]]:
     """For every problem of six configurations and more: GPU, log gain of the first pick over the configuration that runs untuned (of sweeps
     that name none: the one at a tenth of their order) as promised and as measured, log of its latency over the best, and how unsure the
     promise is."""

@@ -13,7 +13,7 @@ from advisor import pipelines
 from advisor.gpus.hardware import load_gpu
 from advisor.learned import own_rows
 from advisor.learned.estimator import LearnedPredictor
-from advisor.learned.own_predictor import features, kind_of
+from advisor.learned.own_predictor import POOLS, demands, features, kind_of, parts_of
 from advisor.learned.weights import Weights
 from advisor.pipelines import Array
 from advisor.pipelines.from_rows import batches
@@ -62,11 +62,7 @@ def calibrate(rows: Rows, weights: Weights, gpu: str | None = None) -> Calibrate
         left_out["below the bound"] += int(below.sum())
         found[key].append((told[fine], np.log(measured[fine] / us[fine])))
     own, errors = dict(weights.own), {}
-    for key, parts in found.items():
-        told, error = (np.concatenate([part[i] for part in parts]) for i in (0, 1))
-        before = own.get(key)
-        if before is not None and before.features.shape[1] == told.shape[1]:
-            told, error = np.concatenate([before.features, told]), np.concatenate([before.errors, error])
+    for key, (told, error) in _with_earlier(own, found).items():
         if error.size < own_rows.LEAST:
             left_out[f"of fewer than {own_rows.LEAST} of their kind ({' '.join(key)})"] = error.size
             continue
@@ -81,6 +77,36 @@ def calibrate(rows: Rows, weights: Weights, gpu: str | None = None) -> Calibrate
     return Calibrated(weights=replace(weights, silicon=kept | own_rows.arrays(own)), errors=errors, left_out=left_out)
 
 
+def _with_earlier(
+    own: dict[tuple[str, str], own_rows.OwnRows], found: dict[tuple[str, str], list[tuple[Array, Array]]]
+) -> dict[tuple[str, str], tuple[Array, Array]]:
+    """Features and errors of the rows found and, of their kinds, of those that are there; of configured launches by kind as soon as all of
+    their pool are more than `own_rows.MOST`, which is taken out of `own` then."""
+    out = {}
+    for key, parts in found.items():
+        gpu, kind = key
+        told, error = (np.concatenate([part[i] for part in parts]) for i in (0, 1))
+        before = own.get(key)
+        if before is not None and before.features.shape[1] == told.shape[1]:
+            told, error = np.concatenate([before.features, told]), np.concatenate([before.errors, error])
+        pooled = kind in CONFIGURED
+        if not pooled or (error.size <= own_rows.MOST and not any(name == gpu and each.startswith(f"{kind}:") for name, each in own)):
+            out[key] = told, error
+            continue
+        own.pop(key, None)
+        names = np.array(parts_of(kind, told))
+        for name in np.unique(names).tolist():
+            mine, there = names == name, own.get((gpu, name))
+            columns = (told[mine], error[mine])
+            if there is not None:
+                columns = (np.concatenate([there.features, columns[0]]), np.concatenate([there.errors, columns[1]]))
+            out[gpu, name] = columns
+    return out
+
+
+CONFIGURED = {f"configured {pool}" for pool in POOLS.values()}
+
+
 def _mape(errors: Array) -> float:
     return float(100 * np.abs(np.expm1(-errors)).mean())
 
@@ -92,7 +118,10 @@ def _predicted(rows: Rows, weights: Weights, gpu: str | None) -> Iterator[tuple[
         problem, configuration = batch.problem, batch.configuration
         us = predictor.predict(problem, configuration, batch.gpu).us
         bound = pipelines.bound(pipelines.work(problem, batch.gpu), batch.gpu, problem.cache).us
-        told = features(problem, configuration, batch.gpu, np.where(np.isfinite(us), us, 1.0))
+        if configuration is None:
+            told = features(problem, batch.gpu, np.where(np.isfinite(us), us, 1.0))
+        else:
+            told = demands(problem, configuration, batch.gpu)
         yield (batch.gpu.name, kind_of(problem, configuration is not None)), told, us, bound, batch.rows
     model = layer_model.load(weights.silicon)
     if model is None or not has_layers(rows):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -10,7 +12,7 @@ from advisor.gpus.hardware import load_gpu
 from advisor.learned import load_predictor, weights
 from advisor.learned.analytical import LIKELY
 from advisor.learned.configured.features import NAMES, features
-from advisor.learned.configured.model import LIKELY_FIRST, SURE, ConfiguredModel, unsure
+from advisor.learned.configured.model import ALIKE, LIKELY_FIRST, RELATIVE, SURE, ConfiguredModel, related, unsure
 from advisor.learned.estimator import LearnedPredictor
 from advisor.pipelines import ConfigurationBatch, ProblemBatch, column
 from advisor.pipelines.space import problem_space
@@ -124,3 +126,26 @@ def test_a_launch_alone_is_predicted_to_the_bit_as_among_others() -> None:
     """Sums in single precision hang on their order, which numpy chooses by the shape."""
     forest, told = shipped().forest, np.random.default_rng(3).normal(size=(40, len(NAMES)))
     assert np.array_equal(forest(told), np.concatenate([forest(told[i : i + 1]) for i in range(40)]))
+
+
+@pytest.mark.parametrize(
+    ("name", "nearest"),
+    [("H100", ("H100", 1.0)), ("H800", ("H100", 1.0)), ("H200", ("H100", RELATIVE)), ("A100-40GB", ("A100", RELATIVE)), ("L40S", None)],
+)
+def test_what_was_measured_on_a_relative_counts(name: str, nearest: tuple[str, float] | None) -> None:
+    """An H800 computes as an H100 does, an H200 has another memory, an L40S is of another kind."""
+    problem, gpu = gemm(1024, 4096, 4096, "fp16"), load_gpu(name)
+    assert shipped().nearest(problem, gpu) == nearest
+    found = load_predictor().predict(problem, tile(128, 128, 64), gpu)
+    assert bool(found.learned[0]) == (nearest is not None)
+    low, high = shipped().interval(problem, gpu)
+    if nearest is not None:
+        assert np.allclose((low, high), nearest[1] * np.array(shipped().interval(problem, load_gpu(nearest[0]))))
+    assert (load_predictor().record(problem, gpu).find(f"on {(nearest or ('other',))[0]}") > 0) == (nearest is None or nearest[1] == 1)
+
+
+def test_a_relative_is_told_by_every_figure() -> None:
+    assert related(H100, H100) == 1
+    assert related(H100, replace(H100, dram_bytes_per_s=H100.dram_bytes_per_s * ALIKE)) == RELATIVE
+    assert related(H100, replace(H100, dram_bytes_per_s=H100.dram_bytes_per_s * 1.6)) == np.inf
+    assert related(load_gpu("A100"), H100) == np.inf

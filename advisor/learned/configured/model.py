@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.gpus.hardware import GpuSpec
+from advisor.gpus.hardware import GpuSpec, load_gpu
 from advisor.learned import bushy_forest, network
 from advisor.learned.analytical import NOTICED
 from advisor.learned.bushy_forest import BushyForest
@@ -87,7 +87,7 @@ class ConfiguredModel:
             return problem.family == "gemm" and problem.dtype != "fp8"
         if problem.family == "gemm" and problem.dtype != "fp8":
             return OLDEST <= float(gpu.compute_capability) < NEWER
-        return gpu.compute_capability == HOPPER
+        return gpu.compute_capability == HOPPER and bool(self.gpus.get(problem.family))
 
     def seen(self, problem: ProblemBatch, gpu: GpuSpec) -> bool:
         """Whether such launches were measured on this very GPU."""
@@ -136,10 +136,11 @@ class ConfiguredModel:
 
     def record_of(self, problem: ProblemBatch, gpu: GpuSpec) -> str:
         """What first picks of the kind won that would have been recommended, in words; empty where none were."""
-        kind, seen = kind_of(problem), self.seen(problem, gpu)
+        kind, (name, times) = kind_of(problem), self.nearest(problem, gpu) or ("", np.inf)
+        seen = times == 1
         found: list[Mapping[str, Any]] = []
         for each in (kind, SIMILAR.get(kind, kind)):
-            names = [f"{each}, {gpu.name}, problems left out"]
+            names = [f"{each}, {name}, problems left out"]
             if not seen:
                 names = [name for name in self.record if name.startswith(f"{each}, ") and name.endswith("GPU left out")]
             found = found or [self.record[name] for name in names if self.record.get(name, {}).get("recommended")]
@@ -149,18 +150,28 @@ class ConfiguredModel:
         won = sum(each["recommended"] * each["won"] for each in found) / count
         gain = float(np.exp(sum(each["recommended"] * np.log(each["gain"]) for each in found) / count))
         worst = min(each["worst"] for each in found)
-        where = gpu.name if seen else "other GPUs"
+        where = name if seen else "other GPUs"
         wins = f"{100 * won:.0f} % won: {gain:.2f} times faster in the mean, {worst:.2f} at worst"
         return f"of {count} such recommendations for launches left out on {where}, {wins}"
 
+    def nearest(self, problem: ProblemBatch, gpu: GpuSpec) -> tuple[str, float] | None:
+        """The GPU on which such launches were measured that is this one, has all its figures, or is its relative (`related`), and how much
+        wider errors are taken here; None where none of them is."""
+        measured = self.gpus.get(problem.family, ())
+        if gpu.name in measured:
+            return gpu.name, 1.0
+        times = {name: related(load_gpu(name), gpu) for name in measured}
+        name = min(times, key=times.__getitem__, default="")
+        return (name, times[name]) if name and np.isfinite(times[name]) else None
+
     def _of(self, tables: Mapping[tuple[str, str], Array], problem: ProblemBatch, gpu: GpuSpec) -> Array:
-        seen, kind = SEEN if self.seen(problem, gpu) else UNSEEN, kind_of(problem)
-        kinds = (kind, SIMILAR.get(kind, kind))
-        for name in (*(f"{each} {gpu.name}" for each in kinds), *kinds):
-            if (name, seen) in tables:
-                return tables[name, seen]
-        pooled = tables[ALL, seen]
-        return pooled if seen == SEEN else pooled * LESS_KNOWN
+        nearest, kind = self.nearest(problem, gpu), kind_of(problem)
+        name, times = nearest or (gpu.name, 1.0)
+        seen, kinds = SEEN if nearest else UNSEEN, (kind, SIMILAR.get(kind, kind))
+        for each in (*(f"{each} {name}" for each in kinds), *kinds):
+            if (each, seen) in tables:
+                return tables[each, seen] * times
+        return tables[ALL, seen] * (times if nearest else LESS_KNOWN)
 
     def arrays(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
         """Named arrays, and what else there is, as JSON values."""
@@ -206,6 +217,29 @@ BEHIND = 0.05
 DIGITS = 6
 """Decimals of a log latency that tell configurations apart: beyond them, sums depend on how many are asked of at once."""
 
+RELATIVE, ALIKE = 2.1, 1.5
+"""How much wider errors are on a GPU's relative: those of library kernels and layers on an H100 and an H200 with all rows of that GPU left
+out, over those with shapes or models left out (geometric mean of 16 kinds, 1.4 to 4.6; `MODEL_CARD.md`). And the ratio within which clocks,
+multiprocessors, memory and cache of relatives are: the H200's memory is 1.43 times the H100's."""
+
+
+def related(measured: GpuSpec, gpu: GpuSpec) -> float:
+    """How much wider the errors that were measured on one GPU are on another: 1 where it has the same figures, infinitely where it is no
+    relative, of the same architecture and instructions and not much larger or faster."""
+    if (measured.compute_capability, measured.warp_size) != (gpu.compute_capability, gpu.warp_size):
+        return np.inf
+    one, other = (
+        (
+            *(each.num_sms, each.max_clock_mhz, each.dram_bytes_per_s, each.l2_bytes),
+            *(each.tensor_flop_per_clock_per_sm.get(dtype, 0) for dtype in DTYPES),
+        )
+        for each in (measured, gpu)
+    )
+    ratios = [max(a, b) / max(min(a, b), 1e-9) for a, b in zip(one, other, strict=True) if a or b]
+    return 1.0 if max(ratios) < SAME else RELATIVE if max(ratios) <= ALIKE else np.inf
+
+
+SAME = 1.01
 LESS_KNOWN = 1.3
 """How much wider errors are taken on GPUs where no launch of the family was measured than GEMM's on GPUs left out."""
 

@@ -120,7 +120,7 @@ def _errors(model: LibraryModel, part: Measured, given: int) -> tuple[np.ndarray
     found, _ = model.predict(problem, gpu)
     bound = bound_us(part)
     if given:
-        told = own_predictor.features(problem, None, gpu, found[0])
+        told = own_predictor.features(problem, gpu, found[0])
         own = own_rows.of_rows(told[:given], np.log(part.latency_us[:given] / found[0][:given]))
         found = own.corrected(told, *found)
     us, low, high, measured = (each[given:] for each in (*found, part.latency_us))

@@ -1,0 +1,160 @@
+"""How well configured launches are predicted where few or none of their kind were measured: kernels left out whole, and a GPU of which
+some rows are given. Both on this project's own measurements."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.gpus.hardware import load_gpu
+from advisor.learned import weights
+from advisor.learned.analytical import AnalyticalPredictor
+from advisor.learned.base import Predictor
+from advisor.learned.configured.model import kind_of
+from advisor.learned.estimator import LearnedPredictor
+from advisor.learned.own_predictor import predictor_of
+from advisor.pipelines import Array
+from advisor.pipelines.from_rows import batches
+from advisor.rows.rows import Rows, read_rows
+from advisor.system.errors import MissingDependencyError, UsageError
+from advisor.training import data
+from advisor.training.configured_training import FOLDS, OPTIONS, Launches, own_measurements, problem_names, read_launches, row_weights
+from advisor.training.own_gpu import calibrate
+
+KERNELS = {
+    "prefill": ["prefill"],
+    "decode": ["decode"],
+    "norms": ["layer_norm", "rms_norm"],
+    "softmax": ["softmax"],
+    "silu": ["elementwise"],
+}
+"""Kernels that are left out, and the kinds of their launches."""
+
+FEW_LEAVES = OPTIONS | {"num_leaves": 15, "learning_rate": 0.06, "min_data_in_leaf": 30, "feature_fraction": 0.5}
+TREES = 200
+"""Trees of launches of other kernels, of each kind alike: larger ones learn the kernels."""
+
+LEAST_CONFIGURATIONS = 6
+"""Of a problem whose first pick is judged."""
+
+
+def kernels_left_out(progress: Callable[[str], None] = lambda text: None) -> dict[str, dict[str, Any]]:
+    """For each kernel figures of what answers where none of its rows is known, the analytical model, and of trees of all other kernels'.
+
+    Raises:
+        MissingDependencyError: LightGBM is not installed.
+    """
+    rows = read_launches((), (), ())
+    assert rows is not None
+    parts = [part for part in data.read([own_measurements()]) if part.configuration is not None]
+    analytical, learned = {}, {}
+    for kernel, kinds in KERNELS.items():
+        progress(f"{kernel} left out")
+        out = np.isin(rows.kind, kinds)
+        some, asked = rows.take(np.flatnonzero(~out)), rows.take(np.flatnonzero(out))
+        learned[kernel] = _figures(asked.problem, np.exp(asked.log_us), np.exp(asked.base + _transferred(some, asked.told)))
+        mine = [part for part in parts if kind_of(part.problem) in kinds]
+        names = np.concatenate([problem_names(part.problem, part.configuration, len(part)) for part in mine if part.configuration])
+        found = [AnalyticalPredictor().predict(part.problem, part.configuration, part.gpu).us for part in mine]
+        analytical[kernel] = _figures(names, np.concatenate([part.latency_us for part in mine]), np.concatenate(found))
+    return {"kernels left out: the analytical model": analytical, "kernels left out: trees of the others": learned}
+
+
+def rows_given(counts: Sequence[int]) -> dict[str, dict[str, Any]]:
+    """Figures of a fifth of the problems, predicted by the weights shipped without any configured launch, and after so many of the other
+    rows, drawn at random, were given to `calibrate`.
+
+    Raises:
+        UsageError: No weights are shipped.
+    """
+    path = weights.shipped()
+    if path is None:
+        raise UsageError("no weights are shipped with this installation", None, None, "run `advisor train`")
+    bare = replace(weights.load(path), configured=None)
+    files = [read_rows(path) for path in data.files([own_measurements()])]
+    names = [_problems(rows) for rows in files]
+    places = [(i, row) for i, each in enumerate(names) for row in np.flatnonzero(each != "")]
+    held = np.array([zlib.crc32(names[i][row].encode()) // 4 % FOLDS == 0 for i, row in places])
+    asked = [
+        np.array([row for (file, row), out in zip(places, held, strict=True) if out and file == i], dtype=np.int64)
+        for i in range(len(files))
+    ]
+    out = {"none given": _judged(files, names, asked, LearnedPredictor(bare))}
+    for count in counts:
+        drawn = np.random.default_rng(0).choice(np.flatnonzero(~held), min(count, int((~held).sum())), replace=False)
+        fitted = bare
+        for i, rows in enumerate(files):
+            chosen = np.sort([places[place][1] for place in drawn if places[place][0] == i]).astype(np.int64)
+            if chosen.size:
+                fitted = calibrate(some_of(rows, chosen), fitted).weights
+        out[f"{count} rows given"] = _judged(files, names, asked, predictor_of(LearnedPredictor(fitted)))
+    return {"configured launches of a GPU without any, problems left out": out}
+
+
+def _transferred(known: Launches, asked: Array) -> Array:
+    """log(latency / longest pipeline) of features [n, f] by trees of launches of other kernels."""
+    try:
+        import lightgbm
+    except (ImportError, OSError):
+        raise MissingDependencyError("training needs LightGBM", remedy="pip install 'triton-advisor[train]'") from None
+    _, kinds, counts = np.unique(known.kind, return_inverse=True, return_counts=True)
+    learned = lightgbm.Dataset(known.told, known.log_us - known.base, weight=row_weights(known) / counts[kinds], params={"verbose": -1})
+    return np.asarray(lightgbm.train(FEW_LEAVES, learned, TREES).predict(asked), dtype=np.float64)
+
+
+def _problems(rows: Rows) -> NDArray[np.str_]:
+    """The problem of every row of a known configuration; empty for others, [rows]."""
+    out = np.full(len(rows), "", dtype=object)
+    for batch in batches(rows, load_gpu):
+        if batch.configuration is not None:
+            out[batch.rows] = problem_names(batch.problem, batch.configuration, len(batch.rows))
+    return out.astype(np.str_)
+
+
+def some_of(rows: Rows, chosen: NDArray[np.int64]) -> Rows:
+    """The rows of a file at these places."""
+    return replace(
+        rows,
+        text={name: [values[row] for row in chosen] for name, values in rows.text.items()},
+        columns={name: values[chosen] for name, values in rows.columns.items()},
+        **{name: getattr(rows, name)[chosen] for name in ("family", "op", "dtype", "has_configuration")},
+    )
+
+
+def _judged(
+    files: Sequence[Rows], names: Sequence[NDArray[np.str_]], asked: Sequence[NDArray[np.int64]], predictor: Predictor
+) -> dict[str, Any]:
+    problems, measured, us, inside = [], [], [], []
+    for rows, each, chosen in zip(files, names, asked, strict=True):
+        some = some_of(rows, chosen)
+        for batch in batches(some, load_gpu):
+            found, latency = predictor.predict(batch.problem, batch.configuration, batch.gpu), some.columns["latency_us"][batch.rows]
+            problems.append(each[chosen][batch.rows])
+            measured.append(latency)
+            us.append(found.us)
+            inside.append((latency >= found.low_us) & (latency <= found.high_us))
+    columns = (np.concatenate(each) for each in (problems, measured, us))
+    return _figures(*columns) | {"interval_holds_percent": float(100 * np.concatenate(inside).mean())}
+
+
+def _figures(problems: NDArray[np.str_], measured: Array, us: Array) -> dict[str, Any]:
+    """The error, and the first picks of problems of which several configurations were measured."""
+    fine = np.isfinite(us) & np.isfinite(measured)
+    problems, measured, us = problems[fine], measured[fine], us[fine]
+    over = []
+    for name in np.unique(problems):
+        mine = np.flatnonzero(problems == name)
+        if mine.size >= LEAST_CONFIGURATIONS:
+            over.append(np.log(measured[mine[np.argmin(us[mine])]] / measured[mine].min()))
+    return {
+        "rows": int(fine.sum()),
+        "mape_percent": float(100 * np.abs(us / measured - 1).mean()),
+        "problems": len(over),
+        "first_over_best": float(np.exp(np.mean(over))),
+        "worst_over_best": float(np.exp(np.max(over))),
+    }
