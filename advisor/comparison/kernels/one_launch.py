@@ -49,11 +49,14 @@ BLOCK = re.compile(r"x?block(_?size)?(_x)?", re.IGNORECASE)
 """A kernel's one block, and `OF_BLOCK` its elements, as tutorials and libraries launch kernels along one dimension."""
 OF_BLOCK = 1_024
 
+OF_TENSOR = 2**24
+"""Elements of a large tensor."""
+
 _SIZES = tuple(
     (re.compile(pattern, re.IGNORECASE), size)
     for pattern, size in (
         (r"\w*vocab\w*", OF_VOCABULARY),
-        (r"(n_?|num_?|total_?)?(elements?|elems?|numel|size)|numel|xnumel", 2**24),
+        (r"(n_?|num_?|total_?)?(elements?|elems?|numel|size)|numel|xnumel", OF_TENSOR),
         (r"(n_?|num_?|total_?)?(rows?|tokens?)|m|x?_?rows", 8_192),
         (r"(?-i:[BZ])|(n_?|num_?)?batch(es|_size)?|batchsize", 4),
         (r"(?-i:[TSL])|sq|sk|n_ctx\w*|(max_?)?(seq|ctx|context)_?(len)?\w*|\w*seq_?lens?\w*|length", 4_096),
@@ -279,13 +282,35 @@ def _unknown_sizes(version: KernelVersion, launch: KernelLaunch, blocks: bool) -
     names = [each.name for each in version.function.parameters]
     unsaid = {name for name, kind in guess.signature.items() if kind in INTEGERS and name not in launch.given.scalars}
     unsaid |= {name for name in guess.invented if type(guess.constexprs.get(name)) is int}
+    elements = _of_all_elements(version)
     for name in (each for each in names if each in unsaid):
         small = type(value := guess.constexprs.get(name)) is int and value < OF_BLOCK
         if blocks and small and BLOCK.fullmatch(name) and sum(each.startswith("BLOCK") for each in names) == 1:
             yield name, OF_BLOCK
-        size = typical_size(name, version.function.name, names) if not blocks and not STRIDE_NAME.search(name) else None
+        size = (
+            None
+            if blocks or STRIDE_NAME.search(name)
+            else OF_TENSOR
+            if name in elements
+            else typical_size(name, version.function.name, names)
+        )
         if size is not None:
             yield name, size
+
+
+def _of_all_elements(version: KernelVersion) -> set[str]:
+    """What launches of a version pass all of a tensor's elements for, `x.numel()`: as many as a large tensor has, whatever it is called."""
+    found: set[str] = set()
+    for launching in version.launching:
+        for scopes, call in launching.calls:
+            site = LaunchSite(launching.source, version.function, scopes, call, None, None)
+            named = {name: site.assigned.get(node.id) if isinstance(node, ast.Name) else node for name, node in site.passed.items()}
+            found |= {
+                name
+                for name, node in named.items()
+                if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "numel" and not node.args
+            }
+    return found
 
 
 def _passed(version: KernelVersion) -> set[str]:

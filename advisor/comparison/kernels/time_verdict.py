@@ -104,6 +104,8 @@ def time_verdict(
     label = f"grid {grid}" + (f", typical {typical}" if typical else "")
     row = replace(static_row(f"{gpu.name}-{name}", label, gpu.name, [reports[0]], [reports[1]], compiled=True), kernel=name)
     work, lacking = _work_of_a_program(base, head, pair), _lacking(base, head, pair)
+    if not alike and all(grids) and min(math.prod(grid) for grid in grids if grid) < gpu.num_sms:  # of such a launch no size is typical
+        lacking = {**sizes, **lacking}
     changed = any(each.code or not each.names.isdisjoint(lacking) for each in relaunched)
     if alike and not (lacking and changed) and (same or not guessed_code(base, head)):
         row = untold(row, "predicted-unchanged", "the same code, launched alike") if lacking else row
