@@ -6,7 +6,6 @@ how large that is, a typical large one is taken (`typical_sizes`) and said.
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -25,12 +24,19 @@ from advisor.compiled.launches.provenance import GRID, origins
 from advisor.compiled.launches.target import grid_of, make_launch
 from advisor.compiled.launches.written_values import type_name
 from advisor.gpus.hardware import GpuSpec, load_gpu
-from advisor.python_source.bindings import arguments, other_values
 from advisor.python_source.callers import given_by_each
 from advisor.python_source.described import heuristic_values
 from advisor.python_source.jit_function import MISSING
 from advisor.python_source.launch_site import LaunchSite
-from advisor.python_source.launch_sites import arguments_passed, grid_as_written, launches, names_around_launches
+from advisor.python_source.launch_sites import (
+    arguments_passed,
+    grid_as_written,
+    handed_on,
+    launches,
+    names_around_launches,
+    passed_elements,
+    split_grid,
+)
 from advisor.python_source.stride_use import STRIDE_NAME
 from advisor.result.schema import Configuration, Problem
 from advisor.rows.launches import RecordedLaunch
@@ -282,7 +288,7 @@ def _unknown_sizes(version: KernelVersion, launch: KernelLaunch, blocks: bool) -
     names = [each.name for each in version.function.parameters]
     unsaid = {name for name, kind in guess.signature.items() if kind in INTEGERS and name not in launch.given.scalars}
     unsaid |= {name for name in guess.invented if type(guess.constexprs.get(name)) is int}
-    elements = _of_all_elements(version)
+    elements = {name for site in _sites(version) for name in passed_elements(site)}
     for name in (each for each in names if each in unsaid):
         small = type(value := guess.constexprs.get(name)) is int and value < OF_BLOCK
         if blocks and small and BLOCK.fullmatch(name) and sum(each.startswith("BLOCK") for each in names) == 1:
@@ -298,37 +304,17 @@ def _unknown_sizes(version: KernelVersion, launch: KernelLaunch, blocks: bool) -
             yield name, size
 
 
-def _of_all_elements(version: KernelVersion) -> set[str]:
-    """What launches of a version pass all of a tensor's elements for, `x.numel()`: as many as a large tensor has, whatever it is called."""
-    found: set[str] = set()
+def _sites(version: KernelVersion) -> Iterator[LaunchSite]:
+    """The launches of a version."""
     for launching in version.launching:
         for scopes, call in launching.calls:
-            site = LaunchSite(launching.source, version.function, scopes, call, None, None)
-            named = {name: site.assigned.get(node.id) if isinstance(node, ast.Name) else node for name, node in site.passed.items()}
-            found |= {
-                name
-                for name, node in named.items()
-                if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "numel" and not node.args
-            }
-    return found
+            yield LaunchSite(launching.source, version.function, scopes, call, None, None)
 
 
 def _passed(version: KernelVersion) -> set[str]:
     """What launches of a version pass, by name."""
     calls = [(each.source, *site) for each in version.launching for site in each.calls]
     return arguments_passed(version.source, version.function.name, calls) if calls else set()
-
-
-def _handed_on(version: KernelVersion) -> set[str]:
-    """What launches of a version pass as it was given to the function around them."""
-    found: list[set[str]] = []
-    for launching in version.launching:
-        for scopes, call in launching.calls:
-            site = LaunchSite(launching.source, version.function, scopes, call, None, None)
-            around = next((each for each in reversed(scopes) if isinstance(each, ast.FunctionDef)), None)
-            given = arguments(around) - other_values(around) if around is not None else set()
-            found.append({name for name, node in site.passed.items() if isinstance(node, ast.Name) and node.id in given})
-    return set.intersection(*found) if found else set()
 
 
 def _shared(version: KernelVersion, launch: KernelLaunch, other: KernelLaunch | None, differs: bool) -> KernelLaunch:
@@ -356,7 +342,8 @@ def _shared(version: KernelVersion, launch: KernelLaunch, other: KernelLaunch | 
         multiples=given.multiples | (theirs.multiples & open_),
     )
     # What this side's launch works out in a way that is not followed is not known to be what the other side's is; what it hands on is.
-    own = passed - _handed_on(version)
+    sites = list(_sites(version))
+    own = {name for name in passed if not all(name in handed_on(site) for site in sites)}
     whence: dict[str, Origin] = {
         name: "unknown" if name in own and differs else other.origins[name]
         for name in {*(open_ & {*theirs.types, *values}), *options}
@@ -414,9 +401,8 @@ def _sized(
         written = grid_as_written(launch.source, launch.kernel)
         text = written[1] if written is not None else ""
         with contextlib.suppress(AdvisorError, SyntaxError):
-            tree = ast.parse(text, mode="eval").body
-            text = ",".join(map(ast.unparse, tree.elts)) if isinstance(tree, ast.Tuple) else text
-            asked = {each.id for each in ast.walk(tree) if isinstance(each, ast.Name)} - known.keys() - constants.keys()
+            text, names_in = split_grid(text)
+            asked = names_in - known.keys() - constants.keys()
             others = {name: _size_around(name, version.function.name, gpu) for name in asked}
             found = {name: size for name, size in others.items() if size is not None}
             lacking = {name for name in asked - found.keys() if name in names_around_launches(launch.source, launch.kernel)}

@@ -3,7 +3,6 @@ where one does."""
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -77,7 +76,7 @@ def deciding_code(launch: KernelLaunch, guess: Guess) -> tuple[str, ...]:
     """The guessed constants, and descriptors of a guessed block, on which it hangs what the compiler makes of a kernel."""
     function = launch.source.kernel(launch.kernel)
     where, usage = origins(launch, guess), usage_of(launch.source, function)
-    read = {node.id for node in ast.walk(function.node) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+    read = function.reads
     names = [each.name for each in function.parameters if where[each.name] in NO_DECISION and each.name in read]
     values = {name: guess.constexprs.get(name) for name in names if not _is_number(guess.signature.get(name, ""))}
     return tuple(name for name, value in values.items() if _decides(usage[name], value))
