@@ -21,6 +21,8 @@ GRID = "grid"
 """Stands for the grid among the names of a launch's values."""
 NO_DECISION = frozenset({"guessed", "unknown"})
 """Origins of values that decide nothing."""
+TOLD = frozenset({"said", "recorded", "literal"})
+"""Origins of values that are known, and in whose place no other is tried."""
 _ARGUMENT = "argument "
 _COUNTS = ("a branch", "the trips", "a mask", "a block")
 """Begin what `Execution.assume` says of places where an amount of work hangs on something; others tell where an access goes."""
