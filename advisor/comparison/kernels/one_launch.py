@@ -263,7 +263,7 @@ def _made(
     launch = make_launch(
         source,
         function.name,
-        types={name: type_name(kind) for name, kind in said.types.items()},
+        types={name: type_name(kind) for name, kind in said.types.items() if name in names},
         constexprs={name: value for name, value in {**values, **tuned}.items() if name in constants},
         arguments={name: value for name, value in values.items() if name in (names - constants) | around},
         options=options,
