@@ -3,8 +3,8 @@
     advisor compare SHA~1 SHA --gpu H100 --repository CLONE -o OUT/COMMIT    # for each commit
     python tests/bench/guesses_behind_verdicts.py OUT/*/comparison.json
 
-A verdict of a difference must have none: its row's label would say "(guessed)", or its grid "not known". The same code, launched alike, takes
-as long whatever is guessed. Prints each that does not hold, and how many verdicts there are; exit code 1 where one does not hold.
+A verdict of a difference must have none: its row's label would say "(guessed)", or its grid "not known". The same code, launched alike,
+takes as long whatever is guessed. Prints each that does not hold, and how many verdicts there are; exit code 1 where one does not hold.
 """
 
 from __future__ import annotations
